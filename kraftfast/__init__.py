@@ -1,0 +1,24 @@
+"""kraftfast: KRaft, Kafka's Raft dialect, as a fast replicated log for Python.
+
+The names below are loaded on first use (PEP 562), so that ``import kraftfast.record`` or
+``import kraftfast.errors`` loads nothing of the floors above them.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+__version__ = "0.1.0"
+
+_DOORS: dict[str, str] = {}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _DOORS:
+        return getattr(importlib.import_module(_DOORS[name]), name)
+    raise AttributeError(f"module 'kraftfast' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_DOORS])

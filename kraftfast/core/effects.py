@@ -1,0 +1,163 @@
+"""Everything that a replica can want done: the answer of ``Replica.step(event, now_ms)``.
+
+Effects are carried out in order. ``after`` names the durability that an effect relies on; whoever
+carries it out asserts that it holds (D3, D5), so the rule is visible here and checked there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from kraftfast.core.messages import FetchResponse, Request, Response
+from kraftfast.errors import ErrorCode
+from kraftfast.types import ReplicaKey
+
+
+@dataclass(frozen=True, slots=True)
+class Persisted:
+    """Quorum-state with at least this epoch, and this vote, is on disk (D5)."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class FlushedTo:
+    """The log is on disk up to this exclusive end (D3)."""
+
+    end_offset: int
+
+
+After = Persisted | FlushedTo | None
+
+
+@dataclass(slots=True)
+class PersistQuorumState:
+    """Write ``quorum-state`` and wait until it is durable (D5)."""
+
+    epoch: int
+    leader_id: int = -1
+    voted: ReplicaKey | None = None
+
+
+@dataclass(slots=True)
+class Send:
+    """Send a request to a peer; the answer comes back under ``correlation`` (0: no answer of its own)."""
+
+    peer_id: int
+    correlation: int
+    request: Request
+    after: After = None
+
+
+@dataclass(slots=True)
+class Reply:
+    """Answer a request (all but a Fetch that carries records)."""
+
+    source: Any
+    response: Response
+    after: After = None
+
+
+@dataclass(slots=True)
+class AnswerFetch:
+    """Answer a Fetch with the log's bytes from ``read_offset``, at most ``max_bytes`` (one batch at least).
+
+    ``read_offset`` -1: no records. For a stream the node tells how far it went with
+    ``Replica.sent(replica_id, stream, end_offset)``.
+    """
+
+    source: Any
+    response: FetchResponse
+    read_offset: int = -1
+    max_bytes: int = 0
+    read_end_offset: int = -1  # never beyond: a consumer's high watermark (I20); -1: log end
+
+
+@dataclass(slots=True)
+class DrainAppends:
+    """Copy what producers queued into the log, stamped with ``epoch``; then ``Appended``."""
+
+    epoch: int
+    max_bytes: int
+
+
+@dataclass(slots=True)
+class RefuseAppends:
+    """Tell producers with queued batches that this replica takes none."""
+
+    error: ErrorCode
+    leader_id: int
+
+
+@dataclass(slots=True)
+class AppendControl:
+    """Append one control batch with a LeaderChange record; then ``Appended``."""
+
+    epoch: int
+    leader_id: int
+    voter_ids: tuple[int, ...]
+    granting_voter_ids: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class WriteFetched:
+    """Check and copy the records of the answer at hand to ``offset``; then ``FetchedWritten``."""
+
+    peer_id: int
+    epoch: int  # batches of a later epoch, and all after, are not stored (KAFKA-18723)
+    offset: int
+
+
+@dataclass(slots=True)
+class Truncate:
+    """Cut the log to ``end_offset`` (D8) and raise its truncation counter to ``truncations``."""
+
+    end_offset: int
+    truncations: int
+
+
+@dataclass(slots=True)
+class Flush:
+    """Put everything appended so far on disk; then ``Flushed``. ``inline``: inside the loop."""
+
+    end_offset: int
+    inline: bool = False
+
+
+@dataclass(slots=True)
+class AdvanceHighWatermark:
+    """Records below ``offset`` are committed."""
+
+    offset: int
+
+
+@dataclass(slots=True)
+class RoleChanged:
+    """The replica is now this. Leaving leadership fails the appends that wait, outcome unknown."""
+
+    role: str
+    epoch: int
+    leader_id: int
+
+
+@dataclass(slots=True)
+class Stopped:
+    """A graceful shutdown is complete."""
+
+
+Effect = (
+    PersistQuorumState
+    | Send
+    | Reply
+    | AnswerFetch
+    | DrainAppends
+    | RefuseAppends
+    | AppendControl
+    | WriteFetched
+    | Truncate
+    | Flush
+    | AdvanceHighWatermark
+    | RoleChanged
+    | Stopped
+)

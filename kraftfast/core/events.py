@@ -1,0 +1,140 @@
+"""Everything that can happen to a replica: the argument of ``Replica.step(event, now_ms)``.
+
+``source`` values are opaque to the core: whatever it is given with a request it hands back in the
+effect that answers it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from kraftfast.core.messages import Request, Response
+from kraftfast.errors import ErrorCode
+
+
+@dataclass(slots=True)
+class Tick:
+    """Time has passed; due at the latest at ``Replica.deadline_ms``."""
+
+
+@dataclass(slots=True)
+class LinkUp:
+    """A link to a peer is ready. ``streaming``: a ring, so Fetch may be pipelined.
+
+    Also sent when a link was replaced by a fresh one: streams must be opened again (D3).
+    """
+
+    peer_id: int
+    streaming: bool = False
+    pre_vote: bool = True  # the peer's Vote reaches v2
+
+
+@dataclass(slots=True)
+class LinkDown:
+    """The link to a peer broke. It says nothing about whether the peer lives."""
+
+    peer_id: int
+
+
+@dataclass(slots=True)
+class PeerEnded:
+    """The kernel says that the peer's process is gone: pidfd, refused or closed at once."""
+
+    peer_id: int
+
+
+@dataclass(slots=True)
+class RequestReceived:
+    """A peer (or a stranger) asks."""
+
+    source: Any
+    request: Request
+
+
+@dataclass(slots=True)
+class ResponseReceived:
+    """A peer answered the request that ``Send`` numbered ``correlation``.
+
+    For streams ``correlation`` is 0 and the response's ``stream`` tells.
+    """
+
+    peer_id: int
+    correlation: int
+    response: Response
+
+
+@dataclass(slots=True)
+class RequestFailed:
+    """A request was not answered: the link broke or the peer has no common version."""
+
+    peer_id: int
+    correlation: int
+    error: ErrorCode
+
+
+@dataclass(slots=True)
+class AppendsQueued:
+    """Producers have batches waiting and the log has room for at least one."""
+
+
+@dataclass(slots=True)
+class Appended:
+    """The log wrote batches as leader of ``epoch`` (after DrainAppends or AppendControl)."""
+
+    epoch: int
+    end_offset: int
+    bytes: int
+
+
+@dataclass(slots=True)
+class FetchedWritten:
+    """The log wrote the records of a Fetch answer (after WriteFetched).
+
+    ``epochs`` are the changes of the epoch trail, (epoch, start offset) in order. ``rejected`` is
+    True if the rest of the answer failed a check (D20) and nothing of it was kept.
+    """
+
+    end_offset: int
+    bytes: int
+    epochs: tuple[tuple[int, int], ...] = ()
+    rejected: bool = False
+
+
+@dataclass(slots=True)
+class Flushed:
+    """Everything below ``end_offset`` is on disk; ``truncations`` as of when the flush began (D2)."""
+
+    end_offset: int
+    truncations: int
+
+
+@dataclass(slots=True)
+class ResignRequested:
+    """The state machine or an operator asks the leader of ``epoch`` to step down."""
+
+    epoch: int
+
+
+@dataclass(slots=True)
+class ShutdownRequested:
+    """Graceful end: a leader hands over before it goes."""
+
+    timeout_ms: int = 5000
+
+
+Event = (
+    Tick
+    | LinkUp
+    | LinkDown
+    | PeerEnded
+    | RequestReceived
+    | ResponseReceived
+    | RequestFailed
+    | AppendsQueued
+    | Appended
+    | FetchedWritten
+    | Flushed
+    | ResignRequested
+    | ShutdownRequested
+)

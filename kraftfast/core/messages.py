@@ -1,0 +1,126 @@
+"""What replicas say to each other, as the core sees it: the partition's part of each RPC.
+
+A quorum has one topic and one partition, so the arrays of Kafka's messages are flattened away;
+``node/`` translates to and from frames. ``partition_known`` is False when a request did not name
+exactly that one partition: the core answers INVALID_REQUEST in Kafka's order of checks.
+Fields and meanings: kraft-reference.md section 2.2 (KIP-595, KIP-853, KIP-996, KIP-1166).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kraftfast.errors import ErrorCode
+from kraftfast.types import Endpoint, OffsetAndEpoch, ReplicaKey
+
+NOBODY = ReplicaKey(-1)
+HIGH_WATERMARK_UNASKED = 2**63 - 1
+"""A Fetch below v18 has no high watermark field: it never gets the early answer of KIP-1166."""
+
+
+@dataclass(slots=True)
+class VoteRequest:
+    """Vote (52). ``last_offset`` is an exclusive end, ``last_epoch`` the epoch of the last record."""
+
+    epoch: int
+    replica: ReplicaKey
+    last_epoch: int
+    last_offset: int
+    pre_vote: bool = False
+    voter: ReplicaKey = NOBODY  # whom the sender means to ask; id -1: not said (v0)
+    cluster_id: str | None = None
+    partition_known: bool = True
+
+
+@dataclass(slots=True)
+class VoteResponse:
+    """Answer to Vote. ``error`` is the top-level code, ``partition_error`` the partition's."""
+
+    error: ErrorCode = ErrorCode.NONE
+    partition_error: ErrorCode = ErrorCode.NONE
+    leader_id: int = -1
+    leader_epoch: int = -1
+    vote_granted: bool = False
+    leader_endpoints: tuple[Endpoint, ...] = ()
+
+
+@dataclass(slots=True)
+class BeginQuorumEpochRequest:
+    """BeginQuorumEpoch (53): ``leader_id`` leads ``epoch``."""
+
+    epoch: int
+    leader_id: int
+    leader_endpoints: tuple[Endpoint, ...] = ()
+    voter: ReplicaKey = NOBODY
+    cluster_id: str | None = None
+    partition_known: bool = True
+
+
+@dataclass(slots=True)
+class EndQuorumEpochRequest:
+    """EndQuorumEpoch (54): ``leader_id`` resigned ``epoch``; successors by preference."""
+
+    epoch: int
+    leader_id: int
+    preferred_candidates: tuple[ReplicaKey, ...] = ()
+    leader_endpoints: tuple[Endpoint, ...] = ()
+    cluster_id: str | None = None
+    partition_known: bool = True
+
+
+@dataclass(slots=True)
+class QuorumEpochResponse:
+    """Answer to BeginQuorumEpoch and EndQuorumEpoch."""
+
+    error: ErrorCode = ErrorCode.NONE
+    partition_error: ErrorCode = ErrorCode.NONE
+    leader_id: int = -1
+    leader_epoch: int = -1
+    leader_endpoints: tuple[Endpoint, ...] = ()
+
+
+@dataclass(slots=True)
+class FetchRequest:
+    """Fetch (1) by a replica; ``fetch_offset`` is its acknowledgement and never unflushed (D3).
+
+    ``stream`` 0 is Kafka's request and answer: reading goes on where the acknowledgement is.
+    Over a ring a replica opens a stream (a number that it never used on this ring) by a Fetch with
+    ``opens``; the leader validates that one as Kafka does and then pushes. Later requests of the
+    stream only move ``fetch_offset`` (the ack) and ``read_offset`` (what was copied: flow control);
+    one of another epoch or stream is dropped.
+    """
+
+    epoch: int
+    replica: ReplicaKey
+    fetch_offset: int
+    last_fetched_epoch: int
+    high_watermark: int = HIGH_WATERMARK_UNASKED  # what the sender knows, -1 if nothing
+    max_wait_ms: int = 0
+    max_bytes: int = 0x7FFFFFFF
+    stream: int = 0
+    opens: bool = False
+    read_offset: int = -1  # streams only
+    in_memory: bool = False  # durability=memory: a majority leader does not count this ack
+    cluster_id: str | None = None
+    partition_known: bool = True
+
+
+@dataclass(slots=True)
+class FetchResponse:
+    """Answer to Fetch without its records, which stay with the node (see ``AnswerFetch``)."""
+
+    error: ErrorCode = ErrorCode.NONE
+    partition_error: ErrorCode = ErrorCode.NONE
+    leader_id: int = -1
+    leader_epoch: int = -1
+    high_watermark: int = -1
+    log_start_offset: int = -1
+    diverging: OffsetAndEpoch | None = None
+    snapshot_id: OffsetAndEpoch | None = None
+    leader_endpoints: tuple[Endpoint, ...] = ()
+    stream: int = 0
+    records_bytes: int = 0  # on the receiving side: how many bytes of records came with it
+
+
+Request = VoteRequest | BeginQuorumEpochRequest | EndQuorumEpochRequest | FetchRequest
+Response = VoteResponse | QuorumEpochResponse | FetchResponse

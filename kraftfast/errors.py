@@ -1,0 +1,253 @@
+"""What can go wrong, as types: three kinds of failure are kept apart.
+
+* A broken invariant is an ``AssertionError``: the process dies, the log stays as it is.
+* An operating failure is one of the exceptions below. Each class has an ``exit_code``, which the
+  command line uses, and a message of one line that says what happened and what to do.
+* A refusal between replicas is an answer that carries an :class:`ErrorCode`, never an exception.
+
+Sources: Kafka's ``org.apache.kafka.common.protocol.Errors`` for the codes.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class ErrorCode(IntEnum):
+    """Kafka's protocol error codes, those that a quorum sends or receives."""
+
+    UNKNOWN_SERVER_ERROR = -1
+    NONE = 0
+    OFFSET_OUT_OF_RANGE = 1
+    CORRUPT_MESSAGE = 2
+    UNKNOWN_TOPIC_OR_PARTITION = 3
+    LEADER_NOT_AVAILABLE = 5
+    NOT_LEADER_OR_FOLLOWER = 6
+    REQUEST_TIMED_OUT = 7
+    BROKER_NOT_AVAILABLE = 8
+    MESSAGE_TOO_LARGE = 10
+    NETWORK_EXCEPTION = 13
+    RECORD_LIST_TOO_LARGE = 18
+    NOT_ENOUGH_REPLICAS = 19
+    NOT_ENOUGH_REPLICAS_AFTER_APPEND = 20
+    CLUSTER_AUTHORIZATION_FAILED = 31
+    UNSUPPORTED_SASL_MECHANISM = 33
+    ILLEGAL_SASL_STATE = 34
+    UNSUPPORTED_VERSION = 35
+    NOT_CONTROLLER = 41
+    INVALID_REQUEST = 42
+    UNSUPPORTED_FOR_MESSAGE_FORMAT = 43
+    OUT_OF_ORDER_SEQUENCE_NUMBER = 45
+    DUPLICATE_SEQUENCE_NUMBER = 46
+    INVALID_PRODUCER_EPOCH = 47
+    SECURITY_DISABLED = 54
+    KAFKA_STORAGE_ERROR = 56
+    SASL_AUTHENTICATION_FAILED = 58
+    UNKNOWN_PRODUCER_ID = 59
+    FETCH_SESSION_ID_NOT_FOUND = 70
+    INVALID_FETCH_SESSION_EPOCH = 71
+    FENCED_LEADER_EPOCH = 74
+    UNKNOWN_LEADER_EPOCH = 75
+    UNSUPPORTED_COMPRESSION_TYPE = 76
+    NO_REASSIGNMENT_IN_PROGRESS = 85
+    INVALID_RECORD = 87
+    INCONSISTENT_VOTER_SET = 94
+    INVALID_UPDATE_VERSION = 95
+    FEATURE_UPDATE_FAILED = 96
+    SNAPSHOT_NOT_FOUND = 98
+    POSITION_OUT_OF_RANGE = 99
+    UNKNOWN_TOPIC_ID = 100
+    INCONSISTENT_TOPIC_ID = 103
+    INCONSISTENT_CLUSTER_ID = 104
+    NEW_LEADER_ELECTED = 108
+    MISMATCHED_ENDPOINT_TYPE = 114
+    UNSUPPORTED_ENDPOINT_TYPE = 115
+    UNKNOWN_CONTROLLER_ID = 116
+    INVALID_REGISTRATION = 119
+    INVALID_VOTER_KEY = 125
+    DUPLICATE_VOTER = 126
+    VOTER_NOT_FOUND = 127
+    REBOOTSTRAP_REQUIRED = 129
+    CONTROLLER_ID_NOT_REGISTERED = 136
+
+
+class KraftfastError(Exception):
+    """Base of every operating failure that kraftfast raises."""
+
+    exit_code = 1
+
+
+# --- the caller's fault -----------------------------------------------------------------------
+
+
+class LocalError(KraftfastError):
+    """The caller asked for something that cannot be; nothing was sent or stored."""
+
+    exit_code = 2
+
+
+class InvalidOption(LocalError):
+    """An option, argument or configuration value is unknown or out of range."""
+
+
+class InputError(LocalError):
+    """An input file is unreadable or empty."""
+
+    exit_code = 3
+
+
+class RecordTooLarge(LocalError):
+    """A record or batch is above ``limits.BATCH_BYTES_MAX`` or the directory's own bound."""
+
+    exit_code = 4
+
+
+class RecordsRefused(LocalError):
+    """The record has a shape that this log does not take (``records=kafka-raft``)."""
+
+    exit_code = 4
+
+
+class WouldBlock(LocalError):
+    """``try_append`` found no room: the producer is ahead of the log by its whole window."""
+
+
+class Closed(LocalError):
+    """The producer, consumer or quorum was closed before this call."""
+
+
+# --- the quorum's answer ----------------------------------------------------------------------
+
+
+class QuorumError(KraftfastError):
+    """The quorum did not do what was asked."""
+
+    exit_code = 10
+
+
+class NotLeader(QuorumError):
+    """The replica asked does not lead; nothing was appended. ``leader_id`` is -1 if unknown."""
+
+    exit_code = 11
+
+    def __init__(self, message: str, leader_id: int = -1) -> None:
+        super().__init__(message)
+        self.leader_id = leader_id
+
+
+class NoQuorum(QuorumError):
+    """No majority answers, so there is no leader; nothing was appended."""
+
+    exit_code = 12
+
+
+class UnknownOutcome(QuorumError):
+    """The append was handed over, but its fate was not learnt: it may or may not be committed."""
+
+    exit_code = 13
+
+
+class InconsistentClusterId(QuorumError):
+    """The other side belongs to another cluster."""
+
+    exit_code = 14
+
+
+class TimedOut(KraftfastError, TimeoutError):
+    """The time given to the call ran out before there was an answer; nothing was handed over."""
+
+    exit_code = 15
+
+
+class RequestRefused(QuorumError):
+    """A server refused a request with a Kafka error code, kept in ``code``."""
+
+    def __init__(self, message: str, code: int) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class VerificationFailed(QuorumError):
+    """Replicas differ from each other or from what was appended."""
+
+    exit_code = 16
+
+
+# --- the other side's fault -------------------------------------------------------------------
+
+
+class PeerError(KraftfastError):
+    """What came from another process or host breaks the protocol; its connection is closed."""
+
+    exit_code = 20
+
+
+class MalformedFrame(PeerError):
+    """Bytes that do not decode: a bad length, count, varint, version or field."""
+
+
+class CorruptBatch(PeerError):
+    """A record batch whose framing, CRC, count or offsets do not hold."""
+
+
+class UnsupportedVersion(PeerError):
+    """The two sides have no version of this API in common, or a field does not fit the version."""
+
+
+class UnsupportedCodec(PeerError):
+    """A batch is compressed with a codec whose package is not installed."""
+
+
+class PeerGone(PeerError):
+    """The other process ended or closed its end."""
+
+
+# --- the disk ---------------------------------------------------------------------------------
+
+
+class StorageError(KraftfastError):
+    """The file system refused, or what it holds cannot be used."""
+
+    exit_code = 30
+
+
+class DiskFull(StorageError):
+    """No space for the log to grow; what is committed stays, appends go on when space returns."""
+
+    exit_code = 31
+
+
+class FlushFailed(StorageError):
+    """An fsync failed: final for this log (D9). The replica stops and acknowledges no more."""
+
+    exit_code = 32
+
+
+class CorruptLog(StorageError):
+    """Stored bytes below the durable watermark are damaged; says which file, position, offset."""
+
+    exit_code = 33
+
+    def __init__(self, message: str, path: str = "", position: int = -1, offset: int = -1) -> None:
+        super().__init__(message)
+        self.path = path
+        self.position = position
+        self.offset = offset
+
+
+class DirectoryInUse(StorageError):
+    """Another process holds the lock of the directory."""
+
+    exit_code = 34
+
+
+class ForeignDirectory(StorageError):
+    """The directory belongs to another node, cluster or program, or its files do not parse."""
+
+    exit_code = 35
+
+
+class NotFormatted(StorageError):
+    """The directory has no ``meta.properties``; format it first."""
+
+    exit_code = 36

@@ -1,0 +1,53 @@
+"""Every bound and constant in one place; relations between them are checked at import.
+
+Sizes are bytes, times milliseconds unless a name says otherwise.
+"""
+
+from __future__ import annotations
+
+if not __debug__:  # assertions are part of the safety argument (reliability.md, section 3)
+    raise RuntimeError("kraftfast keeps its assertions: start Python without -O")
+
+# --- record batches (Kafka's DefaultRecordBatch) ---
+BATCH_HEADER_BYTES = 61
+BATCH_OVERHEAD_BYTES = 12  # base offset and length, which the length itself does not count
+BATCH_BYTES_MAX = 8 * 1024 * 1024  # KafkaRaftClient.MAX_BATCH_SIZE_BYTES
+RECORDS_PER_BATCH_MAX = 1 << 22
+DECOMPRESSED_BYTES_MAX = 64 * 1024 * 1024  # S9: cap on the output of one batch
+DECOMPRESSION_RATIO_MAX = 1024  # S9: and on its growth, above 1 MiB of output
+ZSTD_WINDOW_BYTES_MAX = 8 * 1024 * 1024  # RFC 9659
+HEADERS_PER_RECORD_MAX = 1 << 16
+
+# --- wire (S6, S7) ---
+FRAME_BYTES_MAX = 100 * 1024 * 1024  # socket.request.max.bytes
+FRAME_BYTES_MAX_BEFORE_API_VERSIONS = 8 * 1024
+TAGGED_FIELDS_MAX = 64
+TAGGED_FIELD_BYTES_MAX = 128 * 1024
+SCHEMA_DEPTH_MAX = 16
+
+# --- replication ---
+TURN_BYTES_MAX = 1024 * 1024  # what one turn of the loop copies or hands over at most
+FETCH_MAX_BYTES = 1024 * 1024  # controller.quorum.fetch.max.bytes
+FETCH_MAX_WAIT_MS = 500
+EPOCH_MAX = 2**31 - 1
+EPOCH_JUMP_MAX = 1 << 20  # design.md: no message moves the epoch by more at once
+UNFLUSHED_BYTES_MAX = 64 * 1024 * 1024  # D14
+UNFLUSHED_AGE_MS_MAX = 50  # D14
+INLINE_FLUSH_BYTES_MAX = 64 * 1024  # design.md: flushed inside the loop up to here
+VOTERS_MAX = 64
+
+# --- log ---
+SEGMENT_BYTES = 1024 * 1024 * 1024  # metadata.log.segment.bytes
+SEGMENT_BYTES_MIN = 8 * 1024 * 1024
+SEGMENT_MS = 7 * 24 * 3600 * 1000  # metadata.log.segment.ms
+INDEX_INTERVAL_BYTES = 4096
+INDEX_BYTES_MAX = 10 * 1024 * 1024
+PREPARE_STRIDE_BYTES = 64 * 1024 * 1024
+PREPARE_PIECE_BYTES = 64 * 1024
+PAGE_BYTES = 4096
+
+assert BATCH_BYTES_MAX <= SEGMENT_BYTES_MIN, "a batch must fit a segment"
+assert FETCH_MAX_BYTES <= BATCH_BYTES_MAX, "a fetch may always return one whole batch"
+assert INLINE_FLUSH_BYTES_MAX < UNFLUSHED_BYTES_MAX
+assert PREPARE_STRIDE_BYTES % PREPARE_PIECE_BYTES == 0
+assert PREPARE_PIECE_BYTES % PAGE_BYTES == 0

@@ -1,0 +1,87 @@
+"""The small values that every floor speaks of. Immutable, comparable, without behaviour of I/O.
+
+Kafka's words: epoch, offset, directory id, voter. Offsets are exclusive ends everywhere.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from dataclasses import dataclass
+from typing import NamedTuple
+
+Uuid = bytes
+"""A 16-byte id as on the wire (most significant long first); its text is :func:`uuid_text`."""
+
+ZERO_UUID: Uuid = bytes(16)
+"""Absent directory id."""
+
+METADATA_TOPIC = "__cluster_metadata"
+METADATA_TOPIC_ID: Uuid = bytes(15) + b"\x01"
+METADATA_PARTITION = 0
+
+NO_EPOCH = -1
+NO_OFFSET = -1
+NO_NODE = -1
+
+
+def uuid_text(uuid: Uuid) -> str:
+    """URL-safe base64 without padding, 22 characters (Kafka's ``Uuid.toString``).
+
+    >>> uuid_text(METADATA_TOPIC_ID)
+    'AAAAAAAAAAAAAAAAAAAAAQ'
+    """
+    return base64.urlsafe_b64encode(uuid).rstrip(b"=").decode()
+
+
+def uuid_from_text(text: str) -> Uuid:
+    """The 16 bytes of :func:`uuid_text`. Raises ``ValueError`` for anything else.
+
+    >>> uuid_from_text('AAAAAAAAAAAAAAAAAAAAAQ') == METADATA_TOPIC_ID
+    True
+    """
+    try:
+        raw = base64.b64decode(text + "==", altchars=b"-_", validate=True)
+    except (binascii.Error, ValueError):
+        raw = b""
+    if len(text) != 22 or len(raw) != 16:
+        raise ValueError(f"not a base64 id of 22 characters: {text!r}")
+    return raw
+
+
+class OffsetAndEpoch(NamedTuple):
+    """A place in a log: an offset (often an exclusive end) and the epoch of the record before it."""
+
+    offset: int
+    epoch: int
+
+
+class ReplicaKey(NamedTuple):
+    """A replica as votes and fetches name it; a zero directory id means "not told"."""
+
+    id: int
+    directory_id: Uuid = ZERO_UUID
+
+
+class Endpoint(NamedTuple):
+    """Where a listener of a replica can be reached; names are upper-case as Kafka writes them."""
+
+    name: str
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class Voter:
+    """One entry of a voter set (KIP-853 VotersRecord; static voters have no directory id)."""
+
+    id: int
+    directory_id: Uuid = ZERO_UUID
+    endpoints: tuple[Endpoint, ...] = ()
+    kraft_version_min: int = 0
+    kraft_version_max: int = 0
+
+    @property
+    def key(self) -> ReplicaKey:
+        """Id and directory id together."""
+        return ReplicaKey(self.id, self.directory_id)
