@@ -11,7 +11,7 @@ from typing import Any
 
 from kraftfast.core.messages import FetchResponse, Request, Response
 from kraftfast.errors import ErrorCode
-from kraftfast.types import ReplicaKey
+from kraftfast.types import Endpoint, ReplicaKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,10 @@ class PersistQuorumState:
 
 @dataclass(slots=True)
 class Send:
-    """Send a request to a peer; the answer comes back under ``correlation`` (0: no answer of its own)."""
+    """Send a request to a peer; the answer comes back under ``correlation``.
+
+    ``correlation`` 0 is a Fetch of a stream: its answers carry the stream's number instead.
+    """
 
     peer_id: int
     correlation: int
@@ -52,7 +55,7 @@ class Send:
 
 @dataclass(slots=True)
 class Reply:
-    """Answer a request (all but a Fetch that carries records)."""
+    """Answer a request; a Fetch too where it is refused or told of divergence."""
 
     source: Any
     response: Response
@@ -61,10 +64,13 @@ class Reply:
 
 @dataclass(slots=True)
 class AnswerFetch:
-    """Answer a Fetch with the log's bytes from ``read_offset``, at most ``max_bytes`` (one batch at least).
+    """Answer a Fetch with the log's bytes from ``read_offset``, at most ``max_bytes`` of them.
 
-    ``read_offset`` -1: no records. For a stream the node tells how far it went with
-    ``Replica.sent(replica_id, stream, end_offset)``.
+    One whole batch is returned even if it is larger; ``read_offset`` -1: no records.
+    For a stream (``response.stream``) ``source`` is that of the Fetch which opened it, and after
+    every answer with ``read_offset`` >= 0 the node tells how far it went with
+    ``Replica.sent(replica_id, stream, end_offset)``: ``read_offset`` itself if the ring had no
+    room. Until then nothing more is pushed on that stream.
     """
 
     source: Any
@@ -102,7 +108,11 @@ class AppendControl:
 
 @dataclass(slots=True)
 class WriteFetched:
-    """Check and copy the records of the answer at hand to ``offset``; then ``FetchedWritten``."""
+    """Check and copy the records of the answer at hand to ``offset``; then ``FetchedWritten``.
+
+    Where the log has no room yet, the node keeps the answer and hands the core no later answer of
+    that peer before ``FetchedWritten``; a ``RoleChanged`` in between cancels this effect.
+    """
 
     peer_id: int
     epoch: int  # batches of a later epoch, and all after, are not stored (KAFKA-18723)
@@ -133,12 +143,26 @@ class AdvanceHighWatermark:
 
 
 @dataclass(slots=True)
+class AcknowledgedByAll:
+    """Every voter holds the records below ``offset`` on disk (``durability=all``).
+
+    It gates only the producer's answer, together with the high watermark.
+    """
+
+    offset: int
+
+
+@dataclass(slots=True)
 class RoleChanged:
-    """The replica is now this. Leaving leadership fails the appends that wait, outcome unknown."""
+    """The replica is now this. Leaving leadership fails the appends that wait, outcome unknown.
+
+    ``leader_endpoints``: where the leader is, if it is no voter or has moved.
+    """
 
     role: str
     epoch: int
     leader_id: int
+    leader_endpoints: tuple[Endpoint, ...] = ()
 
 
 @dataclass(slots=True)
@@ -158,6 +182,7 @@ Effect = (
     | Truncate
     | Flush
     | AdvanceHighWatermark
+    | AcknowledgedByAll
     | RoleChanged
     | Stopped
 )

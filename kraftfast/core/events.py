@@ -66,7 +66,11 @@ class ResponseReceived:
 
 @dataclass(slots=True)
 class RequestFailed:
-    """A request was not answered: the link broke or the peer has no common version."""
+    """A request was not answered.
+
+    BROKER_NOT_AVAILABLE: the link broke or never stood. UNSUPPORTED_VERSION: no version in common,
+    or a field does not fit it, as a pre-vote to a peer whose Vote ends below v2.
+    """
 
     peer_id: int
     correlation: int
@@ -75,12 +79,18 @@ class RequestFailed:
 
 @dataclass(slots=True)
 class AppendsQueued:
-    """Producers have batches waiting and the log has room for at least one."""
+    """Producers have batches waiting and the log has room for at least one.
+
+    The core remembers it: where it may not drain now (D14), ``DrainAppends`` comes later unasked.
+    """
 
 
 @dataclass(slots=True)
 class Appended:
-    """The log wrote batches as leader of ``epoch`` (after DrainAppends or AppendControl)."""
+    """The log wrote batches as leader of ``epoch`` (after DrainAppends or AppendControl).
+
+    Reported after every DrainAppends, with the old end and 0 bytes if nothing could be taken.
+    """
 
     epoch: int
     end_offset: int
@@ -92,7 +102,7 @@ class FetchedWritten:
     """The log wrote the records of a Fetch answer (after WriteFetched).
 
     ``epochs`` are the changes of the epoch trail, (epoch, start offset) in order. ``rejected`` is
-    True if the rest of the answer failed a check (D20) and nothing of it was kept.
+    True if the rest of the answer failed a check (D20) and nothing of that rest was kept.
     """
 
     end_offset: int
@@ -103,7 +113,11 @@ class FetchedWritten:
 
 @dataclass(slots=True)
 class Flushed:
-    """Everything below ``end_offset`` is on disk; ``truncations`` as of when the flush began (D2)."""
+    """Everything below ``end_offset`` is on disk.
+
+    ``end_offset`` is the log's end and ``truncations`` its counter as of when the flush began
+    (D1, D2), so a completion from before a cut is known as such.
+    """
 
     end_offset: int
     truncations: int
@@ -111,7 +125,11 @@ class Flushed:
 
 @dataclass(slots=True)
 class ResignRequested:
-    """The state machine or an operator asks the leader of ``epoch`` to step down."""
+    """The state machine or an operator asks the leader of ``epoch`` to step down.
+
+    An older epoch is ignored; ``step`` raises ``InvalidOption`` for a negative or later one and
+    ``NotLeader`` where this replica does not lead.
+    """
 
     epoch: int
 

@@ -3,6 +3,8 @@
 A quorum has one topic and one partition, so the arrays of Kafka's messages are flattened away;
 ``node/`` translates to and from frames. ``partition_known`` is False when a request did not name
 exactly that one partition: the core answers INVALID_REQUEST in Kafka's order of checks.
+Fields marked "tag of ours" travel as tagged fields that Kafka skips: ``in_memory``, ``unanimous``
+and ``in_doubt``. ``stream``, ``opens`` and ``read_offset`` travel over rings only.
 Fields and meanings: kraft-reference.md section 2.2 (KIP-595, KIP-853, KIP-996, KIP-1166).
 """
 
@@ -20,13 +22,14 @@ HIGH_WATERMARK_UNASKED = 2**63 - 1
 
 @dataclass(slots=True)
 class VoteRequest:
-    """Vote (52). ``last_offset`` is an exclusive end, ``last_epoch`` the epoch of the last record."""
+    """Vote (52): ``last_offset`` is an exclusive end, ``last_epoch`` that of the last record."""
 
     epoch: int
     replica: ReplicaKey
     last_epoch: int
     last_offset: int
     pre_vote: bool = False
+    unanimous: bool = False  # tag of ours: the sender leads only if every voter grants (D10)
     voter: ReplicaKey = NOBODY  # whom the sender means to ask; id -1: not said (v0)
     cluster_id: str | None = None
     partition_known: bool = True
@@ -41,6 +44,7 @@ class VoteResponse:
     leader_id: int = -1
     leader_epoch: int = -1
     vote_granted: bool = False
+    in_doubt: bool = False  # tag of ours: the sender's log has an uncertain head (D10)
     leader_endpoints: tuple[Endpoint, ...] = ()
 
 
@@ -100,7 +104,7 @@ class FetchRequest:
     stream: int = 0
     opens: bool = False
     read_offset: int = -1  # streams only
-    in_memory: bool = False  # durability=memory: a majority leader does not count this ack
+    in_memory: bool = False  # tag of ours, durability=memory: a durable leader does not count it
     cluster_id: str | None = None
     partition_known: bool = True
 
