@@ -10,6 +10,11 @@ from setuptools import Extension, setup
 
 # C sources that an extension compiles in, by the module's dotted name.
 KERNELS: dict[str, list[str]] = {
+    "kraftfast.log.segment_file": ["cext/mapping.c", "cext/ring.c", "cext/crc32c.c"],
+    "kraftfast.log.segment": ["cext/batch.c", "cext/flusher.c", "cext/mapping.c", "cext/ring.c", "cext/crc32c.c"],
+    "kraftfast.log.nursery": ["cext/mapping.c", "cext/ring.c", "cext/crc32c.c"],
+    "kraftfast.log.recovery": ["cext/batch.c", "cext/flusher.c", "cext/mapping.c", "cext/ring.c", "cext/crc32c.c"],
+    "kraftfast.log.log": ["cext/batch.c", "cext/flusher.c", "cext/mapping.c", "cext/ring.c", "cext/crc32c.c"],
     "kraftfast.record.checksum": ["cext/crc32c.c"],
     "kraftfast.record.batch": ["cext/crc32c.c"],
     "kraftfast.record.columns": ["cext/crc32c.c"],
@@ -47,7 +52,6 @@ setup(
         compiler_directives={
             "language_level": 3,
             "boundscheck": True,
-            "wraparound": False,
             "cdivision": True,
             "annotation_typing": False,
             "embedsignature": True,

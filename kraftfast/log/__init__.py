@@ -1,0 +1,7 @@
+"""Remember: the log on disk and the small files beside it, in Kafka's formats and names.
+
+``log`` and ``segment`` hold record batches, ``recovery`` brings a log back after a crash (D10),
+``directory``, ``quorum_state``, ``epoch_checkpoint`` and ``snapshot`` are the files of a replica.
+Every system call beneath this room goes through :class:`kraftfast.log.disk.Disk`, which the
+simulator replaces to lose what was not flushed.
+"""

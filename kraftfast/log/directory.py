@@ -1,0 +1,236 @@
+"""A replica's directory: who it belongs to, what was promised about it, and its lock.
+
+    DIR/meta.properties         node, cluster and directory id (Kafka's)
+    DIR/kraftfast.properties    durability, accepted records, topic: the mark that the log is ours
+    DIR/boot-id                 durability=memory only: under which boot it was last written
+    DIR/.lock                   held while a process uses it
+    DIR/nursery/                segments that are being prepared, or wait to be used again
+    DIR/<topic>-<partition>/    segments, indexes, checkpoints, quorum-state (Kafka's)
+
+Sources: kraft-reference.md sections 4.1 and 4.6; design.md, "Durability is chosen by name".
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from dataclasses import dataclass
+
+from kraftfast.errors import ForeignDirectory, InvalidOption, NotFormatted
+from kraftfast.log.disk import Disk
+from kraftfast.types import (
+    METADATA_PARTITION,
+    METADATA_TOPIC,
+    METADATA_TOPIC_ID,
+    ZERO_UUID,
+    Uuid,
+    uuid_from_text,
+    uuid_text,
+)
+
+META = "meta.properties"
+OPTIONS = "kraftfast.properties"
+BOOT_ID = "boot-id"
+PHANTOM_TAIL = "phantom-tail"
+PARTITION_METADATA = "partition.metadata"
+NURSERY = "nursery"
+DURABILITIES = ("majority", "all", "memory")
+RECORDS = ("any", "kafka-raft")
+
+
+@dataclass(frozen=True, slots=True)
+class MetaProperties:
+    """``meta.properties``, version 1."""
+
+    cluster_id: str
+    node_id: int
+    directory_id: Uuid
+
+
+@dataclass(frozen=True, slots=True)
+class LogOptions:
+    """What was promised about a log when it was formatted; the same on every replica."""
+
+    durability: str = "majority"
+    records: str = "any"
+    topic: str = METADATA_TOPIC
+    topic_id: Uuid = METADATA_TOPIC_ID
+
+    def __post_init__(self) -> None:
+        if self.durability not in DURABILITIES:
+            raise InvalidOption(f"durability must be one of {DURABILITIES}, not {self.durability!r}")
+        if self.records not in RECORDS:
+            raise InvalidOption(f"records must be one of {RECORDS}, not {self.records!r}")
+
+
+def random_uuid() -> Uuid:
+    """A new id whose text does not start with a dash, as Kafka's never do."""
+    while True:
+        uuid = secrets.token_bytes(16)
+        if not uuid_text(uuid).startswith("-") and uuid[:15] != bytes(15):
+            return uuid
+
+
+def encode_properties(fields: dict[str, str]) -> bytes:
+    """Java properties with Kafka's two comment lines."""
+    stamp = time.strftime("%a %b %d %H:%M:%S UTC %Y", time.gmtime())
+    return ("\n".join(["#", f"#{stamp}", *(f"{k}={v}" for k, v in fields.items())]) + "\n").encode()
+
+
+def decode_properties(data: bytes, path: str) -> dict[str, str]:
+    """Keys and values; comments and blank lines are skipped. Raises ForeignDirectory."""
+    fields = {}
+    try:
+        lines = data.decode("utf-8").splitlines()
+    except UnicodeDecodeError:
+        raise ForeignDirectory(f"{path} is not a properties file") from None
+    for line in lines:
+        line = line.strip()
+        if not line or line[0] in "#!":
+            continue
+        key, equals, value = line.partition("=")
+        if not equals:
+            raise ForeignDirectory(f"{path}: no '=' in {line!r}")
+        fields[key.strip()] = value.strip()
+    return fields
+
+
+def format_directory(disk: Disk, path: str, meta: MetaProperties, options: LogOptions) -> None:
+    """Make an empty directory a replica's. Raises ForeignDirectory if it already is one's."""
+    if disk.exists(os.path.join(path, META)):
+        raise ForeignDirectory(f"{path} is already formatted")
+    log_path = os.path.join(path, f"{options.topic}-{METADATA_PARTITION}")
+    for made in (path, log_path, os.path.join(path, NURSERY)):
+        disk.make_directory(made)
+    partition = f"version: 0\ntopic_id: {uuid_text(options.topic_id)}".encode()
+    disk.replace_file(os.path.join(log_path, PARTITION_METADATA), partition)
+    disk.replace_file(os.path.join(path, OPTIONS), _encode_options(options))
+    fields = {
+        "node.id": str(meta.node_id),
+        "directory.id": uuid_text(meta.directory_id),
+        "version": "1",
+        "cluster.id": meta.cluster_id,
+    }
+    disk.replace_file(os.path.join(path, META), encode_properties(fields))  # last: it says "done"
+
+
+def read_meta(disk: Disk, path: str) -> MetaProperties:
+    """``meta.properties`` of a directory. Raises NotFormatted or ForeignDirectory."""
+    file = os.path.join(path, META)
+    try:
+        fields = decode_properties(disk.read_file(file), file)
+    except FileNotFoundError:
+        raise NotFormatted(f"{path} is not formatted: there is no {META}") from None
+    try:
+        node_id = int(fields.get("node.id", fields.get("broker.id", "")))
+        text = fields.get("directory.id")
+        directory_id = uuid_from_text(text) if text else ZERO_UUID
+    except ValueError:
+        raise ForeignDirectory(f"{file} has no valid node.id or directory.id") from None
+    return MetaProperties(fields.get("cluster.id", ""), node_id, directory_id)
+
+
+def read_options(disk: Disk, path: str) -> LogOptions | None:
+    """What the directory promises, or None where kraftfast has not written yet (Kafka's own)."""
+    file = os.path.join(path, OPTIONS)
+    try:
+        fields = decode_properties(disk.read_file(file), file)
+    except FileNotFoundError:
+        return None
+    try:
+        topic_id = uuid_from_text(fields["topic.id"])
+        return LogOptions(fields["durability"], fields["records"], fields["topic"], topic_id)
+    except (KeyError, ValueError, InvalidOption) as error:
+        raise ForeignDirectory(f"{file} does not parse: {error}") from None
+
+
+def _encode_options(options: LogOptions) -> bytes:
+    return encode_properties(
+        {
+            "version": "1",
+            "durability": options.durability,
+            "records": options.records,
+            "topic": options.topic,
+            "topic.id": uuid_text(options.topic_id),
+        }
+    )
+
+
+class ReplicaDirectory:
+    """An opened directory; holds its lock until ``close``.
+
+    Raises DirectoryInUse, NotFormatted, ForeignDirectory.
+    """
+
+    # path: the directory. meta: whose it is; never changes while open.
+    # options: what was promised. log_path: where the segments are. adopted: Kafka's own directory,
+    # to be recovered by Kafka's rule; True until mark_ours.
+
+    def __init__(self, disk: Disk, path: str, lock: bool = True) -> None:
+        self.disk = disk
+        self.path = path
+        self._lock = disk.lock(os.path.join(path, ".lock")) if lock and disk.exists(path) else None
+        try:
+            self.meta = read_meta(disk, path)
+            options = read_options(disk, path)
+            self.adopted = options is None
+            self.options = options or self._kafka_options()
+        except Exception:
+            self.close()
+            raise
+        self.log_path = os.path.join(path, f"{self.options.topic}-{METADATA_PARTITION}")
+
+    def _kafka_options(self) -> LogOptions:
+        """What a directory of Kafka's own amounts to: its topic, and records that its reader takes."""
+        for name in self.disk.list_directory(self.path):
+            file = os.path.join(self.path, name, "quorum-state")
+            if not self.disk.exists(file):
+                continue
+            topic, topic_id = name.rpartition("-")[0], METADATA_TOPIC_ID
+            partition = os.path.join(self.path, name, PARTITION_METADATA)
+            if self.disk.exists(partition):
+                topic_id = decode_partition_metadata(self.disk.read_file(partition), partition)
+            return LogOptions(records="kafka-raft", topic=topic, topic_id=topic_id)
+        return LogOptions(records="kafka-raft")
+
+    def mark_ours(self) -> None:
+        """From now on the log is recovered by our rule (D10). Call once its tail has been cut."""
+        self.disk.make_directory(os.path.join(self.path, NURSERY))
+        self.disk.make_directory(self.log_path)
+        self.disk.replace_file(os.path.join(self.path, OPTIONS), _encode_options(self.options))
+        self.adopted = False
+
+    def left_in_memory(self, boot_id: str) -> bool:
+        """Whether a ``memory`` log was lost with the page cache: another boot, no clean close."""
+        try:
+            stored = self.disk.read_file(os.path.join(self.path, BOOT_ID)).decode("ascii", "replace")
+        except FileNotFoundError:
+            return False
+        return stored != boot_id
+
+    def write_boot_id(self, boot_id: str) -> None:
+        """Durable before the first acknowledgement from memory."""
+        self.disk.replace_file(os.path.join(self.path, BOOT_ID), boot_id.encode("ascii"))
+
+    def clear_boot_id(self) -> None:
+        """After a clean close everything is on disk whatever the durability."""
+        if self.disk.exists(os.path.join(self.path, BOOT_ID)):
+            self.disk.unlink(os.path.join(self.path, BOOT_ID))
+            self.disk.sync_directory(self.path)
+
+    def close(self) -> None:
+        if self._lock is not None:
+            self.disk.unlock(self._lock)
+            self._lock = None
+
+
+def decode_partition_metadata(data: bytes, path: str) -> Uuid:
+    """The topic id of ``partition.metadata``. Raises ForeignDirectory."""
+    try:
+        fields = dict(line.split(": ", 1) for line in data.decode("ascii").splitlines() if line)
+        if fields["version"] != "0":
+            raise ValueError
+        return uuid_from_text(fields["topic_id"])
+    except (ValueError, KeyError, UnicodeDecodeError):
+        raise ForeignDirectory(f"{path} does not parse") from None

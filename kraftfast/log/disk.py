@@ -1,0 +1,167 @@
+"""The system calls beneath the log: the one seam that the simulator swaps.
+
+Sources: kraft-reference.md section 4 (tmp, fsync, rename, directory fsync); reliability.md fault 14.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+
+from kraftfast.errors import DirectoryInUse, DiskFull, FlushFailed, StorageError
+from kraftfast.log.segment_file import SegmentFile
+
+TMP_SUFFIX = ".tmp"
+
+
+def storage_error(doing: str, path: str, error: OSError) -> StorageError:
+    """The typed error for a failed system call on ``path``."""
+    text = f"{doing} {path}: {error.strerror or error}"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return DiskFull(f"no space left: {text}")
+    return StorageError(text)
+
+
+class Disk:
+    """Files of one machine. Methods raise :class:`StorageError` or a subclass, never ``OSError``."""
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(path)
+
+    def list_directory(self, path: str) -> list[str]:
+        """Names in a directory, sorted; empty if there is no such directory."""
+        try:
+            return sorted(os.listdir(path))
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise storage_error("cannot list", path, error) from None
+
+    def make_directory(self, path: str) -> None:
+        """Create a directory for its owner alone, durably; nothing if it is there."""
+        if os.path.isdir(path):
+            return
+        parent = os.path.dirname(os.path.abspath(path))
+        if not os.path.isdir(parent):
+            self.make_directory(parent)
+        try:
+            os.mkdir(path, 0o700)
+        except OSError as error:
+            raise storage_error("cannot create", path, error) from None
+        self.sync_directory(parent)
+
+    def read_file(self, path: str, bytes_max: int = 16 * 1024 * 1024) -> bytes:
+        """The whole of a small file. Raises ``FileNotFoundError`` if there is none."""
+        try:
+            with open(path, "rb") as file:
+                data = file.read(bytes_max + 1)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise storage_error("cannot read", path, error) from None
+        if len(data) > bytes_max:
+            raise StorageError(f"{path} is larger than {bytes_max} bytes")
+        return data
+
+    def replace_file(self, path: str, data: bytes) -> None:
+        """Write a small file so that after a crash it is wholly old or wholly new, and durable."""
+        tmp = path + TMP_SUFFIX
+        try:
+            fd = os.open(tmp, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            try:
+                view = memoryview(data)
+                while view:
+                    view = view[os.write(fd, view) :]
+                self._sync(fd, tmp)
+            finally:
+                os.close(fd)
+            os.rename(tmp, path)
+        except OSError as error:
+            raise storage_error("cannot write", path, error) from None
+        self.sync_directory(os.path.dirname(path))
+
+    def rename(self, source: str, target: str) -> None:
+        """Rename without making it durable: ``sync_directory`` does."""
+        try:
+            os.rename(source, target)
+        except OSError as error:
+            raise storage_error("cannot rename to", target, error) from None
+
+    def unlink(self, path: str) -> None:
+        """Remove a file if it is there, without making it durable."""
+        try:
+            os.unlink(path)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            raise storage_error("cannot remove", path, error) from None
+
+    def sync_directory(self, path: str) -> None:
+        """Make the names in a directory durable (D18)."""
+        try:
+            fd = os.open(path or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as error:
+            raise storage_error("cannot open", path, error) from None
+        try:
+            self._sync(fd, path)
+        finally:
+            os.close(fd)
+
+    def open_directory(self, path: str) -> int:
+        """A descriptor of a directory, for a flush that has to cover its names."""
+        try:
+            return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as error:
+            raise storage_error("cannot open", path, error) from None
+
+    def close_directory(self, fd: int) -> None:
+        os.close(fd)
+
+    def file_bytes(self, path: str) -> int:
+        try:
+            return os.stat(path).st_size
+        except OSError as error:
+            raise storage_error("cannot stat", path, error) from None
+
+    def create_segment(self, path: str, capacity: int) -> SegmentFile:
+        """A new sparse file of ``capacity`` bytes (not prepared), mapped writable."""
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            os.ftruncate(fd, capacity)
+        except OSError as error:
+            raise storage_error("cannot create", path, error) from None
+        return SegmentFile(path, fd, capacity, True)
+
+    def open_segment(self, path: str, writable: bool) -> SegmentFile:
+        """An existing file, mapped as long as it is now."""
+        try:
+            flags = os.O_RDWR if writable else os.O_RDONLY
+            fd = os.open(path, flags | os.O_CLOEXEC)
+            size = os.fstat(fd).st_size
+        except OSError as error:
+            raise storage_error("cannot open", path, error) from None
+        return SegmentFile(path, fd, size, writable)
+
+    def lock(self, path: str) -> int:
+        """Hold the lock file of a directory; the descriptor keeps it. Raises DirectoryInUse."""
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise storage_error("cannot open", path, error) from None
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(fd)
+            directory = os.path.dirname(path)
+            raise DirectoryInUse(f"another process holds {directory} (lock file {path})") from None
+        return fd
+
+    def unlock(self, fd: int) -> None:
+        os.close(fd)
+
+    def _sync(self, fd: int, path: str) -> None:
+        try:
+            os.fsync(fd)
+        except OSError as error:  # D9: final, whoever called
+            raise FlushFailed(f"fsync of {path} failed: {error.strerror}") from None

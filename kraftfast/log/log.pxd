@@ -1,0 +1,41 @@
+"""The log of one replica: segments, the ends that the core reasons about, and what is on disk."""
+
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+
+from kraftfast.log.segment cimport Segment, kf_batch_header, kf_flush_job
+
+
+cdef class Log:
+    cdef readonly object disk
+    cdef readonly str path                # the directory of the segments
+    cdef readonly object nursery
+    cdef readonly list segments           # oldest first; the last one is active
+    cdef readonly Segment active
+    cdef readonly int64_t log_start_offset
+    cdef readonly int64_t end_offset      # exclusive
+    cdef readonly int64_t flushed_end_offset   # <= end_offset; below it everything is on disk (D1)
+    cdef readonly int32_t last_epoch      # of the last batch; 0 if there never was one
+    cdef readonly uint64_t truncations    # D2: raised by every cut
+    cdef readonly list epochs             # [(epoch, start offset)], as in leader-epoch-checkpoint
+    cdef readonly uint64_t bytes_appended # ever, by this process
+    cdef readonly int fault               # why the last batch was not taken (cext/batch.h)
+    cdef readonly object failed           # the FlushFailed that ended this log (D9), or None
+    cdef readonly int64_t segment_ms
+    cdef int64_t durable_end              # of the last clean close: damage below it is no tear
+    cdef object directory_fd              # flushed with the segments while names are not durable
+    cdef bint names_dirty
+    cdef int64_t flush_target             # of the flush at hand
+    cdef uint64_t flush_truncations
+    cdef list flush_segments              # [(segment, position)] of the flush at hand
+    cdef str checkpoint_path
+
+    cdef int make_room(self, uint32_t size, int64_t timestamp) except -1
+    cdef int append_batch(self, const uint8_t *source, size_t available, int32_t epoch) except -1
+    cdef int64_t copy_fetched(self, const uint8_t *source, size_t available, int32_t epoch_max,
+                              const uint8_t *page, uint64_t generation) except -1
+    cdef int accept(self, uint8_t *dst, uint8_t *header, kf_batch_header *h, int64_t base_offset,
+                    int32_t epoch) except -1
+    cdef int note_epoch(self, int32_t epoch, int64_t start_offset) except -1
+    cdef int scrub(self) except -1
+    cdef int fill_flush(self, kf_flush_job *job) except -1
+    cdef int flush_done(self, int error) except -1

@@ -1,0 +1,548 @@
+"""The log of one replica.
+
+Batches come in two ways: a leader stamps what a producer encoded (:meth:`Log.append_batch`), a
+follower copies what its leader has (:meth:`Log.copy_fetched`). Both read the source once, check
+the CRC on the way and store the header last (D20). What is on disk is known by
+``flushed_end_offset`` alone, and only a flush that began after the bytes were there moves it (D1).
+"""
+
+import os
+from bisect import bisect_right
+
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+
+from kraftfast.errors import FlushFailed, RecordTooLarge
+from kraftfast.log import epoch_checkpoint
+from kraftfast.log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, segment_name
+from kraftfast.log.segment cimport *
+from kraftfast.log.segment_file cimport SegmentFile
+
+DURABLE_END = "durable-end"
+
+
+cdef extern from "mapping.h":
+    int kf_guard_install()
+
+
+def install_guard():
+    """Survive a SIGBUS inside a copy from another replica's file (R10). Once a process."""
+    if kf_guard_install():
+        raise OSError("cannot handle SIGBUS")
+
+
+cdef class Log:
+    """The log over already recovered segments (``recovery.open_log`` makes it).
+
+    Invariants: segments are contiguous; ``log_start <= flushed_end_offset <= end_offset``;
+    ``epochs`` rises in both columns and its last entry is at or below ``end_offset``.
+    """
+
+    def __init__(self, disk, str path, nursery, list segments, list epochs, int64_t segment_ms,
+                 int64_t durable_end):
+        self.disk, self.path, self.nursery = disk, path, nursery
+        self.durable_end = durable_end
+        self.segments, self.epochs, self.segment_ms = segments, epochs, segment_ms
+        self.active = segments[-1]
+        self.log_start_offset = segments[0].base_offset
+        self.end_offset = self.active.end_offset
+        self.flushed_end_offset = self.log_start_offset
+        self.last_epoch = epochs[-1][0] if epochs else 0
+        self.checkpoint_path = os.path.join(path, epoch_checkpoint.NAME)
+        self.directory_fd = disk.open_directory(path)
+        self.names_dirty = True
+        self.flush_target = -1
+        self.flush_segments = []
+
+    # --- append -------------------------------------------------------------------------------
+
+    cdef int make_room(self, uint32_t size, int64_t timestamp) except -1:
+        """Whether ``size`` bytes may be stored at the head now: rolls if due, never allocates."""
+        cdef Segment active = self.active
+        cdef bint roll = active.position + size > active.capacity
+        if not roll and active.position and self.segment_ms > 0 and active.first_timestamp >= 0:
+            roll = timestamp - active.first_timestamp > self.segment_ms
+        if not roll and self.end_offset - active.base_offset > 0x7FFFFFFF - 0x00FFFFFF:
+            roll = active.position > 0
+        if roll and not self.roll():
+            return 0
+        active = self.active
+        if size > active.capacity:
+            raise RecordTooLarge(f"a batch of {size} bytes does not fit a segment of {active.capacity}")
+        return active.position + size <= active.prepared
+
+    cdef int append_batch(self, const uint8_t *source, size_t available, int32_t epoch) except -1:
+        """Append a producer's batch as leader of ``epoch``: 1 taken, 0 no room yet or refused.
+
+        ``fault`` tells the two apart: KF_BATCH_OK means that the nursery is behind.
+        """
+        cdef uint8_t header[KF_BATCH_HEADER]
+        cdef kf_batch_header h
+        cdef Segment active
+        cdef uint8_t *dst
+        self.fault = kf_batch_parse(source, available, &h)  # a hint, for its timestamp
+        if self.fault != KF_BATCH_OK:
+            return 0
+        if not self.make_room(<uint32_t>available, h.max_timestamp):
+            return 0
+        active = self.active
+        dst = active.file.base + active.position
+        with nogil:
+            self.fault = kf_batch_copy(dst, active.prepared - active.position, source, available, header, &h)
+            if self.fault == KF_BATCH_OK and h.size != available:
+                self.fault = KF_BATCH_LENGTH
+            if self.fault == KF_BATCH_OK and h.attributes & KF_ATTRIBUTE_CONTROL:
+                self.fault = KF_BATCH_ATTRIBUTES  # control records are the leader's own
+        if self.fault != KF_BATCH_OK:
+            active.note_dirt(active.position + available)
+            self.scrub()
+            return 0
+        self.accept(dst, header, &h, self.end_offset, epoch)
+        return 1
+
+    def append(self, const uint8_t[::1] batch, int32_t epoch, bint control=False) -> bool:
+        """Append a batch that this process built. False: no room yet.
+
+        Raises ValueError for a batch that does not check, RecordTooLarge.
+        """
+        cdef uint8_t header[KF_BATCH_HEADER]
+        cdef kf_batch_header h
+        cdef size_t size = batch.shape[0]
+        if not self.make_room(<uint32_t>size, 0):
+            return False
+        cdef uint8_t *dst = self.active.file.base + self.active.position
+        self.fault = kf_batch_copy(dst, self.active.prepared - self.active.position, &batch[0], size, header, &h)
+        if self.fault != KF_BATCH_OK or h.size != size or bool(h.attributes & KF_ATTRIBUTE_CONTROL) != control:
+            self.active.note_dirt(self.active.position + size)
+            self.scrub()
+            raise ValueError(f"not a batch for this log: {self.fault_text()}")
+        self.accept(dst, header, &h, self.end_offset, epoch)
+        return True
+
+    cdef int64_t copy_fetched(self, const uint8_t *source, size_t available, int32_t epoch_max,
+                              const uint8_t *page, uint64_t generation) except -1:
+        """Append batches that a leader already stamped; returns how many bytes were taken.
+
+        Stops, with ``fault`` set, at the first batch that does not check: framing, CRC, an offset
+        that does not follow, an epoch below the log's last or above ``epoch_max`` (KAFKA-18723),
+        a source that was cut or reused meanwhile (``page`` and ``generation`` of a reference).
+        KF_BATCH_INCOMPLETE is the cut end of an answer, KF_BATCH_OK that room ran out or all is in.
+        """
+        cdef uint8_t header[KF_BATCH_HEADER]
+        cdef kf_batch_header h
+        cdef size_t taken = 0
+        cdef Segment active
+        cdef uint8_t *dst
+        self.fault = KF_BATCH_OK
+        while taken < available:
+            if page != NULL and kf_generation_load(page) != generation:
+                self.fault = KF_BATCH_STALE
+                break
+            self.fault = kf_batch_parse(source + taken, available - taken, &h)  # a hint: for its size
+            if self.fault != KF_BATCH_OK:
+                break
+            if not self.make_room(h.size, h.max_timestamp):
+                break
+            active = self.active
+            dst = active.file.base + active.position
+            with nogil:
+                self.fault = kf_batch_copy(dst, active.prepared - active.position, source + taken,
+                                           available - taken, header, &h)
+                if self.fault == KF_BATCH_OK:
+                    if h.base_offset != self.end_offset:
+                        self.fault = KF_BATCH_OFFSET
+                    elif h.leader_epoch < self.last_epoch or h.leader_epoch > epoch_max:
+                        self.fault = KF_BATCH_EPOCH
+                    elif page != NULL and kf_generation_load(page) != generation:
+                        self.fault = KF_BATCH_STALE
+            if self.fault != KF_BATCH_OK:
+                active.note_dirt(min(active.position + (available - taken), active.prepared))
+                break
+            self.accept(dst, header, &h, h.base_offset, h.leader_epoch)
+            taken += h.size
+        if self.fault not in (KF_BATCH_OK, KF_BATCH_INCOMPLETE):
+            self.scrub()
+        return taken
+
+    def copy(self, const uint8_t[::1] source, int32_t epoch_max) -> int:
+        """:meth:`copy_fetched` for bytes that came with an answer; returns bytes taken."""
+        if source.shape[0] == 0:
+            return 0
+        return self.copy_fetched(&source[0], source.shape[0], epoch_max, NULL, 0)
+
+    cdef int accept(self, uint8_t *dst, uint8_t *header, kf_batch_header *h, int64_t base_offset,
+                    int32_t epoch) except -1:
+        if epoch != self.last_epoch or not self.epochs:
+            self.note_epoch(epoch, base_offset)
+        h.leader_epoch = epoch
+        kf_batch_accept(dst, header, base_offset, epoch)  # D20: the header is stored last
+        self.active.note_batch(h, base_offset)
+        self.end_offset = self.active.end_offset
+        self.bytes_appended += h.size
+        return 0
+
+    cdef int note_epoch(self, int32_t epoch, int64_t start_offset) except -1:
+        """A new epoch starts here; its checkpoint is durable before anything of it counts (D18)."""
+        assert epoch >= self.last_epoch
+        if self.epochs and self.epochs[-1][1] == start_offset:
+            self.epochs.pop()  # nothing was written in that epoch
+        if not self.epochs or self.epochs[-1][0] < epoch:
+            self.epochs.append((epoch, start_offset))
+            self.disk.replace_file(self.checkpoint_path, epoch_checkpoint.encode(self.epochs))
+        self.last_epoch = epoch
+        return 0
+
+    cdef int scrub(self) except -1:
+        """Zeros over what a refused copy left, on disk before a header may stand there (D20)."""
+        if self.active.clear_dirt():
+            self._sync_file(self.active.file)
+        return 0
+
+    def fault_text(self) -> str:
+        """Why the last batch was not taken."""
+        return kf_batch_fault_text(self.fault).decode()
+
+    # --- segments -----------------------------------------------------------------------------
+
+    def roll(self) -> bool:
+        """Go on in a fresh segment that starts at ``end_offset``. False: the nursery has none yet."""
+        spare = self.nursery.take_spare()
+        if spare is None:
+            return False
+        self._start_segment(*spare)
+        return True
+
+    def _start_segment(self, SegmentFile file, prepared):
+        cdef Segment segment
+        capacity = self.nursery.capacity
+        segment = Segment(file, self.end_offset, capacity)
+        segment.format_page(self.end_offset, self.last_epoch, 1)
+        segment.note_prepared(prepared)
+        file.rename(os.path.join(self.path, segment_name(self.end_offset) + LOG_SUFFIX))
+        self.names_dirty = True  # the next flush covers the directory (D18)
+        self.segments.append(segment)
+        self.active = segment
+
+    def tend(self, int64_t now_ms) -> bool:
+        """Nursery progress; call now and then. Returns True while a range is being prepared."""
+        return self.nursery.tend(self.active, now_ms)
+
+    def retire(self) -> int:
+        """Trim rolled segments that are on disk and that no follower maps; returns how many."""
+        cdef Segment segment
+        trimmed = 0
+        for segment in self.segments[:-1]:
+            if segment.page == NULL or segment.flushed_position < segment.position:
+                continue
+            if not segment.file.exclude():
+                continue  # put off: a trim never holds up anything
+            self._trim(segment)
+            trimmed += 1
+        return trimmed
+
+    def _trim(self, Segment segment):
+        name = os.path.join(self.path, segment_name(segment.base_offset))
+        self.disk.replace_file(name + INDEX_SUFFIX, segment.index_bytes())
+        self.disk.replace_file(name + TIME_INDEX_SUFFIX, segment.time_index_bytes(True))
+        segment.trim()
+        self._sync_file(segment.file)
+
+    def segment_of(self, int64_t offset):
+        """The segment that holds ``offset``, the active one for the end; None below the start."""
+        if offset < self.log_start_offset or offset > self.end_offset:
+            return None
+        if offset >= self.active.base_offset:
+            return self.active
+        index = bisect_right(self.segments, offset, key=lambda segment: segment.base_offset)
+        return self.segments[index - 1]
+
+    def locate(self, int64_t offset, uint32_t bytes_max, int64_t end_offset=-1):
+        """(segment, position, length) of whole batches from the one that holds ``offset``.
+
+        At least one batch, at most ``bytes_max`` beyond it, all of one segment and below
+        ``end_offset`` (default: the log's end). None if there is nothing there.
+        """
+        cdef Segment segment = self.segment_of(offset)
+        cdef int64_t position
+        if segment is None or offset >= self.end_offset:
+            return None
+        position = segment.find(offset)
+        if position < 0:
+            return None
+        length = self.span(segment, position, bytes_max, end_offset)
+        return (segment, position, length[0]) if length[0] else None
+
+    def span(self, Segment segment, uint64_t position, uint64_t bytes_max, int64_t end_offset=-1):
+        """(length, end offset) of the whole batches from ``position`` within ``bytes_max``."""
+        cdef uint64_t at = position
+        cdef kf_batch_header h
+        cdef int64_t reached = -1
+        if end_offset < 0 and segment.position - position <= bytes_max:
+            return segment.position - position, segment.end_offset
+        while at < segment.position:
+            if kf_batch_parse(segment.file.base + at, segment.position - at, &h):
+                break
+            if at > position and at + h.size - position > bytes_max:
+                break
+            if end_offset >= 0 and h.base_offset + h.record_count > end_offset:
+                break
+            at += h.size
+            reached = h.base_offset + h.record_count
+        return at - position, reached
+
+    def end_offset_for_epoch(self, int32_t epoch):
+        """(epoch, end offset) of the largest known epoch that is not above ``epoch``, or None."""
+        for index in range(len(self.epochs) - 1, -1, -1):
+            if self.epochs[index][0] <= epoch:
+                last = index == len(self.epochs) - 1
+                return self.epochs[index][0], self.end_offset if last else self.epochs[index + 1][1]
+        return None
+
+    def offset_for_timestamp(self, int64_t timestamp, int64_t end_offset):
+        """(offset, timestamp) of the first batch at or after ``timestamp`` below ``end_offset``."""
+        for segment in self.segments:
+            found = segment.offset_for_timestamp(timestamp)
+            if found is not None:
+                return found if found[0] < end_offset else None
+        return None
+
+    # --- flush --------------------------------------------------------------------------------
+
+    cdef int fill_flush(self, kf_flush_job *job) except -1:
+        """What has to be synced so that everything appended by now is on disk; oldest first.
+
+        The target is sampled here, before the sync call (D1). Returns the number of files.
+        """
+        cdef Segment segment
+        cdef kf_flush_file *file
+        if self.failed is not None:
+            raise self.failed
+        job.count = 0
+        self.flush_segments = []
+        self.flush_target = self.flushed_end_offset
+        self.flush_truncations = self.truncations
+        if self.names_dirty:  # D18: the names of new segments, before anything in them counts
+            job.files[0].fd, job.files[0].page = self.directory_fd, NULL
+            job.count = 1
+            self.names_dirty = False
+        for segment in self.segments:
+            if segment.flushed_position >= segment.position:
+                continue
+            if job.count == KF_FLUSH_FILES_MAX:
+                break
+            file = &job.files[job.count]
+            file.fd, file.page = segment.file.fd, segment.page
+            file.target = kf_mark(segment.end_offset, segment.last_epoch, 0)
+            job.count += 1
+            self.flush_segments.append((segment, segment.position))
+            self.flush_target = segment.end_offset
+        return job.count
+
+    cdef int flush_done(self, int error) except -1:
+        """The flush that ``fill_flush`` described has ended. Raises FlushFailed, for good (D9)."""
+        if error:
+            self.failed = FlushFailed(f"fsync of the log in {self.path} failed: {os.strerror(error)}")
+            raise self.failed
+        if self.flush_truncations != self.truncations:
+            return 0  # D2: what it covered was cut meanwhile; the cut has synced for itself
+        for segment, position in self.flush_segments:
+            segment.note_flushed(position)
+        self.flush_segments = []
+        if self.flush_target > self.flushed_end_offset:
+            self.flushed_end_offset = self.flush_target
+        return 0
+
+    def flush(self) -> int:
+        """Put everything appended so far on disk, now; returns the flushed end offset."""
+        self.begin_flush()
+        self.sync_files()
+        return self.end_flush()
+
+    def begin_flush(self) -> int:
+        """Sample the target of a flush; for callers that sync in steps (the simulator)."""
+        cdef kf_flush_job job
+        self.fill_flush(&job)
+        return self.flush_target
+
+    def sync_files(self):
+        """Sync what ``begin_flush`` sampled, through the disk."""
+        cdef Segment segment
+        cdef kf_watermark w
+        cdef kf_mark target
+        try:
+            self.disk.sync_directory(self.path)
+            for segment, position in self.flush_segments:
+                if segment.page != NULL and not kf_watermark_load(segment.page, &w):
+                    end = segment.end_offset if position == segment.position else self.flush_target
+                    target = kf_mark(end, segment.last_epoch, 0)
+                    kf_watermark_store(segment.page, target, w.flushed)
+                    segment.file.sync()
+                    kf_watermark_store(segment.page, target, target)
+                else:
+                    segment.file.sync()
+        except FlushFailed as error:
+            self.failed = error
+            raise
+
+    def end_flush(self) -> int:
+        """Count what ``sync_files`` put on disk; returns the flushed end offset."""
+        self.flush_done(0)
+        return self.flushed_end_offset
+
+    def _sync_file(self, SegmentFile file):
+        try:
+            file.sync()
+        except FlushFailed as error:
+            self.failed = error
+            raise
+
+    # --- truncate -----------------------------------------------------------------------------
+
+    def truncate(self, int64_t end_offset):
+        """Cut the log to ``end_offset``, which lies between batches, durably (D8).
+
+        What is cut can never come back: generations first, then the watermarks lowered and synced,
+        then zeros (or whole files gone) and synced, before anything is appended there again.
+        """
+        cdef Segment segment
+        assert self.log_start_offset <= end_offset <= self.end_offset
+        self.truncations += 1
+        self.flushed_end_offset = min(self.flushed_end_offset, end_offset)
+        keep = [segment for segment in self.segments if segment.base_offset < end_offset]
+        keep = keep or self.segments[:1]
+        for segment in reversed(self.segments[len(keep):]):
+            self._remove(segment)
+        self.segments = keep
+        segment = keep[-1]
+        position = segment.find(end_offset) if end_offset < segment.end_offset else segment.position
+        assert position >= 0, "a cut below the log's end finds its batch"
+        self.epochs = [entry for entry in self.epochs if entry[1] < end_offset]
+        self.last_epoch = self.epochs[-1][0] if self.epochs else 0
+        self.end_offset = end_offset
+        if end_offset < self.durable_end:  # lowered first: what is cut is no damage
+            write_durable_end(self.disk, self.path, end_offset, self.last_epoch)
+            self.durable_end = end_offset
+        if segment.page != NULL:
+            self._cut_prepared(segment, position)
+            self.active = segment
+        else:
+            self._cut_trimmed(segment, position)
+        assert self.active.end_offset == end_offset, "a cut lies between batches"
+        self.disk.replace_file(self.checkpoint_path, epoch_checkpoint.encode(self.epochs))
+        self.names_dirty = True
+
+    def _cut_prepared(self, Segment segment, uint64_t position):
+        kf_generation_bump(segment.page)  # D20: who reads by reference looks at it after each batch
+        segment.cut(position)
+        segment.set_watermark(segment.end_offset, max(segment.last_epoch, 0))
+        self._sync_file(segment.file)  # D10: both words lowered and on disk before the zeros
+        if segment.clear_dirt():
+            self._sync_file(segment.file)
+        segment.note_flushed(segment.position)
+
+    def _cut_trimmed(self, Segment segment, uint64_t position):
+        """A cut inside a trimmed segment trims it there; appends go on in a fresh one."""
+        if position < segment.position:
+            segment.cut(position)
+            segment.trim()
+            self._sync_file(segment.file)
+        if segment.position == 0:
+            self._remove(segment)
+            self.segments.pop()
+        self._start_segment(*self._spare_now())
+        self.disk.sync_directory(self.path)
+
+    def _spare_now(self):
+        """A spare at once, prepared here if the nursery has none: a cut cannot wait for it."""
+        spare = self.nursery.take_spare()
+        if spare is None:
+            serial = f"cut-{self.truncations}"
+            path = os.path.join(self.nursery.path, serial)
+            file = self.disk.create_segment(path, self.nursery.capacity + KF_PAGE_BYTES)
+            file.prepare(0, self.nursery.stride, self.nursery.how)
+            spare = file, self.nursery.stride
+        return spare
+
+    def _remove(self, Segment segment):
+        """Delete a segment's files; durable at once, so that a crash leaves a prefix of the log."""
+        if segment.page != NULL:
+            kf_generation_bump(segment.page)
+        name = os.path.join(self.path, segment_name(segment.base_offset))
+        for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+            self.disk.unlink(name + suffix)
+        self.disk.unlink(segment.file.path)
+        self.disk.sync_directory(self.path)
+        segment.file.close()
+
+    # --- retention ----------------------------------------------------------------------------
+
+    def delete_before(self, int64_t offset) -> int:
+        """Give up whole segments below ``offset``; returns the new log start offset.
+
+        Their files go back to the nursery when nobody maps them, else they are unlinked.
+        """
+        cdef Segment segment
+        while len(self.segments) > 1 and self.segments[1].base_offset <= offset:
+            segment = self.segments[0]
+            if segment.flushed_position < segment.position:
+                break
+            if segment.page != NULL:
+                kf_generation_bump(segment.page)
+            name = os.path.join(self.path, segment_name(segment.base_offset))
+            for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+                self.disk.unlink(name + suffix)
+            if len(self.nursery.recycled) < 2 and segment.file.exclude():
+                self.nursery.recycle(segment.file)
+            else:
+                self.disk.unlink(segment.file.path)
+                segment.file.close()
+            self.segments.pop(0)
+        self.log_start_offset = self.segments[0].base_offset
+        self._drop_old_epochs()
+        self.names_dirty = True
+        return self.log_start_offset
+
+    def _drop_old_epochs(self):
+        """Epochs that ended at or before the log start; the one in force there starts there."""
+        start = self.log_start_offset
+        older = [epoch for epoch, offset in self.epochs if offset <= start]
+        if len(older) < 1 or self.epochs[0] == (older[-1], start):
+            return
+        self.epochs = [(older[-1], start), *[entry for entry in self.epochs if entry[1] > start]]
+        self.disk.replace_file(self.checkpoint_path, epoch_checkpoint.encode(self.epochs))
+
+    # --- close --------------------------------------------------------------------------------
+
+    def close(self):
+        """Flush, leave every segment as Kafka would, give the files back."""
+        if self.failed is None:
+            self.flush()
+            write_durable_end(self.disk, self.path, self.end_offset, self.last_epoch)
+            self.retire()
+            if self.active.page != NULL and self.active.file.exclude():
+                self._trim(self.active)
+            self.disk.sync_directory(self.path)
+        self.abandon()
+
+    def abandon(self):
+        """Let go of the files as they are (after a failed flush, or as a crash does)."""
+        self.nursery.close()
+        for segment in self.segments:
+            segment.file.close()
+        if self.directory_fd is not None:
+            self.disk.close_directory(self.directory_fd)
+            self.directory_fd = None
+
+
+def write_durable_end(disk, path, end_offset, epoch):
+    """Everything below ``end_offset`` was on disk when files were trimmed: damage there is no tear."""
+    disk.replace_file(os.path.join(path, DURABLE_END), f"0\n{end_offset} {epoch}\n".encode())
+
+
+def read_durable_end(disk, path):
+    """(end offset, epoch) of the last clean close or cut, (0, 0) if there never was one."""
+    try:
+        _version, line = disk.read_file(os.path.join(path, DURABLE_END)).decode().splitlines()
+        end_offset, epoch = map(int, line.split())
+    except (FileNotFoundError, ValueError):
+        return 0, 0
+    return end_offset, epoch

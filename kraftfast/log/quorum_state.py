@@ -1,0 +1,75 @@
+"""``quorum-state``: epoch, leader and vote, which must survive every crash (D5).
+
+One line of JSON as Kafka's ``FileQuorumStateStore`` writes it: version 0 at kraft.version 0,
+version 1 (with the voted directory id) at kraft.version 1. kraft-reference.md section 4.5.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kraftfast.errors import ForeignDirectory
+from kraftfast.types import ZERO_UUID, ReplicaKey, uuid_from_text, uuid_text
+
+NAME = "quorum-state"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredQuorumState:
+    """What the file says. ``voted`` has a zero directory id where version 0 recorded none."""
+
+    epoch: int = 0
+    leader_id: int = -1
+    voted: ReplicaKey | None = None
+
+
+def encode(state: StoredQuorumState, kraft_version: int, voter_ids: Sequence[int]) -> bytes:
+    """The file's bytes, without a newline at the end. ``voter_ids`` are written at version 0."""
+    voted_id = state.voted.id if state.voted else -1
+    fields: dict[str, object]
+    if kraft_version == 0:
+        fields = {
+            "clusterId": "",
+            "leaderId": state.leader_id,
+            "leaderEpoch": state.epoch,
+            "votedId": voted_id,
+            "appliedOffset": 0,
+            "currentVoters": [{"voterId": voter_id} for voter_id in voter_ids],
+            "data_version": 0,
+        }
+    else:
+        fields = {
+            "leaderId": state.leader_id,
+            "leaderEpoch": state.epoch,
+            "votedId": voted_id,
+            "votedDirectoryId": uuid_text(state.voted.directory_id if state.voted else ZERO_UUID),
+            "data_version": 1,
+        }
+    return json.dumps(fields, separators=(",", ":")).encode()
+
+
+def decode(data: bytes, path: str = NAME) -> StoredQuorumState:
+    """The stored state. Raises ForeignDirectory: what does not parse is never reset."""
+    try:
+        fields = json.loads(data.split(b"\n", 1)[0])
+        version = fields["data_version"]
+        if version not in (0, 1):
+            raise ForeignDirectory(f"{path} has version {version}; versions 0 and 1 are known")
+        epoch, leader_id, voted_id = (
+            _integer(fields[name]) for name in ("leaderEpoch", "leaderId", "votedId")
+        )
+        directory_id = uuid_from_text(fields["votedDirectoryId"]) if version == 1 else ZERO_UUID
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise ForeignDirectory(f"{path} does not parse as a quorum state") from None
+    if epoch < 0 or leader_id < -1 or voted_id < -1:
+        raise ForeignDirectory(f"{path} holds a negative epoch or id")
+    voted = None if voted_id == -1 else ReplicaKey(voted_id, directory_id)
+    return StoredQuorumState(epoch, leader_id, voted)
+
+
+def _integer(value: object) -> int:
+    if type(value) is not int:
+        raise TypeError
+    return value

@@ -1,0 +1,107 @@
+"""One segment of the log: its bytes, its indexes, its own last page."""
+
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+
+from kraftfast.log.segment_file cimport SegmentFile
+
+
+cdef extern from "batch.h":
+    enum:
+        KF_BATCH_HEADER
+        KF_BATCH_OK
+        KF_BATCH_INCOMPLETE
+        KF_BATCH_EMPTY
+        KF_BATCH_LENGTH
+        KF_BATCH_CRC
+        KF_BATCH_OFFSET
+        KF_BATCH_EPOCH
+        KF_BATCH_STALE
+        KF_BATCH_ATTRIBUTES
+        KF_ATTRIBUTE_CONTROL
+    ctypedef struct kf_batch_header:
+        int64_t base_offset
+        int64_t base_timestamp
+        int64_t max_timestamp
+        int64_t producer_id
+        int32_t leader_epoch
+        int32_t last_offset_delta
+        int32_t base_sequence
+        int32_t record_count
+        uint32_t size
+        uint32_t crc
+        short attributes
+        short producer_epoch
+    const char *kf_batch_fault_text(int fault) nogil
+    int kf_batch_parse(const uint8_t *header, size_t available, kf_batch_header *h) nogil
+    int kf_batch_check(const uint8_t *batch, size_t available, kf_batch_header *h) nogil
+    int kf_batch_copy(uint8_t *dst, size_t room, const uint8_t *src, size_t available,
+                      uint8_t *header, kf_batch_header *h) nogil
+    void kf_batch_accept(uint8_t *dst, uint8_t *header, int64_t base_offset, int32_t epoch) nogil
+
+cdef extern from "flusher.h":
+    ctypedef struct kf_mark:
+        int64_t offset
+        int32_t epoch
+        int32_t pad
+    ctypedef struct kf_watermark:
+        uint64_t sequence
+        kf_mark target
+        kf_mark flushed
+    enum:
+        KF_PAGE_BYTES
+        KF_FLUSH_FILES_MAX
+    ctypedef struct kf_flush_file:
+        int fd
+        uint8_t *page
+        kf_mark target
+    ctypedef struct kf_flush_job:
+        kf_flush_file files[8]
+        int count
+    void kf_page_format(uint8_t *page, kf_mark at, uint64_t generation) nogil
+    int kf_page_valid(const uint8_t *page) nogil
+    int kf_watermark_load(const uint8_t *page, kf_watermark *w) nogil
+    void kf_watermark_store(uint8_t *page, kf_mark target, kf_mark flushed) nogil
+    uint64_t kf_generation_load(const uint8_t *page) nogil
+    void kf_generation_bump(uint8_t *page) nogil
+    uint64_t kf_prepared_load(const uint8_t *page) nogil
+    void kf_prepared_store(uint8_t *page, uint64_t size) nogil
+    int kf_flush_run(kf_flush_job *job) nogil
+
+cdef extern from "mapping.h":
+    uint64_t kf_zero_dirty(uint8_t *map, uint64_t start, uint64_t end) nogil
+    int kf_is_zero(const uint8_t *map, uint64_t start, uint64_t end) nogil
+
+
+cdef struct IndexEntry:
+    int32_t relative_offset   # of the last record of the batch
+    int32_t position          # of the batch's first byte
+
+cdef struct TimeEntry:
+    int64_t timestamp         # largest so far
+    int32_t relative_offset   # of the last record of the batch that holds it
+
+
+cdef class Segment:
+    cdef readonly SegmentFile file
+    cdef readonly int64_t base_offset     # of its first record; its name
+    cdef readonly int64_t end_offset      # exclusive; base_offset while empty
+    cdef readonly uint64_t position       # bytes of whole, accepted batches
+    cdef readonly uint64_t dirty_end      # >= position: a copy that was not accepted reached here
+    cdef readonly uint64_t capacity       # bytes that batches may fill; the page lies beyond
+    cdef public uint64_t prepared         # bytes from the start that may be stored into
+    cdef readonly uint64_t flushed_position   # <= position: bytes on disk for certain
+    cdef uint8_t *page                    # the file's last page; NULL: trimmed
+    cdef readonly int64_t max_timestamp   # -1 while empty
+    cdef readonly int64_t max_timestamp_offset
+    cdef readonly int64_t first_timestamp
+    cdef readonly int32_t last_epoch      # of its last batch; -1 while empty
+    cdef uint64_t bytes_since_index
+    cdef IndexEntry *index
+    cdef Py_ssize_t index_count, index_room
+    cdef TimeEntry *times
+    cdef Py_ssize_t times_count, times_room
+
+    cdef int note_batch(self, const kf_batch_header *h, int64_t base_offset) except -1
+    cdef int64_t find(self, int64_t offset) except -2
+    cpdef uint64_t generation(self)
+    cdef int add_times(self) except -1

@@ -1,0 +1,21 @@
+"""A file whose bytes are the log's memory: what a segment stands on, and what a simulator swaps."""
+
+from libc.stdint cimport uint8_t, uint64_t
+
+
+cdef class SegmentFile:
+    cdef readonly str path
+    cdef readonly int fd                # -1: not a real file, or closed
+    cdef readonly bint writable
+    cdef uint8_t *base                  # NULL while not mapped
+    cdef readonly uint64_t size         # bytes mapped; loads and stores stay below it
+
+    cpdef sync(self)
+    cpdef prepare(self, uint64_t start, uint64_t end, str how)
+    cpdef uint64_t data_end(self)
+    cpdef resize(self, uint64_t size)
+    cpdef rename(self, str path)
+    cpdef bint share(self)
+    cpdef bint exclude(self)
+    cpdef close(self)
+    cdef adopt(self, size_t address, uint64_t size)

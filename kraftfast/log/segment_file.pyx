@@ -1,0 +1,152 @@
+"""A file whose bytes are the log's memory."""
+
+import errno
+import fcntl
+import os
+
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+
+from kraftfast.errors import DiskFull, FlushFailed, StorageError
+from kraftfast.limits import PAGE_BYTES, PREPARE_PIECE_BYTES
+
+
+cdef extern from "mapping.h":
+    uint8_t *kf_map(int fd, size_t bytes, int writable) nogil
+    int kf_unmap(void *map, size_t bytes) nogil
+    int kf_reserve(int fd, uint64_t start, uint64_t end) nogil
+    int kf_prepare(int fd, uint8_t *map, uint64_t start, uint64_t end, int how,
+                   uint32_t piece, uint32_t flush_bytes) nogil
+    enum:
+        KF_PREPARE_WRITE
+        KF_PREPARE_MAPPED
+
+
+def _failed(str doing, str path, int code):
+    text = f"{doing} {path}: {os.strerror(code)}"
+    if code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return DiskFull(f"no space left: {text}")
+    return StorageError(text)
+
+
+cdef class SegmentFile:
+    """A mapped file. Takes over ``fd``. Raises StorageError if it cannot be mapped.
+
+    The descriptor carries the file's ``flock``: shared by whoever maps another replica's file,
+    exclusive for a moment by whoever trims, recycles, cuts or zeroes it (reliability.md section 8).
+    """
+
+    def __init__(self, str path, int fd, uint64_t size, bint writable):
+        self.path = path
+        self.fd = fd
+        self.writable = writable
+        if fd >= 0 and size > 0:
+            self.base = kf_map(fd, size, writable)
+            if self.base == NULL:
+                os.close(fd)
+                self.fd = -1
+                raise StorageError(f"cannot map {path}")
+        self.size = size
+
+    cdef adopt(self, size_t address, uint64_t size):
+        self.base = <uint8_t *>address
+        self.size = size
+
+    @property
+    def address(self) -> int:
+        """Where the bytes are in this process; 0 while not mapped."""
+        return <size_t>self.base
+
+    def view(self, uint64_t start, uint64_t end):
+        """The bytes [start, end) as a read-only memoryview. Valid until resize or close."""
+        if self.base == NULL or start > end or end > self.size:
+            raise ValueError(f"[{start}, {end}) is not within {self.size} mapped bytes of {self.path}")
+        return memoryview(<const uint8_t[:end - start]>(self.base + start)) if end > start else memoryview(b"")
+
+    cpdef sync(self):
+        """fdatasync. Raises FlushFailed, which is final for the log (D9)."""
+        try:
+            os.fdatasync(self.fd)
+        except OSError as error:
+            raise FlushFailed(f"fsync of {self.path} failed: {error.strerror}") from None
+
+    cpdef prepare(self, uint64_t start, uint64_t end, str how):
+        """Blocks, zeros and a flush for [start, end), now. Raises DiskFull."""
+        cdef int mode = KF_PREPARE_MAPPED if how == "mapped" else KF_PREPARE_WRITE
+        cdef uint32_t piece = PREPARE_PIECE_BYTES
+        cdef int error
+        if start >= end:
+            return
+        with nogil:
+            error = kf_reserve(self.fd, start, end)
+            if not error:
+                error = kf_prepare(self.fd, self.base, start, end, mode, piece, 64 * piece)
+        if error:
+            raise _failed("cannot prepare", self.path, error)
+
+    cpdef uint64_t data_end(self):
+        """Where the last stored byte before the last page may be; holes beyond are zeros for sure."""
+        cdef uint64_t end = 0, limit = self.size - PAGE_BYTES
+        try:
+            while end < limit:
+                start = os.lseek(self.fd, end, os.SEEK_DATA)
+                if start >= limit:
+                    break
+                end = os.lseek(self.fd, start, os.SEEK_HOLE)
+        except OSError as error:
+            if error.errno != errno.ENXIO:  # ENXIO: no data behind `end`
+                return self.size
+        return min(end, self.size)
+
+    cpdef resize(self, uint64_t size):
+        """Cut or extend (sparse) and map again; views and addresses from before are gone."""
+        if self.base != NULL:
+            kf_unmap(self.base, self.size)
+            self.base = NULL
+        try:
+            os.ftruncate(self.fd, size)
+        except OSError as error:
+            raise _failed("cannot resize", self.path, error.errno) from None
+        self.size = size
+        if size:
+            self.base = kf_map(self.fd, size, self.writable)
+            if self.base == NULL:
+                raise StorageError(f"cannot map {self.path}")
+
+    cpdef rename(self, str path):
+        """Give the file another name; durable once its directory is synced."""
+        try:
+            os.rename(self.path, path)
+        except OSError as error:
+            raise _failed("cannot rename to", path, error.errno) from None
+        self.path = path
+
+    cpdef bint share(self):
+        """Hold the file's lock shared as long as it is open; False if its owner excludes others."""
+        return self._flock(fcntl.LOCK_SH)
+
+    cpdef bint exclude(self):
+        """Whether no other process maps the file: takes the lock and gives it back."""
+        if not self._flock(fcntl.LOCK_EX):
+            return False
+        fcntl.flock(self.fd, fcntl.LOCK_UN)
+        return True
+
+    def _flock(self, int how):
+        try:
+            fcntl.flock(self.fd, how | fcntl.LOCK_NB)
+        except OSError:
+            return False
+        return True
+
+    cpdef close(self):
+        """Unmap and close; nothing is flushed."""
+        if self.base != NULL and self.fd >= 0:
+            kf_unmap(self.base, self.size)
+        self.base = NULL
+        if self.fd >= 0:
+            os.close(self.fd)
+        self.fd = -1
+
+    def __dealloc__(self):
+        if self.base != NULL and self.fd >= 0:
+            kf_unmap(self.base, self.size)
