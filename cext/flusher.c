@@ -93,7 +93,7 @@ int kf_flush_run(kf_flush_job *job) {
             kf_watermark_store(f->page, f->target, w.flushed);
         }
         int failed;
-        do failed = fdatasync(f->fd);
+        do failed = f->page ? fdatasync(f->fd) : fsync(f->fd); /* a directory's names, a cut's length */
         while (failed && errno == EINTR);
         if (failed) return errno; /* D9: never retried */
         if (f->page) kf_watermark_store(f->page, f->target, f->target); /* ... flushed after it */
