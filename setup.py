@@ -10,6 +10,7 @@ from setuptools import Extension, setup
 
 # C sources that an extension compiles in, by the module's dotted name.
 KERNELS: dict[str, list[str]] = {
+    "kraftfast.ring.spsc": ["cext/ring.c", "cext/crc32c.c"],
     "kraftfast.log.segment_file": ["cext/mapping.c", "cext/ring.c", "cext/crc32c.c"],
     "kraftfast.log.segment": ["cext/batch.c", "cext/flusher.c", "cext/mapping.c", "cext/ring.c", "cext/crc32c.c"],
     "kraftfast.log.nursery": ["cext/mapping.c", "cext/ring.c", "cext/crc32c.c"],

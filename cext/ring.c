@@ -216,6 +216,16 @@ int kf_ring_waiting(const kf_ring_in *r) {
     return atomic_load_explicit(&r->page->head, memory_order_seq_cst) != r->tail;
 }
 
+uint64_t kf_ring_position(const kf_ring_out *r) { return r->head; }
+
+uint64_t kf_ring_taken(const kf_ring_out *r) {
+    return atomic_load_explicit(&r->consumer->taken, memory_order_acquire);
+}
+
+void kf_ring_take(kf_ring_in *r) {
+    atomic_store_explicit(&r->consumer->taken, r->tail + r->peeked, memory_order_release);
+}
+
 void kf_doorbell_sleep(kf_doorbell_page *d) {
     atomic_exchange_explicit(&d->sleeping, 1, memory_order_seq_cst);
 }

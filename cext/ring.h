@@ -6,7 +6,7 @@
  *   producer's file                                   consumer's file
  *   +0      magic, capacity, generation (constant)    +0    magic, capacity, generation (constant)
  *   +128    head: bytes ever published                +128  tail: bytes ever released
- *   +256    want_room: the producer waits for room
+ *   +256    want_room: the producer waits for room   +256  taken: bytes ever looked at
  *   +4096   data, `capacity` bytes (a power of two)
  *
  * A message is contiguous and 16-byte aligned: a header of 16 bytes, then the payload. Where it
@@ -60,6 +60,8 @@ typedef struct {
     kf_ring_words words;
     uint8_t pad0[128 - sizeof(kf_ring_words)];
     _Atomic uint64_t tail;
+    uint8_t pad1[128 - 8];
+    _Atomic uint64_t taken;
 } kf_ring_consumer_page;
 
 /* The producer's private side. */
@@ -118,6 +120,11 @@ void kf_ring_abort(kf_ring_out *r);
 /* Make all commits visible by a seq_cst exchange of the head (R12). Then ring the doorbell. */
 void kf_ring_publish(kf_ring_out *r);
 uint32_t kf_ring_payload_max(const kf_ring_out *r);
+/* Bytes ever committed: where the next message starts. */
+uint64_t kf_ring_position(const kf_ring_out *r);
+/* How far the consumer said it looked (kf_ring_take): nothing beyond was ever acted on, even if the
+ * consumer died meanwhile. Not validated against the head: compare, do not index. */
+uint64_t kf_ring_taken(const kf_ring_out *r);
 /* Whether the consumer has released everything that was committed. */
 int kf_ring_drained(const kf_ring_out *r);
 /* Ask the consumer to ring our doorbell when it releases. Publishes first: what is committed and
@@ -130,6 +137,8 @@ int kf_ring_has_room(kf_ring_out *r, uint32_t length);
 /* The next message: 1 and *m filled, 0 if none, -1 on a fault. The payload stays until release. */
 int kf_ring_peek(kf_ring_in *r, kf_ring_message *m);
 void kf_ring_release(kf_ring_in *r);
+/* Say, before acting on the message at hand, that it may have been acted on. */
+void kf_ring_take(kf_ring_in *r);
 /* Tell the producer how far we are (seq_cst exchange); returns 1 if it waits for room: then ring
  * its doorbell. To be called before going to sleep, too. */
 int kf_ring_publish_tail(kf_ring_in *r);

@@ -1,0 +1,224 @@
+"""The ring's two ends and the doorbell, for Python and Cython callers."""
+
+import os
+
+from libc.stddef cimport size_t
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.string cimport memcpy
+
+from kraftfast.errors import InvalidOption, PeerGone
+
+
+cdef extern from "ring.h":
+    enum:
+        KF_RING_PAGE
+        KF_RING_PADDING
+    size_t kf_ring_file_bytes(uint32_t capacity)
+    int kf_ring_format_producer(void *file, uint32_t capacity, uint64_t generation)
+    int kf_ring_format_consumer(void *file, uint32_t capacity, uint64_t generation)
+    int kf_ring_attach_out(kf_ring_out *r, void *producer_file, size_t size, const void *consumer_file)
+    int kf_ring_attach_in(kf_ring_in *r, const void *producer_file, size_t size, void *consumer_file)
+    uint64_t kf_ring_position(const kf_ring_out *r) nogil
+
+
+cdef extern from "crc32c.h":
+    uint32_t kf_crc32c(uint32_t crc, const void *p, size_t n) nogil
+
+
+PAGE_BYTES = KF_RING_PAGE
+
+
+def producer_file_bytes(uint32_t capacity) -> int:
+    """How large the producer's memory file is; the consumer's is one page."""
+    return kf_ring_file_bytes(capacity)
+
+
+def format_producer(uint8_t[::1] memory, uint32_t capacity, uint64_t generation):
+    """Write the constant words of a producer's file. Raises InvalidOption for a bad capacity."""
+    if <size_t>memory.shape[0] < kf_ring_file_bytes(capacity) or kf_ring_format_producer(&memory[0], capacity, generation):
+        raise InvalidOption(f"ring capacity {capacity}: not a power of two that fits its file")
+
+
+def format_consumer(uint8_t[::1] memory, uint32_t capacity, uint64_t generation):
+    """Write the constant words of a consumer's file. Raises InvalidOption for a bad capacity."""
+    if memory.shape[0] < KF_RING_PAGE or kf_ring_format_consumer(&memory[0], capacity, generation):
+        raise InvalidOption(f"ring capacity {capacity}: not a power of two that fits its file")
+
+
+cdef class RingOut:
+    """The producer's end. Not thread-safe.
+
+    ``own`` is the writable map of the producer's file, ``peer`` the read-only one of the consumer's.
+    Raises PeerGone if the two files do not belong together.
+    """
+
+    def __init__(self, uint8_t[::1] own not None, const uint8_t[::1] peer not None):
+        if peer.shape[0] < KF_RING_PAGE or own.shape[0] < KF_RING_PAGE or \
+                kf_ring_attach_out(&self.ring, &own[0], own.shape[0], &peer[0]):
+            raise PeerGone("the two files of a ring do not fit each other")
+        self.memory = (own, peer)
+
+    cdef uint8_t *claim(self, uint32_t length) noexcept nogil:
+        return kf_ring_claim(&self.ring, length)
+
+    cdef void commit(self, uint32_t length, uint32_t kind, uint32_t crc) noexcept nogil:
+        kf_ring_commit(&self.ring, length, kind, crc)
+        self.position = kf_ring_position(&self.ring)
+
+    cpdef publish(self):
+        """Make everything committed visible to the consumer."""
+        kf_ring_publish(&self.ring)
+
+    cpdef bint send(self, uint32_t kind, payload):
+        """Commit a copy of ``payload``, with its CRC. False: no room now; nothing was sent."""
+        cdef const uint8_t[::1] view = payload
+        cdef uint32_t length = <uint32_t>view.shape[0]
+        cdef uint8_t *slot = kf_ring_claim(&self.ring, length)
+        if slot == NULL:
+            return False
+        if length:
+            memcpy(slot, &view[0], length)
+        self.commit(length, kind, kf_crc32c(0, slot, length))
+        return True
+
+    @property
+    def payload_max(self) -> int:
+        """The longest payload that ever fits, bytes."""
+        return kf_ring_payload_max(&self.ring)
+
+    def has_room(self, uint32_t length) -> bool:
+        """Whether a claim would succeed now."""
+        return kf_ring_has_room(&self.ring, length) == 1
+
+    def want_room(self):
+        """Ask to be woken once the consumer releases; then re-check ``has_room`` before sleeping."""
+        kf_ring_want_room(&self.ring)
+
+    def drained(self) -> bool:
+        """Whether the consumer has released everything."""
+        return bool(kf_ring_drained(&self.ring))
+
+    @property
+    def taken(self) -> int:
+        """How far the consumer has looked, in bytes ever committed: nothing beyond was acted on."""
+        return kf_ring_taken(&self.ring)
+
+    cpdef bint faulted(self):
+        """Whether the consumer's words made no sense: fence it (R7)."""
+        return self.ring.fault != 0
+
+
+cdef class RingIn:
+    """The consumer's end. Not thread-safe.
+
+    ``own`` is the writable map of the consumer's file, ``peer`` the read-only one of the producer's.
+    Raises PeerGone if the two files do not belong together.
+    """
+
+    def __init__(self, uint8_t[::1] own not None, const uint8_t[::1] peer not None):
+        if peer.shape[0] < KF_RING_PAGE or own.shape[0] < KF_RING_PAGE or \
+                kf_ring_attach_in(&self.ring, &peer[0], peer.shape[0], &own[0]):
+            raise PeerGone("the two files of a ring do not fit each other")
+        self.memory = (own, peer)
+
+    cdef int peek(self) noexcept nogil:
+        return kf_ring_peek(&self.ring, &self.message)
+
+    cdef void release(self) noexcept nogil:
+        kf_ring_release(&self.ring)
+
+    cpdef receive(self):
+        """(kind, payload) of the next message, copied and its CRC checked, or None.
+
+        A message that does not check fences the producer: ``faulted`` is True from then on.
+        """
+        if kf_ring_peek(&self.ring, &self.message) != 1:
+            return None
+        payload = bytes((<const uint8_t *>self.message.payload)[:self.message.length])
+        kind, crc = self.message.kind, self.message.crc
+        kf_ring_release(&self.ring)
+        cdef const uint8_t[::1] view = payload
+        if kf_crc32c(0, &view[0] if len(payload) else NULL, len(payload)) != crc:
+            self.ring.fault = 1
+            return None
+        return kind, payload
+
+    cpdef bint publish_tail(self):
+        """Give back what was released. True: the producer waits for room, ring its doorbell."""
+        return kf_ring_publish_tail(&self.ring) != 0
+
+    cpdef bint waiting(self):
+        """Whether a message is there (the re-check before sleeping, R12)."""
+        return kf_ring_waiting(&self.ring) != 0
+
+    cpdef bint faulted(self):
+        """Whether the producer's words made no sense: fence it (R7)."""
+        return self.ring.fault != 0
+
+
+cdef class Doorbell:
+    """How this process is woken: a flag that others read, and an eventfd that they write.
+
+    ``memory`` is the writable map of the flag's page.
+    """
+
+    def __init__(self, uint8_t[::1] memory not None):
+        if memory.shape[0] < KF_RING_PAGE:
+            raise InvalidOption("a doorbell needs a page")
+        self.memory = memory
+        self.page = <kf_doorbell_page *>&memory[0]
+        self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+
+    @property
+    def address(self) -> int:
+        """Where the flag is, for the C threads of this process."""
+        return <size_t>self.page
+
+    cdef void sleep(self) noexcept nogil:
+        kf_doorbell_sleep(self.page)
+
+    cdef void awake(self) noexcept nogil:
+        kf_doorbell_awake(self.page)
+
+    def going_to_sleep(self):
+        """Announce sleep; re-check every source after this and before waiting on ``fd`` (R12)."""
+        kf_doorbell_sleep(self.page)
+
+    def woke_up(self):
+        """No longer asleep: others need not ring."""
+        kf_doorbell_awake(self.page)
+
+    def clear(self):
+        """Take the rings out of the eventfd."""
+        try:
+            os.eventfd_read(self.fd)
+        except BlockingIOError:
+            pass
+
+    def close(self):
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+
+cdef class PeerDoorbell:
+    """Another process's doorbell: its flag mapped read-only, and its eventfd (owned by this object)."""
+
+    def __init__(self, const uint8_t[::1] memory not None, int fd):
+        if memory.shape[0] < KF_RING_PAGE:
+            raise PeerGone("a doorbell needs a page")
+        self.memory = memory
+        self.page = <const kf_doorbell_page *>&memory[0]
+        self.fd = fd
+
+    cpdef bint ring(self):
+        """Wake the other side if it sleeps. Call after publishing (R12)."""
+        return kf_doorbell_ring(self.page, self.fd) != 0
+
+    cdef bint asleep(self) noexcept nogil:
+        return kf_doorbell_asleep(self.page) != 0
+
+    def close(self):
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
