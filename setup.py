@@ -8,14 +8,17 @@ from glob import glob
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 
+MAPPING = ["cext/mapping.c", "cext/page.c", "cext/crc32c.c"]
+THREAD = ["cext/errand.c", "cext/ring.c"]
+
 # C sources that an extension compiles in, by the module's dotted name.
 KERNELS: dict[str, list[str]] = {
     "kraftfast.ring.spsc": ["cext/ring.c", "cext/crc32c.c"],
-    "kraftfast.log.segment_file": ["cext/mapping.c", "cext/ring.c", "cext/crc32c.c"],
-    "kraftfast.log.segment": ["cext/batch.c", "cext/flusher.c", "cext/mapping.c", "cext/ring.c", "cext/crc32c.c"],
-    "kraftfast.log.nursery": ["cext/mapping.c", "cext/ring.c", "cext/crc32c.c"],
-    "kraftfast.log.recovery": ["cext/batch.c", "cext/flusher.c", "cext/mapping.c", "cext/ring.c", "cext/crc32c.c"],
-    "kraftfast.log.log": ["cext/batch.c", "cext/flusher.c", "cext/mapping.c", "cext/ring.c", "cext/crc32c.c"],
+    "kraftfast.log.segment_file": MAPPING,
+    "kraftfast.log.segment": ["cext/batch.c", "cext/flusher.c", *THREAD, *MAPPING],
+    "kraftfast.log.nursery": ["cext/nursery.c", *THREAD, *MAPPING],
+    "kraftfast.log.recovery": ["cext/batch.c", "cext/flusher.c", *THREAD, *MAPPING],
+    "kraftfast.log.log": ["cext/batch.c", "cext/flusher.c", *THREAD, *MAPPING],
     "kraftfast.record.checksum": ["cext/crc32c.c"],
     "kraftfast.record.batch": ["cext/crc32c.c"],
     "kraftfast.record.columns": ["cext/crc32c.c"],

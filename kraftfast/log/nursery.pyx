@@ -1,6 +1,6 @@
 """The segment nursery: files are written ahead of the log's head, so that appends never allocate.
 
-A C thread does the work (cext/mapping.h); the policy here says what next: first keep the active
+A C thread does the work (cext/nursery.h); the policy here says what next: first keep the active
 segment prepared a stride ahead of its head, then have the first stride of the next segment ready.
 design.md, "Where the bytes land".
 """
@@ -15,7 +15,7 @@ from kraftfast.limits import PAGE_BYTES, PREPARE_PIECE_BYTES
 from kraftfast.log.segment_file cimport SegmentFile
 
 
-cdef extern from "mapping.h":
+cdef extern from "nursery.h":
     ctypedef struct kf_doorbell_page:
         pass
     ctypedef struct kf_nursery:
