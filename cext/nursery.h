@@ -1,0 +1,47 @@
+/* The nursery: a thread that prepares segments ahead of the log's head, and never takes the GIL. */
+#ifndef KF_NURSERY_H
+#define KF_NURSERY_H
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+#include "errand.h"
+#include "mapping.h"
+
+/* One range at a time: reserved whole first (ENOSPC), then made real from front to back. The
+ * thread opens the file anew (/proc/self/fd), so that its syncs report no error of the log's own
+ * write-back in the flusher's stead (D9); its own errors are no verdict on the log. */
+typedef struct {
+    kf_errand errand;
+    int fd;
+    uint8_t *map; /* or NULL */
+    uint64_t from, to;
+    int how;                   /* KF_PREPARE_... */
+    uint32_t piece;            /* bytes */
+    _Atomic uint64_t done;     /* [from, done) is prepared; from <= done <= to */
+    _Atomic uint64_t wanted;   /* ring the doorbell when done gets here; 0: only at the end */
+    _Atomic uint32_t pause_us; /* between pieces; 0 when the log is close behind */
+    _Atomic uint32_t cancel;
+    _Atomic uint32_t nudge; /* counts changes that end a pause */
+    int error;              /* of the job that is done */
+} kf_nursery;
+
+/* Returns 0 or an errno. */
+int kf_nursery_start(kf_nursery *n, const kf_doorbell_page *doorbell, int doorbell_fd);
+/* Fill fd, map, from, to, how, piece first. Only while idle. */
+void kf_nursery_ask(kf_nursery *n);
+/* 1 if a job ended (its error is in n->error, and the nursery is idle again), else 0. */
+int kf_nursery_take(kf_nursery *n);
+int kf_nursery_busy(const kf_nursery *n);
+/* How far the job at hand, or the last one, has come (seq_cst load: a re-check, R12). */
+uint64_t kf_nursery_done(const kf_nursery *n);
+/* Ring the doorbell as soon as the job at hand has come to `upto`. Re-check done after it. */
+void kf_nursery_want(kf_nursery *n, uint64_t upto);
+/* How long to wait after each piece; ends a pause that is under way if it changes. */
+void kf_nursery_pause(kf_nursery *n, uint32_t pause_us);
+/* Give up the job at hand after its piece: it ends with ECANCELED, what is done stays prepared. */
+void kf_nursery_cancel(kf_nursery *n);
+/* Cancels, then waits for the thread. */
+void kf_nursery_stop(kf_nursery *n);
+
+#endif
