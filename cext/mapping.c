@@ -77,8 +77,6 @@ static void copy_step(operation *op) { memcpy(op->dst, op->src, op->n); }
 
 static void generation_step(operation *op) { op->result = kf_generation_load(op->src); }
 
-static void zero_step(operation *op) { memset(op->dst, 0, op->n); }
-
 int kf_guarded_crc_copy(uint32_t *crc, void *dst, const void *src, size_t n) {
     operation op = {dst, src, n, *crc};
     if (guarded(crc_copy_step, &op)) return -1;
@@ -121,12 +119,24 @@ static int write_zeros(int fd, uint64_t from, uint64_t to, uint32_t piece) {
     return 0;
 }
 
-int kf_reserve(int fd, uint64_t from, uint64_t to) {
+static int allocate(int fd, uint64_t from, uint64_t to) {
     int failed;
-    if (from >= to) return 0;
     do failed = fallocate(fd, 0, (off_t)from, (off_t)(to - from));
     while (failed && errno == EINTR);
-    return failed && errno != EOPNOTSUPP ? errno : 0;
+    return failed ? errno : 0;
+}
+
+int kf_reserve(int fd, uint64_t from, uint64_t to) {
+    int error = from < to ? allocate(fd, from, to) : 0;
+    return error == EOPNOTSUPP ? 0 : error;
+}
+
+/* Zeros through the map; the blocks first, since a store into a hole of a full disk is a SIGBUS. */
+static int store_zeros(int fd, uint8_t *map, uint64_t from, uint64_t to, uint32_t piece) {
+    int error = allocate(fd, from, to);
+    if (error == EOPNOTSUPP) return write_zeros(fd, from, to, piece);
+    if (!error) memset(map + from, 0, to - from);
+    return error;
 }
 
 int kf_prepare(int fd, uint8_t *map, uint64_t from, uint64_t to, int how, uint32_t piece,
@@ -134,13 +144,8 @@ int kf_prepare(int fd, uint8_t *map, uint64_t from, uint64_t to, int how, uint32
     if (!piece || !flush_bytes) return EINVAL;
     while (from < to) {
         uint64_t stop = to - from > flush_bytes ? from + flush_bytes : to;
-        int error = 0;
-        if (how == KF_PREPARE_MAPPED && map) {
-            operation op = {map + from, NULL, stop - from, 0};
-            if (guarded(zero_step, &op)) error = EIO; /* a block that could not be reserved */
-        } else {
-            error = write_zeros(fd, from, stop, piece);
-        }
+        int error = how == KF_PREPARE_MAPPED && map ? store_zeros(fd, map, from, stop, piece)
+                                                    : write_zeros(fd, from, stop, piece);
         if (!error) error = sync_file(fd);
         if (error) return error;
         if (map) {

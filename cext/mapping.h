@@ -5,8 +5,8 @@
  * replica's file goes through a guarded copy: a SIGBUS inside it makes the copy fail, one anywhere
  * else is recorded on stderr and ends the process.
  *
- * The guard is a word of each thread and of each copy of this code, the handler is the process's:
- * mapping.c is compiled into one extension only.
+ * The handler is the process's, but the guard that it looks at belongs to the extension that this
+ * file is compiled into: guarded copies are made only by the one that called kf_guard_install.
  */
 #ifndef KF_MAPPING_H
 #define KF_MAPPING_H
@@ -39,8 +39,8 @@ int kf_reserve(int fd, uint64_t from, uint64_t to);
 /* Make [from, to) of a file real: zeros written, flushed, pages mapped if `map`.
  * KF_PREPARE_WRITE writes in pieces of `piece` bytes, at most KF_PREPARE_PIECE_MAX (small folios:
  * small flushes stay small), KF_PREPARE_MAPPED stores through the map (large folios: fewest write
- * faults). `flush_bytes` is how much is flushed at once. Returns 0 or an errno (ENOSPC: nothing
- * was promised; EIO: a write-back failed, or a store into the map). */
+ * faults) once it has reserved. `flush_bytes` is how much is flushed at once. Returns 0 or an errno
+ * (ENOSPC: nothing was promised). */
 int kf_prepare(int fd, uint8_t *map, uint64_t from, uint64_t to, int how, uint32_t piece,
                uint64_t flush_bytes);
 /* Zero [from, to) of a prepared map where it is not zero yet. Returns how many bytes it stored. */
