@@ -30,6 +30,12 @@ def install_guard():
         raise OSError("cannot handle SIGBUS")
 
 
+cdef inline bint changed(const uint8_t *page, uint64_t generation) noexcept nogil:
+    """Whether another replica cut or reused its segment since it told ``generation`` (D20)."""
+    cdef uint64_t now
+    return kf_guarded_generation(&now, page) != 0 or now != generation
+
+
 cdef class Log:
     """The log over already recovered segments (``recovery.open_log`` makes it).
 
@@ -134,7 +140,7 @@ cdef class Log:
         cdef uint8_t *dst
         self.fault = KF_BATCH_OK
         while taken < available:
-            if page != NULL and kf_generation_load(page) != generation:
+            if page != NULL and changed(page, generation):
                 self.fault = KF_BATCH_STALE
                 break
             self.fault = kf_batch_parse(source + taken, available - taken, &h)  # a hint: for its size
@@ -152,7 +158,7 @@ cdef class Log:
                         self.fault = KF_BATCH_OFFSET
                     elif h.leader_epoch < self.last_epoch or h.leader_epoch > epoch_max:
                         self.fault = KF_BATCH_EPOCH
-                    elif page != NULL and kf_generation_load(page) != generation:
+                    elif page != NULL and changed(page, generation):
                         self.fault = KF_BATCH_STALE
             if self.fault != KF_BATCH_OK:
                 active.note_dirt(min(active.position + (available - taken), active.prepared))

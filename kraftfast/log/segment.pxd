@@ -38,7 +38,7 @@ cdef extern from "batch.h":
                       uint8_t *header, kf_batch_header *h) nogil
     void kf_batch_accept(uint8_t *dst, uint8_t *header, int64_t base_offset, int32_t epoch) nogil
 
-cdef extern from "flusher.h":
+cdef extern from "page.h":
     ctypedef struct kf_mark:
         int64_t offset
         int32_t epoch
@@ -49,14 +49,6 @@ cdef extern from "flusher.h":
         kf_mark flushed
     enum:
         KF_PAGE_BYTES
-        KF_FLUSH_FILES_MAX
-    ctypedef struct kf_flush_file:
-        int fd
-        uint8_t *page
-        kf_mark target
-    ctypedef struct kf_flush_job:
-        kf_flush_file files[8]
-        int count
     void kf_page_format(uint8_t *page, kf_mark at, uint64_t generation) nogil
     int kf_page_valid(const uint8_t *page) nogil
     int kf_watermark_load(const uint8_t *page, kf_watermark *w) nogil
@@ -65,10 +57,22 @@ cdef extern from "flusher.h":
     void kf_generation_bump(uint8_t *page) nogil
     uint64_t kf_prepared_load(const uint8_t *page) nogil
     void kf_prepared_store(uint8_t *page, uint64_t size) nogil
+
+cdef extern from "flusher.h":
+    enum:
+        KF_FLUSH_FILES_MAX
+    ctypedef struct kf_flush_file:
+        int fd
+        uint8_t *page
+        kf_mark target
+    ctypedef struct kf_flush_job:
+        kf_flush_file files[8]
+        int count
     int kf_flush_run(kf_flush_job *job) nogil
 
 cdef extern from "mapping.h":
     uint64_t kf_zero_dirty(uint8_t *map, uint64_t start, uint64_t end) nogil
+    int kf_guarded_generation(uint64_t *generation, const uint8_t *page) nogil
     int kf_is_zero(const uint8_t *map, uint64_t start, uint64_t end) nogil
 
 

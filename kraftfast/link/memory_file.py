@@ -1,0 +1,79 @@
+"""Sealed memory files, and how they are passed: what rings and shared counters stand on.
+
+One memory file a writer: mapped writable by its maker, then sealed so that nobody can shrink it
+(no SIGBUS), grow it or map it writable any more, then passed over a UNIX socket (R5, R6).
+"""
+
+from __future__ import annotations
+
+import array
+import fcntl
+import mmap
+import os
+import socket
+
+from kraftfast.errors import MalformedFrame, PeerGone
+
+F_ADD_SEALS, F_GET_SEALS = 1033, 1034
+SEALS = 0x0001 | 0x0002 | 0x0004 | 0x0010  # SEAL, SHRINK, GROW, FUTURE_WRITE
+FDS_MAX = 8
+
+
+class MemoryFile:
+    """A memory file of this process: ``memory`` is its writable map, ``fd`` is to be passed on."""
+
+    # fd: open until close; others map it read-only. memory: ours alone to write.
+
+    def __init__(self, name: str, size: int) -> None:
+        self.fd = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        os.ftruncate(self.fd, size)
+        self.memory = mmap.mmap(self.fd, size, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
+        fcntl.fcntl(self.fd, F_ADD_SEALS, SEALS)  # after our map: FUTURE_WRITE is for the others
+
+    def close(self) -> None:
+        """Close the descriptor; the map lives as long as something uses it."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+
+def map_peer_file(fd: int, size_min: int) -> mmap.mmap:
+    """Map a memory file of another process, read-only; closes ``fd``.
+
+    Raises PeerGone if it is not sealed as we seal ours, or too small.
+    """
+    try:
+        seals, size = fcntl.fcntl(fd, F_GET_SEALS), os.fstat(fd).st_size
+        if seals & SEALS != SEALS:
+            raise PeerGone("the other side passed a memory file that it could still change")
+        if size < size_min:
+            raise PeerGone(f"the other side passed a memory file of {size} bytes, not {size_min}")
+        return mmap.mmap(fd, size, mmap.MAP_SHARED, mmap.PROT_READ)
+    except OSError as error:
+        raise PeerGone(f"the other side passed something that is no memory file: {error}") from None
+    finally:
+        os.close(fd)
+
+
+def send_with_fds(sock: socket.socket, data: bytes, fds: list[int]) -> None:
+    """One message with descriptors. The socket is SOCK_SEQPACKET: a message is whole or not there."""
+    ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
+    sock.sendmsg([data], ancillary)
+
+
+def receive_with_fds(sock: socket.socket, bytes_max: int) -> tuple[bytes, list[int]]:
+    """One message and its descriptors; (b"", []) at the end of the stream.
+
+    Raises MalformedFrame for a message longer than ``bytes_max`` or with too many descriptors.
+    """
+    room = socket.CMSG_SPACE(FDS_MAX * 4)
+    data, ancillary, flags, _ = sock.recvmsg(bytes_max, room, socket.MSG_CMSG_CLOEXEC)
+    fds = array.array("i")
+    for level, kind, body in ancillary:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            fds.frombytes(body[: len(body) - len(body) % fds.itemsize])
+    if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
+        for fd in fds:
+            os.close(fd)
+        raise MalformedFrame(f"a local message of more than {bytes_max} bytes or {FDS_MAX} files")
+    return data, list(fds)

@@ -1,0 +1,91 @@
+"""UNIX sockets by path, however long the path is, and who is at the other end.
+
+The kernel takes 107 bytes of path; longer ones go through the directory's descriptor in /proc.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+from dataclasses import dataclass
+
+from kraftfast.errors import PeerGone, StorageError
+
+PATH_BYTES_MAX = 107
+SO_PEERCRED = 17
+BACKLOG = 128
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """Who opened the other end, by the kernel's word."""
+
+    pid: int
+    uid: int
+
+
+def listen(path: str) -> socket.socket:
+    """A listening SOCK_SEQPACKET socket for the owner alone; replaces what an ended process left.
+
+    Raises StorageError.
+    """
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
+    try:
+        try:
+            os.unlink(path)
+        except FileNotFoundError:
+            pass
+        mask = os.umask(0o177)
+        try:
+            _at(path, sock.bind)
+        finally:
+            os.umask(mask)
+        sock.listen(BACKLOG)
+    except OSError as error:
+        sock.close()
+        raise StorageError(f"cannot listen on {path}: {error.strerror}") from None
+    return sock
+
+
+def connect(path: str, timeout: float) -> socket.socket:
+    """A connected SOCK_SEQPACKET socket (blocking, with ``timeout`` seconds for each call).
+
+    Raises PeerGone if nobody listens there.
+    """
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    sock.settimeout(timeout)
+    try:
+        _at(path, sock.connect)
+    except OSError as error:
+        sock.close()
+        raise PeerGone(f"no replica listens on {path}: {error.strerror or error}") from None
+    return sock
+
+
+def credentials(sock: socket.socket) -> Credentials:
+    """The process at the other end. Raises PeerGone unless it is ours: same user, or root."""
+    raw = sock.getsockopt(socket.SOL_SOCKET, SO_PEERCRED, struct.calcsize("3i"))
+    pid, uid, _gid = struct.unpack("3i", raw)
+    if uid not in (os.geteuid(), 0):
+        raise PeerGone(f"process {pid} of user {uid} may not use this replica")
+    return Credentials(pid, uid)
+
+
+def open_pidfd(pid: int) -> int:
+    """A descriptor that becomes readable when the process ends (R2). Raises PeerGone."""
+    try:
+        return os.pidfd_open(pid)
+    except OSError as error:
+        raise PeerGone(f"process {pid} is gone: {error.strerror}") from None
+
+
+def _at(path: str, call) -> None:
+    if len(os.fsencode(path)) <= PATH_BYTES_MAX:
+        call(path)
+        return
+    directory = os.open(os.path.dirname(path), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        call(f"/proc/self/fd/{directory}/{os.path.basename(path)}")
+    finally:
+        os.close(directory)
