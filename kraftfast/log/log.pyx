@@ -246,6 +246,7 @@ cdef class Log:
         return trimmed
 
     def _trim(self, Segment segment):
+        self.nursery.release(segment)
         name = os.path.join(self.path, segment_name(segment.base_offset))
         self.disk.replace_file(name + INDEX_SUFFIX, segment.index_bytes())
         self.disk.replace_file(name + TIME_INDEX_SUFFIX, segment.time_index_bytes(True))
@@ -470,6 +471,7 @@ cdef class Log:
 
     def _remove(self, Segment segment):
         """Delete a segment's files; durable at once, so that a crash leaves a prefix of the log."""
+        self.nursery.release(segment)
         if segment.page != NULL:
             kf_generation_bump(segment.page)
         name = os.path.join(self.path, segment_name(segment.base_offset))
@@ -491,6 +493,7 @@ cdef class Log:
             segment = self.segments[0]
             if segment.flushed_position < segment.position:
                 break
+            self.nursery.release(segment)
             if segment.page != NULL:
                 kf_generation_bump(segment.page)
             name = os.path.join(self.path, segment_name(segment.base_offset))

@@ -6,6 +6,7 @@ design.md, "Where the bytes land".
 """
 
 import os
+import time
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
@@ -34,7 +35,9 @@ cdef extern from "nursery.h":
     int kf_nursery_take(kf_nursery *n) nogil
     int kf_nursery_busy(const kf_nursery *n) nogil
     uint64_t kf_nursery_done(const kf_nursery *n) nogil
+    void kf_nursery_want(kf_nursery *n, uint64_t upto) nogil
     void kf_nursery_pause(kf_nursery *n, uint32_t pause_us) nogil
+    void kf_nursery_cancel(kf_nursery *n) nogil
     void kf_nursery_stop(kf_nursery *n) nogil
 
 LEISURE_PAUSE_US = 2000
@@ -84,7 +87,21 @@ cdef class PreparerThread:
         return self.thread.error
 
     def pause(self, uint32_t pause_us):
+        """How long to wait after each piece, from now on."""
         kf_nursery_pause(self.thread, pause_us)
+
+    def want(self, uint64_t upto):
+        """Ring the doorbell as soon as the range at hand is prepared up to here."""
+        kf_nursery_want(self.thread, upto)
+
+    def cancel(self):
+        """Give up the range at hand and wait until the thread has let go of its file."""
+        if self.file is None:
+            return
+        kf_nursery_cancel(self.thread)
+        while self.busy():  # it ends after the piece at hand: a flush of 4 MiB at most
+            time.sleep(0.0005)
+        self.take()
 
     def close(self):
         if self.thread != NULL:
@@ -158,6 +175,12 @@ class Nursery:
             if self.spare_prepared < end:
                 self.spare.prepare(self.spare_prepared, end, self.how)
                 self.spare_prepared = end
+
+    def release(self, what):
+        """Let go of a segment (or file) that is to be trimmed, cut or removed."""
+        if self._working_on is what:
+            self.preparer.cancel()
+            self._working_on = None
 
     def recycle(self, file):
         """Take in a segment file that retention freed and that nobody maps; it keeps its blocks."""
