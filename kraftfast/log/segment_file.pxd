@@ -9,7 +9,9 @@ cdef class SegmentFile:
     cdef readonly bint writable
     cdef uint8_t *base                  # NULL while not mapped
     cdef readonly uint64_t size         # bytes mapped; loads and stores stay below it
+    cdef uint64_t number                # inode, 0 while unknown
 
+    cpdef uint64_t inode(self)
     cpdef sync(self)
     cpdef prepare(self, uint64_t start, uint64_t end, str how)
     cpdef uint64_t data_end(self)

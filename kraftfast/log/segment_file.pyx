@@ -62,6 +62,12 @@ cdef class SegmentFile:
             raise ValueError(f"[{start}, {end}) is not within {self.size} mapped bytes of {self.path}")
         return memoryview(<const uint8_t[:end - start]>(self.base + start)) if end > start else memoryview(b"")
 
+    cpdef uint64_t inode(self):
+        """The file's number, which tells whether a name still means the same file."""
+        if self.number == 0 and self.fd >= 0:
+            self.number = os.fstat(self.fd).st_ino
+        return self.number
+
     cpdef sync(self):
         """fdatasync. Raises FlushFailed, which is final for the log (D9)."""
         try:

@@ -1,0 +1,88 @@
+"""The flush of the log: inside the loop when it is small, else by a C thread that never takes the GIL."""
+
+from libc.stdint cimport uint64_t
+from libc.stdlib cimport calloc, free
+
+from kraftfast.errors import StorageError
+from kraftfast.log.log cimport Log
+from kraftfast.log.segment cimport kf_flush_job, kf_flush_run
+
+
+cdef extern from "flusher.h":
+    ctypedef struct kf_doorbell_page:
+        pass
+    ctypedef struct kf_flusher:
+        kf_flush_job job
+        int error
+        uint64_t duration_ns
+    int kf_flusher_start(kf_flusher *f, const kf_doorbell_page *doorbell, int doorbell_fd)
+    void kf_flusher_ask(kf_flusher *f) nogil
+    int kf_flusher_take(kf_flusher *f) nogil
+    int kf_flusher_busy(const kf_flusher *f) nogil
+    void kf_flusher_stop(kf_flusher *f) nogil
+    uint64_t kf_now_ns() nogil
+
+
+cdef class Flusher:
+    """One flush at a time. ``duration_ns`` is that of the last one that ended.
+
+    ``truncations`` is the log's counter when the flush at hand began (D2).
+    """
+
+    cdef kf_flusher *thread
+    cdef readonly uint64_t duration_ns
+    cdef readonly uint64_t truncations
+
+    def __init__(self, size_t doorbell, int doorbell_fd):
+        self.thread = <kf_flusher *>calloc(1, sizeof(kf_flusher))
+        if self.thread == NULL:
+            raise MemoryError("flusher thread")
+        if kf_flusher_start(self.thread, <const kf_doorbell_page *>doorbell, doorbell_fd):
+            free(self.thread)
+            self.thread = NULL
+            raise StorageError("cannot start the flusher thread")
+
+    @property
+    def address(self) -> int:
+        """Where the thread's state is, for the idle loop that watches it."""
+        return <size_t>self.thread
+
+    def ask(self, Log log):
+        """Begin a flush of everything appended so far. Raises FlushFailed."""
+        self.truncations = log.truncations
+        log.fill_flush(&self.thread.job)
+        kf_flusher_ask(self.thread)
+
+    def run(self, Log log):
+        """Flush everything appended so far, now. Raises FlushFailed, for good (D9)."""
+        cdef kf_flush_job job
+        cdef uint64_t began = kf_now_ns()
+        cdef int error
+        self.truncations = log.truncations
+        log.fill_flush(&job)
+        with nogil:
+            error = kf_flush_run(&job)
+        self.duration_ns = kf_now_ns() - began
+        log.flush_done(error)
+
+    def take(self, Log log):
+        """Whether the flush at hand has ended; the log then counts it. Raises FlushFailed (D9)."""
+        if not kf_flusher_take(self.thread):
+            return False
+        self.duration_ns = self.thread.duration_ns
+        log.flush_done(self.thread.error)
+        return True
+
+    cpdef bint busy(self):
+        """Whether a flush is under way."""
+        return kf_flusher_busy(self.thread) != 0
+
+    def close(self):
+        if self.thread != NULL:
+            with nogil:
+                kf_flusher_stop(self.thread)
+            free(self.thread)
+            self.thread = NULL
+
+    def __dealloc__(self):
+        self.close()

@@ -1,0 +1,166 @@
+"""The one place where a replica sleeps: spin a little, announce it, look again, then wait (R12).
+
+Waking a halted CPU costs more than any mechanism, so that while something is in flight the loop
+yields and looks for a while before it blocks; an idle replica never polls.
+"""
+
+import select
+
+from libc.stdint cimport uint64_t
+from libc.stdlib cimport free, realloc
+
+from kraftfast.ring.spsc cimport *
+
+
+cdef extern from "flusher.h":
+    ctypedef struct kf_flusher:
+        pass
+    int kf_flusher_busy(const kf_flusher *f) nogil
+    uint64_t kf_now_ns() nogil
+
+cdef extern from "sched.h" nogil:
+    int sched_yield()
+
+cdef extern from "sys/epoll.h" nogil:
+    ctypedef union epoll_data:
+        int fd
+    cdef struct epoll_event:
+        unsigned int events
+        epoll_data data
+    int epoll_wait(int epfd, epoll_event *events, int maxevents, int timeout)
+
+cdef enum:
+    EVENTS_MAX = 64
+    EPOLL_EVERY = 32   # spins between looks at sockets: a system call, rings are none
+
+
+cdef class Idle:
+    """Watches rings, the flusher and descriptors. ``epoll`` is a ``select.epoll`` of this process.
+
+    ``turns`` of spinning and ``sleeps`` are counted for the stats.
+    """
+
+    cdef object epoll
+    cdef Doorbell bell
+    cdef kf_ring_in **rings
+    cdef int ring_count, ring_room
+    cdef dict watched              # RingIn -> its slot
+    cdef kf_flusher *flusher
+    cdef public bint flush_asked   # the loop waits for the flusher: its end is news
+    cdef readonly uint64_t sleeps
+    cdef int epoll_fd
+
+    def __init__(self, Doorbell bell, size_t flusher):
+        self.bell = bell
+        self.flusher = <kf_flusher *>flusher
+        self.epoll = select.epoll()
+        self.epoll_fd = self.epoll.fileno()
+        self.watched = {}
+        self.epoll.register(bell.fd, select.EPOLLIN | select.EPOLLET)
+
+    def __dealloc__(self):
+        free(self.rings)
+
+    def watch(self, RingIn ring):
+        """News in this ring ends the wait."""
+        if self.ring_count == self.ring_room:
+            self.ring_room = max(16, self.ring_room * 2)
+            self.rings = <kf_ring_in **>realloc(self.rings, self.ring_room * sizeof(kf_ring_in *))
+            if self.rings == NULL:
+                raise MemoryError("idle loop")
+        self.rings[self.ring_count] = &ring.ring
+        self.watched[ring] = self.ring_count
+        self.ring_count += 1
+
+    def unwatch(self, RingIn ring):
+        cdef int slot = self.watched.pop(ring)
+        self.ring_count -= 1
+        if slot != self.ring_count:
+            self.rings[slot] = self.rings[self.ring_count]
+            for other, other_slot in self.watched.items():
+                if other_slot == self.ring_count:
+                    self.watched[other] = slot
+
+    def register(self, int fd, int events):
+        """Readiness of this descriptor ends the wait."""
+        self.epoll.register(fd, events)
+
+    def modify(self, int fd, int events):
+        self.epoll.modify(fd, events)
+
+    def unregister(self, int fd):
+        self.epoll.unregister(fd)
+
+    cdef bint _news(self) noexcept nogil:
+        cdef int i
+        if self.flush_asked and not kf_flusher_busy(self.flusher):
+            return True
+        for i in range(self.ring_count):
+            if kf_ring_waiting(self.rings[i]):
+                return True
+        return False
+
+    def poll(self) -> list:
+        """[(fd, events)] that are ready now, without waiting."""
+        return self._events(0)
+
+    def wait(self, int spin_us, int timeout_ms) -> list:
+        """Wait until there is news or ``timeout_ms`` have passed (-1: for ever).
+
+        Spins up to ``spin_us`` first. Returns [(fd, events)] of the descriptors that are ready;
+        an empty list means rings, the flusher, the doorbell or the timeout.
+        """
+        cdef uint64_t until = 0
+        cdef int i = 0
+        cdef bint news = False
+        cdef epoll_event events[EVENTS_MAX]
+        cdef int ready = 0
+        if spin_us and timeout_ms != 0:
+            with nogil:
+                until = kf_now_ns() + <uint64_t>(spin_us if timeout_ms < 0 or spin_us < timeout_ms * 1000 else timeout_ms * 1000) * 1000
+                while True:
+                    news = self._news()
+                    if news:
+                        break
+                    i += 1
+                    if i % EPOLL_EVERY == 0:
+                        ready = epoll_wait(self.epoll_fd, events, EVENTS_MAX, 0)
+                        if ready > 0:
+                            break
+                    if kf_now_ns() >= until:
+                        break
+                    sched_yield()
+            if news:
+                return []
+            if ready > 0:
+                return self._list(events, ready)
+        return self._sleep(timeout_ms)
+
+    cdef list _sleep(self, int timeout_ms):
+        cdef epoll_event events[EVENTS_MAX]
+        cdef int ready = 0
+        with nogil:
+            kf_doorbell_sleep(self.bell.page)
+            if not self._news():  # R12: look again after announcing it
+                ready = epoll_wait(self.epoll_fd, events, EVENTS_MAX, timeout_ms)
+            kf_doorbell_awake(self.bell.page)
+        self.sleeps += 1
+        return self._list(events, ready)
+
+    cdef list _events(self, int timeout_ms):
+        cdef epoll_event events[EVENTS_MAX]
+        cdef int ready
+        with nogil:
+            ready = epoll_wait(self.epoll_fd, events, EVENTS_MAX, timeout_ms)
+        return self._list(events, ready)
+
+    cdef list _list(self, epoll_event *events, int ready):
+        cdef int i
+        found = []
+        for i in range(ready):  # below 0: interrupted by a signal, which Python handles after this
+            if events[i].data.fd != self.bell.fd:
+                found.append((events[i].data.fd, events[i].events))
+        return found
+
+    def close(self):
+        self.epoll.close()

@@ -1,0 +1,276 @@
+"""Producers on this host: their batches go into the log, and what became of them goes back.
+
+Each producer has a ring each way. The leader takes batches in ring order, stamps and copies them
+(``Log.append_batch``), and answers by runs: so many batches, from this base offset, committed.
+"""
+
+from collections import deque
+
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memcpy, memset
+
+from kraftfast.errors import ErrorCode
+from kraftfast.log.log cimport Log
+from kraftfast.log.segment cimport KF_BATCH_OK
+from kraftfast.node.stats cimport *
+from kraftfast.ring.layout cimport *
+from kraftfast.ring.spsc cimport *
+
+
+cdef extern from "flusher.h":
+    uint64_t kf_now_ns() nogil
+
+
+cdef class Run:
+    """Batches of one producer that follow each other in the log and wait for their commit."""
+
+    cdef uint64_t first_batch, batches
+    cdef int64_t base_offset, end_offset
+    cdef int32_t epoch
+    cdef uint64_t appended_ns
+
+    def first_batch_number(self) -> int:
+        return self.first_batch
+
+
+cdef class RingProducer:
+    """One producer process. ``link`` is its :class:`RingLink`; ``cut_off`` says why it was dropped."""
+
+    cdef readonly object link
+    cdef RingIn inbox
+    cdef RingOut out
+    cdef object runs               # deque of Run, by offset
+    cdef readonly uint64_t taken   # batches taken from the ring so far
+    cdef readonly str cut_off
+    cdef readonly bint told_not_leader
+    cdef bint unsent               # something is committed in `out` and not published
+    cdef object deferred           # messages that `out` had no room for: (kind, bytes), in order
+
+    def __init__(self, link):
+        self.link, self.inbox, self.out = link, link.inbox, link.out
+        self.runs = deque()
+        self.deferred = deque()
+
+    cpdef bint waiting(self):
+        """Whether batches are queued."""
+        return self.cut_off is None and kf_ring_waiting(&self.inbox.ring) != 0
+
+    @property
+    def unanswered(self) -> int:
+        """How many runs wait for their commit."""
+        return len(self.runs)
+
+    cdef bint _send(self, uint32_t kind, const void *message, uint32_t length):
+        """Commit a message, behind those that the ring had no room for yet."""
+        cdef uint8_t *slot = NULL
+        if not self.deferred:
+            slot = kf_ring_claim(&self.out.ring, length)
+        if slot == NULL:
+            self.deferred.append((kind, bytes((<const uint8_t *>message)[:length])))
+            return False
+        memcpy(slot, message, length)
+        self.out.commit(length, kind, 0)
+        self.unsent = True
+        return True
+
+    def publish(self):
+        """Show the producer what was committed for it, and wake it if it sleeps."""
+        cdef uint8_t *slot
+        while self.deferred:
+            kind, payload = self.deferred[0]
+            slot = kf_ring_claim(&self.out.ring, <uint32_t>len(payload))
+            if slot == NULL:
+                break
+            memcpy(slot, <const uint8_t *>payload, len(payload))
+            self.out.commit(<uint32_t>len(payload), kind, 0)
+            self.deferred.popleft()
+            self.unsent = True
+        if self.unsent:
+            kf_ring_publish(&self.out.ring)
+            self.unsent = False
+            self.link.bell.ring()
+
+    def refuse(self, int32_t error, int32_t leader_id, Log log, Stats stats):
+        """Answer every queued batch with ``error``: it was not appended (disk full, say)."""
+        cdef RefusedMessage message
+        cdef uint64_t first = self.taken
+        while kf_ring_peek(&self.inbox.ring, &self.inbox.message) == 1:
+            kf_ring_take(&self.inbox.ring)
+            kf_ring_release(&self.inbox.ring)
+            self.taken += 1
+        if self.taken == first:
+            return
+        memset(&message, 0, sizeof(message))
+        message.first_batch, message.batches = first, self.taken - first
+        message.error, message.leader_id = error, leader_id
+        self._send(REFUSED, &message, sizeof(message))
+        if kf_ring_publish_tail(&self.inbox.ring):
+            self.link.bell.ring()
+
+    def say_not_leader(self, int32_t leader_id, int32_t epoch):
+        """Nothing more is taken; what was taken and not acknowledged has an unknown outcome."""
+        cdef LeaderMessage message
+        if self.told_not_leader:
+            return
+        memset(&message, 0, sizeof(message))
+        message.known_batches = self.runs[0].first_batch_number() if self.runs else self.taken
+        message.leader_id, message.epoch = leader_id, epoch
+        self.runs.clear()
+        self.told_not_leader = True
+        self._send(NOT_LEADER, &message, sizeof(message))
+
+    cdef int64_t drain(self, Log log, int32_t epoch, int64_t bytes_max, Stats stats) except -1:
+        """Append queued batches until the ring is empty or about ``bytes_max`` are taken; bytes."""
+        cdef int64_t appended = 0
+        cdef uint64_t began = kf_now_ns(), sent, batches = 0, records = 0
+        cdef int64_t base = log.end_offset, before
+        cdef BatchMessage head
+        cdef int found
+        while appended < bytes_max and self.cut_off is None:
+            found = kf_ring_peek(&self.inbox.ring, &self.inbox.message)
+            if found != 1:
+                if found < 0:
+                    self.cut_off = "its ring breaks the rules"
+                break
+            if self.inbox.message.kind != BATCH or self.inbox.message.length <= sizeof(head):
+                self.cut_off = f"a message of kind {self.inbox.message.kind} where batches are expected"
+                break
+            memcpy(&head, self.inbox.message.payload, sizeof(head))
+            kf_ring_take(&self.inbox.ring)  # before the append: what lies behind was never looked at
+            before = log.end_offset
+            if not log.append_batch(self.inbox.message.payload + sizeof(head),
+                                    self.inbox.message.length - sizeof(head), epoch):
+                if log.fault != KF_BATCH_OK:  # D20: a producer whose batch failed is cut off
+                    self.cut_off = f"its batch does not check: {log.fault_text()}"
+                break
+            sent = head.sent_ns
+            if sent < began:
+                stats.sample(S_QUEUE, began - sent, 1)
+            appended += self.inbox.message.length - sizeof(head)
+            batches += 1
+            kf_ring_release(&self.inbox.ring)
+        if batches:
+            self._note_run(base, log.end_offset, batches, epoch, kf_now_ns())
+            stats.add(W_BATCHES, batches)
+            stats.add(W_RECORDS, log.end_offset - base)
+            stats.add(W_BYTES, appended)
+            if kf_ring_publish_tail(&self.inbox.ring):
+                self.link.bell.ring()
+        return appended
+
+    cdef _note_run(self, int64_t base, int64_t end, uint64_t batches, int32_t epoch, uint64_t now_ns):
+        cdef Run run = Run.__new__(Run)
+        run.first_batch, run.batches = self.taken, batches
+        run.base_offset, run.end_offset = base, end
+        run.epoch, run.appended_ns = epoch, now_ns
+        self.taken += batches
+        self.runs.append(run)
+
+    def commit(self, int64_t end_offset, Stats stats):
+        """Acknowledge every run below ``end_offset``."""
+        cdef Run run
+        cdef AckMessage message
+        cdef uint64_t now = 0
+        while self.runs:
+            run = self.runs[0]
+            if run.end_offset > end_offset:
+                break
+            if now == 0:
+                now = kf_now_ns()
+            stats.sample(S_COMMIT, now - run.appended_ns, run.batches)
+            message.first_batch, message.batches = run.first_batch, run.batches
+            message.base_offset, message.end_offset = run.base_offset, run.end_offset
+            self._send(ACK, &message, sizeof(message))
+            self.runs.popleft()
+
+    def close(self):
+        self.runs.clear()
+        self.link.close()
+
+
+cdef class Intake:
+    """All producers on this host, drained in turn so that none starves the others."""
+
+    cdef readonly list producers
+    cdef int next                 # who is first next time
+    cdef readonly bint muted      # the idle loop does not look at their rings
+
+    def __init__(self):
+        self.producers = []
+
+    def add(self, RingProducer producer, idle):
+        self.producers.append(producer)
+        if not self.muted:
+            idle.watch(producer.inbox)
+
+    def remove(self, RingProducer producer, idle):
+        self.producers.remove(producer)
+        if not self.muted:
+            idle.unwatch(producer.inbox)
+
+    def mute(self, idle):
+        """New batches end no wait: there is no room for them now."""
+        cdef RingProducer producer
+        self.muted = True
+        for producer in self.producers:
+            idle.unwatch(producer.inbox)
+
+    def unmute(self, idle):
+        """New batches are news again."""
+        cdef RingProducer producer
+        self.muted = False
+        for producer in self.producers:
+            idle.watch(producer.inbox)
+
+    def cut_off(self) -> list:
+        """Producers that broke the rules and are to be dropped."""
+        cdef RingProducer producer
+        return [producer for producer in self.producers if producer.cut_off is not None]
+
+    cpdef bint waiting(self):
+        """Whether any producer has batches queued."""
+        cdef RingProducer producer
+        for producer in self.producers:
+            if producer.cut_off is None and kf_ring_waiting(&producer.inbox.ring):
+                return True
+        return False
+
+    def drain(self, Log log, int32_t epoch, int64_t bytes_max, Stats stats) -> int:
+        """Append what is queued, at most about ``bytes_max``; returns the bytes appended."""
+        cdef RingProducer producer
+        cdef int64_t appended = 0
+        cdef uint64_t began = kf_now_ns()
+        cdef int count = len(self.producers), i
+        for i in range(count):
+            producer = self.producers[(self.next + i) % count]
+            appended += producer.drain(log, epoch, bytes_max - appended, stats)
+            if appended >= bytes_max:
+                break
+        if count:
+            self.next = (self.next + 1) % count
+        if appended:
+            stats.sample(S_APPEND, kf_now_ns() - began, 1)
+        return appended
+
+    def commit(self, int64_t end_offset, Stats stats):
+        """The high watermark (or what all voters hold) reached ``end_offset``."""
+        cdef RingProducer producer
+        for producer in self.producers:
+            producer.commit(end_offset, stats)
+
+    def refuse(self, int32_t error, int32_t leader_id, Log log, Stats stats):
+        """Refuse what is queued: nothing of it was appended."""
+        cdef RingProducer producer
+        for producer in self.producers:
+            producer.refuse(error, leader_id, log, stats)
+
+    def say_not_leader(self, int32_t leader_id, int32_t epoch):
+        cdef RingProducer producer
+        for producer in self.producers:
+            producer.say_not_leader(leader_id, epoch)
+
+    def publish(self):
+        cdef RingProducer producer
+        for producer in self.producers:
+            if producer.unsent or producer.deferred:
+                producer.publish()

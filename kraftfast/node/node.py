@@ -1,0 +1,404 @@
+"""A replica: the core decides, and this carries it out.
+
+``Node`` owns core, log, links and threads. Events go in through :meth:`step`; every effect has a
+method here that does it, in order, and reports back with further events.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections import deque
+from typing import Any
+
+from kraftfast.core import effects as fx
+from kraftfast.core import events as ev
+from kraftfast.core.messages import FetchRequest
+from kraftfast.core.quorum_state import QuorumState
+from kraftfast.core.replica import Replica
+from kraftfast.core.trail import EpochTrail
+from kraftfast.errors import ErrorCode, ForeignDirectory
+from kraftfast.link.ring_link import OwnDoorbell
+from kraftfast.log import quorum_state
+from kraftfast.log.directory import PHANTOM_TAIL, ReplicaDirectory
+from kraftfast.log.disk import Disk
+from kraftfast.log.log import install_guard
+from kraftfast.log.nursery import PreparerThread
+from kraftfast.log.recovery import Settings, open_log
+from kraftfast.node.config import NodeConfig
+from kraftfast.node.flusher import Flusher
+from kraftfast.node.idle import Idle
+from kraftfast.node.intake import Intake
+from kraftfast.node.stats import ROLES, Stats
+from kraftfast.node.translate import Partition
+from kraftfast.record.control import encode_leader_change
+from kraftfast.types import OffsetAndEpoch, ReplicaKey
+
+
+def boot_id() -> str:
+    """Which boot of the machine this is."""
+    with open("/proc/sys/kernel/random/boot_id") as file:
+        return file.read().strip()
+
+
+class Node:
+    """One replica of a quorum, without its loop.
+
+    Raises StorageError or a subclass if its directory cannot be used.
+    """
+
+    # config, directory, log, core: as named; the core is the only one that decides.
+    # flusher: at most one flush under way. idle: where the loop sleeps.
+    # intake: producers over rings. sockets: the TCP side, set by the loop's owner.
+    # links: peer id -> something with send/reply (RingPeer or SocketPeer), while it stands.
+    # at_hand: the link whose answer is being handled, for WriteFetched.
+    # stalled: (link, effect): a copy that waits for the nursery; nothing of it is taken yet.
+    # persisted_epoch: what quorum-state holds (D5).
+    # appends_held: producers are left alone until there is room or the core asks.
+
+    def __init__(self, config: NodeConfig, boot: str | None = None) -> None:
+        install_guard()
+        self.config, self.disk = config, Disk()
+        self.directory = ReplicaDirectory(self.disk, config.directory)
+        meta = self.directory.meta
+        if meta.node_id != config.node_id:
+            self.directory.close()
+            raise ForeignDirectory(f"{config.directory} belongs to node {meta.node_id}, not {config.node_id}")
+        self.cluster_id = config.cluster_id or meta.cluster_id
+        self.key = ReplicaKey(config.node_id, meta.directory_id)
+        options = self.directory.options
+        self.partition = Partition(options.topic, options.topic_id, config.controller_listener)
+        self.durability = options.durability
+        self.doorbell = OwnDoorbell()
+        self.stats = Stats()
+        self.flusher = Flusher(self.doorbell.bell.address, self.doorbell.bell.fd)
+        self.idle = Idle(self.doorbell.bell, self.flusher.address)
+        self.intake = Intake()
+        self.links: dict[int, Any] = {}
+        self.sockets: Any = None
+        self.at_hand: Any = None
+        self.stalled: tuple[Any, fx.WriteFetched] | None = None
+        self.appends_held = False
+        self.stopped = False
+        self.on_commit: list[Any] = []
+        self.on_role: list[Any] = []
+        self._events: deque[ev.Event] = deque()
+        self._open(boot or boot_id())
+
+    def _open(self, boot: str) -> None:
+        config = self.config
+        preparer = PreparerThread(self.doorbell.bell.address, self.doorbell.bell.fd)
+        settings = Settings(
+            segment_bytes=config.segment_bytes,
+            segment_ms=config.segment_ms,
+            stride_bytes=config.stride_bytes,
+            prepare_bytes=config.prepare_bytes,
+            how="mapped" if self.durability == "memory" else "written",
+        )
+        lost = self.durability == "memory" and self.directory.left_in_memory(boot)
+        self.recovered = open_log(self.disk, self.directory, settings, preparer)
+        self.log = self.recovered.log
+        if self.durability == "memory" and not lost:
+            self.directory.write_boot_id(boot)
+        self._boot, self._memory_lost = boot, lost
+        self._state_path = os.path.join(self.directory.log_path, quorum_state.NAME)
+        stored = self._stored_state()
+        self.persisted_epoch = stored.epoch if stored else 0
+        self.voters = config.voter_set()
+        seed = config.seed if config.seed >= 0 else int.from_bytes(os.urandom(8), "big")
+        self.core = Replica(
+            config.quorum_config(self.durability),
+            self.key,
+            self.voters,
+            random.Random(seed),
+            self.now_ms(),
+            stored,
+            EpochTrail(self.log.epochs),
+            self.log.end_offset,
+            self.log.flushed_end_offset,
+            log_start_offset=self.log.log_start_offset,
+            phantom_tail=self.recovered.phantom_tail,
+            memory_uncertain=lost,
+            cluster_id=self.cluster_id or None,
+        )
+        self._handlers = {
+            fx.PersistQuorumState: self._persist,
+            fx.Send: self._send,
+            fx.Reply: self._reply,
+            fx.AnswerFetch: self._answer_fetch,
+            fx.DrainAppends: self._drain,
+            fx.RefuseAppends: self._refuse,
+            fx.AppendControl: self._append_control,
+            fx.WriteFetched: self._write_fetched,
+            fx.Truncate: self._truncate,
+            fx.Flush: self._flush,
+            fx.AdvanceHighWatermark: self._advance,
+            fx.AcknowledgedByAll: self._acknowledged_by_all,
+            fx.RoleChanged: self._role_changed,
+            fx.Stopped: self._stopped,
+        }
+        self._show()
+
+    def _stored_state(self) -> QuorumState | None:
+        try:
+            stored = quorum_state.decode(self.disk.read_file(self._state_path), self._state_path)
+        except FileNotFoundError:
+            return None
+        return QuorumState(stored.epoch, stored.leader_id, stored.voted)
+
+    # --- events and effects -----------------------------------------------------------------------
+
+    def now_ms(self) -> int:
+        """The monotonic clock that the core's time is."""
+        return time.monotonic_ns() // 1_000_000
+
+    def start(self) -> None:
+        """Begin: the core looks at what was stored and takes its first role."""
+        self._carry_out(self.core.start(self.now_ms()))
+        self._run_events()
+
+    def step(self, event: ev.Event) -> None:
+        """One event, and everything that follows from it."""
+        self._events.append(event)
+        self._run_events()
+
+    def _run_events(self) -> None:
+        events = self._events
+        while events:
+            self._carry_out(self.core.step(events.popleft(), self.now_ms()))
+
+    def _carry_out(self, effects: list[Any]) -> None:
+        handlers = self._handlers
+        for effect in effects:
+            handlers[type(effect)](effect)
+
+    def _assert_after(self, after: fx.After) -> None:
+        """What an effect relies on holds now, or this process must not go on (D3, D5)."""
+        if type(after) is fx.Persisted:
+            assert self.persisted_epoch >= after.epoch, "D5: sent before quorum-state was on disk"
+        elif type(after) is fx.FlushedTo:
+            assert self.log.flushed_end_offset >= after.end_offset, "D3: acknowledged before the flush"
+
+    def _persist(self, effect: fx.PersistQuorumState) -> None:
+        state = quorum_state.StoredQuorumState(effect.epoch, effect.leader_id, effect.voted)
+        data = quorum_state.encode(state, 0, self.voters.ids)
+        self.disk.replace_file(self._state_path, data)  # D5: durable before anything after it
+        self.persisted_epoch = effect.epoch
+
+    def _send(self, effect: fx.Send) -> None:
+        if effect.after is not None:
+            self._assert_after(effect.after)
+        link = self.links.get(effect.peer_id)
+        if link is None or not link.send_request(effect.correlation, effect.request):
+            if effect.correlation:
+                failed = ev.RequestFailed(effect.peer_id, effect.correlation, ErrorCode.BROKER_NOT_AVAILABLE)
+                self._events.append(failed)
+
+    def _reply(self, effect: fx.Reply) -> None:
+        if effect.after is not None:
+            self._assert_after(effect.after)
+        effect.source.reply(effect.response)
+
+    def _answer_fetch(self, effect: fx.AnswerFetch) -> None:
+        response = effect.response
+        if response.stream:
+            peer = effect.source
+            end_offset = peer.push(response, effect.read_offset, effect.max_bytes, self.log)
+            if effect.read_offset >= 0:
+                self.core.sent(peer.id, response.stream, end_offset)
+            return
+        effect.source.answer_fetch(response, self.log, effect)
+
+    # --- the log ----------------------------------------------------------------------------------
+
+    def _drain(self, effect: fx.DrainAppends) -> None:
+        log, before = self.log, self.log.bytes_appended
+        self.intake.drain(log, effect.epoch, effect.max_bytes, self.stats)
+        taken = log.bytes_appended - before
+        if self.sockets is not None and taken < effect.max_bytes:
+            self.sockets.drain(log, effect.epoch, effect.max_bytes - taken)
+        taken = log.bytes_appended - before
+        if taken == 0:
+            self.hold_appends()
+        self._events.append(ev.Appended(effect.epoch, log.end_offset, taken))
+
+    def _refuse(self, effect: fx.RefuseAppends) -> None:
+        self.intake.say_not_leader(effect.leader_id, self.core.epoch)
+        if self.sockets is not None:
+            self.sockets.refuse_appends(effect.error, effect.leader_id)
+
+    def _append_control(self, effect: fx.AppendControl) -> None:
+        batch = encode_leader_change(
+            base_offset=self.log.end_offset,
+            leader_epoch=effect.epoch,
+            timestamp_ms=time.time_ns() // 1_000_000,
+            leader_id=effect.leader_id,
+            voters=effect.voter_ids,
+            granting_voters=effect.granting_voter_ids,
+        )
+        while not self.log.append(batch, effect.epoch, True):  # the first of an epoch: wait for room
+            self.tend()
+            time.sleep(0.001)
+        self._events.append(ev.Appended(effect.epoch, self.log.end_offset, len(batch)))
+
+    def _write_fetched(self, effect: fx.WriteFetched) -> None:
+        assert self.log.end_offset == effect.offset, "a copy goes to the log's end"
+        self._copy(self.at_hand, effect)
+
+    def _copy(self, link: Any, effect: fx.WriteFetched) -> None:
+        log = self.log
+        before, began_at = log.bytes_appended, log.end_offset
+        whole, rejected = link.copy_records(log, effect.epoch, self.stats)
+        if not whole and not rejected and log.end_offset == began_at:
+            self.stalled = (link, effect)  # the nursery is behind; asked again by tend
+            return
+        self.stalled = None
+        epochs = tuple(entry for entry in log.epochs if entry[1] >= began_at)
+        size = log.bytes_appended - before
+        # A part for which there was no room is fetched again, like one that did not check.
+        self._events.append(ev.FetchedWritten(log.end_offset, size, epochs, not whole))
+
+    def _truncate(self, effect: fx.Truncate) -> None:
+        self.wait_for_flush()  # its end would raise `flushed` again above the cut (D2)
+        self.log.truncate(effect.end_offset)
+        assert self.log.truncations == effect.truncations, "D2: the core counts along"
+
+    def _flush(self, effect: fx.Flush) -> None:
+        if effect.inline:
+            self.publish()  # others start on it before this process waits for its disk
+            self.flusher.run(self.log)
+            self._flushed()
+        else:
+            self.flusher.ask(self.log)
+            self.idle.flush_asked = True
+
+    def _flushed(self) -> None:
+        stage = "leader_flush" if self.core.role == "leader" else "follower_flush"
+        self.stats.flushed(stage, self.flusher.duration_ns)
+        self._events.append(ev.Flushed(self.log.flushed_end_offset, self.flusher.truncations))
+
+    def take_flush(self) -> bool:
+        """Note the end of a flush by the thread. Raises FlushFailed, for good (D9)."""
+        if not self.idle.flush_asked or not self.flusher.take(self.log):
+            return False
+        self.idle.flush_asked = False
+        self._flushed()
+        self._run_events()
+        return True
+
+    def wait_for_flush(self) -> None:
+        """Until no flush is under way."""
+        while self.idle.flush_asked:
+            if self.flusher.take(self.log):
+                self.idle.flush_asked = False
+                self._flushed()
+            else:
+                time.sleep(0.0001)
+
+    def tend(self) -> None:
+        """The nursery's progress, and what waited for it."""
+        self.log.tend(self.now_ms())
+        if self.stalled is not None:
+            self._copy(*self.stalled)
+            self._run_events()
+
+    # --- appends that are held --------------------------------------------------------------------
+
+    def hold_appends(self) -> None:
+        """Leave producers alone for now: the log has no room, or the core takes no more."""
+        if not self.appends_held:
+            self.appends_held = True
+            self.intake.mute(self.idle)
+
+    def release_appends(self) -> None:
+        """Look at producers again."""
+        if self.appends_held:
+            self.appends_held = False
+            self.intake.unmute(self.idle)
+
+    # --- what others see --------------------------------------------------------------------------
+
+    def _advance(self, effect: fx.AdvanceHighWatermark) -> None:
+        self.stats.put("high_watermark", effect.offset)
+        if self.durability != "all":
+            self._commit(effect.offset)
+        for callback in self.on_commit:
+            callback(effect.offset)
+
+    def _acknowledged_by_all(self, effect: fx.AcknowledgedByAll) -> None:
+        self._commit(min(effect.offset, self.core.high_watermark))
+
+    def _commit(self, offset: int) -> None:
+        self.intake.commit(offset, self.stats)
+        if self.sockets is not None:
+            self.sockets.commit(offset)
+
+    def _role_changed(self, effect: fx.RoleChanged) -> None:
+        self.stats.put("role", ROLES.index(str(effect.role)))
+        if effect.role != "leader":
+            self.intake.say_not_leader(effect.leader_id, effect.epoch)
+            if self.sockets is not None:
+                self.sockets.left_leadership(effect.leader_id)
+        self.stalled = None  # what was not written by now is not wanted any more
+        self._show()
+        for callback in self.on_role:
+            callback(effect)
+
+    def _stopped(self, _effect: fx.Stopped) -> None:
+        self.stopped = True
+
+    def _show(self) -> None:
+        stats, log = self.stats, self.log
+        stats.put("epoch", self.core.epoch)
+        stats.put("leader_id", self.core.leader_id)
+        stats.put("log_start_offset", log.log_start_offset)
+        self.show_ends()
+
+    def show_ends(self) -> None:
+        """Put the log's ends where others see them."""
+        self.stats.ends(self.log)
+
+    def publish(self) -> None:
+        """Make everything that was committed to rings visible, and wake who has to look."""
+        for link in self.links.values():
+            link.publish()
+        self.intake.publish()
+
+    def settle_doubt(self) -> None:
+        """Forget a phantom tail or a lost memory on disk once the core has (D10)."""
+        settled = not self.core.in_doubt
+        if self.recovered.phantom_tail is not None and settled:
+            self.disk.unlink(os.path.join(self.directory.path, PHANTOM_TAIL))
+            self.disk.sync_directory(self.directory.path)
+            self.recovered.phantom_tail = None
+        if self._memory_lost and settled:
+            self.directory.write_boot_id(self._boot)
+            self._memory_lost = False
+
+    # --- end --------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Everything flushed and left as Kafka would; the directory's lock given back."""
+        self.wait_for_flush()
+        self.log.close()
+        if self.durability == "memory" and not self._memory_lost:
+            self.directory.clear_boot_id()
+        self._let_go()
+
+    def abandon(self) -> None:
+        """Let go after a failed flush (D9): nothing is flushed, nothing acknowledged any more."""
+        self.log.abandon()
+        self._let_go()
+
+    def _let_go(self) -> None:
+        for link in list(self.links.values()):
+            link.close()
+        self.flusher.close()
+        self.idle.close()
+        self.directory.close()
+        self.doorbell.close()
+
+    def phantom_tail(self) -> OffsetAndEpoch | None:
+        """What may have been acknowledged before the last crash and was not recovered (D10)."""
+        return self.recovered.phantom_tail

@@ -1,0 +1,332 @@
+"""Another replica on this host: Fetch traffic over rings, both ways.
+
+As a leader's side it turns answers into references to its own segment (large, recent data) or into
+bytes (small or old data). As a follower's side it maps the leader's segments read-only and copies
+from there, checking the generation before and after each batch (D20).
+"""
+
+import os
+
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memcpy, memset
+
+from kraftfast.core.messages import FetchRequest, FetchResponse
+from kraftfast.errors import ErrorCode, StorageError
+from kraftfast import limits
+from kraftfast.log.log cimport Log
+from kraftfast.log.segment cimport KF_BATCH_INCOMPLETE, KF_BATCH_OK, Segment
+from kraftfast.log.segment import LOG_SUFFIX, segment_name
+from kraftfast.log.segment_file cimport SegmentFile
+from kraftfast.node.stats cimport *
+from kraftfast.ring.layout cimport *
+from kraftfast.ring.spsc cimport *
+from kraftfast.types import OffsetAndEpoch
+
+
+cdef extern from "flusher.h":
+    uint64_t kf_now_ns() nogil
+
+cdef extern from "crc32c.h":
+    uint32_t kf_crc32c(uint32_t crc, const void *p, size_t n) nogil
+
+cdef enum:
+    INLINE_BYTES_MAX = 16 * 1024   # up to here bytes are cheaper than a reference
+    BYTES_TURN_MAX = 256 * 1024    # what one answer carries as bytes at most
+
+KIND_REQUEST, KIND_RESPONSE, KIND_FETCH, KIND_ANSWER = REQUEST, RESPONSE, FETCH, ANSWER
+KIND_FAULT = -1
+
+cdef uint64_t PAGE_BYTES = limits.PAGE_BYTES
+cdef uint64_t TURN_BYTES_MAX = limits.TURN_BYTES_MAX
+MAPPED_SEGMENTS_MAX = 2
+
+
+cdef class RingPeer:
+    """A replica at the other end of two rings.
+
+    ``key``: its replica key. ``log_path``: where its segments are, to be mapped. ``broken``: why the
+    link has to be dropped, or None.
+    """
+
+    cdef readonly object link, key
+    cdef readonly int id
+    cdef readonly str log_path
+    cdef public str broken
+    cdef public bint quiet           # what is unpublished may wait: a bare high watermark
+    cdef RingIn inbox
+    cdef RingOut out
+    cdef readonly bint unsent
+    # as leader: where the next push starts
+    cdef Segment segment
+    cdef uint64_t position
+    cdef int64_t offset
+    cdef bint bytes_only
+    # as follower: the leader's segments, mapped read-only, by base offset; newest last
+    cdef dict maps
+    cdef AnswerMessage answer_message
+    cdef bint ask_for_bytes
+
+    def __init__(self, link, key, str log_path):
+        self.link, self.key, self.id, self.log_path = link, key, key.id, log_path
+        self.inbox, self.out = link.inbox, link.out
+        self.maps = {}
+        self.offset = -1
+
+    # --- messages -------------------------------------------------------------------------------
+
+    cpdef int peek(self):
+        """The kind of the next message, 0 if there is none, KIND_FAULT (and ``broken``)."""
+        cdef kf_ring_message *m = &self.inbox.message
+        cdef uint32_t checked
+        cdef int found = kf_ring_peek(&self.inbox.ring, m)
+        if found == 0:
+            return 0
+        if found < 0:
+            self.broken = "its ring breaks the rules"
+            return -1
+        checked = m.length
+        if m.kind == ANSWER:  # what follows it are batches, which have their own CRC
+            checked = sizeof(AnswerMessage) if m.length >= sizeof(AnswerMessage) else 0
+        if m.kind not in (REQUEST, RESPONSE, FETCH, ANSWER) or \
+                kf_crc32c(0, m.payload, checked) != m.crc or (m.kind == ANSWER and not checked):
+            self.broken = f"a message of kind {m.kind} does not check"
+            return -1
+        return m.kind
+
+    def payload(self) -> bytes:
+        """A copy of the message at hand."""
+        return bytes((<const uint8_t *>self.inbox.message.payload)[:self.inbox.message.length])
+
+    cpdef release(self):
+        """Done with the message at hand."""
+        kf_ring_release(&self.inbox.ring)
+
+    cpdef publish_tail(self):
+        """Give the room of released messages back."""
+        if kf_ring_publish_tail(&self.inbox.ring):
+            self.link.bell.ring()
+
+    cpdef publish(self):
+        """Show the other side what was committed; wakes it unless that can wait (``quiet``)."""
+        if not self.unsent:
+            return
+        kf_ring_publish(&self.out.ring)
+        self.unsent = False
+        if not self.quiet:
+            self.link.bell.ring()
+
+    cpdef wake(self):
+        """Ring the other side's bell: it has something to look at, or soon will."""
+        self.quiet = False
+        self.link.bell.ring()
+
+    def send(self, int kind, payload) -> bool:
+        """Commit a cold message; False if the ring has no room."""
+        if not self.out.send(kind, payload):
+            return False
+        self.unsent, self.quiet = True, False
+        return True
+
+    # --- Fetch as follower ------------------------------------------------------------------------
+
+    def send_fetch(self, request) -> bool:
+        """Commit a Fetch of a stream; False if the ring has no room."""
+        cdef FetchMessage m
+        cdef uint8_t *slot = kf_ring_claim(&self.out.ring, sizeof(m))
+        if slot == NULL:
+            return False
+        memset(&m, 0, sizeof(m))
+        m.stream, m.epoch = request.stream, request.epoch
+        m.fetch_offset, m.read_offset = request.fetch_offset, request.read_offset
+        m.high_watermark, m.last_fetched_epoch = request.high_watermark, request.last_fetched_epoch
+        m.max_wait_ms, m.max_bytes = request.max_wait_ms, request.max_bytes
+        m.flags = (FETCH_OPENS if request.opens else 0) | (FETCH_IN_MEMORY if request.in_memory else 0)
+        if self.ask_for_bytes:
+            m.flags |= FETCH_BYTES_ONLY
+        m.sent_ns = kf_now_ns()
+        memcpy(slot, &m, sizeof(m))
+        self.out.commit(sizeof(m), FETCH, kf_crc32c(0, &m, sizeof(m)))
+        self.unsent, self.quiet = True, False
+        return True
+
+    def answer(self):
+        """The ANSWER at hand as a FetchResponse; its records stay where they are."""
+        cdef AnswerMessage *m = &self.answer_message
+        memcpy(m, self.inbox.message.payload, sizeof(AnswerMessage))  # once (R3)
+        if not m.flags & ANSWER_REFERENCE and m.length != self.inbox.message.length - sizeof(AnswerMessage):
+            self.broken = "an answer whose length does not fit"
+            return None
+        other = None
+        if m.flags & (ANSWER_DIVERGING | ANSWER_SNAPSHOT):
+            other = OffsetAndEpoch(m.other_offset, m.other_epoch)
+        return FetchResponse(
+            partition_error=ErrorCode(m.error),
+            leader_id=m.leader_id,
+            leader_epoch=m.leader_epoch,
+            high_watermark=m.high_watermark,
+            log_start_offset=m.log_start_offset,
+            diverging=other if m.flags & ANSWER_DIVERGING else None,
+            snapshot_id=other if m.flags & ANSWER_SNAPSHOT else None,
+            stream=m.stream,
+            records_bytes=m.length,
+        )
+
+    def copy_records(self, Log log, int32_t epoch, Stats stats):
+        """Copy the records of the ANSWER at hand into the log: (all taken, a part rejected).
+
+        Neither: the log has no room for the rest yet.
+        """
+        cdef AnswerMessage *m = &self.answer_message
+        cdef const uint8_t *source
+        cdef const uint8_t *page = NULL
+        cdef SegmentFile file
+        cdef uint64_t taken
+        if m.flags & ANSWER_REFERENCE:
+            file = self._map(m.segment_base, m.segment_inode)
+            if file is None or m.position + m.length > file.size:
+                self.ask_for_bytes = True
+                return False, True
+            source = file.base + m.position
+            if m.generation:
+                page = file.base + file.size - PAGE_BYTES
+        else:
+            source = self.inbox.message.payload
+            source += sizeof(AnswerMessage)
+        taken = log.copy_fetched(source, m.length, epoch, page, m.generation)
+        if taken == m.length:
+            stats.sample(S_TRAVEL, kf_now_ns() - m.sent_ns, 1)
+        return taken == m.length, log.fault != KF_BATCH_OK
+
+    cdef SegmentFile _map(self, int64_t base, uint64_t inode):
+        """The leader's segment, mapped and held by a shared lock; None if it is not to be had."""
+        cdef SegmentFile file = self.maps.get((base, inode))
+        if file is not None:
+            return file
+        path = os.path.join(self.log_path, segment_name(base) + LOG_SUFFIX)
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return None
+        try:
+            status = os.fstat(fd)
+            if status.st_ino != inode:
+                os.close(fd)
+                return None
+            file = SegmentFile(path, fd, status.st_size, False)
+        except (OSError, StorageError):
+            return None
+        if not file.share():  # its owner is about to trim or cut it
+            file.close()
+            return None
+        self.maps[(base, inode)] = file
+        while len(self.maps) > MAPPED_SEGMENTS_MAX:
+            self.maps.pop(next(iter(self.maps))).close()
+        return file
+
+    # --- Fetch as leader --------------------------------------------------------------------------
+
+    def fetch(self):
+        """The FETCH at hand as a FetchRequest."""
+        cdef FetchMessage m
+        if self.inbox.message.length != sizeof(m):
+            self.broken = "a Fetch of another length"
+            return None
+        memcpy(&m, self.inbox.message.payload, sizeof(m))
+        if m.flags & FETCH_OPENS:
+            self.bytes_only = m.flags & FETCH_BYTES_ONLY
+            self.segment = None
+        return FetchRequest(
+            epoch=m.epoch,
+            replica=self.key,
+            fetch_offset=m.fetch_offset,
+            last_fetched_epoch=m.last_fetched_epoch,
+            high_watermark=m.high_watermark,
+            max_wait_ms=m.max_wait_ms,
+            max_bytes=m.max_bytes,
+            stream=m.stream,
+            opens=bool(m.flags & FETCH_OPENS),
+            read_offset=m.read_offset,
+            in_memory=bool(m.flags & FETCH_IN_MEMORY),
+        )
+
+    def push(self, response, int64_t read_offset, int64_t max_bytes, Log log):
+        """Commit an answer with what the log has from ``read_offset`` on.
+
+        Returns the end offset of what it carries: ``read_offset`` if the ring had no room.
+        """
+        cdef AnswerMessage m
+        cdef uint64_t length = 0, inline_length = 0
+        cdef int64_t end_offset = read_offset
+        cdef uint8_t *slot
+        memset(&m, 0, sizeof(m))
+        if read_offset >= 0 and read_offset < log.end_offset:
+            if not self._seek(log, read_offset):
+                return read_offset
+            bound = min(max_bytes, TURN_BYTES_MAX if not self.bytes_only else BYTES_TURN_MAX)
+            length, end_offset = log.span(self.segment, self.position, bound)
+            if length > INLINE_BYTES_MAX and not self.bytes_only and self.segment is log.active:
+                m.flags |= ANSWER_REFERENCE
+            elif length > kf_ring_payload_max(&self.out.ring) - sizeof(m):
+                m.flags |= ANSWER_REFERENCE  # a batch larger than the ring
+            else:
+                if length > BYTES_TURN_MAX:
+                    length, end_offset = log.span(self.segment, self.position, BYTES_TURN_MAX)
+                inline_length = length
+        slot = kf_ring_claim(&self.out.ring, sizeof(m) + inline_length)
+        if slot == NULL:
+            return read_offset
+        self._fill(&m, response, length)
+        if inline_length:
+            memcpy(slot + sizeof(m), self.segment.file.base + self.position, inline_length)
+        memcpy(slot, &m, sizeof(m))
+        self.out.commit(sizeof(m) + inline_length, ANSWER, kf_crc32c(0, &m, sizeof(m)))
+        if not (self.unsent and not self.quiet):
+            self.quiet = length == 0 and response.partition_error == 0
+        self.unsent = True
+        self.position += length
+        self.offset = end_offset if length else self.offset
+        return end_offset
+
+    cdef _fill(self, AnswerMessage *m, response, uint64_t length):
+        m.stream, m.leader_epoch, m.leader_id = response.stream, response.leader_epoch, response.leader_id
+        m.error = response.partition_error
+        m.high_watermark, m.log_start_offset = response.high_watermark, response.log_start_offset
+        other = response.diverging
+        if other is not None:
+            m.flags |= ANSWER_DIVERGING
+        elif response.snapshot_id is not None:
+            other = response.snapshot_id
+            m.flags |= ANSWER_SNAPSHOT
+        if other is not None:
+            m.other_offset, m.other_epoch = other.offset, other.epoch
+        m.length = length
+        if m.flags & ANSWER_REFERENCE:
+            m.segment_base, m.position = self.segment.base_offset, self.position
+            m.segment_inode = self.segment.file.inode()
+            m.generation = self.segment.generation()
+        m.sent_ns = kf_now_ns()
+
+    cdef bint _seek(self, Log log, int64_t offset):
+        """Put the cursor at ``offset``: nothing to do while a stream goes on."""
+        if self.segment is not None and self.offset == offset and self.segment.file.base != NULL \
+                and self.position < self.segment.position and self.segment.end_offset > offset:
+            return True
+        found = log.segment_of(offset)
+        if found is None:
+            return False
+        self.segment = found
+        position = self.segment.find(offset)
+        if position < 0:
+            return False
+        self.position, self.offset = position, offset
+        return True
+
+    def forget_maps(self):
+        """Let go of the other side's segments, so that it may trim them."""
+        for file in self.maps.values():
+            file.close()
+        self.maps.clear()
+
+    def close(self):
+        self.forget_maps()
+        self.link.close()

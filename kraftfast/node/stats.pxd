@@ -1,0 +1,63 @@
+"""Counters and histograms in shared memory: written by one replica, read by anyone it hands them to."""
+
+from libc.stdint cimport int64_t, uint64_t
+
+from kraftfast.log.log cimport Log
+
+
+cdef extern from "histogram.h":
+    ctypedef struct kf_histogram:
+        pass
+    void kf_histogram_add(kf_histogram *h, uint64_t ns) nogil
+    void kf_histogram_add_n(kf_histogram *h, uint64_t ns, uint64_t n) nogil
+    uint64_t kf_histogram_quantile(const kf_histogram *h, double quantile) nogil
+
+
+cdef enum Word:
+    W_MAGIC
+    W_HIGH_WATERMARK       # stored with release: what is below it may be read by others (D11)
+    W_EPOCH
+    W_END_OFFSET
+    W_FLUSHED_END_OFFSET
+    W_LOG_START_OFFSET
+    W_LEADER_ID
+    W_ROLE
+    W_RECORDS
+    W_BATCHES
+    W_BYTES
+    W_FLUSHES
+    W_TURNS
+    W_SLEEPS
+    W_PREPARED
+    W_TRUNCATIONS
+    W_UNFLUSHED_BYTES
+    W_COUNT
+
+
+cdef enum Stage:
+    S_QUEUE                # a batch is committed to the ring -> the leader takes it
+    S_APPEND               # the leader takes a turn's batches -> they are in its log
+    S_TRAVEL               # the leader hands records to a follower -> they are in its log
+    S_FOLLOWER_FLUSH       # a flush of a follower
+    S_LEADER_FLUSH         # a flush of the leader
+    S_COMMIT               # in the leader's log -> below the high watermark
+    S_COUNT
+
+
+cdef class Stats:
+    cdef readonly object file        # MemoryFile
+    cdef uint64_t *words
+    cdef kf_histogram *stages
+
+    cdef void set(self, int word, int64_t value) noexcept nogil
+    cdef void add(self, int word, int64_t value) noexcept nogil
+    cpdef ends(self, Log log)
+    cdef void sample(self, int stage, uint64_t ns, uint64_t n) noexcept nogil
+
+
+cdef class StatsView:
+    cdef object memory
+    cdef const uint64_t *words
+    cdef const kf_histogram *stages
+
+    cdef int64_t get(self, int word) noexcept nogil

@@ -1,0 +1,136 @@
+"""Counters and histograms in shared memory: where a replica is, and where the time went.
+
+The words are plain 64-bit stores by one writer; readers load them with acquire. Everything below
+the high watermark word may be read from the replica's segments (D11).
+"""
+
+from libc.stdint cimport int64_t, uint64_t
+
+from kraftfast.errors import PeerGone
+from kraftfast.link.memory_file import MemoryFile
+from kraftfast.log.log cimport Log
+
+
+cdef extern from *:
+    """
+    #define KF_LOAD(p) __atomic_load_n((p), __ATOMIC_ACQUIRE)
+    #define KF_STORE(p, v) __atomic_store_n((p), (v), __ATOMIC_RELEASE)
+    """
+    uint64_t KF_LOAD(const uint64_t *p) nogil
+    void KF_STORE(uint64_t *p, uint64_t v) nogil
+
+
+cdef uint64_t MAGIC = 0x3153544154534B46
+cdef size_t WORDS_BYTES = 4096
+FILE_BYTES = WORDS_BYTES + S_COUNT * sizeof(kf_histogram)
+PAGES_BYTES = -(-FILE_BYTES // 4096) * 4096
+
+ROLES = ("unattached", "prospective", "candidate", "leader", "follower", "resigned", "observer", "stopped")
+STAGES = ("queue", "append", "travel", "follower_flush", "leader_flush", "commit")
+WORDS = {
+    "high_watermark": W_HIGH_WATERMARK,
+    "epoch": W_EPOCH,
+    "end_offset": W_END_OFFSET,
+    "flushed_end_offset": W_FLUSHED_END_OFFSET,
+    "log_start_offset": W_LOG_START_OFFSET,
+    "leader_id": W_LEADER_ID,
+    "role": W_ROLE,
+    "records": W_RECORDS,
+    "batches": W_BATCHES,
+    "bytes": W_BYTES,
+    "flushes": W_FLUSHES,
+    "turns": W_TURNS,
+    "sleeps": W_SLEEPS,
+    "prepared_bytes": W_PREPARED,
+    "truncations": W_TRUNCATIONS,
+    "unflushed_bytes": W_UNFLUSHED_BYTES,
+}
+
+
+cdef class Stats:
+    """The writer's side, in a sealed memory file (``file``)."""
+
+    def __init__(self):
+        self.file = MemoryFile("kraftfast-stats", PAGES_BYTES)
+        cdef unsigned char[::1] view = self.file.memory
+        self.words = <uint64_t *>&view[0]
+        self.stages = <kf_histogram *>(&view[0] + WORDS_BYTES)
+        KF_STORE(&self.words[W_HIGH_WATERMARK], <uint64_t>-1)
+        KF_STORE(&self.words[W_LEADER_ID], <uint64_t>-1)
+        KF_STORE(&self.words[W_MAGIC], MAGIC)
+
+    cdef void set(self, int word, int64_t value) noexcept nogil:
+        KF_STORE(&self.words[word], <uint64_t>value)
+
+    cdef void add(self, int word, int64_t value) noexcept nogil:
+        KF_STORE(&self.words[word], self.words[word] + <uint64_t>value)
+
+    cdef void sample(self, int stage, uint64_t ns, uint64_t n) noexcept nogil:
+        kf_histogram_add_n(&self.stages[stage], ns, n)
+
+    def put(self, str word, int64_t value):
+        """Set a word by its name."""
+        self.set(WORDS[word], value)
+
+    def flushed(self, str stage, uint64_t ns):
+        """A flush took so long."""
+        self.sample(STAGES.index(stage), ns, 1)
+        self.add(W_FLUSHES, 1)
+
+    cpdef ends(self, Log log):
+        """Where the log ends, and how much of it is on disk and prepared."""
+        self.set(W_END_OFFSET, log.end_offset)
+        self.set(W_FLUSHED_END_OFFSET, log.flushed_end_offset)
+        self.set(W_PREPARED, log.active.prepared - log.active.position)
+
+    def view(self) -> StatsView:
+        """A reader of these very words."""
+        return StatsView(self.file.memory)
+
+
+cdef class StatsView:
+    """A reader, over the map of a replica's memory file. Raises PeerGone if it is none."""
+
+    def __init__(self, memory):
+        cdef const unsigned char[::1] view = memory
+        if view.shape[0] < FILE_BYTES or KF_LOAD(<const uint64_t *>&view[0] + W_MAGIC) != MAGIC:
+            raise PeerGone("not the counters of a replica of this version")
+        self.memory = view
+        self.words = <const uint64_t *>&view[0]
+        self.stages = <const kf_histogram *>(&view[0] + WORDS_BYTES)
+
+    cdef int64_t get(self, int word) noexcept nogil:
+        return <int64_t>KF_LOAD(&self.words[word])
+
+    @property
+    def high_watermark(self) -> int:
+        """Records below this offset are committed; -1 while unknown."""
+        return self.get(W_HIGH_WATERMARK)
+
+    def __getitem__(self, str word) -> int:
+        return self.get(WORDS[word])
+
+    def as_dict(self) -> dict:
+        """Every word by its name; ``role`` as text."""
+        found = {name: self.get(word) for name, word in WORDS.items()}
+        found["role"] = ROLES[found["role"]]
+        return found
+
+    def stage(self, str name) -> dict:
+        """Count, mean, quantiles and maximum of a stage, microseconds."""
+        cdef const kf_histogram *h = &self.stages[STAGES.index(name)]
+        cdef const uint64_t *head = <const uint64_t *>h  # count, sum, max come first
+        count = KF_LOAD(head)
+        quantile = lambda q: kf_histogram_quantile(h, q) / 1000
+        return {
+            "count": count,
+            "mean_us": KF_LOAD(head + 1) / count / 1000 if count else 0.0,
+            "p50_us": quantile(0.50),
+            "p99_us": quantile(0.99),
+            "p999_us": quantile(0.999),
+            "max_us": KF_LOAD(head + 2) / 1000,
+        }
+
+    def stages_dict(self) -> dict:
+        """Every stage by its name."""
+        return {name: self.stage(name) for name in STAGES}

@@ -1,0 +1,322 @@
+"""Between the core's messages and Kafka's: one topic and one partition, wrapped and unwrapped.
+
+Where a request does not name exactly our partition, ``partition_known`` is False and the core
+answers in Kafka's order of checks. Fields: kraft-reference.md section 2.2.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from kraftfast.core import messages as core
+from kraftfast.errors import ErrorCode
+from kraftfast.types import METADATA_PARTITION, ZERO_UUID, Endpoint, OffsetAndEpoch, ReplicaKey, Uuid
+from kraftfast.wire import messages as wire
+from kraftfast.wire.fetch import PartitionFetch, PartitionFetched
+
+IN_MEMORY = 1
+"""The value of our Durability tag in Fetch for acknowledgements from memory."""
+
+
+class Partition(NamedTuple):
+    """The quorum's log as requests name it, and the listener whose endpoints are given out."""
+
+    topic: str
+    topic_id: Uuid
+    listener: str
+
+
+# --- requests that we send ------------------------------------------------------------------------
+
+
+def request_to_wire(request: Any, partition: Partition) -> Any:
+    """The wire message of a core request (all but Fetch, see :func:`fetch_to_wire`)."""
+    return _TO_WIRE[type(request)](request, partition)
+
+
+def _vote(request: core.VoteRequest, partition: Partition) -> Any:
+    kind = wire.VoteRequest
+    fields = kind.Partition(
+        partition_index=METADATA_PARTITION,
+        replica_epoch=request.epoch,
+        replica_id=request.replica.id,
+        replica_directory_id=request.replica.directory_id,
+        voter_directory_id=request.voter.directory_id,
+        last_offset_epoch=request.last_epoch,
+        last_offset=request.last_offset,
+        pre_vote=request.pre_vote,
+        unanimous=request.unanimous,
+    )
+    topic = kind.Topic(topic_name=partition.topic, partitions=[fields])
+    return kind(cluster_id=request.cluster_id, voter_id=request.voter.id, topics=[topic])
+
+
+def _begin(request: core.BeginQuorumEpochRequest, partition: Partition) -> Any:
+    kind = wire.BeginQuorumEpochRequest
+    fields = kind.Partition(
+        partition_index=METADATA_PARTITION,
+        voter_directory_id=request.voter.directory_id,
+        leader_id=request.leader_id,
+        leader_epoch=request.epoch,
+    )
+    return kind(
+        cluster_id=request.cluster_id,
+        voter_id=request.voter.id,
+        topics=[kind.Topic(topic_name=partition.topic, partitions=[fields])],
+        leader_endpoints=[kind.LeaderEndpoint(*endpoint) for endpoint in request.leader_endpoints],
+    )
+
+
+def _end(request: core.EndQuorumEpochRequest, partition: Partition) -> Any:
+    kind = wire.EndQuorumEpochRequest
+    fields = kind.Partition(
+        partition_index=METADATA_PARTITION,
+        leader_id=request.leader_id,
+        leader_epoch=request.epoch,
+        preferred_successors=[key.id for key in request.preferred_candidates],
+        preferred_candidates=[kind.PreferredCandidate(*key) for key in request.preferred_candidates],
+    )
+    return kind(
+        cluster_id=request.cluster_id,
+        topics=[kind.Topic(topic_name=partition.topic, partitions=[fields])],
+        leader_endpoints=[kind.LeaderEndpoint(*endpoint) for endpoint in request.leader_endpoints],
+    )
+
+
+_TO_WIRE: dict[type, Any] = {
+    core.VoteRequest: _vote,
+    core.BeginQuorumEpochRequest: _begin,
+    core.EndQuorumEpochRequest: _end,
+}
+
+
+def fetch_to_wire(request: core.FetchRequest, partition: Partition) -> PartitionFetch:
+    """A Fetch as Kafka's raft follower sends it."""
+    return PartitionFetch(
+        cluster_id=request.cluster_id,
+        replica_id=request.replica.id,
+        max_wait_ms=request.max_wait_ms,
+        max_bytes=request.max_bytes,
+        topic=partition.topic,
+        topic_id=partition.topic_id,
+        partition=METADATA_PARTITION,
+        current_leader_epoch=request.epoch,
+        fetch_offset=request.fetch_offset,
+        last_fetched_epoch=request.last_fetched_epoch,
+        replica_directory_id=request.replica.directory_id,
+        high_watermark=request.high_watermark,
+        durability=IN_MEMORY if request.in_memory else 0,
+    )
+
+
+# --- requests that we get -------------------------------------------------------------------------
+
+
+def _only_partition(topics: list[Any], name: str, partition: Partition) -> Any:
+    """The one partition of the one topic, if it is ours, else None."""
+    if len(topics) != 1 or len(topics[0].partitions) != 1:
+        return None
+    fields = topics[0].partitions[0]
+    if getattr(topics[0], name) != partition.topic or fields.partition_index != METADATA_PARTITION:
+        return None
+    return fields
+
+
+def vote_from_wire(message: Any, partition: Partition) -> core.VoteRequest:
+    """A Vote; ``partition_known`` False if it does not name our partition alone."""
+    fields = _only_partition(message.topics, "topic_name", partition)
+    if fields is None:
+        return core.VoteRequest(0, core.NOBODY, 0, 0, cluster_id=message.cluster_id, partition_known=False)
+    return core.VoteRequest(
+        epoch=fields.replica_epoch,
+        replica=ReplicaKey(fields.replica_id, fields.replica_directory_id),
+        last_epoch=fields.last_offset_epoch,
+        last_offset=fields.last_offset,
+        pre_vote=fields.pre_vote,
+        unanimous=fields.unanimous,
+        voter=ReplicaKey(message.voter_id, fields.voter_directory_id),
+        cluster_id=message.cluster_id,
+    )
+
+
+def begin_from_wire(message: Any, partition: Partition) -> core.BeginQuorumEpochRequest:
+    """A BeginQuorumEpoch."""
+    fields = _only_partition(message.topics, "topic_name", partition)
+    if fields is None:
+        return core.BeginQuorumEpochRequest(0, -1, cluster_id=message.cluster_id, partition_known=False)
+    return core.BeginQuorumEpochRequest(
+        epoch=fields.leader_epoch,
+        leader_id=fields.leader_id,
+        leader_endpoints=_endpoints(message.leader_endpoints),
+        voter=ReplicaKey(message.voter_id, fields.voter_directory_id),
+        cluster_id=message.cluster_id,
+    )
+
+
+def end_from_wire(message: Any, partition: Partition) -> core.EndQuorumEpochRequest:
+    """An EndQuorumEpoch; version 0 names successors by id alone."""
+    fields = _only_partition(message.topics, "topic_name", partition)
+    if fields is None:
+        return core.EndQuorumEpochRequest(0, -1, cluster_id=message.cluster_id, partition_known=False)
+    candidates = [ReplicaKey(c.candidate_id, c.candidate_directory_id) for c in fields.preferred_candidates]
+    successors = candidates or [ReplicaKey(id) for id in fields.preferred_successors]
+    return core.EndQuorumEpochRequest(
+        epoch=fields.leader_epoch,
+        leader_id=fields.leader_id,
+        preferred_candidates=tuple(successors),
+        leader_endpoints=_endpoints(message.leader_endpoints),
+        cluster_id=message.cluster_id,
+    )
+
+
+def fetch_from_wire(message: Any, partition: Partition) -> core.FetchRequest:
+    """A Fetch, from the fast path's fields or (several partitions, none) from the whole message."""
+    if not isinstance(message, PartitionFetch):
+        return core.FetchRequest(
+            -1, core.NOBODY, 0, 0, cluster_id=message.cluster_id, partition_known=False
+        )
+    known = message.topic_id == partition.topic_id and message.partition == METADATA_PARTITION
+    return core.FetchRequest(
+        epoch=message.current_leader_epoch,
+        replica=ReplicaKey(message.replica_id, message.replica_directory_id),
+        fetch_offset=message.fetch_offset,
+        last_fetched_epoch=message.last_fetched_epoch,
+        high_watermark=message.high_watermark,
+        max_wait_ms=message.max_wait_ms,
+        max_bytes=message.max_bytes,
+        in_memory=message.durability == IN_MEMORY,
+        cluster_id=message.cluster_id,
+        partition_known=known,
+    )
+
+
+REQUEST_FROM_WIRE: dict[int, Any] = {
+    wire.ApiKey.VOTE: vote_from_wire,
+    wire.ApiKey.BEGIN_QUORUM_EPOCH: begin_from_wire,
+    wire.ApiKey.END_QUORUM_EPOCH: end_from_wire,
+}
+
+
+def _endpoints(entries: list[Any]) -> tuple[Endpoint, ...]:
+    return tuple(Endpoint(entry.name.upper(), entry.host, entry.port) for entry in entries)
+
+
+# --- responses ------------------------------------------------------------------------------------
+
+
+def response_to_wire(api_key: int, response: Any, partition: Partition) -> Any:
+    """The wire message of a core response to Vote, BeginQuorumEpoch or EndQuorumEpoch."""
+    kind = wire.RESPONSES[api_key]
+    if response.error:
+        return kind(error_code=response.error, topics=[])
+    fields = kind.Partition(
+        partition_index=METADATA_PARTITION,
+        error_code=response.partition_error,
+        leader_id=response.leader_id,
+        leader_epoch=response.leader_epoch,
+    )
+    if isinstance(response, core.VoteResponse):
+        fields.vote_granted = response.vote_granted
+        fields.in_doubt = response.in_doubt
+    return kind(
+        error_code=0,
+        topics=[kind.Topic(topic_name=partition.topic, partitions=[fields])],
+        node_endpoints=_node_endpoints(kind, response, partition),
+    )
+
+
+def _node_endpoints(kind: Any, response: Any, partition: Partition) -> list[Any]:
+    for name, host, port in response.leader_endpoints:
+        if name == partition.listener and response.leader_id >= 0:
+            return [kind.NodeEndpoint(node_id=response.leader_id, host=host, port=port)]
+    return []
+
+
+def response_from_wire(api_key: int, message: Any, partition: Partition) -> Any:
+    """A core response from the answer to Vote, BeginQuorumEpoch or EndQuorumEpoch.
+
+    An answer without our partition and without an error counts as UNKNOWN_SERVER_ERROR.
+    """
+    kind = core.VoteResponse if api_key == wire.ApiKey.VOTE else core.QuorumEpochResponse
+    if message.error_code:
+        return kind(error=error_code(message.error_code))
+    fields = _only_partition(message.topics, "topic_name", partition)
+    if fields is None:
+        return kind(error=ErrorCode.UNKNOWN_SERVER_ERROR)
+    response = kind(
+        partition_error=error_code(fields.error_code),
+        leader_id=fields.leader_id,
+        leader_epoch=fields.leader_epoch,
+        leader_endpoints=_leader_endpoints(message.node_endpoints, fields.leader_id, partition),
+    )
+    if isinstance(response, core.VoteResponse):
+        response.vote_granted = fields.vote_granted
+        response.in_doubt = fields.in_doubt
+    return response
+
+
+def _leader_endpoints(nodes: list[Any], leader_id: int, partition: Partition) -> tuple[Endpoint, ...]:
+    return tuple(
+        Endpoint(partition.listener, node.host, node.port) for node in nodes if node.node_id == leader_id
+    )
+
+
+def fetched_to_wire(response: core.FetchResponse, partition: Partition, records: Any, version: int) -> PartitionFetched:
+    """The answer to a Fetch with its records (None or bytes-like)."""
+    fetched = PartitionFetched(
+        error_code=response.error,
+        topic=partition.topic,
+        topic_id=partition.topic_id,
+        partition=METADATA_PARTITION,
+        partition_error_code=response.partition_error,
+        high_watermark=response.high_watermark,
+        log_start_offset=response.log_start_offset,
+        leader_id=response.leader_id,
+        leader_epoch=response.leader_epoch,
+        records=records if records is not None else b"",
+    )
+    if response.diverging is not None:
+        fetched.diverging_end_offset, fetched.diverging_epoch = response.diverging
+    if response.snapshot_id is not None:
+        fetched.snapshot_end_offset, fetched.snapshot_epoch = response.snapshot_id
+    if version >= 17:
+        fetched.node_endpoints = _node_endpoints(wire.FetchResponse, response, partition)
+    return fetched
+
+
+def fetched_from_wire(message: Any, partition: Partition) -> core.FetchResponse:
+    """A core answer; the records stay with ``message``."""
+    if not isinstance(message, PartitionFetched):
+        return core.FetchResponse(error=error_code(message.error_code or -1))
+    if message.error_code:
+        return core.FetchResponse(error=error_code(message.error_code))
+    if message.topic_id != partition.topic_id or message.partition != METADATA_PARTITION:
+        return core.FetchResponse(error=ErrorCode.UNKNOWN_SERVER_ERROR)
+    return core.FetchResponse(
+        partition_error=error_code(message.partition_error_code),
+        leader_id=message.leader_id,
+        leader_epoch=message.leader_epoch,
+        high_watermark=message.high_watermark,
+        log_start_offset=message.log_start_offset,
+        diverging=_place(message.diverging_end_offset, message.diverging_epoch),
+        snapshot_id=_place(message.snapshot_end_offset, message.snapshot_epoch),
+        leader_endpoints=_leader_endpoints(message.node_endpoints, message.leader_id, partition),
+        records_bytes=len(message.records) if message.records is not None else 0,
+    )
+
+
+def _place(offset: int, epoch: int) -> OffsetAndEpoch | None:
+    return None if offset < 0 and epoch < 0 else OffsetAndEpoch(offset, epoch)
+
+
+def error_code(code: int) -> ErrorCode:
+    """Kafka's code; one that we do not know counts as UNKNOWN_SERVER_ERROR."""
+    try:
+        return ErrorCode(code)
+    except ValueError:
+        return ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def no_directory(key: ReplicaKey) -> bool:
+    """Whether a replica did not say which directory it is on."""
+    return key.directory_id == ZERO_UUID
