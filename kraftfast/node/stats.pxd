@@ -13,7 +13,7 @@ cdef extern from "histogram.h":
     uint64_t kf_histogram_quantile(const kf_histogram *h, double quantile) nogil
 
 
-cdef enum Word:
+cdef enum:
     W_MAGIC
     W_HIGH_WATERMARK       # stored with release: what is below it may be read by others (D11)
     W_EPOCH
@@ -34,7 +34,7 @@ cdef enum Word:
     W_COUNT
 
 
-cdef enum Stage:
+cdef enum:
     S_QUEUE                # a batch is committed to the ring -> the leader takes it
     S_APPEND               # the leader takes a turn's batches -> they are in its log
     S_TRAVEL               # the leader hands records to a follower -> they are in its log

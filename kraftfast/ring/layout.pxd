@@ -7,7 +7,7 @@ own frames without their length (kinds REQUEST and RESPONSE).
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 
-cdef enum MessageKind:
+cdef enum:
     # between replicas
     REQUEST = 1      # a Kafka request, header and body
     RESPONSE = 2     # its response, header and body
@@ -21,7 +21,7 @@ cdef enum MessageKind:
     NOT_LEADER = 19  # LeaderMessage: nothing more is taken from this ring
 
 
-cdef enum FetchFlags:
+cdef enum:
     FETCH_OPENS = 1
     FETCH_IN_MEMORY = 2
     FETCH_BYTES_ONLY = 4     # references could not be read: send bytes
@@ -40,7 +40,7 @@ cdef struct FetchMessage:
     uint64_t sent_ns
 
 
-cdef enum AnswerFlags:
+cdef enum:
     ANSWER_DIVERGING = 1
     ANSWER_REFERENCE = 2     # the records are in the leader's segment, not in the message
     ANSWER_SNAPSHOT = 4
