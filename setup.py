@@ -30,7 +30,11 @@ KERNELS: dict[str, list[str]] = {
 }
 
 # core/ modules that are compiled from their .py through an augmenting .pxd (style rule 9).
-AUGMENTED = [path[:-4] + ".py" for path in glob("kraftfast/core/*.pxd") if os.path.exists(path[:-4] + ".py")]
+AUGMENTED = [
+    path[:-4] + ".py"
+    for path in glob("kraftfast/core/*.pxd")
+    if os.path.exists(path[:-4] + ".py") and not path.endswith("__init__.pxd")
+]
 
 COMPILE = ["-O3", "-std=gnu11", "-fvisibility=hidden", "-fstack-protector-strong", "-fno-strict-aliasing"]
 if not os.environ.get("KRAFTFAST_SANITIZE"):

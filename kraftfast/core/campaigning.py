@@ -1,0 +1,79 @@
+"""Asking for votes and pre-votes, and what winning or losing leads to."""
+
+from __future__ import annotations
+
+from kraftfast import limits
+from kraftfast.core.candidate import Candidate
+from kraftfast.core.effects import Persisted, Send
+from kraftfast.core.follower import Follower
+from kraftfast.core.log_view import NEVER_MS
+from kraftfast.core.messages import VoteRequest
+from kraftfast.core.prospective import Prospective
+from kraftfast.core.state import ReplicaState
+from kraftfast.types import NO_NODE
+
+
+def begin_campaign(state: ReplicaState, now_ms: int, failover: bool = False) -> None:
+    """A voter's timer expired, or its leader is known dead: ask around first (KIP-996).
+
+    There is no epoch after the last one, so nobody campaigns in it.
+    """
+    current = state.current
+    if state.epoch < limits.EPOCH_MAX:
+        state.to_prospective(now_ms, failover)
+    elif isinstance(current, Follower):
+        current.fetch_deadline_ms = NEVER_MS
+    else:
+        current.election_deadline_ms = NEVER_MS
+
+
+def request_votes(state: ReplicaState, now_ms: int) -> None:
+    """Ask every voter that has not answered and can be asked now."""
+    current = state.current
+    assert isinstance(current, Prospective | Candidate)
+    pre_vote = isinstance(current, Prospective)
+    for voter_id in current.election.unrecorded():
+        if not state.peers.is_ready(voter_id, now_ms):
+            continue
+        request = VoteRequest(
+            epoch=state.epoch,
+            replica=state.local,
+            last_epoch=state.log.trail.last_epoch,
+            last_offset=state.log.end_offset,
+            pre_vote=pre_vote,
+            unanimous=current.election.unanimous,
+            voter=state.voters.key(voter_id),
+            cluster_id=state.cluster_id,
+        )
+        correlation = state.peers.sent(voter_id, now_ms)
+        after = None if pre_vote else Persisted(state.epoch)  # D5, I10
+        state.effects.append(Send(voter_id, correlation, request, after))
+
+
+def decide(state: ReplicaState, now_ms: int) -> None:
+    """Act on the votes so far."""
+    current = state.current
+    if isinstance(current, Candidate):
+        if current.election.is_won():
+            state.to_leader(now_ms)
+    elif isinstance(current, Prospective):
+        if current.election.is_won():
+            state.to_candidate(now_ms)
+        elif current.election.is_lost():
+            stand_down(state, now_ms)
+
+
+def stand_down(state: ReplicaState, now_ms: int) -> None:
+    """A prospective replica lost, or nobody answered in time: back to the leader if there is one.
+
+    A leader that the kernel said is dead is none: the next campaign comes soon.
+    """
+    leader_id = state.leader_id
+    if (
+        leader_id != NO_NODE
+        and state.is_reachable(leader_id, state.leader_endpoints)
+        and not state.peers.is_ended(leader_id)
+    ):
+        state.to_follower(state.epoch, leader_id, state.leader_endpoints, now_ms)
+    else:
+        state.to_unattached(state.epoch, leader_id, now_ms)

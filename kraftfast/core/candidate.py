@@ -1,0 +1,23 @@
+"""Candidate: asks for votes in an epoch of its own, having voted for itself on disk (D5)."""
+
+from __future__ import annotations
+
+from kraftfast.core.election import Election
+from kraftfast.core.roles import Role
+
+
+class Candidate:
+    """A voter in an election. Votes never flip; a lost one waits out its timer."""
+
+    role = Role.CANDIDATE
+
+    election: Election
+    election_deadline_ms: int  # back to prospective then
+
+    def __init__(self, election: Election, election_deadline_ms: int) -> None:
+        self.election = election
+        self.election_deadline_ms = election_deadline_ms
+
+    def grants_pre_vote(self) -> bool:
+        """A better log may run beside it."""
+        return True

@@ -1,0 +1,69 @@
+"""What a replica tells about its quorum: the data of DescribeQuorum, and of ``status``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kraftfast.core.leader import Progress
+from kraftfast.core.state import ReplicaState
+from kraftfast.types import ReplicaKey
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaDescription:
+    """One replica as the leader knows it. Times are the leader's monotonic ms, -1: never."""
+
+    key: ReplicaKey
+    log_end_offset: int  # what it acknowledged; -1 unknown
+    last_fetch_ms: int
+    last_caught_up_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumDescription:
+    """The quorum as this replica knows it; ``voters`` and ``observers`` only where it leads."""
+
+    role: str
+    epoch: int
+    leader_id: int
+    high_watermark: int
+    voters: tuple[ReplicaDescription, ...]
+    observers: tuple[ReplicaDescription, ...]
+    in_doubt: bool  # the own head is uncertain (D10)
+    possible_loss: bool  # this leader led out of doubt: committed records may be missing
+    in_memory: bool  # durability=memory
+
+
+def describe(state: ReplicaState, now_ms: int) -> QuorumDescription:
+    """The quorum at this moment; a leader names its own times as now."""
+    leader = state.leader
+    voters: list[ReplicaDescription] = []
+    observers: list[ReplicaDescription] = []
+    if leader is not None:
+        own = ReplicaDescription(state.local, state.log.end_offset, now_ms, now_ms)
+        voters = [of_progress(progress) for progress in leader.voters.values()]
+        observers = [of_progress(progress) for progress in leader.observers.values()]
+        (voters if leader.slot >= 0 else observers).append(own)
+        voters.sort(key=lambda each: each.key)
+        observers.sort(key=lambda each: each.key)
+    return QuorumDescription(
+        role=state.role.value,
+        epoch=state.epoch,
+        leader_id=state.leader_id,
+        high_watermark=state.high_watermark,
+        voters=tuple(voters),
+        observers=tuple(observers),
+        in_doubt=state.doubt.exists(),
+        possible_loss=state.doubt.possible_loss,
+        in_memory=state.in_memory(),
+    )
+
+
+def of_progress(progress: Progress) -> ReplicaDescription:
+    """One other replica."""
+    return ReplicaDescription(
+        progress.key,
+        progress.acknowledged_end_offset,
+        progress.last_fetch_ms,
+        progress.last_caught_up_ms,
+    )

@@ -1,0 +1,76 @@
+"""An uncertain head: the log may have lost records that this replica acknowledged (D10).
+
+Two ways lead there. After a crash the end of the log was damaged where an acknowledgement may have
+gone out (a *phantom tail*); or a ``durability=memory`` replica lost its memory. A replica in doubt
+neither campaigns in the ordinary way nor helps elect a log that may be shorter than what it
+acknowledged (I21), until it has fetched that again.
+
+If every replica were in that state, nobody would ever lead. So there are *unanimous* elections:
+the sender tells so, asks every voter, and leads only if all of them grant. The longest log of all
+voters wins then, which no acknowledged record can be missing from unless it is lost everywhere;
+the winner reports the possible loss.
+"""
+
+from __future__ import annotations
+
+from kraftfast.core.log_view import LogView
+from kraftfast.types import OffsetAndEpoch
+
+
+class Doubt:
+    """What this replica may have acknowledged beyond its log.
+
+    Invariants: ``phantom_tail`` is above the durable end of the log, compared as (epoch, offset)
+    and never as a length: else a legitimate leader of a later epoch would be refused for ever.
+    """
+
+    phantom_tail: OffsetAndEpoch | None  # upper bound of what may have been acknowledged
+    memory_lost: bool  # durability=memory: what was acknowledged is not known at all
+    possible_loss: bool  # this replica led out of doubt: committed records may be missing
+    refused_in_doubt: bool  # a voter in doubt refused: the next campaign asks unanimously
+
+    def __init__(self, phantom_tail: OffsetAndEpoch | None, memory_lost: bool) -> None:
+        self.phantom_tail = phantom_tail
+        self.memory_lost = memory_lost
+        self.possible_loss = False
+        self.refused_in_doubt = False
+
+    def exists(self) -> bool:
+        """Whether this replica's head is uncertain."""
+        return self.phantom_tail is not None or self.memory_lost
+
+    def allows(self, last_epoch: int, last_offset: int) -> bool:
+        """Whether a log with this end may be voted for in an ordinary election (I21)."""
+        if self.memory_lost:
+            return False
+        tail = self.phantom_tail
+        return tail is None or (last_epoch, last_offset) >= (tail.epoch, tail.offset)
+
+    def refetched(self, log: LogView, high_watermark: int) -> None:
+        """A leader's records are on disk here up to the log's durable end: enough by now?
+
+        ``high_watermark`` is what a leader gave since the start, -1 if none did yet.
+        """
+        tail = self.phantom_tail
+        end_offset = log.durable_end_offset()
+        if tail is not None:
+            if (log.trail.epoch_at(end_offset - 1), end_offset) >= (tail.epoch, tail.offset):
+                self.phantom_tail = None
+        if self.memory_lost and 0 <= high_watermark <= end_offset:
+            self.memory_lost = False
+
+    def calls_for_unanimity(self) -> bool:
+        """Whether the campaign that begins now must win every voter.
+
+        A replica that is not in doubt itself takes turns: an ordinary campaign, then, if a voter
+        in doubt refused it, a unanimous one.
+        """
+        refused = self.refused_in_doubt
+        self.refused_in_doubt = False
+        return refused or self.exists()
+
+    def led_out(self) -> None:
+        """Every voter agreed that this replica's log is the longest of all."""
+        self.phantom_tail = None
+        self.memory_lost = False
+        self.possible_loss = True

@@ -1,0 +1,57 @@
+"""Counting votes: what prospective replicas and candidates have in common."""
+
+from __future__ import annotations
+
+from kraftfast.core.voters import VoterSet
+
+
+class Election:
+    """The votes of one election (Kafka's ``EpochElection``).
+
+    Invariants: the own vote is granted from the start and stays; only voters of the set vote.
+    """
+
+    voter_ids: tuple[int, ...]
+    granted: set[int]
+    rejected: set[int]
+    unanimous: bool  # an uncertain head is about (D10): every voter must grant
+    needed: int  # how many votes win
+    may_flip: bool  # pre-votes may change, real votes never do
+
+    def __init__(self, voters: VoterSet, local_id: int, unanimous: bool, may_flip: bool) -> None:
+        assert local_id in voters, f"{local_id} is no voter of {voters}"
+        self.voter_ids = voters.ids
+        self.granted = {local_id}
+        self.rejected = set()
+        self.unanimous = unanimous
+        self.needed = len(voters) if unanimous else voters.majority
+        self.may_flip = may_flip
+        self._local_id = local_id
+
+    def record(self, voter_id: int, granted: bool) -> bool:
+        """Note a vote; False if it does not count: of no voter, or a real vote that flips."""
+        if voter_id not in self.voter_ids or voter_id == self._local_id:
+            return False
+        mine, other = (
+            (self.granted, self.rejected) if granted else (self.rejected, self.granted)
+        )
+        if voter_id in other:
+            if not self.may_flip:
+                return False
+            other.discard(voter_id)
+        mine.add(voter_id)
+        return True
+
+    def is_won(self) -> bool:
+        """Enough voters granted."""
+        return len(self.granted) >= self.needed
+
+    def is_lost(self) -> bool:
+        """Even if all who have not answered granted, it would not be enough."""
+        return len(self.voter_ids) - len(self.rejected) < self.needed
+
+    def unrecorded(self) -> tuple[int, ...]:
+        """The voters who have not answered."""
+        return tuple(
+            id for id in self.voter_ids if id not in self.granted and id not in self.rejected
+        )

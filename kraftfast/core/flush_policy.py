@@ -1,0 +1,55 @@
+"""When the log is flushed: a leader by policy, everybody else before acknowledging.
+
+One flush at a time; whatever was appended by the time it begins is in it (group fsync).
+"""
+
+from __future__ import annotations
+
+from kraftfast.core.config import Durability, FlushPolicy
+from kraftfast.core.effects import Flush
+from kraftfast.core.leader import Leader
+from kraftfast.core.state import ReplicaState
+
+
+def flush_leader(state: ReplicaState, leader: Leader, idle: bool, now_ms: int) -> None:
+    """Start a flush of the leader's log if its policy says so.
+
+    ``idle``: the append just made is all that waits for its commit.
+    """
+    log = state.log
+    if log.flushing or log.in_memory or log.flushed_end_offset >= log.end_offset:
+        return
+    at_once = idle and state.config.flush is not FlushPolicy.DEFERRED
+    if at_once or is_due(state, leader, now_ms):
+        start_flush(state, idle or state.high_watermark >= log.flushed_end_offset)
+
+
+def is_due(state: ReplicaState, leader: Leader, now_ms: int) -> bool:
+    """Whether a flush must start now though other records wait for their commit."""
+    log = state.log
+    config = state.config
+    if leader.needed_of_others <= 0:  # D15: no other disk can commit, so ours must, and first
+        return True
+    if config.flush is FlushPolicy.PARALLEL or config.durability is Durability.ALL:
+        return True
+    if log.unflushed_bytes * 2 >= config.unflushed_bytes_max:  # D14
+        return True
+    if now_ms - log.unflushed_since_ms >= config.unflushed_age_ms_max:  # D14
+        return True
+    others = leader.acknowledged.by_others(leader.slot, leader.needed_of_others)
+    return others > log.flushed_end_offset
+
+
+def flush_follower(state: ReplicaState) -> None:
+    """Put on disk what is not: a replica acknowledges only that (D3)."""
+    log = state.log
+    if not log.flushing and log.durable_end_offset() < log.end_offset:
+        start_flush(state, True)
+
+
+def start_flush(state: ReplicaState, may_inline: bool) -> None:
+    """Flush all that was appended; inside the loop if it is small and nothing else waits."""
+    log = state.log
+    log.begin_flush()
+    inline = may_inline and log.flushing_bytes <= state.config.inline_flush_bytes_max
+    state.effects.append(Flush(log.end_offset, inline))

@@ -1,0 +1,33 @@
+"""Follower: fetches from the leader of its epoch, as a voter or as an observer."""
+
+from __future__ import annotations
+
+from kraftfast.core.log_view import NEVER_MS
+from kraftfast.core.roles import Role
+
+
+class Follower:
+    """A replica that knows its leader.
+
+    Invariants: ``stream`` is 0 (Fetch by Fetch) or the number of the one open stream, of this
+    epoch and this link (D3).
+    """
+
+    role = Role.FOLLOWER
+
+    fetch_deadline_ms: int  # a voter campaigns then; every good answer moves it
+    has_fetched: bool  # a good answer came from this leader: pre-votes are refused from then on
+    leader_high_watermark: int  # as the leader last told, -1 if unknown
+    stream: int  # the open stream, 0 for none
+    stream_deadline_ms: int  # given up if nothing came on it until then
+
+    def __init__(self, fetch_deadline_ms: int) -> None:
+        self.fetch_deadline_ms = fetch_deadline_ms
+        self.has_fetched = False
+        self.leader_high_watermark = -1
+        self.stream = 0
+        self.stream_deadline_ms = NEVER_MS
+
+    def grants_pre_vote(self) -> bool:
+        """Only until the leader proved to be alive (KIP-996)."""
+        return not self.has_fetched

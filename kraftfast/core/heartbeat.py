@@ -1,0 +1,22 @@
+"""BeginQuorumEpoch goes out: voters who do not fetch are told who leads (KIP-595)."""
+
+from __future__ import annotations
+
+from kraftfast.core.effects import Persisted, Send
+from kraftfast.core.messages import BeginQuorumEpochRequest
+from kraftfast.core.state import ReplicaState
+
+
+def begin_quorum_epoch(state: ReplicaState, voter_id: int, now_ms: int) -> None:
+    """Tell one voter, unless it has not answered the last time yet."""
+    if not state.peers.is_ready(voter_id, now_ms):
+        return
+    request = BeginQuorumEpochRequest(
+        epoch=state.epoch,
+        leader_id=state.local.id,
+        leader_endpoints=state.leader_endpoints,
+        voter=state.voters.key(voter_id),
+        cluster_id=state.cluster_id,
+    )
+    correlation = state.peers.sent(voter_id, now_ms)
+    state.effects.append(Send(voter_id, correlation, request, Persisted(state.epoch)))

@@ -1,0 +1,79 @@
+"""What holds for one replica after every step (reliability.md, section 3).
+
+What holds between replicas (I1 to I5, I8) is the simulator's to check.
+"""
+
+from __future__ import annotations
+
+from kraftfast.core.candidate import Candidate
+from kraftfast.core.follower import Follower
+from kraftfast.core.leader import Leader
+from kraftfast.core.prospective import Prospective
+from kraftfast.core.resigned import Resigned
+from kraftfast.core.roles import Role
+from kraftfast.core.state import ReplicaState
+from kraftfast.core.unattached import Unattached
+from kraftfast.types import NO_NODE
+
+_CLASSES = {
+    Role.UNATTACHED: Unattached,
+    Role.PROSPECTIVE: Prospective,
+    Role.CANDIDATE: Candidate,
+    Role.LEADER: Leader,
+    Role.FOLLOWER: Follower,
+    Role.RESIGNED: Resigned,
+}
+
+
+def check_invariants(state: ReplicaState) -> None:
+    """Assert them all."""
+    check_role(state)
+    check_quorum_state(state)
+    state.log.check_invariants()
+    assert state.log.trail.last_epoch <= state.epoch
+    assert state.high_watermark <= state.committed_offset <= state.log.end_offset  # I6, I7
+    state.peers.check_invariants()
+    assert not state.effects, "effects of this step are still here"
+    if state.leader is not None:
+        check_leader(state, state.leader)
+    if state.follower is not None:
+        assert state.leader_id not in (NO_NODE, state.local.id)
+        assert state.follower.stream < state.next_stream
+
+
+def check_role(state: ReplicaState) -> None:
+    """I18: the role is what its object says; only voters go beyond following."""
+    current = state.current
+    assert isinstance(current, _CLASSES[state.role])
+    assert state.leader is (current if state.role is Role.LEADER else None)
+    assert state.follower is (current if state.role is Role.FOLLOWER else None)
+    nominee = isinstance(current, Prospective | Candidate)
+    if nominee:
+        assert state.is_voter()
+        assert state.local.id in current.election.granted
+        assert not current.election.granted & current.election.rejected
+        assert current.election.unanimous or not state.doubt.exists()  # I21
+    if state.role is Role.LEADER:
+        assert not state.doubt.exists()  # I21
+    assert not state.writing or state.role is Role.FOLLOWER
+
+
+def check_quorum_state(state: ReplicaState) -> None:
+    """I9, I10: what is on disk is what this replica acts on."""
+    persisted = state.persisted
+    assert persisted is not None
+    assert persisted.epoch == state.epoch
+    assert persisted.voted == state.voted
+    if state.role in (Role.LEADER, Role.RESIGNED):
+        assert persisted.leader_id == state.leader_id == state.local.id
+    if state.role is Role.CANDIDATE:
+        assert state.voted == state.local  # D5
+
+
+def check_leader(state: ReplicaState, leader: Leader) -> None:
+    """I6, I12, I13."""
+    assert state.epoch > state.resumed_epoch  # I13, D4
+    assert state.high_watermark == -1 or state.high_watermark > leader.epoch_start_offset  # D6
+    if leader.slot >= 0:
+        assert leader.acknowledged.get(leader.slot) <= state.log.durable_end_offset()  # I12, D1
+    leader.check_invariants(state.log.end_offset)

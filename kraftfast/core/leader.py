@@ -1,0 +1,237 @@
+"""Leader: what it knows of every other replica, and what waits for it."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from kraftfast import limits
+from kraftfast.core.log_view import NEVER_MS
+from kraftfast.core.majority import Acknowledged
+from kraftfast.core.roles import Role
+from kraftfast.core.voters import VoterSet
+from kraftfast.types import ZERO_UUID, ReplicaKey
+
+
+class Progress:
+    """How far one other replica is, voter or observer.
+
+    Invariants of an open stream: ``acknowledged_end_offset <= read_end_offset <=
+    sent_end_offset <= the log's end``; ``pushed`` ascends and lies above ``read_end_offset``.
+    """
+
+    key: ReplicaKey
+    slot: int  # its place among the acknowledgements, -1 for an observer
+    acknowledged_end_offset: int  # what it has on disk as far as it told (D3), -1: unknown
+    last_fetch_ms: int  # -1: never
+    last_fetch_log_end_offset: int  # the leader's end at that Fetch
+    last_caught_up_ms: int  # when it last had all the log, -1: never
+    stream: int  # number of the open stream, 0 for none
+    source: Any  # where that stream's answers go
+    max_bytes: int  # what one answer may carry
+    read_end_offset: int  # what it has copied
+    sent_end_offset: int  # what was pushed
+    sent_high_watermark: int  # the high watermark that it was last told
+    pushing: bool  # an answer with records is under way to the ring: sent() will tell
+    pushed: deque[int]  # the ends of pushed answers that it has not copied yet
+    bare_unanswered: bool  # an answer without records went and nothing came back since
+    blocked: bool  # the ring had no room, and nothing came back since
+    last_push_ms: int
+
+    def __init__(self, key: ReplicaKey, slot: int) -> None:
+        self.key = key
+        self.slot = slot
+        self.acknowledged_end_offset = -1
+        self.last_fetch_ms = -1
+        self.last_fetch_log_end_offset = -1
+        self.last_caught_up_ms = -1
+        self.stream = 0
+        self.source = None
+        self.max_bytes = 0
+        self.read_end_offset = -1
+        self.sent_end_offset = -1
+        self.sent_high_watermark = -1
+        self.pushing = False
+        self.pushed = deque()
+        self.bare_unanswered = False
+        self.blocked = False
+        self.last_push_ms = -1
+
+    def fetched(self, fetch_offset: int, log_end_offset: int, now_ms: int) -> None:
+        """A Fetch arrived: Kafka's rule for when the replica was last caught up."""
+        if fetch_offset >= log_end_offset:
+            self.last_caught_up_ms = now_ms
+        elif fetch_offset >= self.last_fetch_log_end_offset and self.last_fetch_ms >= 0:
+            self.last_caught_up_ms = max(self.last_caught_up_ms, self.last_fetch_ms)
+        self.last_fetch_ms = now_ms
+        self.last_fetch_log_end_offset = log_end_offset
+
+    def open_stream(
+        self, stream: int, source: Any, fetch_offset: int, max_bytes: int, now_ms: int
+    ) -> None:
+        """Answers are pushed from ``fetch_offset`` on from now."""
+        self.stream = stream
+        self.source = source
+        self.max_bytes = max_bytes
+        self.read_end_offset = fetch_offset
+        self.sent_end_offset = fetch_offset
+        self.sent_high_watermark = -1
+        self.pushing = False
+        self.pushed.clear()
+        self.bare_unanswered = False
+        self.blocked = False
+        self.last_push_ms = now_ms
+
+    def close_stream(self) -> None:
+        """Nothing is pushed any more until a new stream is opened."""
+        self.stream = 0
+        self.source = None
+        self.pushing = False
+        self.pushed.clear()
+
+    def read_to(self, read_end_offset: int) -> None:
+        """The replica has copied what was pushed up to here: that much less is under way."""
+        self.read_end_offset = read_end_offset
+        pushed = self.pushed
+        while pushed and pushed[0] <= read_end_offset:
+            pushed.popleft()
+
+
+class Parked:
+    """A Fetch that waits for records or a new high watermark (KIP-1166)."""
+
+    source: Any
+    replica_id: int  # below 0: a consumer, which gets only what is committed (I20)
+    offset: int
+    max_bytes: int
+    deadline_ms: int  # answered then, even without records
+
+    def __init__(
+        self, source: Any, replica_id: int, offset: int, max_bytes: int, deadline_ms: int
+    ) -> None:
+        self.source = source
+        self.replica_id = replica_id
+        self.offset = offset
+        self.max_bytes = max_bytes
+        self.deadline_ms = deadline_ms
+
+
+class Leader:
+    """The leader of an epoch (Kafka's ``LeaderState``).
+
+    Invariants: the high watermark moves only past ``epoch_start_offset`` (D6); the own
+    acknowledgement is the flushed end (D1, I12); ``streams`` are the progresses with one open.
+    """
+
+    role = Role.LEADER
+
+    epoch_start_offset: int  # the end of the log when elected
+    granting_voter_ids: tuple[int, ...]
+    acknowledged: Acknowledged  # by voter (D16)
+    slot: int  # the own place in it, -1 if this replica is no voter of the set
+    needed_of_others: int  # majority less one: how many others commit together with the own disk
+    voters: dict[int, Progress]  # the other voters by id
+    observers: dict[ReplicaKey, Progress]
+    streams: list[Progress]
+    parked: list[Parked]
+    parked_deadline_ms: int  # the earliest of them
+    all_acknowledged: int  # durability=all: what AcknowledgedByAll last said
+    fetched_since: set[int]  # voters heard since check-quorum began anew
+    check_quorum_deadline_ms: int
+    heartbeat_at_ms: int  # when BeginQuorumEpoch goes out next
+    appends_held: bool  # producers have more queued than may be taken now (D14)
+    draining: bool  # DrainAppends went out, Appended has not come
+
+    def __init__(
+        self,
+        voters: VoterSet,
+        local: ReplicaKey,
+        epoch_start_offset: int,
+        granting_voter_ids: tuple[int, ...],
+    ) -> None:
+        self.epoch_start_offset = epoch_start_offset
+        self.granting_voter_ids = granting_voter_ids
+        self.acknowledged = Acknowledged(voters.ids)
+        self.slot = self.acknowledged.slot(local.id) if voters.is_voter(local) else -1
+        self.needed_of_others = voters.majority - (1 if self.slot >= 0 else 0)
+        self.voters = {
+            voter_id: Progress(voters.key(voter_id), self.acknowledged.slot(voter_id))
+            for voter_id in voters.others(local)
+        }
+        self.observers = {}
+        self.streams = []
+        self.parked = []
+        self.parked_deadline_ms = NEVER_MS
+        self.all_acknowledged = -1
+        self.fetched_since = set()
+        self.check_quorum_deadline_ms = NEVER_MS
+        self.heartbeat_at_ms = 0
+        self.appends_held = False
+        self.draining = False
+
+    def grants_pre_vote(self) -> bool:
+        """A leader is there: this one."""
+        return False
+
+    def progress(self, key: ReplicaKey, voters: VoterSet, now_ms: int) -> Progress:
+        """What is known of this replica; one with a wrong directory id counts as an observer."""
+        if voters.is_voter(key):
+            return self.voters[key.id]
+        progress = self.observers.get(key)
+        if progress is None:
+            if len(self.observers) >= limits.OBSERVERS_MAX:  # I25: strangers can invent ids
+                stalest = min(self.observers.values(), key=lambda each: each.last_fetch_ms)
+                self.forget(stalest)
+            progress = self.observers[key] = Progress(key, -1)
+        return progress
+
+    def find(self, key: ReplicaKey) -> Progress | None:
+        """What is known of this replica, if anything."""
+        progress = self.voters.get(key.id)
+        if progress is not None and (
+            progress.key.directory_id in (ZERO_UUID, key.directory_id)
+        ):
+            return progress
+        return self.observers.get(key)
+
+    def forget(self, observer: Progress) -> None:
+        """An observer is dropped."""
+        if observer.stream:
+            self.close_stream(observer)
+        del self.observers[observer.key]
+
+    def close_stream(self, progress: Progress) -> None:
+        """Push nothing to this replica until it opens a new stream."""
+        if progress.stream:
+            progress.close_stream()
+            self.streams.remove(progress)
+
+    def heard_from(self, voter_id: int, now_ms: int, timeout_ms: int) -> None:
+        """A voter fetched: once a majority did, check-quorum begins anew (KIP-595)."""
+        fetched = self.fetched_since
+        fetched.add(voter_id)
+        if len(fetched) >= self.needed_of_others:
+            fetched.clear()
+            self.check_quorum_deadline_ms = now_ms + timeout_ms
+
+    def successors(self) -> tuple[ReplicaKey, ...]:
+        """The other voters, the longest log first; equals by id."""
+        order = sorted(
+            self.voters.values(), key=lambda each: (-each.acknowledged_end_offset, each.key.id)
+        )
+        return tuple(each.key for each in order)
+
+    def check_invariants(self, end_offset: int) -> None:
+        """Assert what the class promises."""
+        for progress in (*self.voters.values(), *self.observers.values()):
+            assert (progress.stream != 0) == (progress in self.streams)
+            assert progress.acknowledged_end_offset <= end_offset
+            if progress.stream:
+                assert progress.acknowledged_end_offset <= progress.read_end_offset
+                assert progress.read_end_offset <= progress.sent_end_offset <= end_offset
+                assert list(progress.pushed) == sorted(progress.pushed)
+                assert not progress.pushed or progress.pushed[0] > progress.read_end_offset
+        assert all(each.stream for each in self.streams)
+        assert all(self.acknowledged.get(slot) <= end_offset for slot in range(
+            len(self.acknowledged)
+        ))

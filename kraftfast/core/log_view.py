@@ -1,0 +1,118 @@
+"""All that the core knows of its replica's log: offsets and epochs, never a byte of it."""
+
+from __future__ import annotations
+
+from kraftfast.core.trail import EpochTrail
+
+NEVER_MS = 2**62
+"""A deadline that does not come."""
+
+
+class LogView:
+    """The log as the core sees it, and which part of it is on disk.
+
+    Invariants (I11): ``start_offset <= flushed_end_offset <= end_offset``; at most one flush is
+    under way; the trail's last start is not above ``end_offset``.
+    """
+
+    trail: EpochTrail  # epoch -> start offset
+    start_offset: int  # of the first record still there
+    end_offset: int  # exclusive end of what was appended
+    flushed_end_offset: int  # exclusive end of what is on disk, in front of which nothing is not
+    truncations: int  # how often the log was cut (D2); the log counts along
+    in_memory: bool  # durability=memory: appended is as good as flushed
+    flushing: bool  # a flush is under way
+    flushing_bytes: int  # what it covers at least
+    flushing_since_ms: int  # when the oldest record of it was appended
+    unflushed_bytes: int  # appended since that flush began
+    unflushed_since_ms: int  # when the oldest of those was appended
+
+    def __init__(
+        self,
+        trail: EpochTrail,
+        start_offset: int,
+        end_offset: int,
+        flushed_end_offset: int,
+        in_memory: bool,
+    ) -> None:
+        self.trail = trail
+        self.start_offset = start_offset
+        self.end_offset = end_offset
+        self.flushed_end_offset = flushed_end_offset
+        self.truncations = 0
+        self.in_memory = in_memory
+        self.flushing = False
+        self.flushing_bytes = 0
+        self.flushing_since_ms = NEVER_MS
+        self.unflushed_bytes = 0
+        self.unflushed_since_ms = NEVER_MS
+
+    def durable_end_offset(self) -> int:
+        """What this replica may acknowledge and count itself for (D1, D3)."""
+        return self.end_offset if self.in_memory else self.flushed_end_offset
+
+    def appended(self, end_offset: int, size: int, now_ms: int) -> None:
+        """The log grew by ``size`` bytes up to ``end_offset``."""
+        if end_offset == self.end_offset:
+            return
+        assert end_offset > self.end_offset, (
+            f"the log shrank from {self.end_offset} to {end_offset} without a cut"
+        )
+        self.end_offset = end_offset
+        if self.in_memory:
+            return
+        if self.unflushed_bytes == 0:
+            self.unflushed_since_ms = now_ms
+        self.unflushed_bytes += size if size > 0 else 1
+
+    def begin_flush(self) -> None:
+        """A flush of everything appended so far is asked for."""
+        assert not self.flushing, "one flush at a time"
+        self.flushing = True
+        self.flushing_bytes = self.unflushed_bytes
+        self.flushing_since_ms = self.unflushed_since_ms
+        self.unflushed_bytes = 0
+        self.unflushed_since_ms = NEVER_MS
+
+    def flushed(self, end_offset: int, truncations: int) -> bool:
+        """A flush completed; True if more is on disk than was known.
+
+        One that began before a cut says nothing about what stands there now (D2).
+        """
+        self.flushing = False
+        self.flushing_bytes = 0
+        self.flushing_since_ms = NEVER_MS
+        if truncations != self.truncations:
+            return False
+        assert end_offset <= self.end_offset, (
+            f"flushed to {end_offset}, beyond the end {self.end_offset} (I11)"
+        )
+        if end_offset <= self.flushed_end_offset:
+            return False
+        self.flushed_end_offset = end_offset
+        if end_offset == self.end_offset:
+            self.unflushed_bytes = 0
+            self.unflushed_since_ms = NEVER_MS
+        return True
+
+    def truncate(self, end_offset: int) -> None:
+        """The log is cut: nothing at or behind ``end_offset`` counts as flushed any more (D8)."""
+        assert self.start_offset <= end_offset < self.end_offset
+        self.end_offset = end_offset
+        self.flushed_end_offset = min(self.flushed_end_offset, end_offset)
+        self.trail.truncate_to(end_offset)
+        self.truncations += 1
+        if self.flushed_end_offset == end_offset:
+            self.unflushed_bytes = 0
+            self.unflushed_since_ms = NEVER_MS
+
+    def oldest_unflushed_ms(self) -> int:
+        """When the oldest record that is not known to be on disk was appended."""
+        return min(self.flushing_since_ms, self.unflushed_since_ms)
+
+    def check_invariants(self) -> None:
+        """Assert what the class promises."""
+        assert 0 <= self.start_offset <= self.flushed_end_offset <= self.end_offset  # I11
+        entries = self.trail.entries
+        assert not entries or entries[-1][1] <= self.end_offset
+        assert self.flushed_end_offset < self.end_offset or self.unflushed_bytes == 0

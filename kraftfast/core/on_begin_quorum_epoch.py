@@ -1,0 +1,78 @@
+"""BeginQuorumEpoch arrives: somebody says that he leads. Its answers arrive here too."""
+
+from __future__ import annotations
+
+from kraftfast.core.effects import Persisted, Reply
+from kraftfast.core.events import RequestReceived
+from kraftfast.core.messages import (
+    BeginQuorumEpochRequest,
+    EndQuorumEpochRequest,
+    QuorumEpochResponse,
+)
+from kraftfast.core.requests import is_addressed_here, top_level_error
+from kraftfast.core.state import ReplicaState
+from kraftfast.errors import ErrorCode
+
+
+def on_begin_quorum_epoch(state: ReplicaState, event: RequestReceived, now_ms: int) -> None:
+    """Follow that leader, be he in the voter set or not: the set here may lag behind.
+
+    Kafka's process ends on a second leader of an epoch; here the sender is told INVALID_REQUEST.
+    """
+    request = event.request
+    if refused(state, event):
+        return
+    peer = state.peers.peer(request.leader_id)
+    if peer.ended and request.epoch >= state.epoch:
+        peer.ended = False  # he speaks
+    follow(state, request, now_ms)
+    if is_addressed_here(state, request.voter):
+        answer(state, event, ErrorCode.NONE)
+    else:
+        answer(state, event, ErrorCode.INVALID_VOTER_KEY)
+
+
+def refused(state: ReplicaState, event: RequestReceived) -> bool:
+    """Answer what is wrong with a BeginQuorumEpoch or EndQuorumEpoch, if anything is."""
+    request = event.request
+    error = top_level_error(state, request)
+    if error is not ErrorCode.NONE:
+        state.effects.append(Reply(event.source, QuorumEpochResponse(error=error)))
+        return True
+    error = invalid(state, request)
+    if error is not ErrorCode.NONE:
+        answer(state, event, error)
+        return True
+    return False
+
+
+def invalid(
+    state: ReplicaState, request: BeginQuorumEpochRequest | EndQuorumEpochRequest
+) -> ErrorCode:
+    """Whether such a leader of such an epoch can be."""
+    if request.epoch < state.epoch:
+        return ErrorCode.FENCED_LEADER_EPOCH
+    if request.leader_id < 0 or state.is_too_far(request.epoch):
+        return ErrorCode.INVALID_REQUEST
+    if not state.is_consistent(request.epoch, request.leader_id):
+        return ErrorCode.INVALID_REQUEST
+    return ErrorCode.NONE
+
+
+def follow(
+    state: ReplicaState, request: BeginQuorumEpochRequest | EndQuorumEpochRequest, now_ms: int
+) -> None:
+    """Move as the request tells."""
+    endpoints = state.known_endpoints(request.leader_id, request.leader_endpoints)
+    state.learn(request.epoch, request.leader_id, endpoints, now_ms)
+
+
+def answer(state: ReplicaState, event: RequestReceived, error: ErrorCode) -> None:
+    """Answer with who leads now."""
+    response = QuorumEpochResponse(
+        partition_error=error,
+        leader_id=state.leader_id,
+        leader_epoch=state.epoch,
+        leader_endpoints=state.leader_endpoints,
+    )
+    state.effects.append(Reply(event.source, response, Persisted(state.epoch)))

@@ -1,0 +1,74 @@
+"""Links come and go, requests fail, and the kernel tells of dead processes."""
+
+from __future__ import annotations
+
+from kraftfast.core.campaigning import begin_campaign
+from kraftfast.core.events import LinkDown, LinkUp, PeerEnded, RequestFailed
+from kraftfast.core.fetching import retry_later
+from kraftfast.core.follower import Follower
+from kraftfast.core.heartbeat import begin_quorum_epoch
+from kraftfast.core.on_vote_response import on_vote_unsupported
+from kraftfast.core.roles import Role
+from kraftfast.core.state import ReplicaState
+from kraftfast.errors import ErrorCode
+
+
+def on_link_up(state: ReplicaState, event: LinkUp, now_ms: int) -> None:
+    """A fresh link: what was in flight or streamed on an older one is over (D3)."""
+    state.peers.link_up(event.peer_id, event.streaming, event.pre_vote)
+    drop_streams(state, event.peer_id)
+    if state.follower is not None and event.peer_id == state.leader_id:
+        state.fetch_at_ms = 0
+        state.fetch_failures = 0
+    if state.role is Role.UNATTACHED:
+        state.fetch_at_ms = 0
+    if state.leader is not None and event.peer_id in state.leader.voters:
+        begin_quorum_epoch(state, event.peer_id, now_ms)  # it may not know its leader
+    state.poll_due = True
+
+
+def on_link_down(state: ReplicaState, event: LinkDown, now_ms: int) -> None:
+    """Nothing more comes over this link. Whether the peer lives is another question."""
+    state.peers.link_down(event.peer_id, now_ms)
+    drop_streams(state, event.peer_id)
+    state.poll_due = True
+
+
+def drop_streams(state: ReplicaState, peer_id: int) -> None:
+    """Streams do not outlive their link."""
+    follower: Follower | None = state.follower
+    if follower is not None and peer_id == state.leader_id:
+        follower.stream = 0
+    leader = state.leader
+    if leader is not None:
+        for progress in list(leader.streams):
+            if progress.key.id == peer_id:
+                leader.close_stream(progress)
+
+
+def on_peer_ended(state: ReplicaState, event: PeerEnded, now_ms: int) -> None:
+    """The peer's process is gone, says the kernel: a follower need not wait for its timer.
+
+    It is prospective at once, so that it grants pre-votes too, and asks for its own in its turn.
+    """
+    state.peers.link_down(event.peer_id, now_ms)
+    state.peers.peer(event.peer_id).ended = True
+    drop_streams(state, event.peer_id)
+    if state.follower is not None and event.peer_id == state.leader_id:
+        if state.may_fail_over():
+            begin_campaign(state, now_ms, failover=True)
+    state.poll_due = True
+
+
+def on_request_failed(state: ReplicaState, event: RequestFailed, now_ms: int) -> None:
+    """No answer will come: leave the peer alone for a while."""
+    peer = state.peers.peer(event.peer_id)
+    was_fetch = peer.is_fetch
+    if not state.peers.answered(event.peer_id, event.correlation):
+        return
+    state.peers.back_off(event.peer_id, now_ms)
+    if event.error is ErrorCode.UNSUPPORTED_VERSION:
+        on_vote_unsupported(state, event.peer_id, now_ms)
+    if was_fetch:
+        retry_later(state, now_ms)
+    state.poll_due = True

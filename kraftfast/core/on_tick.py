@@ -1,0 +1,204 @@
+"""Time passes: what each role does when one of its timers is due, and when that is.
+
+``poll`` is also run after every change of role, so that what a new role has to do is done in the
+same step.
+"""
+
+from __future__ import annotations
+
+from kraftfast import limits
+from kraftfast.core.campaigning import begin_campaign, decide, request_votes, stand_down
+from kraftfast.core.candidate import Candidate
+from kraftfast.core.effects import Send
+from kraftfast.core.fetching import close_stream, fetch_due_ms, fetch_next
+from kraftfast.core.flush_policy import flush_leader
+from kraftfast.core.follower import Follower
+from kraftfast.core.heartbeat import begin_quorum_epoch
+from kraftfast.core.leader import Leader
+from kraftfast.core.log_view import NEVER_MS
+from kraftfast.core.messages import EndQuorumEpochRequest
+from kraftfast.core.prospective import Prospective
+from kraftfast.core.resigned import Resigned
+from kraftfast.core.serving import answer_parked, drain, push_all, push_due_ms
+from kraftfast.core.state import ReplicaState
+from kraftfast.core.unattached import Unattached
+from kraftfast.types import NO_NODE
+
+
+def poll(state: ReplicaState, now_ms: int) -> None:
+    """Do what is due now."""
+    fetching = state.peers.fetching
+    state.peers.expire(now_ms)
+    if fetching is not None and state.peers.fetching is None:
+        state.fetch_at_ms = max(state.fetch_at_ms, now_ms + state.config.retry_backoff_ms)
+    current = state.current
+    if isinstance(current, Follower):
+        poll_follower(state, current, now_ms)
+    elif isinstance(current, Leader):
+        poll_leader(state, current, now_ms)
+    elif isinstance(current, Unattached):
+        poll_unattached(state, current, now_ms)
+    elif isinstance(current, Resigned):
+        poll_resigned(state, current, now_ms)
+    else:
+        poll_nominee(state, current, now_ms)
+
+
+def due_ms(state: ReplicaState) -> int:
+    """When ``poll`` is due at the latest."""
+    current = state.current
+    if isinstance(current, Follower):
+        due = min(current.fetch_deadline_ms if campaigns(state) else NEVER_MS, fetch_due_ms(state))
+    elif isinstance(current, Leader):
+        due = leader_due_ms(state, current)
+    elif isinstance(current, Unattached):
+        timer_ms = current.election_deadline_ms if campaigns(state) else NEVER_MS
+        due = min(timer_ms, fetch_due_ms(state))
+    elif isinstance(current, Resigned):
+        due = NEVER_MS if state.shutting_down else current.election_deadline_ms
+        for voter_id in current.unacknowledged:
+            due = min(due, state.peers.due_ms(voter_id))
+    else:
+        due = nominee_due_ms(state, current)
+    if not state.stopped:
+        due = min(due, state.shutdown_deadline_ms)
+    return due
+
+
+def campaigns(state: ReplicaState) -> bool:
+    """Whether this replica's timers lead to an election: observers and the leaving have none."""
+    return state.is_voter() and not state.shutting_down
+
+
+# --- unattached, follower ---------------------------------------------------------------------
+
+
+def poll_unattached(state: ReplicaState, current: Unattached, now_ms: int) -> None:
+    """Campaign when the timer is over; until then look for a leader.
+
+    The only voter has nobody to wait for.
+    """
+    if campaigns(state) and (
+        now_ms >= current.election_deadline_ms or state.voters.is_only_voter(state.local)
+    ):
+        begin_campaign(state, now_ms)
+    fetch_next(state, now_ms)
+
+
+def poll_follower(state: ReplicaState, current: Follower, now_ms: int) -> None:
+    """Campaign when the leader is silent for too long; until then fetch."""
+    if campaigns(state) and (
+        now_ms >= current.fetch_deadline_ms or state.voters.is_only_voter(state.local)
+    ):
+        begin_campaign(state, now_ms)
+        return
+    if current.stream and now_ms >= current.stream_deadline_ms:
+        close_stream(state, current, now_ms)
+        state.peers.back_off(state.leader_id, now_ms)
+    fetch_next(state, now_ms)
+
+
+# --- prospective, candidate -------------------------------------------------------------------
+
+
+def poll_nominee(state: ReplicaState, current: Prospective | Candidate, now_ms: int) -> None:
+    """Ask for votes until the election is decided or its time is over.
+
+    A nominee that is shutting down goes on asking, but begins nothing new.
+    """
+    if now_ms >= current.election_deadline_ms and not state.shutting_down:
+        if isinstance(current, Candidate):
+            begin_campaign(state, now_ms)
+        else:
+            stand_down(state, now_ms)
+        return
+    if isinstance(current, Prospective) and now_ms < current.campaign_at_ms:
+        return
+    decide(state, now_ms)
+    if state.current is current and not current.election.is_lost():
+        request_votes(state, now_ms)
+
+
+def nominee_due_ms(state: ReplicaState, current: Prospective | Candidate) -> int:
+    """When a nominee has something to do."""
+    due = NEVER_MS if state.shutting_down else current.election_deadline_ms
+    begun_ms = current.campaign_at_ms if isinstance(current, Prospective) else 0
+    if not current.election.is_lost():
+        for voter_id in current.election.unrecorded():
+            due = min(due, max(begun_ms, state.peers.due_ms(voter_id)))
+    return due
+
+
+# --- resigned ---------------------------------------------------------------------------------
+
+
+def poll_resigned(state: ReplicaState, current: Resigned, now_ms: int) -> None:
+    """Tell the voters; then go on in the next epoch, if at all."""
+    if state.voters.is_only_voter(state.local) and not state.shutting_down:
+        begin_campaign(state, now_ms)
+        return
+    if now_ms >= current.election_deadline_ms and not state.shutting_down:
+        if state.epoch < limits.EPOCH_MAX:
+            state.to_unattached(state.epoch + 1, NO_NODE, now_ms)
+        current.election_deadline_ms = NEVER_MS
+        return
+    for voter_id in sorted(current.unacknowledged):
+        if not state.peers.is_ready(voter_id, now_ms):
+            continue
+        request = EndQuorumEpochRequest(
+            epoch=state.epoch,
+            leader_id=state.local.id,
+            preferred_candidates=current.successors,
+            cluster_id=state.cluster_id,
+        )
+        correlation = state.peers.sent(voter_id, now_ms)
+        state.effects.append(Send(voter_id, correlation, request))
+
+
+# --- leader -----------------------------------------------------------------------------------
+
+
+def poll_leader(state: ReplicaState, leader: Leader, now_ms: int) -> None:
+    """Resign if the quorum or the own disk is out of reach; else keep everybody served."""
+    stuck = is_flush_stuck(state, leader, now_ms)
+    if now_ms >= leader.check_quorum_deadline_ms or stuck or state.shutting_down:
+        state.to_resigned(now_ms)
+        return
+    if now_ms >= leader.heartbeat_at_ms:
+        leader.heartbeat_at_ms = now_ms + state.config.heartbeat_ms
+        for voter_id, progress in leader.voters.items():
+            silent_ms = now_ms - progress.last_fetch_ms
+            if progress.last_fetch_ms < 0 or silent_ms >= state.config.heartbeat_ms:
+                begin_quorum_epoch(state, voter_id, now_ms)
+        for observer in list(leader.observers.values()):
+            if now_ms - observer.last_fetch_ms >= limits.OBSERVER_AGE_MS_MAX:
+                leader.forget(observer)
+    if now_ms >= leader.parked_deadline_ms:
+        answer_parked(state, leader, False, now_ms)
+    push_all(state, leader, now_ms)
+    flush_leader(state, leader, False, now_ms)
+    drain(state, leader, now_ms)
+
+
+def is_flush_stuck(state: ReplicaState, leader: Leader, now_ms: int) -> bool:
+    """Whether the own disk holds up the quorum: a leader nobody waits for must go (D13)."""
+    if leader.needed_of_others <= 0:
+        return False
+    return now_ms - state.log.flushing_since_ms >= state.config.fetch_timeout_ms
+
+
+def leader_due_ms(state: ReplicaState, leader: Leader) -> int:
+    """When a leader has something to do."""
+    log = state.log
+    due = min(
+        leader.check_quorum_deadline_ms,
+        leader.heartbeat_at_ms,
+        leader.parked_deadline_ms,
+        push_due_ms(state, leader),
+    )
+    if log.flushing:
+        if leader.needed_of_others > 0:
+            due = min(due, log.flushing_since_ms + state.config.fetch_timeout_ms)
+    elif log.unflushed_bytes > 0:
+        due = min(due, log.unflushed_since_ms + state.config.unflushed_age_ms_max)
+    return due

@@ -1,0 +1,131 @@
+"""Vote arrives: a candidate asks for a vote, or a prospective one for a pre-vote.
+
+The order of checks is Kafka's (``KafkaRaftClient.handleVoteRequest``), with three departures
+(design.md, "Nothing that a stranger sends ends a process"): a pre-vote never moves the epoch, no
+message moves it by more than ``limits.EPOCH_JUMP_MAX``, and a Vote from outside the voter set
+moves it only if it is granted.
+"""
+
+from __future__ import annotations
+
+from kraftfast.core.effects import Persisted, Reply
+from kraftfast.core.events import RequestReceived
+from kraftfast.core.messages import VoteRequest, VoteResponse
+from kraftfast.core.prospective import Prospective
+from kraftfast.core.requests import is_addressed_here, top_level_error
+from kraftfast.core.roles import Role
+from kraftfast.core.state import ReplicaState
+from kraftfast.errors import ErrorCode
+from kraftfast.types import NO_NODE, ZERO_UUID
+
+
+def on_vote(state: ReplicaState, event: RequestReceived, now_ms: int) -> None:
+    """Answer it; a granted vote is on disk before the answer leaves (D5, I10)."""
+    request = event.request
+    error = top_level_error(state, request)
+    if error is not ErrorCode.NONE:
+        state.effects.append(Reply(event.source, VoteResponse(error=error)))
+        return
+    error = invalid(state, request)
+    if error is not ErrorCode.NONE:
+        refuse(state, event, error)
+    elif request.pre_vote:
+        on_pre_vote(state, event, now_ms)
+    else:
+        on_standard_vote(state, event, now_ms)
+
+
+def invalid(state: ReplicaState, request: VoteRequest) -> ErrorCode:
+    """What is wrong with the request itself, or its epoch."""
+    last_epoch_max = request.epoch if request.pre_vote else request.epoch - 1
+    if request.last_offset < 0 or not 0 <= request.last_epoch <= last_epoch_max:
+        return ErrorCode.INVALID_REQUEST
+    if request.epoch < state.epoch:
+        return ErrorCode.FENCED_LEADER_EPOCH
+    if request.replica.id < 0 or request.replica.id == state.local.id:
+        return ErrorCode.INVALID_REQUEST
+    if state.is_too_far(request.epoch):
+        return ErrorCode.INVALID_REQUEST
+    return ErrorCode.NONE
+
+
+def refuse(state: ReplicaState, event: RequestReceived, error: ErrorCode) -> None:
+    """Answer with an error and who leads."""
+    response = VoteResponse(
+        partition_error=error,
+        leader_id=state.leader_id,
+        leader_epoch=state.epoch,
+        leader_endpoints=state.leader_endpoints,
+    )
+    state.effects.append(Reply(event.source, response))
+
+
+def is_long_enough(state: ReplicaState, request: VoteRequest) -> bool:
+    """Whether the sender's log may lead, as far as this replica's log can tell.
+
+    An ordinary election must also cover what this replica may have acknowledged and lost (D10); a
+    unanimous one compares what is left, if this durability allows it.
+    """
+    if not state.has_log_up_to(request.last_epoch, request.last_offset):
+        return False
+    if request.unanimous:
+        return state.doubt.exists() or not state.in_memory()
+    return state.doubt.allows(request.last_epoch, request.last_offset)
+
+
+def on_pre_vote(state: ReplicaState, event: RequestReceived, now_ms: int) -> None:
+    """Judge by the present role, without moving.
+
+    To a sender of a higher epoch the answer says what Kafka's would, "no leader in your epoch":
+    else it would be dropped as one of the past.
+    """
+    request = event.request
+    if not is_addressed_here(state, request.voter):
+        refuse(state, event, ErrorCode.INVALID_VOTER_KEY)
+        return
+    granted = state.current.grants_pre_vote() and is_long_enough(state, request)
+    if granted and isinstance(state.current, Prospective):
+        state.current.yield_to(now_ms, state.config.failover_step_ms * len(state.voters))
+    ahead = request.epoch > state.epoch
+    response = VoteResponse(
+        leader_id=NO_NODE if ahead else state.leader_id,
+        leader_epoch=request.epoch,
+        vote_granted=granted,
+        in_doubt=state.doubt.exists(),
+        leader_endpoints=() if ahead else state.leader_endpoints,
+    )
+    state.effects.append(Reply(event.source, response))
+
+
+def on_standard_vote(state: ReplicaState, event: RequestReceived, now_ms: int) -> None:
+    """Move to a higher epoch, then judge, then have a granted vote written."""
+    request = event.request
+    here = is_addressed_here(state, request.voter)
+    if request.epoch > state.epoch:
+        if state.voters.is_voter(request.replica) or (here and is_long_enough(state, request)):
+            state.to_unattached(request.epoch, NO_NODE, now_ms)
+    if not here:
+        refuse(state, event, ErrorCode.INVALID_VOTER_KEY)
+        return
+    granted = request.epoch == state.epoch and grants(state, request)
+    if granted and state.voted is None:
+        state.grant_vote(request.replica, now_ms)
+    response = VoteResponse(
+        leader_id=state.leader_id,
+        leader_epoch=state.epoch,
+        vote_granted=granted,
+        in_doubt=state.doubt.exists(),
+        leader_endpoints=state.leader_endpoints,
+    )
+    state.effects.append(Reply(event.source, response, Persisted(state.epoch)))
+
+
+def grants(state: ReplicaState, request: VoteRequest) -> bool:
+    """5.3 of the protocol: one vote an epoch, none once a leader is known (I1, I9)."""
+    if state.role not in (Role.UNATTACHED, Role.PROSPECTIVE) or state.local.id < 0:
+        return False
+    voted = state.voted
+    if voted is not None:
+        same_directory = voted.directory_id in (ZERO_UUID, request.replica.directory_id)
+        return voted.id == request.replica.id and same_directory
+    return state.leader_id == NO_NODE and is_long_enough(state, request)

@@ -1,0 +1,42 @@
+"""The answer to a Vote or pre-vote arrives, or it is known that none will come."""
+
+from __future__ import annotations
+
+from kraftfast.core.campaigning import decide
+from kraftfast.core.candidate import Candidate
+from kraftfast.core.events import ResponseReceived
+from kraftfast.core.messages import VoteResponse
+from kraftfast.core.prospective import Prospective
+from kraftfast.core.responses import Outcome, learn_from
+from kraftfast.core.state import ReplicaState
+from kraftfast.errors import ErrorCode
+
+
+def on_vote_response(state: ReplicaState, event: ResponseReceived, now_ms: int) -> None:
+    """Count the vote. The request manager has already found the request it answers."""
+    response = event.response
+    assert isinstance(response, VoteResponse)
+    if response.error is ErrorCode.UNSUPPORTED_VERSION:
+        on_vote_unsupported(state, event.peer_id, now_ms)
+        return
+    outcome = learn_from(state, event.peer_id, response, now_ms)
+    current = state.current
+    if outcome is not Outcome.PROCEED or not isinstance(current, Prospective | Candidate):
+        return
+    if response.partition_error is not ErrorCode.NONE:
+        state.peers.back_off(event.peer_id, now_ms)
+        return
+    counted = current.election.record(event.peer_id, response.vote_granted)
+    if not counted:
+        state.peers.back_off(event.peer_id, now_ms)
+    elif not response.vote_granted and response.in_doubt and not current.election.unanimous:
+        state.doubt.refused_in_doubt = not state.in_memory()
+    decide(state, now_ms)
+
+
+def on_vote_unsupported(state: ReplicaState, peer_id: int, now_ms: int) -> None:
+    """A peer knows no pre-vote: campaign without it at once (KIP-996)."""
+    state.peers.peer(peer_id).pre_vote = False
+    state.peers.back_off(peer_id, now_ms)
+    if isinstance(state.current, Prospective):
+        state.to_candidate(now_ms)

@@ -1,0 +1,37 @@
+"""Prospective: asks for pre-votes in the present epoch before it disturbs anybody (KIP-996)."""
+
+from __future__ import annotations
+
+from kraftfast.core.election import Election
+from kraftfast.core.roles import Role
+
+
+class Prospective:
+    """A voter that would like to campaign. Nothing of it is on disk but a vote it may grant.
+
+    Invariants: pre-votes go out at ``campaign_at_ms`` and not before; answers may change.
+    """
+
+    role = Role.PROSPECTIVE
+
+    election: Election
+    election_deadline_ms: int  # lost if undecided by then
+    campaign_at_ms: int  # when pre-votes go out: at once but for fast failover
+    failover: bool  # the leader is known dead; no timer expired
+
+    def __init__(
+        self, election: Election, election_deadline_ms: int, campaign_at_ms: int, failover: bool
+    ) -> None:
+        self.election = election
+        self.election_deadline_ms = election_deadline_ms
+        self.campaign_at_ms = campaign_at_ms
+        self.failover = failover
+
+    def grants_pre_vote(self) -> bool:
+        """Neither a vote given nor a leader known stands against a pre-vote."""
+        return True
+
+    def yield_to(self, now_ms: int, pause_ms: int) -> None:
+        """A pre-vote was granted to another: if not yet campaigning, let him go first."""
+        if self.failover and now_ms < self.campaign_at_ms:
+            self.campaign_at_ms = max(self.campaign_at_ms, now_ms + pause_ms)

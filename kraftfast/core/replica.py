@@ -1,0 +1,275 @@
+"""The door of the core: ``step(event, now_ms)`` returns what is to be done."""
+
+from __future__ import annotations
+
+from random import Random
+
+from kraftfast.core import describe, invariants, on_tick, serving
+from kraftfast.core.candidate import Candidate
+from kraftfast.core.config import Durability, QuorumConfig
+from kraftfast.core.doubt import Doubt
+from kraftfast.core.effects import Effect
+from kraftfast.core.election import Election
+from kraftfast.core.events import (
+    Appended,
+    AppendsQueued,
+    Event,
+    FetchedWritten,
+    Flushed,
+    LinkDown,
+    LinkUp,
+    PeerEnded,
+    RequestFailed,
+    RequestReceived,
+    ResignRequested,
+    ResponseReceived,
+    ShutdownRequested,
+    Tick,
+)
+from kraftfast.core.follower import Follower
+from kraftfast.core.log_view import NEVER_MS, LogView
+from kraftfast.core.messages import (
+    BeginQuorumEpochRequest,
+    EndQuorumEpochRequest,
+    FetchRequest,
+    FetchResponse,
+    QuorumEpochResponse,
+    VoteRequest,
+    VoteResponse,
+)
+from kraftfast.core.on_append import on_appended, on_appends_queued
+from kraftfast.core.on_begin_quorum_epoch import on_begin_quorum_epoch
+from kraftfast.core.on_end_quorum_epoch import on_end_quorum_epoch
+from kraftfast.core.on_fetch import on_fetch
+from kraftfast.core.on_fetch_response import on_fetch_response, on_pushed
+from kraftfast.core.on_flushed import on_flushed
+from kraftfast.core.on_link import (
+    on_link_down,
+    on_link_up,
+    on_peer_ended,
+    on_request_failed,
+)
+from kraftfast.core.on_quorum_epoch_response import on_quorum_epoch_response
+from kraftfast.core.on_shutdown import (
+    finish_shutdown,
+    on_resign_requested,
+    on_shutdown_requested,
+)
+from kraftfast.core.on_vote import on_vote
+from kraftfast.core.on_vote_response import on_vote_response
+from kraftfast.core.on_written import on_fetched_written
+from kraftfast.core.quorum_state import QuorumState
+from kraftfast.core.resigned import Resigned
+from kraftfast.core.state import AnyRole, ReplicaState
+from kraftfast.core.trail import EpochTrail
+from kraftfast.core.unattached import Unattached
+from kraftfast.core.voters import VoterSet
+from kraftfast.errors import ForeignDirectory, InvalidOption
+from kraftfast.types import NO_NODE, ZERO_UUID, OffsetAndEpoch, ReplicaKey
+
+
+def _on_tick(state: ReplicaState, event: Tick, now_ms: int) -> None:
+    state.poll_due = True
+
+
+_ON_REQUEST = {
+    VoteRequest: on_vote,
+    BeginQuorumEpochRequest: on_begin_quorum_epoch,
+    EndQuorumEpochRequest: on_end_quorum_epoch,
+    FetchRequest: on_fetch,
+}
+
+_ON_RESPONSE = {
+    VoteResponse: on_vote_response,
+    QuorumEpochResponse: on_quorum_epoch_response,
+    FetchResponse: on_fetch_response,
+}
+
+
+def _on_request(state: ReplicaState, event: RequestReceived, now_ms: int) -> None:
+    _ON_REQUEST[type(event.request)](state, event, now_ms)
+
+
+def _on_response(state: ReplicaState, event: ResponseReceived, now_ms: int) -> None:
+    """A pushed answer names its stream, any other must be the one that is waited for."""
+    response = event.response
+    if type(response) is FetchResponse and response.stream:
+        on_pushed(state, event, now_ms)
+    elif state.peers.answered(event.peer_id, event.correlation):
+        _ON_RESPONSE[type(response)](state, event, now_ms)
+        state.poll_due = True
+
+
+_ON_EVENT = {
+    Tick: _on_tick,
+    LinkUp: on_link_up,
+    LinkDown: on_link_down,
+    PeerEnded: on_peer_ended,
+    RequestReceived: _on_request,
+    ResponseReceived: _on_response,
+    RequestFailed: on_request_failed,
+    AppendsQueued: on_appends_queued,
+    Appended: on_appended,
+    FetchedWritten: on_fetched_written,
+    Flushed: on_flushed,
+    ResignRequested: on_resign_requested,
+    ShutdownRequested: on_shutdown_requested,
+}
+
+
+class Replica:
+    """One replica of a quorum. It decides; whoever holds it carries the effects out in order.
+
+    Args:
+        local: id and directory id; id -1 for an observer without an id.
+        voters: the set in force according to the log, else the static one.
+        random: draws election timeouts and bootstrap servers.
+        stored: the content of ``quorum-state``, None if there is no such file.
+        trail, end_offset, flushed_end_offset, log_start_offset: what recovery found. The flushed
+            end is only what is known to be on disk (D3).
+        phantom_tail: upper bound of what may have been acknowledged and is damaged (D10).
+        memory_uncertain: a ``durability=memory`` replica came back without its memory.
+        cluster_id: None until it is known.
+
+    Raises ``InvalidOption`` for a zero directory id, ``ForeignDirectory`` for a stored vote of a
+    replica without an id.
+    """
+
+    def __init__(
+        self,
+        config: QuorumConfig,
+        local: ReplicaKey,
+        voters: VoterSet,
+        random: Random,
+        now_ms: int,
+        stored: QuorumState | None,
+        trail: EpochTrail,
+        end_offset: int,
+        flushed_end_offset: int,
+        log_start_offset: int = 0,
+        phantom_tail: OffsetAndEpoch | None = None,
+        memory_uncertain: bool = False,
+        cluster_id: str | None = None,
+    ) -> None:
+        if local.directory_id == ZERO_UUID:
+            raise InvalidOption("a replica needs a directory id of its own, not zero (D19)")
+        if stored is not None and stored.voted is not None and local.id < 0:
+            raise ForeignDirectory("quorum-state holds a vote, but this replica has no id")
+        in_memory = config.durability is Durability.MEMORY
+        log = LogView(trail, log_start_offset, end_offset, flushed_end_offset, in_memory)
+        doubt = Doubt(phantom_tail, memory_uncertain)
+        self._state = ReplicaState(config, local, voters, random, log, doubt, cluster_id)
+        self._stored = stored or QuorumState()
+        self._created_ms = now_ms
+
+    # --- what is to be done -------------------------------------------------------------------
+
+    def start(self, now_ms: int) -> list[Effect]:
+        """Take up the first role (5.2 of the protocol): the only step before ``step``."""
+        state = self._state
+        assert state.persisted is None, "a replica starts once"
+        first, quorum_state = self._first_role(now_ms)
+        if self._stored.leader_id == state.local.id and state.local.id >= 0:
+            state.resumed_epoch = self._stored.epoch
+        state.begin(first, quorum_state)
+        return self._finish(now_ms)
+
+    def step(self, event: Event, now_ms: int) -> list[Effect]:
+        """What follows from this event, in order. ``now_ms`` is monotonic."""
+        _ON_EVENT[type(event)](self._state, event, now_ms)
+        return self._finish(now_ms)
+
+    def sent(self, replica_id: int, stream: int, end_offset: int) -> None:
+        """A pushed answer with records went out up to ``end_offset`` (see ``AnswerFetch``)."""
+        serving.sent(self._state, replica_id, stream, end_offset)
+
+    @property
+    def deadline_ms(self) -> int:
+        """When a ``Tick`` is due at the latest; in the past if there is something to do now."""
+        return on_tick.due_ms(self._state)
+
+    # --- what is known ------------------------------------------------------------------------
+
+    @property
+    def role(self) -> str:
+        """What this replica is, as in ``RoleChanged``."""
+        return self._state.role.value
+
+    @property
+    def epoch(self) -> int:
+        """The present epoch."""
+        return self._state.epoch
+
+    @property
+    def leader_id(self) -> int:
+        """Who leads it, -1 if unknown; a resigned leader names itself."""
+        return self._state.leader_id
+
+    @property
+    def high_watermark(self) -> int:
+        """Exclusive end of what is known to be committed, -1 if unknown."""
+        return self._state.high_watermark
+
+    @property
+    def end_offset(self) -> int:
+        """Exclusive end of the log."""
+        return self._state.log.end_offset
+
+    @property
+    def flushed_end_offset(self) -> int:
+        """Exclusive end of what is known to be on disk."""
+        return self._state.log.flushed_end_offset
+
+    @property
+    def epoch_start_offset(self) -> int:
+        """Where the epoch led by this replica begins; -1 where it does not lead."""
+        leader = self._state.leader
+        return -1 if leader is None else leader.epoch_start_offset
+
+    def describe(self, now_ms: int) -> describe.QuorumDescription:
+        """The quorum as this replica knows it."""
+        return describe.describe(self._state, now_ms)
+
+    def check_invariants(self) -> None:
+        """Assert what must hold between steps."""
+        invariants.check_invariants(self._state)
+
+    # --- inside -------------------------------------------------------------------------------
+
+    def _finish(self, now_ms: int) -> list[Effect]:
+        """Let new roles do what they do at once; hand over the effects."""
+        state = self._state
+        while state.poll_due:
+            state.poll_due = False
+            on_tick.poll(state, now_ms)
+        if state.shutting_down:
+            finish_shutdown(state, now_ms)
+        effects = state.effects
+        state.effects = []
+        return effects
+
+    def _first_role(self, now_ms: int) -> tuple[AnyRole, QuorumState]:
+        """5.2 of the protocol, in its order."""
+        state = self._state
+        stored = self._stored
+        local = state.local
+        last_epoch = state.log.trail.last_epoch
+        deadline_ms = now_ms + state.election_timeout_ms() if state.is_voter() else NEVER_MS
+        if stored.epoch < last_epoch:
+            return Unattached(deadline_ms), QuorumState(last_epoch)
+        if stored.leader_id == local.id and local.id >= 0:
+            others = set(state.voters.others(local))  # D4: never lead this epoch again
+            return Resigned(now_ms + state.election_timeout_ms(), others, ()), stored
+        if self._voted_for_itself() and state.is_voter() and not state.doubt.exists():
+            election = Election(state.voters, local.id, unanimous=False, may_flip=False)
+            return Candidate(election, deadline_ms), QuorumState(stored.epoch, NO_NODE, local)
+        if stored.leader_id in state.voters:
+            return Follower(now_ms + state.config.fetch_timeout_ms), stored
+        return Unattached(deadline_ms), stored
+
+    def _voted_for_itself(self) -> bool:
+        """Whether the stored vote is the own one; of any directory where none was stored."""
+        voted = self._stored.voted
+        return voted is not None and voted.id == self._state.local.id and (
+            voted.directory_id in (ZERO_UUID, self._state.local.directory_id)
+        )

@@ -1,0 +1,163 @@
+"""What is known of every peer's link, and which request waits for which answer.
+
+Kafka's ``RequestManager``: at most one request in flight per peer, late answers dropped by their
+correlation id, a pause after a failure. Peers are voters, leaders outside the set, and bootstrap
+servers, which have ids below -1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kraftfast.core.log_view import NEVER_MS
+
+
+class Peer:
+    """One peer as this replica sees it."""
+
+    id: int
+    correlation: int  # of the request in flight, 0 if there is none
+    is_fetch: bool  # that request is a Fetch
+    deadline_ms: int  # when the request in flight is given up
+    ready_at_ms: int  # the peer is left alone until then
+    up: bool  # a link stands
+    streaming: bool  # that link is a ring: Fetch may be pipelined
+    pre_vote: bool  # the peer's Vote reaches v2, as far as is known
+    ended: bool  # the kernel said that the process is gone, and no link stood since
+
+    def __init__(self, id: int) -> None:
+        self.id = id
+        self.correlation = 0
+        self.is_fetch = False
+        self.deadline_ms = NEVER_MS
+        self.ready_at_ms = 0
+        self.up = False
+        self.streaming = False
+        self.pre_vote = True
+        self.ended = False
+
+    def due_ms(self) -> int:
+        """When something is to be done about this peer: now (0), at a time-out, after a pause."""
+        return self.deadline_ms if self.correlation else self.ready_at_ms
+
+
+class RequestManager:
+    """All peers. Invariants: at most one request in flight per peer, and one Fetch overall."""
+
+    request_timeout_ms: int  # an unanswered request is given up after this
+    retry_backoff_ms: int  # and the peer left alone for this long after a failure
+    next_correlation: int  # of the next request; 1 and above, 0 means a stream
+    fetching: Peer | None  # the peer that a Fetch is in flight to
+
+    def __init__(self, request_timeout_ms: int, retry_backoff_ms: int) -> None:
+        self.request_timeout_ms = request_timeout_ms
+        self.retry_backoff_ms = retry_backoff_ms
+        self.next_correlation = 1
+        self.fetching = None
+        self._peers: dict[int, Peer] = {}
+
+    def peer(self, peer_id: int) -> Peer:
+        """The peer of this id, remembered from now on."""
+        peer = self._peers.get(peer_id)
+        if peer is None:
+            peer = self._peers[peer_id] = Peer(peer_id)
+        return peer
+
+    def is_ready(self, peer_id: int, now_ms: int) -> bool:
+        """Whether a request may go: none is in flight and no pause is on."""
+        peer = self._peers.get(peer_id)
+        return peer is None or (peer.correlation == 0 and now_ms >= peer.ready_at_ms)
+
+    def is_ended(self, peer_id: int) -> bool:
+        """Whether the peer's process is known to be gone."""
+        peer = self._peers.get(peer_id)
+        return peer is not None and peer.ended
+
+    def is_up(self, peer_id: int) -> bool:
+        """Whether a link to the peer stands."""
+        peer = self._peers.get(peer_id)
+        return peer is not None and peer.up
+
+    def due_ms(self, peer_id: int) -> int:
+        """When something is to be done about the peer, 0 for at once."""
+        peer = self._peers.get(peer_id)
+        return 0 if peer is None else peer.due_ms()
+
+    def sent(self, peer_id: int, now_ms: int, is_fetch: bool = False) -> int:
+        """A request goes to the peer; returns its correlation id."""
+        peer = self.peer(peer_id)
+        assert peer.correlation == 0, f"a request to {peer_id} is already in flight"
+        correlation = self.next_correlation
+        self.next_correlation = correlation + 1 if correlation < 2**31 - 1 else 1
+        peer.correlation = correlation
+        peer.is_fetch = is_fetch
+        peer.deadline_ms = now_ms + self.request_timeout_ms
+        if is_fetch:
+            assert self.fetching is None, "one Fetch at a time"
+            self.fetching = peer
+        return correlation
+
+    def answered(self, peer_id: int, correlation: int) -> bool:
+        """An answer came; False if nobody waits for it any more."""
+        peer = self._peers.get(peer_id)
+        if peer is None or correlation == 0 or peer.correlation != correlation:
+            return False
+        self._settle(peer)
+        return True
+
+    def back_off(self, peer_id: int, now_ms: int) -> None:
+        """A request failed: leave the peer alone for a while."""
+        peer = self.peer(peer_id)
+        self._settle(peer)
+        peer.ready_at_ms = now_ms + self.retry_backoff_ms
+
+    def expire(self, now_ms: int) -> None:
+        """Give up what was not answered in time."""
+        for peer in self._peers.values():
+            if peer.correlation and now_ms >= peer.deadline_ms:
+                self.back_off(peer.id, now_ms)
+
+    def reset(self, keep: Iterable[int]) -> None:
+        """The role changed: late answers are nobody's any more, and pauses end.
+
+        Peers that are neither in ``keep`` nor linked are forgotten, so that strangers who name
+        leaders cannot fill the memory (I25).
+        """
+        kept = set(keep)
+        for peer_id, peer in list(self._peers.items()):
+            self._settle(peer)
+            peer.ready_at_ms = 0
+            if peer_id not in kept and not peer.up:
+                del self._peers[peer_id]
+
+    def link_up(self, peer_id: int, streaming: bool, pre_vote: bool) -> None:
+        """A link stands, or was replaced by a fresh one: nothing sent before is answered."""
+        peer = self.peer(peer_id)
+        self._settle(peer)
+        peer.ready_at_ms = 0
+        peer.up = True
+        peer.streaming = streaming
+        peer.pre_vote = pre_vote
+        peer.ended = False
+
+    def link_down(self, peer_id: int, now_ms: int) -> None:
+        """The link broke, and with it what was in flight."""
+        peer = self.peer(peer_id)
+        peer.up = False
+        peer.streaming = False
+        if peer.correlation:
+            self.back_off(peer_id, now_ms)
+
+    def _settle(self, peer: Peer) -> None:
+        """No request is in flight to this peer any more."""
+        peer.correlation = 0
+        peer.deadline_ms = NEVER_MS
+        if self.fetching is peer:
+            self.fetching = None
+
+    def check_invariants(self) -> None:
+        """Assert what the class promises."""
+        in_flight = [peer for peer in self._peers.values() if peer.correlation and peer.is_fetch]
+        assert len(in_flight) <= 1
+        assert (self.fetching is not None) == (len(in_flight) == 1)
+        assert self.fetching is None or self.fetching is in_flight[0]

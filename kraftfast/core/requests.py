@@ -1,0 +1,27 @@
+"""What all requests have in common: is it for this quorum, this partition, this replica?"""
+
+from __future__ import annotations
+
+from kraftfast.core.messages import Request
+from kraftfast.core.state import ReplicaState
+from kraftfast.errors import ErrorCode
+from kraftfast.types import ZERO_UUID, ReplicaKey
+
+
+def top_level_error(state: ReplicaState, request: Request) -> ErrorCode:
+    """A request that names no cluster is not checked for it, one of another cluster is refused."""
+    if None not in (request.cluster_id, state.cluster_id):
+        if request.cluster_id != state.cluster_id:
+            return ErrorCode.INCONSISTENT_CLUSTER_ID
+    if not request.partition_known:
+        return ErrorCode.INVALID_REQUEST
+    return ErrorCode.NONE
+
+
+def is_addressed_here(state: ReplicaState, voter: ReplicaKey) -> bool:
+    """Whether the sender means this replica: old senders (id -1) do not say whom they mean."""
+    if voter.id < 0:
+        return True
+    if voter.id != state.local.id:
+        return False
+    return voter.directory_id in (ZERO_UUID, state.local.directory_id)

@@ -1,0 +1,31 @@
+"""Resigned: led this epoch, and never will again (D4)."""
+
+from __future__ import annotations
+
+from kraftfast.core.roles import Role
+from kraftfast.types import ReplicaKey
+
+
+class Resigned:
+    """A leader that stepped down or restarted. It names itself leader, appends nothing, grants no
+    vote in this epoch, and tells the other voters until they know."""
+
+    role = Role.RESIGNED
+
+    election_deadline_ms: int  # the next epoch begins then
+    unacknowledged: set[int]  # voters who have not answered EndQuorumEpoch
+    successors: tuple[ReplicaKey, ...]  # by preference; none after a restart
+
+    def __init__(
+        self,
+        election_deadline_ms: int,
+        unacknowledged: set[int],
+        successors: tuple[ReplicaKey, ...],
+    ) -> None:
+        self.election_deadline_ms = election_deadline_ms
+        self.unacknowledged = unacknowledged
+        self.successors = successors
+
+    def grants_pre_vote(self) -> bool:
+        """Someone else may lead."""
+        return True

@@ -1,0 +1,70 @@
+"""What every answer teaches about epoch and leader, before its own content counts.
+
+The order is Kafka's (``KafkaRaftClient.handleTopLevelError`` and ``maybeHandleCommonResponse``).
+Where Kafka's process ends, on INVALID_REQUEST or a second leader of an epoch, this one pauses.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from kraftfast.core.messages import FetchResponse, QuorumEpochResponse, VoteResponse
+from kraftfast.core.state import ReplicaState
+from kraftfast.errors import ErrorCode
+
+
+class Outcome(IntEnum):
+    """What is left to do with an answer."""
+
+    PROCEED = 0  # its own content counts
+    DONE = 1  # it told of another epoch or leader, or of the past
+    FAILED = 2  # the peer is left alone for a while
+
+
+_TELLS_OF_LEADER = (ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+_LEAVES_ALONE = (
+    ErrorCode.BROKER_NOT_AVAILABLE,
+    ErrorCode.INVALID_VOTER_KEY,
+    ErrorCode.INVALID_REQUEST,
+    ErrorCode.INCONSISTENT_CLUSTER_ID,
+)
+
+
+def learn_from(
+    state: ReplicaState,
+    peer_id: int,
+    response: VoteResponse | QuorumEpochResponse | FetchResponse,
+    now_ms: int,
+) -> Outcome:
+    """Follow what the answer tells of epoch and leader; the peer pauses if that led nowhere (L7)."""
+    before = state.current
+    outcome = _learn(state, response, now_ms)
+    if outcome is not Outcome.PROCEED and state.current is before:
+        state.peers.back_off(peer_id, now_ms)
+    return outcome
+
+
+def _learn(
+    state: ReplicaState,
+    response: VoteResponse | QuorumEpochResponse | FetchResponse,
+    now_ms: int,
+) -> Outcome:
+    if response.error is not ErrorCode.NONE:
+        return Outcome.FAILED
+    epoch, leader_id, error = (
+        response.leader_epoch,
+        response.leader_id,
+        response.partition_error,
+    )
+    if epoch < state.epoch or error is ErrorCode.UNKNOWN_LEADER_EPOCH:
+        return Outcome.DONE
+    if state.is_too_far(epoch) or not state.is_consistent(epoch, leader_id):
+        return Outcome.FAILED
+    endpoints = state.known_endpoints(leader_id, response.leader_endpoints)
+    higher = epoch > state.epoch
+    state.learn(epoch, leader_id, endpoints, now_ms)
+    if higher or error in _TELLS_OF_LEADER:
+        return Outcome.DONE
+    if error in _LEAVES_ALONE:
+        return Outcome.FAILED
+    return Outcome.PROCEED

@@ -1,0 +1,121 @@
+"""The roles of a replica and the one table of legal transitions between them.
+
+Everything that may change a role goes through ``check_transition``; the picture in
+ARCHITECTURE.md is drawn from ``TRANSITIONS``. Sources: KIP-595, KIP-853, KIP-996, and Kafka's
+``QuorumState``, whose comment begins with the same table in prose.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import NamedTuple
+
+
+class Role(StrEnum):
+    """What a replica is. Observers are only ever unattached or followers."""
+
+    UNATTACHED = "unattached"
+    PROSPECTIVE = "prospective"
+    CANDIDATE = "candidate"
+    LEADER = "leader"
+    FOLLOWER = "follower"
+    RESIGNED = "resigned"
+
+
+class Epochs(StrEnum):
+    """How the epoch of the new role stands to that of the old one."""
+
+    SAME = "same"
+    NEXT = "next"
+    HIGHER = "higher"
+
+
+class Transition(NamedTuple):
+    """One legal change."""
+
+    source: Role
+    target: Role
+    epochs: Epochs
+    voters_only: bool  # an observer may not
+    when: str
+
+
+_U, _P, _C = Role.UNATTACHED, Role.PROSPECTIVE, Role.CANDIDATE
+_L, _F, _R = Role.LEADER, Role.FOLLOWER, Role.RESIGNED
+_HIGHER_EPOCH = "higher epoch, leader unknown"
+_LEADER_OF_HIGHER = "leader of a higher epoch"
+_LEADER_LEARNT = "leader of this epoch learnt"
+
+TRANSITIONS: tuple[Transition, ...] = (
+    Transition(_U, _U, Epochs.HIGHER, False, _HIGHER_EPOCH),
+    Transition(_U, _F, Epochs.SAME, False, _LEADER_LEARNT),
+    Transition(_U, _F, Epochs.HIGHER, False, _LEADER_OF_HIGHER),
+    Transition(_U, _P, Epochs.SAME, True, "election timer expired"),
+    Transition(_F, _U, Epochs.HIGHER, False, _HIGHER_EPOCH),
+    Transition(_F, _F, Epochs.SAME, False, "more endpoints of the leader learnt"),
+    Transition(_F, _F, Epochs.HIGHER, False, _LEADER_OF_HIGHER),
+    Transition(_F, _P, Epochs.SAME, True, "fetch timer expired, or the leader is known dead"),
+    Transition(_P, _U, Epochs.SAME, True, "election lost, no leader in reach"),
+    Transition(_P, _U, Epochs.HIGHER, True, _HIGHER_EPOCH),
+    Transition(_P, _F, Epochs.SAME, True, "leader learnt, or lost and the leader still known"),
+    Transition(_P, _F, Epochs.HIGHER, True, _LEADER_OF_HIGHER),
+    Transition(_P, _C, Epochs.NEXT, True, "enough pre-votes, or a peer knows none"),
+    Transition(_C, _U, Epochs.HIGHER, True, _HIGHER_EPOCH),
+    Transition(_C, _P, Epochs.SAME, True, "election timer expired"),
+    Transition(_C, _F, Epochs.SAME, True, _LEADER_LEARNT),
+    Transition(_C, _F, Epochs.HIGHER, True, _LEADER_OF_HIGHER),
+    Transition(_C, _L, Epochs.SAME, True, "enough votes"),
+    Transition(_L, _U, Epochs.HIGHER, True, _HIGHER_EPOCH),
+    Transition(_L, _F, Epochs.HIGHER, True, _LEADER_OF_HIGHER),
+    Transition(_L, _R, Epochs.SAME, True, "asked to, shutting down, or the quorum is out of reach"),
+    Transition(_R, _U, Epochs.HIGHER, False, "election timer expired, or a higher epoch"),
+    Transition(_R, _F, Epochs.HIGHER, False, _LEADER_OF_HIGHER),
+    Transition(_R, _P, Epochs.SAME, True, "the only voter"),
+)
+
+START: frozenset[Role] = frozenset((_U, _F, _C, _R))
+"""What a replica can be when it starts (Kafka's ``QuorumState.initialize``)."""
+
+_LEGAL: dict[tuple[Role, Role], tuple[Transition, ...]] = {}
+for _transition in TRANSITIONS:
+    _pair = (_transition.source, _transition.target)
+    _LEGAL[_pair] = (*_LEGAL.get(_pair, ()), _transition)
+
+
+def is_legal(source: Role, target: Role, epoch: int, target_epoch: int, voter: bool) -> bool:
+    """Whether the table has a line for this change."""
+    for transition in _LEGAL.get((source, target), ()):
+        if transition.voters_only and not voter:
+            continue
+        if transition.epochs is Epochs.SAME and target_epoch == epoch:
+            return True
+        if transition.epochs is Epochs.NEXT and target_epoch == epoch + 1:
+            return True
+        if transition.epochs is Epochs.HIGHER and target_epoch > epoch:
+            return True
+    return False
+
+
+def check_transition(
+    source: Role, target: Role, epoch: int, target_epoch: int, voter: bool
+) -> None:
+    """Assert that the change is legal (I18)."""
+    assert is_legal(source, target, epoch, target_epoch, voter), (
+        f"illegal transition: {source} in epoch {epoch} -> {target} in epoch {target_epoch}"
+        f"{'' if voter else ', as an observer'}"
+    )
+
+
+def transition_picture() -> str:
+    """The table as a Mermaid state diagram; ``+`` marks the next epoch, ``++`` any higher one.
+
+    >>> print(transition_picture().splitlines()[0])
+    stateDiagram-v2
+    """
+    marks = {Epochs.SAME: "", Epochs.NEXT: " +", Epochs.HIGHER: " ++"}
+    lines = ["stateDiagram-v2"]
+    lines += [f"    [*] --> {role.value}" for role in Role if role in START]
+    for (source, target), transitions in _LEGAL.items():
+        reasons = "<br/>".join(f"{each.when}{marks[each.epochs]}" for each in transitions)
+        lines.append(f"    {source.value} --> {target.value}: {reasons}")
+    return "\n".join(lines) + "\n"

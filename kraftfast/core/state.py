@@ -1,0 +1,382 @@
+"""What a replica remembers, and how it changes its role.
+
+Every transition is here; each checks the table in ``roles``, has ``quorum-state`` written before
+anything that depends on it (D5, I10), and leaves no answer of the old role to be taken for one of
+the new.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+from kraftfast import limits
+from kraftfast.core.candidate import Candidate
+from kraftfast.core.config import Durability, QuorumConfig
+from kraftfast.core.doubt import Doubt
+from kraftfast.core.effects import (
+    AppendControl,
+    Effect,
+    PersistQuorumState,
+    Reply,
+    RoleChanged,
+)
+from kraftfast.core.election import Election
+from kraftfast.core.follower import Follower
+from kraftfast.core.leader import Leader
+from kraftfast.core.log_view import NEVER_MS, LogView
+from kraftfast.core.messages import FetchResponse
+from kraftfast.core.prospective import Prospective
+from kraftfast.core.quorum_state import QuorumState
+from kraftfast.core.request_manager import RequestManager
+from kraftfast.core.resigned import Resigned
+from kraftfast.core.roles import Role, check_transition
+from kraftfast.core.unattached import Unattached
+from kraftfast.core.voters import VoterSet
+from kraftfast.errors import ErrorCode
+from kraftfast.types import NO_NODE, NO_OFFSET, Endpoint, ReplicaKey
+
+AnyRole = Unattached | Prospective | Candidate | Leader | Follower | Resigned
+
+
+class ReplicaState:
+    """A replica's memory. The ``on_...`` files act on it; ``Replica`` is its door.
+
+    Invariants: ``persisted`` names this epoch and this vote (D5); exactly ``current`` is the role,
+    ``leader`` and ``follower`` are it or None; ``high_watermark <= committed_offset <= end``.
+    """
+
+    config: QuorumConfig
+    local: ReplicaKey  # id -1: an observer without an id
+    voters: VoterSet  # in force: the latest, committed or not
+    random: Random  # the only chance there is
+    cluster_id: str | None  # None: not known, not checked
+    log: LogView
+    peers: RequestManager
+    doubt: Doubt
+    role: Role
+    current: AnyRole
+    leader: Leader | None
+    follower: Follower | None
+    epoch: int
+    leader_id: int  # of this epoch, -1 unknown; a resigned leader names itself
+    leader_endpoints: tuple[Endpoint, ...]  # where it is, if a message or the voter set said
+    voted: ReplicaKey | None  # in this epoch
+    persisted: QuorumState | None  # what is on disk; None before the start
+    resumed_epoch: int  # led before the restart: never again (D4, I13); -1 if none
+    high_watermark: int  # as this role knows it; -1 unknown, and again when elected or resigned
+    committed_offset: int  # the highest ever known: nothing below is ever cut (I7)
+    effects: list[Effect]  # what this step wants done, in order
+    poll_due: bool  # the role has something to do at once
+    writing: bool  # the log copies a Fetch answer: FetchedWritten will tell
+    fetch_at_ms: int  # no Fetch before this
+    fetch_failures: int  # in a row, for the pause between Fetches
+    next_stream: int  # no number is used twice
+    failover_round: int  # campaigns lost since the leader is known dead
+    shutdown_deadline_ms: int  # a graceful end waits until then
+    shutting_down: bool
+    stopped: bool  # the graceful end is complete
+
+    def __init__(
+        self,
+        config: QuorumConfig,
+        local: ReplicaKey,
+        voters: VoterSet,
+        random: Random,
+        log: LogView,
+        doubt: Doubt,
+        cluster_id: str | None,
+    ) -> None:
+        self.config = config
+        self.local = local
+        self.voters = voters
+        self.random = random
+        self.cluster_id = cluster_id
+        self.log = log
+        self.peers = RequestManager(config.request_timeout_ms, config.retry_backoff_ms)
+        self.doubt = doubt
+        self.role = Role.UNATTACHED
+        self.current = Unattached(NEVER_MS)
+        self.leader = None
+        self.follower = None
+        self.epoch = 0
+        self.leader_id = NO_NODE
+        self.leader_endpoints = ()
+        self.voted = None
+        self.persisted = None
+        self.resumed_epoch = -1
+        self.high_watermark = NO_OFFSET
+        self.committed_offset = NO_OFFSET
+        self.effects = []
+        self.poll_due = False
+        self.writing = False
+        self.fetch_at_ms = 0
+        self.fetch_failures = 0
+        self.next_stream = 1
+        self.failover_round = 0
+        self.shutdown_deadline_ms = NEVER_MS
+        self.shutting_down = False
+        self.stopped = False
+
+    # --- what is often asked ------------------------------------------------------------------
+
+    def is_voter(self) -> bool:
+        """Whether this replica is in the voter set in force."""
+        return self.voters.is_voter(self.local)
+
+    def in_memory(self) -> bool:
+        """durability=memory: acknowledged from memory."""
+        return self.config.durability is Durability.MEMORY
+
+    def has_log_up_to(self, last_epoch: int, last_offset: int) -> bool:
+        """Whether a log with this end is at least as long as the own one, epoch before offset.
+
+        The own unflushed tail counts: that is the cautious side (D7).
+        """
+        return (last_epoch, last_offset) >= (self.log.trail.last_epoch, self.log.end_offset)
+
+    def election_timeout_ms(self) -> int:
+        """A fresh one: T to 2T, at random."""
+        timeout_ms = self.config.election_timeout_ms
+        return timeout_ms + self.random.randrange(timeout_ms)
+
+    def is_reachable(self, leader_id: int, endpoints: tuple[Endpoint, ...]) -> bool:
+        """Whether the node can find this leader."""
+        return bool(endpoints) or leader_id in self.voters or self.peers.is_up(leader_id)
+
+    def known_endpoints(
+        self, leader_id: int, told: tuple[Endpoint, ...]
+    ) -> tuple[Endpoint, ...]:
+        """A leader's endpoints as a message told them, else as the voter set has them."""
+        return told or self.voters.endpoints(leader_id)
+
+    def is_too_far(self, epoch: int) -> bool:
+        """Whether a message asks for more epochs at once than any message may (design.md)."""
+        return epoch > min(self.epoch + limits.EPOCH_JUMP_MAX, limits.EPOCH_MAX)
+
+    def is_consistent(self, epoch: int, leader_id: int) -> bool:
+        """Whether "``leader_id`` leads ``epoch``" can be true, as far as is known here."""
+        if leader_id == NO_NODE or epoch < self.epoch:
+            return True
+        if leader_id == self.local.id:
+            return epoch == self.epoch and self.role in (Role.LEADER, Role.RESIGNED)
+        return epoch != self.epoch or self.leader_id in (NO_NODE, leader_id)
+
+    def may_fail_over(self) -> bool:
+        """Whether a leader known dead may be replaced before any timer says so (design.md).
+
+        Only if every other voter that answers is known to take pre-votes, which shield a leader
+        that is alive after all; and not with an uncertain head (D10).
+        """
+        if not self.is_voter() or self.doubt.exists() or self.shutting_down:
+            return False
+        others = (self.peers.peer(id) for id in self.voters.others(self.local))
+        return all(peer.pre_vote for peer in others if peer.up)
+
+    def failover_delay_ms(self) -> int:
+        """How long this voter lets those of lower id go first."""
+        return self.config.failover_step_ms * self.voters.rank(self.local.id, self.leader_id)
+
+    # --- transitions --------------------------------------------------------------------------
+
+    def learn(
+        self, epoch: int, leader_id: int, endpoints: tuple[Endpoint, ...], now_ms: int
+    ) -> None:
+        """Follow what a message tells of epoch and leader (``is_consistent`` was asked before).
+
+        A leader that the kernel said is dead is not followed again until a link to it stands.
+        """
+        assert epoch >= self.epoch
+        followable = (
+            leader_id != NO_NODE
+            and leader_id != self.local.id
+            and self.is_reachable(leader_id, endpoints)
+            and not self.peers.is_ended(leader_id)
+        )
+        if epoch > self.epoch:
+            if followable:
+                self.to_follower(epoch, leader_id, endpoints, now_ms)
+            else:
+                self.to_unattached(epoch, leader_id, now_ms)
+        elif followable and self.role not in (Role.LEADER, Role.RESIGNED):
+            found = self.leader_id == NO_NODE or self.role is Role.UNATTACHED
+            if found or len(endpoints) > len(self.leader_endpoints):
+                self.to_follower(epoch, leader_id, endpoints, now_ms)
+
+    def to_unattached(self, epoch: int, leader_id: int, now_ms: int) -> None:
+        """The epoch's leader is unknown, or out of reach."""
+        old = self.current
+        keeps_timer = self.role in (Role.UNATTACHED, Role.CANDIDATE, Role.RESIGNED) or (
+            isinstance(old, Prospective) and not old.election.is_lost()
+        )
+        if not self.is_voter():
+            deadline_ms = NEVER_MS
+        elif self.peers.is_ended(leader_id) and self.may_fail_over():
+            deadline_ms = now_ms + self._next_failover_ms()
+        elif keeps_timer:
+            deadline_ms = old.election_deadline_ms
+        else:
+            deadline_ms = now_ms + self.election_timeout_ms()
+        voted = self.voted if epoch == self.epoch else None
+        self.persist(epoch, leader_id, voted)
+        self._enter(Unattached(deadline_ms), epoch, leader_id, (), voted)
+
+    def to_follower(
+        self, epoch: int, leader_id: int, endpoints: tuple[Endpoint, ...], now_ms: int
+    ) -> None:
+        """The leader is known and can be reached."""
+        assert leader_id != self.local.id, "nobody follows himself"
+        assert self.is_reachable(leader_id, endpoints), f"no way to leader {leader_id} is known"
+        voted = self.voted if epoch == self.epoch else None
+        self.persist(epoch, leader_id, voted)
+        follower = Follower(now_ms + self.config.fetch_timeout_ms)
+        self._enter(follower, epoch, leader_id, endpoints, voted)
+
+    def to_prospective(self, now_ms: int, failover: bool = False) -> None:
+        """Ask for pre-votes: now, or after those of lower id if the leader is known dead."""
+        unanimous = self.doubt.calls_for_unanimity()
+        election = Election(self.voters, self.local.id, unanimous, may_flip=True)
+        campaign_at_ms = now_ms + (self.failover_delay_ms() if failover else 0)
+        deadline_ms = now_ms + self.election_timeout_ms()
+        prospective = Prospective(election, deadline_ms, campaign_at_ms, failover)
+        self._enter(prospective, self.epoch, self.leader_id, self.leader_endpoints, self.voted)
+
+    def to_candidate(self, now_ms: int) -> None:
+        """Vote for itself in the next epoch, on disk before it counts (D5)."""
+        assert isinstance(self.current, Prospective)
+        unanimous = self.current.election.unanimous
+        election = Election(self.voters, self.local.id, unanimous, may_flip=False)
+        self.persist(self.epoch + 1, NO_NODE, self.local)
+        candidate = Candidate(election, now_ms + self.election_timeout_ms())
+        self._enter(candidate, self.epoch + 1, NO_NODE, (), self.local)
+
+    def to_leader(self, now_ms: int) -> None:
+        """Elected: the epoch begins at the log's end, with a LeaderChange record."""
+        assert isinstance(self.current, Candidate) and self.current.election.is_won()
+        assert self.epoch > self.resumed_epoch, "an epoch led before a restart is over (D4, I13)"
+        granting = tuple(sorted(self.current.election.granted))
+        leader = Leader(self.voters, self.local, self.log.end_offset, granting)
+        if leader.needed_of_others > 0:
+            leader.check_quorum_deadline_ms = now_ms + self.config.check_quorum_timeout_ms
+        self.persist(self.epoch, self.local.id, None)
+        self.high_watermark = NO_OFFSET
+        if self.current.election.unanimous:
+            self.doubt.led_out()
+        endpoints = self.config.endpoints or self.voters.endpoints(self.local.id)
+        self._enter(leader, self.epoch, self.local.id, endpoints, None)
+        self.log.trail.assign(self.epoch, self.log.end_offset)
+        if leader.slot >= 0:
+            leader.acknowledged.put(leader.slot, self.log.durable_end_offset())
+        self.effects.append(
+            AppendControl(self.epoch, self.local.id, self.voters.ids, granting)
+        )
+
+    def to_resigned(self, now_ms: int) -> None:
+        """Step down in favour of the voters with the longest logs."""
+        assert self.leader is not None
+        resigned = Resigned(
+            now_ms + self.election_timeout_ms(),
+            set(self.voters.others(self.local)),
+            self.leader.successors(),
+        )
+        self.high_watermark = NO_OFFSET
+        self._enter(resigned, self.epoch, self.leader_id, self.leader_endpoints, self.voted)
+
+    def begin(self, current: AnyRole, state: QuorumState) -> None:
+        """The first role after a start; written to disk again at once (5.2)."""
+        self.persisted = None
+        self.persist(state.epoch, state.leader_id, state.voted)
+        endpoints = self.voters.endpoints(state.leader_id)
+        self._settle_in(current, state.epoch, state.leader_id, endpoints, state.voted)
+
+    def grant_vote(self, candidate: ReplicaKey, now_ms: int) -> None:
+        """Vote for another replica in this epoch, on disk before the answer leaves (D5, I10)."""
+        assert candidate.id != self.local.id, "nobody votes for himself by request"
+        assert self.local.id >= 0, "a replica without an id has no vote"
+        assert isinstance(self.current, Unattached | Prospective)
+        self.persist(self.epoch, self.leader_id, candidate)
+        self.voted = candidate
+        if self.is_voter():
+            self.current.election_deadline_ms = now_ms + self.election_timeout_ms()
+
+    def persist(self, epoch: int, leader_id: int, voted: ReplicaKey | None) -> None:
+        """Have ``quorum-state`` written before the step's later effects (D5); not if it stands."""
+        wanted = QuorumState(epoch, leader_id, voted)
+        standing = self.persisted
+        if wanted == standing:
+            return
+        if standing is not None:
+            assert epoch >= standing.epoch, "the epoch never falls (I9)"
+            if epoch == standing.epoch and standing.voted is not None:
+                assert voted == standing.voted or leader_id == self.local.id, (
+                    "one vote in an epoch (I9)"
+                )
+        self.persisted = wanted
+        self.effects.append(PersistQuorumState(epoch, leader_id, voted))
+
+    def _next_failover_ms(self) -> int:
+        """How long after a lost campaign the next goes, while the leader is known dead.
+
+        The others may have learnt of the death later, or be the better candidates: wait for all
+        of them once, twice as long each time, up to the election timeout.
+        """
+        delay_ms = self.config.failover_step_ms * len(self.voters) + self.failover_delay_ms()
+        delay_ms <<= min(self.failover_round, 16)
+        self.failover_round += 1
+        return min(delay_ms, self.election_timeout_ms())
+
+    def _enter(
+        self,
+        current: AnyRole,
+        epoch: int,
+        leader_id: int,
+        endpoints: tuple[Endpoint, ...],
+        voted: ReplicaKey | None,
+    ) -> None:
+        check_transition(self.role, current.role, self.epoch, epoch, self.is_voter())
+        left = self.leader
+        if epoch > self.epoch or current.role is Role.FOLLOWER:
+            self.failover_round = 0
+        self._settle_in(current, epoch, leader_id, endpoints, voted)
+        if left is not None:
+            self._dismiss(left)
+
+    def _settle_in(
+        self,
+        current: AnyRole,
+        epoch: int,
+        leader_id: int,
+        endpoints: tuple[Endpoint, ...],
+        voted: ReplicaKey | None,
+    ) -> None:
+        self.current = current
+        self.role = current.role
+        self.leader = current if isinstance(current, Leader) else None
+        self.follower = current if isinstance(current, Follower) else None
+        self.epoch = epoch
+        self.leader_id = leader_id
+        self.leader_endpoints = endpoints
+        self.voted = voted
+        self.writing = False
+        self.fetch_at_ms = 0
+        self.fetch_failures = 0
+        self.peers.reset((*self.voters.ids, *self.config.bootstrap_ids, leader_id))
+        self.poll_due = True
+        self.effects.append(RoleChanged(current.role.value, epoch, leader_id, endpoints))
+
+    def _dismiss(self, leader: Leader) -> None:
+        """Leadership is over: whoever waits for it is told."""
+        waiting = [(parked.source, 0) for parked in leader.parked]
+        waiting += [(progress.source, progress.stream) for progress in leader.streams]
+        for source, stream in waiting:
+            response = self.fetch_refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, stream)
+            self.effects.append(Reply(source, response))
+
+    def fetch_refusal(self, error: ErrorCode, stream: int) -> FetchResponse:
+        """An answer to Fetch that carries an error and who leads."""
+        return FetchResponse(
+            partition_error=error,
+            leader_id=self.leader_id,
+            leader_epoch=self.epoch,
+            leader_endpoints=self.leader_endpoints,
+            stream=stream,
+        )

@@ -1,0 +1,44 @@
+"""Does a fetcher's log end where this log can go on? (KIP-595, KIP-630)"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from kraftfast.core.log_view import LogView
+from kraftfast.types import OffsetAndEpoch
+
+
+class Validity(IntEnum):
+    """What a leader finds."""
+
+    VALID = 0
+    DIVERGING = 1  # the logs part: the fetcher is to cut its own
+    SNAPSHOT = 2  # what comes next is only in a snapshot
+
+
+def validate(
+    log: LogView,
+    offset: int,
+    epoch: int,
+    earliest_snapshot: OffsetAndEpoch | None = None,
+    latest_snapshot: OffsetAndEpoch | None = None,
+) -> tuple[Validity, OffsetAndEpoch | None]:
+    """Judge "my log ends at ``offset`` and its last record is of ``epoch``".
+
+    Kafka's ``ReplicatedLog.validateOffsetAndEpoch``. The second value is where the logs part, or
+    the latest snapshot's id.
+    """
+    if log.start_offset == 0 and offset == 0:
+        return Validity.VALID, None
+    if earliest_snapshot is not None and (
+        offset < log.start_offset
+        or (offset == log.start_offset and epoch != earliest_snapshot.epoch)
+        or epoch < earliest_snapshot.epoch
+    ):
+        return Validity.SNAPSHOT, latest_snapshot
+    end = log.trail.end_offset_for(epoch, log.end_offset)
+    if earliest_snapshot is not None and end == (earliest_snapshot.offset, epoch):
+        end = earliest_snapshot
+    if end.epoch != epoch or end.offset < offset:
+        return Validity.DIVERGING, end
+    return Validity.VALID, None
