@@ -1,0 +1,124 @@
+"""Random schedules of messages, disks, crashes and partitions: nothing committed is ever lost.
+
+A small stand-in for the simulator, over the in-memory log: it finds slips of the core in seconds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from kraftfast.core import events as ev
+from kraftfast.core.config import FlushPolicy
+from tests.core.world import World
+
+STEPS = 3000
+
+
+def random_world(seed: int) -> World:
+    random = Random(seed)
+    world = World(*range(1, random.choice((1, 2, 3, 3, 3, 5)) + 1), random=random)
+    world.config = replace(
+        world.config,
+        flush=random.choice(list(FlushPolicy)),
+        election_timeout_ms=100,
+        fetch_timeout_ms=200,
+        request_timeout_ms=200,
+        stream_pushes_max=random.choice((1, 4)),
+    )
+    world.turn_records = random.choice((2, 50))
+    return world
+
+
+def chaos(world: World, steps: int, faults: bool) -> None:
+    """Take that many random steps; without faults only time, messages and disks go on."""
+    random = world.random
+    hosts = list(world.hosts.values())
+    streaming = random.random() < 0.7
+    for _ in range(steps):
+        dice = random.random()
+        host = random.choice(hosts)
+        if dice < 0.55 and world.messages:
+            # In order per pair of replicas, in any order between pairs.
+            first = random.choice(list({(m.source, m.target) for m in world.messages}))
+            message = next(m for m in world.messages if (m.source, m.target) == first)
+            world.messages.remove(message)
+            world.deliver(message)
+        elif dice < 0.75:
+            host.finish_flush()
+        elif dice < 0.85 and host.running:
+            host.queued += random.randrange(1, 5)
+            host.step(ev.AppendsQueued())
+        elif dice < 0.95:
+            world.now_ms += random.choice((0, 1, 5, 20))
+            for each in hosts:
+                if each.running and each.replica.deadline_ms <= world.now_ms:
+                    each.step(ev.Tick())
+        elif faults and dice < 0.96:
+            if host.running:
+                host.crash(random.choice((0, 0, 1, None)))
+                if random.random() < 0.5:
+                    for other in hosts:
+                        other.step(ev.PeerEnded(host.id))
+        elif dice < 0.98:
+            if not host.running:
+                host.start()
+            if streaming:
+                for other in hosts:
+                    if other is not host and other.running:
+                        host.step(ev.LinkUp(other.id, True))
+                        other.step(ev.LinkUp(host.id, True))
+        elif faults and dice < 0.985:
+            other = random.choice(hosts)
+            world.cut.symmetric_difference_update({(host.id, other.id)})
+        elif faults and dice < 0.99:
+            world.cut.clear()
+
+
+def settle(world: World) -> None:
+    """Everything heals: all run, all links work, messages arrive at once."""
+    world.cut.clear()
+    for host in world.hosts.values():
+        if not host.running:
+            host.start()
+    world.links_up(streaming=world.random.random() < 0.7)
+    for _ in range(20000):
+        if world.messages:
+            world.deliver(world.messages.popleft())
+            continue
+        busy = [host for host in world.hosts.values() if host.flushing is not None]
+        if busy:
+            busy[0].finish_flush()
+            continue
+        deadline_ms = min(host.replica.deadline_ms for host in world.hosts.values())
+        world.now_ms = max(world.now_ms + 1, min(deadline_ms, world.now_ms + 50))
+        for host in world.hosts.values():
+            if host.replica.deadline_ms <= world.now_ms:
+                host.step(ev.Tick())
+        leaders = [host for host in world.hosts.values() if host.replica.role == "leader"]
+        if not leaders:
+            continue
+        leader = max(leaders, key=lambda host: host.replica.epoch)
+        ends = {host.replica.high_watermark for host in world.hosts.values()}
+        if ends == {leader.replica.end_offset}:
+            return
+    raise AssertionError("the quorum did not come to rest")
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_committed_records_survive(seed: int) -> None:
+    world = random_world(seed)
+    for host in world.hosts.values():
+        host.start()
+    chaos(world, STEPS, faults=True)
+    settle(world)
+    before = len(world.log_of_all)
+    logs = [host.disk.records for host in world.hosts.values()]
+    assert all(log == logs[0] for log in logs), "I3, I8"
+    leader = next(h for h in world.hosts.values() if h.replica.role == "leader")
+    leader.queued += 3
+    leader.step(ev.AppendsQueued())
+    settle(world)
+    assert len(world.log_of_all) >= before + 3, "the quorum takes appends again (L1, L2)"

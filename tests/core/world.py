@@ -1,0 +1,443 @@
+"""Several replicas over a wiring that the test controls: time, messages, disks and crashes.
+
+The log is a list of records in memory with a flushed end; what is not flushed goes with a crash.
+A record's value names the epoch and a number that is never used twice, so that two logs that hold
+the same (offset, epoch) can be compared (I2).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, NamedTuple
+
+from kraftfast.core import effects as fx
+from kraftfast.core import events as ev
+from kraftfast.core.config import QuorumConfig
+from kraftfast.core.messages import FetchRequest, FetchResponse
+from kraftfast.core.quorum_state import QuorumState
+from kraftfast.core.replica import Replica
+from kraftfast.core.trail import EpochTrail
+from kraftfast.core.voters import VoterSet
+from kraftfast.errors import ErrorCode
+from kraftfast.types import OffsetAndEpoch, ReplicaKey
+
+RECORD_BYTES = 100
+
+
+class Record(NamedTuple):
+    epoch: int
+    value: str
+
+
+class NoJitter(Random):
+    """Chance that a script controls: the next draws, then always the lowest."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
+        self.draws: deque[int] = deque()
+
+    def randrange(self, start: int, *_: Any) -> int:  # only randrange(n) is used
+        return self.draws.popleft() if self.draws else 0
+
+    def choice(self, options: Any) -> Any:
+        return options[0]
+
+
+@dataclass
+class Disk:
+    """What one replica has: the log in memory, and what of it and of quorum-state is on disk."""
+
+    records: list[Record] = field(default_factory=list)
+    flushed: int = 0
+    quorum_state: QuorumState | None = None
+    truncations: int = 0
+
+    def trail(self) -> EpochTrail:
+        trail = EpochTrail()
+        for offset, record in enumerate(self.records):
+            trail.assign(record.epoch, offset)
+        return trail
+
+    def lose_power(self, keep: int | None = None) -> None:
+        """Unflushed records are lost, but for ``keep`` of them."""
+        del self.records[self.flushed + (keep or 0):]
+        self.flushed = min(self.flushed, len(self.records))
+
+
+@dataclass
+class Message:
+    """On its way from one replica to another."""
+
+    source: int
+    target: int
+    correlation: int
+    body: Any
+    is_request: bool
+    records: tuple[Record, ...] = ()
+    base_offset: int = -1  # of the first record, as a batch says it
+
+
+class Origin(NamedTuple):
+    """What a request's ``source`` is here: who asked, under which correlation."""
+
+    peer_id: int
+    correlation: int
+
+
+class Host:
+    """One process: a replica, its disk, and what the loop around it would hold."""
+
+    def __init__(self, world: World, id: int) -> None:
+        self.world = world
+        self.id = id
+        self.disk = Disk()
+        self.replica: Replica | None = None
+        self.queued = 0  # records that producers have waiting
+        self.flushing: tuple[int, int] | None = None  # end and truncations when it began
+        self.at_hand: tuple[Record, ...] = ()
+        self.at_hand_offset = -1
+        self.reject_next = False
+        self.applied = -1  # the highest committed offset that was handed out
+
+    @property
+    def running(self) -> bool:
+        return self.replica is not None
+
+    # --- life ---
+
+    def start(self, **options: Any) -> None:
+        world = self.world
+        self.queued = 0
+        self.flushing = None
+        self.applied = -1
+        self.disk.truncations = 0
+        self.replica = world.replica_class(
+            world.config_of(self.id),
+            world.key(self.id),
+            world.voters,
+            world.random,
+            world.now_ms,
+            self.disk.quorum_state,
+            self.disk.trail(),
+            len(self.disk.records),
+            self.disk.flushed,
+            cluster_id=world.cluster_id,
+            **options,
+        )
+        self.run("start", lambda replica: replica.start(world.now_ms))
+
+    def crash(self, keep: int | None = 0) -> None:
+        """The process dies; ``keep`` unflushed records survive, all of them if None."""
+        self.replica = None
+        self.flushing = None
+        if keep is not None:
+            self.disk.lose_power(keep)
+        self.world.forget(self.id)
+
+    def step(self, event: ev.Event, text: str | None = None) -> None:
+        if self.replica is None:
+            return
+        now_ms = self.world.now_ms
+        self.run(text or self.world.describe_event(event), lambda r: r.step(event, now_ms))
+
+    def run(self, text: str, call: Callable[[Replica], list[fx.Effect]]) -> None:
+        """One step, everything it wants done, and what follows from that."""
+        assert self.replica is not None
+        effects = call(self.replica)
+        self.replica.check_invariants()
+        self.world.log_step(self.id, text, effects)
+        follow_on: list[ev.Event] = []
+        for effect in effects:
+            self.execute(effect, follow_on)
+        self.world.after_step(self)
+        for event in follow_on:
+            self.step(event)
+
+    # --- effects ---
+
+    def execute(self, effect: fx.Effect, follow_on: list[ev.Event]) -> None:
+        getattr(self, f"do_{type(effect).__name__}")(effect, follow_on)
+
+    def holds(self, after: Any) -> None:
+        """Whoever carries an effect out asserts the durability it names."""
+        if isinstance(after, fx.Persisted):
+            assert self.disk.quorum_state is not None
+            assert self.disk.quorum_state.epoch >= after.epoch, "I10"
+        elif isinstance(after, fx.FlushedTo):
+            assert self.disk.flushed >= after.end_offset, "D3"
+
+    def do_PersistQuorumState(self, effect: fx.PersistQuorumState, follow_on: list) -> None:
+        self.disk.quorum_state = QuorumState(effect.epoch, effect.leader_id, effect.voted)
+
+    def do_Send(self, effect: fx.Send, follow_on: list) -> None:
+        self.holds(effect.after)
+        if isinstance(effect.request, FetchRequest) and not effect.request.in_memory:
+            assert effect.request.fetch_offset <= self.disk.flushed, "I11"
+        self.world.send(
+            Message(self.id, effect.peer_id, effect.correlation, effect.request, True)
+        )
+
+    def do_Reply(self, effect: fx.Reply, follow_on: list) -> None:
+        self.holds(effect.after)
+        origin = effect.source
+        self.world.send(
+            Message(self.id, origin.peer_id, origin.correlation, effect.response, False)
+        )
+
+    def do_AnswerFetch(self, effect: fx.AnswerFetch, follow_on: list) -> None:
+        origin = effect.source
+        records: tuple[Record, ...] = ()
+        if effect.read_offset >= 0:
+            end = len(self.disk.records)
+            if effect.read_end_offset >= 0:
+                end = min(end, effect.read_end_offset)
+            limit = max(1, min(effect.max_bytes // RECORD_BYTES, self.world.turn_records))
+            records = tuple(self.disk.records[effect.read_offset:end][:limit])
+            assert records, "an answer with records has some"
+            if effect.response.stream and self.world.ring_full(self.id, origin.peer_id):
+                records = ()
+            if effect.response.stream:
+                assert self.replica is not None
+                self.replica.sent(
+                    origin.peer_id, effect.response.stream, effect.read_offset + len(records)
+                )
+                if not records:
+                    return
+        response = effect.response
+        response.records_bytes = len(records) * RECORD_BYTES
+        correlation = 0 if response.stream else origin.correlation
+        self.world.send(
+            Message(
+                self.id, origin.peer_id, correlation, response, False, records, effect.read_offset
+            )
+        )
+
+    def do_DrainAppends(self, effect: fx.DrainAppends, follow_on: list) -> None:
+        count = min(self.queued, max(1, effect.max_bytes // RECORD_BYTES))
+        self.queued -= count
+        for _ in range(count):
+            self.disk.records.append(Record(effect.epoch, self.world.new_value(self.id)))
+        follow_on.append(
+            ev.Appended(effect.epoch, len(self.disk.records), count * RECORD_BYTES)
+        )
+        if self.queued:
+            follow_on.append(ev.AppendsQueued())
+
+    def do_RefuseAppends(self, effect: fx.RefuseAppends, follow_on: list) -> None:
+        self.queued = 0
+
+    def do_AppendControl(self, effect: fx.AppendControl, follow_on: list) -> None:
+        self.world.elected(effect.epoch, effect.leader_id)
+        self.disk.records.append(Record(effect.epoch, f"leader {effect.leader_id}"))
+        follow_on.append(ev.Appended(effect.epoch, len(self.disk.records), RECORD_BYTES))
+
+    def do_WriteFetched(self, effect: fx.WriteFetched, follow_on: list) -> None:
+        assert effect.offset == len(self.disk.records)
+        records = self.at_hand
+        self.at_hand = ()
+        rejected = self.reject_next or self.at_hand_offset != effect.offset  # D20: contiguity
+        self.reject_next = False
+        if rejected:
+            records = records[:0]
+        epochs = []
+        last_epoch = self.disk.records[-1].epoch if self.disk.records else 0
+        written = 0
+        for record in records:
+            if record.epoch > effect.epoch or record.epoch < last_epoch:
+                break
+            if record.epoch != last_epoch or not self.disk.records:
+                epochs.append((record.epoch, len(self.disk.records)))
+                last_epoch = record.epoch
+            self.disk.records.append(record)
+            written += 1
+        follow_on.append(
+            ev.FetchedWritten(
+                len(self.disk.records), written * RECORD_BYTES, tuple(epochs), rejected
+            )
+        )
+
+    def do_Truncate(self, effect: fx.Truncate, follow_on: list) -> None:
+        assert effect.end_offset >= self.applied, "I7"
+        del self.disk.records[effect.end_offset:]
+        self.disk.flushed = min(self.disk.flushed, effect.end_offset)
+        self.disk.truncations = effect.truncations
+
+    def do_Flush(self, effect: fx.Flush, follow_on: list) -> None:
+        assert self.flushing is None, "one flush at a time"
+        began = (len(self.disk.records), self.disk.truncations)
+        if effect.inline and not self.world.disk_held(self.id):
+            self.disk.flushed = began[0]
+            follow_on.append(ev.Flushed(*began))
+        else:
+            self.flushing = began
+            self.world.flush_began(self.id)
+
+    def finish_flush(self) -> None:
+        """The flush under way completes: what was cut and written anew meanwhile is not in it."""
+        if self.flushing is None:
+            return
+        end_offset, truncations = self.flushing
+        self.flushing = None
+        if truncations == self.disk.truncations:
+            self.disk.flushed = max(self.disk.flushed, end_offset)
+        self.step(ev.Flushed(end_offset, truncations))
+
+    def do_AdvanceHighWatermark(self, effect: fx.AdvanceHighWatermark, follow_on: list) -> None:
+        assert effect.offset > self.applied, "I6"
+        self.world.committed(self, max(self.applied, 0), effect.offset)
+        self.applied = effect.offset
+
+    def do_AcknowledgedByAll(self, effect: fx.AcknowledgedByAll, follow_on: list) -> None:
+        for host in self.world.hosts.values():
+            assert host.disk.flushed >= effect.offset, "durability=all"
+
+    def do_RoleChanged(self, effect: fx.RoleChanged, follow_on: list) -> None:
+        self.at_hand = ()
+
+    def do_Stopped(self, effect: fx.Stopped, follow_on: list) -> None:
+        pass
+
+
+class World:
+    """All replicas, the messages between them, and the time."""
+
+    replica_class = Replica
+
+    def __init__(self, *voter_ids: int, random: Random | None = None) -> None:
+        self.now_ms = 0
+        self.random = random or NoJitter()
+        self.config = QuorumConfig()
+        self.configs: dict[int, QuorumConfig] = {}
+        self.voters = VoterSet.of(*voter_ids)
+        self.cluster_id: str | None = None
+        self.directory_ids: dict[int, bytes] = {}
+        self.hosts: dict[int, Host] = {}
+        self.messages: deque[Message] = deque()
+        self.cut: set[tuple[int, int]] = set()  # (from, to) that loses messages
+        self.held_disks: set[int] = set()
+        self.full_rings: set[tuple[int, int]] = set()  # (from, to)
+        self.turn_records = 1 << 30
+        self.leaders: dict[int, int] = {}  # epoch -> who led it (I1)
+        self.log_of_all: list[Record] = []  # what was ever committed, by offset (I8)
+        self.durable: bool = True  # acknowledged means on disk
+        self._values = 0
+        for id in voter_ids:
+            self.add(id)
+
+    # --- set-up ---
+
+    def add(self, id: int) -> Host:
+        host = self.hosts[id] = Host(self, id)
+        return host
+
+    def key(self, id: int) -> ReplicaKey:
+        return ReplicaKey(id, self.directory_ids.get(id, bytes([64 + id]) * 16))
+
+    def config_of(self, id: int) -> QuorumConfig:
+        return self.configs.get(id, self.config)
+
+    def new_value(self, id: int) -> str:
+        self._values += 1
+        return f"{self._values} by {id}"
+
+    # --- what tests of a kind replace ---
+
+    def describe_event(self, event: ev.Event) -> str:
+        return type(event).__name__
+
+    def log_step(self, id: int, text: str, effects: list[fx.Effect]) -> None:
+        pass
+
+    def after_step(self, host: Host) -> None:
+        pass
+
+    def disk_held(self, id: int) -> bool:
+        return id in self.held_disks
+
+    def ring_full(self, source: int, target: int) -> bool:
+        return (source, target) in self.full_rings
+
+    # --- what all replicas together must keep to ---
+
+    def elected(self, epoch: int, leader_id: int) -> None:
+        assert self.leaders.setdefault(epoch, leader_id) == leader_id, "I1"
+
+    def committed(self, host: Host, start: int, end: int) -> None:
+        """I5, I8: committed on a majority's disks, and the same records everywhere."""
+        for offset in range(start, end):
+            record = host.disk.records[offset]
+            if offset < len(self.log_of_all):
+                assert self.log_of_all[offset] == record, f"I8 at {offset}"
+                continue
+            assert offset == len(self.log_of_all)
+            holders = [
+                each.id
+                for each in self.hosts.values()
+                if each.id in self.voters
+                and len(each.disk.records) > offset
+                and each.disk.records[offset] == record
+                and (each.disk.flushed > offset or not self.durable)
+            ]
+            assert len(holders) >= self.voters.majority, f"I5: {offset} only on {holders}"
+            self.log_of_all.append(record)
+
+    # --- messages ---
+
+    def send(self, message: Message) -> None:
+        if message.target in self.hosts:
+            self.messages.append(message)
+
+    def forget(self, id: int) -> None:
+        """A process died: what was on its way to it or from it is lost."""
+        lost = [each for each in self.messages if id in (each.source, each.target)]
+        for message in lost:
+            self.messages.remove(message)
+
+    def flush_began(self, id: int) -> None:
+        pass
+
+    def deliver(self, message: Message) -> None:
+        """Hand one message over, or tell the sender that it cannot be."""
+        host = self.hosts[message.target]
+        if (message.source, message.target) in self.cut:
+            return
+        if not host.running:
+            if message.is_request and message.correlation:
+                self.hosts[message.source].step(
+                    ev.RequestFailed(
+                        message.target, message.correlation, ErrorCode.BROKER_NOT_AVAILABLE
+                    )
+                )
+            return
+        if message.is_request:
+            origin = Origin(message.source, message.correlation)
+            host.step(ev.RequestReceived(origin, message.body))
+            return
+        if isinstance(message.body, FetchResponse):
+            host.at_hand = message.records
+            host.at_hand_offset = message.base_offset
+        host.step(ev.ResponseReceived(message.source, message.correlation, message.body))
+
+    def links_up(self, streaming: bool, among: list[int] | None = None) -> None:
+        """Every running replica gets a link to every other."""
+        ids = [id for id in (among or self.hosts) if self.hosts[id].running]
+        for id in ids:
+            for other in ids:
+                if other != id:
+                    self.hosts[id].step(ev.LinkUp(other, streaming))
+
+
+def log_of(*runs: tuple[int, int]) -> list[Record]:
+    """Records of (epoch, end offset) runs: ``log_of((1, 5), (3, 10))``."""
+    records: list[Record] = []
+    for epoch, end in runs:
+        while len(records) < end:
+            records.append(Record(epoch, f"{len(records)}@{epoch}"))
+    return records
+
+
+def phantom(offset: int, epoch: int) -> OffsetAndEpoch:
+    return OffsetAndEpoch(offset, epoch)
