@@ -203,6 +203,14 @@ cdef class Log:
             self._sync_file(self.active.file)
         return 0
 
+    def cut_off(self) -> bool:
+        """Whether the last copy ended in a part of a batch: an answer cut by its size bound."""
+        return self.fault == KF_BATCH_INCOMPLETE
+
+    def damaged(self) -> bool:
+        """Whether the last copy met a batch that does not check."""
+        return self.fault != KF_BATCH_OK and self.fault != KF_BATCH_INCOMPLETE
+
     def fault_text(self) -> str:
         """Why the last batch was not taken."""
         return kf_batch_fault_text(self.fault).decode()

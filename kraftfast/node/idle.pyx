@@ -104,39 +104,38 @@ cdef class Idle:
         """[(fd, events)] that are ready now, without waiting."""
         return self._events(0)
 
-    def wait(self, int spin_us, int timeout_ms) -> list:
-        """Wait until there is news or ``timeout_ms`` have passed (-1: for ever).
+    def spin(self, int spin_us) -> list | None:
+        """Look around for up to ``spin_us``, yielding the CPU. None: nothing happened.
 
-        Spins up to ``spin_us`` first. Returns [(fd, events)] of the descriptors that are ready;
-        an empty list means rings, the flusher, the doorbell or the timeout.
+        Else the [(fd, events)] that are ready; an empty list means a ring or the flusher.
         """
-        cdef uint64_t until = 0
-        cdef int i = 0
+        cdef uint64_t until
+        cdef int i = 0, ready = 0
         cdef bint news = False
         cdef epoll_event events[EVENTS_MAX]
-        cdef int ready = 0
-        if spin_us and timeout_ms != 0:
-            with nogil:
-                until = kf_now_ns() + <uint64_t>(spin_us if timeout_ms < 0 or spin_us < timeout_ms * 1000 else timeout_ms * 1000) * 1000
-                while True:
-                    news = self._news()
-                    if news:
+        with nogil:
+            until = kf_now_ns() + <uint64_t>spin_us * 1000
+            while True:
+                news = self._news()
+                if news:
+                    break
+                i += 1
+                if i % EPOLL_EVERY == 0:
+                    ready = epoll_wait(self.epoll_fd, events, EVENTS_MAX, 0)
+                    if ready > 0:
                         break
-                    i += 1
-                    if i % EPOLL_EVERY == 0:
-                        ready = epoll_wait(self.epoll_fd, events, EVENTS_MAX, 0)
-                        if ready > 0:
-                            break
-                    if kf_now_ns() >= until:
-                        break
-                    sched_yield()
-            if news:
-                return []
-            if ready > 0:
-                return self._list(events, ready)
-        return self._sleep(timeout_ms)
+                if kf_now_ns() >= until:
+                    break
+                sched_yield()
+        if not news and ready <= 0:
+            return None
+        return self._list(events, ready)
 
-    cdef list _sleep(self, int timeout_ms):
+    def sleep(self, int timeout_ms) -> list:
+        """Wait until there is news or ``timeout_ms`` have passed (-1: for ever).
+
+        Returns the [(fd, events)] that are ready.
+        """
         cdef epoll_event events[EVENTS_MAX]
         cdef int ready = 0
         with nogil:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import random
+import sys
 import time
 from collections import deque
 from typing import Any
@@ -300,8 +301,16 @@ class Node:
         """The nursery's progress, and what waited for it."""
         self.log.tend(self.now_ms())
         if self.stalled is not None:
+            link = self.stalled[0]
             self._copy(*self.stalled)
-            self._run_events()
+            if self.stalled is None:
+                self._run_events()
+                link.resume()
+
+    def drop_stalled(self) -> None:
+        """The link of a copy that waited for room is gone."""
+        self.stalled = None
+        self.step(ev.FetchedWritten(self.log.end_offset, 0, (), True))
 
     # --- appends that are held --------------------------------------------------------------------
 
@@ -340,7 +349,9 @@ class Node:
             self.intake.say_not_leader(effect.leader_id, effect.epoch)
             if self.sockets is not None:
                 self.sockets.left_leadership(effect.leader_id)
-        self.stalled = None  # what was not written by now is not wanted any more
+        if self.stalled is not None:  # what was not written by now is not wanted any more
+            link, self.stalled = self.stalled[0], None
+            link.resume()
         self._show()
         for callback in self.on_role:
             callback(effect)
@@ -398,6 +409,10 @@ class Node:
         self.idle.close()
         self.directory.close()
         self.doorbell.close()
+
+    def log_line(self, text: str) -> None:
+        """One line for people, ``fact -> action``."""
+        print(f"kraftfast replica {self.config.node_id}: {text}", file=sys.stderr, flush=True)
 
     def phantom_tail(self) -> OffsetAndEpoch | None:
         """What may have been acknowledged before the last crash and was not recovered (D10)."""

@@ -1,0 +1,199 @@
+"""The loop of a replica: one thread that owns everything, and sleeps in one place.
+
+A turn takes what has come (a flush that ended, rings, producers), then time, then makes visible
+what was written to rings. Between turns it spins a little while something was in flight; an idle
+replica blocks. design.md, "Processes and rings".
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+from collections.abc import Callable
+from typing import Any
+
+from kraftfast.core import events as ev
+from kraftfast.errors import FlushFailed
+from kraftfast.node.config import IDLE_SPIN_US
+from kraftfast.node.local_door import LocalDoor
+from kraftfast.node.mesh import Mesh
+from kraftfast.node.node import Node
+
+SLEEP_MS_MAX = 500
+TURNS_BETWEEN_POLLS = 16
+CPU_LATENCY_FILE = "/dev/cpu_dma_latency"
+
+
+class Loop:
+    """Runs a :class:`Node` until it is told to stop. Raises FlushFailed once the log has (D9)."""
+
+    # node: whose loop. handlers: descriptor -> what to call with its events.
+    # mesh, door: replicas and clients on this host. spin_us: how long to look around before blocking.
+    # stop_at_ms: when a graceful end is given up; None while none was asked for.
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self.handlers: dict[int, Callable[[int], Any]] = {}
+        self.spin_us = IDLE_SPIN_US[node.config.idle]
+        self.mesh = Mesh(node, self)
+        self.door = LocalDoor(node, self)
+        self.sockets: Any = None
+        self.stop_at_ms: int | None = None
+        self._turns = 0
+        self._mesh_due_ms = 0
+        self._tended_ms = -1
+        self._latency_fd = _hold_cpu_latency() if node.config.idle == "poll" else -1
+        self._wake_reader, self._wake_writer = socket.socketpair()
+        self._wake_reader.setblocking(False)
+        self._wake_writer.setblocking(False)
+        self.watch(self._wake_reader.fileno(), select.EPOLLIN, lambda _events: self._drain_wake())
+
+    # --- descriptors ------------------------------------------------------------------------------
+
+    def watch(self, fd: int, events: int, handler: Callable[[int], Any]) -> None:
+        """Call ``handler(events)`` when the descriptor is ready (level-triggered)."""
+        self.handlers[fd] = handler
+        self.node.idle.register(fd, events)
+
+    def rewatch(self, fd: int, events: int) -> None:
+        """Wait for other events of a watched descriptor."""
+        self.node.idle.modify(fd, events)
+
+    def unwatch(self, fd: int) -> None:
+        """Forget a descriptor; to be called before it is closed."""
+        if self.handlers.pop(fd, None) is not None:
+            self.node.idle.unregister(fd)
+
+    def _dispatch(self, ready: list[tuple[int, int]]) -> None:
+        for fd, events in ready:
+            handler = self.handlers.get(fd)  # an earlier handler may have closed it
+            if handler is not None:
+                handler(events)
+
+    def _drain_wake(self) -> None:
+        try:
+            while self._wake_reader.recv(64):
+                pass
+        except BlockingIOError:
+            pass
+
+    # --- the loop ---------------------------------------------------------------------------------
+
+    def stop(self, timeout_ms: int = 5000) -> None:
+        """End gracefully: hand over leadership, flush, leave the files tidy."""
+        if self.stop_at_ms is None:
+            self.stop_at_ms = self.node.now_ms() + timeout_ms
+            self.node.step(ev.ShutdownRequested(timeout_ms))
+
+    def handle_signals(self) -> None:
+        """SIGTERM and SIGINT stop the loop. For a process whose main thread this is."""
+        signal.set_wakeup_fd(self._wake_writer.fileno(), warn_on_full_buffer=False)
+        for signo in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(signo, lambda _signo, _frame: self.stop())
+
+    def run(self) -> None:
+        """Until stopped. The node is closed (or abandoned after a failed flush) when it returns."""
+        node = self.node
+        try:
+            self.door.open()
+            node.start()
+            self.mesh.start()
+            if self.sockets is not None:
+                self.sockets.start()
+            while not node.stopped:
+                if not self.turn():
+                    self._rest()
+                if self.stop_at_ms is not None and node.now_ms() >= self.stop_at_ms:
+                    break
+        except FlushFailed:
+            self._close_doors()
+            node.abandon()
+            raise
+        node.publish()
+        self._close_doors()
+        node.close()
+
+    def _close_doors(self) -> None:
+        self.door.close()
+        if self.sockets is not None:
+            self.sockets.close()
+
+    def turn(self) -> bool:
+        """Take what has come; True if there was anything."""
+        node = self.node
+        self._turns += 1
+        worked = node.take_flush()
+        if self.mesh.peers:
+            worked |= self.mesh.handle()
+        if not node.appends_held and (node.intake.waiting() or self._socket_appends()):
+            node.step(ev.AppendsQueued())
+            worked = True
+        now_ms = node.now_ms()
+        if now_ms != self._tended_ms:
+            self._tended_ms = now_ms
+            self._tend(now_ms)
+        node.publish()
+        if worked:
+            node.show_ends()
+            if self._turns % TURNS_BETWEEN_POLLS == 0:
+                self._dispatch(node.idle.poll())
+        return worked
+
+    def _socket_appends(self) -> bool:
+        return self.sockets is not None and self.sockets.appends_waiting()
+
+    def _tend(self, now_ms: int) -> None:
+        """Once a millisecond at most: timers, the nursery, connections."""
+        node = self.node
+        if now_ms >= node.core.deadline_ms:
+            node.step(ev.Tick())
+        node.tend()
+        if node.appends_held:
+            node.release_appends()
+        if self._mesh_due_ms >= 0 and now_ms >= self._mesh_due_ms:
+            self._mesh_due_ms = self.mesh.tend(now_ms)
+        self.door.tend(now_ms)
+        if self.sockets is not None:
+            self.sockets.tend(now_ms)
+
+    def _rest(self) -> None:
+        """Spin while something may come soon, then block until something has."""
+        node = self.node
+        if self.spin_us:
+            ready = node.idle.spin(self.spin_us)
+            if ready is not None:
+                self._dispatch(ready)
+                return
+        for peer in self.mesh.peers:
+            if peer.quiet:
+                peer.wake()  # a bare high watermark that nobody has looked at yet
+        ready = node.idle.sleep(self._sleep_ms())
+        if node.core.role == "leader" and node.intake.waiting():
+            for peer in self.mesh.peers:
+                peer.wake()  # they wake up while this replica copies: it is the longest step
+        self._dispatch(ready)
+
+    def _sleep_ms(self) -> int:
+        node = self.node
+        now_ms = node.now_ms()
+        due = min(node.core.deadline_ms, now_ms + SLEEP_MS_MAX)
+        if self._mesh_due_ms >= 0:
+            due = min(due, self._mesh_due_ms)
+        if node.appends_held or node.stalled is not None:
+            due = min(due, now_ms + 1)
+        due = min(due, self.door.due_ms(due))
+        if self.sockets is not None:
+            due = min(due, self.sockets.due_ms(due))
+        return max(0, due - now_ms)
+
+
+def _hold_cpu_latency() -> int:
+    """Ask the kernel to keep CPUs from halting (idle=poll); undone when the process ends."""
+    try:
+        fd = os.open(CPU_LATENCY_FILE, os.O_WRONLY | os.O_CLOEXEC)
+        os.write(fd, (0).to_bytes(4, "little"))
+        return fd
+    except OSError:
+        return -1

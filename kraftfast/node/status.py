@@ -1,0 +1,40 @@
+"""What a replica says of itself when it is asked."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from kraftfast.types import uuid_text
+
+
+def status(node: Any) -> dict[str, Any]:
+    """Identity, role, ends, counters and the latency of each stage (microseconds)."""
+    view = node.stats.view()
+    words = view.as_dict()
+    return {
+        "node_id": node.config.node_id,
+        "directory_id": uuid_text(node.key.directory_id),
+        "cluster_id": node.cluster_id,
+        "directory": node.config.directory,
+        "pid": os.getpid(),
+        "durability": node.durability,
+        "flush": node.config.flush,
+        "records_accepted": node.directory.options.records,
+        "topic": node.directory.options.topic,
+        "in_doubt": node.core.in_doubt,
+        "voters": list(node.voters.ids),
+        "links": sorted(node.links),
+        "producers": len(node.intake.producers),
+        "rss_bytes": _rss_bytes(),
+        "nursery_error": str(node.log.nursery.error or ""),
+    } | words | {"stages": view.stages_dict()}
+
+
+def _rss_bytes() -> int:
+    """Memory of this process beside mapped files (RssAnon)."""
+    with open("/proc/self/status") as file:
+        for line in file:
+            if line.startswith("RssAnon:"):
+                return int(line.split()[1]) * 1024
+    return 0

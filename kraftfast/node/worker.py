@@ -1,0 +1,67 @@
+"""A replica as a child process: ``python -m kraftfast.node.worker FD``.
+
+FD is a SOCK_SEQPACKET socket to the supervisor. Its first message is the configuration as JSON;
+the worker answers ``{"ready": ...}`` or ``{"error": ..., "exit_code": ...}``. The end of that
+connection ends the worker: no orphan holds a directory.
+"""
+
+from __future__ import annotations
+
+import gc
+import select
+import socket
+import sys
+
+import msgspec
+
+from kraftfast.errors import KraftfastError
+from kraftfast.node.config import NodeConfig
+from kraftfast.node.loop import Loop
+from kraftfast.node.node import Node
+
+CONFIG_BYTES_MAX = 1 << 20
+ORPHAN_TIMEOUT_MS = 300
+
+
+def main(fd: int) -> int:
+    """Run the replica that the supervisor describes; returns the exit code."""
+    sock = socket.socket(fileno=fd)
+    try:
+        config = msgspec.json.decode(sock.recv(CONFIG_BYTES_MAX), type=NodeConfig)
+        node = Node(config)
+        loop = Loop(node)
+        if config.listeners:
+            from kraftfast.node.sockets import Sockets
+
+            loop.sockets = node.sockets = Sockets(node, loop)
+        loop.handle_signals()
+        loop.watch(sock.fileno(), select.EPOLLIN | select.EPOLLRDHUP, lambda _: _told(sock, loop))
+        sock.send(msgspec.json.encode({"ready": True, "cut_bytes": node.recovered.cut_bytes}))
+        gc.freeze()  # what was made at start stays; the collector need not look at it
+        loop.run()
+        return 0
+    except KraftfastError as error:
+        return _failed(sock, error)
+
+
+def _told(sock: socket.socket, loop: Loop) -> None:
+    data = sock.recv(CONFIG_BYTES_MAX)
+    if data:
+        loop.stop(int(msgspec.json.decode(data).get("stop", 5000)))
+        return
+    loop.unwatch(sock.fileno())  # the supervisor or embedding program is gone
+    loop.stop(ORPHAN_TIMEOUT_MS)
+
+
+def _failed(sock: socket.socket, error: KraftfastError) -> int:
+    print(f"kraftfast: {error}", file=sys.stderr, flush=True)
+    try:
+        answer = {"error": str(error), "type": type(error).__name__, "exit_code": error.exit_code}
+        sock.send(msgspec.json.encode(answer))
+    except OSError:
+        pass
+    return error.exit_code
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1])))
