@@ -25,8 +25,6 @@ KERNELS: dict[str, list[str]] = {
     "kraftfast.node.idle": ["cext/flusher.c", *THREAD, *MAPPING],
     "kraftfast.node.ring_peer": ["cext/batch.c", "cext/flusher.c", *THREAD, *MAPPING],
     "kraftfast.record.checksum": ["cext/crc32c.c"],
-    "kraftfast.record.batch": ["cext/crc32c.c"],
-    "kraftfast.record.columns": ["cext/crc32c.c"],
 }
 
 # core/ modules that are compiled from their .py through an augmenting .pxd (style rule 9).

@@ -103,9 +103,18 @@ class RecordTooLarge(LocalError):
 
 
 class RecordsRefused(LocalError):
-    """The record has a shape that this log does not take (``records=kafka-raft``)."""
+    """The record has a shape that this log does not take (``records=kafka-raft``).
+
+    ``position`` is where its batch begins in the bytes that were looked at (-1 if there are none
+    yet), ``reason`` why it is refused, without the place.
+    """
 
     exit_code = 4
+
+    def __init__(self, message: str, position: int = -1, reason: str = "") -> None:
+        super().__init__(message)
+        self.position = position
+        self.reason = reason or message
 
 
 class WouldBlock(LocalError):
@@ -187,7 +196,16 @@ class MalformedFrame(PeerError):
 
 
 class CorruptBatch(PeerError):
-    """A record batch whose framing, CRC, count or offsets do not hold."""
+    """A record batch whose framing, CRC, count or offsets do not hold.
+
+    ``position`` is where it begins in the bytes that were looked at (-1 if unknown), ``reason``
+    what is wrong with it, without the place.
+    """
+
+    def __init__(self, message: str, position: int = -1, reason: str = "") -> None:
+        super().__init__(message)
+        self.position = position
+        self.reason = reason or message
 
 
 class UnsupportedVersion(PeerError):
