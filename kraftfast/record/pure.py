@@ -22,6 +22,7 @@ from kraftfast.record.shapes import (
     ATTRIBUTES_KNOWN,
     CODEC_MASK,
     CONTROL,
+    FAULT_TEXTS,
     LOG_APPEND_TIME,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
@@ -38,6 +39,7 @@ _HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 _UNDER_CRC: Final = struct.Struct(">hiqqqhii")
 _CRC_FROM: Final = 21
 _RECORD_BYTES_MIN: Final = 7
+_CUT_OFF: Final = (FAULT_TEXTS[Fault.SHORT], FAULT_TEXTS[Fault.TRUNCATED])
 _INT64_MAX: Final = 2**63 - 1
 _INT64_MIN: Final = -(2**63)
 
@@ -339,21 +341,12 @@ def batches(
     while position < len(data):
         try:
             batch = _batch_at(data, position)
-        except errors.CorruptBatch:
-            cut_off = len(data) - position < limits.BATCH_HEADER_BYTES or _is_cut(data, position)
-            if partial and cut_off:
+        except errors.CorruptBatch as error:
+            if partial and error.reason in _CUT_OFF:
                 return
             raise
         yield batch
         position += batch.size
-
-
-def _is_cut(data: memoryview, position: int) -> bool:
-    try:
-        _batch_at(data, position)
-    except errors.CorruptBatch as error:
-        return error.reason == refusal(Fault.TRUNCATED, 0).reason
-    return False
 
 
 def check_batch(

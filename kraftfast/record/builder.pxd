@@ -1,0 +1,34 @@
+# Settings, columns of values and an open batch as Python objects, for other compiled modules.
+from libc.stdint cimport int64_t, uint8_t
+
+from kraftfast.record.batch cimport Hold
+from kraftfast.record.encode cimport BatchSettings, Column, OpenBatch
+
+
+# BatchSettings as a Python object.
+cdef class Settings:
+    cdef BatchSettings settings
+
+
+# A column of values made from Python objects, which it keeps alive.
+cdef class Values:
+    cdef Column column
+    cdef Hold data
+    cdef Hold offsets
+    cdef Hold valid
+    cdef tuple items
+    cdef int take_items(self, source) except -1
+    cdef int take_offsets(self, source, offsets) except -1
+    cdef int take_rows(self, source, size) except -1
+    cdef int take_data(self, source) except -1
+    cdef int take_arrow(self, source) except -1
+
+
+# An open batch in a Python buffer or, by begin(), in memory of the caller's.
+cdef class BatchBuilder:
+    cdef OpenBatch batch
+    cdef Hold target
+    cdef bint open
+    # Begins at dst, which must stay there until finish(); drops a batch that was open.
+    cdef void begin(self, uint8_t *dst, int64_t capacity, const BatchSettings *settings) noexcept
+    cdef int append_any(self, bytes value, bytes key, headers, timestamp) except? -9
