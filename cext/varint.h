@@ -103,6 +103,10 @@ static inline uint8_t *kf_varlong_put(uint8_t *p, int64_t v) {
 static inline const uint8_t *kf_uvarint_get_bits(const uint8_t *p, const uint8_t *end,
                                                  uint64_t *value, int bits) {
     uint64_t v = 0;
+    if (p < end && *p < 0x80) { /* most are one byte */
+        *value = *p;
+        return p + 1;
+    }
     for (int shift = 0; shift < bits; shift += 7) {
         if (p >= end) return NULL;
         uint64_t byte = *p++;

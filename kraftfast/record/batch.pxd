@@ -13,6 +13,9 @@ cdef class Hold:
 
 cdef Hold hold(object buffer, bint writable=*)
 
+# end (None: the end of the buffer), once 0 <= position <= end <= size; else raises InvalidOption.
+cdef int64_t bounded_end(Hold source, int64_t position, object end) except -1
+
 
 # A batch in a buffer that it keeps alive. Header fields were bounded by parse_header().
 cdef class BatchView:
@@ -24,3 +27,6 @@ cdef class BatchView:
     cdef object bytes_from(self, int64_t at)
     # The records of a compressed batch; raises CorruptBatch or UnsupportedCodec.
     cdef Hold decompressed(self)
+
+# The batch at byte `position`, of at most end - position bytes, and what parse_header() says.
+cdef BatchView view_at(Hold source, int64_t position, int64_t end, int *fault)

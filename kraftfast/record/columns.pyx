@@ -1,0 +1,407 @@
+"""Many batches to columns: offsets, timestamps, keys and values laid out as Arrow lays them out.
+
+Two passes: the headers say how many records and bytes there can be at most, and are bounded by the
+bytes that are there; then every record is taken apart once and its value copied once.
+"""
+
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdlib cimport free, realloc
+from libc.string cimport memcpy
+
+import numpy as np
+
+from kraftfast.record.batch cimport BatchView, Hold, bounded_end, hold, view_at
+from kraftfast.record.parse cimport (
+    CODEC_MASK, CONTROL, FAULT_COUNT, FAULT_CRC, FAULT_NONE, FAULT_RECORD_OFFSET,
+    FAULT_RECORD_TIMESTAMP, FAULT_SHORT, FAULT_TRAILING, FAULT_TRUNCATED, HEADER_BYTES,
+    LOG_APPEND_TIME, RECORD_BYTES_MIN, BatchHeader, RecordFields, crc_holds, parse_record,
+    timestamp_fits,
+)
+
+from kraftfast import errors
+from kraftfast.record import shapes
+
+
+cdef enum:
+    BYTES_MAX = 1 << 30  # of keys and values in one go: 32-bit offsets hold twice as much
+    GIL_BYTES = 1 << 18  # from here on others may run while records are taken apart
+
+
+# A batch whose records are to be taken apart.
+cdef struct Part:
+    BatchHeader header
+    const uint8_t *records  # decompressed
+    int64_t size
+    int64_t position  # of the batch in the buffer
+
+
+cdef class Parts:
+    """The first pass: which batches, and how much they can hold at most."""
+
+    cdef Part *parts
+    cdef int64_t count
+    cdef int64_t room  # parts that are allocated
+    cdef int64_t record_count
+    cdef int64_t byte_count
+    cdef int64_t position  # behind the last batch that was looked at
+    cdef Hold source
+    cdef list decompressed  # keeps their bytes alive
+
+    def __dealloc__(self):
+        free(self.parts)
+
+    cdef int add(self, BatchView batch) except -1:
+        cdef Part *part
+        cdef Hold records
+        if self.count == self.room:
+            part = <Part *>realloc(self.parts, (2 * self.room + 16) * sizeof(Part))
+            if part is NULL:
+                raise MemoryError
+            self.parts = part
+            self.room = 2 * self.room + 16
+        part = &self.parts[self.count]
+        part.header = batch.header
+        part.position = batch.position
+        part.records = self.source.data + batch.position + HEADER_BYTES
+        part.size = batch.header.size - HEADER_BYTES
+        if batch.header.attributes & CODEC_MASK:
+            records = batch.decompressed()
+            self.decompressed.append(records)
+            part.records, part.size = records.data, records.size
+        if part.header.record_count > part.size // RECORD_BYTES_MIN:
+            raise shapes.refusal(FAULT_COUNT, batch.position)
+        self.count += 1
+        self.record_count += part.header.record_count
+        self.byte_count += part.size
+        return 0
+
+
+cdef Parts find_parts(
+    buffer, int64_t position, end, int64_t first_offset, int64_t records_max, int64_t bytes_max,
+    bint control, bint partial,
+):
+    cdef Parts parts = Parts.__new__(Parts)
+    cdef BatchView batch
+    cdef int fault
+    cdef int64_t stop
+    parts.source = hold(buffer)
+    parts.decompressed = []
+    stop = bounded_end(parts.source, position, end)
+    while position < stop and parts.record_count < records_max and parts.byte_count < bytes_max:
+        batch = view_at(parts.source, position, stop, &fault)
+        if partial and (fault == FAULT_SHORT or fault == FAULT_TRUNCATED):
+            break
+        if fault == FAULT_NONE and not crc_holds(parts.source.data + position, &batch.header):
+            fault = FAULT_CRC
+        if fault != FAULT_NONE:
+            raise shapes.refusal(fault, position)
+        position += batch.header.size
+        if batch.header.attributes & CONTROL and not control:
+            continue
+        if batch.header.base_offset + batch.header.last_offset_delta >= first_offset:
+            parts.add(batch)
+    parts.position = position
+    return parts
+
+
+cdef int next_record(
+    const Part *part, const uint8_t **p, int64_t number, int64_t *last_delta, RecordFields *record
+) noexcept nogil:
+    """Record ``number`` of a part; after its last one, whether anything is left over."""
+    cdef const uint8_t *end = part.records + part.size
+    cdef int fault = parse_record(p[0], end, record)
+    if fault != FAULT_NONE:
+        return fault
+    p[0] = record.end
+    if not last_delta[0] < record.offset_delta <= part.header.last_offset_delta:
+        return FAULT_RECORD_OFFSET
+    last_delta[0] = record.offset_delta
+    if not timestamp_fits(&part.header, record.timestamp_delta):
+        return FAULT_RECORD_TIMESTAMP
+    if number == part.header.record_count - 1 and record.end != end:
+        return FAULT_TRAILING
+    return FAULT_NONE
+
+
+# --- the second pass, to columns ---
+
+
+# A column of byte strings that is being filled; the memory belongs to numpy arrays.
+cdef struct Bytes:
+    int32_t *offsets
+    uint8_t *data
+    uint8_t *valid  # a bit for each value, zeroed before
+    int32_t at  # bytes in data
+    int64_t null_count
+
+
+cdef struct Target:
+    int64_t *offsets
+    int64_t *timestamps
+    int64_t count
+    Bytes values
+    Bytes keys
+
+
+cdef inline void put(
+    Bytes *column, int64_t i, const uint8_t *data, int32_t size
+) noexcept nogil:
+    if size >= 0:
+        memcpy(column.data + column.at, data, <size_t>size)
+        column.at += size
+        column.valid[i >> 3] |= <uint8_t>(1 << (i & 7))
+    else:
+        column.null_count += 1
+    column.offsets[i + 1] = column.at
+
+
+cdef int fill(
+    const Part *part, Target *target, bint keys, int64_t first_offset, int64_t *number
+) noexcept nogil:
+    cdef RecordFields record
+    cdef const BatchHeader *header = &part.header
+    cdef const uint8_t *p = part.records
+    cdef int64_t offset, i, last_delta = -1
+    cdef int fault
+    for number[0] in range(header.record_count):
+        fault = next_record(part, &p, number[0], &last_delta, &record)
+        if fault != FAULT_NONE:
+            return fault
+        offset = header.base_offset + record.offset_delta
+        if offset < first_offset:
+            continue
+        i = target.count
+        target.offsets[i] = offset
+        target.timestamps[i] = (
+            header.max_timestamp if header.attributes & LOG_APPEND_TIME
+            else header.base_timestamp + record.timestamp_delta
+        )
+        put(&target.values, i, record.value, record.value_size)
+        if keys:
+            put(&target.keys, i, record.key, record.key_size)
+        target.count = i + 1
+    return FAULT_NONE
+
+
+cdef int fill_all(
+    Parts parts, Target *target, bint keys, int64_t first_offset, int64_t *position,
+    int64_t *number,
+) noexcept nogil:
+    cdef int64_t i
+    cdef int fault
+    for i in range(parts.count):
+        position[0] = parts.parts[i].position
+        fault = fill(&parts.parts[i], target, keys, first_offset, number)
+        if fault != FAULT_NONE:
+            return fault
+    return FAULT_NONE
+
+
+class BytesColumn:
+    """Byte strings as Arrow's ``binary`` keeps them; ``len()`` of them.
+
+    * ``offsets``: int32 array of n + 1; value i is ``data[offsets[i]:offsets[i + 1]]``
+    * ``data``: uint8 array
+    * ``valid``: uint8 array with a bit for each value, lowest first, 0 for null; ``None`` if none is
+    * ``null_count``
+    """
+
+    __slots__ = ("offsets", "data", "valid", "null_count")
+
+    def __init__(self, offsets, data, valid, null_count):
+        self.offsets = offsets
+        self.data = data
+        self.valid = valid
+        self.null_count = null_count
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def to_pylist(self) -> list[bytes | None]:
+        """The values as Python objects."""
+        data, ends = self.data.tobytes(), self.offsets.tolist()
+        values = [data[begin:end] for begin, end in zip(ends, ends[1:])]
+        if self.valid is not None:
+            present = np.unpackbits(self.valid, count=len(values), bitorder="little").tolist()
+            values = [value if there else None for value, there in zip(values, present)]
+        return values
+
+    def to_arrow(self):
+        """The same memory as a ``pyarrow.BinaryArray``; needs pyarrow."""
+        import pyarrow
+
+        buffers = [
+            None if self.valid is None else pyarrow.py_buffer(self.valid),
+            pyarrow.py_buffer(self.offsets),
+            pyarrow.py_buffer(self.data),
+        ]
+        return pyarrow.Array.from_buffers(pyarrow.binary(), len(self), buffers, self.null_count)
+
+
+class Columns:
+    """Records as columns; ``len()`` of them.
+
+    * ``offsets``, ``timestamps``: int64 arrays (timestamps in milliseconds)
+    * ``values``: a :class:`BytesColumn`; ``keys``: another, ``None`` if they were not asked for
+    * ``position``: where in the buffer the first batch begins that was not looked at
+    """
+
+    __slots__ = ("offsets", "timestamps", "keys", "values", "position")
+
+    def __init__(self, offsets, timestamps, keys, values, position):
+        self.offsets = offsets
+        self.timestamps = timestamps
+        self.keys = keys
+        self.values = values
+        self.position = position
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    def to_arrow(self):
+        """A ``pyarrow.RecordBatch`` of offset, timestamp (ms), key and value; needs pyarrow."""
+        import pyarrow
+
+        count = len(self)
+        stamps = [None, pyarrow.py_buffer(self.timestamps)]
+        if self.keys is None or self.keys.null_count == count:
+            keys = pyarrow.nulls(count, pyarrow.binary())
+        else:
+            keys = self.keys.to_arrow()
+        return pyarrow.RecordBatch.from_arrays(
+            [
+                pyarrow.Array.from_buffers(
+                    pyarrow.int64(), count, [None, pyarrow.py_buffer(self.offsets)]
+                ),
+                pyarrow.Array.from_buffers(pyarrow.timestamp("ms", "UTC"), count, stamps),
+                keys,
+                self.values.to_arrow(),
+            ],
+            names=["offset", "timestamp", "key", "value"],
+        )
+
+
+cdef class Arrays:
+    """The numpy arrays behind a :class:`Bytes`, cut to length in the end."""
+
+    cdef object offsets
+    cdef object data
+    cdef object valid
+    cdef list holds  # of the three, as long as something may be stored to them
+
+    cdef int allocate(self, int64_t count, int64_t size, Bytes *column) except -1:
+        cdef Hold offsets, data, valid
+        self.offsets = np.empty(count + 1, np.int32)
+        self.offsets[0] = 0
+        self.data = np.empty(size, np.uint8)
+        self.valid = np.zeros((count + 7) // 8, np.uint8)
+        offsets = hold(self.offsets, writable=True)
+        data = hold(self.data, writable=True)
+        valid = hold(self.valid, writable=True)
+        self.holds = [offsets, data, valid]
+        column.offsets = <int32_t *>offsets.data
+        column.data = data.data
+        column.valid = valid.data
+        column.at = 0
+        column.null_count = 0
+        return 0
+
+    cdef object cut(self, int64_t count, const Bytes *column):
+        return BytesColumn(
+            self.offsets[: count + 1],
+            self.data[: column.at],
+            self.valid[: (count + 7) // 8] if column.null_count else None,
+            column.null_count,
+        )
+
+
+cdef int64_t bounded_bytes(bytes_max) except -1:
+    cdef int64_t bound = BYTES_MAX if bytes_max is None else min(<int64_t>bytes_max, BYTES_MAX)
+    if bound < 1:
+        raise errors.InvalidOption(f"bytes_max={bytes_max}")
+    return bound
+
+
+def decode_columns(
+    buffer, int64_t position=0, end=None, *, int64_t first_offset=0, records_max=None,
+    bytes_max=None, bint keys=True, bint control=False, bint partial=False,
+) -> Columns:
+    """The records of the batches between two byte positions, as columns.
+
+    Records below ``first_offset`` are left out, and control batches unless ``control``. Whole
+    batches are taken until there are ``records_max`` records or ``bytes_max`` bytes of them
+    (default and most: 1 GiB), so up to one batch more; ``position`` of the answer says where to
+    go on. Every CRC is checked. ``partial`` as for :func:`kraftfast.record.batch.batches`.
+
+    Raises :class:`~kraftfast.errors.CorruptBatch` or ``UnsupportedCodec``.
+    """
+    cdef Parts parts = find_parts(
+        buffer, position, end, first_offset, (1 << 62) if records_max is None else records_max,
+        bounded_bytes(bytes_max), control, partial,
+    )
+    cdef Target target
+    cdef Hold offsets_held, timestamps_held
+    cdef Arrays values = Arrays.__new__(Arrays)
+    cdef Arrays of_keys = Arrays.__new__(Arrays)
+    cdef int64_t at = -1, number = -1
+    cdef int fault
+    offsets = np.empty(parts.record_count, np.int64)
+    timestamps = np.empty(parts.record_count, np.int64)
+    offsets_held = hold(offsets, writable=True)
+    timestamps_held = hold(timestamps, writable=True)
+    target.offsets = <int64_t *>offsets_held.data
+    target.timestamps = <int64_t *>timestamps_held.data
+    target.count = 0
+    values.allocate(parts.record_count, parts.byte_count, &target.values)
+    if keys:
+        of_keys.allocate(parts.record_count, parts.byte_count, &target.keys)
+    if parts.byte_count < GIL_BYTES:
+        fault = fill_all(parts, &target, keys, first_offset, &at, &number)
+    else:
+        with nogil:
+            fault = fill_all(parts, &target, keys, first_offset, &at, &number)
+    if fault != FAULT_NONE:
+        raise shapes.refusal(fault, at, number)
+    return Columns(
+        offsets[: target.count],
+        timestamps[: target.count],
+        of_keys.cut(target.count, &target.keys) if keys else None,
+        values.cut(target.count, &target.values),
+        parts.position,
+    )
+
+
+# --- the second pass, to Python objects ---
+
+
+def decode_values(
+    buffer, int64_t position=0, end=None, *, int64_t first_offset=0, records_max=None,
+    bytes_max=None, bint control=False, bint partial=False,
+) -> list[bytes | None]:
+    """Only the values of :func:`decode_columns`, as a list of bytes (``None`` for null)."""
+    cdef Parts parts = find_parts(
+        buffer, position, end, first_offset, (1 << 62) if records_max is None else records_max,
+        bounded_bytes(bytes_max), control, partial,
+    )
+    cdef RecordFields record
+    cdef const uint8_t *p
+    cdef Part *part
+    cdef int64_t i, number, last_delta
+    cdef int fault
+    cdef list values = []
+    for i in range(parts.count):
+        part = &parts.parts[i]
+        p = part.records
+        last_delta = -1
+        for number in range(part.header.record_count):
+            fault = next_record(part, &p, number, &last_delta, &record)
+            if fault != FAULT_NONE:
+                raise shapes.refusal(fault, part.position, number)
+            if part.header.base_offset + record.offset_delta < first_offset:
+                continue
+            values.append(
+                None if record.value_size < 0
+                else PyBytes_FromStringAndSize(<const char *>record.value, record.value_size)
+            )
+    return values
