@@ -121,6 +121,10 @@ class WouldBlock(LocalError):
     """``try_append`` found no room: the producer is ahead of the log by its whole window."""
 
 
+class UnencodableMessage(LocalError):
+    """A message holds a value for which its field has no bytes; nothing was sent."""
+
+
 class Closed(LocalError):
     """The producer, consumer or quorum was closed before this call."""
 

@@ -24,6 +24,8 @@ FRAME_BYTES_MAX_BEFORE_API_VERSIONS = 8 * 1024
 TAGGED_FIELDS_MAX = 64
 TAGGED_FIELD_BYTES_MAX = 128 * 1024
 SCHEMA_DEPTH_MAX = 16
+MESSAGE_ELEMENTS_MAX = 1 << 14  # array elements of a message: as objects they outgrow their bytes
+MESSAGE_TEXT_BYTES_MAX = 1024 * 1024  # strings of a message: as objects up to four times as large
 
 # --- replication ---
 TURN_BYTES_MAX = 1024 * 1024  # what one turn of the loop copies or hands over at most

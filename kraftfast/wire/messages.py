@@ -1,0 +1,573 @@
+"""Every request and response that we speak: Kafka's field tables, turned into classes.
+
+    VoteRequest(cluster_id="x", topics=[VoteRequest.Topic(topic_name="t", partitions=[...])])
+
+Each class has Kafka's field names in snake_case as attributes, and Kafka's defaults; the structs
+inside are attributes of the message's class, by the field's name in the singular. ``.encode``,
+``.encode_pieces``, ``.decode``: see :class:`kraftfast.wire.schema.Message`. Notation: ``notation.py``.
+Uuids are 16 raw bytes, error codes plain integers (a peer may know more of them than we do).
+Source: Kafka's message definitions, by KIP-595, 630, 853, 996, 1166 and the data plane's.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Any
+
+from kraftfast.wire.schema import Message, define
+
+
+class ApiKey(IntEnum):
+    """The number of each API; a request's header begins with it."""
+
+    PRODUCE = 0
+    FETCH = 1
+    LIST_OFFSETS = 2
+    METADATA = 3
+    SASL_HANDSHAKE = 17
+    API_VERSIONS = 18
+    INIT_PRODUCER_ID = 22
+    SASL_AUTHENTICATE = 36
+    ALTER_PARTITION_REASSIGNMENTS = 45
+    LIST_PARTITION_REASSIGNMENTS = 46
+    VOTE = 52
+    BEGIN_QUORUM_EPOCH = 53
+    END_QUORUM_EPOCH = 54
+    DESCRIBE_QUORUM = 55
+    UPDATE_FEATURES = 57
+    FETCH_SNAPSHOT = 59
+    DESCRIBE_CLUSTER = 60
+    ADD_RAFT_VOTER = 80
+    REMOVE_RAFT_VOTER = 81
+    UPDATE_RAFT_VOTER = 82
+
+
+DURABILITY_TAG = 10000
+"""Our own field of Fetch: how the replica that asks acknowledges. Kafka skips it.
+
+0: what it acknowledges is on its disk (majority); 1: in its memory only; 2: on disk, and its
+quorum answers producers only when all voters have the record.
+"""
+
+LISTENER = "Name:str; Host:str; Port:u16"
+LEADER_ENDPOINTS = f"LeaderEndpoints[{LISTENER}]@1+ ign"
+RAFT_NODE_ENDPOINTS = "NodeEndpoints[NodeId:i32; Host:str; Port:u16]@1+ #0"
+NODE_ENDPOINT = "NodeId:i32; Host:str; Port:i32; Rack:str?=null"
+CURRENT_LEADER = "CurrentLeader{LeaderId:i32=-1; LeaderEpoch:i32=-1}"
+SNAPSHOT_ID = "SnapshotId{EndOffset:i64; Epoch:i32}"
+REPLICA_STATE = """
+    ReplicaId:i32; ReplicaDirectoryId:uuid@2+; LogEndOffset:i64
+    LastFetchTimestamp:i64@1+=-1 ign; LastCaughtUpTimestamp:i64@1+=-1 ign"""
+
+
+REQUESTS: dict[int, type[Message]] = {}
+"""The class of each API's request, by its key."""
+
+RESPONSES: dict[int, type[Message]] = {}
+"""The class of each API's response, by its key."""
+
+
+def api(key: ApiKey, name: str, served: str, flexible: str, request: str, response: str) -> Any:
+    """The two classes of one API, in the versions ``served``."""
+    REQUESTS[key] = define(f"{name}Request", key, served, flexible, request, __name__)
+    RESPONSES[key] = define(f"{name}Response", key, served, flexible, response, __name__)
+    return REQUESTS[key], RESPONSES[key]
+
+
+# --- records in and out -----------------------------------------------------------------------
+
+ProduceRequest, ProduceResponse = api(
+    ApiKey.PRODUCE,
+    "Produce",
+    served="3-13",
+    flexible="9+",
+    request="""
+        TransactionalId:str?@3+=null
+        Acks:i16
+        TimeoutMs:i32
+        TopicData[
+            Name:str@0-12 ign
+            TopicId:uuid@13+ ign
+            PartitionData[Index:i32; Records:records?=null]
+        ]""",
+    response=f"""
+        Responses[
+            Name:str@0-12 ign
+            TopicId:uuid@13+ ign
+            PartitionResponses[
+                Index:i32
+                ErrorCode:i16
+                BaseOffset:i64
+                LogAppendTimeMs:i64@2+=-1 ign
+                LogStartOffset:i64@5+=-1 ign
+                RecordErrors[BatchIndex:i32; BatchIndexErrorMessage:str?=null]@8+ ign
+                ErrorMessage:str?@8+=null ign
+                {CURRENT_LEADER}@10+ #0
+            ]
+        ]
+        ThrottleTimeMs:i32@1+ ign
+        NodeEndpoints[{NODE_ENDPOINT}]@10+ #0""",
+)
+
+FetchRequest, FetchResponse = api(
+    ApiKey.FETCH,
+    "Fetch",
+    served="4-18",
+    flexible="12+",
+    request=f"""
+        ClusterId:str?@12+=null #0 ign
+        ReplicaId:i32@0-14=-1
+        ReplicaState{{ReplicaId:i32=-1; ReplicaEpoch:i64=-1}}@15+ #1
+        MaxWaitMs:i32
+        MinBytes:i32
+        MaxBytes:i32@3+=0x7fffffff ign
+        IsolationLevel:i8@4+ ign
+        SessionId:i32@7+ ign
+        SessionEpoch:i32@7+=-1 ign
+        Topics[
+            Topic:str@0-12 ign
+            TopicId:uuid@13+ ign
+            Partitions[
+                Partition:i32
+                CurrentLeaderEpoch:i32@9+=-1 ign
+                FetchOffset:i64
+                LastFetchedEpoch:i32@12+=-1
+                LogStartOffset:i64@5+=-1 ign
+                PartitionMaxBytes:i32
+                ReplicaDirectoryId:uuid@17+ #0 ign
+                HighWatermark:i64@18+=0x7fffffffffffffff #1 ign
+                Durability:i8@13+ #{DURABILITY_TAG} ign
+            ]
+        ]
+        ForgottenTopicsData[
+            Topic:str@0-12 ign
+            TopicId:uuid@13+ ign
+            Partitions:[i32]
+        ]@7+
+        RackId:str@11+ ign""",
+    response=f"""
+        ThrottleTimeMs:i32@1+ ign
+        ErrorCode:i16@7+ ign
+        SessionId:i32@7+
+        Responses[
+            Topic:str@0-12 ign
+            TopicId:uuid@13+ ign
+            Partitions[
+                PartitionIndex:i32
+                ErrorCode:i16
+                HighWatermark:i64
+                LastStableOffset:i64@4+=-1 ign
+                LogStartOffset:i64@5+=-1 ign
+                DivergingEpoch{{Epoch:i32=-1; EndOffset:i64=-1}}@12+ #0
+                {CURRENT_LEADER}@12+ #1
+                SnapshotId{{EndOffset:i64=-1; Epoch:i32=-1}}@12+ #2
+                AbortedTransactions[ProducerId:i64; FirstOffset:i64]?@4+ ign
+                PreferredReadReplica:i32@11+=-1
+                Records:records?=null
+            ]
+        ]
+        NodeEndpoints[{NODE_ENDPOINT}]@16+ #0""",
+)
+
+FetchSnapshotRequest, FetchSnapshotResponse = api(
+    ApiKey.FETCH_SNAPSHOT,
+    "FetchSnapshot",
+    served="0-1",
+    flexible="0+",
+    request=f"""
+        ClusterId:str?=null #0
+        ReplicaId:i32=-1
+        MaxBytes:i32=0x7fffffff
+        Topics[
+            Name:str
+            Partitions[
+                Partition:i32
+                CurrentLeaderEpoch:i32
+                {SNAPSHOT_ID}
+                Position:i64
+                ReplicaDirectoryId:uuid@1+ #0 ign
+            ]
+        ]""",
+    response=f"""
+        ThrottleTimeMs:i32 ign
+        ErrorCode:i16
+        Topics[
+            Name:str
+            Partitions[
+                Index:i32
+                ErrorCode:i16
+                {SNAPSHOT_ID}
+                CurrentLeader{{LeaderId:i32; LeaderEpoch:i32}} #0
+                Size:i64
+                Position:i64
+                UnalignedRecords:records
+            ]
+        ]
+        {RAFT_NODE_ENDPOINTS}""",
+)
+
+# --- elections and epochs ---------------------------------------------------------------------
+
+VoteRequest, VoteResponse = api(
+    ApiKey.VOTE,
+    "Vote",
+    served="0-2",
+    flexible="0+",
+    request="""
+        ClusterId:str?=null
+        VoterId:i32@1+=-1 ign
+        Topics[
+            TopicName:str
+            Partitions[
+                PartitionIndex:i32
+                ReplicaEpoch:i32
+                ReplicaId:i32
+                ReplicaDirectoryId:uuid@1+ ign
+                VoterDirectoryId:uuid@1+ ign
+                LastOffsetEpoch:i32
+                LastOffset:i64
+                PreVote:bool@2+
+            ]
+        ]""",
+    response=f"""
+        ErrorCode:i16
+        Topics[
+            TopicName:str
+            Partitions[
+                PartitionIndex:i32
+                ErrorCode:i16
+                LeaderId:i32
+                LeaderEpoch:i32
+                VoteGranted:bool
+            ]
+        ]
+        {RAFT_NODE_ENDPOINTS}""",
+)
+
+QUORUM_EPOCH_RESPONSE = f"""
+    ErrorCode:i16
+    Topics[
+        TopicName:str
+        Partitions[PartitionIndex:i32; ErrorCode:i16; LeaderId:i32; LeaderEpoch:i32]
+    ]
+    {RAFT_NODE_ENDPOINTS}"""
+
+BeginQuorumEpochRequest, BeginQuorumEpochResponse = api(
+    ApiKey.BEGIN_QUORUM_EPOCH,
+    "BeginQuorumEpoch",
+    served="0-1",
+    flexible="1+",
+    request=f"""
+        ClusterId:str?=null
+        VoterId:i32@1+=-1 ign
+        Topics[
+            TopicName:str
+            Partitions[
+                PartitionIndex:i32
+                VoterDirectoryId:uuid@1+ ign
+                LeaderId:i32
+                LeaderEpoch:i32
+            ]
+        ]
+        {LEADER_ENDPOINTS}""",
+    response=QUORUM_EPOCH_RESPONSE,
+)
+
+EndQuorumEpochRequest, EndQuorumEpochResponse = api(
+    ApiKey.END_QUORUM_EPOCH,
+    "EndQuorumEpoch",
+    served="0-1",
+    flexible="1+",
+    request=f"""
+        ClusterId:str?=null
+        Topics[
+            TopicName:str
+            Partitions[
+                PartitionIndex:i32
+                LeaderId:i32
+                LeaderEpoch:i32
+                PreferredSuccessors:[i32]@0 ign
+                PreferredCandidates[CandidateId:i32; CandidateDirectoryId:uuid]@1+ ign
+            ]
+        ]
+        {LEADER_ENDPOINTS}""",
+    response=QUORUM_EPOCH_RESPONSE,
+)
+
+# --- the quorum's members and state -----------------------------------------------------------
+
+DescribeQuorumRequest, DescribeQuorumResponse = api(
+    ApiKey.DESCRIBE_QUORUM,
+    "DescribeQuorum",
+    served="0-2",
+    flexible="0+",
+    request="Topics[TopicName:str; Partitions[PartitionIndex:i32]]",
+    response=f"""
+        ErrorCode:i16
+        ErrorMessage:str?@2+ ign
+        Topics[
+            TopicName:str
+            Partitions[
+                PartitionIndex:i32
+                ErrorCode:i16
+                ErrorMessage:str?@2+ ign
+                LeaderId:i32
+                LeaderEpoch:i32
+                HighWatermark:i64
+                CurrentVoters[{REPLICA_STATE}]
+                Observers[{REPLICA_STATE}]
+            ]
+        ]
+        Nodes[NodeId:i32; Listeners[{LISTENER}]]@2+""",
+)
+
+AddRaftVoterRequest, AddRaftVoterResponse = api(
+    ApiKey.ADD_RAFT_VOTER,
+    "AddRaftVoter",
+    served="0-1",
+    flexible="0+",
+    request=f"""
+        ClusterId:str?
+        TimeoutMs:i32
+        VoterId:i32
+        VoterDirectoryId:uuid
+        Listeners[{LISTENER}]
+        AckWhenCommitted:bool@1+=true""",
+    response="ThrottleTimeMs:i32; ErrorCode:i16; ErrorMessage:str? ign",
+)
+
+RemoveRaftVoterRequest, RemoveRaftVoterResponse = api(
+    ApiKey.REMOVE_RAFT_VOTER,
+    "RemoveRaftVoter",
+    served="0",
+    flexible="0+",
+    request="ClusterId:str?; VoterId:i32; VoterDirectoryId:uuid",
+    response="ThrottleTimeMs:i32; ErrorCode:i16; ErrorMessage:str? ign",
+)
+
+UpdateRaftVoterRequest, UpdateRaftVoterResponse = api(
+    ApiKey.UPDATE_RAFT_VOTER,
+    "UpdateRaftVoter",
+    served="0",
+    flexible="0+",
+    request=f"""
+        ClusterId:str?
+        CurrentLeaderEpoch:i32
+        VoterId:i32
+        VoterDirectoryId:uuid
+        Listeners[{LISTENER}]
+        KRaftVersionFeature{{MinSupportedVersion:i16; MaxSupportedVersion:i16}}""",
+    response="""
+        ThrottleTimeMs:i32
+        ErrorCode:i16
+        CurrentLeader{LeaderId:i32=-1; LeaderEpoch:i32=-1; Host:str; Port:i32} #0""",
+)
+
+UpdateFeaturesRequest, UpdateFeaturesResponse = api(
+    ApiKey.UPDATE_FEATURES,
+    "UpdateFeatures",
+    served="0-2",
+    flexible="0+",
+    request="""
+        TimeoutMs:i32=60000
+        FeatureUpdates[
+            Feature:str
+            MaxVersionLevel:i16
+            AllowDowngrade:bool@0
+            UpgradeType:i8@1+=1
+        ]
+        ValidateOnly:bool@1+""",
+    response="""
+        ThrottleTimeMs:i32
+        ErrorCode:i16
+        ErrorMessage:str?
+        Results[Feature:str; ErrorCode:i16; ErrorMessage:str?]@0-1 ign""",
+)
+
+# --- a connection's beginning -----------------------------------------------------------------
+
+ApiVersionsRequest, ApiVersionsResponse = api(
+    ApiKey.API_VERSIONS,
+    "ApiVersions",
+    served="0-5",
+    flexible="3+",
+    request="""
+        ClientSoftwareName:str@3+ ign
+        ClientSoftwareVersion:str@3+ ign
+        ClusterId:str?@5+=null ign
+        NodeId:i32@5+=-1 ign""",
+    response="""
+        ErrorCode:i16
+        ApiKeys[ApiKey:i16; MinVersion:i16; MaxVersion:i16]
+        ThrottleTimeMs:i32@1+ ign
+        SupportedFeatures[Name:str; MinVersion:i16; MaxVersion:i16]@3+ #0 ign
+        FinalizedFeaturesEpoch:i64@3+=-1 #1 ign
+        FinalizedFeatures[Name:str; MaxVersionLevel:i16; MinVersionLevel:i16]@3+ #2 ign
+        ZkMigrationReady:bool@3+ #3 ign""",
+)
+
+SaslHandshakeRequest, SaslHandshakeResponse = api(
+    ApiKey.SASL_HANDSHAKE,
+    "SaslHandshake",
+    served="0-1",
+    flexible="none",
+    request="Mechanism:str",
+    response="ErrorCode:i16; Mechanisms:[str]",
+)
+
+SaslAuthenticateRequest, SaslAuthenticateResponse = api(
+    ApiKey.SASL_AUTHENTICATE,
+    "SaslAuthenticate",
+    served="0-2",
+    flexible="2+",
+    request="AuthBytes:bytes",
+    response="""
+        ErrorCode:i16
+        ErrorMessage:str?
+        AuthBytes:bytes
+        SessionLifetimeMs:i64@1+ ign""",
+)
+
+# --- what clients ask besides -----------------------------------------------------------------
+
+ListOffsetsRequest, ListOffsetsResponse = api(
+    ApiKey.LIST_OFFSETS,
+    "ListOffsets",
+    served="1-11",
+    flexible="6+",
+    request="""
+        ReplicaId:i32
+        IsolationLevel:i8@2+
+        Topics[
+            Name:str
+            Partitions[PartitionIndex:i32; CurrentLeaderEpoch:i32@4+=-1 ign; Timestamp:i64]
+        ]
+        TimeoutMs:i32@10+ ign""",
+    response="""
+        ThrottleTimeMs:i32@2+ ign
+        Topics[
+            Name:str
+            Partitions[
+                PartitionIndex:i32
+                ErrorCode:i16
+                Timestamp:i64=-1
+                Offset:i64=-1
+                LeaderEpoch:i32@4+=-1
+            ]
+        ]""",
+)
+
+MetadataRequest, MetadataResponse = api(
+    ApiKey.METADATA,
+    "Metadata",
+    served="0-13",
+    flexible="9+",
+    request="""
+        Topics[TopicId:uuid@10+ ign; Name:str?10+]?1+
+        AllowAutoTopicCreation:bool@4+=true
+        IncludeClusterAuthorizedOperations:bool@8-10
+        IncludeTopicAuthorizedOperations:bool@8+""",
+    response="""
+        ThrottleTimeMs:i32@3+ ign
+        Brokers[NodeId:i32; Host:str; Port:i32; Rack:str?@1+=null ign]
+        ClusterId:str?@2+=null ign
+        ControllerId:i32@1+=-1 ign
+        Topics[
+            ErrorCode:i16
+            Name:str?12+
+            TopicId:uuid@10+ ign
+            IsInternal:bool@1+ ign
+            Partitions[
+                ErrorCode:i16
+                PartitionIndex:i32
+                LeaderId:i32
+                LeaderEpoch:i32@7+=-1 ign
+                ReplicaNodes:[i32]
+                IsrNodes:[i32]
+                OfflineReplicas:[i32]@5+ ign
+            ]
+            TopicAuthorizedOperations:i32@8+=-2147483648
+        ]
+        ClusterAuthorizedOperations:i32@8-10=-2147483648
+        ErrorCode:i16@13+ ign""",
+)
+
+InitProducerIdRequest, InitProducerIdResponse = api(
+    ApiKey.INIT_PRODUCER_ID,
+    "InitProducerId",
+    served="0-5",
+    flexible="2+",
+    request="""
+        TransactionalId:str?
+        TransactionTimeoutMs:i32
+        ProducerId:i64@3+=-1
+        ProducerEpoch:i16@3+=-1""",
+    response="""
+        ThrottleTimeMs:i32 ign
+        ErrorCode:i16
+        ProducerId:i64=-1
+        ProducerEpoch:i16""",
+)
+
+DescribeClusterRequest, DescribeClusterResponse = api(
+    ApiKey.DESCRIBE_CLUSTER,
+    "DescribeCluster",
+    served="0-2",
+    flexible="0+",
+    request="""
+        IncludeClusterAuthorizedOperations:bool
+        EndpointType:i8@1+=1
+        IncludeFencedBrokers:bool@2+""",
+    response="""
+        ThrottleTimeMs:i32
+        ErrorCode:i16
+        ErrorMessage:str?=null
+        EndpointType:i8@1+=1
+        ClusterId:str
+        ControllerId:i32=-1
+        Brokers[BrokerId:i32; Host:str; Port:i32; Rack:str?=null; IsFenced:bool@2+]
+        ClusterAuthorizedOperations:i32=-2147483648""",
+)
+
+AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse = api(
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+    "AlterPartitionReassignments",
+    served="0-1",
+    flexible="0+",
+    request="""
+        TimeoutMs:i32=60000
+        AllowReplicationFactorChange:bool@1+=true
+        Topics[Name:str; Partitions[PartitionIndex:i32; Replicas:[i32]?=null]]""",
+    response="""
+        ThrottleTimeMs:i32
+        AllowReplicationFactorChange:bool@1+=true
+        ErrorCode:i16
+        ErrorMessage:str?
+        Responses[
+            Name:str
+            Partitions[PartitionIndex:i32; ErrorCode:i16; ErrorMessage:str?]
+        ]""",
+)
+
+ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse = api(
+    ApiKey.LIST_PARTITION_REASSIGNMENTS,
+    "ListPartitionReassignments",
+    served="0",
+    flexible="0+",
+    request="""
+        TimeoutMs:i32=60000
+        Topics[Name:str; PartitionIndexes:[i32]]?=null""",
+    response="""
+        ThrottleTimeMs:i32
+        ErrorCode:i16
+        ErrorMessage:str?
+        Topics[
+            Name:str
+            Partitions[
+                PartitionIndex:i32
+                Replicas:[i32]
+                AddingReplicas:[i32]
+                RemovingReplicas:[i32]
+            ]
+        ]""",
+)
