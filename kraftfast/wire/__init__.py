@@ -1,6 +1,7 @@
 """Kafka's framing and messages: bytes from and to Python objects, and nothing else.
 
-* ``notation``: the field tables' notation, parsed. ``schema``: the codec that the tables drive.
+* ``notation``: the field tables' notation, parsed. ``primitives``: each type, read and written.
+* ``schema``: the codec that the tables drive, flat plans of primitives by message and version.
 * ``messages``: the tables of every request and response that we speak, as classes.
 * ``versions``: which versions we serve, how two sides agree on one, the rules of ApiVersions.
 * ``frame``: length framing, request and response headers.

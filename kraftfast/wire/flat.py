@@ -17,7 +17,7 @@ def assign(flat: Any, values: dict[str, Any]) -> None:
         setattr(flat, name, value)
 
 
-def equal(flat: Any, other: object) -> bool:
+def equal(flat: Any, other: Any) -> bool:
     """Whether both are of one class and all their fields are equal."""
     return type(flat) is type(other) and all(
         getattr(flat, name) == getattr(other, name) for name in flat.FIELDS

@@ -15,15 +15,16 @@ from typing import Any, NamedTuple
 from kraftfast import limits
 from kraftfast.errors import ErrorCode, MalformedFrame, UnencodableMessage, UnsupportedVersion
 from kraftfast.wire.messages import REQUESTS, RESPONSES, ApiKey, ApiVersionsResponse
-from kraftfast.wire.schema import (
+from kraftfast.wire.primitives import (
+    UNENCODABLE,
     Buffer,
-    Message,
     Reader,
     Writer,
     read_tags,
     string_reader,
     string_writer,
 )
+from kraftfast.wire.schema import Message
 from kraftfast.wire.versions import SERVED
 
 Frame = bytes | memoryview
@@ -137,7 +138,7 @@ def request_pieces(
     try:
         out += _LENGTH.pack(0) + _REQUEST.pack(api_key, version, correlation_id)
         _write_client_id(out, client_id)
-    except (struct.error, TypeError, AttributeError, ValueError) as error:
+    except UNENCODABLE as error:
         raise UnencodableMessage(f"request header: {error}") from error
     if version in body.FLEXIBLE:
         out.append(0)  # no tagged fields
@@ -155,7 +156,10 @@ def response_pieces(
     """The frame of :func:`encode_response` as a list for ``sendmsg``; records are not copied."""
     assert api_key == body.API_KEY and type(body) is RESPONSES[api_key]
     out = Writer()
-    out += _LENGTH.pack(0) + _LENGTH.pack(correlation_id)
+    try:
+        out += _LENGTH.pack(0) + _LENGTH.pack(correlation_id)
+    except UNENCODABLE as error:
+        raise UnencodableMessage(f"response header: {error}") from error
     if _tagged_response_header(api_key, version):
         out.append(0)  # no tagged fields
     return _finish(out, body, version)

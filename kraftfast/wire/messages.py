@@ -3,8 +3,8 @@
     VoteRequest(cluster_id="x", topics=[VoteRequest.Topic(topic_name="t", partitions=[...])])
 
 Each class has Kafka's field names in snake_case as attributes, and Kafka's defaults; the structs
-inside are attributes of the message's class, by the field's name in the singular. ``.encode``,
-``.encode_pieces``, ``.decode``: see :class:`kraftfast.wire.schema.Message`. Notation: ``notation.py``.
+inside are attributes of the message's class, by the field's name in the singular. How they are
+encoded and decoded: :class:`kraftfast.wire.schema.Message`. Notation: ``notation.py``.
 Uuids are 16 raw bytes, error codes plain integers (a peer may know more of them than we do).
 Source: Kafka's message definitions, by KIP-595, 630, 853, 996, 1166 and the data plane's.
 """

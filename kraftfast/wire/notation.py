@@ -98,7 +98,7 @@ _TAIL = re.compile(
     r"(?: ?@(?P<versions>\d+(?:\+|-\d+)?))?"
     r"(?: ?=(?P<default>[\w-]+))?"
     r"(?: \#(?P<tag>\d+))?"
-    r"(?: (?P<ign>ign))?(?=[\n;\]}]|$)"
+    r"(?: (?P<ign>ign))?(?= *(?:[\n;\]}]|$))"
 )
 _CLOSE = re.compile(r"[\s;]*(?P<close>[\]}]|$)")
 _WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")

@@ -9,34 +9,10 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 
 from kraftfast.wire.cursor cimport (
-    FRAME_BYTES_MAX,
-    SCRATCH_BYTES,
-    Sink,
-    Source,
-    Tags,
-    begin_frame,
-    begin_tags,
-    bytes_of,
-    finish_frame,
-    get_int16,
-    get_int32,
-    get_int64,
-    get_no_tags,
-    get_one,
-    get_records_bytes,
-    get_string,
-    get_uuid,
-    get_uvarint,
-    next_tag,
-    put_int16,
-    put_int32,
-    put_int64,
-    put_one,
-    put_records_bytes,
-    put_string,
-    put_uuid,
-    put_uvarint,
-    take,
+    FRAME_BYTES_MAX, SCRATCH_BYTES, Sink, Source, Tags, begin_frame, begin_tags, bytes_of,
+    finish_frame, get_int16, get_int32, get_int64, get_no_tags, get_one, get_records_bytes,
+    get_string, get_uuid, get_uvarint, next_tag, put_int16, put_int32, put_int64, put_one,
+    put_records_bytes, put_string, put_uuid, put_uvarint, take,
 )
 
 from kraftfast import limits

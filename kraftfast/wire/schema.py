@@ -1,11 +1,8 @@
 """The codec that the field tables drive: one plan per (message, version), compiled on first use.
 
 A plan is flat: neighbouring fields of fixed size are one ``struct`` call, everything else is one
-function a field. Decoding is bounded (S6, S7): every count and length is compared with what
-remains before anything is allocated or moved, and what Python objects can outgrow their bytes
-(small array elements, non-ASCII text) is capped by ``limits``. Records are never copied: decoding
-gives a memoryview into the frame, encoding in pieces gives back the very object.
-
+function of ``primitives`` a field. Decoding is bounded (S6, S7). Records are never copied:
+decoding gives a memoryview into the frame, encoding in pieces gives back the very object.
 Sources: KIP-482 (flexible versions, tagged fields), kraft-reference.md section 1.
 """
 
@@ -18,342 +15,39 @@ from typing import Any, ClassVar, Self
 
 import msgspec
 
-from kraftfast import limits
-from kraftfast.errors import MalformedFrame, UnencodableMessage, UnsupportedVersion
+from kraftfast.errors import UnencodableMessage, UnsupportedVersion
 from kraftfast.wire.notation import Default, Field, Versions, parse, versions
-
-Buffer = bytes | bytearray | memoryview
-
-STRING_BYTES_MAX = 2**15 - 1  # in compact form too (Kafka: MessageGenerator's string reader)
+from kraftfast.wire.primitives import (
+    FIXED,
+    UNENCODABLE,
+    Buffer,
+    Read,
+    Reader,
+    Write,
+    Writer,
+    array_reader,
+    array_writer,
+    bytes_reader,
+    bytes_writer,
+    field_writer,
+    fixed_reader,
+    fixed_writer,
+    read_tags,
+    single_reader,
+    single_writer,
+    string_reader,
+    string_writer,
+    write_uvarint,
+)
 
 _ABSENT: Any = object()
-_FIXED = {"i8": "b", "i16": "h", "i32": "i", "i64": "q", "u16": "H", "bool": "?", "uuid": "16s"}
-_PYTHON_TYPES = {"bool": bool, "uuid": bytes, "str": str, "bytes": bytes, "records": Buffer}
-
-
-# --- reading ----------------------------------------------------------------------------------
-
-
-class Reader:
-    """A place in a frame, and what may still be spent on it."""
-
-    __slots__ = ("data", "at", "end", "elements", "text", "what")
-
-    data: bytes | memoryview
-    at: int  # next byte; at <= end always
-    end: int  # <= len(data); within a tagged field, where that field ends
-    elements: int  # array elements that may still come, >= 0
-    text: int  # bytes of strings that may still come, >= 0
-    what: str  # for error messages
-
-    def __init__(self, data: bytes | memoryview, at: int, what: str) -> None:
-        self.data = data
-        self.at = at
-        self.end = len(data)
-        self.elements = limits.MESSAGE_ELEMENTS_MAX
-        self.text = limits.MESSAGE_TEXT_BYTES_MAX
-        self.what = what
-
-    def malformed(self, why: str) -> MalformedFrame:
-        """The error to raise for what stands here."""
-        return MalformedFrame(f"{self.what}, near byte {self.at} of {self.end}: {why}")
-
-
-Read = Callable[[Reader], Any]
-
-
-def read_uvarint(r: Reader) -> int:
-    """An unsigned varint of at most 32 bits in its shortest form (S7)."""
-    data, at, end = r.data, r.at, r.end
-    value = shift = 0
-    while at < end:
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            if value > 0xFFFFFFFF or (byte == 0 and shift):
-                raise r.malformed("a varint that is too large or not in its shortest form")
-            r.at = at
-            return value
-        shift += 7
-        if shift > 28:
-            break
-    raise r.malformed("a varint without an end")
-
-
-def _read_compact_length(r: Reader) -> int:
-    return read_uvarint(r) - 1
-
-
-def _read_int16_length(r: Reader) -> int:
-    at = r.at
-    if r.end - at < 2:
-        raise r.malformed("cut off in a length")
-    r.at = at + 2
-    return int.from_bytes(r.data[at : at + 2], "big", signed=True)
-
-
-def _read_int32_length(r: Reader) -> int:
-    at = r.at
-    if r.end - at < 4:
-        raise r.malformed("cut off in a length")
-    r.at = at + 4
-    return int.from_bytes(r.data[at : at + 4], "big", signed=True)
-
-
-def _span_reader(length: Callable[[Reader], int], nullable: bool) -> Callable[[Reader], int]:
-    """Reads a length that fits what remains, or -1 for null where null may stand."""
-
-    def read(r: Reader) -> int:
-        n = length(r)
-        if n > r.end - r.at:  # S7: against what remains, never at + n
-            raise r.malformed(f"a length of {n}")
-        if n < 0 and (n < -1 or not nullable):
-            raise r.malformed(f"a length of {n}")
-        return n
-
-    return read
-
-
-def string_reader(flexible: bool, nullable: bool) -> Read:
-    """Reads a string, or None for null."""
-    span = _span_reader(_read_compact_length if flexible else _read_int16_length, nullable)
-
-    def read(r: Reader) -> str | None:
-        n = span(r)
-        if n < 0:
-            return None
-        if n > STRING_BYTES_MAX or n > r.text:
-            raise r.malformed(f"a string of {n} bytes")
-        r.text -= n
-        at = r.at
-        r.at = at + n
-        try:
-            return str(r.data[at : at + n], "utf-8")
-        except UnicodeDecodeError:
-            raise r.malformed("a string that is not UTF-8") from None
-
-    return read
-
-
-def _bytes_reader(flexible: bool, nullable: bool, records: bool) -> Read:
-    span = _span_reader(_read_compact_length if flexible else _read_int32_length, nullable)
-
-    def read(r: Reader) -> bytes | memoryview | None:
-        n = span(r)
-        if n < 0:
-            return None
-        at = r.at
-        r.at = at + n
-        return memoryview(r.data)[at : at + n] if records else bytes(r.data[at : at + n])
-
-    return read
-
-
-def _array_reader(flexible: bool, nullable: bool, element: Read, element_bytes: int) -> Read:
-    length = _read_compact_length if flexible else _read_int32_length
-    assert element_bytes > 0, "every element takes at least a byte"
-
-    def read(r: Reader) -> list[Any] | None:
-        n = length(r)
-        if n < 0:
-            if n == -1 and nullable:
-                return None
-            raise r.malformed(f"an array of {n}")
-        if n > (r.end - r.at) // element_bytes or n > r.elements:  # S7
-            raise r.malformed(f"an array of {n}")
-        r.elements -= n
-        return [element(r) for _ in range(n)]
-
-    return read
-
-
-def _fixed_reader(code: str) -> Read:
-    unpack, size = struct.Struct(">" + code).unpack_from, struct.calcsize(">" + code)
-
-    def read(r: Reader) -> tuple[Any, ...]:
-        at = r.at
-        if size > r.end - at:
-            raise r.malformed(f"{size} bytes are needed")
-        r.at = at + size
-        return unpack(r.data, at)
-
-    return read
-
-
-def _single_reader(code: str) -> Read:
-    read = _fixed_reader(code)
-    return lambda r: read(r)[0]
-
-
-def read_tags(r: Reader, known: dict[int, tuple[int, Read]], values: list[Any]) -> None:
-    """The tagged fields at the end of a struct; ``known`` maps a tag to (index in values, reader)."""
-    count = read_uvarint(r)
-    if count == 0:
-        return
-    if count > limits.TAGGED_FIELDS_MAX:
-        raise r.malformed(f"{count} tagged fields")
-    last = -1
-    for _ in range(count):
-        tag = read_uvarint(r)
-        if tag <= last:
-            raise r.malformed(f"tag {tag} after tag {last}")
-        last = tag
-        size = read_uvarint(r)
-        if size > r.end - r.at or size > limits.TAGGED_FIELD_BYTES_MAX:  # S7
-            raise r.malformed(f"a tagged field of {size} bytes")
-        field_end = r.at + size
-        if tag in known:
-            index, read = known[tag]
-            outer_end, r.end = r.end, field_end
-            values[index] = read(r)
-            if r.at != field_end:
-                raise r.malformed(f"tag {tag} holds more than its field")
-            r.end = outer_end
-        r.at = field_end  # a tag that we do not know is skipped and not kept
-
-
-# --- writing ----------------------------------------------------------------------------------
-
-
-class Writer(bytearray):
-    """A frame in the making: the bytes of this array, with records let in where they belong."""
-
-    __slots__ = ("payloads",)
-
-    payloads: list[tuple[int, Buffer]]  # (position in this array, records that come there)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.payloads = []
-
-    def size(self) -> int:
-        """Bytes of the whole, records included."""
-        return len(self) + sum(memoryview(records).nbytes for _, records in self.payloads)
-
-    def pieces(self) -> list[Buffer]:
-        """What to send, in order; records as the objects that were given."""
-        pieces: list[Buffer] = []
-        start = 0
-        for position, records in self.payloads:
-            if position > start:
-                pieces.append(bytes(self[start:position]))
-            pieces.append(records)
-            start = position
-        if start < len(self):
-            pieces.append(bytes(self[start:]))
-        return pieces
-
-
-Write = Callable[[Writer, Any], None]
-
-
-def write_uvarint(out: bytearray, value: int) -> None:
-    """An unsigned varint in its shortest form."""
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-
-
-def _write_compact_length(out: Writer, n: int) -> None:
-    write_uvarint(out, n + 1)
-
-
-def _length_writer(flexible: bool, size: int) -> Callable[[Writer, int], None]:
-    if flexible:
-        return _write_compact_length
-
-    def write(out: Writer, n: int) -> None:
-        out += n.to_bytes(size, "big", signed=True)
-
-    return write
-
-
-def _null_writer(write: Write, length: Callable[[Writer, int], None], nullable: bool) -> Write:
-    """``write``, with null as length -1 where this version allows it."""
-
-    def write_or_null(out: Writer, value: Any) -> None:
-        if value is not None:
-            write(out, value)
-        elif nullable:
-            length(out, -1)
-        else:
-            raise TypeError("null is not possible here")
-
-    return write_or_null
-
-
-def string_writer(flexible: bool, nullable: bool) -> Write:
-    """Writes a string, or None as null."""
-    length = _length_writer(flexible, 2)
-
-    def write(out: Writer, text: str) -> None:
-        raw = text.encode()
-        if len(raw) > STRING_BYTES_MAX:
-            raise ValueError(f"a string of {len(raw)} bytes")
-        length(out, len(raw))
-        out += raw
-
-    return _null_writer(write, length, nullable)
-
-
-def _bytes_writer(flexible: bool, nullable: bool, records: bool) -> Write:
-    length = _length_writer(flexible, 4)
-
-    def write(out: Writer, value: Buffer) -> None:
-        view = memoryview(value)
-        if not view.c_contiguous:
-            raise ValueError("records or bytes that do not lie in one piece")
-        n = view.nbytes
-        length(out, n)
-        if not records:
-            out += value
-        elif n:
-            out.payloads.append((len(out), value))
-
-    return _null_writer(write, length, nullable)
-
-
-def _array_writer(flexible: bool, nullable: bool, element: Write) -> Write:
-    length = _length_writer(flexible, 4)
-
-    def write(out: Writer, values: list[Any]) -> None:
-        length(out, len(values))
-        for value in values:
-            element(out, value)
-
-    return _null_writer(write, length, nullable)
-
-
-def _fixed_writer(names: list[str], codes: list[str]) -> Write:
-    pack, get = struct.Struct(">" + "".join(codes)).pack, attrgetter(*names)
-    uuids = [attrgetter(name) for name, code in zip(names, codes) if code == "16s"]
-    single = len(names) == 1
-
-    def write(out: Writer, message: Any) -> None:
-        for uuid in uuids:
-            if len(uuid(message)) != 16:
-                raise ValueError("a uuid has 16 bytes")
-        out += pack(get(message)) if single else pack(*get(message))
-
-    return write
-
-
-def _single_writer(code: str) -> Write:
-    pack = struct.Struct(">" + code).pack
-
-    def write(out: Writer, value: Any) -> None:
-        if code == "16s" and len(value) != 16:
-            raise ValueError("a uuid has 16 bytes")
-        out += pack(value)
-
-    return write
-
-
-def _write_field(name: str, write: Write) -> Write:
-    get = attrgetter(name)
-    return lambda out, message: write(out, get(message))
+_PYTHON_TYPES: dict[str, Any] = {
+    "bool": bool,
+    "uuid": bytes,
+    "str": str,
+    "bytes": Buffer,
+    "records": Buffer,
+}
 
 
 # --- plans ------------------------------------------------------------------------------------
@@ -375,7 +69,7 @@ class Plan:
     tag_readers: dict[int, tuple[int, Read]]
     bytes_min: int  # no struct of this version is shorter; > 0
     writers: list[Write]
-    tag_writers: list[tuple[int, Callable[[Any], Any], Any, Write]]  # tag, value of, default; by tag
+    tag_writers: list[tuple[int, Callable[[Any], Any], Any, Write]]  # tag, getter, default; sorted
     absent: list[tuple[Callable[[Any], Any], Any, Field]]  # not ignorable, not in this version
 
     def __init__(self, message: type[Message], cls: type, fields: tuple[Field, ...], v: int):
@@ -390,7 +84,7 @@ class Plan:
             self.template.append(_ABSENT if callable(default) else default)
             if callable(default):
                 self.fresh.append((index, default))
-            fixed = field.kind in _FIXED and not field.array
+            fixed = field.kind in FIXED and not field.array
             present = v in field.versions
             if run and not (present and fixed and field.tag is None):
                 self._add_run(run)
@@ -408,17 +102,17 @@ class Plan:
 
     def _add_run(self, run: list[tuple[int, Field]]) -> None:
         """Neighbours of fixed size: one struct call for all."""
-        codes = [_FIXED[field.kind] for _, field in run]
-        read = _fixed_reader("".join(codes))
+        codes = [FIXED[field.kind] for _, field in run]
+        read = fixed_reader("".join(codes))
         self.steps.append((slice(run[0][0], run[-1][0] + 1), read))
-        self.writers.append(_fixed_writer([field.attribute for _, field in run], codes))
+        self.writers.append(fixed_writer([field.attribute for _, field in run], codes))
         self.bytes_min += struct.calcsize(">" + "".join(codes))
 
     def _add(self, message: type[Message], index: int, field: Field, default: Any, v: int) -> None:
         read, write, size = _field_codec(message, field, v)
         if field.tag is None:
             self.steps.append((index, read))
-            self.writers.append(_write_field(field.attribute, write))
+            self.writers.append(field_writer(field.attribute, write))
             self.bytes_min += size
         else:
             assert self.flexible, "tagged fields need a flexible version"
@@ -469,26 +163,28 @@ class Plan:
 def _field_codec(message: type[Message], field: Field, v: int) -> tuple[Read, Write, int]:
     """How one field, or one array of them, is read and written, and its least number of bytes."""
     flexible, nullable = v in message.FLEXIBLE, v in field.nullable
+    read: Read
+    write: Write
     if field.kind == "struct":
         plan = Plan(message, getattr(message, field.struct_name), field.fields, v)
         read, write, size = plan.read, plan.write, plan.bytes_min
-    elif field.kind in _FIXED:
-        code = _FIXED[field.kind]
-        read, write, size = _single_reader(code), _single_writer(code), struct.calcsize(">" + code)
+    elif field.kind in FIXED:
+        code = FIXED[field.kind]
+        read, write, size = single_reader(code), single_writer(code), struct.calcsize(">" + code)
     elif field.kind == "str":
         of_string = nullable and not field.array
         read, write = string_reader(flexible, of_string), string_writer(flexible, of_string)
         size = 1 if flexible else 2
     else:
         records = field.kind == "records"
-        read = _bytes_reader(flexible, nullable, records)
-        write = _bytes_writer(flexible, nullable, records)
+        read = bytes_reader(flexible, nullable, records)
+        write = bytes_writer(flexible, nullable, records)
         size = 1 if flexible else 4
     if not field.array:
         return read, write, size
     return (
-        _array_reader(flexible, nullable, read, size),
-        _array_writer(flexible, nullable, write),
+        array_reader(flexible, nullable, read, size),
+        array_writer(flexible, nullable, write),
         1 if flexible else 4,
     )
 
@@ -550,7 +246,7 @@ class Message(msgspec.Struct, repr_omit_defaults=True):
         """
         try:
             self.plan(version).write(out, self)
-        except (struct.error, TypeError, AttributeError, ValueError, OverflowError) as error:
+        except UNENCODABLE as error:
             raise UnencodableMessage(f"{type(self).__name__} v{version}: {error}") from error
 
     def encode(self, version: int) -> bytes:
@@ -580,13 +276,15 @@ def define(
         "__doc__": f"{name} ({int(key)}), versions {served}.",
         **structs,
     }
-    return msgspec.defstruct(
+    made = msgspec.defstruct(
         name,
         [_attribute(field, structs) for field in fields],
         bases=(Message,),
         namespace=constants,
         module=module,
     )
+    assert issubclass(made, Message)
+    return made
 
 
 def _define_structs(
@@ -609,10 +307,11 @@ def _define_structs(
 
 def _attribute(field: Field, structs: dict[str, Any]) -> tuple[str, Any, Any]:
     """Name, type and default of the attribute that stands for ``field``."""
-    kind = structs[field.struct_name] if field.kind == "struct" else None
-    kind = kind or _PYTHON_TYPES.get(field.kind, int)
+    kind: Any = _PYTHON_TYPES.get(field.kind, int)
+    if field.kind == "struct":
+        kind = structs[field.struct_name]
     if field.array:
-        kind = list[kind]  # type: ignore[valid-type]
+        kind = list[kind]
     if field.nullable.last >= 0:
         kind = kind | None
     if field.default != ():

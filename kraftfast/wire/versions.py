@@ -10,10 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any
 
 from kraftfast.errors import ErrorCode, UnsupportedVersion
-from kraftfast.wire.messages import REQUESTS, ApiKey, ApiVersionsResponse
+from kraftfast.wire.messages import REQUESTS, ApiKey, ApiVersionsRequest, ApiVersionsResponse
 from kraftfast.wire.notation import Versions
 
 SERVED: Mapping[int, Versions] = MappingProxyType(
@@ -48,10 +47,13 @@ def negotiate(
 
 def offered_versions(response: ApiVersionsResponse) -> dict[int, Versions]:
     """What the other side's ApiVersions response says, for :func:`negotiate`."""
-    return {entry.api_key: Versions(entry.min_version, entry.max_version) for entry in response.api_keys}
+    return {
+        entry.api_key: Versions(entry.min_version, entry.max_version)
+        for entry in response.api_keys
+    }
 
 
-def api_versions_refusal(request: Any, version: int) -> ErrorCode:
+def api_versions_refusal(request: ApiVersionsRequest, version: int) -> ErrorCode:
     """INVALID_REQUEST for an ApiVersions request that Kafka refuses, else NONE.
 
     From v3 a client names its software in a narrow alphabet (KIP-511); from v5 it gives both the
