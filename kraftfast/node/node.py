@@ -33,7 +33,7 @@ from kraftfast.node.idle import Idle
 from kraftfast.node.intake import Intake
 from kraftfast.node.stats import ROLES, Stats
 from kraftfast.node.translate import Partition
-from kraftfast.record.control import encode_leader_change
+from kraftfast.record.control import LeaderChange, control_batch
 from kraftfast.types import OffsetAndEpoch, ReplicaKey
 
 
@@ -230,14 +230,11 @@ class Node:
             self.sockets.refuse_appends(effect.error, effect.leader_id)
 
     def _append_control(self, effect: fx.AppendControl) -> None:
-        batch = encode_leader_change(
-            base_offset=self.log.end_offset,
-            leader_epoch=effect.epoch,
-            timestamp_ms=time.time_ns() // 1_000_000,
-            leader_id=effect.leader_id,
-            voters=effect.voter_ids,
-            granting_voters=effect.granting_voter_ids,
-        )
+        voters = tuple(ReplicaKey(id) for id in effect.voter_ids)
+        granting = tuple(ReplicaKey(id) for id in effect.granting_voter_ids)
+        record = LeaderChange(effect.leader_id, voters, granting)
+        timestamp_ms = time.time_ns() // 1_000_000
+        batch = control_batch([record], timestamp=timestamp_ms, leader_epoch=effect.epoch)
         while not self.log.append(batch, effect.epoch, True):  # the first of an epoch: wait for room
             self.tend()
             time.sleep(0.001)

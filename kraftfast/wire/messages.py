@@ -42,6 +42,12 @@ class ApiKey(IntEnum):
     UPDATE_RAFT_VOTER = 82
 
 
+UNANIMOUS_TAG = 10001
+"""Our own field of a Vote request: its sender leads only if every voter grants. Kafka skips it."""
+
+IN_DOUBT_TAG = 10002
+"""Our own field of a Vote response: the voter's log has an uncertain head. Kafka skips it."""
+
 DURABILITY_TAG = 10000
 """Our own field of Fetch: how the replica that asks acknowledges. Kafka skips it.
 
@@ -213,7 +219,7 @@ VoteRequest, VoteResponse = api(
     "Vote",
     served="0-2",
     flexible="0+",
-    request="""
+    request=f"""
         ClusterId:str?=null
         VoterId:i32@1+=-1 ign
         Topics[
@@ -227,6 +233,7 @@ VoteRequest, VoteResponse = api(
                 LastOffsetEpoch:i32
                 LastOffset:i64
                 PreVote:bool@2+
+                Unanimous:bool #{UNANIMOUS_TAG} ign
             ]
         ]""",
     response=f"""
@@ -239,6 +246,7 @@ VoteRequest, VoteResponse = api(
                 LeaderId:i32
                 LeaderEpoch:i32
                 VoteGranted:bool
+                InDoubt:bool #{IN_DOUBT_TAG} ign
             ]
         ]
         {RAFT_NODE_ENDPOINTS}""",

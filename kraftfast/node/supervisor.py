@@ -1,0 +1,214 @@
+"""Keeps the workers of one host alive: starts them, notices their end, starts them again.
+
+One thread sleeps on the workers' pidfds. A worker that ends is started again at once; one that
+keeps ending within a second is given longer and longer pauses. A worker that refuses to start
+(a corrupt log, a directory in use) is not started again: its error is kept for whoever asks.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+import msgspec
+
+from kraftfast import errors
+from kraftfast.errors import KraftfastError, TimedOut
+from kraftfast.node.config import NodeConfig
+
+READY_BYTES_MAX = 64 * 1024
+PAUSE_S_MAX = 5.0
+RESTART_FREELY_AFTER_S = 1.0
+
+
+class Worker:
+    """One child process. ``error`` is why it cannot run, or None."""
+
+    # config: what it is told. process, sock, pidfd: of the running child; None while there is none.
+    # restarts: how often it was started again. pause_s: before the next start.
+
+    def __init__(self, config: NodeConfig) -> None:
+        self.config = config
+        self.process: subprocess.Popen[bytes] | None = None
+        self.sock: socket.socket | None = None
+        self.pidfd = -1
+        self.started_at = 0.0
+        self.start_at = 0.0
+        self.pause_s = 0.0
+        self.restarts = -1
+        self.error: KraftfastError | None = None
+        self.ready = threading.Event()
+
+    def start(self) -> None:
+        """Start the process and tell it its configuration."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours.set_inheritable(False)
+        command = [sys.executable, "-m", "kraftfast.node.worker", str(theirs.fileno())]
+        self.process = subprocess.Popen(
+            command, pass_fds=(theirs.fileno(),), stdin=subprocess.DEVNULL, start_new_session=True
+        )
+        theirs.close()
+        self.sock, self.pidfd = ours, os.pidfd_open(self.process.pid)
+        self.started_at = time.monotonic()
+        self.restarts += 1
+        try:
+            ours.send(msgspec.json.encode(self.config))
+        except OSError:
+            pass  # it has ended already; its pidfd tells
+
+    def heard(self) -> None:
+        """It says that it is ready, or why it is not."""
+        assert self.sock is not None
+        try:
+            answer = msgspec.json.decode(self.sock.recv(READY_BYTES_MAX))
+        except (OSError, msgspec.DecodeError):
+            return
+        if "error" in answer:
+            kind = getattr(errors, answer.get("type", ""), KraftfastError)
+            self.error = _typed(kind, answer["error"])
+            self.error.exit_code = answer.get("exit_code", 1)
+        self.ready.set()
+
+    def ended(self) -> None:
+        """Collect the process; the pause grows if it did not live long."""
+        assert self.process is not None and self.sock is not None
+        self.heard()
+        self.process.wait()
+        self.sock.close()
+        os.close(self.pidfd)
+        lived = time.monotonic() - self.started_at
+        self.pause_s = 0.0 if lived > RESTART_FREELY_AFTER_S else min(self.pause_s * 2 + 0.05, PAUSE_S_MAX)
+        self.start_at = time.monotonic() + self.pause_s
+        self.process, self.sock, self.pidfd = None, None, -1
+        self.ready.clear()
+
+
+def _typed(kind: type[KraftfastError], text: str) -> KraftfastError:
+    error = kind.__new__(kind)
+    Exception.__init__(error, text)
+    return error
+
+
+class Supervisor:
+    """The workers of one host. Thread-safe; ``close`` ends them."""
+
+    # workers: by replica id. restart: whether an ended worker is started again.
+    # _lock: held while workers are started, stopped or looked at.
+
+    def __init__(self, configs: list[NodeConfig], restart: bool = True) -> None:
+        self.workers = {config.node_id: Worker(config) for config in configs}
+        self.restart = restart
+        self._lock = threading.RLock()
+        self._closing = False
+        self._wake_reader, self._wake_writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._thread = threading.Thread(target=self._run, name="kraftfast-supervisor", daemon=True)
+
+    def start(self, timeout_s: float) -> None:
+        """Start every worker and wait until each has opened its log.
+
+        Raises the error of a worker that cannot start (StorageError and subclasses), TimedOut.
+        """
+        for worker in self.workers.values():
+            worker.start()
+        self._thread.start()
+        deadline = time.monotonic() + timeout_s
+        for worker in self.workers.values():
+            while not worker.ready.wait(0.05) and worker.error is None:
+                if time.monotonic() >= deadline:
+                    raise TimedOut(f"replica {worker.config.node_id} did not start within {timeout_s} s")
+            if worker.error is not None:
+                raise worker.error
+
+    def pid(self, node_id: int) -> int | None:
+        """The process id of a worker, None while it does not run."""
+        with self._lock:
+            process = self.workers[node_id].process
+            return process.pid if process is not None else None
+
+    def kill(self, node_id: int, signo: int = signal.SIGKILL) -> None:
+        """Send a signal to a worker; nothing if it does not run."""
+        with self._lock:
+            process = self.workers[node_id].process
+            if process is not None:
+                process.send_signal(signo)
+
+    def close(self, timeout_s: float = 10.0) -> None:
+        """Stop every worker gracefully, followers first; kill what is left after the timeout."""
+        with self._lock:
+            self._closing = True
+            running = [worker for worker in self.workers.values() if worker.process is not None]
+        os.write(self._wake_writer, b"x")
+        if self._thread.ident is not None:
+            self._thread.join()
+        deadline = time.monotonic() + timeout_s
+        for worker in running:
+            _tell_to_stop(worker, timeout_s)
+        for worker in running:
+            _wait_or_kill(worker, deadline)
+        os.close(self._wake_reader)
+        os.close(self._wake_writer)
+
+    # --- the thread -------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while True:
+            with self._lock:
+                if self._closing:
+                    return
+                timeout = self._start_due()
+                fds = {w.pidfd: (w, True) for w in self.workers.values() if w.process is not None}
+                socks = {
+                    w.sock.fileno(): (w, False)
+                    for w in self.workers.values()
+                    if w.sock is not None and not w.ready.is_set()
+                }
+            ready, _, _ = select.select([self._wake_reader, *fds, *socks], [], [], timeout)
+            with self._lock:
+                if self._closing:
+                    return
+                for fd in ready:
+                    worker, is_end = fds.get(fd) or socks.get(fd) or (None, False)
+                    if worker is None or worker.process is None:
+                        continue
+                    worker.ended() if is_end else worker.heard()
+
+    def _start_due(self) -> float | None:
+        """Start workers whose pause is over; how long until the next one is due."""
+        if not self.restart:
+            return None
+        due = None
+        now = time.monotonic()
+        for worker in self.workers.values():
+            if worker.process is not None or worker.error is not None:
+                continue
+            if now >= worker.start_at:
+                worker.start()
+            else:
+                due = min(due or PAUSE_S_MAX, worker.start_at - now)
+        return due
+
+
+def _tell_to_stop(worker: Worker, timeout_s: float) -> None:
+    assert worker.sock is not None
+    try:
+        worker.sock.send(msgspec.json.encode({"stop": int(timeout_s * 500)}))
+    except OSError:
+        pass  # it is gone
+
+
+def _wait_or_kill(worker: Worker, deadline: float) -> None:
+    assert worker.process is not None and worker.sock is not None
+    try:
+        worker.process.wait(max(0.1, deadline - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        worker.process.kill()
+        worker.process.wait()
+    worker.sock.close()
+    os.close(worker.pidfd)
+    worker.process = None
