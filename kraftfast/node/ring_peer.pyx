@@ -51,6 +51,7 @@ cdef class RingPeer:
     cdef readonly object link, key
     cdef readonly int id
     cdef readonly str log_path
+    cdef readonly object cluster_id  # what the other side said when the link was made
     cdef public str broken
     cdef public bint quiet           # what is unpublished may wait: a bare high watermark
     cdef RingIn inbox
@@ -69,6 +70,7 @@ cdef class RingPeer:
     def __init__(self, link, key, str log_path):
         self.link, self.key, self.id, self.log_path = link, key, key.id, log_path
         self.inbox, self.out = link.inbox, link.out
+        self.cluster_id = link.hello.get("cluster_id")
         self.maps = {}
         self.offset = -1
 
@@ -160,7 +162,8 @@ cdef class RingPeer:
         if m.flags & (ANSWER_DIVERGING | ANSWER_SNAPSHOT):
             other = OffsetAndEpoch(m.other_offset, m.other_epoch)
         return FetchResponse(
-            partition_error=ErrorCode(m.error),
+            error=ErrorCode(m.error) if m.flags & ANSWER_TOP_LEVEL else ErrorCode.NONE,
+            partition_error=ErrorCode.NONE if m.flags & ANSWER_TOP_LEVEL else ErrorCode(m.error),
             leader_id=m.leader_id,
             leader_epoch=m.leader_epoch,
             high_watermark=m.high_watermark,
@@ -247,6 +250,7 @@ cdef class RingPeer:
             opens=bool(m.flags & FETCH_OPENS),
             read_offset=m.read_offset,
             in_memory=bool(m.flags & FETCH_IN_MEMORY),
+            cluster_id=self.cluster_id,
         )
 
     def push(self, response, int64_t read_offset, int64_t max_bytes, Log log):
@@ -281,7 +285,7 @@ cdef class RingPeer:
         memcpy(slot, &m, sizeof(m))
         self.out.commit(sizeof(m) + inline_length, ANSWER, kf_crc32c(0, &m, sizeof(m)))
         if not (self.unsent and not self.quiet):
-            self.quiet = length == 0 and response.partition_error == 0
+            self.quiet = length == 0 and m.error == 0
         self.unsent = True
         self.position += length
         self.offset = end_offset if length else self.offset
@@ -290,6 +294,9 @@ cdef class RingPeer:
     cdef _fill(self, AnswerMessage *m, response, uint64_t length):
         m.stream, m.leader_epoch, m.leader_id = response.stream, response.leader_epoch, response.leader_id
         m.error = response.partition_error
+        if response.error:
+            m.error = response.error
+            m.flags |= ANSWER_TOP_LEVEL
         m.high_watermark, m.log_start_offset = response.high_watermark, response.log_start_offset
         other = response.diverging
         if other is not None:

@@ -44,6 +44,7 @@ cdef enum:
     ANSWER_DIVERGING = 1
     ANSWER_REFERENCE = 2     # the records are in the leader's segment, not in the message
     ANSWER_SNAPSHOT = 4
+    ANSWER_TOP_LEVEL = 8     # the error is the response's, not the partition's
 
 
 cdef struct AnswerMessage:
