@@ -13,7 +13,7 @@ from libc.string cimport memcpy
 
 from kraftfast.client.ledger cimport Ledger
 from kraftfast.errors import ErrorCode, NotLeader, PeerGone, RecordsRefused, RecordTooLarge
-from kraftfast.node.stats cimport kf_histogram, kf_histogram_add, kf_histogram_quantile
+from kraftfast.link.stats cimport kf_histogram, kf_histogram_add, kf_histogram_quantile
 from kraftfast.record.builder cimport Values
 from kraftfast.record.encode cimport *
 from kraftfast.ring.layout cimport *

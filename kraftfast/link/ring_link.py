@@ -33,6 +33,9 @@ from kraftfast.ring.spsc import (
     producer_file_bytes,
 )
 
+SOCKET_NAME = "replica.sock"
+"""In a replica's directory: where its host's processes reach it."""
+
 HELLO_BYTES_MAX = 64 * 1024
 RING_FDS = 4
 RING_BYTES_MAX = 64 * 1024 * 1024

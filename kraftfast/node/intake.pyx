@@ -12,7 +12,7 @@ from libc.string cimport memcpy, memset
 from kraftfast.errors import ErrorCode
 from kraftfast.log.log cimport Log
 from kraftfast.log.segment cimport KF_BATCH_OK
-from kraftfast.node.stats cimport *
+from kraftfast.link.stats cimport *
 from kraftfast.ring.layout cimport *
 from kraftfast.ring.spsc cimport *
 

@@ -16,10 +16,15 @@ import msgspec
 
 from kraftfast.errors import MalformedFrame, PeerGone
 from kraftfast.link.memory_file import map_peer_file, receive_with_fds, send_with_fds
-from kraftfast.link.ring_link import HELLO_BYTES_MAX, accept_rings, close_all, decode_hello
+from kraftfast.link.ring_link import (
+    HELLO_BYTES_MAX,
+    SOCKET_NAME,
+    accept_rings,
+    close_all,
+    decode_hello,
+)
 from kraftfast.link.unix_socket import credentials, listen
 from kraftfast.node.intake import RingProducer
-from kraftfast.node.mesh import SOCKET_NAME
 from kraftfast.node.status import status
 from kraftfast.ring.spsc import PAGE_BYTES, PeerDoorbell
 

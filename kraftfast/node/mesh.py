@@ -17,7 +17,14 @@ from kraftfast.core import events as ev
 from kraftfast.core import messages as core
 from kraftfast.errors import MalformedFrame, PeerGone, UnsupportedVersion
 from kraftfast.link.memory_file import receive_with_fds, send_with_fds
-from kraftfast.link.ring_link import HELLO_BYTES_MAX, RingLink, RingOffer, accept_rings, close_all
+from kraftfast.link.ring_link import (
+    HELLO_BYTES_MAX,
+    SOCKET_NAME,
+    RingLink,
+    RingOffer,
+    accept_rings,
+    close_all,
+)
 from kraftfast.link.unix_socket import connect, open_pidfd
 from kraftfast.node import translate
 from kraftfast.node.ring_peer import (
@@ -33,7 +40,6 @@ from kraftfast.wire import frame
 from kraftfast.wire.messages import ApiKey
 from kraftfast.wire.versions import SERVED
 
-SOCKET_NAME = "replica.sock"
 RING_BYTES = 4 * 1024 * 1024
 OFFER_TIMEOUT_MS = 2000
 RETRY_MS_MIN, RETRY_MS_MAX = 10, 500

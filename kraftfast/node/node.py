@@ -31,7 +31,7 @@ from kraftfast.node.config import NodeConfig
 from kraftfast.node.flusher import Flusher
 from kraftfast.node.idle import Idle
 from kraftfast.node.intake import Intake
-from kraftfast.node.stats import ROLES, Stats
+from kraftfast.link.stats import ROLES, Stats
 from kraftfast.node.translate import Partition
 from kraftfast.record.control import LeaderChange, control_batch
 from kraftfast.types import OffsetAndEpoch, ReplicaKey
@@ -365,7 +365,9 @@ class Node:
 
     def show_ends(self) -> None:
         """Put the log's ends where others see them."""
-        self.stats.ends(self.log)
+        log = self.log
+        ahead = log.active.prepared - log.active.position
+        self.stats.ends(log.end_offset, log.flushed_end_offset, ahead)
 
     def publish(self) -> None:
         """Make everything that was committed to rings visible, and wake who has to look."""

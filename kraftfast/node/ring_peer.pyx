@@ -17,7 +17,7 @@ from kraftfast.log.log cimport Log
 from kraftfast.log.segment cimport KF_BATCH_INCOMPLETE, KF_BATCH_OK, Segment
 from kraftfast.log.segment import LOG_SUFFIX, segment_name
 from kraftfast.log.segment_file cimport SegmentFile
-from kraftfast.node.stats cimport *
+from kraftfast.link.stats cimport *
 from kraftfast.ring.layout cimport *
 from kraftfast.ring.spsc cimport *
 from kraftfast.types import OffsetAndEpoch

@@ -8,7 +8,6 @@ from libc.stdint cimport int64_t, uint64_t
 
 from kraftfast.errors import PeerGone
 from kraftfast.link.memory_file import MemoryFile
-from kraftfast.log.log cimport Log
 
 
 cdef extern from *:
@@ -77,11 +76,11 @@ cdef class Stats:
         self.sample(STAGES.index(stage), ns, 1)
         self.add(W_FLUSHES, 1)
 
-    cpdef ends(self, Log log):
-        """Where the log ends, and how much of it is on disk and prepared."""
-        self.set(W_END_OFFSET, log.end_offset)
-        self.set(W_FLUSHED_END_OFFSET, log.flushed_end_offset)
-        self.set(W_PREPARED, log.active.prepared - log.active.position)
+    cpdef ends(self, int64_t end_offset, int64_t flushed_end_offset, int64_t prepared):
+        """Where the log ends, how much of it is on disk, and the bytes prepared ahead."""
+        self.set(W_END_OFFSET, end_offset)
+        self.set(W_FLUSHED_END_OFFSET, flushed_end_offset)
+        self.set(W_PREPARED, prepared)
 
     def view(self) -> StatsView:
         """A reader of these very words."""

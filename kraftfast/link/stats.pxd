@@ -2,7 +2,6 @@
 
 from libc.stdint cimport int64_t, uint64_t
 
-from kraftfast.log.log cimport Log
 
 
 cdef extern from "histogram.h":
@@ -51,7 +50,7 @@ cdef class Stats:
 
     cdef void set(self, int word, int64_t value) noexcept nogil
     cdef void add(self, int word, int64_t value) noexcept nogil
-    cpdef ends(self, Log log)
+    cpdef ends(self, int64_t end_offset, int64_t flushed_end_offset, int64_t prepared)
     cdef void sample(self, int stage, uint64_t ns, uint64_t n) noexcept nogil
 
 
