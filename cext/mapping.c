@@ -8,6 +8,7 @@
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 #include "crc32c.h"
@@ -31,8 +32,11 @@ static __thread sigjmp_buf *guard __attribute__((tls_model("initial-exec")));
 
 static void on_sigbus(int signo, siginfo_t *info, void *context) {
     (void)signo;
-    (void)context;
-    if (guard && info->si_code > 0) siglongjmp(*guard, 1); /* a fault, not a kill */
+    if (guard && info->si_code > 0) { /* a fault, not a kill */
+        /* The jump leaves the handler for good: its signal mask is left here. */
+        pthread_sigmask(SIG_SETMASK, &((ucontext_t *)context)->uc_sigmask, NULL);
+        siglongjmp(*guard, 1);
+    }
     static const char text[] =
         "kraftfast: SIGBUS: a mapped file could not be read or written; stopping\n";
     if (write(2, text, sizeof text - 1) < 0) _exit(KF_SIGBUS_EXIT_CODE);
@@ -43,7 +47,7 @@ int kf_guard_install(void) {
     struct sigaction action;
     memset(&action, 0, sizeof action);
     action.sa_sigaction = on_sigbus;
-    action.sa_flags = SA_SIGINFO | SA_NODEFER; /* it jumps out: must not stay blocked */
+    action.sa_flags = SA_SIGINFO;
     return sigaction(SIGBUS, &action, NULL);
 }
 

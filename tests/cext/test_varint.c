@@ -4,7 +4,7 @@
 #include "check.h"
 
 static void known_encodings(void) {
-    static const struct { int64_t value; size_t size; uint8_t bytes[10]; } cases[] = {
+    static const struct { int64_t value; size_t size; uint8_t bytes[10]; } known[] = {
         {0, 1, {0x00}}, {-1, 1, {0x01}}, {1, 1, {0x02}}, {-64, 1, {0x7f}}, {63, 1, {0x7e}},
         {64, 2, {0x80, 0x01}}, {-65, 2, {0x81, 0x01}}, {8191, 2, {0xfe, 0x7f}},
         {INT32_MAX, 5, {0xfe, 0xff, 0xff, 0xff, 0x0f}},
@@ -12,18 +12,18 @@ static void known_encodings(void) {
         {INT64_MAX, 10, {0xfe, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01}},
         {INT64_MIN, 10, {0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01}},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         uint8_t out[KF_VARLONG_MAX];
         int64_t back = 7;
-        size_t n = (size_t)(kf_varlong_put(out, cases[i].value) - out);
-        CHECK(n == cases[i].size && !memcmp(out, cases[i].bytes, n), "case %zu", i);
-        CHECK(kf_varlong_size(cases[i].value) == n, "case %zu", i);
-        CHECK(kf_varlong_get(out, out + n, &back) == out + n && back == cases[i].value, "%zu", i);
-        if (cases[i].value < INT32_MIN || cases[i].value > INT32_MAX) continue;
+        size_t n = (size_t)(kf_varlong_put(out, known[i].value) - out);
+        CHECK(n == known[i].size && !memcmp(out, known[i].bytes, n), "case %zu", i);
+        CHECK(kf_varlong_size(known[i].value) == n, "case %zu", i);
+        CHECK(kf_varlong_get(out, out + n, &back) == out + n && back == known[i].value, "%zu", i);
+        if (known[i].value < INT32_MIN || known[i].value > INT32_MAX) continue;
         int32_t narrow = 7;
-        CHECK(kf_varint_put(out, (int32_t)cases[i].value) == out + n, "case %zu", i);
-        CHECK(!memcmp(out, cases[i].bytes, n), "case %zu", i);
-        CHECK(kf_varint_get(out, out + n, &narrow) && narrow == cases[i].value, "case %zu", i);
+        CHECK(kf_varint_put(out, (int32_t)known[i].value) == out + n, "case %zu", i);
+        CHECK(!memcmp(out, known[i].bytes, n), "case %zu", i);
+        CHECK(kf_varint_get(out, out + n, &narrow) && narrow == known[i].value, "case %zu", i);
     }
     uint8_t out[KF_VARINT_MAX];
     uint32_t back = 0;
@@ -103,12 +103,14 @@ static void big_endian(void) {
     CHECK(out[1] == 0x0a && out[4] == 0x0d && out[5] == 0x0e && out[6] == 0x0f, "32 and 16");
 }
 
-int main(void) {
-    known_encodings();
-    round_trips();
-    cut_off();
-    too_wide_or_too_long();
-    big_endian();
-    puts("varint ok");
-    return 0;
+static const test_case cases[] = {
+    {"known_encodings", known_encodings},
+    {"round_trips", round_trips},
+    {"cut_off", cut_off},
+    {"too_wide_or_too_long", too_wide_or_too_long},
+    {"big_endian", big_endian},
+};
+
+int main(int argc, char **argv) {
+    return run_cases(cases, sizeof cases / sizeof *cases, argc, argv);
 }
