@@ -156,10 +156,10 @@ int kf_ring_has_room(kf_ring_out *r, uint32_t length) {
     return room(r, need + padding_before(r, need)) ? 1 : -r->fault;
 }
 
-/* Refresh the cached head; 0 if nothing new, -1 on a fault. */
+/* With all that is cached read: refresh the cached head; 0 if nothing new, -1 on a fault. */
 static int refresh_head(kf_ring_in *r) {
     uint64_t head = atomic_load_explicit(&r->page->head, memory_order_seq_cst);
-    if (head < r->head_cached || head - r->tail > r->mask + 1 || (head & 15)) { /* R7 */
+    if (head - r->tail > r->mask + 1 || (head & 15)) { /* R7; one that went back wraps around */
         r->fault = 1;
         return -1;
     }

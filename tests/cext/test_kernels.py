@@ -158,13 +158,10 @@ def test_mutant_is_killed(builder: Builder, patch: Path, tmp_path: Path) -> None
         mutated[name] = (copy / name).rename(copy / f"{patch.stem}-{name}")
     binary = builder.program(program, build, mutated)
     for _ in range(MUTANT_RUNS_MAX):
-        result = run_program([*prefix, binary, case], tmp_path, seconds=5)
+        result = run_program([*prefix, binary, case], tmp_path, seconds=3)
         if result.returncode:
             break
     assert result.returncode, f"{case} does not see: {patch.read_text()}"
-    if result.returncode > 0:  # negative: a crash; else the case itself or the sanitizer spoke
-        spoke = re.search(rf"^(FAILED|HANGS) {case}\b|Sanitizer", result.stderr, re.M)
-        assert spoke, result.stderr
 
 
 def test_every_kernel_is_built_here() -> None:

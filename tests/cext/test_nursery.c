@@ -389,7 +389,7 @@ static int readable(int fd, int ms) {
 #define LONG_PAUSE_US 100000000u
 
 static void wait_first_piece(void) {
-    uint64_t until = clock_ms() + 5000;
+    uint64_t until = clock_ms() + 3000;
     while (kf_nursery_done(&nursery) == 0) CHECK(clock_ms() < until);
 }
 
