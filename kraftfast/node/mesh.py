@@ -27,6 +27,7 @@ from kraftfast.link.ring_link import (
 )
 from kraftfast.link.unix_socket import connect, open_pidfd
 from kraftfast.node import translate
+from kraftfast.node.fetched_bytes import FetchedBytes
 from kraftfast.node.ring_peer import (
     KIND_ANSWER,
     KIND_FETCH,
@@ -34,6 +35,7 @@ from kraftfast.node.ring_peer import (
     KIND_RESPONSE,
     RingPeer,
 )
+from kraftfast.node.translate import API_OF
 from kraftfast.types import ReplicaKey, uuid_from_text, uuid_text
 from kraftfast.wire import fetch as wire_fetch
 from kraftfast.wire import frame
@@ -44,14 +46,6 @@ RING_BYTES = 4 * 1024 * 1024
 OFFER_TIMEOUT_MS = 2000
 RETRY_MS_MIN, RETRY_MS_MAX = 10, 500
 MESSAGES_A_TURN = 64
-
-API_OF = {
-    core.VoteRequest: ApiKey.VOTE,
-    core.BeginQuorumEpochRequest: ApiKey.BEGIN_QUORUM_EPOCH,
-    core.EndQuorumEpochRequest: ApiKey.END_QUORUM_EPOCH,
-    core.FetchRequest: ApiKey.FETCH,
-}
-
 
 class RingRequest:
     """A cold request that came over a ring, to be answered there."""
@@ -190,23 +184,6 @@ class MeshPeer(RingPeer):
             _, message = frame.decode_response(api_key, version, payload)
             response = translate.response_from_wire(api_key, message, partition)
         self.node.step(ev.ResponseReceived(self.id, correlation, response))
-
-
-class FetchedBytes:
-    """The records of an answer that carried them as bytes."""
-
-    __slots__ = ("records",)
-
-    def __init__(self, message: Any) -> None:
-        self.records = message.records
-
-    def copy_records(self, log: Any, epoch: int, stats: Any) -> tuple[bool, bool]:
-        """Copy into the log: (all taken, a part rejected)."""
-        taken = log.copy(self.records, epoch)
-        return taken == len(self.records) or log.cut_off(), log.damaged()
-
-    def resume(self) -> None:
-        """Nothing waits behind these records."""
 
 
 class Mesh:

@@ -85,6 +85,7 @@ class Node:
         self.on_commit: list[Any] = []
         self.on_role: list[Any] = []
         self._events: deque[ev.Event] = deque()
+        self._running = False
         self._open(boot or boot_id())
 
     def _open(self, boot: str) -> None:
@@ -156,18 +157,33 @@ class Node:
 
     def start(self) -> None:
         """Begin: the core looks at what was stored and takes its first role."""
-        self._carry_out(self.core.start(self.now_ms()))
-        self._run_events()
+        self._running = True
+        try:
+            self._carry_out(self.core.start(self.now_ms()))
+        finally:
+            self._running = False
+        self.run_events()
 
     def step(self, event: ev.Event) -> None:
         """One event, and everything that follows from it."""
         self._events.append(event)
-        self._run_events()
+        self.run_events()
 
-    def _run_events(self) -> None:
+    def queue(self, event: ev.Event) -> None:
+        """An event for the end of what is being handled; ``run_events`` if nothing is."""
+        self._events.append(event)
+
+    def run_events(self) -> None:
+        """Handle what was queued."""
         events = self._events
-        while events:
-            self._carry_out(self.core.step(events.popleft(), self.now_ms()))
+        if self._running:
+            return  # further out, this loop is under way and takes them all
+        self._running = True
+        try:
+            while events:
+                self._carry_out(self.core.step(events.popleft(), self.now_ms()))
+        finally:
+            self._running = False
 
     def _carry_out(self, effects: list[Any]) -> None:
         handlers = self._handlers
@@ -282,7 +298,7 @@ class Node:
             return False
         self.idle.flush_asked = False
         self._flushed()
-        self._run_events()
+        self.run_events()
         return True
 
     def wait_for_flush(self) -> None:
@@ -301,7 +317,7 @@ class Node:
             link = self.stalled[0]
             self._copy(*self.stalled)
             if self.stalled is None:
-                self._run_events()
+                self.run_events()
                 link.resume()
 
     def drop_stalled(self) -> None:

@@ -14,6 +14,14 @@ from kraftfast.types import METADATA_PARTITION, ZERO_UUID, Endpoint, OffsetAndEp
 from kraftfast.wire import messages as wire
 from kraftfast.wire.fetch import PartitionFetch, PartitionFetched
 
+API_OF = {
+    core.VoteRequest: wire.ApiKey.VOTE,
+    core.BeginQuorumEpochRequest: wire.ApiKey.BEGIN_QUORUM_EPOCH,
+    core.EndQuorumEpochRequest: wire.ApiKey.END_QUORUM_EPOCH,
+    core.FetchRequest: wire.ApiKey.FETCH,
+}
+"""The API that carries each core request."""
+
 IN_MEMORY = 1
 """The value of our Durability tag in Fetch for acknowledgements from memory."""
 

@@ -1,0 +1,367 @@
+"""Producers and consumers over sockets: Kafka's Produce, Fetch and ListOffsets.
+
+A Produce is answered once its records are committed, whatever its ``acks`` says beyond 0: the
+quorum has no weaker promise to give. A consumer gets what is below the high watermark (I20).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from kraftfast.errors import CorruptBatch, ErrorCode, RecordsRefused, RecordTooLarge, UnsupportedCodec
+from kraftfast.record.batch import check_batches
+from kraftfast.types import METADATA_PARTITION
+from kraftfast.wire import fetch as wire_fetch
+from kraftfast.wire import messages as wire
+from kraftfast.wire import produce as wire_produce
+from kraftfast.wire.fetch import PartitionFetch, PartitionFetched
+from kraftfast.wire.produce import PartitionProduce, PartitionProduced
+
+QUEUED_BYTES_MAX = 64 * 1024 * 1024
+EARLIEST, LATEST, MAX_TIMESTAMP = -2, -1, -3
+EARLIEST_LOCAL = -4
+TOPIC_ID_VERSION = 13
+
+
+class QueuedBatch:
+    """A batch that was checked and waits to be appended, or to be committed."""
+
+    __slots__ = ("request", "message", "batch", "base_offset", "end_offset", "deadline_ms")
+
+    def __init__(self, request: Any, message: PartitionProduce, batch: Any, deadline_ms: int) -> None:
+        self.request, self.message, self.batch = request, message, batch
+        self.deadline_ms = deadline_ms
+        self.base_offset = self.end_offset = -1
+
+
+class ParkedConsumer:
+    """A consumer's Fetch that waits for records."""
+
+    __slots__ = ("request", "message", "deadline_ms")
+
+    def __init__(self, request: Any, message: PartitionFetch, deadline_ms: int) -> None:
+        self.request, self.message, self.deadline_ms = request, message, deadline_ms
+
+
+class DataPlane:
+    """What clients over sockets do with the log."""
+
+    # node: whose. queued: to be appended, in order of arrival; queued_bytes: their sizes.
+    # appended: to be committed, by offset. parked: consumers that wait.
+
+    def __init__(self, node: Any) -> None:
+        self.node = node
+        self.queued: deque[QueuedBatch] = deque()
+        self.queued_bytes = 0
+        self.appended: deque[QueuedBatch] = deque()
+        self.parked: list[ParkedConsumer] = []
+
+    # --- Produce ----------------------------------------------------------------------------------
+
+    def produce(self, request: Any, message: Any) -> None:
+        """Check one batch down to its last record (a stranger's could kill every reader), queue it."""
+        if not isinstance(message, PartitionProduce):
+            request.respond(self._refuse_all(message))
+            return
+        error = self._check_target(message, request.version)
+        batch = message.records
+        if error is ErrorCode.NONE:
+            error = self._check_records(batch)
+        if error is not ErrorCode.NONE:
+            self._answer(request, message, error)
+            return
+        deadline_ms = self.node.now_ms() + max(message.timeout_ms, 0)
+        self.queued.append(QueuedBatch(request, message, batch, deadline_ms))
+        self.queued_bytes += len(batch)
+        if message.acks == 0:
+            request.finish([])
+
+    def _check_target(self, message: PartitionProduce, version: int) -> ErrorCode:
+        node = self.node
+        by_id = version >= TOPIC_ID_VERSION
+        if (message.topic_id != node.partition.topic_id) if by_id else (message.topic != node.partition.topic):
+            return ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if message.partition != METADATA_PARTITION:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if message.acks not in (-1, 0, 1):
+            return ErrorCode.INVALID_REQUEST
+        if message.transactional_id is not None:
+            return ErrorCode.INVALID_REQUEST
+        if node.core.role != "leader":
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if self.queued_bytes >= QUEUED_BYTES_MAX:
+            return ErrorCode.REQUEST_TIMED_OUT
+        if node.log.nursery.error is not None and node.appends_held:
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        return ErrorCode.NONE
+
+    def _check_records(self, records: Any) -> ErrorCode:
+        try:
+            found = check_batches(records or b"", records=self.node.directory.options.records, control=False)
+        except UnsupportedCodec:
+            return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+        except RecordsRefused:
+            return ErrorCode.INVALID_RECORD
+        except RecordTooLarge:
+            return ErrorCode.MESSAGE_TOO_LARGE
+        except CorruptBatch:
+            return ErrorCode.CORRUPT_MESSAGE
+        return ErrorCode.NONE if len(found) == 1 else ErrorCode.INVALID_RECORD
+
+    def drain(self, log: Any, epoch: int, bytes_max: int) -> None:
+        """Append queued batches until there is none, no room, or about ``bytes_max`` are in."""
+        taken = 0
+        while self.queued and taken < bytes_max:
+            entry = self.queued[0]
+            entry.base_offset = log.end_offset
+            try:
+                if not log.append(entry.batch, epoch):
+                    return  # no room yet
+            except (ValueError, RecordTooLarge) as error:
+                self._next()
+                too_large = isinstance(error, RecordTooLarge)
+                code = ErrorCode.MESSAGE_TOO_LARGE if too_large else ErrorCode.CORRUPT_MESSAGE
+                self._answer(entry.request, entry.message, code)
+                continue
+            self._next()
+            taken += len(entry.batch)
+            entry.batch = None
+            entry.end_offset = log.end_offset
+            self.appended.append(entry)
+
+    def _next(self) -> None:
+        entry = self.queued.popleft()
+        self.queued_bytes -= len(entry.batch)
+
+    def commit(self, offset: int) -> None:
+        """Answer what is committed below ``offset``."""
+        appended = self.appended
+        while appended and appended[0].end_offset <= offset:
+            entry = appended.popleft()
+            self._answer(entry.request, entry.message, ErrorCode.NONE, entry.base_offset)
+
+    def refuse(self, error: Any, _leader_id: int) -> None:
+        """Nothing that is queued was appended."""
+        while self.queued:
+            entry = self.queued[0]
+            self._next()
+            self._answer(entry.request, entry.message, ErrorCode(error))
+
+    def left_leadership(self, leader_id: int) -> None:
+        """What is appended may or may not be committed: the code that says just that."""
+        self.refuse(ErrorCode.NOT_LEADER_OR_FOLLOWER, leader_id)
+        while self.appended:
+            entry = self.appended.popleft()
+            self._answer(entry.request, entry.message, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+
+    def _answer(self, request: Any, message: Any, error: ErrorCode, base_offset: int = -1) -> None:
+        if request.session is None or message.acks == 0:
+            request.finish([])
+            return
+        node = self.node
+        produced = PartitionProduced(
+            topic=message.topic,
+            topic_id=message.topic_id,
+            partition=message.partition,
+            error_code=error,
+            base_offset=base_offset,
+            log_start_offset=node.log.log_start_offset if error is ErrorCode.NONE else -1,
+            leader_id=node.core.leader_id if error is ErrorCode.NOT_LEADER_OR_FOLLOWER else -1,
+            leader_epoch=node.core.epoch if error is ErrorCode.NOT_LEADER_OR_FOLLOWER else -1,
+        )
+        request.finish([wire_produce.encode_response(request.version, request.correlation_id, produced)])
+
+    def _refuse_all(self, message: Any) -> Any:
+        """Several partitions or none: each is refused, for there is only one."""
+        kind = wire.ProduceResponse
+        return kind(
+            responses=[
+                kind.Response(
+                    name=topic.name,
+                    topic_id=topic.topic_id,
+                    partition_responses=[
+                        kind.PartitionResponse(
+                            index=part.index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, base_offset=-1
+                        )
+                        for part in topic.partition_data
+                    ],
+                )
+                for topic in message.topic_data
+            ]
+        )
+
+    # --- Fetch ------------------------------------------------------------------------------------
+
+    def is_consumer(self, message: Any, version: int) -> bool:
+        """Whether a Fetch comes from a client: no replica id, and none of the fields of a replica."""
+        if not isinstance(message, PartitionFetch):
+            return version < TOPIC_ID_VERSION or not _names_replica(message)
+        return message.replica_id < 0 and (message.last_fetched_epoch < 0 or message.current_leader_epoch < 0)
+
+    def fetch(self, request: Any, message: Any) -> None:
+        """Answer a consumer, now or when there is something for it."""
+        if not isinstance(message, PartitionFetch):
+            request.respond(self._fetch_several(message, request.version))
+            return
+        error = self._check_fetch(message, request.version)
+        if error is not ErrorCode.NONE:
+            self._answer_fetch(request, message, error, None)
+            return
+        wait_ms = min(max(message.max_wait_ms, 0), 60_000)
+        if message.fetch_offset >= self._readable_end() and wait_ms and message.min_bytes > 0:
+            self.parked.append(ParkedConsumer(request, message, self.node.now_ms() + wait_ms))
+            return
+        self._answer_fetch(request, message, ErrorCode.NONE, self._read(message))
+
+    def _readable_end(self) -> int:
+        return max(self.node.core.high_watermark, self.node.log.log_start_offset)
+
+    def _check_fetch(self, message: PartitionFetch, version: int) -> ErrorCode:
+        node = self.node
+        by_id = version >= TOPIC_ID_VERSION
+        if (message.topic_id != node.partition.topic_id) if by_id else (message.topic != node.partition.topic):
+            return ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if message.partition != METADATA_PARTITION:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if node.core.role != "leader":
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if 0 <= message.current_leader_epoch < node.core.epoch:
+            return ErrorCode.FENCED_LEADER_EPOCH
+        if message.current_leader_epoch > node.core.epoch:
+            return ErrorCode.UNKNOWN_LEADER_EPOCH
+        if not node.log.log_start_offset <= message.fetch_offset <= self._readable_end():
+            return ErrorCode.OFFSET_OUT_OF_RANGE
+        return ErrorCode.NONE
+
+    def _read(self, message: PartitionFetch) -> bytes | None:
+        """The committed batches from an offset on, copied (D11)."""
+        end_offset = self._readable_end()
+        if message.fetch_offset >= end_offset:
+            return None
+        bound = min(message.max_bytes, message.partition_max_bytes)
+        found = self.node.log.locate(message.fetch_offset, max(bound, 1), end_offset)
+        if found is None:
+            return None
+        segment, position, length = found
+        return bytes(segment.file.view(position, position + length))
+
+    def _answer_fetch(self, request: Any, message: PartitionFetch, error: ErrorCode, records: Any) -> None:
+        node = self.node
+        fetched = PartitionFetched(
+            topic=message.topic,
+            topic_id=message.topic_id,
+            partition=message.partition,
+            partition_error_code=error,
+            high_watermark=node.core.high_watermark,
+            last_stable_offset=node.core.high_watermark,
+            log_start_offset=node.log.log_start_offset,
+            records=records if records is not None else b"",
+        )
+        if error in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH):
+            fetched.leader_id, fetched.leader_epoch = node.core.leader_id, node.core.epoch
+        request.finish(wire_fetch.encode_response(request.version, request.correlation_id, fetched))
+
+    def _fetch_several(self, message: Any, version: int) -> Any:
+        """Several topics or none: an empty answer, or an error for each that is not ours."""
+        kind = wire.FetchResponse
+        responses = []
+        for topic in message.topics:
+            parts = []
+            for part in topic.partitions:
+                one = PartitionFetch(
+                    topic=topic.topic,
+                    topic_id=topic.topic_id,
+                    partition=part.partition,
+                    current_leader_epoch=part.current_leader_epoch,
+                    fetch_offset=part.fetch_offset,
+                    max_bytes=message.max_bytes,
+                    partition_max_bytes=part.partition_max_bytes,
+                )
+                error = self._check_fetch(one, version)
+                records = self._read(one) if error is ErrorCode.NONE else None
+                parts.append(
+                    kind.Partition(
+                        partition_index=part.partition,
+                        error_code=error,
+                        high_watermark=self.node.core.high_watermark,
+                        log_start_offset=self.node.log.log_start_offset,
+                        records=records or b"",
+                    )
+                )
+            responses.append(kind.Response(topic=topic.topic, topic_id=topic.topic_id, partitions=parts))
+        return kind(responses=responses)
+
+    def committed(self, offset: int) -> None:
+        """The high watermark moved: consumers that waited for it get their records."""
+        if not self.parked:
+            return
+        parked, self.parked = self.parked, []
+        for entry in parked:
+            if entry.message.fetch_offset < offset:
+                self.fetch(entry.request, entry.message)
+            else:
+                self.parked.append(entry)
+
+    # --- ListOffsets ------------------------------------------------------------------------------
+
+    def list_offsets(self, message: Any) -> Any:
+        """The first, the last, or the first offset at or after a timestamp."""
+        kind = wire.ListOffsetsResponse
+        return kind(
+            topics=[
+                kind.Topic(name=topic.name, partitions=[self._list(kind, topic, part) for part in topic.partitions])
+                for topic in message.topics
+            ]
+        )
+
+    def _list(self, kind: Any, topic: Any, part: Any) -> Any:
+        node = self.node
+        answer = kind.Partition(partition_index=part.partition_index)
+        if topic.name != node.partition.topic or part.partition_index != METADATA_PARTITION:
+            answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        elif node.core.role != "leader":
+            answer.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        elif part.timestamp in (EARLIEST, EARLIEST_LOCAL):
+            answer.offset, answer.leader_epoch = node.log.log_start_offset, node.core.epoch
+        elif part.timestamp == LATEST:
+            answer.offset, answer.leader_epoch = self._readable_end(), node.core.epoch
+        elif part.timestamp == MAX_TIMESTAMP or part.timestamp >= 0:
+            found = node.log.offset_for_timestamp(part.timestamp, self._readable_end())
+            if found is not None:
+                answer.offset, answer.timestamp = found
+                answer.leader_epoch = node.core.epoch
+        else:
+            answer.error_code = ErrorCode.UNSUPPORTED_VERSION
+        return answer
+
+    # --- time -------------------------------------------------------------------------------------
+
+    def tend(self, now_ms: int) -> None:
+        """Answer what has waited long enough."""
+        if self.parked and min(entry.deadline_ms for entry in self.parked) <= now_ms:
+            due = [entry for entry in self.parked if entry.deadline_ms <= now_ms]
+            self.parked = [entry for entry in self.parked if entry.deadline_ms > now_ms]
+            for entry in due:
+                error = self._check_fetch(entry.message, entry.request.version)
+                self._answer_fetch(entry.request, entry.message, error, None)
+        while self.queued and self.queued[0].deadline_ms <= now_ms:
+            entry = self.queued[0]
+            self._next()
+            self._answer(entry.request, entry.message, ErrorCode.NOT_ENOUGH_REPLICAS)  # not appended
+        while self.appended and self.appended[0].deadline_ms <= now_ms:
+            entry = self.appended.popleft()
+            self._answer(entry.request, entry.message, ErrorCode.REQUEST_TIMED_OUT)  # may be committed
+
+    def due_ms(self, default: int) -> int:
+        """When ``tend`` has something to do."""
+        due = [entry.deadline_ms for entry in self.parked]
+        if self.queued:
+            due.append(self.queued[0].deadline_ms)
+        if self.appended:
+            due.append(self.appended[0].deadline_ms)
+        return min(due, default=default)
+
+
+def _names_replica(message: Any) -> bool:
+    return message.replica_id >= 0 or message.replica_state.replica_id >= 0

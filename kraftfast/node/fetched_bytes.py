@@ -1,0 +1,22 @@
+"""The records of a Fetch answer that came as bytes, on their way into the log."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class FetchedBytes:
+    """What ``WriteFetched`` copies from; ``records`` is the payload of one answer."""
+
+    __slots__ = ("records",)
+
+    def __init__(self, message: Any) -> None:
+        self.records = message.records
+
+    def copy_records(self, log: Any, epoch: int, _stats: Any) -> tuple[bool, bool]:
+        """Copy into the log: (all taken, a part rejected). Neither: no room yet."""
+        taken = log.copy(self.records, epoch)
+        return taken == len(self.records) or log.cut_off(), log.damaged()
+
+    def resume(self) -> None:
+        """Nothing waits behind these records."""

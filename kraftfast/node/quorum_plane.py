@@ -1,0 +1,146 @@
+"""What clients and tools may ask of a quorum: Metadata, DescribeCluster, DescribeQuorum."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from kraftfast.errors import ErrorCode
+from kraftfast.types import METADATA_PARTITION
+from kraftfast.wire import messages as wire
+
+AUTHORIZED_OPERATIONS_UNKNOWN = -(2**31)
+CONTROLLERS = 2
+
+
+def advertised(node: Any) -> list[tuple[int, str, int]]:
+    """(id, host, port) of every voter whose address is known, by its controller listener."""
+    found = []
+    for voter in node.voters:
+        for name, host, port in voter.endpoints:
+            if name == node.partition.listener:
+                found.append((voter.id, host, port))
+    return found
+
+
+def metadata(node: Any, message: Any, version: int) -> Any:
+    """One topic with one partition; brokers are the voters."""
+    kind = wire.MetadataResponse
+    asked = message.topics
+    wants_all = asked is None or (version == 0 and not asked)
+    topics = [_our_topic(node, kind)] if wants_all else [_topic(node, kind, entry) for entry in asked]
+    return kind(
+        brokers=[kind.Broker(node_id=id, host=host, port=port) for id, host, port in advertised(node)],
+        cluster_id=node.cluster_id,
+        controller_id=node.core.leader_id,
+        topics=topics,
+    )
+
+
+def _our_topic(node: Any, kind: Any) -> Any:
+    leader = node.core.leader_id
+    ids = list(node.voters.ids)
+    partition = kind.Partition(
+        error_code=ErrorCode.NONE if leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE,
+        partition_index=METADATA_PARTITION,
+        leader_id=leader,
+        leader_epoch=node.core.epoch,
+        replica_nodes=ids,
+        isr_nodes=ids,
+    )
+    return kind.Topic(name=node.partition.topic, topic_id=node.partition.topic_id, partitions=[partition])
+
+
+def _topic(node: Any, kind: Any, entry: Any) -> Any:
+    if entry.name is None:
+        if entry.topic_id == node.partition.topic_id:
+            return _our_topic(node, kind)
+        return kind.Topic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=entry.topic_id)
+    if entry.name == node.partition.topic:
+        return _our_topic(node, kind)
+    return kind.Topic(error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=entry.name)
+
+
+def describe_cluster(node: Any, message: Any) -> Any:
+    """Who is in the cluster; asked as a controller or as a broker, the voters are both."""
+    kind = wire.DescribeClusterResponse
+    return kind(
+        endpoint_type=message.endpoint_type,
+        cluster_id=node.cluster_id,
+        controller_id=node.core.leader_id,
+        brokers=[kind.Broker(broker_id=id, host=host, port=port) for id, host, port in advertised(node)],
+        cluster_authorized_operations=AUTHORIZED_OPERATIONS_UNKNOWN,
+    )
+
+
+def describe_quorum(node: Any, message: Any) -> Any:
+    """Kafka's check order and texts: kraft-reference.md section 7."""
+    kind = wire.DescribeQuorumResponse
+    ours = all(
+        topic.topic_name == node.partition.topic and part.partition_index == METADATA_PARTITION
+        for topic in message.topics
+        for part in topic.partitions
+    )
+    if not ours:
+        error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return _describe_error(kind, message, error, "This server does not host this topic-partition.")
+    if node.core.role != "leader":
+        text = (
+            "For requests intended only for the leader, this error indicates that the broker is not the current "
+            "leader. For requests intended for any replica, this error indicates that the broker is not a replica "
+            "of the topic partition."
+        )
+        return _describe_error(kind, message, ErrorCode.NOT_LEADER_OR_FOLLOWER, text)
+    description = node.core.describe(node.now_ms())
+    to_wall_ms = time.time_ns() // 1_000_000 - node.now_ms()
+    partition = kind.Partition(
+        partition_index=METADATA_PARTITION,
+        error_message="",
+        leader_id=description.leader_id,
+        leader_epoch=description.epoch,
+        high_watermark=description.high_watermark,
+        current_voters=[_replica(kind.CurrentVoter, each, to_wall_ms) for each in description.voters],
+        observers=[_replica(kind.Observer, each, to_wall_ms) for each in description.observers],
+    )
+    nodes = [
+        kind.Node(node_id=voter.id, listeners=[kind.Listener(*endpoint) for endpoint in voter.endpoints])
+        for voter in node.voters
+    ]
+    topic = kind.Topic(topic_name=node.partition.topic, partitions=[partition])
+    return kind(error_message="", topics=[topic], nodes=nodes)
+
+
+def _replica(kind: Any, each: Any, to_wall_ms: int) -> Any:
+    def wall(at_ms: int) -> int:
+        return at_ms + to_wall_ms if at_ms >= 0 else -1
+
+    return kind(
+        replica_id=each.key.id,
+        replica_directory_id=each.key.directory_id,
+        log_end_offset=each.log_end_offset,
+        last_fetch_timestamp=wall(each.last_fetch_ms),
+        last_caught_up_timestamp=wall(each.last_caught_up_ms),
+    )
+
+
+def _describe_error(kind: Any, message: Any, error: ErrorCode, text: str) -> Any:
+    return kind(
+        error_message="",
+        topics=[
+            kind.Topic(
+                topic_name=topic.topic_name,
+                partitions=[
+                    kind.Partition(
+                        partition_index=part.partition_index,
+                        error_code=error,
+                        error_message=text,
+                        leader_id=0,
+                        leader_epoch=0,
+                        high_watermark=0,
+                    )
+                    for part in topic.partitions
+                ],
+            )
+            for topic in message.topics
+        ],
+    )

@@ -1,0 +1,233 @@
+"""Another replica reached over a socket: our requests to it and its answers.
+
+On every new connection ApiVersions comes first; then the highest common version of each API is
+used. A connection that ends is made again once, at once: refused, or closed again before
+ApiVersions is answered, is news that the process is gone; accepted is not (design.md, "Failover
+in milliseconds"). After that, connections are made when there is something to send.
+"""
+
+from __future__ import annotations
+
+import select
+from typing import Any
+
+from kraftfast.core import events as ev
+from kraftfast.core import messages as core
+from kraftfast.errors import ErrorCode, MalformedFrame, PeerGone, UnsupportedVersion
+from kraftfast.link.socket_link import FramedSocket
+from kraftfast.node import translate
+from kraftfast.node.fetched_bytes import FetchedBytes
+from kraftfast.node.translate import API_OF
+from kraftfast.wire import fetch as wire_fetch
+from kraftfast.wire import frame
+from kraftfast.wire.messages import ApiKey, ApiVersionsRequest
+from kraftfast.wire.versions import Versions, negotiate, offered_versions
+
+RECONNECT_MS_MIN, RECONNECT_MS_MAX = 20, 500
+CONNECT_TIMEOUT_MS = 2000
+QUEUED_BYTES_MAX = 16 * 1024 * 1024
+VOTE_PRE_VOTE_VERSION = 2
+CLIENT_NAME, CLIENT_VERSION = "kraftfast", "0.1.0"
+
+
+class SocketPeer:
+    """One replica behind one address. ``id`` is below -1 for a bootstrap server."""
+
+    # host, port: where. framed: the connection, None while there is none.
+    # ready: ApiVersions was answered; versions: what it said.
+    # waiting: correlation id -> (API, version) of what was asked.
+    # held: the request that waits for the connection. probing: this connection only asks whether
+    # the process lives. retry_at_ms, pause_ms: when to connect again.
+
+    def __init__(self, node: Any, loop: Any, peer_id: int, host: str, port: int) -> None:
+        self.node, self.loop, self.id = node, loop, peer_id
+        self.host, self.port = host, port
+        self.framed: FramedSocket | None = None
+        self.ready = False
+        self.versions: dict[int, Versions] = {}
+        self.waiting: dict[int, tuple[int, int]] = {}
+        self.held: list[tuple[int, Any]] = []
+        self.probing = False
+        self.connecting_until_ms = 0
+        self.retry_at_ms, self.pause_ms = 0, RECONNECT_MS_MIN
+
+    # --- what the node's effects need -------------------------------------------------------------
+
+    def send_request(self, correlation: int, request: Any) -> bool:
+        """Send a core request, connecting first if need be; False if it cannot go out now."""
+        if self.ready:
+            return self._send(correlation, request)
+        if self.framed is None and not self._connect(probing=False):
+            return False
+        self.held.append((correlation, request))
+        return True
+
+    def publish(self) -> None:
+        """Nothing waits: what is sent goes to the kernel at once."""
+
+    def close(self) -> None:
+        self._drop(None)
+
+    # --- the connection ---------------------------------------------------------------------------
+
+    def _connect(self, probing: bool) -> bool:
+        now_ms = self.node.now_ms()
+        if not probing and now_ms < self.retry_at_ms:
+            return False
+        try:
+            self.framed = FramedSocket.connect(self.host, self.port)
+        except PeerGone:
+            self._refused(probing)
+            return False
+        self.probing = probing
+        self.connecting_until_ms = now_ms + CONNECT_TIMEOUT_MS
+        self.loop.watch(self.framed.fileno(), select.EPOLLOUT, self._connected)
+        return True
+
+    def _connected(self, _events: int) -> None:
+        assert self.framed is not None
+        if self.framed.connect_error():
+            self._drop(None)
+            self._refused(self.probing)
+            return
+        self.loop.rewatch(self.framed.fileno(), select.EPOLLIN)
+        self.loop.unwatch(self.framed.fileno())
+        self.loop.watch(self.framed.fileno(), select.EPOLLIN, self._ready)
+        hello = ApiVersionsRequest(client_software_name=CLIENT_NAME, client_software_version=CLIENT_VERSION)
+        data = frame.encode_request(ApiKey.API_VERSIONS, 4, 0, self._client_id(), hello)
+        try:
+            self.framed.send([data])
+        except PeerGone:
+            self._ended_early()
+
+    def _ready(self, events: int) -> None:
+        """Something arrived, or the connection broke, or more can be sent."""
+        framed = self.framed
+        if framed is None:
+            return
+        try:
+            if events & select.EPOLLOUT and framed.flush():
+                self.loop.rewatch(framed.fileno(), select.EPOLLIN)
+            if events & ~select.EPOLLOUT:
+                for data in framed.receive():
+                    self._answer(data)
+                    if self.framed is not framed:
+                        return
+        except (PeerGone, MalformedFrame, UnsupportedVersion) as error:
+            self._broken(error)
+
+    def _answer(self, data: frame.Frame) -> None:
+        if not self.ready:
+            self._api_versions(data)
+            return
+        correlation = frame.correlation_id(data)
+        asked = self.waiting.pop(correlation, None)
+        if asked is None:
+            raise MalformedFrame(f"an answer to nothing that was asked ({correlation})")
+        api_key, version = asked
+        partition = self.node.partition
+        if api_key == ApiKey.FETCH:
+            _, message = wire_fetch.decode_response(version, data)
+            response = translate.fetched_from_wire(message, partition)
+            self.node.at_hand = FetchedBytes(message)
+        else:
+            _, message = frame.decode_response(api_key, version, data)
+            response = translate.response_from_wire(api_key, message, partition)
+        self.node.step(ev.ResponseReceived(self.id, correlation, response))
+
+    def _api_versions(self, data: frame.Frame) -> None:
+        _, message = frame.decode_response(ApiKey.API_VERSIONS, 4, data)
+        self.versions = offered_versions(message)
+        self.ready, self.probing = True, False
+        self.pause_ms = RECONNECT_MS_MIN
+        vote = self.versions.get(ApiKey.VOTE)
+        pre_vote = vote is not None and vote.last >= VOTE_PRE_VOTE_VERSION
+        held, self.held = self.held, []
+        self.node.step(ev.LinkUp(self.id, streaming=False, pre_vote=pre_vote))
+        for correlation, request in held:
+            if not self._send(correlation, request):
+                self._fail(correlation, ErrorCode.BROKER_NOT_AVAILABLE)
+
+    def _send(self, correlation: int, request: Any) -> bool:
+        assert self.framed is not None
+        api_key = API_OF[type(request)]
+        partition = self.node.partition
+        try:
+            version = negotiate(api_key, self.versions)
+            if api_key == ApiKey.FETCH:
+                fields = translate.fetch_to_wire(request, partition)
+                data = wire_fetch.encode_request(version, correlation, self._client_id(), fields)
+            else:
+                body = translate.request_to_wire(request, partition)
+                data = frame.encode_request(api_key, version, correlation, self._client_id(), body)
+        except UnsupportedVersion:
+            self._fail(correlation, ErrorCode.UNSUPPORTED_VERSION)
+            return True
+        if self.framed.queued_bytes > QUEUED_BYTES_MAX:
+            return False
+        self.waiting[correlation] = (api_key, version)
+        try:
+            self.framed.send([data])
+        except PeerGone as error:
+            self.waiting.pop(correlation, None)
+            self._broken(error)
+            return False
+        if self.framed.queued:
+            self.loop.rewatch(self.framed.fileno(), self.framed.interest())
+        return True
+
+    def _client_id(self) -> str:
+        return f"raft-client-{self.node.config.node_id}"
+
+    # --- ends -------------------------------------------------------------------------------------
+
+    def _broken(self, _error: Exception) -> None:
+        """The connection ended: make it again at once, to learn whether the process lives."""
+        if not self.ready:
+            self._ended_early()
+            return
+        self._drop(ev.LinkDown(self.id))
+        if self.framed is None:
+            self._connect(probing=True)
+
+    def _ended_early(self) -> None:
+        """Closed before ApiVersions was answered."""
+        probing = self.probing
+        self._drop(None)
+        self._refused(probing)
+
+    def _refused(self, probing: bool) -> None:
+        self.retry_at_ms = self.node.now_ms() + self.pause_ms
+        self.pause_ms = min(self.pause_ms * 2, RECONNECT_MS_MAX)
+        self._fail_held()
+        if probing and self.id >= 0:
+            self.node.step(ev.PeerEnded(self.id))
+
+    def _drop(self, event: Any) -> None:
+        """Close the connection; what was asked over it is not answered any more."""
+        if self.framed is not None:
+            self.loop.unwatch(self.framed.fileno())
+            self.framed.close()
+            self.framed = None
+        self.ready = self.probing = False
+        waiting, self.waiting = self.waiting, {}
+        if event is not None:
+            self.node.step(event)
+        for correlation in waiting:
+            self._fail(correlation, ErrorCode.BROKER_NOT_AVAILABLE)
+        self._fail_held()
+
+    def _fail_held(self) -> None:
+        held, self.held = self.held, []
+        for correlation, _ in held:
+            self._fail(correlation, ErrorCode.BROKER_NOT_AVAILABLE)
+
+    def _fail(self, correlation: int, error: ErrorCode) -> None:
+        self.node.queue(ev.RequestFailed(self.id, correlation, error))
+
+    def tend(self, now_ms: int) -> None:
+        """Give up a connection attempt that takes too long: silence is no news."""
+        if self.framed is not None and not self.ready and now_ms >= self.connecting_until_ms:
+            self._drop(None)
+            self.retry_at_ms = now_ms + self.pause_ms
+            self.node.run_events()
