@@ -285,8 +285,14 @@ def _array(items: Sequence[bytes]) -> bytes:
 _NO_TAGS: Final = _tags(())
 
 
+def _key(voter_id: int, directory_id: bytes) -> bytes:
+    if len(directory_id) != 16:
+        raise OverflowError(f"a directory id of {len(directory_id)} bytes")
+    return struct.pack(">i16s", voter_id, directory_id)
+
+
 def _replica(key: ReplicaKey, version: int) -> bytes:
-    return key.id.to_bytes(4, "big", signed=True) + key.directory_id * version + _NO_TAGS
+    return (_key(*key) if version else struct.pack(">i", key.id)) + _NO_TAGS
 
 
 def _endpoint(endpoint: Endpoint) -> bytes:
@@ -297,7 +303,7 @@ def _endpoint(endpoint: Endpoint) -> bytes:
 def _voter(voter: Voter) -> bytes:
     endpoints = _array([_endpoint(endpoint) for endpoint in voter.endpoints])
     versions = struct.pack(">hh", voter.kraft_version_min, voter.kraft_version_max) + _NO_TAGS
-    return struct.pack(">i16s", voter.id, voter.directory_id) + endpoints + versions + _NO_TAGS
+    return _key(voter.id, voter.directory_id) + endpoints + versions + _NO_TAGS
 
 
 def _encode(record: ControlRecord) -> tuple[int, bytes]:
@@ -334,7 +340,7 @@ def control_batch(
             kind, value = _encode(record)
             key = struct.pack(">hh", 0, kind)
             encoded.append(Record(base_offset + i, timestamp, key, value))
-    except (struct.error, OverflowError) as error:
+    except (struct.error, OverflowError, UnicodeEncodeError) as error:
         raise errors.InvalidOption(f"control record: {error}") from None
     return pure.encode_batch(encoded, leader_epoch=leader_epoch, control=True)
 

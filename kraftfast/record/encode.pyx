@@ -8,7 +8,9 @@ from cpython.object cimport PyObject
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
-from kraftfast.record.parse cimport CONTROL, CRC_FROM, HEADER_BYTES, BatchHeader, write_header
+from kraftfast.record.parse cimport (
+    CONTROL, CRC_FROM, HEADER_BYTES, RECORD_BYTES_MIN, BatchHeader, write_header,
+)
 from kraftfast.record.checksum cimport crc_combine, crc_extend
 
 from kraftfast import limits
@@ -46,14 +48,13 @@ cdef extern from "Python.h" nogil:
 
 
 cdef int64_t BATCH_BYTES_MAX = limits.BATCH_BYTES_MAX
-cdef int64_t RECORDS_PER_BATCH_MAX = limits.RECORDS_PER_BATCH_MAX
 
 cdef enum:
     SUM_BYTES = 16384  # summed at a time: a third of a first cache
     PREFIX_BYTES = 16  # at least what stands before a value: 4 + 1 + 1 + 4 + 1 + 4
 
-assert limits.RECORDS_PER_BATCH_MAX <= 1 << 26, "an offset delta takes four bytes at most"
-assert limits.BATCH_BYTES_MAX < 1 << 26, "a length takes four bytes at most"
+assert limits.BATCH_BYTES_MAX < 1 << 26, "a length takes four bytes at most, an offset delta too"
+assert limits.BATCH_BYTES_MAX // RECORD_BYTES_MIN <= limits.RECORDS_PER_BATCH_MAX
 
 
 cdef BatchSettings default_settings(int64_t timestamp) noexcept nogil:
@@ -94,7 +95,7 @@ cdef int append_value(OpenBatch *batch, const uint8_t *value, int64_t size) noex
         return ENCODE_REFUSED
     if batch.base_timestamp != batch.settings.timestamp or size < 0:
         return append_record(batch, batch.settings.timestamp, NULL, -1, value, size, NULL, 0, 0)
-    if size > room or batch.count == RECORDS_PER_BATCH_MAX:
+    if size > room:
         return 0
     # attributes, timestamp delta 0, offset delta, null key, value and its size, no headers
     length = 4 + kf_varint_size(batch.count) + kf_varint_size(<int32_t>size) + size
@@ -143,8 +144,6 @@ cdef int append_record(
     delta = <int64_t>(<uint64_t>timestamp - <uint64_t>base)
     if (delta > 0) != (timestamp > base):  # it wrapped around
         return ENCODE_TIMESTAMP
-    if batch.count == RECORDS_PER_BATCH_MAX:
-        return 0
     if key_size > room or value_size > room or headers_size > room:
         return 0
     length = 1 + kf_varlong_size(delta) + kf_varint_size(batch.count)
@@ -283,7 +282,7 @@ cdef Encoded encode_fixed(
     cdef Encoded done
     cdef int64_t counts[5]
     cdef int64_t room = min(capacity, BATCH_BYTES_MAX) - HEADER_BYTES
-    cdef int64_t left = min(values.count - first, RECORDS_PER_BATCH_MAX)
+    cdef int64_t left = values.count - first
     cdef uint8_t *p = dst + HEADER_BYTES
     cdef uint32_t crc
     cdef int delta_bytes
