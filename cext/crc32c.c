@@ -113,7 +113,7 @@ static uint32_t combine_portable(uint32_t crc_a, uint32_t crc_b, size_t n_b) {
 static const kf_crc32c_variant portable = {"portable", crc_portable, copy_portable,
                                            combine_portable};
 
-/* ---- what x86 and ARM name differently: crc of 8, 4, 2, 1 bytes, and the carry-less product ---- */
+/* ---- what x86 and ARM name differently: crc of 8, 4, 2, 1 bytes, carry-less product ---- */
 
 #if defined(__x86_64__)
 #include <immintrin.h>

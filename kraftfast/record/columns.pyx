@@ -203,7 +203,7 @@ class BytesColumn:
 
     * ``offsets``: int32 array of n + 1; value i is ``data[offsets[i]:offsets[i + 1]]``
     * ``data``: uint8 array
-    * ``valid``: uint8 array with a bit for each value, lowest first, 0 for null; ``None`` if none is
+    * ``valid``: uint8 array, a bit for each value, lowest first, 0 for null; ``None`` if none is
     * ``null_count``
     """
 

@@ -1,4 +1,4 @@
-"""The codecs of record batches, each bounded (S9): gzip, snappy, lz4 and zstd to read, zstd to write.
+"""The codecs of record batches, bounded (S9): gzip, snappy, lz4, zstd to read, zstd to write.
 
 What comes out is bounded by ``limits.DECOMPRESSED_BYTES_MAX`` and, above 1 MiB, by
 ``limits.DECOMPRESSION_RATIO_MAX`` times what went in, whatever sizes the data declares; no codec is
@@ -177,11 +177,12 @@ def compress(codec: int, data: memoryview, level: int = 3) -> bytes:
     """
     if codec != Codec.ZSTD:
         raise errors.InvalidOption(f"codec {Codec(codec).name.lower()}: written are none and zstd")
-    return _package("zstandard").ZstdCompressor(level=level).compress(data)
+    packed: bytes = _package("zstandard").ZstdCompressor(level=level).compress(data)
+    return packed
 
 
 def worth_storing(compressed_bytes: int, bytes_before: int) -> bool:
-    """Whether the compressed form is smaller, and not so small that readers would refuse it (S9)."""
+    """Whether the compressed form is smaller, but not so small that readers refuse it (S9)."""
     if compressed_bytes >= bytes_before:
         return False
     within_ratio = bytes_before <= compressed_bytes * limits.DECOMPRESSION_RATIO_MAX

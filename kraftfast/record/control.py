@@ -363,9 +363,11 @@ def snapshot_header_batch(
     return control_batch(records, timestamp=timestamp, leader_epoch=epoch)
 
 
-def snapshot_footer_batch(*, base_offset: int, timestamp: int, epoch: int, tags: Tags = ()) -> bytes:
+def snapshot_footer_batch(
+    *, base_offset: int, timestamp: int, epoch: int, tags: Tags = ()
+) -> bytes:
     """The last batch of a snapshot, at the offset after its last record."""
-    footer = SnapshotFooter(tags)
+    records = [SnapshotFooter(tags)]
     return control_batch(
-        [footer], timestamp=timestamp, base_offset=base_offset, leader_epoch=epoch
+        records, timestamp=timestamp, base_offset=base_offset, leader_epoch=epoch
     )

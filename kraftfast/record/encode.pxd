@@ -1,8 +1,8 @@
 # Batches from values, straight into memory that the caller owns: many in one go, or one by one.
 #
-# The bytes at dst are a whole batch once a function returned a size; what was there before, and up to
-# dst + capacity, may have been written over. Values may change while they are read: the CRC is that
-# of what was stored.
+# The bytes at dst are a whole batch once a function returned a size; until then everything up to
+# dst + capacity may be written over. Values may change while they are read: the CRC is that of what
+# was stored.
 from cpython.object cimport PyObject
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
 

@@ -107,7 +107,8 @@ cdef const uint8_t *parse_bytes(const uint8_t *p, const uint8_t *end, int32_t *s
 cdef bint timestamp_fits(const BatchHeader *header, int64_t delta) noexcept nogil
 
 # The records (decompressed, if the batch is compressed) one by one: framing, offsets 0 .. n-1 with
-# last_offset_delta = n-1, and what the rules demand. At a fault *record is the number of the record.
+# last_offset_delta = n-1, and what the rules demand. At a fault *record is the number of the
+# record, -1 if it is not one record's.
 cdef int check_records(const uint8_t *p, int64_t size, const BatchHeader *header, int rules,
                        int64_t *record) noexcept nogil
 

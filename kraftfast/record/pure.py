@@ -305,11 +305,11 @@ def _batch_at(data: memoryview, position: int) -> Batch:
 
     if len(data) - position < limits.BATCH_HEADER_BYTES:
         refuse(Fault.SHORT)
-    base, length, epoch, magic, crc, attributes, last_delta, *rest = _HEADER.unpack_from(
-        data, position
-    )
+    (
+        base, length, epoch, magic, crc, attributes, last_delta, base_timestamp, max_timestamp,
+        producer_id, producer_epoch, base_sequence, count,
+    ) = _HEADER.unpack_from(data, position)  # fmt: skip
     size = length + limits.BATCH_OVERHEAD_BYTES
-    count = rest[-1]
     if fault := _header_fault(size, magic, attributes, last_delta, count):
         refuse(fault)
     if not 0 <= base <= _INT64_MAX - 1 - last_delta:
@@ -319,8 +319,8 @@ def _batch_at(data: memoryview, position: int) -> Batch:
     if size > len(data) - position:
         refuse(Fault.TRUNCATED)
     return Batch(
-        base, base + last_delta, epoch, crc, attributes, *rest,
-        position=position, data=data[position : position + size],
+        base, base + last_delta, epoch, crc, attributes, base_timestamp, max_timestamp, producer_id,
+        producer_epoch, base_sequence, count, position, data[position : position + size],
     )  # fmt: skip
 
 
@@ -385,7 +385,9 @@ def _encode_record(record: Record, base_offset: int, base_timestamp: int) -> byt
     return framed + body
 
 
-def values_to_records(values: Iterable[bytes], timestamp: int, base_offset: int = 0) -> list[Record]:
+def values_to_records(
+    values: Iterable[bytes], timestamp: int, base_offset: int = 0
+) -> list[Record]:
     """Records with these values, one timestamp and offsets from ``base_offset`` on."""
     return [Record(base_offset + i, timestamp, None, value) for i, value in enumerate(values)]
 

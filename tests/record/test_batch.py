@@ -1,4 +1,4 @@
-"""Headers, views and the deep check: every fault by name, alike in the compiled codec and its twin."""
+"""Headers, views and the deep check: every fault by name, alike in the codec and its twin."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The codecs: what others write is read, what is broken is refused, what explodes is stopped (S9)."""
+"""The codecs: what others write is read, what is broken refused, what explodes stopped (S9)."""
 
 from __future__ import annotations
 

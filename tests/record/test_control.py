@@ -118,9 +118,9 @@ HUGE = b"\xff\xff\xff\xff\x0f"  # 2**32 - 1
         (ControlType.LEADER_CHANGE, struct.pack(">hi", 0, 1) + HUGE),
         (ControlType.LEADER_CHANGE, struct.pack(">hi", 0, 1) + b"\x00\x01\x00"),  # a null array
         (ControlType.KRAFT_VOTERS, struct.pack(">h", 0) + b"\x03" + bytes(40)),
-        (ControlType.KRAFT_VOTERS, struct.pack(">hb", 0, 2) + bytes(20) + HUGE + bytes(40)),
-        (ControlType.KRAFT_VOTERS, struct.pack(">hb", 0, 2) + bytes(20) + b"\x02\x00" + bytes(40)),
-        (ControlType.KRAFT_VOTERS, struct.pack(">hb", 0, 2) + bytes(20) + b"\x02\x02\xff" + bytes(40)),
+        (ControlType.KRAFT_VOTERS, b"\0\0\x02" + bytes(20) + HUGE + bytes(40)),
+        (ControlType.KRAFT_VOTERS, b"\0\0\x02" + bytes(20) + b"\x02\x00" + bytes(40)),
+        (ControlType.KRAFT_VOTERS, b"\0\0\x02" + bytes(20) + b"\x02\x02\xff" + bytes(40)),
         (ControlType.SNAPSHOT_FOOTER, b"\0\0" + HUGE),  # so many tagged fields
         (ControlType.SNAPSHOT_FOOTER, b"\0\0" + bytes([limits.TAGGED_FIELDS_MAX + 1]) + bytes(200)),
         (ControlType.SNAPSHOT_FOOTER, b"\0\0\x01\x00" + HUGE),

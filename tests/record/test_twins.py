@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from kraftfast import errors
 from kraftfast.record import batch, builder, columns, pure
-from kraftfast.record.shapes import Codec, Header, Record
+from kraftfast.record.shapes import Codec, Record
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 TIMESTAMPS = st.one_of(st.integers(1_700_000_000_000, 1_700_000_100_000), st.integers(0, 2**62))
@@ -299,7 +299,7 @@ def test_the_twin_needs_no_compiled_module() -> None:
     assert ran.stdout.split() == ["1", "[]"], ran.stderr
 
 
-@pytest.mark.parametrize("module", ["batch", "builder", "columns", "control", "pure", "compression"])
+@pytest.mark.parametrize("module", "batch builder columns control pure compression".split())
 def test_importing_loads_nothing_above(module: str) -> None:
     program = (
         f"import sys, kraftfast.record.{module}\n"
