@@ -52,8 +52,9 @@ static void meet(int me, uint32_t *turn) {
  * to chance alone. */
 static void aim(int me, uint32_t turn, uint64_t *seed) {
     int delay = turn % 4 ? me ? -d.lean : d.lean : 0;
-    for (volatile int i = (delay > 0 ? delay : 0) + (int)(chance(seed) % (4u << chance(seed) % 5)); i; i--)
-        continue;
+    if (delay < 0) delay = 0;
+    delay += (int)(chance(seed) % (4u << chance(seed) % 5));
+    for (volatile int i = delay; i; i--) continue;
 }
 
 static void learn(void) {

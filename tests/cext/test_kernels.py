@@ -33,6 +33,7 @@ PROGRAMS: dict[str, list[str]] = {
     "test_crc32c": [],
     "test_varint": [],
     "test_ring": [],
+    "test_ring_hostile": [],
     "test_doorbell": [],
     "test_flusher": ["fdatasync", "fsync"],
     "test_nursery": ["fdatasync", "fallocate", "pwrite"],

@@ -48,7 +48,9 @@ static int test_directory_open(const char *name, int flags) {
     return fd;
 }
 
-static int new_file(void) { return test_directory_open("nursery-test", O_RDWR | O_CREAT | O_TRUNC); }
+static int new_file(void) {
+    return test_directory_open("nursery-test", O_RDWR | O_CREAT | O_TRUNC);
+}
 
 /* Two descriptors of one open file share its position. */
 static void watch(int fd) {
