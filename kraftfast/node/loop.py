@@ -135,10 +135,8 @@ class Loop:
             self._tended_ms = now_ms
             self._tend(now_ms)
         node.publish()
-        if worked:
-            node.show_ends()
-            if self._turns % TURNS_BETWEEN_POLLS == 0:
-                self._dispatch(node.idle.poll())
+        if worked and self._turns % TURNS_BETWEEN_POLLS == 0:
+            self._dispatch(node.idle.poll())
         return worked
 
     def _socket_appends(self) -> bool:
@@ -150,6 +148,7 @@ class Loop:
         if now_ms >= node.core.deadline_ms:
             node.step(ev.Tick())
         node.tend()
+        node.show_ends()
         if node.appends_held:
             node.release_appends()
         if self._mesh_due_ms >= 0 and now_ms >= self._mesh_due_ms:

@@ -21,7 +21,20 @@ CONNECTIONS_MAX = 1000
 CONNECTIONS_PER_ADDRESS_MAX = 250
 ACCEPTS_A_TURN = 64
 KRAFT_VERSION = {"kraft.version": Versions(0, 1)}
-NOT_SERVED = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
+SERVED_HERE = frozenset(
+    {
+        ApiKey.PRODUCE,
+        ApiKey.FETCH,
+        ApiKey.LIST_OFFSETS,
+        ApiKey.METADATA,
+        ApiKey.API_VERSIONS,
+        ApiKey.VOTE,
+        ApiKey.BEGIN_QUORUM_EPOCH,
+        ApiKey.END_QUORUM_EPOCH,
+        ApiKey.DESCRIBE_QUORUM,
+        ApiKey.DESCRIBE_CLUSTER,
+    }
+)
 
 
 class Sockets:
@@ -33,7 +46,7 @@ class Sockets:
 
     def __init__(self, node: Any, loop: Any) -> None:
         self.node, self.loop = node, loop
-        self.served = {key: versions for key, versions in SERVED.items() if key not in NOT_SERVED}
+        self.served = {key: versions for key, versions in SERVED.items() if key in SERVED_HERE}
         self.features = KRAFT_VERSION
         self.listeners: list[socket.socket] = []
         self.sessions: set[Session] = set()

@@ -18,6 +18,7 @@ from kraftfast.errors import KraftfastError
 from kraftfast.node.config import NodeConfig
 from kraftfast.node.loop import Loop
 from kraftfast.node.node import Node
+from kraftfast.node.sockets import Sockets
 
 CONFIG_BYTES_MAX = 1 << 20
 ORPHAN_TIMEOUT_MS = 300
@@ -31,9 +32,8 @@ def main(fd: int) -> int:
         node = Node(config)
         loop = Loop(node)
         if config.listeners:
-            from kraftfast.node.sockets import Sockets
-
             loop.sockets = node.sockets = Sockets(node, loop)
+            loop.sockets.open()
         loop.handle_signals()
         loop.watch(sock.fileno(), select.EPOLLIN | select.EPOLLRDHUP, lambda _: _told(sock, loop))
         sock.send(msgspec.json.encode({"ready": True, "cut_bytes": node.recovered.cut_bytes}))
