@@ -59,8 +59,10 @@ def decide(state: ReplicaState, now_ms: int) -> None:
     elif isinstance(current, Prospective):
         if current.election.is_won():
             state.to_candidate(now_ms)
-        elif current.election.is_lost():
-            stand_down(state, now_ms)
+        else:
+            dead = sum(state.peers.is_ended(id) for id in current.election.unrecorded())
+            if current.election.is_lost(without=dead):
+                stand_down(state, now_ms)
 
 
 def stand_down(state: ReplicaState, now_ms: int) -> None:

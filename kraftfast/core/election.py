@@ -46,9 +46,9 @@ class Election:
         """Enough voters granted."""
         return len(self.granted) >= self.needed
 
-    def is_lost(self) -> bool:
-        """Even if all who have not answered granted, it would not be enough."""
-        return len(self.voter_ids) - len(self.rejected) < self.needed
+    def is_lost(self, without: int = 0) -> bool:
+        """Even if all who have not answered granted, but for some, it would not be enough."""
+        return len(self.voter_ids) - len(self.rejected) - without < self.needed
 
     def unrecorded(self) -> tuple[int, ...]:
         """The voters who have not answered."""

@@ -42,14 +42,18 @@ def choose_target(state: ReplicaState, now_ms: int) -> int | None:
     """The leader, or while it is unknown or does not answer any bootstrap server, at random."""
     peers = state.peers
     leader_id = state.leader_id if state.follower is not None else None
-    if leader_id is not None and peers.is_ready(leader_id, now_ms):
+    leader_ready = leader_id is not None and peers.is_ready(leader_id, now_ms)
+    if leader_ready and not state.ask_others:
         return leader_id
     ready = [
         peer_id
         for peer_id in bootstrap_ids(state)
         if peer_id != leader_id and peers.is_ready(peer_id, now_ms)
     ]
-    return state.random.choice(ready) if ready else None
+    if ready:
+        state.ask_others = False
+        return state.random.choice(ready)
+    return leader_id if leader_ready else None
 
 
 def bootstrap_ids(state: ReplicaState) -> list[int]:
@@ -114,8 +118,12 @@ def send_fetch(
     state.effects.append(Send(peer_id, correlation, request, after))
 
 
-def retry_later(state: ReplicaState, now_ms: int) -> None:
-    """A Fetch led nowhere: pause before the next, twice as long each time (L7)."""
+def retry_later(state: ReplicaState, now_ms: int, peer_id: int | None = None) -> None:
+    """A Fetch led nowhere: pause before the next, twice as long each time (L7).
+
+    ``peer_id``: whose fault it was. If the leader's, somebody else is asked next.
+    """
+    state.ask_others = peer_id == state.leader_id
     pause_ms = state.config.retry_backoff_ms << min(state.fetch_failures, 16)
     state.fetch_failures += 1
     state.fetch_at_ms = now_ms + min(pause_ms, state.config.fetch_max_wait_ms)

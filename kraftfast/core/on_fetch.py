@@ -90,7 +90,8 @@ def on_valid_fetch(state: ReplicaState, event: RequestReceived, now_ms: int) -> 
             response.high_watermark = state.high_watermark
             response.log_start_offset = state.log.start_offset
             response.diverging = place
-            heard(state, leader, request, now_ms)
+            if request.replica.id != state.local.id:
+                heard(state, leader, request, now_ms)
             state.effects.append(Reply(event.source, response))
             return
     if request.replica.id == state.local.id:

@@ -46,16 +46,17 @@ def on_pushed(state: ReplicaState, event: ResponseReceived, now_ms: int) -> None
 def on_fetch_response(state: ReplicaState, event: ResponseReceived, now_ms: int) -> None:
     """Learn of epoch and leader first; records count only from the leader of this epoch."""
     response = event.response
+    before = state.current
     outcome = learn_from(state, event.peer_id, response, now_ms)
     follower = state.follower
     if (
         outcome is not Outcome.PROCEED
         or follower is None
         or response.partition_error is not ErrorCode.NONE
-        or response.snapshot_id is not None  # an id with half its fields, or none that we wait for
+        or response.snapshot_id is not None
     ):
-        retry_later(state, now_ms)
-        state.poll_due = True
+        if state.current is before:
+            retry_later(state, now_ms, event.peer_id)
     elif response.diverging is not None:
         on_diverging(state, follower, response.diverging, now_ms)
     else:

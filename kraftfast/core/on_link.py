@@ -20,6 +20,7 @@ def on_link_up(state: ReplicaState, event: LinkUp, now_ms: int) -> None:
     if state.follower is not None and event.peer_id == state.leader_id:
         state.fetch_at_ms = 0
         state.fetch_failures = 0
+        state.ask_others = False
     if state.role is Role.UNATTACHED:
         state.fetch_at_ms = 0
     if state.leader is not None and event.peer_id in state.leader.voters:
@@ -70,5 +71,5 @@ def on_request_failed(state: ReplicaState, event: RequestFailed, now_ms: int) ->
     if event.error is ErrorCode.UNSUPPORTED_VERSION:
         on_vote_unsupported(state, event.peer_id, now_ms)
     if was_fetch:
-        retry_later(state, now_ms)
+        retry_later(state, now_ms, event.peer_id)
     state.poll_due = True

@@ -10,7 +10,7 @@ from kraftfast import limits
 from kraftfast.core.campaigning import begin_campaign, decide, request_votes, stand_down
 from kraftfast.core.candidate import Candidate
 from kraftfast.core.effects import Send
-from kraftfast.core.fetching import close_stream, fetch_due_ms, fetch_next
+from kraftfast.core.fetching import close_stream, fetch_due_ms, fetch_next, retry_later
 from kraftfast.core.flush_policy import flush_leader
 from kraftfast.core.follower import Follower
 from kraftfast.core.heartbeat import begin_quorum_epoch
@@ -30,7 +30,7 @@ def poll(state: ReplicaState, now_ms: int) -> None:
     fetching = state.peers.fetching
     state.peers.expire(now_ms)
     if fetching is not None and state.peers.fetching is None:
-        state.fetch_at_ms = max(state.fetch_at_ms, now_ms + state.config.retry_backoff_ms)
+        retry_later(state, now_ms, fetching.id)
     current = state.current
     if isinstance(current, Follower):
         poll_follower(state, current, now_ms)
@@ -94,7 +94,7 @@ def poll_follower(state: ReplicaState, current: Follower, now_ms: int) -> None:
         return
     if current.stream and now_ms >= current.stream_deadline_ms:
         close_stream(state, current, now_ms)
-        state.peers.back_off(state.leader_id, now_ms)
+        retry_later(state, now_ms, state.leader_id)
     fetch_next(state, now_ms)
 
 

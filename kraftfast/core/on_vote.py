@@ -102,8 +102,10 @@ def on_standard_vote(state: ReplicaState, event: RequestReceived, now_ms: int) -
     request = event.request
     here = is_addressed_here(state, request.voter)
     if request.epoch > state.epoch:
-        if state.voters.is_voter(request.replica) or (here and is_long_enough(state, request)):
-            state.to_unattached(request.epoch, NO_NODE, now_ms)
+        granted = here and state.local.id >= 0 and is_long_enough(state, request)
+        if granted or state.voters.is_voter(request.replica):
+            vote = request.replica if granted else None
+            state.to_unattached(request.epoch, NO_NODE, now_ms, vote)
     if not here:
         refuse(state, event, ErrorCode.INVALID_VOTER_KEY)
         return

@@ -96,6 +96,7 @@ def _on_response(state: ReplicaState, event: ResponseReceived, now_ms: int) -> N
     if type(response) is FetchResponse and response.stream:
         on_pushed(state, event, now_ms)
     elif state.peers.answered(event.peer_id, event.correlation):
+        state.peers.peer(event.peer_id).ended = False  # whoever said so was wrong
         _ON_RESPONSE[type(response)](state, event, now_ms)
         state.poll_due = True
 

@@ -23,7 +23,7 @@ class Peer:
     up: bool  # a link stands
     streaming: bool  # that link is a ring: Fetch may be pipelined
     pre_vote: bool  # the peer's Vote reaches v2, as far as is known
-    ended: bool  # the kernel said that the process is gone, and no link stood since
+    ended: bool  # the kernel said that the process is gone, and nothing was heard since
 
     def __init__(self, id: int) -> None:
         self.id = id

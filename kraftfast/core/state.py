@@ -70,6 +70,7 @@ class ReplicaState:
     writing: bool  # the log copies a Fetch answer: FetchedWritten will tell
     fetch_at_ms: int  # no Fetch before this
     fetch_failures: int  # in a row, for the pause between Fetches
+    ask_others: bool  # the leader did not answer well: the next Fetch asks who leads
     next_stream: int  # no number is used twice
     failover_round: int  # campaigns lost since the leader is known dead
     shutdown_deadline_ms: int  # a graceful end waits until then
@@ -111,6 +112,7 @@ class ReplicaState:
         self.writing = False
         self.fetch_at_ms = 0
         self.fetch_failures = 0
+        self.ask_others = False
         self.next_stream = 1
         self.failover_round = 0
         self.shutdown_deadline_ms = NEVER_MS
@@ -202,8 +204,13 @@ class ReplicaState:
             if found or len(endpoints) > len(self.leader_endpoints):
                 self.to_follower(epoch, leader_id, endpoints, now_ms)
 
-    def to_unattached(self, epoch: int, leader_id: int, now_ms: int) -> None:
-        """The epoch's leader is unknown, or out of reach."""
+    def to_unattached(
+        self, epoch: int, leader_id: int, now_ms: int, vote: ReplicaKey | None = None
+    ) -> None:
+        """The epoch's leader is unknown, or out of reach; ``vote`` is given as the epoch begins.
+
+        Voters leave the others in peace for a moment: a new leader will make himself known.
+        """
         old = self.current
         keeps_timer = self.role in (Role.UNATTACHED, Role.CANDIDATE, Role.RESIGNED) or (
             isinstance(old, Prospective) and not old.election.is_lost()
@@ -212,13 +219,15 @@ class ReplicaState:
             deadline_ms = NEVER_MS
         elif self.peers.is_ended(leader_id) and self.may_fail_over():
             deadline_ms = now_ms + self._next_failover_ms()
-        elif keeps_timer:
+        elif keeps_timer and vote is None:
             deadline_ms = old.election_deadline_ms
         else:
             deadline_ms = now_ms + self.election_timeout_ms()
-        voted = self.voted if epoch == self.epoch else None
+        voted = self.voted if epoch == self.epoch else vote
         self.persist(epoch, leader_id, voted)
         self._enter(Unattached(deadline_ms), epoch, leader_id, (), voted)
+        if self.is_voter():
+            self.fetch_at_ms = now_ms + self.config.retry_backoff_ms
 
     def to_follower(
         self, epoch: int, leader_id: int, endpoints: tuple[Endpoint, ...], now_ms: int
@@ -359,6 +368,7 @@ class ReplicaState:
         self.writing = False
         self.fetch_at_ms = 0
         self.fetch_failures = 0
+        self.ask_others = False
         self.peers.reset((*self.voters.ids, *self.config.bootstrap_ids, leader_id))
         self.poll_due = True
         self.effects.append(RoleChanged(current.role.value, epoch, leader_id, endpoints))

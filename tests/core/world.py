@@ -101,6 +101,7 @@ class Host:
         self.at_hand_offset = -1
         self.reject_next = False
         self.applied = -1  # the highest committed offset that was handed out
+        self.ticks = (-1, 0)  # the last tick's time, and how many came at it
 
     @property
     def running(self) -> bool:
@@ -141,6 +142,9 @@ class Host:
         if self.replica is None:
             return
         now_ms = self.world.now_ms
+        if isinstance(event, ev.Tick):
+            self.ticks = (now_ms, self.ticks[1] + 1 if self.ticks[0] == now_ms else 1)
+            assert self.ticks[1] < 100, f"L7: replica {self.id} is busy for ever"
         self.run(text or self.world.describe_event(event), lambda r: r.step(event, now_ms))
 
     def run(self, text: str, call: Callable[[Replica], list[fx.Effect]]) -> None:
@@ -291,8 +295,7 @@ class Host:
         self.applied = effect.offset
 
     def do_AcknowledgedByAll(self, effect: fx.AcknowledgedByAll, follow_on: list) -> None:
-        for host in self.world.hosts.values():
-            assert host.disk.flushed >= effect.offset, "durability=all"
+        self.world.on_all(effect.offset)
 
     def do_RoleChanged(self, effect: fx.RoleChanged, follow_on: list) -> None:
         self.at_hand = ()
@@ -383,6 +386,11 @@ class World:
             ]
             assert len(holders) >= self.voters.majority, f"I5: {offset} only on {holders}"
             self.log_of_all.append(record)
+
+    def on_all(self, end_offset: int) -> None:
+        """durability=all: every voter's disk holds the records below this."""
+        for host in self.hosts.values():
+            assert host.id not in self.voters or host.disk.flushed >= end_offset
 
     # --- messages ---
 

@@ -1,0 +1,510 @@
+"""Runs a text scenario: commands, ``----``, and what the replicas then do.
+
+A file begins with comments that name the Kafka test, KIP or condition it is about. Blocks are
+separated by empty lines: one or more commands, a line ``----``, the expected lines. With
+``KRAFTFAST_REWRITE=1`` the expectations are rewritten from what happens; only commit such a change
+if you understand what caused it, and say why.
+
+Commands (``N``, ``P``: replica ids; ``e6``: epoch 6; ``10@5``: end offset 10, last epoch 5)::
+
+    voters 1 2 3 | voters 1:a 2:b         static voters, or voters with directory ids
+    config name=value ...                 QuorumConfig of all replicas
+    cluster C | observer N | jitter 300   cluster id; one more replica; the next random draw
+    show all | show news                  every step, or only roles, commits, cuts
+    disk N log e1:5,e3:10 flushed 8 epoch 5 leader 2 voted 3 | dir z
+    start N|all [phantom 20@5] [memory-lost]
+    crash N [keep K|all]
+    link N P ring|socket|old|down         N's link to P (old: its Vote is below v2)
+    links ring|socket [N ...]             everybody's links to everybody
+    ended N P                             the kernel tells N that P is gone
+    tick N | time +MS | wait MS           one Tick; move the clock; let time and messages go on
+    append N K | flushed N | hold N | release N | reject N
+    turn K | full N P | room N P          records per answer; the ring from N to P is full
+    deliver [N P [K]] | drop N P | cut N P | heal
+    resign N e6 | shutdown N
+    to N vote|pre-vote|begin|end|fetch|open S|stream S ...   a request from outside, see below
+    reply N P granted|refused|ok|error|fetch|fails ...       an answer from outside
+    state [N ...] | due N | describe N
+
+    to N vote e6 of 3 10@5 [unanimous] [for 1:a] [cluster C]
+    to N begin e6 of 2 [for 1] [endpoints 2]      to N end e6 of 2 next 3,1
+    to N fetch e6 of 2 10@5 [hw 7] [wait 500] [bytes 200] [memory] [cluster C] [unknown]
+    to N open 7 e6 of 2 10@5                      to N stream 7 e6 of 2 ack 10 read 12
+    reply N P granted e6 [leader 3] [doubt]       reply N P error FENCED_LEADER_EPOCH e7 [leader 3]
+    reply N P fetch e6 leader 2 hw 7 [records e6:12] [diverging 8@4] [on S]
+    reply N P error CODE e6 fetch|vote ...        reply ... late: to a request given up since
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from kraftfast.core import effects as fx
+from kraftfast.core import events as ev
+from kraftfast.core import messages as msg
+from kraftfast.core.quorum_state import QuorumState
+from kraftfast.core.voters import VoterSet
+from kraftfast.errors import ErrorCode, KraftfastError
+from kraftfast.types import Endpoint, OffsetAndEpoch, ReplicaKey, Voter
+from tests.core import wording
+from tests.core.world import RECORD_BYTES, Host, Message, NoJitter, Origin, Record, World, log_of
+
+SCENARIOS = Path(__file__).parent / "scenarios"
+OUTSIDE = 0  # the correlation of a request from outside
+
+
+class ScenarioWorld(World):
+    """The world as the script commands it. Replicas that are not started hear nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+        self.news_only = False
+        self.last_correlation: dict[tuple[int, int], int] = {}
+        self.whole = False  # all voters were started: what is committed is checked on all of them
+
+    def describe_event(self, event: ev.Event) -> str:
+        return wording.event(event)
+
+    def log_step(self, id: int, text: str, effects: list[fx.Effect]) -> None:
+        if self.news_only:
+            effects = [each for each in effects if isinstance(each, wording.NEWS)]
+            if not effects:
+                return
+        self.lines.append(wording.step(id, text, effects))
+
+    def send(self, message: Message) -> None:
+        if message.is_request:
+            self.last_correlation[message.source, message.target] = message.correlation
+        super().send(message)
+
+    def on_all(self, end_offset: int) -> None:
+        if self.whole:
+            super().on_all(end_offset)
+
+    def committed(self, host: Host, start: int, end: int) -> None:
+        if self.whole:
+            super().committed(host, start, end)
+
+
+class Scenario:
+    """One file's run."""
+
+    def __init__(self) -> None:
+        self.world = ScenarioWorld()
+
+    # --- the file ---
+
+    def run_block(self, commands: list[str]) -> list[str]:
+        self.world.lines = lines = []
+        for command in commands:
+            words = command.split()
+            method: Callable[..., None] = getattr(self, f"cmd_{words[0].replace('-', '_')}")
+            try:
+                method(*words[1:])
+            except KraftfastError as error:
+                lines.append(f"{type(error).__name__}: {error}")
+        return lines or ["ok"]
+
+    # --- set-up ---
+
+    def cmd_voters(self, *voters: str) -> None:
+        world = self.world
+        members = []
+        for text in voters:
+            id, _, directory = text.partition(":")
+            if directory:
+                world.directory_ids[int(id)] = directory.encode() * 16
+                members.append(Voter(int(id), directory.encode() * 16))
+            else:
+                members.append(Voter(int(id)))
+            world.add(int(id))
+        world.voters = VoterSet(members)
+
+    def cmd_observer(self, id: str) -> None:
+        self.world.add(int(id))
+
+    def cmd_config(self, *settings: str) -> None:
+        values = dict(setting.split("=") for setting in settings)
+        typed = {name: int(v) if v.lstrip("-").isdigit() else v for name, v in values.items()}
+        if "bootstrap_ids" in typed:
+            typed["bootstrap_ids"] = tuple(int(id) for id in str(typed["bootstrap_ids"]).split(","))
+        self.world.config = replace(self.world.config, **typed)
+        self.world.durable = self.world.config.durability != "memory"
+
+    def cmd_cluster(self, cluster_id: str) -> None:
+        self.world.cluster_id = cluster_id
+
+    def cmd_jitter(self, *draws: str) -> None:
+        random = self.world.random
+        assert isinstance(random, NoJitter)
+        random.draws.extend(map(int, draws))
+
+    def cmd_show(self, what: str) -> None:
+        self.world.news_only = what == "news"
+
+    def cmd_turn(self, records: str) -> None:
+        self.world.turn_records = int(records)
+
+    def cmd_disk(self, id: str, *words: str) -> None:
+        host = self.world.hosts[int(id)]
+        said = pairs(words)
+        if "dir" in said:
+            self.world.directory_ids[int(id)] = said["dir"].encode() * 16
+        if "log" in said:
+            host.disk.records = log_of(*(epoch_run(run) for run in said["log"].split(",")))
+            host.disk.flushed = len(host.disk.records)
+        if "flushed" in said:
+            host.disk.flushed = int(said["flushed"])
+        if "epoch" in said:
+            voted = wording.key(said["voted"], self.world.directory_ids) if (
+                "voted" in said
+            ) else None
+            leader_id = int(said.get("leader", -1))
+            host.disk.quorum_state = QuorumState(int(said["epoch"]), leader_id, voted)
+        committed = max((h.disk.records for h in self.world.hosts.values()), key=len)
+        self.world.log_of_all = []
+        self.world._values = max(self.world._values, len(committed))
+
+    # --- life ---
+
+    def cmd_start(self, id: str, *words: str) -> None:
+        said = {}
+        if "memory-lost" in words:
+            said["memory_uncertain"] = True
+        if "phantom" in words:
+            offset, epoch = words[words.index("phantom") + 1].split("@")
+            said["phantom_tail"] = OffsetAndEpoch(int(offset), int(epoch))
+        self.world.whole = self.world.whole or id == "all"
+        for host in self.named(id):
+            host.start(**said)
+
+    def cmd_crash(self, id: str, *words: str) -> None:
+        keep = pairs(words).get("keep", "0")
+        self.world.hosts[int(id)].crash(None if keep == "all" else int(keep))
+
+    def named(self, id: str) -> list[Host]:
+        hosts = self.world.hosts
+        return list(hosts.values()) if id == "all" else [hosts[int(id)]]
+
+    def cmd_link(self, id: str, peer: str, kind: str) -> None:
+        event: ev.Event = ev.LinkUp(int(peer), kind == "ring", kind != "old")
+        if kind == "down":
+            event = ev.LinkDown(int(peer))
+        self.world.hosts[int(id)].step(event)
+
+    def cmd_links(self, kind: str, *ids: str) -> None:
+        self.world.links_up(kind == "ring", [int(id) for id in ids] or None)
+
+    def cmd_ended(self, id: str, peer: str) -> None:
+        self.world.hosts[int(id)].step(ev.PeerEnded(int(peer)))
+
+    def cmd_resign(self, id: str, epoch: str) -> None:
+        self.world.hosts[int(id)].step(ev.ResignRequested(epoch_of(epoch)))
+
+    def cmd_shutdown(self, id: str) -> None:
+        self.world.hosts[int(id)].step(ev.ShutdownRequested())
+
+    # --- time ---
+
+    def cmd_time(self, by: str) -> None:
+        self.world.now_ms += int(by)
+
+    def cmd_tick(self, id: str) -> None:
+        self.world.hosts[int(id)].step(ev.Tick())
+
+    def cmd_wait(self, ms: str) -> None:
+        world = self.world
+        end_ms = world.now_ms + int(ms)
+        self.cmd_deliver()
+        for _ in range(10_000):
+            running = [host for host in world.hosts.values() if host.running]
+            due_ms = min((host.replica.deadline_ms for host in running), default=end_ms)
+            if due_ms > end_ms:
+                world.now_ms = end_ms
+                return
+            world.now_ms = max(world.now_ms, due_ms)
+            for host in running:
+                if host.running and host.replica.deadline_ms <= world.now_ms:
+                    host.step(ev.Tick())
+            self.cmd_deliver()
+        raise AssertionError("L7: somebody is busy for ever")
+
+    # --- log and disk ---
+
+    def cmd_append(self, id: str, count: str) -> None:
+        host = self.world.hosts[int(id)]
+        host.queued += int(count)
+        host.step(ev.AppendsQueued())
+
+    def cmd_flushed(self, id: str) -> None:
+        host = self.world.hosts[int(id)]
+        assert host.flushing is not None, f"no flush is under way at {id}"
+        host.finish_flush()
+
+    def cmd_hold(self, id: str) -> None:
+        self.world.held_disks.add(int(id))
+
+    def cmd_release(self, id: str) -> None:
+        self.world.held_disks.discard(int(id))
+
+    def cmd_reject(self, id: str) -> None:
+        self.world.hosts[int(id)].reject_next = True
+
+    def cmd_full(self, source: str, target: str) -> None:
+        self.world.full_rings.add((int(source), int(target)))
+
+    def cmd_room(self, source: str, target: str) -> None:
+        self.world.full_rings.discard((int(source), int(target)))
+
+    # --- messages between replicas ---
+
+    def cmd_deliver(self, source: str = "", target: str = "", count: str = "1") -> None:
+        world = self.world
+        if source:
+            for _ in range(int(count)):
+                message = next(
+                    m for m in world.messages if (m.source, m.target) == (int(source), int(target))
+                )
+                world.messages.remove(message)
+                world.deliver(message)
+            return
+        for _ in range(10_000):
+            flushed = [
+                host
+                for host in world.hosts.values()
+                if host.flushing is not None and host.id not in world.held_disks
+            ]
+            if world.messages:
+                world.deliver(world.messages.popleft())
+            elif flushed:
+                flushed[0].finish_flush()
+            else:
+                return
+        raise AssertionError("messages for ever")
+
+    def cmd_drop(self, source: str, target: str) -> None:
+        messages = self.world.messages
+        for message in list(messages):
+            if (message.source, message.target) == (int(source), int(target)):
+                messages.remove(message)
+
+    def cmd_cut(self, source: str, target: str) -> None:
+        self.world.cut |= {(int(source), int(target)), (int(target), int(source))}
+
+    def cmd_heal(self) -> None:
+        self.world.cut.clear()
+
+    # --- requests and answers from outside ---
+
+    def cmd_to(self, id: str, kind: str, *words: str) -> None:
+        stream = 0
+        if kind in ("open", "stream"):
+            stream, words = int(words[0]), words[1:]
+        host = self.world.hosts[int(id)]
+        said = pairs(words[1:])
+        epoch = epoch_of(words[0])
+        sender = wording.key(said["of"], self.world.directory_ids)
+        common = {
+            "epoch": epoch,
+            "cluster_id": said.get("cluster", self.world.cluster_id),
+            "partition_known": "unknown" not in words,
+        }
+        if common["cluster_id"] == "none":
+            common["cluster_id"] = None
+        place = next((word for word in words if "@" in word), "0@0")
+        offset, last_epoch = map(int, place.split("@"))
+        voter = wording.key(said["for"], self.world.directory_ids) if "for" in said else (
+            msg.NOBODY
+        )
+        body: msg.Request
+        if kind in ("vote", "pre-vote"):
+            body = msg.VoteRequest(
+                replica=sender,
+                last_epoch=last_epoch,
+                last_offset=offset,
+                pre_vote=kind == "pre-vote",
+                unanimous="unanimous" in words,
+                voter=voter,
+                **common,
+            )
+        elif kind == "begin":
+            body = msg.BeginQuorumEpochRequest(
+                leader_id=sender.id,
+                voter=voter,
+                leader_endpoints=endpoints(said),
+                **common,
+            )
+        elif kind == "end":
+            body = msg.EndQuorumEpochRequest(
+                leader_id=sender.id, preferred_candidates=self.keys(said.get("next")), **common
+            )
+        else:
+            body = msg.FetchRequest(
+                replica=sender,
+                fetch_offset=int(said.get("ack", offset)),
+                last_fetched_epoch=last_epoch,
+                high_watermark=int(said.get("hw", msg.HIGH_WATERMARK_UNASKED)),
+                max_wait_ms=int(said.get("wait", 500)),
+                max_bytes=int(said.get("bytes", 1 << 20)),
+                stream=stream,
+                opens=kind == "open",
+                read_offset=int(said.get("read", offset)) if stream else -1,
+                in_memory="memory" in words,
+                **common,
+            )
+        host.step(ev.RequestReceived(Origin(sender.id, OUTSIDE), body))
+
+    def keys(self, ids: str | None) -> tuple[ReplicaKey, ...]:
+        if ids is None:
+            return ()
+        return tuple(wording.key(id, self.world.directory_ids) for id in ids.split(","))
+
+    def cmd_reply(self, id: str, peer: str, kind: str, *words: str) -> None:
+        host = self.world.hosts[int(id)]
+        peer_id = int(peer)
+        correlation = self.world.last_correlation.get((host.id, peer_id), 0)
+        if words[-1:] == ("late",):
+            correlation += 1_000_000
+        if kind == "fails":
+            code = ErrorCode[words[0]] if words else ErrorCode.BROKER_NOT_AVAILABLE
+            host.step(ev.RequestFailed(peer_id, correlation, code))
+            return
+        error = ErrorCode.NONE
+        if kind == "top":
+            words = (words[0], "e0", *words[1:])
+        if kind == "error":
+            error, words = ErrorCode[words[0]], words[1:]
+        said = pairs(words[1:])
+        leader = {
+            "leader_id": int(said.get("leader", -1)),
+            "leader_epoch": epoch_of(words[1] if kind == "top" else words[0]),
+            "leader_endpoints": endpoints(said),
+            "partition_error": error,
+        }
+        if kind == "top":
+            leader["error"] = ErrorCode[words[0]]
+            leader["leader_epoch"] = -1
+        body: msg.Response
+        if kind in ("granted", "refused"):
+            body = msg.VoteResponse(
+                vote_granted=kind == "granted", in_doubt="doubt" in words, **leader
+            )
+        elif kind == "fetch" or "fetch" in words:
+            body = self.fetch_response(host, said, leader)
+        elif "vote" in words:
+            body = msg.VoteResponse(**leader)
+        else:
+            body = msg.QuorumEpochResponse(**leader)
+        host.step(ev.ResponseReceived(peer_id, correlation, body))
+
+    def fetch_response(self, host: Host, said: dict[str, str], leader: dict) -> msg.FetchResponse:
+        records: list[Record] = []
+        end = len(host.disk.records)
+        host.at_hand_offset = end
+        for run in said["records"].split(",") if "records" in said else ():
+            epoch, end_offset = epoch_run(run)
+            while end + len(records) < end_offset:
+                records.append(Record(epoch, f"{end + len(records)}@{epoch}"))
+        host.at_hand = tuple(records)
+        diverging = None
+        if "diverging" in said:
+            offset, epoch = map(int, said["diverging"].split("@"))
+            diverging = OffsetAndEpoch(offset, epoch)
+        return msg.FetchResponse(
+            high_watermark=int(said.get("hw", -1)),
+            diverging=diverging,
+            records_bytes=len(records) * RECORD_BYTES,
+            stream=int(said.get("on", 0)),
+            **leader,
+        )
+
+    # --- what is seen ---
+
+    def cmd_state(self, *ids: str) -> None:
+        for host in self.world.hosts.values():
+            if ids and str(host.id) not in ids:
+                continue
+            replica = host.replica
+            if replica is None:
+                self.world.lines.append(f"{host.id} is down, {len(host.disk.records)} records")
+                continue
+            leader = wording.of_leader(replica.leader_id) if replica.role != "leader" else ""
+            self.world.lines.append(
+                f"{host.id} {replica.role} e{replica.epoch}{leader} end {replica.end_offset} "
+                f"flushed {replica.flushed_end_offset} hw {replica.high_watermark}"
+            )
+
+    def cmd_due(self, id: str) -> None:
+        replica = self.world.hosts[int(id)].replica
+        assert replica is not None
+        ms = replica.deadline_ms - self.world.now_ms
+        self.world.lines.append(f"{id} is due in {ms} ms" if ms < 1 << 60 else f"{id} is not due")
+
+    def cmd_describe(self, id: str) -> None:
+        replica = self.world.hosts[int(id)].replica
+        assert replica is not None
+        seen = replica.describe(self.world.now_ms)
+        loss = " possible loss" if seen.possible_loss else ""
+        doubt = " in doubt" if seen.in_doubt else ""
+        self.world.lines.append(
+            f"leader {seen.leader_id} e{seen.epoch} hw {seen.high_watermark}{doubt}{loss}"
+        )
+        for kind, replicas in (("voter", seen.voters), ("observer", seen.observers)):
+            for each in replicas:
+                self.world.lines.append(
+                    f"{kind} {each.key.id} end {each.log_end_offset} "
+                    f"fetched {each.last_fetch_ms} caught up {each.last_caught_up_ms}"
+                )
+
+
+def pairs(words: tuple[str, ...] | list[str]) -> dict[str, str]:
+    """Each word with the one behind it."""
+    return dict(zip(words, [*words[1:], ""], strict=False))
+
+
+def epoch_of(text: str) -> int:
+    assert text.startswith("e"), f"not an epoch: {text}"
+    return int(text[1:])
+
+
+def epoch_run(text: str) -> tuple[int, int]:
+    epoch, end = text.split(":")
+    return epoch_of(epoch), int(end)
+
+
+def endpoints(said: dict[str, str]) -> tuple[Endpoint, ...]:
+    count = int(said.get("endpoints", 0))
+    return tuple(Endpoint(f"L{i}", "localhost", 9000 + i) for i in range(count))
+
+
+def run_file(path: Path, check: bool = True) -> list[str]:
+    """Run one file; returns every line that was printed. Rewrites the file if asked to."""
+    scenario = Scenario()
+    rewritten: list[str] = []
+    printed: list[str] = []
+    for block in path.read_text().rstrip("\n").split("\n\n"):
+        lines = block.split("\n")
+        comments = [line for line in lines if line.startswith("#")]
+        lines = [line for line in lines if not line.startswith("#")]
+        if not lines:
+            rewritten.append(block)
+            continue
+        split = lines.index("----")
+        commands, expected = lines[:split], lines[split + 1:]
+        seen = scenario.run_block(commands)
+        printed += seen
+        rewritten.append("\n".join([*comments, *commands, "----", *seen]))
+        if check and not os.environ.get("KRAFTFAST_REWRITE"):
+            where = f"{path.name}: {'; '.join(commands)}"
+            assert seen == expected, f"{where}\n" + difference(expected, seen)
+    if os.environ.get("KRAFTFAST_REWRITE"):
+        path.write_text("\n\n".join(rewritten) + "\n")
+    return printed
+
+
+def difference(expected: list[str], seen: list[str]) -> str:
+    return "\n".join(["expected:", *expected, "seen:", *seen])

@@ -1,0 +1,195 @@
+"""Events and effects in words: one line per step, ``replica: what happened -> what it does``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kraftfast import limits
+from kraftfast.core import effects as fx
+from kraftfast.core import events as ev
+from kraftfast.core import messages as msg
+from kraftfast.errors import ErrorCode
+from kraftfast.types import ReplicaKey
+
+NEWS = (fx.RoleChanged, fx.AdvanceHighWatermark, fx.AcknowledgedByAll, fx.Truncate, fx.Stopped)
+"""What a scenario that shows only news prints."""
+
+
+def of_leader(leader_id: int) -> str:
+    return f" of {leader_id}" if leader_id >= 0 else ""
+
+
+def named(code: ErrorCode) -> str:
+    return ErrorCode(code).name
+
+
+def options(**flags: Any) -> str:
+    return "".join(f" {name.replace('_', ' ')}" for name, on in flags.items() if on)
+
+
+# --- events ---
+
+
+def request(body: Any) -> str:
+    if isinstance(body, msg.VoteRequest):
+        kind = ("unanimous " if body.unanimous else "") + (
+            "pre-vote" if body.pre_vote else "vote"
+        )
+        return f"{kind} e{body.epoch} of {body.replica.id} {body.last_offset}@{body.last_epoch}"
+    if isinstance(body, msg.BeginQuorumEpochRequest):
+        return f"begin e{body.epoch} of {body.leader_id}"
+    if isinstance(body, msg.EndQuorumEpochRequest):
+        return f"end e{body.epoch} of {body.leader_id}{successors(body)}"
+    place = f"{body.fetch_offset}@{body.last_fetched_epoch}"
+    if body.stream and not body.opens:
+        return f"stream {body.stream} of {body.replica.id} ack {body.fetch_offset} read " + str(
+            body.read_offset
+        )
+    kind = f"open {body.stream}" if body.opens else "fetch"
+    return f"{kind} e{body.epoch} of {body.replica.id} {place}{high_watermark(body)}"
+
+
+def successors(body: msg.EndQuorumEpochRequest) -> str:
+    return " [" + " ".join(str(key.id) for key in body.preferred_candidates) + "]"
+
+
+def high_watermark(body: Any) -> str:
+    if body.high_watermark == msg.HIGH_WATERMARK_UNASKED:
+        return ""
+    return f" hw {body.high_watermark}"
+
+
+def response(body: Any) -> str:
+    """The content of an answer, on either side."""
+    if body.error != ErrorCode.NONE:
+        return f"top {named(body.error)}"
+    where = f"e{body.leader_epoch}{of_leader(body.leader_id)}"
+    if body.partition_error != ErrorCode.NONE:
+        return f"{named(body.partition_error)} {where}"
+    if isinstance(body, msg.VoteResponse):
+        doubt = " in doubt" if body.in_doubt else ""
+        return f"{'granted' if body.vote_granted else 'refused'} {where}{doubt}"
+    if isinstance(body, msg.QuorumEpochResponse):
+        return f"ok {where}"
+    if body.diverging is not None:
+        return f"diverging {body.diverging.offset}@{body.diverging.epoch} hw " + str(
+            body.high_watermark
+        )
+    count = body.records_bytes // 100
+    records = f" {count} records" if count else ""
+    return f"hw {body.high_watermark}{records}"
+
+
+def event(body: ev.Event) -> str:
+    match body:
+        case ev.RequestReceived(_, it):
+            return request(it)
+        case ev.ResponseReceived(peer_id, _, it):
+            stream = getattr(it, "stream", 0)
+            verb = f"pushes on {stream}" if stream else "answers"
+            return f"{peer_id} {verb} {response(it)}"
+        case ev.RequestFailed(peer_id, _, error):
+            return f"{peer_id} fails {named(error)}"
+        case ev.LinkUp(peer_id, streaming, pre_vote):
+            ring = ", ring" if streaming else ""
+            return f"link to {peer_id} up{ring}{'' if pre_vote else ', no pre-vote'}"
+        case ev.LinkDown(peer_id):
+            return f"link to {peer_id} down"
+        case ev.PeerEnded(peer_id):
+            return f"{peer_id} ended"
+        case ev.Appended(_, end_offset, _):
+            return f"appended to {end_offset}"
+        case ev.FetchedWritten(end_offset, _, _, rejected):
+            return f"wrote to {end_offset}{' rejected' if rejected else ''}"
+        case ev.Flushed(end_offset, _):
+            return f"flushed to {end_offset}"
+        case ev.ResignRequested(epoch):
+            return f"resign e{epoch}"
+        case ev.Tick():
+            return "tick"
+        case ev.AppendsQueued():
+            return "appends queued"
+        case ev.ShutdownRequested():
+            return "shutdown"
+    raise AssertionError(body)
+
+
+# --- effects ---
+
+
+def send(effect: fx.Send) -> str:
+    peer_id, body = effect.peer_id, effect.request
+    if isinstance(body, msg.VoteRequest):
+        kind = ("unanimous " if body.unanimous else "") + (
+            "pre-vote" if body.pre_vote else "vote"
+        )
+        return f"asks {peer_id} {kind} e{body.epoch} {body.last_offset}@{body.last_epoch}"
+    if isinstance(body, msg.BeginQuorumEpochRequest):
+        return f"tells {peer_id} begin e{body.epoch}"
+    if isinstance(body, msg.EndQuorumEpochRequest):
+        return f"tells {peer_id} end e{body.epoch}{successors(body)}"
+    if body.stream and not body.opens:
+        return f"acks {body.fetch_offset} read {body.read_offset} to {peer_id}"
+    kind = f"opens {body.stream} to" if body.opens else "fetches"
+    place = f"{body.fetch_offset}@{body.last_fetched_epoch}"
+    return f"{kind} {peer_id} e{body.epoch} {place} hw {body.high_watermark}"
+
+
+def answer(effect: fx.AnswerFetch) -> str:
+    body = effect.response
+    verb = "pushes" if body.stream else "answers"
+    start = f" from {effect.read_offset}" if effect.read_offset >= 0 else ""
+    below = f" below {effect.read_end_offset}" if effect.read_end_offset >= 0 else ""
+    return f"{verb} {effect.source.peer_id}{start}{below} hw {body.high_watermark}"
+
+
+def effect(body: fx.Effect) -> str:
+    match body:
+        case fx.PersistQuorumState(epoch, leader_id, voted):
+            leader = f" leader {leader_id}" if leader_id >= 0 else ""
+            return f"persist e{epoch}{leader}{f' voted {voted.id}' if voted else ''}"
+        case fx.RoleChanged(role, epoch, leader_id, _):
+            leads = role in ("leader", "resigned")
+            return f"is {role} e{epoch}{'' if leads else of_leader(leader_id)}"
+        case fx.Send():
+            return send(body)
+        case fx.Reply(source, it, _):
+            stream = getattr(it, "stream", 0)
+            on = f" on {stream}" if stream else ""
+            return f"answers {source.peer_id}{on} {response(it)}"
+        case fx.AnswerFetch():
+            return answer(body)
+        case fx.DrainAppends(epoch, max_bytes):
+            bound = "" if max_bytes == limits.TURN_BYTES_MAX else f" up to {max_bytes}"
+            return f"drains e{epoch}{bound}"
+        case fx.RefuseAppends(error, leader_id):
+            return f"refuses appends {named(error)}{of_leader(leader_id)}"
+        case fx.AppendControl(epoch, _, _, granting):
+            return f"appends LeaderChange e{epoch} by {' '.join(map(str, granting))}"
+        case fx.WriteFetched(_, _, offset):
+            return f"writes at {offset}"
+        case fx.Truncate(end_offset, _):
+            return f"truncates to {end_offset}"
+        case fx.Flush(end_offset, inline):
+            return f"flushes to {end_offset}{' inline' if inline else ''}"
+        case fx.AdvanceHighWatermark(offset):
+            return f"commits to {offset}"
+        case fx.AcknowledgedByAll(offset):
+            return f"all have {offset}"
+        case fx.Stopped():
+            return "stopped"
+    raise AssertionError(body)
+
+
+def step(id: int, text: str, effects: list[fx.Effect]) -> str:
+    return f"{id}: {text} -> {'; '.join(map(effect, effects)) or 'nothing'}"
+
+
+def key(text: str, own: dict[int, bytes]) -> ReplicaKey:
+    """``3`` (its own directory), ``3:z`` (directory of that letter), ``3:-`` (none told)."""
+    id, _, directory = text.partition(":")
+    if directory == "-":
+        return ReplicaKey(int(id))
+    if directory:
+        return ReplicaKey(int(id), directory.encode() * 16)
+    return ReplicaKey(int(id), own.get(int(id), bytes([64 + int(id)]) * 16))
