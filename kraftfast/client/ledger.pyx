@@ -109,6 +109,26 @@ cdef class Ledger:
         """[(first ticket, end ticket, exception)] that overlap a range."""
         return [entry for entry in self.failures if entry[0] < end_ticket and entry[1] > first_ticket]
 
+    def runs(self, int64_t start) -> list:
+        """What was resolved from ticket ``start`` on: [(first, end, base offset or -1, failure)].
+
+        A run ends where the offsets jump and where records failed.
+        """
+        cdef Py_ssize_t i
+        edges = {start, self.resolved}
+        for i in range(self.first, self.count):
+            if start < self.stretches[i].first_ticket < self.resolved:
+                edges.add(self.stretches[i].first_ticket)
+        failures = self.failures_within(start, self.resolved)
+        for first, end, _ in failures:
+            edges.update((max(first, start), min(end, self.resolved)))
+        points = sorted(edges)
+        found = []
+        for first, end in zip(points, points[1:]):
+            error = self.failure_of(first) if failures else None
+            found.append((first, end, self.find(first) if error is None else -1, error))
+        return found
+
     def issue(self, int64_t records) -> int:
         """The first of so many new tickets."""
         first = self.next_ticket

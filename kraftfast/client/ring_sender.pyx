@@ -51,7 +51,8 @@ cdef class RingSender:
     under way. ``broken``: why nothing can be sent any more, or None.
     """
 
-    cdef readonly object link, broken
+    cdef readonly object link
+    cdef public object broken
     cdef readonly Ledger ledger
     cdef readonly int64_t batch_bytes, window
     cdef RingOut out
