@@ -36,7 +36,7 @@ class Reader:
 
     data: bytes | memoryview
     at: int  # next byte; at <= end always
-    end: int  # <= len(data); within a tagged field, where that field ends
+    end: int  # len(data)
     elements: int  # array elements that may still come, >= 0
     text: int  # bytes of strings that may still come, >= 0
     what: str  # for error messages
@@ -207,11 +207,9 @@ def read_tags(r: Reader, known: dict[int, tuple[int, Read]], values: list[Any]) 
         field_end = r.at + size
         if tag in known:
             index, read = known[tag]
-            outer_end, r.end = r.end, field_end
             values[index] = read(r)
             if r.at != field_end:
-                raise r.malformed(f"tag {tag} holds more than its field")
-            r.end = outer_end
+                raise r.malformed(f"tag {tag} is not of {size} bytes")
         r.at = field_end  # a tag that we do not know is skipped and not kept
 
 

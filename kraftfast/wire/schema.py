@@ -231,6 +231,7 @@ class Message(msgspec.Struct, repr_omit_defaults=True):
         Records are memoryviews into ``data``; all else is copied out of it. Unknown tagged fields
         are skipped. Raises :class:`MalformedFrame`, :class:`UnsupportedVersion`.
         """
+        assert start >= 0
         plan = cls.plan(version)
         reader = Reader(data, start, f"{cls.__name__} v{version}")
         message: Self = plan.read(reader)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kraftfast import limits
-from kraftfast.errors import KraftfastError, MalformedFrame, UnencodableMessage, UnsupportedVersion
+from kraftfast.errors import MalformedFrame, UnencodableMessage, UnsupportedVersion
 from kraftfast.wire import fetch, frame, produce
 from kraftfast.wire.fetch import PartitionFetch, PartitionFetched
 from kraftfast.wire.messages import (
@@ -19,6 +19,7 @@ from kraftfast.wire.messages import (
     ProduceResponse,
 )
 from kraftfast.wire.produce import PartitionProduce, PartitionProduced
+from tests.wire.agreement import agree, outcome
 
 
 def ints(bits: int) -> st.SearchStrategy[int]:
@@ -81,15 +82,6 @@ PRODUCED = flats(
 
 FETCH_VERSIONS = st.integers(4, 18)
 PRODUCE_VERSIONS = st.integers(3, 13)
-
-
-def outcome(act: Any, *arguments: Any) -> Any:
-    """What a call gives, or the class of our error that it raises."""
-    try:
-        given = act(*arguments)
-    except KraftfastError as error:
-        return type(error)
-    return b"".join(given) if isinstance(given, list) else given
 
 
 @given(FETCH, FETCH_VERSIONS, ints(32), st.none() | TEXT)
@@ -214,6 +206,72 @@ def test_the_unusual_keeps_records_in_place_too() -> None:
     assert fetch.encode_response(18, 1, flat)[1] is records
 
 
+# --- bytes that are not quite so --------------------------------------------------------------
+
+
+@given(st.data())
+@settings(max_examples=1500, deadline=None)
+def test_changed_bytes(data: st.DataObject) -> None:
+    flat = data.draw(st.one_of(FETCH, FETCHED, PRODUCE, PRODUCED))
+    fetching = isinstance(flat, PartitionFetch | PartitionFetched)
+    version = data.draw(FETCH_VERSIONS if fetching else PRODUCE_VERSIONS)
+    message = flat.to_message(version) if type(flat) is PartitionFetch else flat.to_message()
+    raw = outcome(message.encode, version)
+    if not isinstance(raw, bytes):
+        return
+    changed = bytearray(raw)
+    at = data.draw(st.integers(0, len(raw)) | st.integers(max(0, len(raw) - 40), len(raw)))
+    new = data.draw(st.binary(max_size=3) | st.sampled_from([b"\x80\x00", b"\xff" * 5, b"\x01"]))
+    changed[at : at + data.draw(st.integers(0, 3))] = new
+    agree(type(message), bytes(changed), version)
+    agree(type(message), raw + b"\0", version)
+    agree(type(message), raw[:at], version)
+    # Layouts of neighbouring versions often differ in tags only.
+    agree(type(message), raw, max(version - 1, message.VERSIONS.first))
+
+
+def with_partition_tags(tags: bytes) -> bytes:
+    """A Fetch request, v18, with this tag section in its partition."""
+    raw = PartitionFetch(durability=1).to_message(18).encode(18)
+    assert raw.count(b"\x01\x90\x4e\x01\x01") == 1
+    return raw.replace(b"\x01\x90\x4e\x01\x01", tags)
+
+
+@pytest.mark.parametrize(
+    ("tags", "durability"),
+    [
+        (b"\x01\x90\x4e\x01\x02", 2),
+        (b"\x02\x90\x4e\x01\x02\x91\x4e\x03xyz", 2),  # an unknown one after it
+        (b"\x02\x03\x00\x90\x4e\x01\x02", 2),  # and before it
+        (b"\x01\x91\x4e\x01\x02", 0),
+        (b"\x02\x90\x4e\x01\x02\x90\x4e\x01\x02", None),  # twice
+        (b"\x02\x90\x4e\x01\x02\x01\x08" + bytes(8), None),  # not ascending
+        (b"\x01\x90\x4e\x00\x02", None),  # its size too small
+        (b"\x01\x90\x4e\x02\x02", None),  # too large
+        (b"\x01\x90\xce\x00\x01\x02", None),  # a tag not in its shortest form
+        (b"\x81\x80\x80\x80\x10\x90\x4e\x01\x02", None),  # 2**32 + 1 tags
+    ],
+)
+def test_tags_in_all_forms(tags: bytes, durability: int | None) -> None:
+    result = agree(FetchRequest, with_partition_tags(tags), 18)
+    if durability is None:
+        assert result is MalformedFrame
+    else:
+        assert result.topics[0].partitions[0].durability == durability
+
+
+def test_a_tag_of_a_later_version_is_skipped() -> None:
+    raw = PartitionFetch(replica_directory_id=b"d" * 16).to_message(17).encode(17)
+    assert agree(FetchRequest, raw, 16).topics[0].partitions[0].replica_directory_id == bytes(16)
+    raw = PartitionFetch(high_watermark=5).to_message(18).encode(18)
+    assert agree(FetchRequest, raw, 17).topics[0].partitions[0].high_watermark == 2**63 - 1
+    raw = PartitionProduced(leader_id=5).to_message().encode(10)
+    leader = agree(ProduceResponse, raw, 9).responses[0].partition_responses[0].current_leader
+    assert leader == ProduceResponse.CurrentLeader()
+    raw = PartitionFetched(node_endpoints=[FetchResponse.NodeEndpoint(1)]).to_message().encode(16)
+    assert agree(FetchResponse, raw, 15).node_endpoints == []
+
+
 # --- other shapes, other errors ---------------------------------------------------------------
 
 
@@ -311,10 +369,10 @@ def test_a_frame_above_the_cap() -> None:
 
 
 def test_a_start_outside_the_frame() -> None:
-    for start in (-1, 5):
-        with pytest.raises(MalformedFrame):
+    for start, error in ((5, MalformedFrame), (-1, AssertionError)):
+        with pytest.raises(error):
             fetch.decode_request(18, b"abcd", start)
-        with pytest.raises(MalformedFrame):
+        with pytest.raises(error):
             produce.decode_request(10, b"abcd", start)
 
 

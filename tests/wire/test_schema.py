@@ -291,8 +291,8 @@ def test_uvarints_that_are_refused(raw: bytes) -> None:
 @pytest.mark.parametrize(
     "raw",
     [
-        b"\x02\x01\x00\x01\x00",  # the same tag twice
-        b"\x02\x02\x00\x01\x00",  # not ascending
+        b"\x02\x01\x01\x05\x01\x01\x06",  # the same tag twice
+        b"\x02\x02\x00\x01\x01\x05",  # not ascending
         b"\x01\x07\x05\x00",  # a field beyond the end
         b"\x01\x01\x02\x00\x00",  # a known field with a byte too many
         b"\x01\x01\x00",  # a known field with a byte too few
@@ -326,21 +326,21 @@ def test_an_unknown_tag_may_not_be_large() -> None:
 
 
 @pytest.mark.parametrize(
-    ("table", "raw"),
+    ("table", "raw", "why"),
     [
-        ("S:str", b"\x00\x00"),  # null where none may be
-        ("S:str?", b"\x80\x80\x80\x80\x08\x00"),  # 2**31 - 1 bytes
-        ("S:str", b"\x03\xc3\x28\x00"),  # not UTF-8
-        ("B:bytes", b"\x05abc\x00"),
-        ("L[A:i8]", b"\x00\x00"),
-        ("L[A:i8]", b"\x03\x01\x00\x00"),  # 2 elements of at least 2 bytes in 3
-        ("N:[i64]", b"\x02\x00\x00\x00\x00\x00\x00\x00"),
-        ("A:i8", b"\x01\x00\x00"),  # bytes after the end
-        ("A:i32", b"\x01\x00\x00"),
+        ("S:str", b"\x00\x00", "length of -1"),
+        ("S:str?", b"\x80\x80\x80\x80\x08\x00", "length of 2147483647"),
+        ("S:str", b"\x03\xc3\x28\x00", "UTF-8"),
+        ("B:bytes", b"\x06abc\x00", "length of 5"),
+        ("L[A:i8]", b"\x00\x00", "array of -1"),
+        ("L[A:i8]", b"\x03\x01\x00\x00", "array of 2"),  # of at least 2 bytes each, in 3
+        ("N:[i64]", b"\x02\x00\x00\x00\x00\x00\x00\x00", "array of 1"),
+        ("A:i8", b"\x01\x00\x00", "1 bytes too many"),
+        ("A:i32", b"\x01\x00\x00", "4 bytes are needed"),
     ],
 )
-def test_lengths_that_are_refused(table: str, raw: bytes) -> None:
-    with pytest.raises(MalformedFrame):
+def test_lengths_that_are_refused(table: str, raw: bytes, why: str) -> None:
+    with pytest.raises(MalformedFrame, match=why):
         sample(table).decode(raw, 1)
 
 
