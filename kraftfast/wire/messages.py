@@ -42,18 +42,18 @@ class ApiKey(IntEnum):
     UPDATE_RAFT_VOTER = 82
 
 
-UNANIMOUS_TAG = 10001
-"""Our own field of a Vote request: its sender leads only if every voter grants. Kafka skips it."""
-
-IN_DOUBT_TAG = 10002
-"""Our own field of a Vote response: the voter's log has an uncertain head. Kafka skips it."""
-
 DURABILITY_TAG = 10000
 """Our own field of Fetch: how the replica that asks acknowledges. Kafka skips it.
 
 0: what it acknowledges is on its disk (majority); 1: in its memory only; 2: on disk, and its
 quorum answers producers only when all voters have the record.
 """
+
+UNANIMOUS_TAG = 10001
+"""Our own field of a Vote request: its sender leads only if every voter grants. Kafka skips it."""
+
+IN_DOUBT_TAG = 10002
+"""Our own field of a Vote response: the voter's log has an uncertain head. Kafka skips it."""
 
 LISTENER = "Name:str; Host:str; Port:u16"
 LEADER_ENDPOINTS = f"LeaderEndpoints[{LISTENER}]@1+ ign"

@@ -210,7 +210,7 @@ def test_the_unusual_keeps_records_in_place_too() -> None:
 
 
 @given(st.data())
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=800, deadline=None)
 def test_changed_bytes(data: st.DataObject) -> None:
     flat = data.draw(st.one_of(FETCH, FETCHED, PRODUCE, PRODUCED))
     fetching = isinstance(flat, PartitionFetch | PartitionFetched)

@@ -68,7 +68,7 @@ def check_same(ours: Any, fields: tuple[Field, ...], theirs: Any, version: int) 
 
 @pytest.mark.parametrize("cls", ALL_MESSAGES, ids=lambda cls: cls.__name__)
 @given(data=st.data())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_kio_reads_and_writes_the_same(cls: type[Message], data: st.DataObject) -> None:
     known = [v for v in versions(cls) if (cls.__name__, v) not in UNKNOWN_TO_KIO]
     version = data.draw(st.sampled_from(known))

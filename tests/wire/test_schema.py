@@ -19,6 +19,7 @@ from kraftfast.wire.messages import (
     MetadataRequest,
     SaslAuthenticateRequest,
     VoteRequest,
+    VoteResponse,
 )
 from kraftfast.wire.notation import VERSION_MAX, Versions, parse, snake_case, versions
 from kraftfast.wire.primitives import Reader, read_uvarint, write_uvarint
@@ -168,6 +169,20 @@ def test_our_own_tag_in_fetch() -> None:
         assert FetchRequest.decode(raw, version).topics[0].partitions[0].durability == 1
     raw = message.encode(12)
     assert FetchRequest.decode(raw, 12).topics[0].partitions[0].durability == 0
+
+
+def test_our_own_tags_in_vote() -> None:
+    request = VoteRequest(
+        topics=[VoteRequest.Topic(partitions=[VoteRequest.Partition(unanimous=True)])]
+    )
+    response = VoteResponse(
+        topics=[VoteResponse.Topic(partitions=[VoteResponse.Partition(in_doubt=True)])]
+    )
+    for version in range(3):
+        assert VoteRequest.decode(request.encode(version), version) == request
+        assert VoteResponse.decode(response.encode(version), version) == response
+        assert b"\x91\x4e\x01\x01" in request.encode(version)
+        assert b"\x92\x4e\x01\x01" in response.encode(version)
 
 
 def test_records_are_not_copied() -> None:
