@@ -11,7 +11,12 @@ from typing import Any
 
 __version__ = "0.1.0"
 
-_DOORS: dict[str, str] = {}
+_DOORS: dict[str, str] = {
+    "LocalQuorum": "kraftfast.quorum",
+    "Producer": "kraftfast.client.producer",
+    "AsyncProducer": "kraftfast.client.aio",
+    "Consumer": "kraftfast.client.consumer",
+}
 
 
 def __getattr__(name: str) -> Any:
