@@ -82,7 +82,10 @@ class AnswerFetch:
 
 @dataclass(slots=True)
 class DrainAppends:
-    """Copy what producers queued into the log, stamped with ``epoch``; then ``Appended``."""
+    """Copy what producers queued into the log, stamped with ``epoch``; then ``Appended``.
+
+    At most ``max_bytes``, but one whole batch even if it is larger.
+    """
 
     epoch: int
     max_bytes: int
@@ -111,7 +114,8 @@ class WriteFetched:
     """Check and copy the records of the answer at hand to ``offset``; then ``FetchedWritten``.
 
     Where the log has no room yet, the node keeps the answer and hands the core no later answer of
-    that peer before ``FetchedWritten``; a ``RoleChanged`` in between cancels this effect.
+    that peer before ``FetchedWritten``. A ``RoleChanged`` in between cancels this effect; a broken
+    link does not: what can no longer be read is reported as rejected.
     """
 
     peer_id: int

@@ -1,0 +1,334 @@
+"""Single steps and exactly what they want done, with the durability that each effect relies on."""
+
+from __future__ import annotations
+
+import pytest
+
+from kraftfast import limits
+from kraftfast.core import effects as fx
+from kraftfast.core import events as ev
+from kraftfast.core import messages as msg
+from kraftfast.core.config import Durability, QuorumConfig
+from kraftfast.core.quorum_state import QuorumState
+from kraftfast.core.replica import Replica
+from kraftfast.core.trail import EpochTrail
+from kraftfast.core.voters import VoterSet
+from kraftfast.errors import ErrorCode, ForeignDirectory, InvalidOption, NotLeader
+from kraftfast.types import ZERO_UUID, Endpoint, OffsetAndEpoch, ReplicaKey, Voter
+from tests.core.replicas import (
+    correlation_of,
+    directory,
+    fetch,
+    key,
+    leader,
+    replica,
+    started,
+    vote,
+)
+from tests.core.world import NoJitter
+
+
+def test_a_follower_starts_by_fetching_what_it_has_on_disk() -> None:
+    it = replica(epoch=3, leader=2, log=((1, 5), (3, 10)), cluster_id="quorum")
+    request = msg.FetchRequest(
+        epoch=3,
+        replica=key(1),
+        fetch_offset=10,
+        last_fetched_epoch=3,
+        high_watermark=-1,
+        max_wait_ms=500,
+        max_bytes=limits.FETCH_MAX_BYTES,
+        cluster_id="quorum",
+    )
+    assert it.start(0) == [
+        fx.PersistQuorumState(3, 2, None),
+        fx.RoleChanged("follower", 3, 2),
+        fx.Send(2, 1, request, after=fx.FlushedTo(10)),
+    ]
+
+
+def test_a_candidates_vote_is_on_disk_before_it_asks_for_others() -> None:
+    it = started(epoch=5, log=((5, 10),))
+    it.step(ev.Tick(), 1000)
+    granted = msg.VoteResponse(leader_epoch=5, vote_granted=True)
+    effects = it.step(ev.ResponseReceived(2, correlation_of(it, 2), granted), 1001)
+    asked = [
+        fx.Send(
+            voter_id,
+            effects[2 + i].correlation,
+            msg.VoteRequest(6, key(1), 5, 10, voter=ReplicaKey(voter_id)),
+            after=fx.Persisted(6),  # D5, I10
+        )
+        for i, voter_id in enumerate((2, 3))
+    ]
+    assert effects == [
+        fx.PersistQuorumState(6, -1, key(1)),
+        fx.RoleChanged("candidate", 6, -1),
+        *asked,
+    ]
+
+
+def test_a_granted_vote_is_on_disk_before_the_answer_leaves() -> None:
+    it = started(epoch=5, log=((5, 10),))
+    assert it.step(vote(3, 6, 10, 5), 1) == [
+        fx.PersistQuorumState(6, -1, key(3)),
+        fx.RoleChanged("unattached", 6, -1),
+        fx.Reply(
+            ("from", 3),
+            msg.VoteResponse(leader_id=-1, leader_epoch=6, vote_granted=True),
+            after=fx.Persisted(6),  # D5, I10
+        ),
+    ]
+
+
+def test_a_pre_vote_relies_on_nothing() -> None:
+    it = started(epoch=5, log=((5, 10),))
+    assert it.step(vote(3, 5, 10, 5, pre_vote=True), 1) == [
+        fx.Reply(
+            ("from", 3),
+            msg.VoteResponse(leader_id=-1, leader_epoch=5, vote_granted=True),
+            after=None,
+        )
+    ]
+
+
+def test_an_elected_leader_persists_appends_and_makes_itself_known() -> None:
+    at = (Endpoint("CONTROLLER", "localhost", 9093),)
+    voters = VoterSet([Voter(1, directory(1), at), Voter(2, directory(2)), Voter(3)])
+    it = started(1, voters, epoch=4, voted=1)
+    granted = msg.VoteResponse(leader_epoch=4, vote_granted=True)
+    effects = it.step(ev.ResponseReceived(2, correlation_of(it, 2), granted), 7)
+    assert effects[:3] == [
+        fx.PersistQuorumState(4, 1, None),
+        fx.RoleChanged("leader", 4, 1, at),
+        fx.AppendControl(4, 1, (1, 2, 3), (1, 2)),
+    ]
+    assert [(send.peer_id, send.request, send.after) for send in effects[3:]] == [
+        (
+            voter.id,
+            msg.BeginQuorumEpochRequest(4, 1, leader_endpoints=at, voter=voter.key),
+            fx.Persisted(4),
+        )
+        for voter in (voters.voters[1], voters.voters[2])
+    ]
+
+
+def test_no_record_is_taken_before_the_leader_change() -> None:
+    it = started(epoch=4, voted=1)
+    granted = msg.VoteResponse(leader_epoch=4, vote_granted=True)
+    it.step(ev.ResponseReceived(2, correlation_of(it, 2), granted), 7)
+    assert it.step(ev.AppendsQueued(), 7) == []
+    assert it.step(ev.Appended(4, 1, 100), 7) == [
+        fx.Flush(1, inline=True),
+        fx.DrainAppends(4, limits.TURN_BYTES_MAX),
+    ]
+
+
+def test_a_pushed_answer_carries_the_streams_number_and_goes_to_its_source() -> None:
+    it = leader()
+    effects = it.step(fetch(2, 4, 0, 0, stream=9, opens=True, read_offset=0, max_bytes=700), 1)
+    assert effects == [
+        fx.AnswerFetch(
+            ("from", 2),
+            msg.FetchResponse(
+                leader_id=1, leader_epoch=4, high_watermark=-1, log_start_offset=0, stream=9
+            ),
+            read_offset=0,
+            max_bytes=700,
+        )
+    ]
+    it.sent(2, 9, 1)
+    it.check_invariants()
+
+
+def test_an_answer_is_never_larger_than_a_batch_may_be() -> None:
+    it = leader()
+    (effect,) = it.step(fetch(2, 4, 0, 0, max_bytes=2**31 - 1), 1)
+    assert effect.max_bytes == limits.BATCH_BYTES_MAX
+
+
+def test_a_stream_update_acknowledges_only_what_is_on_disk() -> None:
+    config = QuorumConfig(inline_flush_bytes_max=0)
+    it = started(epoch=5, leader=2, log=((5, 10),), config=config)
+    it.step(ev.LinkUp(2, streaming=True), 0)
+    pushed = msg.FetchResponse(
+        leader_id=2, leader_epoch=5, high_watermark=10, stream=1, records_bytes=500
+    )
+    assert it.step(ev.ResponseReceived(2, 0, pushed), 1) == [fx.WriteFetched(2, 5, 10)]
+    effects = it.step(ev.FetchedWritten(15, 500), 1)
+    update = msg.FetchRequest(
+        epoch=5,
+        replica=key(1),
+        fetch_offset=10,
+        last_fetched_epoch=5,
+        high_watermark=10,
+        max_wait_ms=500,
+        max_bytes=limits.FETCH_MAX_BYTES,
+        stream=1,
+        read_offset=15,
+    )
+    assert effects == [
+        fx.AdvanceHighWatermark(10),
+        fx.Flush(15),
+        fx.Send(2, 0, update, after=fx.FlushedTo(10)),
+    ]
+
+
+def test_a_memory_replica_says_so_and_relies_on_no_disk() -> None:
+    config = QuorumConfig(durability=Durability.MEMORY)
+    it = replica(epoch=5, leader=2, log=((5, 10),), flushed=0, config=config)
+    send = it.start(0)[-1]
+    assert (send.request.fetch_offset, send.request.in_memory, send.after) == (10, True, None)
+
+
+def test_a_diverging_answer_names_the_place() -> None:
+    it = leader(log=((1, 5), (3, 9)))
+    assert it.step(fetch(2, 4, 9, 2), 1) == [
+        fx.Reply(
+            ("from", 2),
+            msg.FetchResponse(
+                leader_id=1,
+                leader_epoch=4,
+                high_watermark=-1,
+                log_start_offset=0,
+                diverging=OffsetAndEpoch(5, 1),
+            ),
+        )
+    ]
+
+
+def test_records_of_a_leader_that_lost_its_role_stay_as_a_tail() -> None:
+    it = leader()
+    it.step(ev.AppendsQueued(), 1)  # the log is asked, and takes its time
+    begin = msg.BeginQuorumEpochRequest(5, 2)
+    effects = it.step(ev.RequestReceived("a", begin), 2)
+    assert effects[-1].request.fetch_offset == 1
+    first = effects[-1].correlation
+    assert it.step(ev.Appended(4, 4, 300), 3) == [fx.Flush(4, inline=True)]
+    it.check_invariants()
+    (again,) = it.step(ev.Flushed(4, 0), 4)
+    assert again.request.fetch_offset == 4 and again.request.last_fetched_epoch == 4
+    late = msg.FetchResponse(leader_id=2, leader_epoch=5, high_watermark=0, records_bytes=100)
+    assert it.step(ev.ResponseReceived(2, first, late), 5) == []
+
+
+def test_a_flush_from_before_a_cut_counts_for_nothing() -> None:
+    """D2: the completion says what stood there before, not what stands there now."""
+    it = leader(log=((1, 5),))
+    it.step(ev.AppendsQueued(), 1)
+    it.step(ev.Appended(4, 9, 300), 1)
+    state = it._state
+    state.log.truncate(6)
+    state.log.appended(9, 300, 1)
+    assert it.flushed_end_offset == 6
+    state.log.flushing = True
+    it.step(ev.Flushed(9, 0), 2)
+    assert it.flushed_end_offset == 6
+    it.step(ev.Flushed(9, 1), 3)
+    assert it.flushed_end_offset == 9
+
+
+def test_a_replica_needs_a_directory_id() -> None:
+    """Kafka: testNodeDirectoryId."""
+    with pytest.raises(InvalidOption, match="directory id"):
+        Replica(
+            QuorumConfig(),
+            ReplicaKey(1, ZERO_UUID),
+            VoterSet.of(1),
+            NoJitter(),
+            0,
+            None,
+            EpochTrail(),
+            0,
+            0,
+        )
+
+
+def test_a_vote_without_an_id_is_a_foreign_directory() -> None:
+    with pytest.raises(ForeignDirectory):
+        Replica(
+            QuorumConfig(),
+            ReplicaKey(-1, b"x" * 16),
+            VoterSet.of(1),
+            NoJitter(),
+            0,
+            QuorumState(3, voted=ReplicaKey(2)),
+            EpochTrail(),
+            0,
+            0,
+        )
+
+
+def test_an_observer_without_an_id_has_no_vote() -> None:
+    """Kafka: testObserverFetchWithNoLocalId."""
+    it = Replica(
+        QuorumConfig(),
+        ReplicaKey(-1, b"x" * 16),
+        VoterSet.of(1, 2),
+        NoJitter(),
+        0,
+        None,
+        EpochTrail(),
+        0,
+        0,
+    )
+    send = it.start(0)[-1]
+    assert isinstance(send, fx.Send) and send.request.replica.id == -1
+    (answer,) = it.step(vote(2, 3, 9, 2), 1)[-1:] or [None]
+    assert it.epoch == 3 and answer is not None
+    assert all(not getattr(e, "voted", None) for e in it.step(vote(1, 4, 9, 2), 1))
+
+
+def test_bootstrap_servers_are_asked_for_the_leader() -> None:
+    """Kafka: testObserverUnattachedSendFetchToBootstrapServers."""
+    config = QuorumConfig(bootstrap_ids=(-2, -3))
+    it = replica(9, VoterSet(), config=config)
+    assert it.start(0)[-1].peer_id == -2
+    told = msg.FetchResponse(
+        partition_error=ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        leader_id=5,
+        leader_epoch=7,
+        leader_endpoints=(Endpoint("CONTROLLER", "far", 9093),),
+    )
+    effects = it.step(ev.ResponseReceived(-2, correlation_of(it, -2), told), 1)
+    assert effects[1] == fx.RoleChanged("follower", 7, 5, told.leader_endpoints)
+    assert effects[2].peer_id == 5
+
+
+def test_resigning_without_leading_is_an_error_of_the_caller() -> None:
+    it = started(epoch=5, leader=2)
+    with pytest.raises(NotLeader) as caught:
+        it.step(ev.ResignRequested(5), 1)
+    assert caught.value.leader_id == 2
+    for epoch in (6, -1):
+        with pytest.raises(InvalidOption):
+            it.step(ev.ResignRequested(epoch), 1)
+    it.check_invariants()
+    assert it.role == "follower"
+
+
+def test_observers_are_bounded() -> None:
+    """I25: a stranger who invents ids drives out other strangers, never voters."""
+    it = leader()
+    for id in range(100, 100 + limits.OBSERVERS_MAX + 10):
+        request = msg.FetchRequest(4, ReplicaKey(id, b"o" * 16), 1, 4)
+        it.step(ev.RequestReceived(id, request), id)
+    described = it.describe(2000)
+    assert len(described.observers) == limits.OBSERVERS_MAX
+    assert described.observers[0].key.id == 110
+    assert len(described.voters) == 3
+
+
+def test_parked_fetches_are_bounded() -> None:
+    it = leader()
+    it._state.leader.parked = [None] * limits.PARKED_FETCHES_MAX
+    (effect,) = it.step(fetch(9, 4, 1, 4, max_wait_ms=500), 1)
+    assert effect.read_offset == -1
+
+
+def test_strangers_who_name_leaders_fill_no_memory() -> None:
+    it = started(epoch=5, leader=2)
+    for epoch in range(6, 2000):
+        request = msg.BeginQuorumEpochRequest(epoch, 1000 + epoch)
+        it.step(ev.RequestReceived("s", request), 1)
+    assert len(it._state.peers._peers) < 10

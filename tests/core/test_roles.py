@@ -1,0 +1,314 @@
+"""Every change of role, legal and illegal (Kafka: QuorumStateTest, one test per pair)."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from kraftfast.core import events as ev
+from kraftfast.core import messages as msg
+from kraftfast.core.candidate import Candidate
+from kraftfast.core.election import Election
+from kraftfast.core.replica import Replica
+from kraftfast.core.roles import (
+    START,
+    TRANSITIONS,
+    Role,
+    check_transition,
+    is_legal,
+    transition_picture,
+)
+from kraftfast.core.voters import VoterSet
+from kraftfast.types import Endpoint, ReplicaKey, Voter
+from tests.core.replicas import correlation_of, directory, key, leader, replica, started
+
+U, P, C = Role.UNATTACHED, Role.PROSPECTIVE, Role.CANDIDATE
+L, F, R = Role.LEADER, Role.FOLLOWER, Role.RESIGNED
+
+LEGAL = {
+    # what a voter in epoch 5 may become in the same, the next and a later epoch
+    (U, 5): {F, P},
+    (U, 6): {U, F},
+    (U, 8): {U, F},
+    (F, 5): {F, P},
+    (F, 6): {U, F},
+    (F, 8): {U, F},
+    (P, 5): {U, F},
+    (P, 6): {U, F, C},
+    (P, 8): {U, F},
+    (C, 5): {P, F, L},
+    (C, 6): {U, F},
+    (C, 8): {U, F},
+    (L, 5): {R},
+    (L, 6): {U, F},
+    (L, 8): {U, F},
+    (R, 5): {P},
+    (R, 6): {U, F},
+    (R, 8): {U, F},
+}
+"""Written down here a second time, in another shape, so that a slip in the table shows."""
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "epoch"), list(product(Role, Role, (4, 5, 6, 8))), ids=str
+)
+def test_each_pair(source: Role, target: Role, epoch: int) -> None:
+    legal = target in LEGAL.get((source, epoch), set())
+    assert is_legal(source, target, 5, epoch, voter=True) is legal
+    if legal:
+        check_transition(source, target, 5, epoch, voter=True)
+    else:
+        with pytest.raises(AssertionError, match="illegal transition"):
+            check_transition(source, target, 5, epoch, voter=True)
+
+
+@pytest.mark.parametrize(("source", "target", "epoch"), list(product(Role, Role, (5, 6, 8))))
+def test_observers_only_look_for_a_leader_and_follow(
+    source: Role, target: Role, epoch: int
+) -> None:
+    if is_legal(source, target, 5, epoch, voter=False):
+        assert target in (U, F)
+        assert source in (U, F, R)
+
+
+def test_the_picture_shows_every_line_of_the_table() -> None:
+    picture = transition_picture()
+    for transition in TRANSITIONS:
+        line = f"    {transition.source.value} --> {transition.target.value}: "
+        (found,) = [each for each in picture.splitlines() if each.startswith(line)]
+        assert transition.when in found
+    assert picture.count("[*] -->") == len(START)
+
+
+# --- the same through a replica ---------------------------------------------------------------
+
+
+def in_role(role: Role) -> Replica:
+    """A voter of three in that role, in epoch 5 (a resigned or leading one: its own)."""
+    if role is U:
+        return started(epoch=5)
+    if role is F:
+        return started(epoch=5, leader=2)
+    if role is C:
+        return started(epoch=5, voted=1)
+    if role is R:
+        return started(epoch=5, leader=1)
+    if role is L:
+        return leader(epoch=5)
+    it = started(epoch=5, leader=2)
+    it.step(ev.Tick(), 2000)
+    assert it.role == "prospective"
+    return it
+
+
+@pytest.mark.parametrize("role", Role)
+def test_any_role_follows_the_leader_of_a_higher_epoch(role: Role) -> None:
+    it = in_role(role)
+    it.step(ev.RequestReceived("b", msg.BeginQuorumEpochRequest(6, 3)), 2000)
+    assert (it.role, it.epoch, it.leader_id) == ("follower", 6, 3)
+    it.check_invariants()
+
+
+@pytest.mark.parametrize("role", Role)
+def test_any_role_goes_back_for_a_higher_epoch_without_leader(role: Role) -> None:
+    it = in_role(role)
+    behind = msg.VoteRequest(9, key(3), 0, 0)
+    it.step(ev.RequestReceived("v", behind), 2000)
+    assert (it.role, it.epoch, it.leader_id) == ("unattached", 9, -1)
+    it.check_invariants()
+
+
+@pytest.mark.parametrize("role", Role)
+def test_no_role_goes_down_in_epoch(role: Role) -> None:
+    it = in_role(role)
+    for request in (
+        msg.BeginQuorumEpochRequest(4, 3),
+        msg.EndQuorumEpochRequest(4, 3),
+        msg.VoteRequest(4, key(3), 0, 99),
+    ):
+        it.step(ev.RequestReceived("x", request), 2000)
+        assert (it.role, it.epoch) == (role.value, 5)
+    with pytest.raises(AssertionError):
+        it._state.to_unattached(4, -1, 2000)
+
+
+@pytest.mark.parametrize("role", Role)
+def test_nobody_follows_himself(role: Role) -> None:
+    it = in_role(role)
+    for epoch in (5, 6):
+        it.step(ev.RequestReceived("x", msg.BeginQuorumEpochRequest(epoch, 1)), 2000)
+        assert (it.role, it.epoch) == (role.value, 5)
+    with pytest.raises(AssertionError):
+        it._state.to_follower(6, 1, (), 2000)
+
+
+def test_nobody_follows_without_a_way_to_the_leader() -> None:
+    """Kafka: testCannotTransitionToFollowerWithNoLeaderEndpoint; a voter set is a way."""
+    it = started(epoch=5)
+    with pytest.raises(AssertionError, match="no way to leader 9"):
+        it._state.to_follower(6, 9, (), 0)
+
+
+def test_a_leader_outside_the_voter_set_is_followed() -> None:
+    """Kafka: testCanBecomeFollowerOfNonVoter."""
+    it = started(epoch=5)
+    at = (Endpoint("CONTROLLER", "far", 9093),)
+    it.step(ev.RequestReceived("x", msg.BeginQuorumEpochRequest(5, 9, at)), 0)
+    assert (it.role, it.leader_id) == ("follower", 9)
+
+
+def test_only_more_endpoints_of_the_same_leader_are_a_change() -> None:
+    """Kafka: FollowerToFollowerSameEpochAndMoreEndpoints."""
+    one = (Endpoint("A", "h", 1),)
+    two = (*one, Endpoint("B", "h", 2))
+    it = started(epoch=5)
+    for at, changes in ((one, True), (one, False), (two, True), (one, False)):
+        effects = it.step(ev.RequestReceived("x", msg.BeginQuorumEpochRequest(5, 3, at)), 0)
+        assert any(type(each).__name__ == "RoleChanged" for each in effects) is changes
+
+
+def test_nobody_votes_for_himself_by_request() -> None:
+    """Kafka: testUnattachedCannotAddVotedStateForSelf."""
+    it = started(epoch=5)
+    with pytest.raises(AssertionError):
+        it._state.grant_vote(key(1), 0)
+
+
+def test_a_vote_is_kept_within_its_epoch_and_gone_with_it() -> None:
+    it = started(epoch=5, voted=3)
+    it.step(ev.RequestReceived("x", msg.BeginQuorumEpochRequest(5, 2)), 0)
+    assert it._state.voted == key(3)
+    it.step(ev.RequestReceived("x", msg.BeginQuorumEpochRequest(6, 2)), 0)
+    assert it._state.voted is None
+
+
+def test_a_second_vote_in_an_epoch_is_a_broken_invariant() -> None:
+    it = started(epoch=5, voted=3)
+    with pytest.raises(AssertionError, match="I9"):
+        it._state.persist(5, -1, key(2))
+
+
+def test_the_high_watermark_is_kept_but_by_leaders() -> None:
+    """Kafka: testHighWatermarkRetained; unknown again when elected or resigned."""
+    it = started(epoch=5, leader=2, log=((5, 10),))
+    good = msg.FetchResponse(leader_id=2, leader_epoch=5, high_watermark=8)
+    it.step(ev.ResponseReceived(2, correlation_of(it, 2), good), 0)
+    it.step(ev.RequestReceived("x", msg.BeginQuorumEpochRequest(6, 3)), 0)
+    assert it.high_watermark == 8
+    it.step(ev.Tick(), 2000)
+    assert (it.role, it.high_watermark) == ("prospective", 8)
+    yes = msg.VoteResponse(leader_epoch=6, vote_granted=True)
+    it.step(ev.ResponseReceived(2, correlation_of(it, 2), yes), 2000)
+    assert (it.role, it.high_watermark) == ("candidate", 8)
+    yes = msg.VoteResponse(leader_epoch=7, vote_granted=True)
+    it.step(ev.ResponseReceived(2, correlation_of(it, 2), yes), 2000)
+    assert (it.role, it.high_watermark) == ("leader", -1)
+    assert it._state.committed_offset == 8
+
+
+def test_election_timers_are_drawn_between_once_and_twice_the_timeout() -> None:
+    from random import Random
+
+    deadlines = {replica_with(Random(seed)).deadline_ms for seed in range(200)}
+    assert min(deadlines) >= 1000 and max(deadlines) < 2000
+    assert len(deadlines) > 100
+
+
+def replica_with(random: object) -> Replica:
+    it = replica(epoch=5, voted=1, random=random)
+    it.start(0)
+    return it
+
+
+def test_timers_of_the_unattached() -> None:
+    """What is left of an old timer goes on; a follower's or a leader's successor draws anew."""
+    it = started(epoch=5)
+    state = it._state
+    it.step(ev.RequestReceived("v", msg.VoteRequest(6, key(3), 0, 0, voter=ReplicaKey(1))), 400)
+    assert state.current.election_deadline_ms == 1400, "a vote granted begins a fresh timer"
+    it.step(ev.RequestReceived("v", msg.VoteRequest(7, key(3), 0, 0, voter=ReplicaKey(2))), 600)
+    assert (it.epoch, state.current.election_deadline_ms) == (7, 1400)
+    it.step(ev.RequestReceived("b", msg.BeginQuorumEpochRequest(7, 3)), 700)
+    it.step(ev.RequestReceived("v", msg.VoteRequest(8, key(2), 0, 0, voter=ReplicaKey(2))), 800)
+    assert (it.epoch, state.current.election_deadline_ms) == (8, 1800)
+
+
+# --- elections --------------------------------------------------------------------------------
+
+
+def election(*ids: int, unanimous: bool = False, may_flip: bool = False) -> Election:
+    return Election(VoterSet.of(*ids), 1, unanimous, may_flip)
+
+
+def test_a_majority_wins_and_its_impossibility_loses() -> None:
+    """Kafka: CandidateStateTest, two and three nodes."""
+    two = election(1, 2)
+    assert not two.is_won() and not two.is_lost() and two.unrecorded() == (2,)
+    assert two.record(2, False) and two.is_lost()
+    three = election(1, 2, 3)
+    assert three.record(2, False) and not three.is_lost()
+    assert three.record(3, True) and three.is_won() and three.unrecorded() == ()
+    assert election(1).is_won()
+    assert not election(1, 2, 3).is_lost(without=1)
+    assert election(1, 2, 3).is_lost(without=2)
+
+
+def test_real_votes_do_not_flip_pre_votes_do() -> None:
+    """Kafka: CandidateStateTest, ProspectiveStateTest, EpochElectionTest."""
+    real = election(1, 2, 3)
+    assert real.record(2, True) and real.record(2, True)
+    assert not real.record(2, False) and real.is_won()
+    pre = election(1, 2, 3, may_flip=True)
+    assert pre.record(2, True) and pre.record(2, False)
+    assert pre.rejected == {2} and pre.granted == {1}
+
+
+def test_votes_of_non_voters_and_against_oneself_do_not_count() -> None:
+    it = election(1, 2, 3, may_flip=True)
+    assert not it.record(9, True) and not it.record(1, False)
+    assert it.granted == {1}
+    with pytest.raises(AssertionError):
+        Election(VoterSet.of(2, 3), 1, False, False)
+
+
+def test_a_unanimous_election_needs_everybody() -> None:
+    it = election(1, 2, 3, unanimous=True)
+    assert it.record(2, True) and not it.is_won()
+    assert it.record(3, True) and it.is_won()
+    lost = election(1, 2, 3, unanimous=True)
+    assert lost.record(2, False) and lost.is_lost()
+
+
+def test_a_vote_that_flips_is_ignored_by_a_candidate() -> None:
+    it = started(epoch=5, voted=1)
+    current = it._state.current
+    assert isinstance(current, Candidate)
+    no = msg.VoteResponse(leader_epoch=5, vote_granted=False)
+    it.step(ev.ResponseReceived(2, correlation_of(it, 2), no), 0)
+    yes = msg.VoteResponse(leader_epoch=5, vote_granted=True)
+    it._state.peers.sent(2, 0)
+    it.step(ev.ResponseReceived(2, correlation_of(it, 2), yes), 0)
+    assert it.role == "candidate"
+
+
+# --- voter sets -------------------------------------------------------------------------------
+
+
+def test_a_voter_with_a_directory_is_only_that_directory() -> None:
+    """Kafka: VoterSetTest.testIsVoterWithDirectoryId, ...WithoutDirectoryId."""
+    voters = VoterSet([Voter(1, directory(1)), Voter(2)])
+    assert voters.is_voter(key(1)) and not voters.is_voter(ReplicaKey(1, b"z" * 16))
+    assert not voters.is_voter(ReplicaKey(1))
+    assert voters.is_voter(key(2)) and voters.is_voter(ReplicaKey(2))
+    assert not voters.is_voter(key(3))
+    assert voters.is_only_voter(key(1)) is False
+    assert VoterSet([Voter(1, directory(1))]).is_only_voter(key(1))
+
+
+def test_ranks_leave_the_dead_out() -> None:
+    voters = VoterSet.of(3, 5, 8)
+    assert [voters.rank(id, without=3) for id in (5, 8)] == [0, 1]
+    assert [voters.rank(id, without=8) for id in (3, 5)] == [0, 1]
+    assert voters.others(key(5)) == (3, 8)
+    assert (VoterSet.of(1).majority, voters.majority, VoterSet.of(1, 2, 3, 4).majority) == (1, 2, 3)
