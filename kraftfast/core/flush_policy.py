@@ -25,11 +25,13 @@ def flush_leader(state: ReplicaState, leader: Leader, idle: bool, now_ms: int) -
 
 
 def is_due(state: ReplicaState, leader: Leader, now_ms: int) -> bool:
-    """Whether a flush must start now though other records wait for their commit."""
+    """Whether a flush must start now though other records wait for their commit.
+
+    Where no other disk is needed for a commit (a sole voter), it always must: ours comes first
+    (D15).
+    """
     log = state.log
     config = state.config
-    if leader.needed_of_others <= 0:  # D15: no other disk can commit, so ours must, and first
-        return True
     if config.flush is FlushPolicy.PARALLEL or config.durability is Durability.ALL:
         return True
     if log.unflushed_bytes * 2 >= config.unflushed_bytes_max:  # D14

@@ -1,0 +1,89 @@
+"""The kill matrix: without the line that keeps a condition, the test that is named for it fails.
+
+Each file in ``mutants/`` says what is broken, which test must see it, and how: a small patch of the
+sources, applied to a copy of them. Shipped code has no switches for this.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.core.kill import KILLED
+
+ROOT = Path(__file__).parents[2]
+PATCHES = sorted((Path(__file__).parent / "mutants").glob("*.patch"))
+CONDITIONS = {1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 13, 14, 15}
+"""Of D1 to D20, those that the core keeps."""
+
+
+def apply(patch: str, root: Path) -> None:
+    """Apply a unified diff of one file, each hunk where its lines stand exactly once."""
+    (name,) = re.findall(r"^--- a/(\S+)$", patch, re.MULTILINE)
+    text = (root / name).read_text()
+    for hunk in re.split(r"^@@.*@@\n", patch, flags=re.MULTILINE)[1:]:
+        lines = hunk.splitlines(keepends=True)
+        old = "".join(line[1:] for line in lines if line[0] in " -")
+        new = "".join(line[1:] for line in lines if line[0] in " +")
+        assert text.count(old) == 1, f"the sources have moved away from this patch:\n{hunk}"
+        text = text.replace(old, new)
+    (root / name).write_text(text)
+
+
+def copy_sources(root: Path) -> None:
+    """The sources that a core needs, interpreted but for what exists compiled only."""
+    core = root / "kraftfast" / "core"
+    core.mkdir(parents=True)
+    for path in (ROOT / "kraftfast").glob("*.py"):
+        shutil.copy(path, root / "kraftfast")
+    for path in (ROOT / "kraftfast" / "core").glob("*.py"):
+        shutil.copy(path, core)
+    for path in (ROOT / "kraftfast" / "core").glob("*.so"):
+        if not (path.parent / f"{path.name.split('.')[0]}.py").exists():
+            shutil.copy(path, core)
+    shutil.copytree(
+        ROOT / "tests" / "core",
+        root / "tests" / "core",
+        ignore=shutil.ignore_patterns("__pycache__", "mutants"),
+    )
+
+
+def killer_of(path: Path) -> tuple[str, str]:
+    """Module and name of the test that must see it."""
+    (killer,) = re.findall(r"^Killed by: (\w+) (\w+)$", path.read_text(), re.MULTILINE)
+    return killer
+
+
+def run(killers: list[tuple[str, str]], root: Path) -> subprocess.CompletedProcess[str]:
+    words = [word for killer in killers for word in killer]
+    return subprocess.run(
+        [sys.executable, "-m", "tests.core.kill", *words],
+        cwd=root,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+@pytest.mark.parametrize("path", PATCHES, ids=lambda path: path.stem)
+def test_a_mutant_is_killed(path: Path, tmp_path: Path) -> None:
+    copy_sources(tmp_path)
+    apply(path.read_text(), tmp_path)
+    outcome = run([killer_of(path)], tmp_path)
+    assert outcome.returncode == KILLED, f"{killer_of(path)} did not see it: {outcome.stderr}"
+
+
+def test_every_condition_has_a_mutant() -> None:
+    named = {int(path.stem[1:3]) for path in PATCHES if re.match(r"d\d\d_", path.stem)}
+    assert named == CONDITIONS
+
+
+def test_without_a_patch_the_killers_pass(tmp_path: Path) -> None:
+    copy_sources(tmp_path)
+    outcome = run(sorted({killer_of(path) for path in PATCHES}), tmp_path)
+    assert outcome.returncode == 0, outcome.stderr
