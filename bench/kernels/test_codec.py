@@ -51,7 +51,12 @@ class Work:
             attributes=i16(0),
             records=tuple(
                 KioRecord(
-                    attributes=i8(0), timestamp=when, offset=i64(i), key=None, value=value, headers=()
+                    attributes=i8(0),
+                    timestamp=when,
+                    offset=i64(i),
+                    key=None,
+                    value=value,
+                    headers=(),
                 )
                 for i, value in enumerate(self.values)
             ),

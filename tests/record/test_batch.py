@@ -10,7 +10,7 @@ import pytest
 from crc32c import crc32c
 
 from kraftfast import errors, limits
-from kraftfast.record import batch, control, pure, shapes
+from kraftfast.record import batch, columns, control, pure, shapes
 from kraftfast.record.shapes import CONTROL, LOG_APPEND_TIME, Codec, Fault, Record
 
 READERS = pytest.mark.parametrize("reader", [batch, pure], ids=["compiled", "pure"])
@@ -199,6 +199,8 @@ CHECK_FAULTS: dict[Fault, list[bytes]] = {
         with_body(record(0, 0, 100, b"abc")),
         with_body(record(0, 0, -1, 2**31 - 1, b"abc", 0)),
         with_body(record(0, 0, -1, 6, b"abc", 0)),
+        with_body(record(0, 0, -1, 2, b"v")),  # by one byte
+        with_body(record(0, 0, 3, b"ke")),
     ],
     Fault.RECORD_HEADERS: [
         with_body(record(0, 0, -1, 1, b"v", -1)),
@@ -276,6 +278,20 @@ def test_faults_that_the_deep_check_finds(reader: ModuleType, fault: Fault, data
     assert reader.batch_at(data).size == len(data)
     assert_refused(lambda: reader.check_batch(b"pad" + data, 3), fault, 3)
     assert_refused(lambda: reader.check_batch(data, records="kafka-raft"), fault, 0)
+
+
+@READERS
+@cases(
+    {
+        fault: [data for data in many if data[57:61] == b"\0\0\0\1"]  # records may have gaps
+        for fault, many in CHECK_FAULTS.items()
+        if Fault.RECORD_LENGTH <= fault <= Fault.TRAILING and fault != Fault.CONTROL_KEY
+    }
+)
+def test_faults_that_every_reader_finds(reader: ModuleType, fault: Fault, data: bytes) -> None:
+    assert_refused(lambda: list(reader.batch_at(data).records()), fault, 0)
+    assert_refused(lambda: columns.decode_columns(data), fault, 0)
+    assert_refused(lambda: columns.decode_values(data), fault, 0)
 
 
 @READERS

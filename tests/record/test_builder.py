@@ -65,7 +65,7 @@ def test_rows() -> None:
 def test_arrow(kind: str) -> None:
     kinds = {"binary(3)": pyarrow.binary(3)}
     arrow_type = kinds.get(kind) or getattr(pyarrow, kind)()
-    values = [b"abc", None, b"def", b"ghi", b"jkl", None, b"mno", b"pqr", b"stu", b"vwx"]
+    values = [b"abc", None, b"def", b"ghi", b"jkl", b"mno", None, b"pqr", b"stu", b"vwx"]
     source = pyarrow.array(values, pyarrow.binary(3)).cast(
         arrow_type if "binary" in kind else pyarrow.binary()
     )
@@ -253,6 +253,16 @@ def test_the_life_of_a_builder() -> None:
     for call in (open_batch.finish, lambda: open_batch.append(b"x")):
         with pytest.raises(errors.Closed):
             call()
+
+
+def test_records_with_and_without_a_timestamp() -> None:
+    target = bytearray(1000)
+    open_batch = builder.BatchBuilder(target, SETTINGS)
+    for timestamp in (90, None, 80, None):
+        assert open_batch.append(b"v", timestamp=timestamp)
+    found = batch.check_batch(target, end=open_batch.finish())
+    assert [record.timestamp for record in found.records()] == [90, 77, 80, 77]
+    assert (found.base_timestamp, found.max_timestamp) == (90, 90)
 
 
 def test_an_empty_builder_and_a_tiny_buffer() -> None:

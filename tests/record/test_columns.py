@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow
 import pytest
+from crc32c import crc32c
 
 from kraftfast import errors
 from kraftfast.record import batch, columns, control, pure
@@ -122,6 +123,11 @@ def test_damage_is_named_with_its_place(decode: Callable[..., object]) -> None:
     with pytest.raises(errors.CorruptBatch, match="longer than the bytes"):
         decode(DATA[:-1])
     assert decode(DATA[:-1], partial=True)
+    two = pure.encode_batch([Record(0, 0, None, b"v"), Record(1, 0, None, b"w")])
+    one_said = two[:57] + b"\0\0\0\1" + two[61:]
+    one_said = one_said[:17] + crc32c(one_said[21:]).to_bytes(4, "big") + one_said[21:]
+    with pytest.raises(errors.CorruptBatch, match="bytes behind the last record"):
+        decode(one_said)
 
 
 def test_large_answers_are_decoded_without_the_gil() -> None:
