@@ -16,6 +16,7 @@ KERNELS: dict[str, list[str]] = {
     "kraftfast.ring.spsc": ["cext/ring.c", "cext/crc32c.c"],
     "kraftfast.log.segment_file": MAPPING,
     "kraftfast.log.segment": ["cext/batch.c", "cext/flusher.c", *THREAD, *MAPPING],
+    "kraftfast.log.scan": ["cext/batch.c", *MAPPING],
     "kraftfast.log.nursery": ["cext/nursery.c", *THREAD, *MAPPING],
     "kraftfast.log.recovery": ["cext/batch.c", "cext/flusher.c", *THREAD, *MAPPING],
     "kraftfast.log.log": ["cext/batch.c", "cext/flusher.c", *THREAD, *MAPPING],

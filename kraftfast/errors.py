@@ -180,6 +180,16 @@ class RequestRefused(QuorumError):
         self.code = code
 
 
+class OffsetOutOfRange(QuorumError):
+    """The log starts beyond this offset; ``log_start_offset`` is where."""
+
+    exit_code = 17
+
+    def __init__(self, message: str, log_start_offset: int = -1) -> None:
+        super().__init__(message)
+        self.log_start_offset = log_start_offset
+
+
 class VerificationFailed(QuorumError):
     """Replicas differ from each other or from what was appended."""
 

@@ -1,0 +1,21 @@
+from typing_extensions import Buffer
+
+WHOLE: int
+END: int
+INCOMPLETE: int
+
+Mark = tuple[int, int]
+
+def fault_text(fault: int) -> str: ...
+def walk(
+    buffer: Buffer,
+    position: int,
+    limit: int,
+    offset: int,
+    epoch: int = -1,
+    *,
+    end_offset: int = ...,
+    bytes_max: int = ...,
+    verify_crc: bool = False,
+) -> tuple[int, int, int, int]: ...
+def page_words(page: Buffer) -> tuple[int, int, Mark | None, Mark | None] | None: ...

@@ -1,0 +1,76 @@
+"""Walking over stored batches in a buffer: by their headers, without a Python object a batch."""
+
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+
+from kraftfast.log.segment cimport *
+
+WHOLE = KF_BATCH_OK
+END = KF_BATCH_EMPTY
+INCOMPLETE = KF_BATCH_INCOMPLETE
+
+
+def fault_text(int fault) -> str:
+    """Why a walk stopped, in words."""
+    return kf_batch_fault_text(fault).decode()
+
+
+def walk(const uint8_t[::1] buffer, uint64_t position, uint64_t limit, int64_t offset,
+         int32_t epoch=-1, *, int64_t end_offset=0x7FFFFFFFFFFFFFFF,
+         uint64_t bytes_max=0x7FFFFFFFFFFFFFFF, bint verify_crc=False):
+    """(position, offset, epoch, fault) behind the whole batches from ``position`` on.
+
+    The first has base offset ``offset``, each next one follows it, and epochs do not fall below
+    ``epoch``. Stops with ``WHOLE`` before the first batch that ends beyond ``end_offset`` (which is
+    the one that holds ``end_offset``) or, after at least one, beyond ``bytes_max`` bytes; with
+    ``END`` at ``limit`` or at zeros; with another fault at what is no batch of this log.
+    """
+    cdef uint64_t begin = position
+    cdef kf_batch_header h
+    cdef int fault = KF_BATCH_EMPTY
+    if not position <= limit <= <uint64_t>buffer.shape[0]:
+        raise ValueError(f"bytes {position} to {limit} of a buffer of {buffer.shape[0]}")
+    if position == limit:
+        return position, offset, epoch, fault
+    with nogil:
+        while position < limit:
+            fault = kf_batch_parse(&buffer[0] + position, limit - position, &h)
+            if fault == KF_BATCH_INCOMPLETE and limit - position < KF_BATCH_HEADER:
+                if kf_is_zero(&buffer[0], position, limit):
+                    fault = KF_BATCH_EMPTY
+            if fault != KF_BATCH_OK:
+                break
+            if h.base_offset != offset:
+                fault = KF_BATCH_OFFSET
+                break
+            if h.leader_epoch < epoch:
+                fault = KF_BATCH_EPOCH
+                break
+            if offset + h.record_count > end_offset:
+                break
+            if position > begin and position + h.size - begin > bytes_max:
+                break
+            if verify_crc:
+                fault = kf_batch_check(&buffer[0] + position, limit - position, &h)
+                if fault != KF_BATCH_OK:
+                    break
+            position += h.size
+            offset += h.record_count
+            epoch = h.leader_epoch
+            fault = KF_BATCH_EMPTY
+    return position, offset, epoch, fault
+
+
+def page_words(const uint8_t[::1] page):
+    """(generation, prepared bytes, target, flushed) of a segment's last page; None if it is none.
+
+    ``target`` and ``flushed`` are (offset, epoch), both None where no slot of the watermark holds.
+    """
+    cdef kf_watermark w
+    if page.shape[0] != KF_PAGE_BYTES:
+        raise ValueError(f"a page of {page.shape[0]} bytes")
+    if not kf_page_valid(&page[0]):
+        return None
+    target = flushed = None
+    if not kf_watermark_load(&page[0], &w):
+        target, flushed = (w.target.offset, w.target.epoch), (w.flushed.offset, w.flushed.epoch)
+    return kf_generation_load(&page[0]), kf_prepared_load(&page[0]), target, flushed

@@ -1,0 +1,225 @@
+"""Reading a log from outside: what it gives, and what its owner may do meanwhile."""
+
+from __future__ import annotations
+
+import fcntl
+from pathlib import Path
+
+import pytest
+
+from kraftfast.errors import CorruptLog, OffsetOutOfRange, StorageError
+from kraftfast.log import reader as reader_module
+from kraftfast.log.reader import LogReader
+from tests.log.kit import KIB, Home, batch, content, fill
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    return Home(tmp_path / "replica")
+
+
+def read(reader: LogReader, start: int, end: int | None = None) -> bytes:
+    return b"".join(bytes(found.data) for found in reader.batches(start, end))
+
+
+def test_an_empty_log(home: Home) -> None:
+    home.open()
+    with LogReader(home.log_path) as reader:
+        assert reader.log_start_offset == reader.end_offset() == 0
+        assert list(reader.batches(0)) == []
+    with pytest.raises(StorageError):
+        LogReader(home.log_path + "-not")
+    home.close()
+    with LogReader(home.log_path) as reader:
+        assert list(reader.batches(0)) == []
+
+
+def test_reads_what_was_appended_over_rolls_while_it_grows(home: Home) -> None:
+    log = home.open()
+    with LogReader(home.log_path) as reader:
+        stored: list[bytes] = []
+        for _ in range(30):
+            stored += fill(log, 7, 1500)
+            assert read(reader, 0, log.end_offset) == b"".join(stored)
+            assert read(reader, log.end_offset - 3, log.end_offset) == b"".join(stored[-3:])
+        assert len(log.segments) > 3
+        assert reader.end_offset() == log.end_offset
+        assert [offset for offset, _ in reader.segments()] == [s.base_offset for s in log.segments]
+    home.close()
+    with LogReader(home.log_path) as reader:
+        assert read(reader, 0) == b"".join(stored)
+
+
+def test_every_offset_of_batches_with_many_records(home: Home) -> None:
+    log = home.open()
+    for i in range(40):
+        log.append(batch([b"%d-%d" % (i, j) for j in range(1 + i % 5)]), 1)
+    home.close()
+    with LogReader(home.log_path) as reader:
+        records = list(reader.records(0))
+        assert [record.offset for record in records] == list(range(reader.end_offset()))
+        for start in range(reader.end_offset()):
+            assert list(reader.records(start)) == records[start:]
+            first = next(iter(reader.batches(start)))
+            assert first.base_offset <= start < first.end_offset
+        for end in range(reader.end_offset()):
+            found = list(reader.batches(0, end))
+            assert not found or found[-1].end_offset <= end, "never past the bound"
+            columns = [value for part in reader.columns(0, end) for value in part.values.to_pylist()]
+            assert columns == [record.value for record in records[: found[-1].end_offset if found else 0]]
+
+
+def test_goes_by_the_index_where_it_can_be_trusted(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader_module, "SPAN_BYTES", 8 * KIB)
+    log = home.open(segment_bytes=512 * KIB, stride_bytes=512 * KIB)
+    stored = fill(log, 400)
+    home.close()
+    index = Path(home.log_path, f"{0:020d}.index")
+    assert len(index.read_bytes()) // 8 > 50
+    with LogReader(home.log_path) as reader:
+        assert read(reader, 390) == b"".join(stored[390:])
+        places = next(iter(reader._held.values())).places
+        assert len(places) > 30, "places come from the index before anything was walked"
+    good = index.read_bytes()
+    for bad in (good[::-1], bytes(len(good)), b"\xff" * 80, good[:800] + good[8:], good[:801], b""):
+        index.write_bytes(bad)
+        with LogReader(home.log_path) as reader:
+            for start in (0, 1, 57, 399):
+                assert read(reader, start) == b"".join(stored[start:])
+
+
+def test_out_of_range_and_bounds_that_do_not_hold(home: Home) -> None:
+    log = home.open()
+    fill(log, 200, 1500)
+    log.flush()
+    log.delete_before(100)
+    with LogReader(home.log_path) as reader:
+        start = reader.log_start_offset
+        assert start == log.log_start_offset > 0
+        with pytest.raises(OffsetOutOfRange) as out:
+            list(reader.batches(start - 1))
+        assert out.value.log_start_offset == start
+        assert list(reader.batches(log.end_offset)) == []
+        with pytest.raises(CorruptLog, match="ends here, and not at offset 204"):
+            list(reader.batches(start, 204))
+    home.close()
+
+
+def test_retention_takes_nothing_away_from_a_reader(home: Home) -> None:
+    log = home.open()
+    stored = fill(log, 200, 1500)
+    log.flush()
+    reader = LogReader(home.log_path)
+    found = reader.batches(0, log.end_offset)
+    kept = [next(found)]
+    log.delete_before(150)
+    for _ in range(10):  # what was freed is zeroed and used again, but not what is held
+        fill(log, 20, 1500)
+        log.flush()
+        log.delete_before(log.end_offset - 50)
+    kept += [next(found) for _ in range(20)]
+    assert b"".join(bytes(one.data) for one in kept) == b"".join(stored[:21])
+    with pytest.raises(OffsetOutOfRange):
+        list(found)
+    reader.close()
+    assert bytes(kept[0].data) == stored[0], "batches outlive the reader"
+    home.close()
+
+
+def test_a_held_segment_is_not_trimmed_until_it_is_let_go(home: Home) -> None:
+    log = home.open()
+    fill(log, 100, 1500)
+    log.flush()
+    reader = LogReader(home.log_path)
+    held = next(iter(reader.batches(0, 1)))
+    reader.close()
+    log.retire()
+    assert log.segments[0].has_page and not log.segments[1].has_page
+    del held
+    log.retire()
+    assert not log.segments[0].has_page
+    home.close()
+
+
+def test_a_cut_beyond_the_bound_is_noticed(home: Home) -> None:
+    log = home.open()
+    stored = fill(log, 100, 1500)
+    log.flush()
+    with LogReader(home.log_path) as reader:
+        assert read(reader, 0, 20) == b"".join(stored[:20])
+        assert reader.end_offset() == 100
+        log.truncate(30)
+        assert reader.end_offset() == 30
+        again = fill(log, 50, 1400, epoch=2)
+        assert reader.end_offset() == 80
+        assert read(reader, 20, 80) == b"".join(stored[20:30] + again)
+        assert read(reader, 0) == content(log)
+    home.close()
+
+
+def test_segments_that_are_replaced_under_their_name(home: Home) -> None:
+    log = home.open()
+    fill(log, 60, 1500)
+    log.flush()
+    base = log.active.base_offset
+    with LogReader(home.log_path) as reader:
+        read(reader, base)
+        log.truncate(base)
+        again = fill(log, 10, 1400, epoch=2)
+        assert log.active.base_offset <= base
+        assert read(reader, base, log.end_offset) == b"".join(again)
+    home.close()
+
+
+def test_damage_is_reported_with_its_place(home: Home) -> None:
+    log = home.open()
+    fill(log, 100, 1500)
+    home.close()
+    path = home.segment_paths()[1]
+    base = int(Path(path).name[:20])
+    with open(path, "r+b") as file:
+        file.seek(2 * 1500 + 200)
+        file.write(b"\0\1\2")
+    with LogReader(home.log_path) as reader:
+        for read_all in (lambda: list(reader.batches(0)), lambda: list(reader.columns(0))):
+            with pytest.raises(CorruptLog) as damage:
+                read_all()
+            assert (damage.value.path, damage.value.position) == (path, 3000)
+        assert damage.value.offset in (base + 2, base)
+    with LogReader(home.log_path, verify_crc=False) as reader:
+        assert len(list(reader.batches(0))) == 100
+    with open(path, "r+b") as file:
+        file.seek(4 * 1500)
+        file.write(bytes(61))
+    with LogReader(home.log_path, verify_crc=False) as reader:
+        with pytest.raises(CorruptLog) as damage:
+            list(reader.batches(0))
+        assert (damage.value.position, damage.value.offset) == (4 * 1500, base + 4)
+
+
+def test_an_owner_at_work_is_waited_for_not_for_ever(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    home.open()
+    fill(home.log, 3)
+    home.close()
+    monkeypatch.setattr(reader_module, "OWNER_BUSY_S_MAX", 0.05)
+    with open(home.segment_paths()[0], "rb") as owner:
+        fcntl.flock(owner, fcntl.LOCK_EX)
+        with pytest.raises(StorageError, match="stays locked"):
+            LogReader(home.log_path).end_offset()
+    assert LogReader(home.log_path).end_offset() == 3
+
+
+def test_kafkas_directories(golden: Path) -> None:
+    seen = 0
+    for file in sorted(golden.glob("disk/*/*/n*/*/*.log.dump.txt")):
+        lines = file.read_bytes().decode(errors="replace").split("\n")
+        expected = [line for line in lines if line.startswith("baseOffset:")]
+        if len(list(file.parent.glob("*.log"))) > 1 or not expected:
+            continue
+        with LogReader(file.parent) as reader:
+            found = list(reader.batches(reader.log_start_offset))
+            assert [f"baseOffset: {one.base_offset} " for one in found] == [
+                line[: line.index("lastOffset")] for line in expected
+            ]
+            seen += 1
+    assert seen > 20
