@@ -333,7 +333,7 @@ cdef class Log:
             raise self.failed
         job.count = 0
         self.flush_segments = []
-        self.flush_target = self.flushed_end_offset
+        self.flush_target = self.end_offset  # unless a dirty segment does not fit this job
         self.flush_truncations = self.truncations
         if self.names_dirty:  # D18: the names of new segments, before anything in them counts
             job.files[0].fd, job.files[0].page = self.directory_fd, NULL
@@ -343,13 +343,13 @@ cdef class Log:
             if segment.flushed_position >= segment.position:
                 continue
             if job.count == KF_FLUSH_FILES_MAX:
+                self.flush_target = segment.base_offset  # the rest next time
                 break
             file = &job.files[job.count]
             file.fd, file.page = segment.file.fd, segment.page
             file.target = kf_mark(segment.end_offset, segment.last_epoch, 0)
             job.count += 1
             self.flush_segments.append((segment, segment.position))
-            self.flush_target = segment.end_offset
         return job.count
 
     cdef int flush_done(self, int error) except -1:

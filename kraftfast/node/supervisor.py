@@ -25,6 +25,7 @@ from kraftfast.node.config import NodeConfig
 READY_BYTES_MAX = 64 * 1024
 PAUSE_S_MAX = 5.0
 RESTART_FREELY_AFTER_S = 1.0
+HANDOVER_MS = 50
 
 
 class Worker:
@@ -139,7 +140,7 @@ class Supervisor:
                 process.send_signal(signo)
 
     def close(self, timeout_s: float = 10.0) -> None:
-        """Stop every worker gracefully, followers first; kill what is left after the timeout."""
+        """Stop every worker gracefully; kill what is left after the timeout."""
         with self._lock:
             self._closing = True
             running = [worker for worker in self.workers.values() if worker.process is not None]
@@ -148,7 +149,7 @@ class Supervisor:
             self._thread.join()
         deadline = time.monotonic() + timeout_s
         for worker in running:
-            _tell_to_stop(worker, timeout_s)
+            _tell_to_stop(worker)
         for worker in running:
             _wait_or_kill(worker, deadline)
         os.close(self._wake_reader)
@@ -194,10 +195,11 @@ class Supervisor:
         return due
 
 
-def _tell_to_stop(worker: Worker, timeout_s: float) -> None:
+def _tell_to_stop(worker: Worker) -> None:
+    """The whole quorum ends: there is nobody to hand leadership to."""
     assert worker.sock is not None
     try:
-        worker.sock.send(msgspec.json.encode({"stop": int(timeout_s * 500)}))
+        worker.sock.send(msgspec.json.encode({"stop": HANDOVER_MS}))
     except OSError:
         pass  # it is gone
 
