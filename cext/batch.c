@@ -73,15 +73,18 @@ int kf_batch_check(const uint8_t *batch, size_t available, kf_batch_header *h) {
     return crc == h->crc ? KF_BATCH_OK : KF_BATCH_CRC;
 }
 
-int kf_batch_copy(uint8_t *dst, size_t room, const uint8_t *src, size_t available,
-                  uint8_t header[KF_BATCH_HEADER], kf_batch_header *h) {
+int kf_batch_take_header(const uint8_t *src, size_t available, uint8_t header[KF_BATCH_HEADER],
+                         kf_batch_header *h) {
     if (available < KF_BATCH_HEADER) return KF_BATCH_INCOMPLETE;
     if (kf_guarded_copy(header, src, KF_BATCH_HEADER)) return KF_BATCH_UNREADABLE;
-    int fault = kf_batch_parse(header, available, h); /* the private copy, never the source again */
-    if (fault) return fault;
-    if (h->size > room) return KF_BATCH_LENGTH;
+    return kf_batch_parse(header, available, h); /* the private copy, never the source again */
+}
+
+int kf_batch_take_body(uint8_t *dst, const uint8_t *src, const uint8_t header[KF_BATCH_HEADER],
+                       const kf_batch_header *h) {
     uint32_t crc = kf_crc32c(0, header + KF_BATCH_CRC_AT, KF_BATCH_HEADER - KF_BATCH_CRC_AT);
-    if (kf_guarded_crc_copy(&crc, dst + KF_BATCH_HEADER, src + KF_BATCH_HEADER, h->size - KF_BATCH_HEADER))
+    if (kf_guarded_crc_copy(&crc, dst + KF_BATCH_HEADER, src + KF_BATCH_HEADER,
+                            h->size - KF_BATCH_HEADER))
         return KF_BATCH_UNREADABLE;
     return crc == h->crc ? KF_BATCH_OK : KF_BATCH_CRC;
 }

@@ -64,10 +64,14 @@ int kf_batch_parse(const uint8_t *header, size_t available, kf_batch_header *h);
 /* As the above, for bytes that do not change meanwhile, with the CRC checked too. */
 int kf_batch_check(const uint8_t *batch, size_t available, kf_batch_header *h);
 
-/* Copy a batch from bytes that another process may change: header to `header` (private), body to
- * dst + 61 with its CRC checked. Nothing is stored in the first 61 bytes of dst. `room` bounds dst. */
-int kf_batch_copy(uint8_t *dst, size_t room, const uint8_t *src, size_t available,
-                  uint8_t header[KF_BATCH_HEADER], kf_batch_header *h);
+/* Take a batch from bytes that another process may change, in two steps. First its header into
+ * private memory, parsed and bounded; `available` counts from src. */
+int kf_batch_take_header(const uint8_t *src, size_t available, uint8_t header[KF_BATCH_HEADER],
+                         kf_batch_header *h);
+/* Then, once the caller has judged it, its body to dst + 61 with the CRC checked over the private
+ * header and the bytes stored. Nothing is stored in the first 61 bytes of dst, which has h->size. */
+int kf_batch_take_body(uint8_t *dst, const uint8_t *src, const uint8_t header[KF_BATCH_HEADER],
+                       const kf_batch_header *h);
 /* Store the private header, stamped, before its body: only now is the batch part of the log. */
 void kf_batch_accept(uint8_t *dst, uint8_t header[KF_BATCH_HEADER], int64_t base_offset, int32_t leader_epoch);
 

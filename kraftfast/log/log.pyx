@@ -85,21 +85,20 @@ cdef class Log:
         cdef kf_batch_header h
         cdef Segment active
         cdef uint8_t *dst
-        self.fault = kf_batch_parse(source, available, &h)  # a hint, for its timestamp
-        if self.fault != KF_BATCH_OK:
-            return 0
-        if not self.make_room(<uint32_t>available, h.max_timestamp):
-            return 0
-        active = self.active
-        dst = active.file.base + active.position
         with nogil:
-            self.fault = kf_batch_copy(dst, active.prepared - active.position, source, available, header, &h)
+            self.fault = kf_batch_take_header(source, available, header, &h)
             if self.fault == KF_BATCH_OK and h.size != available:
                 self.fault = KF_BATCH_LENGTH
             if self.fault == KF_BATCH_OK and h.attributes & KF_ATTRIBUTE_CONTROL:
                 self.fault = KF_BATCH_ATTRIBUTES  # control records are the leader's own
+        if self.fault != KF_BATCH_OK or not self.make_room(h.size, h.max_timestamp):
+            return 0
+        active = self.active
+        dst = active.file.base + active.position
+        with nogil:
+            self.fault = kf_batch_take_body(dst, source, header, &h)
         if self.fault != KF_BATCH_OK:
-            active.note_dirt(active.position + available)
+            active.note_dirt(active.position + h.size)
             self.scrub()
             return 0
         self.accept(dst, header, &h, self.end_offset, epoch)
@@ -113,11 +112,14 @@ cdef class Log:
         cdef uint8_t header[KF_BATCH_HEADER]
         cdef kf_batch_header h
         cdef size_t size = batch.shape[0]
-        if not self.make_room(<uint32_t>size, 0):
+        self.fault = kf_batch_take_header(&batch[0], size, header, &h) if size else KF_BATCH_INCOMPLETE
+        if self.fault != KF_BATCH_OK or h.size != size or bool(h.attributes & KF_ATTRIBUTE_CONTROL) != control:
+            raise ValueError(f"not a batch for this log: {self.fault_text()}")
+        if not self.make_room(h.size, h.max_timestamp):
             return False
         cdef uint8_t *dst = self.active.file.base + self.active.position
-        self.fault = kf_batch_copy(dst, self.active.prepared - self.active.position, &batch[0], size, header, &h)
-        if self.fault != KF_BATCH_OK or h.size != size or bool(h.attributes & KF_ATTRIBUTE_CONTROL) != control:
+        self.fault = kf_batch_take_body(dst, &batch[0], header, &h)
+        if self.fault != KF_BATCH_OK:
             self.active.note_dirt(self.active.position + size)
             self.scrub()
             raise ValueError(f"not a batch for this log: {self.fault_text()}")
@@ -140,28 +142,26 @@ cdef class Log:
         cdef uint8_t *dst
         self.fault = KF_BATCH_OK
         while taken < available:
-            if page != NULL and changed(page, generation):
-                self.fault = KF_BATCH_STALE
-                break
-            self.fault = kf_batch_parse(source + taken, available - taken, &h)  # a hint: for its size
-            if self.fault != KF_BATCH_OK:
-                break
-            if not self.make_room(h.size, h.max_timestamp):
-                break
-            active = self.active
-            dst = active.file.base + active.position
             with nogil:
-                self.fault = kf_batch_copy(dst, active.prepared - active.position, source + taken,
-                                           available - taken, header, &h)
+                if page != NULL and changed(page, generation):
+                    self.fault = KF_BATCH_STALE
+                else:
+                    self.fault = kf_batch_take_header(source + taken, available - taken, header, &h)
                 if self.fault == KF_BATCH_OK:
                     if h.base_offset != self.end_offset:
                         self.fault = KF_BATCH_OFFSET
                     elif h.leader_epoch < self.last_epoch or h.leader_epoch > epoch_max:
                         self.fault = KF_BATCH_EPOCH
-                    elif page != NULL and changed(page, generation):
-                        self.fault = KF_BATCH_STALE
+            if self.fault != KF_BATCH_OK or not self.make_room(h.size, h.max_timestamp):
+                break
+            active = self.active
+            dst = active.file.base + active.position
+            with nogil:
+                self.fault = kf_batch_take_body(dst, source + taken, header, &h)
+                if self.fault == KF_BATCH_OK and page != NULL and changed(page, generation):
+                    self.fault = KF_BATCH_STALE
             if self.fault != KF_BATCH_OK:
-                active.note_dirt(min(active.position + (available - taken), active.prepared))
+                active.note_dirt(active.position + h.size)
                 break
             self.accept(dst, header, &h, h.base_offset, h.leader_epoch)
             taken += h.size

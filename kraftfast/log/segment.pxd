@@ -34,8 +34,10 @@ cdef extern from "batch.h":
     const char *kf_batch_fault_text(int fault) nogil
     int kf_batch_parse(const uint8_t *header, size_t available, kf_batch_header *h) nogil
     int kf_batch_check(const uint8_t *batch, size_t available, kf_batch_header *h) nogil
-    int kf_batch_copy(uint8_t *dst, size_t room, const uint8_t *src, size_t available,
-                      uint8_t *header, kf_batch_header *h) nogil
+    int kf_batch_take_header(const uint8_t *src, size_t available, uint8_t *header,
+                             kf_batch_header *h) nogil
+    int kf_batch_take_body(uint8_t *dst, const uint8_t *src, const uint8_t *header,
+                           const kf_batch_header *h) nogil
     void kf_batch_accept(uint8_t *dst, uint8_t *header, int64_t base_offset, int32_t epoch) nogil
 
 cdef extern from "page.h":
