@@ -171,7 +171,7 @@ def test_every_kernel_is_built_here() -> None:
 
 def test_only_the_extension_with_the_guard_makes_guarded_copies() -> None:
     """mapping.h: the guard belongs to the extension, the handler to the process."""
-    calls = re.compile(r"\b(kf_guarded_\w+|kf_batch_copy)\(")
+    calls = re.compile(r"\b(kf_guarded_\w+|kf_batch_take_\w+)\(")
     installs, copies = set(), set()
     for path in (ROOT / "kraftfast").rglob("*.pyx"):
         code = re.sub(r"^cdef extern .*?(?=^\S)", "", path.read_text(), flags=re.M | re.S)
