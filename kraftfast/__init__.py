@@ -16,6 +16,7 @@ _DOORS: dict[str, str] = {
     "Producer": "kraftfast.client.producer",
     "AsyncProducer": "kraftfast.client.aio",
     "Consumer": "kraftfast.client.consumer",
+    "StateMachine": "kraftfast.node.state_machine",
 }
 
 

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import signal
 import socket
@@ -20,14 +21,16 @@ import msgspec
 from kraftfast import limits
 from kraftfast.client.aio import AsyncProducer
 from kraftfast.client.consumer import Consumer
-from kraftfast.client.local import Watch, ask, connect_producer
+from kraftfast.client.local import Watch, ask, ask_raw, connect_producer
 from kraftfast.client.producer import BATCH_BYTES, WINDOW_BATCHES, Producer
 from kraftfast.errors import (
+    ErrorCode,
     ForeignDirectory,
     InvalidOption,
     NoQuorum,
     NotFormatted,
     PeerGone,
+    RequestRefused,
     TimedOut,
 )
 from kraftfast.log.directory import (
@@ -39,6 +42,7 @@ from kraftfast.log.directory import (
 )
 from kraftfast.log.disk import Disk
 from kraftfast.node.config import IDLE_SPIN_US, ListenerConfig, NodeConfig, VoterConfig
+from kraftfast.node.state_machine import describe_class
 from kraftfast.node.supervisor import Supervisor
 from kraftfast.types import METADATA_TOPIC, METADATA_TOPIC_ID, uuid_text
 
@@ -76,9 +80,11 @@ class Tuning:
     retention_bytes: int = -1
     election_timeout_ms: int = ELECTION_TIMEOUT_MS
     fetch_timeout_ms: int = 2000
-    state_machine: str = ""
+    state_machine: Any = ""
+    """A :class:`StateMachine` class, or ``module:Class``, that every replica applies the log to."""
 
     def __post_init__(self) -> None:
+        self.state_machine = describe_class(self.state_machine) if self.state_machine else ""
         for name, known in (("flush", FLUSHES), ("transport", TRANSPORTS), ("idle", tuple(IDLE_SPIN_US))):
             if getattr(self, name) not in known:
                 raise InvalidOption(f"{name} must be one of {', '.join(known)}, not {getattr(self, name)!r}")
@@ -260,6 +266,19 @@ class LocalQuorum:
     def status(self, id: int) -> dict[str, Any]:
         """What a replica says of itself. Raises PeerGone, TimedOut."""
         return ask(self.directories[id], {"kind": "status"})
+
+    def query(self, id: int, *args: Any, at_least: int = -1, timeout: float = 5.0) -> Any:
+        """Ask the state machine of a replica, once it has applied everything below ``at_least``.
+
+        ``at_least``: an exclusive end, for instance the offset of an append plus one: then the
+        answer knows of it. Raises RequestRefused with what the state machine raised, TimedOut.
+        """
+        encoded = base64.b64encode(msgspec.msgpack.encode(args)).decode()
+        question = {"kind": "query", "args": encoded, "at_least": at_least}
+        answer = msgspec.msgpack.decode(ask_raw(self.directories[id], question, timeout))
+        if "error" in answer:
+            raise RequestRefused(str(answer["error"]), ErrorCode.UNKNOWN_SERVER_ERROR)
+        return answer["value"]
 
     def statuses(self) -> dict[int, dict[str, Any]]:
         """Every replica that answers, by id."""

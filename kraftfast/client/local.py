@@ -132,6 +132,11 @@ def ask(directory: str, question: dict[str, Any], timeout: float = 5.0) -> dict[
 
     Raises PeerGone if it does not run, TimedOut if it does not answer.
     """
+    return decode_hello(ask_raw(directory, question, timeout))
+
+
+def ask_raw(directory: str, question: dict[str, Any], timeout: float = 5.0) -> bytes:
+    """:func:`ask` with the answer as it came. Raises PeerGone, TimedOut."""
     with connect(os.path.join(directory, SOCKET_NAME), timeout) as sock:
         try:
             send_with_fds(sock, msgspec.json.encode(question), [])
@@ -140,7 +145,9 @@ def ask(directory: str, question: dict[str, Any], timeout: float = 5.0) -> dict[
             raise TimedOut(f"the replica in {directory} does not answer") from None
         except OSError as error:
             raise PeerGone(f"the replica in {directory} is gone: {error.strerror}") from None
-    return decode_hello(data)
+    if not data:
+        raise PeerGone(f"the replica in {directory} hung up")
+    return data
 
 
 class Watch:

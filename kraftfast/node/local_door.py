@@ -7,6 +7,7 @@ same user, by the kernel's word, get in.
 
 from __future__ import annotations
 
+import base64
 import os
 import select
 import socket
@@ -24,12 +25,14 @@ from kraftfast.link.ring_link import (
     decode_hello,
 )
 from kraftfast.link.unix_socket import credentials, listen
+from kraftfast.node.applier import Question
 from kraftfast.node.intake import RingProducer
 from kraftfast.node.status import status
 from kraftfast.ring.spsc import PAGE_BYTES, PeerDoorbell
 
 HANDSHAKE_MS_MAX = 2000
 CONNECTIONS_MAX = 1024
+ANSWER_TIMEOUT_S = 2.0
 
 
 class Watcher:
@@ -170,15 +173,35 @@ class LocalDoor:
     # --- questions --------------------------------------------------------------------------------
 
     def _ask(self, sock: socket.socket, question: dict[str, Any]) -> None:
-        """Answer one question with one JSON message, then hang up when the other side does."""
-        if question.get("kind") == "status":
-            answer = status(self.node)
-        else:
-            answer = {"error": f"unknown question {question.get('kind')!r}"}
+        """Answer one question with one message, then hang up."""
+        kind = question.get("kind")
+        if kind == "query":
+            self._query(sock, question)
+            return
+        answer = status(self.node) if kind == "status" else {"error": f"unknown question {kind!r}"}
         try:
             send_with_fds(sock, msgspec.json.encode(answer), [])
         finally:
             sock.close()
+
+    def _query(self, sock: socket.socket, question: dict[str, Any]) -> None:
+        """A question to the state machine; its thread answers."""
+
+        def answer(result: dict[str, Any]) -> None:
+            try:
+                sock.setblocking(True)
+                sock.settimeout(ANSWER_TIMEOUT_S)
+                sock.send(msgspec.msgpack.encode(result))
+            except (OSError, TypeError, OverflowError, msgspec.MsgspecError) as error:
+                self.node.log_line(f"an answer of the state machine that cannot be sent: {error}")
+            finally:
+                sock.close()
+
+        if self.node.applier is None:
+            answer({"error": "this replica has no state machine"})
+            return
+        args = msgspec.msgpack.decode(base64.b64decode(question["args"]))
+        self.node.applier.ask(Question(args, int(question.get("at_least", -1)), answer))
 
     # --- time and end -----------------------------------------------------------------------------
 

@@ -94,10 +94,9 @@ class Loop:
             signal.signal(signo, lambda _signo, _frame: self.stop())
 
     def run(self) -> None:
-        """Until stopped. The node is closed (or abandoned after a failed flush) when it returns."""
+        """Until stopped. The doors are open already. The node is closed (or abandoned after a failed flush) when it returns."""
         node = self.node
         try:
-            self.door.open()
             node.start()
             self.mesh.start()
             if self.sockets is not None:

@@ -27,10 +27,12 @@ from kraftfast.log.disk import Disk
 from kraftfast.log.log import install_guard
 from kraftfast.log.nursery import PreparerThread
 from kraftfast.log.recovery import Settings, open_log
+from kraftfast.node.applier import Applier
 from kraftfast.node.config import NodeConfig
 from kraftfast.node.flusher import Flusher
 from kraftfast.node.idle import Idle
 from kraftfast.node.intake import Intake
+from kraftfast.node.state_machine import load_class
 from kraftfast.link.stats import ROLES, Stats
 from kraftfast.node.translate import Partition
 from kraftfast.record.control import LeaderChange, control_batch
@@ -82,6 +84,7 @@ class Node:
         self.stalled: tuple[Any, fx.WriteFetched] | None = None
         self.appends_held = False
         self.stopped = False
+        self.applier: Applier | None = None
         self.on_commit: list[Any] = []
         self.on_role: list[Any] = []
         self._events: deque[ev.Event] = deque()
@@ -140,7 +143,27 @@ class Node:
             fx.RoleChanged: self._role_changed,
             fx.Stopped: self._stopped,
         }
+        if config.state_machine:
+            self._embed(config.state_machine)
         self._show()
+
+    def _embed(self, state_machine: str) -> None:
+        """Have a thread apply what is committed to the user's state machine."""
+        machine = load_class(state_machine)()
+        applier = Applier(machine, self.directory.log_path, self.log.log_start_offset)
+
+        told = (-1, 0)
+
+        def role_changed(effect: fx.RoleChanged) -> None:
+            nonlocal told
+            if (effect.leader_id, effect.epoch) != told and effect.role != "resigned":
+                told = (effect.leader_id, effect.epoch)
+                applier.leader_changed(*told, max(self.core.epoch_start_offset, 0))
+
+        self.applier = applier
+        self.on_commit.append(applier.committed)
+        self.on_role.append(role_changed)
+        applier.start()
 
     def _stored_state(self) -> QuorumState | None:
         try:
@@ -418,6 +441,8 @@ class Node:
         self._let_go()
 
     def _let_go(self) -> None:
+        if self.applier is not None:
+            self.applier.close()
         for link in list(self.links.values()):
             link.close()
         self.flusher.close()

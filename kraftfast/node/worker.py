@@ -34,6 +34,7 @@ def main(fd: int) -> int:
         if config.listeners:
             loop.sockets = node.sockets = Sockets(node, loop)
             loop.sockets.open()
+        loop.door.open()
         loop.handle_signals()
         loop.watch(sock.fileno(), select.EPOLLIN | select.EPOLLRDHUP, lambda _: _told(sock, loop))
         sock.send(msgspec.json.encode({"ready": True, "cut_bytes": node.recovered.cut_bytes}))
