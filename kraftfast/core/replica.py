@@ -157,11 +157,10 @@ class Replica:
         if stored is not None and stored.voted is not None and local.id < 0:
             raise ForeignDirectory("quorum-state holds a vote, but this replica has no id")
         in_memory = config.durability is Durability.MEMORY
-        log = LogView(trail, log_start_offset, end_offset, flushed_end_offset, in_memory)
+        log = LogView(trail, log_start_offset, end_offset, flushed_end_offset, in_memory, now_ms)
         doubt = Doubt(phantom_tail, memory_uncertain)
         self._state = ReplicaState(config, local, voters, random, log, doubt, cluster_id)
         self._stored = stored or QuorumState()
-        self._created_ms = now_ms
 
     # --- what is to be done -------------------------------------------------------------------
 

@@ -171,6 +171,7 @@ def answer_parked(state: ReplicaState, leader: Leader, committed: bool, now_ms: 
     if not leader.parked:
         return
     waiting = []
+    leader.parked_deadline_ms = NEVER_MS
     for parked in leader.parked:
         if (
             is_readable(state, parked.replica_id, parked.offset)
@@ -180,8 +181,8 @@ def answer_parked(state: ReplicaState, leader: Leader, committed: bool, now_ms: 
             answer_fetch(state, parked)
         else:
             waiting.append(parked)
+            leader.parked_deadline_ms = min(leader.parked_deadline_ms, parked.deadline_ms)
     leader.parked = waiting
-    leader.parked_deadline_ms = min((each.deadline_ms for each in waiting), default=NEVER_MS)
 
 
 def drain(state: ReplicaState, leader: Leader, now_ms: int) -> None:
