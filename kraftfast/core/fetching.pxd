@@ -2,6 +2,7 @@
 
 cimport cython
 
+from kraftfast.core.flush_policy cimport flush_follower
 from kraftfast.core.follower cimport Follower
 from kraftfast.core.log_view cimport LogView
 from kraftfast.core.messages cimport FetchRequest

@@ -3,8 +3,10 @@
 cimport cython
 
 from kraftfast.core.events cimport Appended, AppendsQueued
+from kraftfast.core.flush_policy cimport flush_leader
 from kraftfast.core.leader cimport Leader
 from kraftfast.core.log_view cimport LogView
+from kraftfast.core.serving cimport acknowledge_self, advance, answer_parked, drain, push_all
 from kraftfast.core.state cimport ReplicaState
 
 

@@ -3,8 +3,10 @@
 cimport cython
 
 from kraftfast.core.events cimport RequestReceived
+from kraftfast.core.flush_policy cimport flush_leader
 from kraftfast.core.leader cimport Leader, Parked, Progress
 from kraftfast.core.messages cimport FetchRequest, FetchResponse
+from kraftfast.core.serving cimport acknowledge, advance, answer_fetch, is_readable, push
 from kraftfast.core.state cimport ReplicaState
 
 

@@ -3,6 +3,7 @@
 cimport cython
 
 from kraftfast.core.events cimport ResponseReceived
+from kraftfast.core.fetching cimport fetch_next, update_stream
 from kraftfast.core.follower cimport Follower
 from kraftfast.core.messages cimport FetchResponse
 from kraftfast.core.state cimport ReplicaState

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from kraftfast import limits
-from kraftfast.core.config import Durability
 from kraftfast.core.effects import (
     AcknowledgedByAll,
     AdvanceHighWatermark,
@@ -53,7 +52,7 @@ def advance(state: ReplicaState, leader: Leader, now_ms: int) -> None:
         state.effects.append(AdvanceHighWatermark(offset))
         answer_parked(state, leader, True)
         push_all(state, leader, now_ms)
-    if state.config.durability is Durability.ALL:
+    if state.for_all:
         offset = leader.acknowledged.by_all()
         if offset > leader.epoch_start_offset and offset > leader.all_acknowledged:
             leader.all_acknowledged = offset

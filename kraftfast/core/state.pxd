@@ -12,6 +12,7 @@ cdef class ReplicaState:
     cdef public object voters
     cdef public object random
     cdef public object cluster_id
+    cdef public bint for_all
     cdef public LogView log
     cdef public RequestManager peers
     cdef public object doubt
