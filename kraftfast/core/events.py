@@ -22,7 +22,8 @@ class Tick:
 class LinkUp:
     """A link to a peer is ready. ``streaming``: a ring, so Fetch may be pipelined.
 
-    Also sent when a link was replaced by a fresh one: streams must be opened again (D3).
+    Also sent when a link was replaced by a fresh one: streams must be opened again (D3). Requests
+    that wait for the first link to stand (sockets) may go out over it; all others are given up.
     """
 
     peer_id: int

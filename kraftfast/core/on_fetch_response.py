@@ -11,7 +11,6 @@ from kraftfast.core.fetching import (
     update_stream,
 )
 from kraftfast.core.follower import Follower
-from kraftfast.core.messages import FetchResponse
 from kraftfast.core.responses import Outcome, learn_from
 from kraftfast.core.state import ReplicaState
 from kraftfast.errors import ErrorCode

@@ -231,6 +231,16 @@ class Replica:
         leader = self._state.leader
         return -1 if leader is None else leader.epoch_start_offset
 
+    @property
+    def in_doubt(self) -> bool:
+        """Whether the head of the log is uncertain (D10)."""
+        return self._state.doubt.exists()
+
+    @property
+    def possible_loss(self) -> bool:
+        """Whether this leader led out of doubt: committed records may be missing (D10)."""
+        return self._state.doubt.possible_loss
+
     def describe(self, now_ms: int) -> describe.QuorumDescription:
         """The quorum as this replica knows it."""
         return describe.describe(self._state, now_ms)

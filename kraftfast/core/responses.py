@@ -39,7 +39,10 @@ def learn_from(
     response: VoteResponse | QuorumEpochResponse | FetchResponse,
     now_ms: int,
 ) -> Outcome:
-    """Follow what the answer tells of epoch and leader; the peer pauses if that led nowhere (L7)."""
+    """Follow what the answer tells of epoch and leader.
+
+    The peer pauses if that led nowhere (L7).
+    """
     before = state.current
     outcome = _learn(state, response, now_ms)
     if outcome is not PROCEED and state.current is before:
