@@ -8,11 +8,14 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import struct
 
 from kraftfast.errors import DirectoryInUse, DiskFull, FlushFailed, StorageError
 from kraftfast.log.segment_file import SegmentFile
 
 TMP_SUFFIX = ".tmp"
+FLOCK = struct.Struct("@hhqqi4x")
+"""``struct flock``: type, whence, start, length, pid."""
 
 
 def storage_error(doing: str, path: str, error: OSError) -> StorageError:
@@ -78,6 +81,7 @@ class Disk:
                 os.close(fd)
             os.rename(tmp, path)
         except OSError as error:
+            self.unlink(tmp)
             raise storage_error("cannot write", path, error) from None
         self.sync_directory(os.path.dirname(path))
 
@@ -128,8 +132,13 @@ class Disk:
         """A new sparse file of ``capacity`` bytes (not prepared), mapped writable."""
         try:
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise storage_error("cannot create", path, error) from None
+        try:
             os.ftruncate(fd, capacity)
         except OSError as error:
+            os.close(fd)
+            self.unlink(path)
             raise storage_error("cannot create", path, error) from None
         return SegmentFile(path, fd, capacity, True)
 
@@ -144,15 +153,21 @@ class Disk:
         return SegmentFile(path, fd, size, writable)
 
     def lock(self, path: str) -> int:
-        """Hold the lock file of a directory; the descriptor keeps it. Raises DirectoryInUse."""
+        """Hold the lock file of a directory; the descriptor keeps it. Raises DirectoryInUse.
+
+        A record lock of the open file description: Kafka's (a record lock of its process) and ours
+        exclude each other, and closing another descriptor of the file does not lose it.
+        """
         try:
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise storage_error("cannot open", path, error) from None
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+            fcntl.fcntl(fd, fcntl.F_OFD_SETLK, FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
+        except OSError as error:
             os.close(fd)
+            if error.errno not in (errno.EAGAIN, errno.EACCES):
+                raise storage_error("cannot lock", path, error) from None
             directory = os.path.dirname(path)
             raise DirectoryInUse(f"another process holds {directory} (lock file {path})") from None
         return fd
