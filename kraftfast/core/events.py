@@ -13,17 +13,16 @@ from kraftfast.core.messages import Request, Response
 from kraftfast.errors import ErrorCode
 
 
-@dataclass
+@dataclass(slots=True)
 class Tick:
     """Time has passed; due at the latest at ``Replica.deadline_ms``."""
 
 
-@dataclass
+@dataclass(slots=True)
 class LinkUp:
     """A link to a peer is ready. ``streaming``: a ring, so Fetch may be pipelined.
 
-    Also sent when a link was replaced by a fresh one: streams must be opened again (D3). Requests
-    that wait for the first link to stand (sockets) may go out over it; all others are given up.
+    Also sent when a link was replaced by a fresh one: streams must be opened again (D3).
     """
 
     peer_id: int
@@ -31,21 +30,21 @@ class LinkUp:
     pre_vote: bool = True  # the peer's Vote reaches v2
 
 
-@dataclass
+@dataclass(slots=True)
 class LinkDown:
     """The link to a peer broke. It says nothing about whether the peer lives."""
 
     peer_id: int
 
 
-@dataclass
+@dataclass(slots=True)
 class PeerEnded:
     """The kernel says that the peer's process is gone: pidfd, refused or closed at once."""
 
     peer_id: int
 
 
-@dataclass
+@dataclass(slots=True)
 class RequestReceived:
     """A peer (or a stranger) asks."""
 
@@ -53,7 +52,7 @@ class RequestReceived:
     request: Request
 
 
-@dataclass
+@dataclass(slots=True)
 class ResponseReceived:
     """A peer answered the request that ``Send`` numbered ``correlation``.
 
@@ -65,7 +64,7 @@ class ResponseReceived:
     response: Response
 
 
-@dataclass
+@dataclass(slots=True)
 class RequestFailed:
     """A request was not answered.
 
@@ -78,7 +77,7 @@ class RequestFailed:
     error: ErrorCode
 
 
-@dataclass
+@dataclass(slots=True)
 class AppendsQueued:
     """Producers have batches waiting and the log has room for at least one.
 
@@ -86,7 +85,7 @@ class AppendsQueued:
     """
 
 
-@dataclass
+@dataclass(slots=True)
 class Appended:
     """The log wrote batches as leader of ``epoch`` (after DrainAppends or AppendControl).
 
@@ -98,7 +97,7 @@ class Appended:
     bytes: int
 
 
-@dataclass
+@dataclass(slots=True)
 class FetchedWritten:
     """The log wrote the records of a Fetch answer (after WriteFetched).
 
@@ -112,7 +111,7 @@ class FetchedWritten:
     rejected: bool = False
 
 
-@dataclass
+@dataclass(slots=True)
 class Flushed:
     """Everything below ``end_offset`` is on disk.
 
@@ -124,7 +123,7 @@ class Flushed:
     truncations: int
 
 
-@dataclass
+@dataclass(slots=True)
 class ResignRequested:
     """The state machine or an operator asks the leader of ``epoch`` to step down.
 
@@ -135,7 +134,7 @@ class ResignRequested:
     epoch: int
 
 
-@dataclass
+@dataclass(slots=True)
 class ShutdownRequested:
     """Graceful end: a leader hands over before it goes."""
 

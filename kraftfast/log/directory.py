@@ -32,7 +32,6 @@ from kraftfast.types import (
 META = "meta.properties"
 OPTIONS = "kraftfast.properties"
 BOOT_ID = "boot-id"
-PHANTOM_TAIL = "phantom-tail"
 PARTITION_METADATA = "partition.metadata"
 NURSERY = "nursery"
 DURABILITIES = ("majority", "all", "memory")

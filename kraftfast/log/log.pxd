@@ -20,13 +20,16 @@ cdef class Log:
     cdef readonly uint64_t bytes_appended # ever, by this process
     cdef readonly int fault               # why the last batch was not taken (cext/batch.h)
     cdef readonly object failed           # the FlushFailed that ended this log (D9), or None
+    cdef readonly int64_t segment_bytes   # a segment rolls before it holds more, but for one batch
     cdef readonly int64_t segment_ms
-    cdef int64_t durable_end              # of the last clean close: damage below it is no tear
+    cdef readonly object durable_end      # OffsetAndEpoch of the last clean close: no tear below it
     cdef object directory_fd              # flushed with the segments while names are not durable
     cdef bint names_dirty
     cdef int64_t flush_target             # of the flush at hand
     cdef uint64_t flush_truncations
-    cdef list flush_segments              # [(segment, position)] of the flush at hand
+    cdef list flush_segments              # [(segment, position, end offset, epoch)] of it
+    cdef object trimming                  # the steps of a trim that is under way, or None
+    cdef int64_t retire_at_ms             # no step of a trim before
     cdef str checkpoint_path
 
     cdef int make_room(self, uint32_t size, int64_t timestamp) except -1
@@ -35,7 +38,7 @@ cdef class Log:
                               const uint8_t *page, uint64_t generation) except -1
     cdef int accept(self, uint8_t *dst, uint8_t *header, kf_batch_header *h, int64_t base_offset,
                     int32_t epoch) except -1
-    cdef int note_epoch(self, int32_t epoch, int64_t start_offset) except -1
+    cdef int begin_epoch(self, int32_t epoch, int64_t start_offset, uint32_t size) except -1
     cdef int scrub(self) except -1
     cdef int fill_flush(self, kf_flush_job *job) except -1
     cdef int flush_done(self, int error) except -1

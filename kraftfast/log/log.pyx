@@ -7,17 +7,26 @@ the CRC on the way and store the header last (D20). What is on disk is known by
 """
 
 import os
+import time
 from bisect import bisect_right
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from kraftfast.errors import FlushFailed, RecordTooLarge
-from kraftfast.log import epoch_checkpoint
+from kraftfast.log import epoch_checkpoint, marks
 from kraftfast.log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, segment_name
+from kraftfast.types import OffsetAndEpoch
 from kraftfast.log.segment cimport *
 from kraftfast.log.segment_file cimport SegmentFile
 
-DURABLE_END = "durable-end"
+RECORDS_AHEAD = 1 << 24
+"""A segment rolls this far before its relative offsets end: more than a batch can hold."""
+RETIRE_MS = 5
+"""Between the steps of a trim, each of which waits for the disk."""
+CLOSE_WAIT_S = 0.5
+"""How long a close waits for those who still map the last segment."""
+
+cdef int64_t RELATIVE_OFFSET_ROLL = RELATIVE_OFFSET_MAX - RECORDS_AHEAD
 
 
 cdef extern from "mapping.h":
@@ -43,11 +52,12 @@ cdef class Log:
     ``epochs`` rises in both columns and its last entry is at or below ``end_offset``.
     """
 
-    def __init__(self, disk, str path, nursery, list segments, list epochs, int64_t segment_ms,
-                 int64_t durable_end):
+    def __init__(self, disk, str path, nursery, list segments, list epochs, settings,
+                 durable_end):
         self.disk, self.path, self.nursery = disk, path, nursery
         self.durable_end = durable_end
-        self.segments, self.epochs, self.segment_ms = segments, epochs, segment_ms
+        self.segments, self.epochs = segments, epochs
+        self.segment_bytes, self.segment_ms = settings.segment_bytes, settings.segment_ms
         self.active = segments[-1]
         self.log_start_offset = segments[0].base_offset
         self.end_offset = self.active.end_offset
@@ -64,17 +74,25 @@ cdef class Log:
     cdef int make_room(self, uint32_t size, int64_t timestamp) except -1:
         """Whether ``size`` bytes may be stored at the head now: rolls if due, never allocates."""
         cdef Segment active = self.active
-        cdef bint roll = active.position + size > active.capacity
-        if not roll and active.position and self.segment_ms > 0 and active.first_timestamp >= 0:
-            roll = timestamp - active.first_timestamp > self.segment_ms
-        if not roll and self.end_offset - active.base_offset > 0x7FFFFFFF - 0x00FFFFFF:
-            roll = active.position > 0
-        if roll and not self.roll():
-            return 0
-        active = self.active
+        cdef bint full, old
+        if active.position:
+            full = (active.position + size > self.segment_bytes
+                    or active.position + size > active.capacity
+                    or self.end_offset - active.base_offset > RELATIVE_OFFSET_ROLL)
+            old = (self.segment_ms > 0 and active.first_timestamp >= 0
+                   and timestamp > active.first_timestamp
+                   and timestamp - active.first_timestamp > self.segment_ms)
+            if full or old:
+                if self.roll():
+                    active = self.active
+                elif full:  # one that is only old goes on until the next one is ready
+                    return 0
+        if active.position + size <= active.prepared:
+            return 1
         if size > active.capacity:
-            raise RecordTooLarge(f"a batch of {size} bytes does not fit a segment of {active.capacity}")
-        return active.position + size <= active.prepared
+            raise RecordTooLarge(f"{size} bytes do not fit a segment of {active.capacity}")
+        self.nursery.wanted_bytes = size
+        return 0
 
     cdef int append_batch(self, const uint8_t *source, size_t available, int32_t epoch) except -1:
         """Append a producer's batch as leader of ``epoch``: 1 taken, 0 no room yet or refused.
@@ -178,7 +196,7 @@ cdef class Log:
     cdef int accept(self, uint8_t *dst, uint8_t *header, kf_batch_header *h, int64_t base_offset,
                     int32_t epoch) except -1:
         if epoch != self.last_epoch or not self.epochs:
-            self.note_epoch(epoch, base_offset)
+            self.begin_epoch(epoch, base_offset, h.size)
         h.leader_epoch = epoch
         kf_batch_accept(dst, header, base_offset, epoch)  # D20: the header is stored last
         self.active.note_batch(h, base_offset)
@@ -186,21 +204,25 @@ cdef class Log:
         self.bytes_appended += h.size
         return 0
 
-    cdef int note_epoch(self, int32_t epoch, int64_t start_offset) except -1:
+    cdef int begin_epoch(self, int32_t epoch, int64_t start_offset, uint32_t size) except -1:
         """A new epoch starts here; its checkpoint is durable before anything of it counts (D18)."""
         assert epoch >= self.last_epoch
-        if self.epochs and self.epochs[-1][1] == start_offset:
-            self.epochs.pop()  # nothing was written in that epoch
-        if not self.epochs or self.epochs[-1][0] < epoch:
-            self.epochs.append((epoch, start_offset))
-            self.disk.replace_file(self.checkpoint_path, epoch_checkpoint.encode(self.epochs))
-        self.last_epoch = epoch
+        epochs = [entry for entry in self.epochs if entry[1] < start_offset]  # others were empty
+        if not epochs or epochs[-1][0] < epoch:
+            epochs.append((epoch, start_offset))
+        try:
+            self.replace(self.checkpoint_path, epoch_checkpoint.encode(epochs))
+        except BaseException:  # the batch is not taken: its body stands where a header will (D20)
+            self.active.note_dirt(self.active.position + size)
+            self.scrub()
+            raise
+        self.epochs, self.last_epoch = epochs, epoch
         return 0
 
     cdef int scrub(self) except -1:
         """Zeros over what a refused copy left, on disk before a header may stand there (D20)."""
         if self.active.clear_dirt():
-            self._sync_file(self.active.file)
+            self.sync_file(self.active.file)
         return 0
 
     def cut_off(self) -> bool:
@@ -218,48 +240,67 @@ cdef class Log:
     # --- segments -----------------------------------------------------------------------------
 
     def roll(self) -> bool:
-        """Go on in a fresh segment that starts at ``end_offset``. False: the nursery has none yet."""
+        """Go on in a fresh segment that starts at ``end_offset``. False: none is ready yet."""
+        assert self.active.position, "an empty segment has the name that the next one would get"
         spare = self.nursery.take_spare()
         if spare is None:
             return False
-        self._start_segment(*spare)
+        self._start_segment(spare)
         return True
 
-    def _start_segment(self, SegmentFile file, prepared):
-        cdef Segment segment
-        capacity = self.nursery.capacity
-        segment = Segment(file, self.end_offset, capacity)
-        segment.format_page(self.end_offset, self.last_epoch, 1)
-        segment.note_prepared(prepared)
-        file.rename(os.path.join(self.path, segment_name(self.end_offset) + LOG_SUFFIX))
+    def _start_segment(self, spare):
+        cdef Segment segment = Segment(spare.file, self.end_offset, spare.capacity)
+        assert segment.page != NULL
+        segment.note_prepared(spare.prepared)
+        segment.file.rename(self._stem(segment) + LOG_SUFFIX)
+        segment.file.readmit()
         self.names_dirty = True  # the next flush covers the directory (D18)
         self.segments.append(segment)
         self.active = segment
 
+    def _stem(self, Segment segment):
+        return os.path.join(self.path, segment_name(segment.base_offset))
+
     def tend(self, int64_t now_ms) -> bool:
-        """Nursery progress; call now and then. Returns True while a range is being prepared."""
+        """Nursery progress and trims; call now and then. True while a range is being prepared."""
+        if self.segments[0] is not self.active and now_ms >= self.retire_at_ms:
+            self.retire_at_ms = now_ms + RETIRE_MS
+            if self.trimming is None:
+                self.trimming = self._retire_steps()
+            if next(self.trimming, None) is None:
+                self.trimming = None
+                self.retire_at_ms = now_ms + 20 * RETIRE_MS
         return self.nursery.tend(self.active, now_ms)
 
     def retire(self) -> int:
         """Trim rolled segments that are on disk and that no follower maps; returns how many."""
+        self.trimming = None
+        return sum(step == "trimmed" for step in self._retire_steps())
+
+    def _retire_steps(self):
+        """As :meth:`retire`, in steps that each wait for the disk once or so."""
         cdef Segment segment
-        trimmed = 0
         for segment in self.segments[:-1]:
             if segment.page == NULL or segment.flushed_position < segment.position:
                 continue
-            if not segment.file.exclude():
-                continue  # put off: a trim never holds up anything
-            self._trim(segment)
-            trimmed += 1
-        return trimmed
+            yield from self._trim_steps(segment)
 
-    def _trim(self, Segment segment):
-        self.nursery.release(segment)
-        name = os.path.join(self.path, segment_name(segment.base_offset))
-        self.disk.replace_file(name + INDEX_SUFFIX, segment.index_bytes())
-        self.disk.replace_file(name + TIME_INDEX_SUFFIX, segment.time_index_bytes(True))
-        segment.trim()
-        self._sync_file(segment.file)
+    def _trim_steps(self, Segment segment):
+        if not segment.may_trim() or not segment.file.exclude():
+            return  # put off: a trim never holds up anything
+        try:
+            self.nursery.release(segment)
+            stem = self._stem(segment)
+            self.replace(stem + INDEX_SUFFIX, segment.index_bytes())
+            yield "indexed"
+            self.replace(stem + TIME_INDEX_SUFFIX, segment.time_index_bytes(True))
+            yield "indexed"
+            segment.trim()
+            self.sync_file(segment.file)
+        finally:
+            if segment.file.fd >= 0:
+                segment.file.readmit()
+        yield "trimmed"
 
     def segment_of(self, int64_t offset):
         """The segment that holds ``offset``, the active one for the end; None below the start."""
@@ -329,6 +370,7 @@ cdef class Log:
         """
         cdef Segment segment
         cdef kf_flush_file *file
+        cdef Py_ssize_t first = len(self.segments) - 1, i
         if self.failed is not None:
             raise self.failed
         job.count = 0
@@ -339,17 +381,23 @@ cdef class Log:
             job.files[0].fd, job.files[0].page = self.directory_fd, NULL
             job.count = 1
             self.names_dirty = False
-        for segment in self.segments:
+        while first > 0:  # those that are on disk come first
+            segment = self.segments[first - 1]
             if segment.flushed_position >= segment.position:
-                continue
-            if job.count == KF_FLUSH_FILES_MAX:
-                self.flush_target = segment.base_offset  # the rest next time
                 break
-            file = &job.files[job.count]
-            file.fd, file.page = segment.file.fd, segment.page
-            file.target = kf_mark(segment.end_offset, segment.last_epoch, 0)
-            job.count += 1
-            self.flush_segments.append((segment, segment.position))
+            first -= 1
+        for i in range(first, len(self.segments)):
+            segment = self.segments[i]
+            if segment.flushed_position < segment.position:
+                if job.count == KF_FLUSH_FILES_MAX:
+                    break
+                file = &job.files[job.count]
+                file.fd, file.page = segment.file.fd, segment.page
+                file.target = kf_mark(segment.end_offset, segment.last_epoch, 0)
+                job.count += 1
+                self.flush_segments.append(
+                    (segment, segment.position, segment.end_offset, segment.last_epoch))
+            self.flush_target = max(self.flush_target, segment.end_offset)
         return job.count
 
     cdef int flush_done(self, int error) except -1:
@@ -359,7 +407,7 @@ cdef class Log:
             raise self.failed
         if self.flush_truncations != self.truncations:
             return 0  # D2: what it covered was cut meanwhile; the cut has synced for itself
-        for segment, position in self.flush_segments:
+        for segment, position, _, _ in self.flush_segments:
             segment.note_flushed(position)
         self.flush_segments = []
         if self.flush_target > self.flushed_end_offset:
@@ -379,33 +427,45 @@ cdef class Log:
         return self.flush_target
 
     def sync_files(self):
-        """Sync what ``begin_flush`` sampled, through the disk."""
+        """Sync what ``begin_flush`` sampled, through the disk, as kf_flush_run does."""
         cdef Segment segment
         cdef kf_watermark w
         cdef kf_mark target
-        try:
-            self.disk.sync_directory(self.path)
-            for segment, position in self.flush_segments:
-                if segment.page != NULL and not kf_watermark_load(segment.page, &w):
-                    end = segment.end_offset if position == segment.position else self.flush_target
-                    target = kf_mark(end, segment.last_epoch, 0)
-                    kf_watermark_store(segment.page, target, w.flushed)
-                    segment.file.sync()
-                    kf_watermark_store(segment.page, target, target)
-                else:
-                    segment.file.sync()
-        except FlushFailed as error:
-            self.failed = error
-            raise
+        self.sync_names()
+        for segment, _, end_offset, epoch in self.flush_segments:
+            if segment.page == NULL or kf_watermark_load(segment.page, &w):
+                self.sync_file(segment.file)
+                continue
+            target = kf_mark(end_offset, epoch, 0)
+            kf_watermark_store(segment.page, target, w.flushed)
+            self.sync_file(segment.file)
+            kf_watermark_store(segment.page, target, target)
 
     def end_flush(self) -> int:
         """Count what ``sync_files`` put on disk; returns the flushed end offset."""
         self.flush_done(0)
         return self.flushed_end_offset
 
-    def _sync_file(self, SegmentFile file):
+    def sync_file(self, SegmentFile file):
+        """fdatasync; its first failure is the log's last word (D9)."""
         try:
             file.sync()
+        except FlushFailed as error:
+            self.failed = error
+            raise
+
+    def sync_names(self):
+        """Make the names in the log's directory durable; as final as :meth:`sync_file` (D9)."""
+        try:
+            self.disk.sync_directory(self.path)
+        except FlushFailed as error:
+            self.failed = error
+            raise
+
+    def replace(self, str path, bytes data):
+        """Write a small file, durably; a failed sync is final too (D9)."""
+        try:
+            self.disk.replace_file(path, data)
         except FlushFailed as error:
             self.failed = error
             raise
@@ -417,86 +477,95 @@ cdef class Log:
 
         What is cut can never come back: generations first, then the watermarks lowered and synced,
         then zeros (or whole files gone) and synced, before anything is appended there again.
+        Raises DiskFull, and then nothing was cut.
         """
         cdef Segment segment
         assert self.log_start_offset <= end_offset <= self.end_offset
-        self.truncations += 1
-        self.flushed_end_offset = min(self.flushed_end_offset, end_offset)
         keep = [segment for segment in self.segments if segment.base_offset < end_offset]
         keep = keep or self.segments[:1]
-        for segment in reversed(self.segments[len(keep):]):
-            self._remove(segment)
-        self.segments = keep
         segment = keep[-1]
-        position = segment.find(end_offset) if end_offset < segment.end_offset else segment.position
-        assert position >= 0, "a cut below the log's end finds its batch"
-        self.epochs = [entry for entry in self.epochs if entry[1] < end_offset]
-        self.last_epoch = self.epochs[-1][0] if self.epochs else 0
-        self.end_offset = end_offset
-        if end_offset < self.durable_end:  # lowered first: what is cut is no damage
-            write_durable_end(self.disk, self.path, end_offset, self.last_epoch)
-            self.durable_end = end_offset
-        if segment.page != NULL:
-            self._cut_prepared(segment, position)
-            self.active = segment
+        position = segment.position
+        if end_offset < segment.end_offset:
+            position = segment.find(end_offset)
+            assert position >= 0 and segment.offset_at(position) == end_offset, "cut inside a batch"
+        epochs = [entry for entry in self.epochs if entry[1] < end_offset]
+        last_epoch = epochs[-1][0] if epochs else 0
+        self.trimming = None
+        spare = self.nursery.spare_now() if segment.page == NULL else None
+        if end_offset < self.durable_end.offset:  # lowered first: what is cut is no damage
+            self.durable_end = OffsetAndEpoch(end_offset, last_epoch)
+            marks.write(self.disk, self.path, marks.DURABLE_END, self.durable_end)
+        self.truncations += 1
+        self.flushed_end_offset = min(self.flushed_end_offset, end_offset)
+        self.epochs, self.last_epoch, self.end_offset = epochs, last_epoch, end_offset
+        for later in reversed(self.segments[len(keep):]):
+            self._remove(later)
+        self.segments, self.active = keep, segment
+        for segment in keep[:-1]:  # what is on disk stays a run of whole segments
+            if segment.flushed_position < segment.position:
+                self.sync_file(segment.file)
+                segment.note_flushed(segment.position)
+        if spare is None:
+            self._cut_prepared(self.active, position)
         else:
-            self._cut_trimmed(segment, position)
-        assert self.active.end_offset == end_offset, "a cut lies between batches"
-        self.disk.replace_file(self.checkpoint_path, epoch_checkpoint.encode(self.epochs))
+            self._cut_trimmed(self.active, position, spare)
+        assert self.active.end_offset == end_offset
+        self.replace(self.checkpoint_path, epoch_checkpoint.encode(self.epochs))
         self.names_dirty = True
 
     def _cut_prepared(self, Segment segment, uint64_t position):
         kf_generation_bump(segment.page)  # D20: who reads by reference looks at it after each batch
+        self.nursery.release(segment)
         segment.cut(position)
-        segment.set_watermark(segment.end_offset, max(segment.last_epoch, 0))
-        self._sync_file(segment.file)  # D10: both words lowered and on disk before the zeros
+        segment.lower_watermark(segment.end_offset, self.last_epoch)
+        self.sync_file(segment.file)  # D10: both words lowered and on disk before the zeros
         if segment.clear_dirt():
-            self._sync_file(segment.file)
+            self.sync_file(segment.file)
         segment.note_flushed(segment.position)
 
-    def _cut_trimmed(self, Segment segment, uint64_t position):
+    def _cut_trimmed(self, Segment segment, uint64_t position, spare):
         """A cut inside a trimmed segment trims it there; appends go on in a fresh one."""
-        if position < segment.position:
-            segment.cut(position)
-            segment.trim()
-            self._sync_file(segment.file)
-        if segment.position == 0:
+        if position == 0:
             self._remove(segment)
             self.segments.pop()
-        self._start_segment(*self._spare_now())
-        self.disk.sync_directory(self.path)
-
-    def _spare_now(self):
-        """A spare at once, prepared here if the nursery has none: a cut cannot wait for it."""
-        spare = self.nursery.take_spare()
-        if spare is None:
-            serial = f"cut-{self.truncations}"
-            path = os.path.join(self.nursery.path, serial)
-            file = self.disk.create_segment(path, self.nursery.capacity + KF_PAGE_BYTES)
-            file.prepare(0, self.nursery.stride, self.nursery.how)
-            spare = file, self.nursery.stride
-        return spare
+        elif position < segment.position:
+            segment.cut(position)
+            if segment.file.exclude():
+                segment.trim()
+                segment.file.readmit()
+            else:  # whoever maps it must not find its end gone; the next start trims it
+                segment.blank()
+            self.sync_file(segment.file)
+            segment.note_flushed(segment.position)
+            self.replace(self._stem(segment) + INDEX_SUFFIX, segment.index_bytes())
+            self.replace(self._stem(segment) + TIME_INDEX_SUFFIX, segment.time_index_bytes(True))
+        self._start_segment(spare)
+        self.sync_names()
 
     def _remove(self, Segment segment):
         """Delete a segment's files; durable at once, so that a crash leaves a prefix of the log."""
         self.nursery.release(segment)
         if segment.page != NULL:
             kf_generation_bump(segment.page)
-        name = os.path.join(self.path, segment_name(segment.base_offset))
-        for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
-            self.disk.unlink(name + suffix)
+        self._unlink_indexes(segment)
         self.disk.unlink(segment.file.path)
-        self.disk.sync_directory(self.path)
-        segment.file.close()
+        self.sync_names()
+        segment.close()
+
+    def _unlink_indexes(self, Segment segment):
+        for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+            self.disk.unlink(self._stem(segment) + suffix)
 
     # --- retention ----------------------------------------------------------------------------
 
     def delete_before(self, int64_t offset) -> int:
         """Give up whole segments below ``offset``; returns the new log start offset.
 
-        Their files go back to the nursery when nobody maps them, else they are unlinked.
+        Their files go back to the nursery when nobody maps them, else they are unlinked. Each is
+        gone for certain before the next one goes: a crash leaves no gap.
         """
         cdef Segment segment
+        self.trimming = None
         while len(self.segments) > 1 and self.segments[1].base_offset <= offset:
             segment = self.segments[0]
             if segment.flushed_position < segment.position:
@@ -504,18 +573,16 @@ cdef class Log:
             self.nursery.release(segment)
             if segment.page != NULL:
                 kf_generation_bump(segment.page)
-            name = os.path.join(self.path, segment_name(segment.base_offset))
-            for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
-                self.disk.unlink(name + suffix)
+            self.segments.pop(0)
+            self.log_start_offset = self.segments[0].base_offset
+            self._unlink_indexes(segment)
             if len(self.nursery.recycled) < 2 and segment.file.exclude():
                 self.nursery.recycle(segment.file)
             else:
                 self.disk.unlink(segment.file.path)
-                segment.file.close()
-            self.segments.pop(0)
-        self.log_start_offset = self.segments[0].base_offset
+                segment.close()
+            self.sync_names()
         self._drop_old_epochs()
-        self.names_dirty = True
         return self.log_start_offset
 
     def _drop_old_epochs(self):
@@ -525,41 +592,42 @@ cdef class Log:
         if len(older) < 1 or self.epochs[0] == (older[-1], start):
             return
         self.epochs = [(older[-1], start), *[entry for entry in self.epochs if entry[1] > start]]
-        self.disk.replace_file(self.checkpoint_path, epoch_checkpoint.encode(self.epochs))
+        self.replace(self.checkpoint_path, epoch_checkpoint.encode(self.epochs))
 
     # --- close --------------------------------------------------------------------------------
 
-    def close(self):
-        """Flush, leave every segment as Kafka would, give the files back."""
-        if self.failed is None:
-            self.flush()
-            write_durable_end(self.disk, self.path, self.end_offset, self.last_epoch)
-            self.retire()
-            if self.active.page != NULL and self.active.file.exclude():
-                self._trim(self.active)
-            self.disk.sync_directory(self.path)
-        self.abandon()
+    def close(self, double wait_s=CLOSE_WAIT_S):
+        """Flush, leave every segment as Kafka would, give the files back.
+
+        Waits up to ``wait_s`` seconds for those who map a segment; what they keep stays prepared,
+        and is trimmed at the next start.
+        """
+        try:
+            if self.failed is None:
+                self.flush()
+                self.durable_end = OffsetAndEpoch(self.end_offset, self.last_epoch)
+                marks.write(self.disk, self.path, marks.DURABLE_END, self.durable_end)
+                self._trim_all(time.monotonic() + wait_s)
+                self.sync_names()
+        finally:
+            self.abandon()
+
+    def _trim_all(self, deadline):
+        cdef Segment segment
+        self.trimming = None
+        for segment in self.segments:
+            while segment.page != NULL and segment.may_trim():
+                if list(self._trim_steps(segment)) or time.monotonic() >= deadline:
+                    break
+                time.sleep(0.002)
 
     def abandon(self):
         """Let go of the files as they are (after a failed flush, or as a crash does)."""
+        cdef Segment segment
+        self.trimming = None
         self.nursery.close()
         for segment in self.segments:
-            segment.file.close()
+            segment.close()
         if self.directory_fd is not None:
             self.disk.close_directory(self.directory_fd)
             self.directory_fd = None
-
-
-def write_durable_end(disk, path, end_offset, epoch):
-    """Everything below ``end_offset`` was on disk when files were trimmed: damage there is no tear."""
-    disk.replace_file(os.path.join(path, DURABLE_END), f"0\n{end_offset} {epoch}\n".encode())
-
-
-def read_durable_end(disk, path):
-    """(end offset, epoch) of the last clean close or cut, (0, 0) if there never was one."""
-    try:
-        _version, line = disk.read_file(os.path.join(path, DURABLE_END)).decode().splitlines()
-        end_offset, epoch = map(int, line.split())
-    except (FileNotFoundError, ValueError):
-        return 0, 0
-    return end_offset, epoch

@@ -5,6 +5,7 @@ segment prepared a stride ahead of its head, then have the first stride of the n
 design.md, "Where the bytes land".
 """
 
+import errno
 import os
 import time
 
@@ -13,6 +14,7 @@ from libc.stdlib cimport calloc, free
 
 from kraftfast.errors import DiskFull, StorageError
 from kraftfast.limits import PAGE_BYTES, PREPARE_PIECE_BYTES
+from kraftfast.log.segment cimport Segment
 from kraftfast.log.segment_file cimport SegmentFile
 
 
@@ -42,6 +44,8 @@ cdef extern from "nursery.h":
 
 LEISURE_PAUSE_US = 2000
 """Between pieces while the log is far behind: one-record commits beside it stay quick."""
+RETRY_MS = 500
+"""After preparing failed, until it is tried again."""
 
 
 cdef class PreparerThread:
@@ -64,7 +68,7 @@ cdef class PreparerThread:
 
     def ask(self, SegmentFile file, uint64_t start, uint64_t end, str how):
         """Prepare [start, end) of the file. One at a time."""
-        assert not self.busy()
+        assert self.thread != NULL and not self.busy()
         self.file = file
         self.thread.fd, self.thread.map = file.fd, file.base
         self.thread.start, self.thread.end = start, end
@@ -115,24 +119,75 @@ cdef class PreparerThread:
         self.close()
 
 
+class Spare:
+    """The next segment's file on its way: its last page first, then its first stride.
+
+    The page is on disk before its magic is stored, and the magic before the file gets a segment's
+    name: so a file among the segments that has no page was trimmed, or is Kafka's (D10).
+    """
+
+    # file: a SegmentFile in the nursery. prepared: bytes from the start that may be stored into.
+    # stage: which of the three ranges is next; 3 when it is ready.
+
+    PAGE, FIRST, REST, READY = range(4)
+
+    def __init__(self, file, capacity, stride, generation):
+        self.file, self.capacity, self.stride = file, capacity, stride
+        self.generation = generation
+        self.prepared = 0
+        self.stage = Spare.PAGE
+
+    def next_range(self):
+        """(start, end) of what has to be prepared next."""
+        if self.stage == Spare.PAGE:
+            return self.capacity, self.capacity + PAGE_BYTES
+        return self.prepared, self.stride // 2 if self.stage == Spare.FIRST else self.stride
+
+    def advance(self):
+        """The range is prepared and flushed, and with it what was stored into the page before."""
+        cdef Segment segment
+        self.prepared = 0 if self.stage == Spare.PAGE else self.next_range()[1]
+        if self.stage == Spare.PAGE:
+            segment = Segment(self.file, 0, self.capacity)
+            segment.draft_page(0, 0, self.generation)
+        elif self.stage == Spare.FIRST:
+            segment = Segment(self.file, 0, self.capacity)
+            segment.seal_page()
+        self.stage += 1
+
+    def finish(self, how):
+        """Prepare what is left, now. Raises DiskFull."""
+        while self.stage != Spare.READY:
+            self.file.prepare(*self.next_range(), how)
+            self.advance()
+
+    def prepare_up_to(self, end, how):
+        """More than the first stride, for start-up."""
+        self.finish(how)
+        self.file.prepare(self.prepared, end, how)
+        self.prepared = max(self.prepared, end)
+
+
 class Nursery:
     """What is prepared next, and the spare file that becomes the next segment."""
 
     # disk, path: where spare files lie. preparer: a PreparerThread, or the simulator's.
-    # capacity: bytes of batches a segment may hold. stride: how far ahead of the head it works.
-    # spare, spare_prepared: the next segment's file, and how much of it is ready.
-    # error: the last DiskFull; cleared when preparing goes on. retry_at_ms: not before.
-    # recycled: files that retention freed, waiting to be zeroed and used again.
+    # segment_bytes: where segments roll. capacity: bytes of batches a file has room for; a batch
+    # larger than segment_bytes stands alone. stride: how far ahead of the head it works.
+    # spare: a Spare, or None. wanted_bytes: what an append waits for. spare_wanted: a roll does.
+    # error: why preparing failed last; None once it goes on. retry_at_ms: not before.
+    # recycled: files that retention freed, locked against others, to be zeroed and used again.
 
-    def __init__(self, disk, path, preparer, capacity, stride, how):
+    def __init__(self, disk, path, preparer, segment_bytes, capacity, stride, how):
         self.disk, self.path, self.preparer = disk, path, preparer
-        self.capacity, self.stride, self.how = capacity, min(stride, capacity), how
+        self.segment_bytes, self.capacity = segment_bytes, capacity
+        self.stride, self.how = min(stride, capacity), how
         self.spare = None
-        self.spare_prepared = 0
+        self.wanted_bytes, self.spare_wanted = 0, False
         self.recycled = []
         self.error = None
         self.retry_at_ms = 0
-        self._working_on = None  # the Segment or the spare's SegmentFile of the range at hand
+        self._working_on = None  # the Segment or the Spare of the range at hand
         self._serial = 0
 
     def open(self):
@@ -145,40 +200,51 @@ class Nursery:
         """Note progress and ask for the next range. Returns True while a range is being worked on."""
         if self._working_on is not None:
             self._note_progress(active, now_ms)
+        ahead = active.prepared - active.position
+        if ahead >= self.wanted_bytes:
+            self.wanted_bytes = 0
         if self._working_on is None and now_ms >= self.retry_at_ms:
-            self._ask_next(active)
+            try:
+                self._ask_next(active)
+            except StorageError as error:  # no space, no descriptors: refuse work, and go on later
+                self._note_error(error, now_ms)
         if self._working_on is not None:
-            ahead = active.prepared - active.position
             hurry = ahead < self.stride // 4 and active.prepared < active.capacity
             self.preparer.pause(0 if hurry or self._spare_is_late(active) else LEISURE_PAUSE_US)
         return self._working_on is not None
 
     def take_spare(self):
-        """The next segment's file and how much of it is prepared, or None if it is not ready."""
-        if self.spare is None or self.spare_prepared < self.stride or self._working_on is self.spare:
+        """The next segment's file, or None if it is not ready: then it is made first of all."""
+        if self.spare is None or self.spare.stage != Spare.READY:
+            self.spare_wanted = True
             return None
-        spare, prepared = self.spare, self.spare_prepared
-        self.spare, self.spare_prepared = None, 0
-        return spare, prepared
+        spare, self.spare, self.spare_wanted = self.spare, None, False
+        return spare
+
+    def spare_now(self):
+        """The next segment's file, prepared here if it is not ready. Raises DiskFull."""
+        if self.spare is None:
+            self._make_spare()
+        self.release(self.spare)
+        self.spare.finish(self.how)
+        return self.take_spare()
 
     def prepare_now(self, segment, ahead):
         """Prepare ``ahead`` bytes beyond the head (and the spare) before going on; for start-up."""
-        end = min(segment.capacity, segment.position + max(ahead, self.stride))
+        limit = min(segment.capacity, max(self.segment_bytes, segment.position))
+        end = min(limit, segment.position + max(ahead, self.stride))
         if segment.prepared < end:
             segment.file.prepare(segment.prepared, end, self.how)
             segment.note_prepared(end)
-        left = ahead - (segment.prepared - segment.position)
-        if left > 0 and self.spare is None:
-            self._make_spare()
-        if self.spare is not None:
-            end = min(self.capacity, max(left, self.stride))
-            if self.spare_prepared < end:
-                self.spare.prepare(self.spare_prepared, end, self.how)
-                self.spare_prepared = end
+        left = ahead - (min(segment.prepared, limit) - segment.position)
+        if left > 0:
+            if self.spare is None:
+                self._make_spare()
+            self.spare.prepare_up_to(min(self.segment_bytes, max(left, self.stride)), self.how)
 
     def release(self, what):
-        """Let go of a segment (or file) that is to be trimmed, cut or removed."""
-        if self._working_on is what:
+        """Let go of a segment (or spare) that is to be trimmed, cut, removed or finished here."""
+        if self._working_on is what and what is not None:
             self.preparer.cancel()
             self._working_on = None
 
@@ -191,56 +257,65 @@ class Nursery:
     def close(self):
         """Stop the thread; give up spare files."""
         self.preparer.close()
-        for file in [*self.recycled, *([self.spare] if self.spare is not None else [])]:
+        self._working_on = None
+        for file in [*self.recycled, *([self.spare.file] if self.spare is not None else [])]:
             file.close()
             self.disk.unlink(file.path)
         self.spare, self.recycled = None, []
 
     def _spare_is_late(self, active):
-        near_end = active.capacity - active.position < self.stride // 2
-        return near_end and self.spare_prepared < self.stride
+        near_end = self.segment_bytes < active.position + self.stride // 2
+        return (near_end or self.spare_wanted) and self._working_on is self.spare
 
     def _note_progress(self, active, now_ms):
-        done = self.preparer.done()
-        if self._working_on is self.spare:
-            self.spare_prepared = max(self.spare_prepared, done)
-        elif self._working_on is active and done > active.prepared:
-            active.note_prepared(done)
-        error = self.preparer.take()
-        if error is None:
+        if self._working_on is active:
+            done = self.preparer.done()
+            if done > active.prepared:
+                active.note_prepared(done)
+        code = self.preparer.take()
+        if code is None:
             return
-        self._working_on = None
-        if error:
-            text = f"no space left to prepare the log in {self.path}: {os.strerror(error)}"
-            self.error, self.retry_at_ms = DiskFull(text), now_ms + 500
-        else:
-            self.error = None
+        done_with, self._working_on = self._working_on, None
+        if code:
+            text = f"cannot prepare the log in {self.path}: {os.strerror(code)}"
+            full = code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+            self._note_error(DiskFull(f"no space left: {text}") if full else StorageError(text), now_ms)
+            return
+        if done_with is self.spare:
+            self.spare.advance()
+        self.error = None
+
+    def _note_error(self, error, now_ms):
+        self.error, self.retry_at_ms = error, now_ms + RETRY_MS
 
     def _ask_next(self, active):
         head, prepared = active.position, active.prepared
-        if prepared < active.capacity and prepared - head < self.stride // 2:
-            end = min(active.capacity, head + self.stride)
-            self._ask(active, active.file, prepared, max(end, min(prepared + PREPARE_PIECE_BYTES, active.capacity)))
-        elif active.capacity - head < max(2 * self.stride, active.capacity // 2):
-            if self.spare is None:
-                try:
-                    self._make_spare()
-                except DiskFull as error:
-                    self.error = error
-                    return
-            if self.spare_prepared < self.stride:
-                self._ask(self.spare, self.spare, self.spare_prepared, self.stride)
+        limit = min(active.capacity, max(self.segment_bytes, head + self.wanted_bytes))
+        if prepared < limit and prepared - head < max(self.stride // 2, self.wanted_bytes):
+            end = max(head + max(self.stride, self.wanted_bytes), prepared + PREPARE_PIECE_BYTES)
+            self._ask(active, active.file, prepared, min(limit, end))
+            return
+        near_end = self.segment_bytes < head + max(2 * self.stride, self.segment_bytes // 2)
+        if not near_end and not self.spare_wanted:
+            return
+        if self.spare is None:
+            self._make_spare()
+        if self.spare.stage != Spare.READY:
+            self._ask(self.spare, self.spare.file, *self.spare.next_range())
 
     def _ask(self, what, file, start, end):
         self._working_on = what
         self.preparer.ask(file, start, end, self.how)
 
     def _make_spare(self):
+        generation = 1
         if self.recycled:
-            self.spare = self.recycled.pop(0)
-            self.spare.resize(self.capacity + PAGE_BYTES)
+            file = self.recycled[0]
+            generation += Segment(file, 0, max(file.size, PAGE_BYTES) - PAGE_BYTES).generation()
+            file.resize(self.capacity + PAGE_BYTES)
+            self.recycled.pop(0)
         else:
             self._serial += 1
             path = os.path.join(self.path, f"spare-{self._serial}")
-            self.spare = self.disk.create_segment(path, self.capacity + PAGE_BYTES)
-        self.spare_prepared = 0
+            file = self.disk.create_segment(path, self.capacity + PAGE_BYTES)
+        self.spare = Spare(file, self.capacity, self.stride, generation)

@@ -1,14 +1,15 @@
 """Bringing a log back: what is whole, what was torn, what is damaged (reliability.md D10, I14).
 
-Every batch of every segment is read again: framing, CRC, offsets that follow, epochs that do not
-fall and agree with ``leader-epoch-checkpoint`` (which covers bytes 12-15, outside the CRC).
+Every batch of every segment is read again: framing, CRC, offsets that follow, and epochs that do
+not fall and are those of ``leader-epoch-checkpoint`` (bytes 12-15 lie outside the CRC).
 
 * Below ``flushed`` everything was on disk: a bad byte there is damage, and refused with its place.
 * From ``flushed`` up to ``target`` it may have been acknowledged: a phantom tail.
 * At or beyond ``target`` nothing was ever acknowledged: a torn tail, which is cut.
 
-A directory without our mark is Kafka's and is recovered by Kafka's rule: cut at the first bad
-batch (kraft-reference.md section 11).
+Below ``durable-end``, and in a trimmed segment that others of ours follow, everything was on disk
+too. What Kafka wrote, in a directory without our mark or behind our last clean close, is recovered
+by Kafka's rule: cut at the first bad batch (kraft-reference.md section 11).
 """
 
 import os
@@ -19,11 +20,13 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
 from kraftfast import limits
 from kraftfast.errors import CorruptLog, ForeignDirectory, InvalidOption
-from kraftfast.log import epoch_checkpoint
-from kraftfast.log.directory import NURSERY, PHANTOM_TAIL
-from kraftfast.log.log import Log, read_durable_end
+from kraftfast.log import epoch_checkpoint, marks
+from kraftfast.log.directory import NURSERY
+from kraftfast.log.log import Log
 from kraftfast.log.nursery import Nursery
-from kraftfast.log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, segment_name
+from kraftfast.log.segment import (
+    INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, is_prepared, segment_name,
+)
 from kraftfast.types import OffsetAndEpoch
 
 from kraftfast.log.segment cimport *
@@ -33,6 +36,8 @@ SEGMENT_FILE = re.compile(r"(\d{20})\.log")
 SNAPSHOT_FILE = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 STRAY_FILE = re.compile(r".*(\.deleted|\.tmp|\.part|\.swap|\.cleaned)$")
 INITIAL_PREPARE_BYTES = 4 * 1024 * 1024
+SEGMENT_BYTES_MAX = 2**31 - 2 * limits.PAGE_BYTES
+"""Positions in an index have 31 bits, and the last page comes behind."""
 
 
 @dataclass(slots=True)
@@ -59,15 +64,16 @@ class Settings:
     """``written`` (64 KiB pieces, for durable logs) or ``mapped`` (for memory ones)."""
 
     def __post_init__(self):
-        if not limits.PAGE_BYTES <= self.segment_bytes <= 2**31 - limits.PAGE_BYTES - 1:
+        if not limits.PAGE_BYTES <= self.segment_bytes <= SEGMENT_BYTES_MAX:
             raise InvalidOption(f"segment bytes out of range: {self.segment_bytes}")
         if self.how not in ("written", "mapped"):
             raise InvalidOption(f"segments are prepared 'written' or 'mapped', not {self.how!r}")
 
     @property
     def capacity(self) -> int:
-        """Bytes of batches in a segment: whole pages."""
-        return -(-self.segment_bytes // limits.PAGE_BYTES) * limits.PAGE_BYTES
+        """Bytes that a segment's file has room for, whole pages: at least the largest batch."""
+        room = max(self.segment_bytes, limits.BATCH_BYTES_MAX)
+        return -(-room // limits.PAGE_BYTES) * limits.PAGE_BYTES
 
 
 def open_log(disk, directory, settings, preparer) -> Recovered:
@@ -78,21 +84,57 @@ def open_log(disk, directory, settings, preparer) -> Recovered:
     path = directory.log_path
     disk.make_directory(path)
     _remove_strays(disk, path)
-    nursery = Nursery(disk, os.path.join(directory.path, NURSERY), preparer,
+    nursery = Nursery(disk, os.path.join(directory.path, NURSERY), preparer, settings.segment_bytes,
                       settings.capacity, settings.stride_bytes, settings.how)
-    nursery.open()
-    segments = _open_segments(disk, path)
+    segments = []
     try:
+        nursery.open()
+        _open_segments(disk, directory, segments)
         recovery = _Recovery(disk, directory, segments)
         recovery.run()
         log = _activate(disk, directory, nursery, segments, recovery, settings)
     except BaseException:
+        nursery.close()
         for segment in segments:
-            segment.file.close()
+            segment.close()
         raise
     if directory.adopted:
         directory.mark_ours()
     return Recovered(log, recovery.phantom_tail, recovery.cut_bytes, recovery.cut_reason)
+
+
+def trim_log(disk, directory) -> list[str]:
+    """Recover a log that nobody runs and leave its files as a clean close does.
+
+    Returns the paths of the segments that were trimmed. Raises as :func:`open_log`.
+    """
+    path = directory.log_path
+    segments, trimmed = [], []
+    _remove_strays(disk, path)
+    try:
+        _open_segments(disk, directory, segments)
+        recovery = _Recovery(disk, directory, segments)
+        recovery.run()
+        if segments:
+            end = segments[-1].end_offset, max(segments[-1].last_epoch, recovery.last_epoch())
+            marks.write(disk, path, marks.DURABLE_END, end)  # everything is on disk by now
+        for segment in segments:
+            if segment.has_page and segment.may_trim() and segment.file.exclude():
+                _write_indexes(disk, path, segment)
+                segment.trim()
+                segment.file.sync()
+                trimmed.append(segment.file.path)
+        _mend_indexes(disk, path, segments)
+        disk.sync_directory(path)
+    finally:
+        for segment in segments:
+            segment.close()
+    if directory.adopted:
+        directory.mark_ours()
+    nursery_path = os.path.join(directory.path, NURSERY)
+    for name in disk.list_directory(nursery_path):
+        disk.unlink(os.path.join(nursery_path, name))
+    return trimmed
 
 
 def _remove_strays(disk, path):
@@ -104,18 +146,38 @@ def _remove_strays(disk, path):
         disk.sync_directory(path)
 
 
-def _open_segments(disk, path):
-    segments = []
-    for name in disk.list_directory(path):
+def _open_segments(disk, directory, segments):
+    """Open every segment file, oldest first. What Kafka wrote has no page of ours."""
+    for name in disk.list_directory(directory.log_path):
         match = SEGMENT_FILE.fullmatch(name)
         if not match:
             continue
-        file = disk.open_segment(os.path.join(path, name), True)
-        segment = Segment(file, int(match[1]), max(0, <int64_t>file.size - limits.PAGE_BYTES))
-        if not segment.has_page:
-            segment = Segment(file, int(match[1]), file.size)
-        segments.append(segment)
-    return segments
+        path = os.path.join(directory.log_path, name)
+        file = disk.open_segment(path, True)
+        if file.size > SEGMENT_BYTES_MAX + limits.PAGE_BYTES or int(match[1]) >= 2**63 - 2**31:
+            file.close()
+            raise ForeignDirectory(f"{path} is no segment: its size or name is out of range")
+        paged = is_prepared(file) and not directory.adopted
+        capacity = file.size - limits.PAGE_BYTES if paged else file.size
+        segments.append(Segment(file, int(match[1]), capacity))
+
+
+def _write_indexes(disk, path, segment):
+    stem = os.path.join(path, segment_name(segment.base_offset))
+    disk.replace_file(stem + INDEX_SUFFIX, segment.index_bytes())
+    disk.replace_file(stem + TIME_INDEX_SUFFIX, segment.time_index_bytes(True))
+
+
+def _mend_indexes(disk, path, segments):
+    """Indexes of trimmed segments that are missing, or as long as Kafka makes them in advance."""
+    for segment in segments:
+        if segment.has_page:
+            continue
+        stem = os.path.join(path, segment_name(segment.base_offset))
+        sizes = len(segment.index_bytes()), len(segment.time_index_bytes(True))
+        names = stem + INDEX_SUFFIX, stem + TIME_INDEX_SUFFIX
+        if any(not disk.exists(name) or disk.file_bytes(name) != size for name, size in zip(names, sizes)):
+            _write_indexes(disk, path, segment)
 
 
 def snapshot_ids(disk, path):
@@ -128,50 +190,69 @@ def snapshot_ids(disk, path):
 class _Recovery:
     """One pass over the segments; fills the rebuilt epochs, the phantom tail and what was cut."""
 
+    # stored: the epoch checkpoint, or None without one that parses. durable_end: of the last clean
+    # close. target, flushed: (offset, epoch) of D10. paged: whether any segment is prepared, which
+    # none is where Kafka wrote last. next_epoch: index of the stored entry that comes next.
+    # keep: how many segments stay.
+
     def __init__(self, disk, directory, segments):
         self.disk, self.directory, self.segments = disk, directory, segments
         self.path = directory.log_path
         self.epochs = []
-        self.phantom_tail = self._stored_phantom_tail()
+        self.phantom_tail = marks.read(disk, directory.path, marks.PHANTOM_TAIL)
         self.cut_bytes, self.cut_reason = 0, ""
-        self.durable_end = (0, 0) if directory.adopted else read_durable_end(disk, self.path)
+        self.durable_end = OffsetAndEpoch(0, 0)
+        if not directory.adopted:
+            self.durable_end = marks.read(disk, self.path, marks.DURABLE_END) or self.durable_end
+        self.paged = any(segment.has_page for segment in segments)
         self.target, self.flushed = self._watermark()
-        self._places = []  # (segment, position) of the first batch of each rebuilt epoch
+        self.stored = self._stored_epochs()
+        self.next_epoch = 0
+        self.keep = len(segments)
 
     def run(self):
-        """Scan, judge where the scan stopped, cut, agree on epochs, sync."""
+        """Scan, judge where the scan stopped, cut, agree on epochs, put everything on disk."""
         expected = self.segments[0].base_offset if self.segments else 0
         for index, segment in enumerate(self.segments):
-            fault = self._scan(segment, expected) if segment.base_offset == expected else KF_BATCH_OFFSET
+            fault = KF_BATCH_OFFSET
+            if segment.base_offset == expected:
+                fault = self._scan(segment, expected)
             expected = segment.end_offset
             last = index + 1 == len(self.segments)
             if fault == KF_BATCH_EMPTY and (last or self.segments[index + 1].base_offset == expected):
                 continue
-            self._judge(segment, fault, expected)
-            self._cut_after(index)
+            self._judge(index, fault, expected)
+            self.keep = index + 1
             break
         self._judge_end(expected)
         self._check_epochs(expected)
         self._check_log_start()
-        for segment in self.segments:  # D3: flushed is unknown until every untrimmed one was synced
-            if segment.has_page or self.directory.adopted:
-                segment.file.sync()
-            segment.note_flushed(segment.position)
-        self.disk.sync_directory(self.path)
+        self._note_phantom_tail(expected)
+        self._cut_after(self.keep)
+        self._put_on_disk()
+
+    def last_epoch(self):
+        """Of the last batch; 0 if there is none."""
+        return self.epochs[-1][0] if self.epochs else 0
 
     def _scan(self, Segment segment, int64_t expected):
         """Note batches until one does not check; KF_BATCH_EMPTY at a clean end."""
         cdef kf_batch_header h
         cdef uint64_t limit = segment.capacity
-        cdef int32_t epoch = self.epochs[-1][0] if self.epochs else 0
+        cdef int32_t epoch = self.last_epoch(), stored_epoch = 0
+        cdef int64_t stored_until = -1
         cdef int fault = KF_BATCH_EMPTY
         while segment.position < limit:
             with nogil:
                 fault = kf_batch_check(segment.file.base + segment.position, limit - segment.position, &h)
-            if fault == KF_BATCH_OK and h.base_offset != expected:
+            if fault == KF_BATCH_OK and (h.base_offset != expected
+                    or expected + h.record_count - 1 - segment.base_offset > RELATIVE_OFFSET_MAX):
                 fault = KF_BATCH_OFFSET
-            if fault == KF_BATCH_OK and h.leader_epoch < epoch:
-                fault = KF_BATCH_EPOCH
+            if fault == KF_BATCH_OK:
+                if expected >= stored_until:
+                    stored_epoch, stored_until = self._stored_epoch(expected)
+                if h.leader_epoch < epoch or (stored_epoch >= 0 and h.leader_epoch != stored_epoch):
+                    fault = KF_BATCH_EPOCH
             if fault == KF_BATCH_INCOMPLETE and limit - segment.position < KF_BATCH_HEADER \
                     and kf_is_zero(segment.file.base, segment.position, limit):
                 fault = KF_BATCH_EMPTY
@@ -179,12 +260,40 @@ class _Recovery:
                 break
             if h.leader_epoch != epoch or not self.epochs:
                 self.epochs.append((h.leader_epoch, expected))
-                self._places.append((segment, segment.position))
                 epoch = h.leader_epoch
             segment.note_batch(&h, expected)
             expected = segment.end_offset
             fault = KF_BATCH_EMPTY
         return fault
+
+    def _stored_epochs(self):
+        try:
+            file = os.path.join(self.path, epoch_checkpoint.NAME)
+            return epoch_checkpoint.decode(self.disk.read_file(file), file)
+        except FileNotFoundError:
+            return None
+        except ForeignDirectory:
+            if self.directory.adopted:
+                raise
+            return None
+
+    def _stored_epoch(self, offset):
+        """(epoch that the checkpoint has for ``offset``, up to which offset); epoch -1: it says none.
+
+        It is durable before the first batch of an epoch is stored (D18), so a batch of ours that
+        it does not know is none. What Kafka wrote behind our last close it may know late.
+        """
+        vouched = self.paged or offset < self.durable_end.offset
+        if self.stored is None or self.directory.adopted or not vouched:
+            return -1, offset + 1
+        while self.next_epoch < len(self.stored) and self.stored[self.next_epoch][1] <= offset:
+            self.next_epoch += 1
+        until = 2**63 - 1
+        if self.next_epoch < len(self.stored):
+            until = self.stored[self.next_epoch][1]
+        if not self.paged:
+            until = min(until, self.durable_end.offset)
+        return self.stored[self.next_epoch - 1][0] if self.next_epoch else 2**31 - 1, until
 
     def _watermark(self):
         """(target, flushed) of D10 over all segments: a later flushed implies the earlier ones."""
@@ -192,102 +301,106 @@ class _Recovery:
         for segment in self.segments if not self.directory.adopted else ():
             words = segment.watermark()
             if words is not None:
-                target, flushed = max(target, words[0]), max(flushed, words[1])
+                target = max(target, OffsetAndEpoch(*words[0]))
+                flushed = max(flushed, OffsetAndEpoch(*words[1]))
             elif segment.has_page:
                 raise CorruptLog(
                     f"{segment.file.path}: neither durable watermark of its last page holds",
                     segment.file.path, segment.file.size - limits.PAGE_BYTES, segment.base_offset)
         return target, flushed
 
-    def _judge(self, Segment segment, fault, end_offset):
+    def _durable_bound(self, index):
+        """Everything below this offset was on disk, as far as segment ``index`` is concerned."""
+        if not self.paged and self.last_epoch() > self.durable_end.epoch:
+            return 0  # a leader of a later epoch had Kafka cut what we left
+        bound = self.flushed.offset
+        for later in self.segments[index + 1:]:
+            if self.paged and not later.has_page:
+                bound = max(bound, later.base_offset)  # trimmed: all before it was on disk
+        return bound
+
+    def _judge(self, index, fault, end_offset):
         """Decide what a stop below the end of the bytes is; raises CorruptLog for damage."""
-        flushed = self.flushed[0]
-        for later in self.segments[self.segments.index(segment) + 1:]:
-            if not later.has_page and not self.directory.adopted:
-                flushed = max(flushed, later.base_offset)  # trimmed segments were on disk before
-        if not segment.has_page and segment is not self.segments[-1] and not self.directory.adopted:
-            flushed = max(flushed, end_offset + 1)
+        cdef Segment segment = self.segments[index]
+        bound = self._durable_bound(index)
+        if self.paged and not segment.has_page and index + 1 < len(self.segments):
+            bound = max(bound, end_offset + 1)
         reason = kf_batch_fault_text(fault).decode()
-        if end_offset < flushed:
+        if end_offset < bound:
             raise CorruptLog(
-                f"{segment.file.path} is damaged at byte {segment.position} (offset {end_offset}): {reason}; "
-                f"everything below offset {flushed} had been flushed", segment.file.path, segment.position, end_offset)
+                f"{segment.file.path} is damaged at byte {segment.position} (offset {end_offset}): "
+                f"{reason}; everything below offset {bound} had been flushed",
+                segment.file.path, segment.position, end_offset)
         self.cut_reason = reason
 
     def _judge_end(self, end_offset):
-        """The log is cut to ``end_offset``: is something missing that was on disk or acknowledged?"""
-        if end_offset < self.flushed[0]:
+        """Whether something is missing that was on disk."""
+        bound = self._durable_bound(len(self.segments))
+        if end_offset < bound:
             where = self.segments[-1].file.path if self.segments else self.path
             raise CorruptLog(
-                f"{where} ends at offset {end_offset}, but everything below offset {self.flushed[0]} had been "
+                f"{where} ends at offset {end_offset}, but everything below offset {bound} had been "
                 f"flushed", where, self.segments[-1].position if self.segments else 0, end_offset)
-        if end_offset < self.target[0]:
-            bound = OffsetAndEpoch(*self.target)
-            known = self.phantom_tail
-            if known is None or (bound.epoch, bound.offset) > (known.epoch, known.offset):
-                self.phantom_tail = bound
-                data = f"0\n{bound.offset} {bound.epoch}\n".encode()
-                self.disk.replace_file(os.path.join(self.directory.path, PHANTOM_TAIL), data)
-        for segment in self.segments:
-            if segment.has_page:
-                segment.set_watermark(segment.end_offset, max(segment.last_epoch, 0))
 
-    def _cut_after(self, index):
-        """Remove what stands behind the last whole batch: later segments first, then the tail."""
-        cdef Segment segment = self.segments[index]
-        for later in reversed(self.segments[index + 1:]):
-            self.cut_bytes += later.file.size if not later.has_page else 0
-            name = os.path.join(self.path, segment_name(later.base_offset))
-            for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+    def _note_phantom_tail(self, end_offset):
+        """What may have been acknowledged and is not there; on disk before anything is changed."""
+        if end_offset >= self.target.offset or not self.paged:
+            return
+        known = self.phantom_tail
+        if known is None or (self.target.epoch, self.target.offset) > (known.epoch, known.offset):
+            self.phantom_tail = self.target
+            marks.write(self.disk, self.directory.path, marks.PHANTOM_TAIL, self.target)
+
+    def _cut_after(self, keep):
+        """Segments behind a hole go, the newest first: a crash leaves a prefix."""
+        for segment in reversed(self.segments[keep:]):
+            self.cut_bytes += 0 if segment.has_page else segment.file.size
+            name = os.path.join(self.path, segment_name(segment.base_offset))
+            for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, LOG_SUFFIX):
                 self.disk.unlink(name + suffix)
-            later.file.close()
-        del self.segments[index + 1:]
-        self.disk.sync_directory(self.path)
-        if not segment.has_page:
-            self.cut_bytes += segment.file.size - segment.position
-            segment.trim()
+            segment.close()
+            self.disk.sync_directory(self.path)
+        del self.segments[keep:]
+
+    def _put_on_disk(self):
+        """Cut what stands behind the last whole batch, and sync everything.
+
+        D3: flushed is unknown until every file was synced. What no flush of the process before is
+        known to have covered is stored again: its write-back may have failed (D9).
+        """
+        cdef Segment segment
+        for segment in self.segments:
+            if segment.page != NULL:
+                segment.lower_watermark(segment.end_offset, max(segment.last_epoch, 0))
+                segment.store_again(self.flushed.offset)
+            elif segment.file.size > segment.position and segment.file.exclude():
+                self.cut_bytes += segment.file.size - segment.position
+                segment.trim()
+                segment.file.readmit()
             segment.file.sync()
+            segment.note_flushed(segment.position)
+            segment.raise_watermark()
+        self.disk.sync_directory(self.path)
 
     def _check_epochs(self, end_offset):
-        """Bytes 12-15 lie outside the CRC: the checkpoint vouches for them (fault 9)."""
+        """The checkpoint and the batches agree, or it is made anew from what they say."""
         file = os.path.join(self.path, epoch_checkpoint.NAME)
-        try:
-            stored = epoch_checkpoint.decode(self.disk.read_file(file), file)
-        except FileNotFoundError:
-            stored = None
-        except ForeignDirectory:
-            if self.directory.adopted:
-                raise
-            stored = None
         start = self.segments[0].base_offset if self.segments else 0
-        if stored is not None:
-            stored = _clip(stored, start, end_offset)
-        if stored is not None and stored != self.epochs and not self.directory.adopted:
-            for (epoch, offset), (segment, position) in zip(self.epochs, self._places):
-                if (epoch, offset) not in stored:
-                    raise CorruptLog(
-                        f"{segment.file.path} is damaged at byte {position} (offset {offset}): its batch says epoch "
-                        f"{epoch}, which {epoch_checkpoint.NAME} does not know there", segment.file.path, position, offset)
-            raise CorruptLog(f"{file} names epochs that no batch has: {stored} against {self.epochs}", file, 0, start)
-        if stored != self.epochs:
+        if self.stored is not None and self.paged:
+            stored = _clip(self.stored, start, end_offset)
+            if stored != self.epochs:
+                raise CorruptLog(
+                    f"{file} names epochs that no batch has: {stored} against {self.epochs}",
+                    file, 0, start)
+        if self.stored != self.epochs:
             self.disk.replace_file(file, epoch_checkpoint.encode(self.epochs))
 
     def _check_log_start(self):
         """A log that does not start at 0 stands on a snapshot (Kafka: start-up fails without)."""
         start = self.segments[0].base_offset if self.segments else 0
         if start > 0 and not any(id.offset >= start for id in snapshot_ids(self.disk, self.path)):
-            raise ForeignDirectory(f"{self.path} starts at offset {start}, but no snapshot reaches that far")
-
-    def _stored_phantom_tail(self):
-        try:
-            data = self.disk.read_file(os.path.join(self.directory.path, PHANTOM_TAIL))
-        except FileNotFoundError:
-            return None
-        try:
-            offset, epoch = map(int, data.decode().splitlines()[1].split())
-        except (ValueError, IndexError):
-            raise ForeignDirectory(f"{self.directory.path}/{PHANTOM_TAIL} does not parse") from None
-        return OffsetAndEpoch(offset, epoch)
+            raise ForeignDirectory(
+                f"{self.path} starts at offset {start}, but no snapshot reaches that far")
 
 
 def _clip(entries, start, end):
@@ -298,45 +411,55 @@ def _clip(entries, start, end):
 
 
 def _activate(disk, directory, nursery, segments, recovery, settings):
-    """Make the last segment ready for appends, or start the first one."""
+    """Make the last segment ready for appends, or start a fresh one."""
     path = directory.log_path
-    if not segments:
-        segments.append(_first_segment(disk, path, settings, 0))
+    if not segments or not segments[-1].has_page and segments[-1].position >= settings.segment_bytes:
+        end_offset = segments[-1].end_offset if segments else 0
+        segments.append(_fresh_segment(disk, path, nursery, end_offset))
     segment = segments[-1]
-    if segment.has_page:
-        _clear_tail(segment)
-        prepared = max(segment.stored_prepared(), segment.position)
-        segment.note_prepared(-(-prepared // limits.PAGE_BYTES) * limits.PAGE_BYTES)
-    elif segment.position < settings.capacity:
+    if not segment.has_page:
         segment.extend(settings.capacity)
-        nursery.prepare_now(segment, settings.prepare_bytes)
-        segment.format_page(segment.end_offset, max(segment.last_epoch, 0), 1)
-        segment.note_prepared(segment.prepared)
-        segment.file.sync()
-    else:
-        segments.append(_first_segment(disk, path, settings, segment.end_offset))
-    log = Log(disk, path, nursery, segments, recovery.epochs, settings.segment_ms, recovery.durable_end[0])
-    nursery.prepare_now(log.active, settings.prepare_bytes)
+        _make_page(segment, settings.how)
+    recovery.cut_bytes += _clear_tail(segment)
+    _mend_indexes(disk, path, segments[:-1])
+    log = Log(disk, path, nursery, segments, recovery.epochs, settings, recovery.durable_end)
+    nursery.prepare_now(segment, settings.prepare_bytes)
     log.flush()
     log.retire()
     return log
 
 
+def _fresh_segment(disk, path, nursery, base_offset):
+    spare = nursery.spare_now()
+    spare.file.rename(os.path.join(path, segment_name(base_offset) + LOG_SUFFIX))
+    spare.file.readmit()
+    disk.sync_directory(path)
+    segment = Segment(spare.file, base_offset, spare.capacity)
+    segment.note_prepared(spare.prepared)
+    return segment
+
+
+def _make_page(Segment segment, how):
+    """The last page of an extended segment; on disk before its magic says that it is there."""
+    segment.file.prepare(segment.capacity, segment.capacity + limits.PAGE_BYTES, how)
+    segment.draft_page(segment.end_offset, max(segment.last_epoch, 0), 1)
+    segment.file.sync()
+    segment.seal_page()
+    segment.file.sync()
+    segment.note_prepared(segment.position)
+
+
 def _clear_tail(Segment segment):
-    """Zeros over a torn tail, on disk before anything is appended there (D8)."""
-    cdef uint64_t end = min(segment.file.data_end(), segment.capacity)
-    segment.note_dirt(end)
+    """Zeros behind the last batch, on disk before anything is appended there (D8); how many.
+
+    Only as far as the segment is prepared: what lies beyond is zeroed before it is used.
+    """
+    prepared = max(segment.stored_prepared(), segment.position)
+    segment.note_dirt(min(segment.file.data_end(), prepared))
     kf_generation_bump(segment.page)
     segment.file.sync()  # the lowered watermark first
-    if segment.clear_dirt():
+    cleared = segment.clear_dirt()
+    if cleared:
         segment.file.sync()
-
-
-def _first_segment(disk, path, settings, base_offset):
-    file = disk.create_segment(os.path.join(path, segment_name(base_offset) + LOG_SUFFIX),
-                               settings.capacity + limits.PAGE_BYTES)
-    segment = Segment(file, base_offset, settings.capacity)
-    segment.format_page(base_offset, 0, 1)
-    file.sync()
-    disk.sync_directory(path)
-    return segment
+    segment.note_prepared(prepared)
+    return cleared

@@ -51,6 +51,7 @@ cdef extern from "page.h":
         kf_mark flushed
     enum:
         KF_PAGE_BYTES
+    const uint64_t KF_PAGE_MAGIC
     void kf_page_format(uint8_t *page, kf_mark at, uint64_t generation) nogil
     int kf_page_valid(const uint8_t *page) nogil
     int kf_watermark_load(const uint8_t *page, kf_watermark *w) nogil
@@ -78,6 +79,10 @@ cdef extern from "mapping.h":
     int kf_is_zero(const uint8_t *map, uint64_t start, uint64_t end) nogil
 
 
+cdef enum:
+    RELATIVE_OFFSET_MAX = 0x7FFFFFFF
+
+
 cdef struct IndexEntry:
     int32_t relative_offset   # of the last record of the batch
     int32_t position          # of the batch's first byte
@@ -99,7 +104,7 @@ cdef class Segment:
     cdef uint8_t *page                    # the file's last page; NULL: trimmed
     cdef readonly int64_t max_timestamp   # -1 while empty
     cdef readonly int64_t max_timestamp_offset
-    cdef readonly int64_t first_timestamp
+    cdef readonly int64_t first_timestamp  # of its first batch (the largest in it); Kafka rolls by it
     cdef readonly int32_t last_epoch      # of its last batch; -1 while empty
     cdef uint64_t bytes_since_index
     cdef IndexEntry *index

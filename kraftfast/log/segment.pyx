@@ -4,16 +4,18 @@ Names, index entries and when they are made are Kafka's (``LogSegment``, ``Offse
 ``TimeIndex``; kraft-reference.md section 4.4). The last page is ours (cext/flusher.h, D10).
 """
 
-import struct
-
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
-from libc.string cimport memset
+from libc.string cimport memcpy
 
 from kraftfast import limits
 
 cdef uint64_t INDEX_INTERVAL_BYTES = limits.INDEX_INTERVAL_BYTES
-cdef int32_t RELATIVE_OFFSET_MAX = 0x7FFFFFFF
+
+cdef extern from *:
+    uint32_t bswap32 "__builtin_bswap32"(uint32_t) nogil
+    uint64_t bswap64 "__builtin_bswap64"(uint64_t) nogil
 
 LOG_SUFFIX = ".log"
 INDEX_SUFFIX = ".index"
@@ -29,6 +31,13 @@ def segment_name(base_offset: int) -> str:
     return f"{base_offset:020d}"
 
 
+def is_prepared(SegmentFile file) -> bool:
+    """Whether the file ends in a page of ours: prepared, and not trimmed."""
+    if file.base == NULL or file.size < KF_PAGE_BYTES or file.size % KF_PAGE_BYTES:
+        return False
+    return kf_page_valid(file.base + file.size - KF_PAGE_BYTES) != 0
+
+
 cdef class Segment:
     """A segment over a mapped file, empty until batches are noted.
 
@@ -42,9 +51,8 @@ cdef class Segment:
         self.capacity = capacity
         self.max_timestamp = self.max_timestamp_offset = self.first_timestamp = -1
         self.last_epoch = -1
-        if file.base != NULL and file.size >= capacity + KF_PAGE_BYTES and file.size % KF_PAGE_BYTES == 0:
-            if kf_page_valid(file.base + file.size - KF_PAGE_BYTES):
-                self.page = file.base + file.size - KF_PAGE_BYTES
+        if file.base != NULL and file.size >= capacity + KF_PAGE_BYTES and is_prepared(file):
+            self.page = file.base + file.size - KF_PAGE_BYTES
 
     def __dealloc__(self):
         free(self.index)
@@ -64,11 +72,22 @@ cdef class Segment:
         """The generation word; 0 for a trimmed segment, whose bytes never change again."""
         return kf_generation_load(self.page) if self.page != NULL else 0
 
-    def format_page(self, int64_t offset, int32_t epoch, uint64_t generation):
-        """Make the file a prepared one: everything below ``offset`` is on disk, nothing beyond."""
+    def draft_page(self, int64_t offset, int32_t epoch, uint64_t generation):
+        """All of the last page but the magic; everything below ``offset`` is on disk.
+
+        Only when this is on disk may ``seal_page`` follow: a page with its magic has its words.
+        The page has to be prepared: a store into a hole may be a SIGBUS (R10).
+        """
+        cdef uint64_t made[512]  # KF_PAGE_BYTES, aligned
         cdef kf_mark mark = kf_mark(offset, epoch, 0)
-        self.page = self.file.base + self.file.size - KF_PAGE_BYTES
-        kf_page_format(self.page, mark, generation)
+        kf_page_format(<uint8_t *>made, mark, generation)
+        memcpy(self.file.base + self.capacity + 8, <uint8_t *>made + 8, KF_PAGE_BYTES - 8)
+
+    def seal_page(self):
+        """Store the magic: from now on the file is a prepared segment."""
+        cdef uint64_t magic = KF_PAGE_MAGIC
+        self.page = self.file.base + self.capacity
+        memcpy(self.page, &magic, 8)
 
     def watermark(self):
         """((target offset, epoch), (flushed offset, epoch)) of D10, or None if neither slot holds."""
@@ -77,11 +96,21 @@ cdef class Segment:
             return None
         return (w.target.offset, w.target.epoch), (w.flushed.offset, w.flushed.epoch)
 
-    def set_watermark(self, int64_t offset, int32_t epoch):
-        """Lower (or set) both words; not durable before the file is synced."""
+    def lower_watermark(self, int64_t offset, int32_t epoch):
+        """Nothing at or beyond ``offset`` was acknowledged any more; not durable before a sync."""
+        cdef kf_watermark w
         cdef kf_mark mark = kf_mark(offset, epoch, 0)
-        if self.page != NULL:
-            kf_watermark_store(self.page, mark, mark)
+        if self.page == NULL or kf_watermark_load(self.page, &w) or w.target.offset <= offset:
+            return
+        kf_watermark_store(self.page, mark, w.flushed if w.flushed.offset < offset else mark)
+
+    def raise_watermark(self):
+        """Everything in the segment is on disk, and whatever is before it."""
+        cdef kf_mark mark = kf_mark(self.end_offset, max(self.last_epoch, 0), 0)
+        cdef kf_watermark w
+        if self.page != NULL and self.position and not kf_watermark_load(self.page, &w):
+            if w.flushed.offset < mark.offset and w.target.offset <= mark.offset:
+                kf_watermark_store(self.page, mark, mark)
 
     def note_prepared(self, uint64_t prepared):
         """The nursery has written and flushed up to here."""
@@ -102,7 +131,7 @@ cdef class Segment:
             self.max_timestamp = h.max_timestamp
             self.max_timestamp_offset = last_offset
         if self.first_timestamp < 0:
-            self.first_timestamp = h.base_timestamp
+            self.first_timestamp = h.max_timestamp
         if self.bytes_since_index > INDEX_INTERVAL_BYTES:
             if self.index_count == self.index_room:
                 self._grow_index()
@@ -179,6 +208,15 @@ cdef class Segment:
         """Where the batch that holds ``offset`` starts; -1 if it is not in this segment."""
         return self.find(offset)
 
+    def offset_at(self, uint64_t position) -> int:
+        """The base offset of the batch that begins at ``position``; -1 if none does."""
+        cdef kf_batch_header h
+        if position >= self.position:
+            return -1
+        if kf_batch_parse(self.file.base + position, self.position - position, &h):
+            return -1
+        return h.base_offset
+
     def cut(self, uint64_t end):
         """Forget every batch from byte ``end`` on: indexes and ends. The bytes are the log's task."""
         cdef kf_batch_header h
@@ -194,14 +232,28 @@ cdef class Segment:
             self.note_batch(&h, h.base_offset)
         self.flushed_position = flushed
 
-    def clear_dirt(self):
-        """Zeros from ``position`` to where anything was stored. Returns whether there was any."""
+    def clear_dirt(self) -> int:
+        """Zeros from ``position`` to where anything was stored. Returns how many bytes it took."""
         cdef uint64_t start = self.position, end = self.dirty_end
         cdef uint64_t cleared
         with nogil:
             cleared = kf_zero_dirty(self.file.base, start, end)
         self.dirty_end = self.position
-        return cleared != 0
+        return cleared
+
+    def store_again(self, int64_t offset):
+        """Store every page from the batch of ``offset`` on once more, unchanged.
+
+        A write-back that failed in another process left pages that look written and are not
+        (reliability.md section 1): the next sync writes them, and its error is ours (D9).
+        """
+        cdef int64_t found = self.find(max(offset, self.base_offset))
+        cdef uint64_t at = found if found >= 0 else self.position
+        cdef volatile uint8_t *byte
+        while at < self.position:
+            byte = self.file.base + at
+            byte[0] = byte[0]
+            at = (at | (KF_PAGE_BYTES - 1)) + 1
 
     def note_dirt(self, uint64_t end):
         """Something may stand beyond ``position``, up to here."""
@@ -213,27 +265,53 @@ cdef class Segment:
 
     def index_bytes(self) -> bytes:
         """The ``.index`` file: 8 bytes an entry, big-endian."""
+        made = PyBytes_FromStringAndSize(NULL, self.index_count * 8)
+        cdef char *p = PyBytes_AS_STRING(made)
+        cdef uint32_t words[2]
         cdef Py_ssize_t i
-        return b"".join([
-            struct.pack(">ii", self.index[i].relative_offset, self.index[i].position)
-            for i in range(self.index_count)
-        ])
+        for i in range(self.index_count):
+            words[0] = bswap32(<uint32_t>self.index[i].relative_offset)
+            words[1] = bswap32(<uint32_t>self.index[i].position)
+            memcpy(p + 8 * i, words, 8)
+        return made
 
     def time_index_bytes(self, bint closing) -> bytes:
         """The ``.timeindex`` file: 12 bytes an entry; closing adds the largest timestamp (Kafka)."""
-        cdef Py_ssize_t i
         if closing:
             self.add_times()
-        return b"".join([
-            struct.pack(">qi", self.times[i].timestamp, self.times[i].relative_offset)
-            for i in range(self.times_count)
-        ])
+        made = PyBytes_FromStringAndSize(NULL, self.times_count * 12)
+        cdef char *p = PyBytes_AS_STRING(made)
+        cdef uint64_t timestamp
+        cdef uint32_t relative
+        cdef Py_ssize_t i
+        for i in range(self.times_count):
+            timestamp = bswap64(<uint64_t>self.times[i].timestamp)
+            relative = bswap32(<uint32_t>self.times[i].relative_offset)
+            memcpy(p + 12 * i, &timestamp, 8)
+            memcpy(p + 12 * i + 8, &relative, 4)
+        return made
+
+    def may_trim(self) -> bool:
+        """Whether the trimmed file cannot be taken for a prepared one.
+
+        Its last page would have to begin with the magic, which only a record made for it has.
+        """
+        cdef uint64_t magic
+        if self.position < KF_PAGE_BYTES or self.position % KF_PAGE_BYTES:
+            return True
+        memcpy(&magic, self.file.base + self.position - KF_PAGE_BYTES, 8)
+        return magic != KF_PAGE_MAGIC
 
     def trim(self):
         """Cut the file to its batches and drop the page: it is as Kafka leaves a segment."""
-        self.page = NULL
         self.file.resize(self.position)
+        self.page = NULL
         self.capacity = self.prepared = self.dirty_end = self.position
+
+    def blank(self):
+        """What :meth:`trim` would cut off becomes zeros: somebody maps the file."""
+        self.clear_dirt()
+        self.capacity = self.prepared = self.position
 
     def extend(self, uint64_t capacity):
         """Make room again behind the batches of a trimmed file; its page comes once it is prepared.
@@ -242,8 +320,15 @@ cdef class Segment:
         for what it is: the batches reach the durable end of the last clean close.
         """
         assert self.page == NULL and capacity > self.position
+        self.file.resize(self.position)  # what a crash left behind the batches is gone
         self.file.resize(capacity + KF_PAGE_BYTES)
         self.capacity, self.prepared = capacity, self.position
+
+    def close(self):
+        """Give the file back; what is still asked of the segment finds nothing."""
+        self.page = NULL
+        self.position = self.capacity = self.prepared = self.dirty_end = self.flushed_position = 0
+        self.file.close()
 
     def offset_for_timestamp(self, int64_t timestamp):
         """(offset, timestamp) of the first batch at or after ``timestamp``, or None."""

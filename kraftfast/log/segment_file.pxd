@@ -4,11 +4,12 @@ from libc.stdint cimport uint8_t, uint64_t
 
 
 cdef class SegmentFile:
-    cdef readonly str path
+    cdef public str path                # its name now; changes with rename only
     cdef readonly int fd                # -1: not a real file, or closed
     cdef readonly bint writable
     cdef uint8_t *base                  # NULL while not mapped
-    cdef readonly uint64_t size         # bytes mapped; loads and stores stay below it
+    cdef readonly uint64_t size         # of the file; loads and stores stay below it
+    cdef uint64_t mapped                # bytes mapped, at least size
     cdef uint64_t number                # inode, 0 while unknown
 
     cpdef uint64_t inode(self)
@@ -19,5 +20,7 @@ cdef class SegmentFile:
     cpdef rename(self, str path)
     cpdef bint share(self)
     cpdef bint exclude(self)
+    cpdef readmit(self)
     cpdef close(self)
     cdef adopt(self, size_t address, uint64_t size)
+    cdef _unmap(self)

@@ -5,6 +5,7 @@ import fcntl
 import os
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from posix.unistd cimport close
 
 from kraftfast.errors import DiskFull, FlushFailed, StorageError
 from kraftfast.limits import PAGE_BYTES, PREPARE_PIECE_BYTES
@@ -45,11 +46,11 @@ cdef class SegmentFile:
                 os.close(fd)
                 self.fd = -1
                 raise StorageError(f"cannot map {path}")
-        self.size = size
+        self.size = self.mapped = size
 
     cdef adopt(self, size_t address, uint64_t size):
         self.base = <uint8_t *>address
-        self.size = size
+        self.size = self.mapped = size
 
     @property
     def address(self) -> int:
@@ -59,8 +60,10 @@ cdef class SegmentFile:
     def view(self, uint64_t start, uint64_t end):
         """The bytes [start, end) as a read-only memoryview. Valid until resize or close."""
         if self.base == NULL or start > end or end > self.size:
-            raise ValueError(f"[{start}, {end}) is not within {self.size} mapped bytes of {self.path}")
-        return memoryview(<const uint8_t[:end - start]>(self.base + start)) if end > start else memoryview(b"")
+            raise ValueError(f"[{start}, {end}) is not within {self.size} bytes of {self.path}")
+        if start == end:
+            return memoryview(b"")
+        return memoryview(<const uint8_t[:end - start]>(self.base + start))
 
     cpdef uint64_t inode(self):
         """The file's number, which tells whether a name still means the same file."""
@@ -91,7 +94,7 @@ cdef class SegmentFile:
 
     cpdef uint64_t data_end(self):
         """Where the last stored byte before the last page may be; holes beyond are zeros for sure."""
-        cdef uint64_t end = 0, limit = self.size - PAGE_BYTES
+        cdef uint64_t end = 0, limit = max(self.size, PAGE_BYTES) - PAGE_BYTES
         try:
             while end < limit:
                 start = os.lseek(self.fd, end, os.SEEK_DATA)
@@ -104,19 +107,23 @@ cdef class SegmentFile:
         return min(end, self.size)
 
     cpdef resize(self, uint64_t size):
-        """Cut or extend (sparse) and map again; views and addresses from before are gone."""
-        if self.base != NULL:
-            kf_unmap(self.base, self.size)
-            self.base = NULL
+        """Cut or extend (sparse); where it fails, file and map are as before.
+
+        Views and addresses from before are gone if it grows; nobody may look behind a cut.
+        """
+        cdef uint8_t *map
         try:
             os.ftruncate(self.fd, size)
         except OSError as error:
             raise _failed("cannot resize", self.path, error.errno) from None
-        self.size = size
-        if size:
-            self.base = kf_map(self.fd, size, self.writable)
-            if self.base == NULL:
+        if size > self.mapped:
+            map = kf_map(self.fd, size, self.writable)
+            if map == NULL:
+                os.ftruncate(self.fd, self.size)
                 raise StorageError(f"cannot map {self.path}")
+            self._unmap()
+            self.base, self.mapped = map, size
+        self.size = size
 
     cpdef rename(self, str path):
         """Give the file another name; durable once its directory is synced."""
@@ -131,11 +138,12 @@ cdef class SegmentFile:
         return self._flock(fcntl.LOCK_SH)
 
     cpdef bint exclude(self):
-        """Whether no other process maps the file: takes the lock and gives it back."""
-        if not self._flock(fcntl.LOCK_EX):
-            return False
+        """Keep others from mapping the file until ``readmit``; False while one does."""
+        return self._flock(fcntl.LOCK_EX)
+
+    cpdef readmit(self):
+        """Let others map the file again."""
         fcntl.flock(self.fd, fcntl.LOCK_UN)
-        return True
 
     def _flock(self, int how):
         try:
@@ -146,13 +154,18 @@ cdef class SegmentFile:
 
     cpdef close(self):
         """Unmap and close; nothing is flushed."""
-        if self.base != NULL and self.fd >= 0:
-            kf_unmap(self.base, self.size)
-        self.base = NULL
         if self.fd >= 0:
+            self._unmap()
             os.close(self.fd)
+        self.base = NULL
         self.fd = -1
 
+    cdef _unmap(self):
+        if self.base != NULL:
+            kf_unmap(self.base, self.mapped)
+
     def __dealloc__(self):
-        if self.base != NULL and self.fd >= 0:
-            kf_unmap(self.base, self.size)
+        if self.fd >= 0:
+            if self.base != NULL:
+                kf_unmap(self.base, self.mapped)
+            close(self.fd)

@@ -22,9 +22,10 @@ from kraftfast.core.trail import EpochTrail
 from kraftfast.errors import ErrorCode, ForeignDirectory
 from kraftfast.link.ring_link import OwnDoorbell
 from kraftfast.log import quorum_state
-from kraftfast.log.directory import PHANTOM_TAIL, ReplicaDirectory
+from kraftfast.log.directory import ReplicaDirectory
 from kraftfast.log.disk import Disk
 from kraftfast.log.log import install_guard
+from kraftfast.log.marks import PHANTOM_TAIL
 from kraftfast.log.nursery import PreparerThread
 from kraftfast.log.recovery import Settings, open_log
 from kraftfast.node.applier import Applier
