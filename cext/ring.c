@@ -226,6 +226,12 @@ void kf_ring_take(kf_ring_in *r) {
     atomic_store_explicit(&r->consumer->taken, r->tail + r->peeked, memory_order_release);
 }
 
+int kf_ring_out_faulted(const kf_ring_out *r) { return r->fault; }
+
+int kf_ring_in_faulted(const kf_ring_in *r) { return r->fault; }
+
+void kf_ring_fence(kf_ring_in *r) { r->fault = 1; }
+
 void kf_doorbell_sleep(kf_doorbell_page *d) {
     atomic_exchange_explicit(&d->sleeping, 1, memory_order_seq_cst);
 }

@@ -65,7 +65,7 @@ typedef struct {
 } kf_ring_consumer_page;
 
 /* The producer's private side. */
-typedef struct {
+typedef struct kf_ring_out {
     kf_ring_producer_page *page;
     const kf_ring_consumer_page *consumer; /* read-only mapping */
     uint8_t *data;
@@ -80,7 +80,7 @@ typedef struct {
 } kf_ring_out;
 
 /* The consumer's private side. */
-typedef struct {
+typedef struct kf_ring_in {
     const kf_ring_producer_page *page; /* read-only mapping */
     kf_ring_consumer_page *consumer;
     const uint8_t *data;
@@ -145,9 +145,15 @@ int kf_ring_publish_tail(kf_ring_in *r);
 /* Whether a published message is waiting (seq_cst load: the re-check of a sleeper, R12). */
 int kf_ring_waiting(const kf_ring_in *r);
 
+/* Whether the other side broke the rules; kf_ring_fence: it did so in a way that only the caller
+ * could see (a payload whose CRC does not match). */
+int kf_ring_out_faulted(const kf_ring_out *r);
+int kf_ring_in_faulted(const kf_ring_in *r);
+void kf_ring_fence(kf_ring_in *r);
+
 /* --- doorbell: how a process that sleeps is woken, at no cost while it is awake (R12) ---
  * The flag lies in a page of the sleeper; wakers map it read-only. The eventfd is non-blocking. */
-typedef struct {
+typedef struct kf_doorbell_page {
     _Atomic uint32_t sleeping;
 } kf_doorbell_page;
 

@@ -17,6 +17,7 @@ from kraftfast.link.stats cimport kf_histogram, kf_histogram_add, kf_histogram_q
 from kraftfast.record.builder cimport Values
 from kraftfast.record.encode cimport *
 from kraftfast.ring.layout cimport *
+from kraftfast.ring.calls cimport *
 from kraftfast.ring.spsc cimport *
 
 
@@ -73,7 +74,7 @@ cdef class RingSender:
     def __init__(self, link, Ledger ledger, int64_t batch_bytes, int64_t window, bint kafka_raft):
         self.link, self.ledger = link, ledger
         self.out, self.inbox = link.out, link.inbox
-        payload_max = kf_ring_payload_max(&self.out.ring)
+        payload_max = kf_ring_payload_max(self.out.ring)
         self.batch_bytes = min(batch_bytes, payload_max - HEAD)
         self.window = min(window, BATCHES_MAX - 1)
         self.kafka_raft = kafka_raft
@@ -96,9 +97,9 @@ cdef class RingSender:
     cdef int _begin(self, int64_t capacity) except -1:
         """Open a batch in a claimed slot: 1, or 0 if the ring has no room now."""
         cdef uint64_t now
-        self.slot = kf_ring_claim(&self.out.ring, <uint32_t>(capacity + HEAD))
+        self.slot = kf_ring_claim(self.out.ring, <uint32_t>(capacity + HEAD))
         if self.slot == NULL:
-            if self.out.ring.fault:
+            if kf_ring_out_faulted(self.out.ring):
                 self.broken = PeerGone("the replica broke the rules of the ring")
                 raise self.broken
             return 0
@@ -119,7 +120,7 @@ cdef class RingSender:
         self.open = False
         size = close_batch(&self.batch)
         if size == 0:
-            kf_ring_abort(&self.out.ring)
+            kf_ring_abort(self.out.ring)
             return 0
         head.sent_ns, head.reserved = kf_now_ns(), 0
         memcpy(self.slot, &head, HEAD)
@@ -137,7 +138,7 @@ cdef class RingSender:
 
     cdef int _publish(self) except -1:
         if self.unpublished:
-            kf_ring_publish(&self.out.ring)
+            kf_ring_publish(self.out.ring)
             self.unpublished = False
             self.link.bell.ring()
         return 0
@@ -163,7 +164,7 @@ cdef class RingSender:
             self.countdown -= 1
             if self.countdown <= 0:
                 self.countdown = 64
-                if kf_ring_waiting(&self.inbox.ring):
+                if kf_ring_waiting(self.inbox.ring):
                     self.poll()
         return self.ledger.next_ticket - 1
 
@@ -181,7 +182,7 @@ cdef class RingSender:
         cdef int64_t capacity = self.batch_bytes
         if size + RECORD_OVERHEAD > capacity:
             capacity = size + RECORD_OVERHEAD
-            if capacity + HEAD > kf_ring_payload_max(&self.out.ring):
+            if capacity + HEAD > kf_ring_payload_max(self.out.ring):
                 raise RecordTooLarge(f"a record of {size} bytes; this ring takes {self.record_bytes_max}")
         if not self._may_send():
             self.poll()
@@ -246,7 +247,7 @@ cdef class RingSender:
                                          first + taken, &self.settings)
             if encoded.records == 0:
                 self.open = False
-                kf_ring_abort(&self.out.ring)
+                kf_ring_abort(self.out.ring)
                 self._raise_fault(encoded.fault, first + taken)
                 item = values[first + taken]
                 if self._append_slow(item, None, (), None, 0) < 0:
@@ -293,7 +294,7 @@ cdef class RingSender:
         cdef uint32_t size = <uint32_t>batch.shape[0]
         if not self._may_send():
             return False
-        self.slot = kf_ring_claim(&self.out.ring, size + HEAD)
+        self.slot = kf_ring_claim(self.out.ring, size + HEAD)
         if self.slot == NULL:
             return False
         memcpy(self.slot + HEAD, &batch[0], size)
@@ -315,10 +316,10 @@ cdef class RingSender:
     cpdef bint poll(self):
         """Take in answers; True if any ticket was resolved. Seals if nothing is under way."""
         cdef int64_t before = self.ledger.resolved
-        cdef kf_ring_message *m = &self.inbox.message
+        cdef RingMessage *m = &self.inbox.message
         cdef int found
         while True:
-            found = kf_ring_peek(&self.inbox.ring, m)
+            found = kf_ring_peek(self.inbox.ring, m)
             if found != 1:
                 if found < 0:
                     self.broken = PeerGone("the replica broke the rules of the ring")
@@ -332,8 +333,8 @@ cdef class RingSender:
             else:
                 self.broken = PeerGone(f"a message of kind {m.kind} from the replica")
                 break
-            kf_ring_release(&self.inbox.ring)
-        if kf_ring_publish_tail(&self.inbox.ring):
+            kf_ring_release(self.inbox.ring)
+        if kf_ring_publish_tail(self.inbox.ring):
             self.link.bell.ring()
         if self.open and self.sent_head == self.sent_tail and self.broken is None:
             self.seal()
@@ -379,7 +380,7 @@ cdef class RingSender:
         Their tickets are taken back: hand them over again, in order, before anything else.
         """
         cdef Sent *entry
-        cdef uint64_t number = self.sent_tail, taken = kf_ring_taken(&self.out.ring)
+        cdef uint64_t number = self.sent_tail, taken = kf_ring_taken(self.out.ring)
         if self.open:
             self._close()
         while number < self.sent_head:
@@ -409,7 +410,7 @@ cdef class RingSender:
                 return True
             with nogil:
                 while True:
-                    news = kf_ring_waiting(&self.inbox.ring)
+                    news = kf_ring_waiting(self.inbox.ring)
                     if news or kf_now_ns() >= until:
                         break
                     sched_yield()
@@ -418,11 +419,11 @@ cdef class RingSender:
 
     def news(self) -> bool:
         """Whether an answer is there (the re-check of a sleeper, R12)."""
-        return kf_ring_waiting(&self.inbox.ring) != 0
+        return kf_ring_waiting(self.inbox.ring) != 0
 
     def want_room(self):
         """Ask to be woken when the replica takes something."""
-        kf_ring_want_room(&self.out.ring)
+        kf_ring_want_room(self.out.ring)
 
     @property
     def under_way(self) -> int:
@@ -437,7 +438,7 @@ cdef class RingSender:
     @property
     def record_bytes_max(self) -> int:
         """The largest value that one record may have."""
-        return kf_ring_payload_max(&self.out.ring) - HEAD - RECORD_OVERHEAD
+        return kf_ring_payload_max(self.out.ring) - HEAD - RECORD_OVERHEAD
 
     def latency_us(self, double quantile) -> float:
         """Quantile of the time from the first record of a batch to its commit, microseconds."""

@@ -55,7 +55,7 @@ def describe(state: ReplicaState, now_ms: int) -> QuorumDescription:
         observers=tuple(observers),
         in_doubt=state.doubt.exists(),
         possible_loss=state.doubt.possible_loss,
-        in_memory=state.in_memory(),
+        in_memory=state.log.in_memory,
     )
 
 

@@ -14,14 +14,14 @@ from kraftfast.errors import ErrorCode
 from kraftfast.types import Endpoint, ReplicaKey
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Persisted:
     """Quorum-state with at least this epoch, and this vote, is on disk (D5)."""
 
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class FlushedTo:
     """The log is on disk up to this exclusive end (D3)."""
 
@@ -31,7 +31,7 @@ class FlushedTo:
 After = Persisted | FlushedTo | None
 
 
-@dataclass(slots=True)
+@dataclass
 class PersistQuorumState:
     """Write ``quorum-state`` and wait until it is durable (D5)."""
 
@@ -40,7 +40,7 @@ class PersistQuorumState:
     voted: ReplicaKey | None = None
 
 
-@dataclass(slots=True)
+@dataclass
 class Send:
     """Send a request to a peer; the answer comes back under ``correlation``.
 
@@ -53,7 +53,7 @@ class Send:
     after: After = None
 
 
-@dataclass(slots=True)
+@dataclass
 class Reply:
     """Answer a request; a Fetch too where it is refused or told of divergence."""
 
@@ -62,7 +62,7 @@ class Reply:
     after: After = None
 
 
-@dataclass(slots=True)
+@dataclass
 class AnswerFetch:
     """Answer a Fetch with the log's bytes from ``read_offset``, at most ``max_bytes`` of them.
 
@@ -80,7 +80,7 @@ class AnswerFetch:
     read_end_offset: int = -1  # never beyond: a consumer's high watermark (I20); -1: log end
 
 
-@dataclass(slots=True)
+@dataclass
 class DrainAppends:
     """Copy what producers queued into the log, stamped with ``epoch``; then ``Appended``.
 
@@ -91,7 +91,7 @@ class DrainAppends:
     max_bytes: int
 
 
-@dataclass(slots=True)
+@dataclass
 class RefuseAppends:
     """Tell producers with queued batches that this replica takes none."""
 
@@ -99,7 +99,7 @@ class RefuseAppends:
     leader_id: int
 
 
-@dataclass(slots=True)
+@dataclass
 class AppendControl:
     """Append one control batch with a LeaderChange record; then ``Appended``."""
 
@@ -109,7 +109,7 @@ class AppendControl:
     granting_voter_ids: tuple[int, ...]
 
 
-@dataclass(slots=True)
+@dataclass
 class WriteFetched:
     """Check and copy the records of the answer at hand to ``offset``; then ``FetchedWritten``.
 
@@ -123,7 +123,7 @@ class WriteFetched:
     offset: int
 
 
-@dataclass(slots=True)
+@dataclass
 class Truncate:
     """Cut the log to ``end_offset`` (D8) and raise its truncation counter to ``truncations``."""
 
@@ -131,7 +131,7 @@ class Truncate:
     truncations: int
 
 
-@dataclass(slots=True)
+@dataclass
 class Flush:
     """Put everything appended so far on disk; then ``Flushed``. ``inline``: inside the loop."""
 
@@ -139,14 +139,14 @@ class Flush:
     inline: bool = False
 
 
-@dataclass(slots=True)
+@dataclass
 class AdvanceHighWatermark:
     """Records below ``offset`` are committed."""
 
     offset: int
 
 
-@dataclass(slots=True)
+@dataclass
 class AcknowledgedByAll:
     """Every voter holds the records below ``offset`` on disk (``durability=all``).
 
@@ -156,7 +156,7 @@ class AcknowledgedByAll:
     offset: int
 
 
-@dataclass(slots=True)
+@dataclass
 class RoleChanged:
     """The replica is now this. Leaving leadership fails the appends that wait, outcome unknown.
 
@@ -169,7 +169,7 @@ class RoleChanged:
     leader_endpoints: tuple[Endpoint, ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass
 class Stopped:
     """A graceful shutdown is complete."""
 

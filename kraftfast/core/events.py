@@ -13,16 +13,17 @@ from kraftfast.core.messages import Request, Response
 from kraftfast.errors import ErrorCode
 
 
-@dataclass(slots=True)
+@dataclass
 class Tick:
     """Time has passed; due at the latest at ``Replica.deadline_ms``."""
 
 
-@dataclass(slots=True)
+@dataclass
 class LinkUp:
     """A link to a peer is ready. ``streaming``: a ring, so Fetch may be pipelined.
 
-    Also sent when a link was replaced by a fresh one: streams must be opened again (D3).
+    Also sent when a link was replaced by a fresh one: streams must be opened again (D3). Requests
+    that wait for the first link to stand (sockets) may go out over it; all others are given up.
     """
 
     peer_id: int
@@ -30,21 +31,21 @@ class LinkUp:
     pre_vote: bool = True  # the peer's Vote reaches v2
 
 
-@dataclass(slots=True)
+@dataclass
 class LinkDown:
     """The link to a peer broke. It says nothing about whether the peer lives."""
 
     peer_id: int
 
 
-@dataclass(slots=True)
+@dataclass
 class PeerEnded:
     """The kernel says that the peer's process is gone: pidfd, refused or closed at once."""
 
     peer_id: int
 
 
-@dataclass(slots=True)
+@dataclass
 class RequestReceived:
     """A peer (or a stranger) asks."""
 
@@ -52,7 +53,7 @@ class RequestReceived:
     request: Request
 
 
-@dataclass(slots=True)
+@dataclass
 class ResponseReceived:
     """A peer answered the request that ``Send`` numbered ``correlation``.
 
@@ -64,7 +65,7 @@ class ResponseReceived:
     response: Response
 
 
-@dataclass(slots=True)
+@dataclass
 class RequestFailed:
     """A request was not answered.
 
@@ -77,7 +78,7 @@ class RequestFailed:
     error: ErrorCode
 
 
-@dataclass(slots=True)
+@dataclass
 class AppendsQueued:
     """Producers have batches waiting and the log has room for at least one.
 
@@ -85,7 +86,7 @@ class AppendsQueued:
     """
 
 
-@dataclass(slots=True)
+@dataclass
 class Appended:
     """The log wrote batches as leader of ``epoch`` (after DrainAppends or AppendControl).
 
@@ -97,7 +98,7 @@ class Appended:
     bytes: int
 
 
-@dataclass(slots=True)
+@dataclass
 class FetchedWritten:
     """The log wrote the records of a Fetch answer (after WriteFetched).
 
@@ -111,7 +112,7 @@ class FetchedWritten:
     rejected: bool = False
 
 
-@dataclass(slots=True)
+@dataclass
 class Flushed:
     """Everything below ``end_offset`` is on disk.
 
@@ -123,7 +124,7 @@ class Flushed:
     truncations: int
 
 
-@dataclass(slots=True)
+@dataclass
 class ResignRequested:
     """The state machine or an operator asks the leader of ``epoch`` to step down.
 
@@ -134,7 +135,7 @@ class ResignRequested:
     epoch: int
 
 
-@dataclass(slots=True)
+@dataclass
 class ShutdownRequested:
     """Graceful end: a leader hands over before it goes."""
 

@@ -14,12 +14,14 @@ from kraftfast.core.messages import FetchRequest
 from kraftfast.core.roles import Role
 from kraftfast.core.state import ReplicaState
 
+UNATTACHED = Role.UNATTACHED  # looked up far faster than an enum's member
+
 
 def fetch_next(state: ReplicaState, now_ms: int) -> None:
     """Send the next Fetch, or open a stream, if it is time; flush first if that is needed."""
-    if state.role not in (Role.FOLLOWER, Role.UNATTACHED):
-        return
     follower = state.follower
+    if follower is None and state.role is not UNATTACHED:
+        return
     if state.writing or state.peers.fetching is not None or now_ms < state.fetch_at_ms:
         return
     if follower is not None and follower.stream:

@@ -5,10 +5,13 @@ One flush at a time; whatever was appended by the time it begins is in it (group
 
 from __future__ import annotations
 
-from kraftfast.core.config import Durability, FlushPolicy
+from kraftfast.core.config import FlushPolicy
 from kraftfast.core.effects import Flush
 from kraftfast.core.leader import Leader
 from kraftfast.core.state import ReplicaState
+
+DEFERRED = FlushPolicy.DEFERRED  # looked up far faster than an enum's member
+PARALLEL = FlushPolicy.PARALLEL
 
 
 def flush_leader(state: ReplicaState, leader: Leader, idle: bool, now_ms: int) -> None:
@@ -19,7 +22,7 @@ def flush_leader(state: ReplicaState, leader: Leader, idle: bool, now_ms: int) -
     log = state.log
     if log.flushing or log.in_memory or log.flushed_end_offset >= log.end_offset:
         return
-    at_once = idle and state.config.flush is not FlushPolicy.DEFERRED
+    at_once = idle and state.config.flush is not DEFERRED
     if at_once or is_due(state, leader, now_ms):
         start_flush(state, idle or state.high_watermark >= log.flushed_end_offset)
 
@@ -32,7 +35,7 @@ def is_due(state: ReplicaState, leader: Leader, now_ms: int) -> bool:
     """
     log = state.log
     config = state.config
-    if config.flush is FlushPolicy.PARALLEL or config.durability is Durability.ALL:
+    if config.flush is PARALLEL or state.for_all:
         return True
     if log.unflushed_bytes * 2 >= config.unflushed_bytes_max:  # D14
         return True

@@ -24,7 +24,7 @@ class LogView:
     flushing: bool  # a flush is under way
     flushing_bytes: int  # what it covers at least
     flushing_since_ms: int  # when the oldest record of it was appended
-    unflushed_bytes: int  # appended since that flush began
+    unflushed_bytes: int  # appended since that flush began, as far as is known
     unflushed_since_ms: int  # when the oldest of those was appended
 
     def __init__(
@@ -34,6 +34,7 @@ class LogView:
         end_offset: int,
         flushed_end_offset: int,
         in_memory: bool,
+        now_ms: int,
     ) -> None:
         self.trail = trail
         self.start_offset = start_offset
@@ -46,6 +47,8 @@ class LogView:
         self.flushing_since_ms = NEVER_MS
         self.unflushed_bytes = 0
         self.unflushed_since_ms = NEVER_MS
+        if self.durable_end_offset() < end_offset:  # a tail that recovery could not vouch for
+            self.unflushed_since_ms = now_ms
 
     def durable_end_offset(self) -> int:
         """What this replica may acknowledge and count itself for (D1, D3)."""
@@ -61,7 +64,7 @@ class LogView:
         self.end_offset = end_offset
         if self.in_memory:
             return
-        if self.unflushed_bytes == 0:
+        if self.unflushed_since_ms == NEVER_MS:
             self.unflushed_since_ms = now_ms
         self.unflushed_bytes += size if size > 0 else 1
 

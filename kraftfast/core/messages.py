@@ -20,7 +20,7 @@ HIGH_WATERMARK_UNASKED = 2**63 - 1
 """A Fetch below v18 has no high watermark field: it never gets the early answer of KIP-1166."""
 
 
-@dataclass(slots=True)
+@dataclass
 class VoteRequest:
     """Vote (52): ``last_offset`` is an exclusive end, ``last_epoch`` that of the last record."""
 
@@ -35,7 +35,7 @@ class VoteRequest:
     partition_known: bool = True
 
 
-@dataclass(slots=True)
+@dataclass
 class VoteResponse:
     """Answer to Vote. ``error`` is the top-level code, ``partition_error`` the partition's."""
 
@@ -48,7 +48,7 @@ class VoteResponse:
     leader_endpoints: tuple[Endpoint, ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass
 class BeginQuorumEpochRequest:
     """BeginQuorumEpoch (53): ``leader_id`` leads ``epoch``."""
 
@@ -60,7 +60,7 @@ class BeginQuorumEpochRequest:
     partition_known: bool = True
 
 
-@dataclass(slots=True)
+@dataclass
 class EndQuorumEpochRequest:
     """EndQuorumEpoch (54): ``leader_id`` resigned ``epoch``; successors by preference."""
 
@@ -72,7 +72,7 @@ class EndQuorumEpochRequest:
     partition_known: bool = True
 
 
-@dataclass(slots=True)
+@dataclass
 class QuorumEpochResponse:
     """Answer to BeginQuorumEpoch and EndQuorumEpoch."""
 
@@ -83,7 +83,7 @@ class QuorumEpochResponse:
     leader_endpoints: tuple[Endpoint, ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass
 class FetchRequest:
     """Fetch (1) by a replica; ``fetch_offset`` is its acknowledgement and never unflushed (D3).
 
@@ -109,7 +109,7 @@ class FetchRequest:
     partition_known: bool = True
 
 
-@dataclass(slots=True)
+@dataclass
 class FetchResponse:
     """Answer to Fetch without its records, which stay with the node (see ``AnswerFetch``)."""
 

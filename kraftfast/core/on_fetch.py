@@ -26,6 +26,9 @@ from kraftfast.core.validation import Validity, validate
 from kraftfast.errors import ErrorCode
 from kraftfast.types import NO_EPOCH
 
+NONE = ErrorCode.NONE  # looked up far faster than an enum's member
+VALID = Validity.VALID
+
 
 def on_fetch(state: ReplicaState, event: RequestReceived, now_ms: int) -> None:
     """Answer it, park it, or push on its stream."""
@@ -34,16 +37,16 @@ def on_fetch(state: ReplicaState, event: RequestReceived, now_ms: int) -> None:
         on_stream_update(state, request, now_ms)
         return
     error = top_level_error(state, request)
-    if error is ErrorCode.NONE and request.cluster_id is None and request.replica.id >= 0:
+    if error is NONE and request.cluster_id is None and request.replica.id >= 0:
         if state.cluster_id is not None:  # S1: an acknowledgement must say for which cluster
             error = ErrorCode.INCONSISTENT_CLUSTER_ID
-    if error is not ErrorCode.NONE:
+    if error is not NONE:
         state.effects.append(
             Reply(event.source, FetchResponse(error=error, stream=request.stream))
         )
         return
     error = invalid(state, request)
-    if error is not ErrorCode.NONE:
+    if error is not NONE:
         state.effects.append(Reply(event.source, state.fetch_refusal(error, request.stream)))
         return
     on_valid_fetch(state, event, now_ms)
@@ -76,7 +79,7 @@ def invalid(state: ReplicaState, request: FetchRequest) -> ErrorCode:
         state.log.end_offset
     ):
         return ErrorCode.OFFSET_OUT_OF_RANGE
-    return ErrorCode.NONE
+    return NONE
 
 
 def on_valid_fetch(state: ReplicaState, event: RequestReceived, now_ms: int) -> None:
@@ -85,8 +88,8 @@ def on_valid_fetch(state: ReplicaState, event: RequestReceived, now_ms: int) -> 
     leader = state.leader
     if request.replica.id >= 0 or request.epoch != NO_EPOCH:
         validity, place = validate(state.log, request.fetch_offset, request.last_fetched_epoch)
-        if validity is not Validity.VALID:
-            response = state.fetch_refusal(ErrorCode.NONE, request.stream)
+        if validity is not VALID:
+            response = state.fetch_refusal(NONE, request.stream)
             response.high_watermark = state.high_watermark
             response.log_start_offset = state.log.start_offset
             response.diverging = place

@@ -29,9 +29,14 @@ def on_link_up(state: ReplicaState, event: LinkUp, now_ms: int) -> None:
 
 
 def on_link_down(state: ReplicaState, event: LinkDown, now_ms: int) -> None:
-    """Nothing more comes over this link. Whether the peer lives is another question."""
+    """Nothing more comes over this link. Whether the peer lives is another question.
+
+    A follower of this peer waits a moment for the answer: a fresh link, or news of its end.
+    """
     state.peers.link_down(event.peer_id, now_ms)
     drop_streams(state, event.peer_id)
+    if state.follower is not None and event.peer_id == state.leader_id:
+        retry_later(state, now_ms, event.peer_id)
     state.poll_due = True
 
 

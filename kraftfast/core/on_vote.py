@@ -69,7 +69,7 @@ def is_long_enough(state: ReplicaState, request: VoteRequest) -> bool:
     if not state.has_log_up_to(request.last_epoch, request.last_offset):
         return False
     if request.unanimous:
-        return state.doubt.exists() or not state.in_memory()
+        return state.doubt.exists() or not state.log.in_memory
     return state.doubt.allows(request.last_epoch, request.last_offset)
 
 

@@ -30,7 +30,7 @@ def on_vote_response(state: ReplicaState, event: ResponseReceived, now_ms: int) 
     if not counted:
         state.peers.back_off(event.peer_id, now_ms)
     elif not response.vote_granted and response.in_doubt and not current.election.unanimous:
-        state.doubt.refused_in_doubt = not state.in_memory()
+        state.doubt.refused_in_doubt = not state.log.in_memory
     decide(state, now_ms)
 
 

@@ -23,6 +23,7 @@ def on_fetched_written(state: ReplicaState, event: FetchedWritten, now_ms: int) 
     learn_high_watermark(state, follower)
     if event.rejected:
         on_rejected(state, follower, now_ms)
+        flush_follower(state)  # what was kept
         return
     if follower.stream == 0:
         fetch_next(state, now_ms)  # which flushes first

@@ -157,11 +157,10 @@ class Replica:
         if stored is not None and stored.voted is not None and local.id < 0:
             raise ForeignDirectory("quorum-state holds a vote, but this replica has no id")
         in_memory = config.durability is Durability.MEMORY
-        log = LogView(trail, log_start_offset, end_offset, flushed_end_offset, in_memory)
+        log = LogView(trail, log_start_offset, end_offset, flushed_end_offset, in_memory, now_ms)
         doubt = Doubt(phantom_tail, memory_uncertain)
         self._state = ReplicaState(config, local, voters, random, log, doubt, cluster_id)
         self._stored = stored or QuorumState()
-        self._created_ms = now_ms
 
     # --- what is to be done -------------------------------------------------------------------
 
@@ -231,6 +230,16 @@ class Replica:
         """Where the epoch led by this replica begins; -1 where it does not lead."""
         leader = self._state.leader
         return -1 if leader is None else leader.epoch_start_offset
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether the head of the log is uncertain (D10)."""
+        return self._state.doubt.exists()
+
+    @property
+    def possible_loss(self) -> bool:
+        """Whether this leader led out of doubt: committed records may be missing (D10)."""
+        return self._state.doubt.possible_loss
 
     def describe(self, now_ms: int) -> describe.QuorumDescription:
         """The quorum as this replica knows it."""

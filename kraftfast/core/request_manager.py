@@ -131,9 +131,13 @@ class RequestManager:
                 del self._peers[peer_id]
 
     def link_up(self, peer_id: int, streaming: bool, pre_vote: bool) -> None:
-        """A link stands, or was replaced by a fresh one: nothing sent before is answered."""
+        """A link stands. If it replaces one, or is a ring, nothing sent before is answered.
+
+        What was sent while none stood is kept: it may go out over this one.
+        """
         peer = self.peer(peer_id)
-        self._settle(peer)
+        if peer.up or streaming:
+            self._settle(peer)
         peer.ready_at_ms = 0
         peer.up = True
         peer.streaming = streaming

@@ -7,6 +7,8 @@ from kraftfast.core.state import ReplicaState
 from kraftfast.errors import ErrorCode
 from kraftfast.types import ZERO_UUID, ReplicaKey
 
+NONE = ErrorCode.NONE  # looked up far faster than an enum's member
+
 
 def top_level_error(state: ReplicaState, request: Request) -> ErrorCode:
     """A request that names no cluster is not checked for it, one of another cluster is refused."""
@@ -15,7 +17,7 @@ def top_level_error(state: ReplicaState, request: Request) -> ErrorCode:
             return ErrorCode.INCONSISTENT_CLUSTER_ID
     if not request.partition_known:
         return ErrorCode.INVALID_REQUEST
-    return ErrorCode.NONE
+    return NONE
 
 
 def is_addressed_here(state: ReplicaState, voter: ReplicaKey) -> bool:

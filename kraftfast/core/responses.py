@@ -21,6 +21,9 @@ class Outcome(IntEnum):
     FAILED = 2  # the peer is left alone for a while
 
 
+NONE = ErrorCode.NONE  # looked up far faster than an enum's member
+UNKNOWN_LEADER_EPOCH = ErrorCode.UNKNOWN_LEADER_EPOCH
+PROCEED, DONE, FAILED = Outcome
 _TELLS_OF_LEADER = (ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 _LEAVES_ALONE = (
     ErrorCode.BROKER_NOT_AVAILABLE,
@@ -36,10 +39,13 @@ def learn_from(
     response: VoteResponse | QuorumEpochResponse | FetchResponse,
     now_ms: int,
 ) -> Outcome:
-    """Follow what the answer tells of epoch and leader; the peer pauses if that led nowhere (L7)."""
+    """Follow what the answer tells of epoch and leader.
+
+    The peer pauses if that led nowhere (L7).
+    """
     before = state.current
     outcome = _learn(state, response, now_ms)
-    if outcome is not Outcome.PROCEED and state.current is before:
+    if outcome is not PROCEED and state.current is before:
         state.peers.back_off(peer_id, now_ms)
     return outcome
 
@@ -49,22 +55,22 @@ def _learn(
     response: VoteResponse | QuorumEpochResponse | FetchResponse,
     now_ms: int,
 ) -> Outcome:
-    if response.error is not ErrorCode.NONE:
-        return Outcome.FAILED
+    if response.error is not NONE:
+        return FAILED
     epoch, leader_id, error = (
         response.leader_epoch,
         response.leader_id,
         response.partition_error,
     )
-    if epoch < state.epoch or error is ErrorCode.UNKNOWN_LEADER_EPOCH:
-        return Outcome.DONE
+    if epoch < state.epoch or error is UNKNOWN_LEADER_EPOCH:
+        return DONE
     if state.is_too_far(epoch) or not state.is_consistent(epoch, leader_id):
-        return Outcome.FAILED
+        return FAILED
     endpoints = state.known_endpoints(leader_id, response.leader_endpoints)
     higher = epoch > state.epoch
     state.learn(epoch, leader_id, endpoints, now_ms)
     if higher or error in _TELLS_OF_LEADER:
-        return Outcome.DONE
+        return DONE
     if error in _LEAVES_ALONE:
-        return Outcome.FAILED
-    return Outcome.PROCEED
+        return FAILED
+    return PROCEED

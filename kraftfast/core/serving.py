@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from kraftfast import limits
-from kraftfast.core.config import Durability
 from kraftfast.core.effects import (
     AcknowledgedByAll,
     AdvanceHighWatermark,
@@ -53,7 +52,7 @@ def advance(state: ReplicaState, leader: Leader, now_ms: int) -> None:
         state.effects.append(AdvanceHighWatermark(offset))
         answer_parked(state, leader, True)
         push_all(state, leader, now_ms)
-    if state.config.durability is Durability.ALL:
+    if state.for_all:
         offset = leader.acknowledged.by_all()
         if offset > leader.epoch_start_offset and offset > leader.all_acknowledged:
             leader.all_acknowledged = offset
@@ -171,6 +170,7 @@ def answer_parked(state: ReplicaState, leader: Leader, committed: bool, now_ms: 
     if not leader.parked:
         return
     waiting = []
+    leader.parked_deadline_ms = NEVER_MS
     for parked in leader.parked:
         if (
             is_readable(state, parked.replica_id, parked.offset)
@@ -180,8 +180,8 @@ def answer_parked(state: ReplicaState, leader: Leader, committed: bool, now_ms: 
             answer_fetch(state, parked)
         else:
             waiting.append(parked)
+            leader.parked_deadline_ms = min(leader.parked_deadline_ms, parked.deadline_ms)
     leader.parked = waiting
-    leader.parked_deadline_ms = min((each.deadline_ms for each in waiting), default=NEVER_MS)
 
 
 def drain(state: ReplicaState, leader: Leader, now_ms: int) -> None:

@@ -50,6 +50,7 @@ class ReplicaState:
     voters: VoterSet  # in force: the latest, committed or not
     random: Random  # the only chance there is
     cluster_id: str | None  # None: not known, not checked
+    for_all: bool  # durability=all: producers wait for every voter
     log: LogView
     peers: RequestManager
     doubt: Doubt
@@ -92,6 +93,7 @@ class ReplicaState:
         self.voters = voters
         self.random = random
         self.cluster_id = cluster_id
+        self.for_all = config.durability is Durability.ALL
         self.log = log
         self.peers = RequestManager(config.request_timeout_ms, config.retry_backoff_ms)
         self.doubt = doubt
@@ -124,10 +126,6 @@ class ReplicaState:
     def is_voter(self) -> bool:
         """Whether this replica is in the voter set in force."""
         return self.voters.is_voter(self.local)
-
-    def in_memory(self) -> bool:
-        """durability=memory: acknowledged from memory."""
-        return self.config.durability is Durability.MEMORY
 
     def has_log_up_to(self, last_epoch: int, last_offset: int) -> bool:
         """Whether a log with this end is at least as long as the own one, epoch before offset.

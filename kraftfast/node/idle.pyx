@@ -9,6 +9,7 @@ import select
 from libc.stdint cimport uint64_t
 from libc.stdlib cimport free, realloc
 
+from kraftfast.ring.calls cimport *
 from kraftfast.ring.spsc cimport *
 
 
@@ -68,7 +69,7 @@ cdef class Idle:
             self.rings = <kf_ring_in **>realloc(self.rings, self.ring_room * sizeof(kf_ring_in *))
             if self.rings == NULL:
                 raise MemoryError("idle loop")
-        self.rings[self.ring_count] = &ring.ring
+        self.rings[self.ring_count] = ring.ring
         self.watched[ring] = self.ring_count
         self.ring_count += 1
 

@@ -14,6 +14,7 @@ from kraftfast.log.log cimport Log
 from kraftfast.log.segment cimport KF_BATCH_OK
 from kraftfast.link.stats cimport *
 from kraftfast.ring.layout cimport *
+from kraftfast.ring.calls cimport *
 from kraftfast.ring.spsc cimport *
 
 
@@ -53,7 +54,7 @@ cdef class RingProducer:
 
     cpdef bint waiting(self):
         """Whether batches are queued."""
-        return self.cut_off is None and kf_ring_waiting(&self.inbox.ring) != 0
+        return self.cut_off is None and kf_ring_waiting(self.inbox.ring) != 0
 
     @property
     def unanswered(self) -> int:
@@ -64,7 +65,7 @@ cdef class RingProducer:
         """Commit a message, behind those that the ring had no room for yet."""
         cdef uint8_t *slot = NULL
         if not self.deferred:
-            slot = kf_ring_claim(&self.out.ring, length)
+            slot = kf_ring_claim(self.out.ring, length)
         if slot == NULL:
             self.deferred.append((kind, bytes((<const uint8_t *>message)[:length])))
             return False
@@ -78,7 +79,7 @@ cdef class RingProducer:
         cdef uint8_t *slot
         while self.deferred:
             kind, payload = self.deferred[0]
-            slot = kf_ring_claim(&self.out.ring, <uint32_t>len(payload))
+            slot = kf_ring_claim(self.out.ring, <uint32_t>len(payload))
             if slot == NULL:
                 break
             memcpy(slot, <const uint8_t *>payload, len(payload))
@@ -86,7 +87,7 @@ cdef class RingProducer:
             self.deferred.popleft()
             self.unsent = True
         if self.unsent:
-            kf_ring_publish(&self.out.ring)
+            kf_ring_publish(self.out.ring)
             self.unsent = False
             self.link.bell.ring()
 
@@ -94,9 +95,9 @@ cdef class RingProducer:
         """Answer every queued batch with ``error``: it was not appended (disk full, say)."""
         cdef RefusedMessage message
         cdef uint64_t first = self.taken
-        while kf_ring_peek(&self.inbox.ring, &self.inbox.message) == 1:
-            kf_ring_take(&self.inbox.ring)
-            kf_ring_release(&self.inbox.ring)
+        while kf_ring_peek(self.inbox.ring, &self.inbox.message) == 1:
+            kf_ring_take(self.inbox.ring)
+            kf_ring_release(self.inbox.ring)
             self.taken += 1
         if self.taken == first:
             return
@@ -104,7 +105,7 @@ cdef class RingProducer:
         message.first_batch, message.batches = first, self.taken - first
         message.error, message.leader_id = error, leader_id
         self._send(REFUSED, &message, sizeof(message))
-        if kf_ring_publish_tail(&self.inbox.ring):
+        if kf_ring_publish_tail(self.inbox.ring):
             self.link.bell.ring()
 
     def say_not_leader(self, int32_t leader_id, int32_t epoch):
@@ -127,7 +128,7 @@ cdef class RingProducer:
         cdef BatchMessage head
         cdef int found
         while appended < bytes_max and self.cut_off is None:
-            found = kf_ring_peek(&self.inbox.ring, &self.inbox.message)
+            found = kf_ring_peek(self.inbox.ring, &self.inbox.message)
             if found != 1:
                 if found < 0:
                     self.cut_off = "its ring breaks the rules"
@@ -136,7 +137,7 @@ cdef class RingProducer:
                 self.cut_off = f"a message of kind {self.inbox.message.kind} where batches are expected"
                 break
             memcpy(&head, self.inbox.message.payload, sizeof(head))
-            kf_ring_take(&self.inbox.ring)  # before the append: what lies behind was never looked at
+            kf_ring_take(self.inbox.ring)  # before the append: what lies behind was never looked at
             before = log.end_offset
             if not log.append_batch(self.inbox.message.payload + sizeof(head),
                                     self.inbox.message.length - sizeof(head), epoch):
@@ -148,13 +149,13 @@ cdef class RingProducer:
                 stats.sample(S_QUEUE, began - sent, 1)
             appended += self.inbox.message.length - sizeof(head)
             batches += 1
-            kf_ring_release(&self.inbox.ring)
+            kf_ring_release(self.inbox.ring)
         if batches:
             self._note_run(base, log.end_offset, batches, epoch, kf_now_ns())
             stats.add(W_BATCHES, batches)
             stats.add(W_RECORDS, log.end_offset - base)
             stats.add(W_BYTES, appended)
-            if kf_ring_publish_tail(&self.inbox.ring):
+            if kf_ring_publish_tail(self.inbox.ring):
                 self.link.bell.ring()
         return appended
 
@@ -231,7 +232,7 @@ cdef class Intake:
         """Whether any producer has batches queued."""
         cdef RingProducer producer
         for producer in self.producers:
-            if producer.cut_off is None and kf_ring_waiting(&producer.inbox.ring):
+            if producer.cut_off is None and kf_ring_waiting(producer.inbox.ring):
                 return True
         return False
 

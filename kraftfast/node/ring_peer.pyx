@@ -19,6 +19,7 @@ from kraftfast.log.segment import LOG_SUFFIX, segment_name
 from kraftfast.log.segment_file cimport SegmentFile
 from kraftfast.link.stats cimport *
 from kraftfast.ring.layout cimport *
+from kraftfast.ring.calls cimport *
 from kraftfast.ring.spsc cimport *
 from kraftfast.types import OffsetAndEpoch
 
@@ -78,9 +79,9 @@ cdef class RingPeer:
 
     cpdef int peek(self):
         """The kind of the next message, 0 if there is none, KIND_FAULT (and ``broken``)."""
-        cdef kf_ring_message *m = &self.inbox.message
+        cdef RingMessage *m = &self.inbox.message
         cdef uint32_t checked
-        cdef int found = kf_ring_peek(&self.inbox.ring, m)
+        cdef int found = kf_ring_peek(self.inbox.ring, m)
         if found == 0:
             return 0
         if found < 0:
@@ -101,18 +102,18 @@ cdef class RingPeer:
 
     cpdef release(self):
         """Done with the message at hand."""
-        kf_ring_release(&self.inbox.ring)
+        kf_ring_release(self.inbox.ring)
 
     cpdef publish_tail(self):
         """Give the room of released messages back."""
-        if kf_ring_publish_tail(&self.inbox.ring):
+        if kf_ring_publish_tail(self.inbox.ring):
             self.link.bell.ring()
 
     cpdef publish(self):
         """Show the other side what was committed; wakes it unless that can wait (``quiet``)."""
         if not self.unsent:
             return
-        kf_ring_publish(&self.out.ring)
+        kf_ring_publish(self.out.ring)
         self.unsent = False
         if not self.quiet:
             self.link.bell.ring()
@@ -134,7 +135,7 @@ cdef class RingPeer:
     def send_fetch(self, request) -> bool:
         """Commit a Fetch of a stream; False if the ring has no room."""
         cdef FetchMessage m
-        cdef uint8_t *slot = kf_ring_claim(&self.out.ring, sizeof(m))
+        cdef uint8_t *slot = kf_ring_claim(self.out.ring, sizeof(m))
         if slot == NULL:
             return False
         memset(&m, 0, sizeof(m))
@@ -270,13 +271,13 @@ cdef class RingPeer:
             length, end_offset = log.span(self.segment, self.position, bound)
             if length > INLINE_BYTES_MAX and not self.bytes_only and self.segment is log.active:
                 m.flags |= ANSWER_REFERENCE
-            elif length > kf_ring_payload_max(&self.out.ring) - sizeof(m):
+            elif length > kf_ring_payload_max(self.out.ring) - sizeof(m):
                 m.flags |= ANSWER_REFERENCE  # a batch larger than the ring
             else:
                 if length > BYTES_TURN_MAX:
                     length, end_offset = log.span(self.segment, self.position, BYTES_TURN_MAX)
                 inline_length = length
-        slot = kf_ring_claim(&self.out.ring, sizeof(m) + inline_length)
+        slot = kf_ring_claim(self.out.ring, sizeof(m) + inline_length)
         if slot == NULL:
             return read_offset
         self._fill(&m, response, length)

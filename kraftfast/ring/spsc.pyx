@@ -4,21 +4,22 @@ import os
 
 from libc.stddef cimport size_t
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
 from kraftfast.errors import InvalidOption, PeerGone
+from kraftfast.ring.calls cimport *
 
 
 cdef extern from "ring.h":
-    enum:
-        KF_RING_PAGE
-        KF_RING_PADDING
     size_t kf_ring_file_bytes(uint32_t capacity)
     int kf_ring_format_producer(void *file, uint32_t capacity, uint64_t generation)
     int kf_ring_format_consumer(void *file, uint32_t capacity, uint64_t generation)
     int kf_ring_attach_out(kf_ring_out *r, void *producer_file, size_t size, const void *consumer_file)
     int kf_ring_attach_in(kf_ring_in *r, const void *producer_file, size_t size, void *consumer_file)
     uint64_t kf_ring_position(const kf_ring_out *r) nogil
+    size_t KF_RING_OUT_BYTES "sizeof(kf_ring_out)"
+    size_t KF_RING_IN_BYTES "sizeof(kf_ring_in)"
 
 
 cdef extern from "crc32c.h":
@@ -26,6 +27,7 @@ cdef extern from "crc32c.h":
 
 
 PAGE_BYTES = KF_RING_PAGE
+assert sizeof(RingMessage) == sizeof(kf_ring_message)
 
 
 def producer_file_bytes(uint32_t capacity) -> int:
@@ -52,28 +54,36 @@ cdef class RingOut:
     Raises PeerGone if the two files do not belong together.
     """
 
+    def __cinit__(self):
+        self.ring = <kf_ring_out *>calloc(1, KF_RING_OUT_BYTES)
+        if self.ring == NULL:
+            raise MemoryError("ring")
+
+    def __dealloc__(self):
+        free(self.ring)
+
     def __init__(self, uint8_t[::1] own not None, const uint8_t[::1] peer not None):
         if peer.shape[0] < KF_RING_PAGE or own.shape[0] < KF_RING_PAGE or \
-                kf_ring_attach_out(&self.ring, &own[0], own.shape[0], &peer[0]):
+                kf_ring_attach_out(self.ring, &own[0], own.shape[0], &peer[0]):
             raise PeerGone("the two files of a ring do not fit each other")
         self.memory = (own, peer)
 
     cdef uint8_t *claim(self, uint32_t length) noexcept nogil:
-        return kf_ring_claim(&self.ring, length)
+        return kf_ring_claim(self.ring, length)
 
     cdef void commit(self, uint32_t length, uint32_t kind, uint32_t crc) noexcept nogil:
-        kf_ring_commit(&self.ring, length, kind, crc)
-        self.position = kf_ring_position(&self.ring)
+        kf_ring_commit(self.ring, length, kind, crc)
+        self.position = kf_ring_position(self.ring)
 
     cpdef publish(self):
         """Make everything committed visible to the consumer."""
-        kf_ring_publish(&self.ring)
+        kf_ring_publish(self.ring)
 
     cpdef bint send(self, uint32_t kind, payload):
         """Commit a copy of ``payload``, with its CRC. False: no room now; nothing was sent."""
         cdef const uint8_t[::1] view = payload
         cdef uint32_t length = <uint32_t>view.shape[0]
-        cdef uint8_t *slot = kf_ring_claim(&self.ring, length)
+        cdef uint8_t *slot = kf_ring_claim(self.ring, length)
         if slot == NULL:
             return False
         if length:
@@ -84,28 +94,28 @@ cdef class RingOut:
     @property
     def payload_max(self) -> int:
         """The longest payload that ever fits, bytes."""
-        return kf_ring_payload_max(&self.ring)
+        return kf_ring_payload_max(self.ring)
 
     def has_room(self, uint32_t length) -> bool:
         """Whether a claim would succeed now."""
-        return kf_ring_has_room(&self.ring, length) == 1
+        return kf_ring_has_room(self.ring, length) == 1
 
     def want_room(self):
         """Ask to be woken once the consumer releases; then re-check ``has_room`` before sleeping."""
-        kf_ring_want_room(&self.ring)
+        kf_ring_want_room(self.ring)
 
     def drained(self) -> bool:
         """Whether the consumer has released everything."""
-        return bool(kf_ring_drained(&self.ring))
+        return bool(kf_ring_drained(self.ring))
 
     @property
     def taken(self) -> int:
         """How far the consumer has looked, in bytes ever committed: nothing beyond was acted on."""
-        return kf_ring_taken(&self.ring)
+        return kf_ring_taken(self.ring)
 
     cpdef bint faulted(self):
         """Whether the consumer's words made no sense: fence it (R7)."""
-        return self.ring.fault != 0
+        return kf_ring_out_faulted(self.ring) != 0
 
 
 cdef class RingIn:
@@ -115,45 +125,53 @@ cdef class RingIn:
     Raises PeerGone if the two files do not belong together.
     """
 
+    def __cinit__(self):
+        self.ring = <kf_ring_in *>calloc(1, KF_RING_IN_BYTES)
+        if self.ring == NULL:
+            raise MemoryError("ring")
+
+    def __dealloc__(self):
+        free(self.ring)
+
     def __init__(self, uint8_t[::1] own not None, const uint8_t[::1] peer not None):
         if peer.shape[0] < KF_RING_PAGE or own.shape[0] < KF_RING_PAGE or \
-                kf_ring_attach_in(&self.ring, &peer[0], peer.shape[0], &own[0]):
+                kf_ring_attach_in(self.ring, &peer[0], peer.shape[0], &own[0]):
             raise PeerGone("the two files of a ring do not fit each other")
         self.memory = (own, peer)
 
     cdef int peek(self) noexcept nogil:
-        return kf_ring_peek(&self.ring, &self.message)
+        return kf_ring_peek(self.ring, &self.message)
 
     cdef void release(self) noexcept nogil:
-        kf_ring_release(&self.ring)
+        kf_ring_release(self.ring)
 
     cpdef receive(self):
         """(kind, payload) of the next message, copied and its CRC checked, or None.
 
         A message that does not check fences the producer: ``faulted`` is True from then on.
         """
-        if kf_ring_peek(&self.ring, &self.message) != 1:
+        if kf_ring_peek(self.ring, &self.message) != 1:
             return None
         payload = bytes((<const uint8_t *>self.message.payload)[:self.message.length])
         kind, crc = self.message.kind, self.message.crc
-        kf_ring_release(&self.ring)
+        kf_ring_release(self.ring)
         cdef const uint8_t[::1] view = payload
         if kf_crc32c(0, &view[0] if len(payload) else NULL, len(payload)) != crc:
-            self.ring.fault = 1
+            kf_ring_fence(self.ring)
             return None
         return kind, payload
 
     cpdef bint publish_tail(self):
         """Give back what was released. True: the producer waits for room, ring its doorbell."""
-        return kf_ring_publish_tail(&self.ring) != 0
+        return kf_ring_publish_tail(self.ring) != 0
 
     cpdef bint waiting(self):
         """Whether a message is there (the re-check before sleeping, R12)."""
-        return kf_ring_waiting(&self.ring) != 0
+        return kf_ring_waiting(self.ring) != 0
 
     cpdef bint faulted(self):
         """Whether the producer's words made no sense: fence it (R7)."""
-        return self.ring.fault != 0
+        return kf_ring_in_faulted(self.ring) != 0
 
 
 cdef class Doorbell:

@@ -48,7 +48,7 @@ from kraftfast.core import messages as msg
 from kraftfast.core.quorum_state import QuorumState
 from kraftfast.core.voters import VoterSet
 from kraftfast.errors import ErrorCode, KraftfastError
-from kraftfast.types import Endpoint, OffsetAndEpoch, ReplicaKey, Voter
+from kraftfast.types import OffsetAndEpoch, ReplicaKey, Voter
 from tests.core import wording
 from tests.core.world import RECORD_BYTES, Host, Message, NoJitter, Origin, Record, World, log_of
 
@@ -151,11 +151,11 @@ class Scenario:
 
     def cmd_disk(self, id: str, *words: str) -> None:
         host = self.world.hosts[int(id)]
-        said = pairs(words)
+        said = wording.pairs(words)
         if "dir" in said:
             self.world.directory_ids[int(id)] = said["dir"].encode() * 16
         if "log" in said:
-            host.disk.records = log_of(*(epoch_run(run) for run in said["log"].split(",")))
+            host.disk.records = log_of(*(wording.epoch_run(run) for run in said["log"].split(",")))
             host.disk.flushed = len(host.disk.records)
         if "flushed" in said:
             host.disk.flushed = int(said["flushed"])
@@ -183,7 +183,7 @@ class Scenario:
             host.start(**said)
 
     def cmd_crash(self, id: str, *words: str) -> None:
-        keep = pairs(words).get("keep", "0")
+        keep = wording.pairs(words).get("keep", "0")
         self.world.hosts[int(id)].crash(None if keep == "all" else int(keep))
 
     def named(self, id: str) -> list[Host]:
@@ -203,7 +203,7 @@ class Scenario:
         self.world.hosts[int(id)].step(ev.PeerEnded(int(peer)))
 
     def cmd_resign(self, id: str, epoch: str) -> None:
-        self.world.hosts[int(id)].step(ev.ResignRequested(epoch_of(epoch)))
+        self.world.hosts[int(id)].step(ev.ResignRequested(wording.epoch_of(epoch)))
 
     def cmd_shutdown(self, id: str) -> None:
         self.world.hosts[int(id)].step(ev.ShutdownRequested())
@@ -305,8 +305,8 @@ class Scenario:
         if kind in ("open", "stream"):
             stream, words = int(words[0]), words[1:]
         host = self.world.hosts[int(id)]
-        said = pairs(words[1:])
-        epoch = epoch_of(words[0])
+        said = wording.pairs(words[1:])
+        epoch = wording.epoch_of(words[0])
         sender = wording.key(said["of"], self.world.directory_ids)
         common = {
             "epoch": epoch,
@@ -335,7 +335,7 @@ class Scenario:
             body = msg.BeginQuorumEpochRequest(
                 leader_id=sender.id,
                 voter=voter,
-                leader_endpoints=endpoints(said),
+                leader_endpoints=wording.endpoints(said),
                 **common,
             )
         elif kind == "end":
@@ -378,11 +378,11 @@ class Scenario:
             words = (words[0], "e0", *words[1:])
         if kind == "error":
             error, words = ErrorCode[words[0]], words[1:]
-        said = pairs(words[1:])
+        said = wording.pairs(words[1:])
         leader = {
             "leader_id": int(said.get("leader", -1)),
-            "leader_epoch": epoch_of(words[1] if kind == "top" else words[0]),
-            "leader_endpoints": endpoints(said),
+            "leader_epoch": wording.epoch_of(words[1] if kind == "top" else words[0]),
+            "leader_endpoints": wording.endpoints(said),
             "partition_error": error,
         }
         if kind == "top":
@@ -406,7 +406,7 @@ class Scenario:
         end = len(host.disk.records)
         host.at_hand_offset = end
         for run in said["records"].split(",") if "records" in said else ():
-            epoch, end_offset = epoch_run(run)
+            epoch, end_offset = wording.epoch_run(run)
             while end + len(records) < end_offset:
                 records.append(Record(epoch, f"{end + len(records)}@{epoch}"))
         host.at_hand = tuple(records)
@@ -459,26 +459,6 @@ class Scenario:
                     f"{kind} {each.key.id} end {each.log_end_offset} "
                     f"fetched {each.last_fetch_ms} caught up {each.last_caught_up_ms}"
                 )
-
-
-def pairs(words: tuple[str, ...] | list[str]) -> dict[str, str]:
-    """Each word with the one behind it."""
-    return dict(zip(words, [*words[1:], ""], strict=False))
-
-
-def epoch_of(text: str) -> int:
-    assert text.startswith("e"), f"not an epoch: {text}"
-    return int(text[1:])
-
-
-def epoch_run(text: str) -> tuple[int, int]:
-    epoch, end = text.split(":")
-    return epoch_of(epoch), int(end)
-
-
-def endpoints(said: dict[str, str]) -> tuple[Endpoint, ...]:
-    count = int(said.get("endpoints", 0))
-    return tuple(Endpoint(f"L{i}", "localhost", 9000 + i) for i in range(count))
 
 
 def run_file(path: Path, check: bool = True) -> list[str]:

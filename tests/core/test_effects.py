@@ -174,6 +174,26 @@ def test_a_stream_update_acknowledges_only_what_is_on_disk() -> None:
     ]
 
 
+def test_what_was_kept_of_a_rejected_answer_is_flushed_at_once() -> None:
+    it = started(epoch=5, leader=2, log=((5, 10),))
+    answer = msg.FetchResponse(leader_id=2, leader_epoch=5, high_watermark=8, records_bytes=500)
+    it.step(ev.ResponseReceived(2, correlation_of(it, 2), answer), 1)
+    assert it.step(ev.FetchedWritten(12, 200, rejected=True), 1) == [
+        fx.AdvanceHighWatermark(8),
+        fx.Flush(12, inline=True),
+    ]
+    assert it.step(ev.Flushed(12, 0), 2) == []
+    (again,) = it.step(ev.Tick(), it.deadline_ms)
+    assert again.request.fetch_offset == 12
+
+
+def test_doubt_is_told() -> None:
+    it = started(epoch=5, log=((5, 10),), phantom_tail=OffsetAndEpoch(15, 5))
+    assert it.in_doubt and not it.possible_loss
+    sole = started(1, VoterSet.of(1), epoch=5, phantom_tail=OffsetAndEpoch(15, 5))
+    assert (sole.role, sole.in_doubt, sole.possible_loss) == ("leader", False, True)
+
+
 def test_a_memory_replica_says_so_and_relies_on_no_disk() -> None:
     config = QuorumConfig(durability=Durability.MEMORY)
     it = replica(epoch=5, leader=2, log=((5, 10),), flushed=0, config=config)

@@ -80,7 +80,7 @@ def test_correlation_ids_stay_positive() -> None:
 
 
 def view(end: int = 10, flushed: int = 10, in_memory: bool = False) -> LogView:
-    return LogView(EpochTrail([(1, 0), (3, 6)]), 0, end, flushed, in_memory)
+    return LogView(EpochTrail([(1, 0), (3, 6)]), 0, end, flushed, in_memory, 0)
 
 
 def test_a_flush_covers_what_was_there_when_it_began() -> None:
@@ -130,7 +130,7 @@ def test_memory_counts_what_is_appended() -> None:
 
 
 def test_validation_with_snapshots() -> None:
-    log = LogView(EpochTrail([(2, 10), (4, 15)]), 10, 20, 20, False)
+    log = LogView(EpochTrail([(2, 10), (4, 15)]), 10, 20, 20, False, 0)
     earliest, latest = OffsetAndEpoch(10, 1), OffsetAndEpoch(14, 2)
 
     def judge(offset: int, epoch: int) -> tuple[Validity, object]:
@@ -150,7 +150,7 @@ def test_validation_with_snapshots() -> None:
 
 
 def test_offset_zero_is_valid_whatever_the_epoch() -> None:
-    log = LogView(EpochTrail([(4, 0)]), 0, 20, 20, False)
+    log = LogView(EpochTrail([(4, 0)]), 0, 20, 20, False, 0)
     assert validate(log, 0, 3) == (Validity.VALID, None)
     assert validate(log, 1, 3) == (Validity.DIVERGING, OffsetAndEpoch(0, 3))
 

@@ -17,9 +17,9 @@ from tests.core.world import World
 STEPS = 3000
 
 
-def random_world(seed: int) -> World:
+def random_world(seed: int, kind: type[World] = World) -> World:
     random = Random(seed)
-    world = World(*range(1, random.choice((1, 2, 3, 3, 3, 5)) + 1), random=random)
+    world = kind(*range(1, random.choice((1, 2, 3, 3, 3, 5)) + 1), random=random)
     world.config = replace(
         world.config,
         flush=random.choice(list(FlushPolicy)),

@@ -1,4 +1,7 @@
-"""Events and effects in words: one line per step, ``replica: what happened -> what it does``."""
+"""Events and effects in words: one line per step, ``replica: what happened -> what it does``.
+
+And, at the end, the words that commands of scenarios are made of.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from kraftfast.core import effects as fx
 from kraftfast.core import events as ev
 from kraftfast.core import messages as msg
 from kraftfast.errors import ErrorCode
-from kraftfast.types import ReplicaKey
+from kraftfast.types import Endpoint, ReplicaKey
 
 NEWS = (fx.RoleChanged, fx.AdvanceHighWatermark, fx.AcknowledgedByAll, fx.Truncate, fx.Stopped)
 """What a scenario that shows only news prints."""
@@ -193,3 +196,26 @@ def key(text: str, own: dict[int, bytes]) -> ReplicaKey:
     if directory:
         return ReplicaKey(int(id), directory.encode() * 16)
     return ReplicaKey(int(id), own.get(int(id), bytes([64 + int(id)]) * 16))
+
+
+# --- the words of commands ---
+
+
+def pairs(words: tuple[str, ...] | list[str]) -> dict[str, str]:
+    """Each word with the one behind it."""
+    return dict(zip(words, [*words[1:], ""], strict=False))
+
+
+def epoch_of(text: str) -> int:
+    assert text.startswith("e"), f"not an epoch: {text}"
+    return int(text[1:])
+
+
+def epoch_run(text: str) -> tuple[int, int]:
+    epoch, end = text.split(":")
+    return epoch_of(epoch), int(end)
+
+
+def endpoints(said: dict[str, str]) -> tuple[Endpoint, ...]:
+    count = int(said.get("endpoints", 0))
+    return tuple(Endpoint(f"L{i}", "localhost", 9000 + i) for i in range(count))

@@ -1,0 +1,88 @@
+"""Field types of the effects for compiled code."""
+
+
+cdef class Persisted:
+    cdef public long long epoch
+
+
+cdef class FlushedTo:
+    cdef public long long end_offset
+
+
+cdef class PersistQuorumState:
+    cdef public long long epoch
+    cdef public long long leader_id
+    cdef public object voted
+
+
+cdef class Send:
+    cdef public long long peer_id
+    cdef public long long correlation
+    cdef public object request
+    cdef public object after
+
+
+cdef class Reply:
+    cdef public object source
+    cdef public object response
+    cdef public object after
+
+
+cdef class AnswerFetch:
+    cdef public object source
+    cdef public object response
+    cdef public long long read_offset
+    cdef public long long max_bytes
+    cdef public long long read_end_offset
+
+
+cdef class DrainAppends:
+    cdef public long long epoch
+    cdef public long long max_bytes
+
+
+cdef class RefuseAppends:
+    cdef public object error
+    cdef public long long leader_id
+
+
+cdef class AppendControl:
+    cdef public long long epoch
+    cdef public long long leader_id
+    cdef public tuple voter_ids
+    cdef public tuple granting_voter_ids
+
+
+cdef class WriteFetched:
+    cdef public long long peer_id
+    cdef public long long epoch
+    cdef public long long offset
+
+
+cdef class Truncate:
+    cdef public long long end_offset
+    cdef public long long truncations
+
+
+cdef class Flush:
+    cdef public long long end_offset
+    cdef public bint inline
+
+
+cdef class AdvanceHighWatermark:
+    cdef public long long offset
+
+
+cdef class AcknowledgedByAll:
+    cdef public long long offset
+
+
+cdef class RoleChanged:
+    cdef public object role
+    cdef public long long epoch
+    cdef public long long leader_id
+    cdef public tuple leader_endpoints
+
+
+cdef class Stopped:
+    pass

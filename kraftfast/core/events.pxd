@@ -1,0 +1,66 @@
+"""Field types of the events for compiled code."""
+
+
+cdef class Tick:
+    pass
+
+
+cdef class LinkUp:
+    cdef public long long peer_id
+    cdef public bint streaming
+    cdef public bint pre_vote
+
+
+cdef class LinkDown:
+    cdef public long long peer_id
+
+
+cdef class PeerEnded:
+    cdef public long long peer_id
+
+
+cdef class RequestReceived:
+    cdef public object source
+    cdef public object request
+
+
+cdef class ResponseReceived:
+    cdef public long long peer_id
+    cdef public long long correlation
+    cdef public object response
+
+
+cdef class RequestFailed:
+    cdef public long long peer_id
+    cdef public long long correlation
+    cdef public object error
+
+
+cdef class AppendsQueued:
+    pass
+
+
+cdef class Appended:
+    cdef public long long epoch
+    cdef public long long end_offset
+    cdef public long long bytes
+
+
+cdef class FetchedWritten:
+    cdef public long long end_offset
+    cdef public long long bytes
+    cdef public tuple epochs
+    cdef public bint rejected
+
+
+cdef class Flushed:
+    cdef public long long end_offset
+    cdef public long long truncations
+
+
+cdef class ResignRequested:
+    cdef public long long epoch
+
+
+cdef class ShutdownRequested:
+    cdef public long long timeout_ms

@@ -1,0 +1,9 @@
+"""A follower as compiled code sees it. See ``follower.py``."""
+
+
+cdef class Follower:
+    cdef public long long fetch_deadline_ms
+    cdef public bint has_fetched
+    cdef public long long leader_high_watermark
+    cdef public long long stream
+    cdef public long long stream_deadline_ms

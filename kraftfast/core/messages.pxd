@@ -1,0 +1,79 @@
+"""Field types of the messages for compiled code: 64-bit numbers, booleans, tuples."""
+
+
+cdef class VoteRequest:
+    cdef public long long epoch
+    cdef public object replica
+    cdef public long long last_epoch
+    cdef public long long last_offset
+    cdef public bint pre_vote
+    cdef public bint unanimous
+    cdef public object voter
+    cdef public object cluster_id
+    cdef public bint partition_known
+
+
+cdef class VoteResponse:
+    cdef public object error
+    cdef public object partition_error
+    cdef public long long leader_id
+    cdef public long long leader_epoch
+    cdef public bint vote_granted
+    cdef public bint in_doubt
+    cdef public tuple leader_endpoints
+
+
+cdef class BeginQuorumEpochRequest:
+    cdef public long long epoch
+    cdef public long long leader_id
+    cdef public tuple leader_endpoints
+    cdef public object voter
+    cdef public object cluster_id
+    cdef public bint partition_known
+
+
+cdef class EndQuorumEpochRequest:
+    cdef public long long epoch
+    cdef public long long leader_id
+    cdef public tuple preferred_candidates
+    cdef public tuple leader_endpoints
+    cdef public object cluster_id
+    cdef public bint partition_known
+
+
+cdef class QuorumEpochResponse:
+    cdef public object error
+    cdef public object partition_error
+    cdef public long long leader_id
+    cdef public long long leader_epoch
+    cdef public tuple leader_endpoints
+
+
+cdef class FetchRequest:
+    cdef public long long epoch
+    cdef public object replica
+    cdef public long long fetch_offset
+    cdef public long long last_fetched_epoch
+    cdef public long long high_watermark
+    cdef public long long max_wait_ms
+    cdef public long long max_bytes
+    cdef public long long stream
+    cdef public bint opens
+    cdef public long long read_offset
+    cdef public bint in_memory
+    cdef public object cluster_id
+    cdef public bint partition_known
+
+
+cdef class FetchResponse:
+    cdef public object error
+    cdef public object partition_error
+    cdef public long long leader_id
+    cdef public long long leader_epoch
+    cdef public long long high_watermark
+    cdef public long long log_start_offset
+    cdef public object diverging
+    cdef public object snapshot_id
+    cdef public tuple leader_endpoints
+    cdef public long long stream
+    cdef public long long records_bytes

@@ -1,0 +1,41 @@
+"""A replica's memory as compiled code sees it. See ``state.py``."""
+
+from kraftfast.core.follower cimport Follower
+from kraftfast.core.leader cimport Leader
+from kraftfast.core.log_view cimport LogView
+from kraftfast.core.request_manager cimport RequestManager
+
+
+cdef class ReplicaState:
+    cdef public object config
+    cdef public object local
+    cdef public object voters
+    cdef public object random
+    cdef public object cluster_id
+    cdef public bint for_all
+    cdef public LogView log
+    cdef public RequestManager peers
+    cdef public object doubt
+    cdef public object role
+    cdef public object current
+    cdef public Leader leader
+    cdef public Follower follower
+    cdef public long long epoch
+    cdef public long long leader_id
+    cdef public tuple leader_endpoints
+    cdef public object voted
+    cdef public object persisted
+    cdef public long long resumed_epoch
+    cdef public long long high_watermark
+    cdef public long long committed_offset
+    cdef public list effects
+    cdef public bint poll_due
+    cdef public bint writing
+    cdef public long long fetch_at_ms
+    cdef public long long fetch_failures
+    cdef public bint ask_others
+    cdef public long long next_stream
+    cdef public long long failover_round
+    cdef public long long shutdown_deadline_ms
+    cdef public bint shutting_down
+    cdef public bint stopped

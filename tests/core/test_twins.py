@@ -1,0 +1,76 @@
+"""Interpreted and compiled, the core does the same (style rule 9)."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import kraftfast.core.state
+from tests.core import scenario, test_random_worlds, wording
+from tests.core.scenario import SCENARIOS
+from tests.core.twins import CORE, interpreted
+
+AUGMENTED = sorted(
+    path.stem
+    for path in CORE.glob("*.pxd")
+    if path.with_suffix(".py").exists() and path.stem != "__init__"
+)
+FILES = sorted(SCENARIOS.glob("*.txt"))
+
+pytestmark = pytest.mark.skipif(
+    kraftfast.core.state.__file__.endswith(".py"), reason="the core is not compiled here"
+)
+
+
+@pytest.fixture(scope="module")
+def twin() -> Iterator[list[ModuleType]]:
+    with interpreted("scenario", "test_random_worlds", "wording") as modules:
+        pass
+    yield modules
+
+
+def test_both_are_what_they_are_called(twin: list[ModuleType]) -> None:
+    import importlib
+
+    assert len(AUGMENTED) >= 15
+    for name in AUGMENTED:
+        module = importlib.import_module(f"kraftfast.core.{name}")
+        assert module.__file__.endswith(".so"), f"{name} is not compiled"
+    mine, theirs = scenario.World.replica_class, twin[0].World.replica_class
+    assert mine is not theirs
+    assert not inspect.isfunction(mine.step) and inspect.isfunction(theirs.step)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_scenarios_print_the_same(path: Path, twin: list[ModuleType]) -> None:
+    assert twin[0].run_file(path, check=False) == scenario.run_file(path, check=False)
+
+
+@pytest.mark.parametrize("seed", range(100, 115))
+def test_random_worlds_take_the_same_steps(seed: int, twin: list[ModuleType]) -> None:
+    traces = [trace(seed, *family) for family in (twin[1:], (test_random_worlds, wording))]
+    assert len(traces[0]) > 100
+    assert traces[0] == traces[1]
+
+
+def trace(seed: int, worlds: ModuleType, words: ModuleType) -> list[str]:
+    """Every step of a random world, in words."""
+    lines: list[str] = []
+
+    class Traced(worlds.World):
+        def describe_event(self, event: object) -> str:
+            return words.event(event)
+
+        def log_step(self, id: int, text: str, effects: list) -> None:
+            lines.append(f"{self.now_ms} {words.step(id, text, effects)}")
+
+    world = worlds.random_world(seed, Traced)
+    for host in world.hosts.values():
+        host.start()
+    worlds.chaos(world, 1000, faults=True)
+    worlds.settle(world)
+    return lines
