@@ -43,14 +43,19 @@ else:  # "address,undefined" or "thread": for the suites under sanitizers only
 LINK = [f"-fsanitize={os.environ['KRAFTFAST_SANITIZE']}"] if os.environ.get("KRAFTFAST_SANITIZE") else []
 
 
+# The core's modules are interpreter calls from end to end: -O3 takes minutes and gains nothing.
+SPARING = ["-O1", "-g0"]
+
+
 def extension(path: str) -> Extension:
     name = os.path.splitext(path)[0].replace("/", ".")
+    is_core = name.startswith("kraftfast.core.") and path.endswith(".py")
     return Extension(
         name,
         [path, *KERNELS.get(name, [])],
         include_dirs=["cext"],
         depends=glob("cext/*.h"),
-        extra_compile_args=COMPILE,
+        extra_compile_args=COMPILE + (SPARING if is_core else []),
         extra_link_args=[*LINK, "-lpthread"],
     )
 
