@@ -107,9 +107,17 @@ def replica_directories(path: str, voters: list[int]) -> dict[int, str]:
 
 
 def format_quorum(
-    path: str, voters: int, durability: str = "majority", records: str = "any", topic: str = METADATA_TOPIC
+    path: str,
+    voters: int,
+    durability: str = "majority",
+    records: str = "any",
+    topic: str = METADATA_TOPIC,
+    cluster_id: str | None = None,
 ) -> Description:
-    """Make the directories of a new quorum. Raises ForeignDirectory if there is one already."""
+    """Make the directories of a new quorum, of a new cluster if no ``cluster_id`` is given.
+
+    Raises InvalidOption; ForeignDirectory if there is one already.
+    """
     if not 1 <= voters <= limits.VOTERS_MAX:
         raise InvalidOption(f"voters must be from 1 to {limits.VOTERS_MAX}, not {voters}")
     disk = Disk()
@@ -117,7 +125,8 @@ def format_quorum(
         raise ForeignDirectory(f"{path} already holds a quorum")
     topic_id = METADATA_TOPIC_ID if topic == METADATA_TOPIC else random_uuid()
     options = LogOptions(durability, records, topic, topic_id)
-    description = Description(uuid_text(random_uuid()), list(range(1, voters + 1)), durability, records, topic)
+    cluster_id = cluster_id or uuid_text(random_uuid())
+    description = Description(cluster_id, list(range(1, voters + 1)), durability, records, topic)
     disk.make_directory(path)
     for id, directory in replica_directories(path, description.voters).items():
         meta = MetaProperties(description.cluster_id, id, random_uuid())

@@ -18,6 +18,7 @@ import time
 
 import msgspec
 
+import kraftfast
 from kraftfast import errors
 from kraftfast.errors import KraftfastError, TimedOut
 from kraftfast.node.config import NodeConfig
@@ -50,9 +51,13 @@ class Worker:
         """Start the process and tell it its configuration."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.set_inheritable(False)
-        command = [sys.executable, "-m", "kraftfast.node.worker", str(theirs.fileno())]
+        command = [sys.executable, "-P", "-m", "kraftfast.node.worker", str(theirs.fileno())]
         self.process = subprocess.Popen(
-            command, pass_fds=(theirs.fileno(),), stdin=subprocess.DEVNULL, start_new_session=True
+            command,
+            pass_fds=(theirs.fileno(),),
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+            env=os.environ | {"PYTHONPATH": python_path()},
         )
         theirs.close()
         self.sock, self.pidfd = ours, os.pidfd_open(self.process.pid)
@@ -88,6 +93,15 @@ class Worker:
         self.start_at = time.monotonic() + self.pause_s
         self.process, self.sock, self.pidfd = None, None, -1
         self.ready.clear()
+
+
+def python_path() -> str:
+    """For a child that must use this very package, whatever lies in its working directory.
+
+    What this program can import the child can too, a state machine in a script's folder say.
+    """
+    package = os.path.dirname(os.path.dirname(os.path.abspath(kraftfast.__file__)))
+    return os.pathsep.join([package, *(os.path.abspath(path) for path in sys.path)])
 
 
 def _typed(kind: type[KraftfastError], text: str) -> KraftfastError:

@@ -1,0 +1,136 @@
+"""Appends an input through a producer and watches the clock: all at once, or one after another."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from kraftfast.bench.inputs import Chunk, Rows
+
+WARM_UP_RECORDS = 200
+CHECK_CLOCK_EVERY = 16
+TIMEOUT_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """From handing over the first record of a batch to its commit, microseconds."""
+
+    p50_us: float
+    p99_us: float
+    p999_us: float
+    max_us: float
+
+    @classmethod
+    def of(cls, producer: Any) -> Latency:
+        """What the producer's present sender has measured since it was last reset."""
+        sender = producer.sender
+        quantiles = (sender.latency_us(q) for q in (0.5, 0.99, 0.999))
+        return cls(*quantiles, sender.latency_max_us())
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Records committed while the clock ran, and how long that took.
+
+    ``handed_over`` counts those of the warm-up too.
+    """
+
+    records: int
+    value_bytes: int
+    seconds: float
+    latency: Latency
+    handed_over: int
+
+    @property
+    def records_per_s(self) -> float:
+        return self.records / self.seconds if self.seconds else 0.0
+
+    @property
+    def megabytes_per_s(self) -> float:
+        """Of values, 10^6 bytes."""
+        return self.value_bytes / self.seconds / 1e6 if self.seconds else 0.0
+
+
+def append_all(
+    producer: Any,
+    chunks: Iterable[Chunk],
+    progress: Callable[[int], None] | None = None,
+    timeout: float = TIMEOUT_S,
+) -> Run:
+    """Append everything and wait until it is committed.
+
+    ``progress`` is called now and then with the number of records handed over. Raises what
+    :meth:`Producer.wait <kraftfast.client.producer.Producer.wait>` would for a record that failed.
+    """
+    first, records, value_bytes = producer.ledger.next_ticket, 0, 0
+    began = time.perf_counter()
+    for chunk in chunks:
+        producer.append_many_nowait(chunk.source, chunk.offsets, timeout=timeout)
+        records += chunk.count
+        value_bytes += chunk.value_bytes
+        if progress is not None:
+            progress(records)
+    settle(producer, first, timeout)
+    seconds = time.perf_counter() - began
+    return Run(records, value_bytes, seconds, Latency.of(producer), records)
+
+
+def settle(producer: Any, first_ticket: int, timeout: float = TIMEOUT_S) -> None:
+    """Wait for everything handed over; raises the failure of the first record that has one."""
+    producer.flush(timeout=timeout)
+    failures = producer.ledger.failures_within(first_ticket, producer.ledger.next_ticket)
+    if failures:
+        raise failures[0][2]
+
+
+def throughput(producer: Any, rows: Rows, count: int | None, seconds: float | None) -> Run:
+    """As much as the window takes, for ``count`` records or about ``seconds``; a chunk as warm-up."""
+    chunks = rows.chunks()
+    warm_up = append_all(producer, [next(chunks)])
+    producer.sender.reset_latency()
+    run = append_all(producer, _until(chunks, count, seconds))
+    handed_over = warm_up.records + run.records
+    return Run(run.records, run.value_bytes, run.seconds, run.latency, handed_over)
+
+
+def _until(chunks: Iterable[Chunk], count: int | None, seconds: float | None) -> Iterable[Chunk]:
+    deadline = None if seconds is None else time.perf_counter() + seconds
+    left = count
+    for chunk in chunks:
+        if left is not None and chunk.count > left:
+            rows = chunk.source[:left]
+            chunk = Chunk(rows, None, left, rows.size)
+        yield chunk
+        if left is not None:
+            left -= chunk.count
+        if left == 0 or (deadline is not None and time.perf_counter() >= deadline):
+            return
+
+
+def one_outstanding(producer: Any, rows: Rows, count: int | None, seconds: float | None) -> Run:
+    """One record after another, each committed before the next, for ``count`` or ``seconds``."""
+    values = [row.tobytes() for row in rows.rows[:4096]]
+    cycle = len(rows.rows)
+    append_wait, done = producer.append_wait, 0
+    while done < WARM_UP_RECORDS:
+        append_wait(_value(values, rows, done % cycle), timeout=TIMEOUT_S)
+        done += 1
+    producer.sender.reset_latency()
+    end = None if count is None else done + count
+    began = time.perf_counter()
+    deadline = None if seconds is None else began + seconds
+    while done != end:
+        append_wait(_value(values, rows, done % cycle), timeout=TIMEOUT_S)
+        done += 1
+        if deadline is not None and done % CHECK_CLOCK_EVERY == 0 and time.perf_counter() >= deadline:
+            break
+    took = time.perf_counter() - began
+    records = done - WARM_UP_RECORDS
+    return Run(records, records * rows.size, took, Latency.of(producer), done)
+
+
+def _value(values: list[bytes], rows: Rows, index: int) -> bytes:
+    return values[index] if index < len(values) else rows.rows[index].tobytes()

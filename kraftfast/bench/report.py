@@ -1,0 +1,172 @@
+"""Where the time went: what a run measured and what the replicas counted meanwhile."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from kraftfast import __version__
+from kraftfast.bench.load import Run
+
+LEADER_STAGES = ("queue", "append", "leader_flush", "commit")
+FOLLOWER_STAGES = ("travel", "follower_flush")
+ORDER = ("queue", "append", "travel", "follower_flush", "leader_flush", "commit", "callback")
+MEANINGS = {
+    "queue": "handed to the ring -> taken by the leader",
+    "append": "checked and copied into the leader's log",
+    "travel": "leader's log -> follower's log",
+    "follower_flush": "one flush of a follower's log",
+    "leader_flush": "one flush of the leader's log",
+    "commit": "in the leader's log -> committed",
+    "callback": "committed -> known to the producer",
+}
+NOT_ON_A_DISK = ("tmpfs", "ramfs")
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """The latency of one stage on one replica, microseconds; ``replica`` 0 is the producer."""
+
+    name: str
+    replica: int
+    count: int
+    p50_us: float
+    p99_us: float
+    p999_us: float
+    max_us: float
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """One replica at the end of a run. ``flushes``: since the run began."""
+
+    id: int
+    role: str
+    end_offset: int
+    high_watermark: int
+    flushes: int
+
+
+@dataclass(slots=True)
+class Report:
+    """What ``kraftfast demo`` shows. ``problem`` is "" if everything was verified."""
+
+    run: Run
+    voters: int
+    durability: str
+    flush: str
+    transport: str
+    window: int
+    batch_bytes: int
+    filesystem: str
+    stages: list[Stage] = field(default_factory=list)
+    replicas: list[Replica] = field(default_factory=list)
+    first_offset: int = -1
+    end_offset: int = -1
+    compared_bytes: int = 0
+    problem: str = ""
+
+    @property
+    def fsyncs_per_1000_records(self) -> float:
+        """Flushes of all replicas together."""
+        flushes = sum(replica.flushes for replica in self.replicas)
+        return 1000 * flushes / self.run.records if self.run.records else 0.0
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything, for JSON."""
+        run = self.run
+        return {
+            "version": __version__,
+            "verified": not self.problem,
+            "problem": self.problem,
+            "voters": self.voters,
+            "durability": self.durability,
+            "flush": self.flush,
+            "transport": self.transport,
+            "filesystem": self.filesystem,
+            "batch_bytes": self.batch_bytes,
+            "window": self.window,
+            "records": run.records,
+            "value_bytes": run.value_bytes,
+            "seconds": run.seconds,
+            "records_per_s": run.records_per_s,
+            "mb_per_s": run.megabytes_per_s,
+            "first_offset": self.first_offset,
+            "end_offset": self.end_offset,
+            **asdict(run.latency),
+            "fsyncs_per_1000_records": self.fsyncs_per_1000_records,
+            "compared_bytes": self.compared_bytes,
+            "stages": [asdict(stage) for stage in self.stages],
+            "replicas": [asdict(replica) for replica in self.replicas],
+        }
+
+
+def stages(statuses: dict[int, dict[str, Any]], producer: Any) -> list[Stage]:
+    """In the order in which a record passes them; of followers each one's own."""
+    found = []
+    for id, status in statuses.items():
+        names = LEADER_STAGES if status["role"] == "leader" else FOLLOWER_STAGES
+        found += [_stage(name, id, status["stages"][name]) for name in names]
+    callback = getattr(producer.sender, "callback_stage", None)
+    if callback is not None:
+        found.append(_stage("callback", 0, callback))
+    found = [stage for stage in found if stage.count]
+    return sorted(found, key=lambda stage: (ORDER.index(stage.name), stage.replica))
+
+
+def _stage(name: str, replica: int, sampled: dict[str, float]) -> Stage:
+    quantiles = (sampled[key] for key in ("p50_us", "p99_us", "p999_us", "max_us"))
+    return Stage(name, replica, int(sampled["count"]), *quantiles)
+
+
+def replicas(
+    before: dict[int, dict[str, Any]], after: dict[int, dict[str, Any]]
+) -> list[Replica]:
+    """Each replica that answers now; one that was started again meanwhile counts from 0."""
+    found = []
+    for id, status in after.items():
+        earlier = before.get(id, {})
+        same_process = earlier.get("pid") == status["pid"]
+        flushes = status["flushes"] - (earlier["flushes"] if same_process else 0)
+        role, end = status["role"], status["end_offset"]
+        found.append(Replica(id, role, end, status["high_watermark"], flushes))
+    return found
+
+
+def filesystem_of(path: str) -> str:
+    """The type of the file system that holds ``path``, as the kernel names it; "" if unknown."""
+    best, kind = "", ""
+    path = os.path.realpath(path)
+    try:
+        with open("/proc/self/mounts") as file:
+            mounts = [line.split()[1:3] for line in file]
+    except OSError:
+        return ""
+    for mount, name in mounts:
+        mount = mount.encode().decode("unicode_escape")  # a blank is \040
+        inside = path == mount or path.startswith(mount.rstrip("/") + "/")
+        if inside and len(mount) >= len(best):
+            best, kind = mount, name
+    return kind
+
+
+def bench_line(
+    run: Run, *, mode: str, voters: int, durability: str, value_bytes: int, window: int, verified: bool
+) -> dict[str, Any]:
+    """The keys that every harness of a comparison prints, in their order."""
+    return {
+        "peer": "kraftfast",
+        "version": __version__,
+        "voters": voters,
+        "processes": voters + 1,
+        "sync": durability != "memory",
+        "value_bytes": value_bytes,
+        "mode": mode,
+        "window": window,
+        "seconds": round(run.seconds, 6),
+        "records": run.records,
+        "records_per_s": round(run.records_per_s, 1),
+        **{name: round(us, 1) for name, us in asdict(run.latency).items()},
+        "verified": verified,
+    }

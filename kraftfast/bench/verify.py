@@ -1,0 +1,127 @@
+"""Whether every replica has the same bytes, and whether they are what was appended."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from kraftfast.bench.inputs import Checker
+from kraftfast.errors import KraftfastError
+from kraftfast.log.reader import LogReader, Span
+from kraftfast.types import METADATA_PARTITION
+
+CATCH_UP_TIMEOUT_S = 30.0
+PAUSE_S = 0.01
+
+
+def log_paths(directories: Mapping[int, str], topic: str) -> dict[int, str]:
+    """Replica id -> where its segments are."""
+    partition = f"{topic}-{METADATA_PARTITION}"
+    return {id: os.path.join(directory, partition) for id, directory in directories.items()}
+
+
+def wait_caught_up(quorum: Any, end_offset: int, timeout_s: float = CATCH_UP_TIMEOUT_S) -> str:
+    """Until every replica knows that everything below ``end_offset`` is committed.
+
+    Returns what is wrong if some do not within ``timeout_s``, else ``""``.
+    """
+    deadline = time.monotonic() + timeout_s
+    while True:
+        statuses = quorum.statuses()
+        behind = [
+            id
+            for id in quorum.directories
+            if id not in statuses or statuses[id]["high_watermark"] < end_offset
+        ]
+        if not behind:
+            return ""
+        if time.monotonic() >= deadline:
+            names = ", ".join(map(str, behind))
+            return f"replica {names} did not reach offset {end_offset} within {timeout_s:.0f} s"
+        time.sleep(PAUSE_S)
+
+
+def compare_replicas(paths: Mapping[int, str], end_offset: int) -> tuple[int, str]:
+    """(bytes compared, what differs or ``""``) of the batches below ``end_offset`` on every replica.
+
+    From the offset on that all of them still have. A log that does not read is a difference.
+    """
+    readers = {id: LogReader(path, verify_crc=False) for id, path in paths.items()}
+    start = max(reader.log_start_offset for reader in readers.values())
+    streams = {id: _Stream(reader.spans(start, end_offset)) for id, reader in readers.items()}
+    first_id, compared = next(iter(streams)), 0
+    while True:
+        try:
+            lengths = {id: stream.fill() for id, stream in streams.items()}
+        except KraftfastError as error:
+            return compared, str(error)
+        if not all(lengths.values()):
+            ended = [id for id, length in lengths.items() if not length]
+            if len(ended) == len(lengths):
+                return compared, ""
+            return compared, f"the log of replica {ended[0]} ends before offset {end_offset}"
+        size = min(lengths.values())
+        expected = streams[first_id].take(size)
+        for id, stream in streams.items():
+            if id != first_id and not np.array_equal(expected, stream.take(size)):
+                offset = streams[first_id].base_offset
+                return compared, f"replicas {first_id} and {id} differ at or behind offset {offset}"
+        compared += size
+
+
+class _Stream:
+    """The bytes of a log, whatever its segments are."""
+
+    # left: bytes of the span at hand. base_offset: of its first batch.
+
+    def __init__(self, spans: Iterator[Span]) -> None:
+        self.spans = spans
+        self.left: Any = np.empty(0, dtype=np.uint8)
+        self.base_offset = -1
+
+    def fill(self) -> int:
+        """How many bytes are at hand; 0 at the end."""
+        if not len(self.left):
+            span = next(self.spans, None)
+            if span is not None:
+                size = span.end - span.position
+                self.left = np.frombuffer(span.buffer, np.uint8, size, span.position)
+                self.base_offset = span.base_offset
+        return len(self.left)
+
+    def take(self, size: int) -> Any:
+        taken, self.left = self.left[:size], self.left[size:]
+        return taken
+
+
+def compare_records(path: str, first_offset: int, end_offset: int, checker: Checker) -> str:
+    """What is wrong with the records of a log, ``""`` if they are those that ``checker`` expects.
+
+    Every CRC is checked on the way.
+    """
+    reader = LogReader(path)
+    try:
+        for columns in reader.columns(first_offset, end_offset, keys=False):
+            checker.take(columns)
+    except KraftfastError as error:
+        return str(error)
+    return checker.finish()
+
+
+def verify(
+    quorum: Any, first_offset: int, end_offset: int, checker: Checker
+) -> tuple[int, str]:
+    """(bytes compared, what is wrong or ``""``): replicas against each other and the input."""
+    problem = wait_caught_up(quorum, end_offset)
+    if problem:
+        return 0, problem
+    paths = log_paths(quorum.directories, quorum.description.topic)
+    compared, problem = compare_replicas(paths, end_offset)
+    if not problem:
+        any_path = next(iter(paths.values()))
+        problem = compare_records(any_path, first_offset, end_offset, checker)
+    return compared, problem

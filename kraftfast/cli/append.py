@@ -1,0 +1,73 @@
+"""``kraftfast append``: lines become records."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from kraftfast.cli import options, reach
+
+
+@click.command()
+@click.argument("file", default="-")
+@reach.directory
+@reach.bootstrap_server
+@click.option("--key-separator", metavar="TEXT", help="What stands before it in a line is the record's key.")
+@options.timeout
+@options.as_json
+def append(
+    file: str,
+    directory: str | None,
+    servers: str | None,
+    key_separator: str | None,
+    timeout: float,
+    as_json: bool,
+) -> None:
+    """Append the lines of a file to a running quorum.
+
+    Each line of FILE (stdin if it is - or not given) becomes a record, without its line feed.
+    Prints their offsets once all of them are committed.
+    """
+    from kraftfast.bench.inputs import open_input, read_lines
+    from kraftfast.bench.load import append_all
+
+    if key_separator == "":
+        raise click.UsageError("--key-separator must not be empty")
+    name = "stdin" if file == "-" else file
+    with open_input(file) as lines, reach.producer(directory, servers, timeout) as producer:
+        chunks = read_lines(lines, name)
+        if key_separator is None:
+            append_all(producer, chunks, timeout=timeout)
+        else:
+            append_keyed(producer, chunks, key_separator.encode(), name, timeout)
+        ledger = producer.ledger
+        if ledger.next_ticket == 0:
+            from kraftfast.errors import InputError
+
+            raise InputError(f"{name} is empty: there is nothing to append")
+        first, last = ledger.offset_of(0), ledger.offset_of(ledger.next_ticket - 1)
+    if as_json:
+        click.echo(json.dumps({"records": ledger.next_ticket, "first_offset": first, "last_offset": last}))
+    else:
+        click.echo(f"{ledger.next_ticket} records committed, offsets {first} to {last}")
+
+
+def append_keyed(producer: Any, chunks: Any, separator: bytes, name: str, timeout: float) -> None:
+    """Append lines that have a key each. Raises InputError at the first that has none."""
+    from kraftfast.bench.load import settle
+    from kraftfast.errors import InputError
+
+    number = 0
+    for chunk in chunks:
+        for start, end in zip(chunk.offsets[:-1].tolist(), chunk.offsets[1:].tolist()):
+            key, found, value = chunk.source[start:end].partition(separator)
+            if not found:
+                settle(producer, 0, timeout)
+                raise InputError(
+                    f"line {number + 1} of {name} has no {separator.decode()!r}; {number} lines before it were appended"
+                )
+            producer.append(value, key=key, timeout=timeout)
+            number += 1
+    settle(producer, 0, timeout)

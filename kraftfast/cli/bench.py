@@ -1,0 +1,182 @@
+"""``kraftfast bench``: one JSON line a measurement, the same that other logs' harnesses print."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+import click
+
+from kraftfast.cli import options
+
+WINDOW = 32
+RECORD_BYTES = 100
+MIB = 1 << 20
+SEGMENT_BYTES_MAX = 2**31 - MIB
+SEGMENT_BYTES = 256 * MIB
+BATCH_OVERHEAD_BYTES = 61
+RECORD_OVERHEAD_BYTES = 16
+SLACK_BYTES = 32 * MIB
+LATENCY_PREPARE_BYTES = 32 * MIB
+
+
+@click.group()
+def bench() -> None:
+    """Measure throughput, latency, and the disk."""
+
+
+def load_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """What throughput and latency have in common."""
+    decorators = [
+        click.option("--dir", "directory", type=options.DIRECTORY, help="Measure below this directory [/var/tmp]."),
+        click.option(
+            "--record-size", type=options.Size(), default=RECORD_BYTES, show_default=True, help="Bytes of a value."
+        ),
+        click.option("--seconds", type=click.FloatRange(min=0.01), help="Measure for so long [5]."),
+        click.option("--total", type=click.FloatRange(min=0.01), metavar="MIB", help="Or so many MiB of values."),
+        click.option(
+            "--prepare",
+            type=click.FloatRange(min=0),
+            metavar="MIB",
+            help="Prepare so much of the log before the clock starts [all of --total].",
+        ),
+        click.option(
+            "--segment-bytes",
+            type=options.Size(),
+            help="A segment of the log holds so much [what is prepared, 256 MiB at least].",
+        ),
+        options.voters("How many voters [3].", 3),
+        options.durability,
+        options.flush,
+        options.transport,
+        options.idle,
+        click.option("--stages", is_flag=True, help="Add the latency of each stage to the line."),
+        click.option("--json", "as_json", is_flag=True, help="Print JSON, as it does anyway."),
+    ]
+    for decorator in reversed(decorators):
+        command = decorator(command)
+    return command
+
+
+@bench.command()
+@load_options
+@options.batch_bytes
+@options.window(WINDOW)
+def throughput(**asked: Any) -> None:
+    """Records per second, as fast as the window allows.
+
+    Bulk appends of records from memory; a latency is that of a batch, from handing over its first
+    record to its commit. Every replica is verified afterwards, and the files are removed.
+    """
+    measure("throughput", asked)
+
+
+@bench.command()
+@load_options
+def latency(**asked: Any) -> None:
+    """Time from an append to its commit, one record outstanding."""
+    measure("latency", asked | {"window": 1, "batch_bytes": 64 * 1024})
+
+
+def measure(mode: str, asked: dict[str, Any]) -> None:
+    """Make a quorum, run the load, verify, print the line. Raises VerificationFailed after it."""
+    from kraftfast.bench.inputs import Rows
+    from kraftfast.cli.scratch import scratch_directory
+    from kraftfast.errors import VerificationFailed
+
+    if asked["total"] is not None and asked["seconds"] is not None:
+        raise click.UsageError("--total or --seconds, not both")
+    size, total = asked["record_size"], asked["total"]
+    rows = Rows(None, size)
+    count = None if total is None else max(1, int(total * MIB) // size)
+    asked["count"], asked["seconds"] = count, (asked["seconds"] or 5.0) if count is None else None
+    with scratch_directory("bench", asked["directory"]) as place:
+        line, problem = run(mode, rows, place, prepared(mode, asked, count), asked)
+    click.echo(json.dumps(line))
+    if problem:
+        raise VerificationFailed(f"the verification failed: {problem}")
+
+
+def prepared(mode: str, asked: dict[str, Any], count: int | None) -> int:
+    """Bytes of log to prepare before the clock starts."""
+    if asked["prepare"] is not None:
+        return int(asked["prepare"] * MIB)
+    if count is None:
+        return LATENCY_PREPARE_BYTES if mode == "latency" else 0
+    overhead = RECORD_OVERHEAD_BYTES + (BATCH_OVERHEAD_BYTES if mode == "latency" else 1)
+    return count * (asked["record_size"] + overhead) + SLACK_BYTES
+
+
+def run(mode: str, rows: Any, place: str, prepare_bytes: int, asked: dict[str, Any]) -> tuple[dict[str, Any], str]:
+    """(the JSON line, what the verification found wrong or "")."""
+    from kraftfast import LocalQuorum
+    from kraftfast.bench import inputs, load, report, verify
+
+    segment_bytes = asked["segment_bytes"] or min(SEGMENT_BYTES_MAX, max(prepare_bytes, SEGMENT_BYTES))
+    quorum = LocalQuorum(
+        place,
+        asked["voters"],
+        durability=asked["durability"],
+        flush=asked["flush"],
+        transport=asked["transport"],
+        idle=asked["idle"],
+        segment_bytes=segment_bytes,
+        prepare_bytes=prepare_bytes,
+        timeout=600.0,
+    )
+    settings = {"batch_bytes": asked["batch_bytes"], "window": asked["window"]}
+    with quorum, quorum.producer(record_bytes_max=rows.size, **settings) as producer:
+        before = quorum.statuses()
+        first_offset = max(status["high_watermark"] for status in before.values())
+        drive = load.throughput if mode == "throughput" else load.one_outstanding
+        done = drive(producer, rows, asked["count"], asked["seconds"])
+        after = quorum.statuses()
+        end_offset = max(status["high_watermark"] for status in after.values())
+        checker: inputs.Checker = rows.checker(done.handed_over)
+        _, problem = verify.verify(quorum, first_offset, end_offset, checker)
+        line = report.bench_line(
+            done,
+            mode=mode,
+            voters=asked["voters"],
+            durability=quorum.description.durability,
+            value_bytes=rows.size,
+            window=asked["window"],
+            verified=not problem,
+        )
+        flushes = sum(replica.flushes for replica in report.replicas(before, after))
+        line |= {
+            "durability": quorum.description.durability,
+            "flush": asked["flush"],
+            "transport": asked["transport"],
+            "idle": asked["idle"],
+            "batch_bytes": asked["batch_bytes"],
+            "prepared_mib": round(prepare_bytes / MIB),
+            "filesystem": report.filesystem_of(place),
+            "fsyncs_per_1000_records": round(1000 * flushes / done.handed_over, 4),
+        }
+        if asked["stages"]:
+            line["stages"] = [asdict(stage) for stage in report.stages(after, producer)]
+        return line, problem
+
+
+@bench.command()
+@click.option("--dir", "directory", type=options.DIRECTORY, help="Measure below this directory [/var/tmp].")
+@click.option("--quick", is_flag=True, help="Fewer samples.")
+@options.as_json
+def disk(directory: str | None, quick: bool, as_json: bool) -> None:
+    """What an fdatasync costs on a disk, and which preparation of files suits it."""
+    from kraftfast.bench.disk import measure as measure_disk
+    from kraftfast.bench.report import filesystem_of
+    from kraftfast.cli.scratch import scratch_directory
+
+    with scratch_directory("bench", directory) as place:
+        cells = measure_disk(place, 0.1 if quick else 1.0)
+        filesystem = filesystem_of(place)
+    if as_json:
+        click.echo(json.dumps({"filesystem": filesystem, "cells": [asdict(cell) for cell in cells]}))
+    else:
+        from kraftfast.cli.show import show_disk
+
+        show_disk(cells, filesystem)

@@ -1,0 +1,95 @@
+"""``kraftfast consume``: committed records, as they are or as JSON lines."""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+from typing import Any, BinaryIO
+
+import click
+
+from kraftfast.cli import options, reach
+
+FLUSH_RECORDS = 256
+
+
+@click.command()
+@reach.directory
+@reach.bootstrap_server
+@click.option("--from", "from_offset", type=click.IntRange(min=0), default=0, show_default=True, help="Offset.")
+@click.option("--follow", is_flag=True, help="Wait for more, for ever.")
+@click.option("--count", type=click.IntRange(min=1), help="Stop after so many records.")
+@click.option(
+    "--format",
+    "shape",
+    type=click.Choice(["value", "json"]),
+    default="value",
+    show_default=True,
+    help="A record's value and a line feed, or a JSON object a line.",
+)
+@options.timeout
+def consume(
+    directory: str | None,
+    servers: str | None,
+    from_offset: int,
+    follow: bool,
+    count: int | None,
+    shape: str,
+    timeout: float,
+) -> None:
+    """Print the committed records of a running quorum.
+
+    In JSON, bytes that are not UTF-8 stand in base64, in fields named key_base64, value_base64.
+    """
+    line = json_line if shape == "json" else value_line
+    with reach.consumer(directory, servers, from_offset, follow, timeout) as consumer:
+        write(consumer, sys.stdout.buffer, line, count)
+
+
+def write(consumer: Any, out: BinaryIO, line: Any, count: int | None) -> None:
+    """Write records; what is there is always written before it waits for more."""
+    written, follow = 0, consumer.follow
+    consumer.follow = False  # it is here that is waited, with everything written
+    while True:
+        for record in consumer:
+            out.write(line(record))
+            written += 1
+            if written == count:
+                out.flush()
+                return
+            if written % FLUSH_RECORDS == 0:
+                out.flush()
+        out.flush()
+        if not follow:
+            return
+        consumer.wait(None)
+
+
+def value_line(record: Any) -> bytes:
+    """The value alone."""
+    return (record.value or b"") + b"\n"
+
+
+def json_line(record: Any) -> bytes:
+    """Everything that a record has.
+
+    >>> from kraftfast.record.shapes import Record
+    >>> json_line(Record(7, 1000, None, b"x"))
+    b'{"offset": 7, "timestamp": 1000, "key": null, "value": "x"}\\n'
+    """
+    shown = {"offset": record.offset, "timestamp": record.timestamp}
+    shown |= text_or_base64("key", record.key) | text_or_base64("value", record.value)
+    if record.headers:
+        shown["headers"] = [{"name": name, **text_or_base64("value", value)} for name, value in record.headers]
+    return json.dumps(shown, ensure_ascii=False).encode() + b"\n"
+
+
+def text_or_base64(name: str, content: bytes | None) -> dict[str, str | None]:
+    """A JSON field for bytes."""
+    if content is None:
+        return {name: None}
+    try:
+        return {name: content.decode()}
+    except UnicodeDecodeError:
+        return {f"{name}_base64": base64.b64encode(content).decode()}

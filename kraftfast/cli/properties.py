@@ -1,0 +1,242 @@
+"""``server.properties``: Kafka's config names, and what they are here.
+
+A key that nobody knows is refused with the nearest name that is known; one of Kafka's brokers that
+has no meaning here is noted; one that would promise security that is not there is refused.
+Sources: kraft-reference.md section 14, Kafka's ``KRaftConfigs``, ``QuorumConfig``, ``SocketServerConfigs``.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from kraftfast import limits
+from kraftfast.core.config import FlushPolicy
+from kraftfast.errors import ForeignDirectory, InputError, InvalidOption
+from kraftfast.log.directory import decode_properties
+from kraftfast.node.config import IDLE_SPIN_US, ListenerConfig, NodeConfig, VoterConfig
+
+Fields = Mapping[str, str]
+
+
+class Server(NamedTuple):
+    """One replica as its file describes it, and what is to be said about the file."""
+
+    node: NodeConfig
+    notes: list[str]
+
+
+def number(least: int = 0, most: int = 2**63 - 1) -> Callable[[str], int]:
+    """A parser of whole numbers within bounds."""
+
+    def parse(text: str) -> int:
+        value = int(text) if text.lstrip("-").isdigit() else None
+        if value is None or not least <= value <= most:
+            raise ValueError(f"a whole number from {least} to {most} is expected")
+        return value
+
+    return parse
+
+
+def choice(*known: str) -> Callable[[str], str]:
+    """A parser of words."""
+
+    def parse(text: str) -> str:
+        if text not in known:
+            raise ValueError(f"one of {', '.join(known)} is expected")
+        return text
+
+    return parse
+
+
+SCALARS: dict[str, tuple[str, Callable[[str], Any]]] = {
+    "controller.quorum.election.timeout.ms": ("election_timeout_ms", number(1)),
+    "controller.quorum.fetch.timeout.ms": ("fetch_timeout_ms", number(1)),
+    "controller.quorum.election.backoff.max.ms": ("election_backoff_ms_max", number(0)),
+    "controller.quorum.request.timeout.ms": ("request_timeout_ms", number(1)),
+    "controller.quorum.retry.backoff.ms": ("retry_backoff_ms", number(0)),
+    "controller.quorum.fetch.max.bytes": ("fetch_max_bytes", number(1, limits.BATCH_BYTES_MAX)),
+    "metadata.log.segment.bytes": ("segment_bytes", number(limits.SEGMENT_BYTES_MIN, 2**31 - 1)),
+    "metadata.log.segment.ms": ("segment_ms", number(1)),
+    "kraftfast.flush": ("flush", choice(*(each.value for each in FlushPolicy))),
+    "kraftfast.idle": ("idle", choice(*IDLE_SPIN_US)),
+    "kraftfast.prepare.bytes": ("prepare_bytes", number(0)),
+    "kraftfast.prepare.stride.bytes": ("stride_bytes", number(limits.PREPARE_PIECE_BYTES)),
+}
+"""Keys that are one field of NodeConfig each."""
+
+STRUCTURED = (
+    "process.roles", "node.id", "controller.quorum.voters", "controller.quorum.bootstrap.servers",
+    "listeners", "advertised.listeners", "controller.listener.names",
+    "listener.security.protocol.map", "metadata.log.dir", "log.dirs", "log.dir",
+)  # fmt: skip
+
+WITHOUT_MEANING = (
+    "num.network.threads", "num.io.threads", "socket.send.buffer.bytes", "socket.receive.buffer.bytes",
+    "socket.request.max.bytes", "num.partitions", "num.recovery.threads.per.data.dir",
+    "offsets.topic.replication.factor", "transaction.state.log.replication.factor",
+    "transaction.state.log.min.isr", "share.coordinator.state.topic.replication.factor",
+    "share.coordinator.state.topic.min.isr", "log.flush.interval.messages", "log.flush.interval.ms",
+    "log.retention.hours", "log.retention.bytes", "log.segment.bytes",
+    "log.retention.check.interval.ms", "inter.broker.listener.name", "group.initial.rebalance.delay.ms",
+    "controller.quorum.append.linger.ms", "controller.quorum.fetch.snapshot.max.bytes",
+    "metadata.max.idle.interval.ms", "metadata.max.retention.bytes", "metadata.max.retention.ms",
+    "metadata.log.max.record.bytes.between.snapshots", "metadata.log.max.snapshot.interval.ms",
+)  # fmt: skip
+"""Keys of Kafka's own example files and of its controllers that change nothing here."""
+
+SECURITY = ("ssl.", "sasl.", "authorizer.", "super.users", "security.", "principal.", "listener.name.")
+
+
+def read_server(path: str) -> Server:
+    """The replica that a ``server.properties`` describes. Raises InputError, InvalidOption."""
+    try:
+        with open(path, "rb") as file:
+            data = file.read()
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}") from None
+    try:
+        fields = decode_properties(data, path)
+    except ForeignDirectory as error:
+        raise InvalidOption(str(error)) from None
+    try:
+        return server(fields)
+    except InvalidOption as error:
+        raise InvalidOption(f"{path}: {error}") from None
+
+
+def server(fields: Fields) -> Server:
+    """The replica that these keys and values describe. Raises InvalidOption."""
+    notes = check_names(fields)
+    settings = {
+        field: _parse(fields, key, parse) for key, (field, parse) in SCALARS.items() if key in fields
+    }
+    roles = _list(fields, "process.roles")
+    if roles != ["controller"]:
+        raise InvalidOption(
+            f"process.roles must be controller, not {','.join(roles) or 'empty'}: "
+            "this replicates the log of a quorum and is no broker"
+        )
+    node_id = _parse(fields, "node.id", number(0, 2**31 - 1))
+    voters = _voters(fields)
+    if voters and node_id not in {voter.id for voter in voters}:
+        raise InvalidOption(f"node.id {node_id} is not among controller.quorum.voters")
+    if not voters:
+        raise InvalidOption("controller.quorum.voters is missing: the voters are static here (KIP-595)")
+    names = _list(fields, "controller.listener.names")
+    listeners = _listeners(fields)
+    if not names or names[0] not in {listener.name for listener in listeners}:
+        raise InvalidOption("controller.listener.names must name a listener of `listeners`")
+    node = NodeConfig(
+        node_id=node_id,
+        directory=_directory(fields),
+        voters=voters,
+        listeners=listeners,
+        controller_listener=names[0],
+        bootstrap_servers=[
+            host_and_port(part, "controller.quorum.bootstrap.servers")
+            for part in _list(fields, "controller.quorum.bootstrap.servers")
+        ],
+        **settings,
+    )
+    node.quorum_config("majority")  # bounds that hold between values
+    return Server(node, notes)
+
+
+def check_names(fields: Fields) -> list[str]:
+    """What is to be noted about the keys. Raises InvalidOption for an unknown or unsafe one."""
+    known = [*SCALARS, *STRUCTURED]
+    ignored = []
+    for key in fields:
+        if key in known:
+            continue
+        if key in WITHOUT_MEANING:
+            ignored.append(key)
+        elif key.startswith(SECURITY):
+            raise InvalidOption(f"{key}: there is no authentication or encryption here yet")
+        else:
+            near = difflib.get_close_matches(key, [*known, *WITHOUT_MEANING], 1, 0.6)
+            hint = f"; {near[0]} is the nearest that is known" if near else ""
+            raise InvalidOption(f"unknown key {key}{hint}")
+    return [f"without effect here: {', '.join(ignored)}"] if ignored else []
+
+
+def _parse(fields: Fields, key: str, parse: Callable[[str], Any]) -> Any:
+    if key not in fields:
+        raise InvalidOption(f"{key} is missing")
+    try:
+        return parse(fields[key])
+    except ValueError as error:
+        raise InvalidOption(f"{key}={fields[key]}: {error}") from None
+
+
+def _list(fields: Fields, key: str) -> list[str]:
+    return [part.strip() for part in fields.get(key, "").split(",") if part.strip()]
+
+
+def host_and_port(text: str, key: str, port_min: int = 1) -> tuple[str, int]:
+    """``host:port``, an IPv6 host in brackets. Raises InvalidOption."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isdigit() or not port_min <= int(port) < 65536:
+        raise InvalidOption(f"{key}: {text!r} is not host:port")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def _voters(fields: Fields) -> list[VoterConfig]:
+    found: dict[int, VoterConfig] = {}
+    key = "controller.quorum.voters"
+    for part in _list(fields, key):
+        id, at, address = part.partition("@")
+        if not at or not id.isdigit():
+            raise InvalidOption(f"{key}: {part!r} is not id@host:port")
+        host, port = host_and_port(address, key)
+        if host in ("", "0.0.0.0", "::"):
+            raise InvalidOption(f"{key}: {part!r}: others cannot reach this address")
+        if int(id) in found:
+            raise InvalidOption(f"{key}: voter {id} stands there twice")
+        found[int(id)] = VoterConfig(int(id), host, port)
+    if len(found) > limits.VOTERS_MAX:
+        raise InvalidOption(f"{key}: more than {limits.VOTERS_MAX} voters")
+    return list(found.values())
+
+
+def _listeners(fields: Fields) -> list[ListenerConfig]:
+    advertised = {name: (host, port) for name, host, port in _endpoints(fields, "advertised.listeners")}
+    found = [
+        ListenerConfig(name, host, port, *advertised.get(name, ("", 0)))
+        for name, host, port in _endpoints(fields, "listeners", 0)
+    ]
+    names = [listener.name for listener in found]
+    if not found:
+        raise InvalidOption("listeners is missing")
+    if len(set(names)) < len(names):
+        raise InvalidOption("listeners: a name stands there twice")
+    for name in advertised:
+        if name not in names:
+            raise InvalidOption(f"advertised.listeners: {name} is not among listeners")
+    for part in _list(fields, "listener.security.protocol.map"):
+        name, _, protocol = part.partition(":")
+        if protocol.upper() != "PLAINTEXT" and name.upper() in names:
+            raise InvalidOption(f"listener.security.protocol.map: {part}: only PLAINTEXT is there yet")
+    return found
+
+
+def _endpoints(fields: Fields, key: str, port_min: int = 1) -> list[tuple[str, str, int]]:
+    found = []
+    for part in _list(fields, key):
+        name, slashes, address = part.partition("://")
+        if not slashes or not name:
+            raise InvalidOption(f"{key}: {part!r} is not NAME://host:port")
+        found.append((name.upper(), *host_and_port(address, key, port_min)))
+    return found
+
+
+def _directory(fields: Fields) -> str:
+    """As in Kafka: metadata.log.dir, else the first of log.dirs, else log.dir."""
+    for key in ("metadata.log.dir", "log.dirs", "log.dir"):
+        places = _list(fields, key)
+        if places:
+            return os.path.abspath(places[0])
+    raise InvalidOption("metadata.log.dir (or log.dirs) is missing")

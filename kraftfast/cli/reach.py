@@ -1,0 +1,77 @@
+"""How ``append``, ``consume`` and ``status`` find a quorum: by its directory, or by an address."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import click
+
+from kraftfast.cli import options
+
+directory = click.option(
+    "--dir", "directory", type=options.DIRECTORY, help="The directory of a quorum, or of one replica, on this host."
+)
+bootstrap_server = click.option(
+    "--bootstrap-server", "servers", metavar="HOST:PORT[,...]", help="Any replicas of a quorum, over TCP."
+)
+
+
+def one_of(directory: str | None, servers: str | None) -> None:
+    """Raises UsageError unless exactly one is given."""
+    if (directory is None) == (servers is None):
+        raise click.UsageError("give either --dir or --bootstrap-server")
+
+
+def addresses(servers: str) -> list[tuple[str, int]]:
+    """``host:port,...``; IPv6 hosts in brackets. Raises UsageError."""
+    found = []
+    for part in servers.split(","):
+        host, colon, port = part.strip().rpartition(":")
+        if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
+            raise click.UsageError(f"{part.strip()!r} is not host:port")
+        found.append((host.strip("[]"), int(port)))
+    return found
+
+
+def replica_directories(path: str) -> dict[int, str]:
+    """Replica id -> directory, of a quorum or of a single replica. Raises NotFormatted."""
+    from kraftfast import quorum
+    from kraftfast.log.directory import META, read_meta
+    from kraftfast.log.disk import Disk
+
+    path = os.path.abspath(path)
+    if os.path.exists(os.path.join(path, META)):
+        return {read_meta(Disk(), path).node_id: path}
+    return quorum.replica_directories(path, quorum.read_description(path).voters)
+
+
+def producer(directory: str | None, servers: str | None, timeout: float) -> Any:
+    """A blocking producer. Raises NoQuorum, NotFormatted."""
+    from kraftfast.bench.inputs import RECORD_BYTES_MAX
+
+    one_of(directory, servers)
+    if servers is not None:
+        import kraftfast
+
+        return kraftfast.connect(addresses(servers)).producer(timeout=timeout)
+    from kraftfast.client.local import connect_producer
+    from kraftfast.client.producer import BATCH_BYTES, WINDOW_BATCHES, Producer
+
+    assert directory is not None
+    places = replica_directories(directory)
+    settings = (BATCH_BYTES, WINDOW_BATCHES, RECORD_BYTES_MAX)
+    return Producer(lambda ledger: connect_producer(places, ledger, *settings), timeout)
+
+
+def consumer(directory: str | None, servers: str | None, from_offset: int, follow: bool, timeout: float) -> Any:
+    """Committed records from an offset on. Raises NoQuorum, NotFormatted."""
+    one_of(directory, servers)
+    if servers is not None:
+        import kraftfast
+
+        return kraftfast.connect(addresses(servers)).consumer(from_offset, follow=follow)
+    from kraftfast.client.consumer import Consumer
+
+    assert directory is not None
+    return Consumer(replica_directories(directory), from_offset, follow=follow, timeout=timeout)

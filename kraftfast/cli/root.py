@@ -1,0 +1,117 @@
+"""The ``kraftfast`` program: its commands, and what happens when one of them fails.
+
+A failure is one line on stderr and an exit code of its own (``errors.py`` has the table); a
+traceback is shown only with ``--debug``.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Sequence
+from types import FrameType
+from typing import Any
+
+import click
+
+from kraftfast import __version__
+from kraftfast.errors import KraftfastError, LocalError
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    "demo": ("kraftfast.cli.demo:demo", "Append an input to a quorum, show how it went, verify it."),
+    "start": ("kraftfast.cli.start:start", "Run a quorum on this host until it is told to stop."),
+    "append": ("kraftfast.cli.append:append", "Append the lines of a file to a running quorum."),
+    "consume": ("kraftfast.cli.consume:consume", "Print the committed records of a running quorum."),
+    "status": ("kraftfast.cli.status:status", "Show each replica of a running quorum."),
+    "storage": ("kraftfast.cli.storage:storage", "Format directories."),
+    "serve": ("kraftfast.cli.serve:serve", "Run one replica as a server, with Kafka's config names."),
+    "log": ("kraftfast.cli.log:log", "Look at the files of a log: dump, verify, trim."),
+    "bench": ("kraftfast.cli.bench:bench", "Measure throughput, latency, and the disk."),
+}
+"""Name -> where the command is, and what ``--help`` says of it (without loading it)."""
+
+EXIT_INTERNAL = 70
+EXIT_INTERRUPTED = 128 + signal.SIGINT
+EXIT_TERMINATED = 128 + signal.SIGTERM
+EXIT_PIPE = 128 + signal.SIGPIPE
+
+
+class Terminated(BaseException):
+    """SIGTERM came: unwind as for Ctrl-C."""
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are loaded one by one."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in COMMANDS:
+            return None
+        module, _, attribute = COMMANDS[name][0].partition(":")
+        command: click.Command = getattr(importlib.import_module(module), attribute)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
+
+
+@click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="kraftfast")
+@click.option("--debug", is_flag=True, help="Show the traceback of a failure.")
+@click.pass_context
+def cli(ctx: click.Context, debug: bool) -> None:
+    """KRaft, Kafka's Raft dialect, as a fast replicated log for Python."""
+    ctx.obj = debug
+
+
+def run(args: Sequence[str]) -> int:
+    """Run one command; returns its exit code. Says what failed in one line."""
+    signal.signal(signal.SIGTERM, _terminate)
+    debug = "--debug" in args
+    try:
+        result: Any = cli.main(list(args), prog_name="kraftfast", standalone_mode=False)
+        sys.stdout.flush()
+        return result if isinstance(result, int) else 0
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # nobody reads: nothing is left to flush
+        return EXIT_PIPE
+    except (KeyboardInterrupt, click.Abort):
+        return EXIT_INTERRUPTED
+    except Terminated:
+        return EXIT_TERMINATED
+    except BaseException as error:  # noqa: BLE001 - whatever it is, it ends here, in one line
+        if debug:
+            traceback.print_exc()
+        else:
+            print(f"kraftfast: {one_line(error)}", file=sys.stderr)
+        return exit_code(error)
+
+
+def exit_code(error: BaseException) -> int:
+    """The exit code for a failure; 70 for one that nobody foresaw."""
+    if isinstance(error, KraftfastError):
+        return error.exit_code
+    if isinstance(error, click.ClickException):
+        return LocalError.exit_code
+    return EXIT_INTERNAL
+
+
+def one_line(error: BaseException) -> str:
+    """What happened, in one line."""
+    if isinstance(error, click.ClickException):
+        text = error.format_message()
+    elif isinstance(error, KraftfastError):
+        text = str(error)
+    else:
+        text = f"unexpected failure, please report it: {type(error).__name__}: {error}"
+    return " ".join(text.split())
+
+
+def _terminate(_signo: int, _frame: FrameType | None) -> None:
+    raise Terminated

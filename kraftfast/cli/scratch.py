@@ -1,0 +1,35 @@
+"""Directories of a command's own: made for it, and gone when it ends."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from kraftfast.log.disk import storage_error
+
+ON_DISK = "/var/tmp"
+"""Where temporary files are on a disk: /tmp is in memory on many machines."""
+
+
+@contextmanager
+def scratch_directory(purpose: str, parent: str | None = None) -> Iterator[str]:
+    """A new directory below ``parent``, else below TMPDIR or /var/tmp; removed at the end.
+
+    ``parent`` is made if it is not there, and removed with it then. Raises StorageError.
+    """
+    parent = parent or os.environ.get("TMPDIR") or ON_DISK
+    made = not os.path.isdir(parent)
+    try:
+        os.makedirs(parent, exist_ok=True)
+        path = tempfile.mkdtemp(prefix=f"kraftfast-{purpose}-", dir=parent)
+    except OSError as error:
+        raise storage_error("cannot make a directory in", parent, error) from None
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+        if made:
+            os.rmdir(parent)

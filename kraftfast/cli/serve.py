@@ -1,0 +1,85 @@
+"""``kraftfast serve``: one replica as a server."""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import Any
+
+import click
+
+EXPOSE = "--expose-without-authentication"
+AT_RISK = (
+    "WARNING: {where} can be reached from other hosts, and there is no authentication yet. Whoever "
+    "reaches it can read every record, append records, and pose as a replica: a forged Fetch counts "
+    "as a durable copy, so that acknowledged records may be lost. Let only the other replicas and "
+    "trusted clients through your firewall."
+)
+
+
+@click.command()
+@click.option("--config", "-c", required=True, type=click.Path(dir_okay=False), help="Its server.properties.")
+@click.option(
+    EXPOSE, "expose", is_flag=True, help="Listen on addresses that other hosts reach, without knowing who comes."
+)
+def serve(config: str, expose: bool) -> None:
+    """Run one replica as a server, with Kafka's config names.
+
+    The directory must have been formatted (kraftfast storage format --config FILE --cluster-id ID).
+    The voters of controller.quorum.voters, each started like this one, form a quorum over TCP.
+    Ctrl-C or SIGTERM ends it gracefully.
+    """
+    from kraftfast.cli.properties import read_server
+    from kraftfast.errors import InvalidOption
+
+    server = read_server(config)
+    for note in server.notes:
+        click.echo(f"kraftfast: {note}", err=True)
+    exposed = [
+        f"{listener.name}://{listener.host}:{listener.port}"
+        for listener in server.node.listeners
+        if not is_loopback(listener.host)
+    ]
+    if exposed and not expose:
+        raise InvalidOption(
+            f"{', '.join(exposed)} would be open to other hosts without authentication; "
+            f"listen on 127.0.0.1, or say {EXPOSE}"
+        )
+    if exposed:
+        click.echo(AT_RISK.format(where=", ".join(exposed)), err=True)
+    run(server.node)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this host can reach a listener there; an empty host means every address (S2)."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def run(config: Any) -> None:
+    """Until SIGINT or SIGTERM. Raises StorageError and its subclasses."""
+    from kraftfast.node.loop import Loop
+    from kraftfast.node.node import Node
+    from kraftfast.node.sockets import Sockets
+
+    node = Node(config)
+    loop = Loop(node)
+    loop.sockets = node.sockets = Sockets(node, loop)
+    try:
+        loop.sockets.open()
+    except BaseException:
+        node.close()
+        raise
+    loop.handle_signals()
+    node.on_role.append(lambda effect: say_role(node, effect))
+    for name, port in loop.sockets.ports().items():
+        node.log_line(f"listener {name} on port {port}, log in {node.directory.log_path}")
+    loop.run()
+    node.log_line("stopped")
+
+
+def say_role(node: Any, effect: Any) -> None:
+    """A line for people whenever the role changes."""
+    leader = f", replica {effect.leader_id} leads" if effect.leader_id >= 0 else ""
+    node.log_line(f"epoch {effect.epoch}: {effect.role}{leader}")

@@ -1,0 +1,139 @@
+"""What commands show to people, as tables."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from kraftfast.bench.disk import MEANINGS as FILE_MEANINGS
+from kraftfast.bench.disk import Cell, verdict
+from kraftfast.bench.report import MEANINGS, NOT_ON_A_DISK, Report
+
+WIDE = 120
+"""Columns of a terminal from which on there is room for explanations."""
+
+DURABILITIES = {
+    "majority": "durable on a majority of disks",
+    "all": "durable on the disks of all voters",
+    "memory": "IN MEMORY ONLY: a power cut may lose acknowledged records",
+}
+
+
+def microseconds(us: float) -> str:
+    """A duration in the unit that suits it.
+
+    >>> microseconds(250.4), microseconds(12_345), microseconds(2_500_000)
+    ('250 us', '12.3 ms', '2.50 s')
+    """
+    if us < 1000:
+        return f"{us:.0f} us"
+    return f"{us / 1000:.1f} ms" if us < 1_000_000 else f"{us / 1_000_000:.2f} s"
+
+
+def table(*headings: str, left: int = 1) -> Table:
+    """An empty table; the first ``left`` columns are text, the others numbers."""
+    made = Table(box=None, pad_edge=False, header_style="bold")
+    for number, heading in enumerate(headings):
+        made.add_column(heading, justify="left" if number < left else "right", no_wrap=True)
+    return made
+
+
+def show_report(report: Report) -> None:
+    """The report of a demo, on stdout."""
+    console, run = Console(soft_wrap=True, highlight=False), report.run
+    console.print(
+        f"[bold]{run.records:,} records, {run.value_bytes:,} bytes[/] committed in {run.seconds:.3f} s: "
+        f"[bold]{run.records_per_s:,.0f} records/s, {run.megabytes_per_s:,.1f} MB/s[/]"
+    )
+    console.print(
+        f"{report.voters} voters, {DURABILITIES[report.durability]}; transport {report.transport}, "
+        f"flush {report.flush}, batches of {report.batch_bytes // 1024} KiB, {report.window} under way"
+    )
+    if report.filesystem in NOT_ON_A_DISK:
+        console.print(f"[bold]The directory is on {report.filesystem}: nothing is on a disk. Use --dir.[/]")
+    console.print()
+    console.print(_latencies(report, console.width >= WIDE))
+    console.print(f"\nfsyncs of the logs per 1000 records, all replicas together: {report.fsyncs_per_1000_records:.3f}\n")
+    console.print(_replicas(report))
+    console.print()
+    console.print(_verdict(report))
+
+
+def _latencies(report: Report, wide: bool) -> Table:
+    made = table("latency", "p50", "p99", "p99.9", "max", "samples", *(["from -> to"] if wide else []))
+    latency = report.run.latency
+    quantiles = (latency.p50_us, latency.p99_us, latency.p999_us, latency.max_us)
+    meaning = ["first record of a batch handed over -> acknowledged"] if wide else []
+    made.add_row("commit of a batch", *map(microseconds, quantiles), "", *meaning)
+    for stage in report.stages:
+        name = "  " + stage.name.replace("_", " ") + (f", replica {stage.replica}" if stage.replica else "")
+        quantiles = (stage.p50_us, stage.p99_us, stage.p999_us, stage.max_us)
+        meaning = [MEANINGS[stage.name]] if wide else []
+        made.add_row(name, *map(microseconds, quantiles), f"{stage.count:,}", *meaning)
+    return made
+
+
+def _replicas(report: Report) -> Table:
+    made = table("replica", "role", "end offset", "high watermark", "fsyncs", left=2)
+    for replica in report.replicas:
+        numbers = (replica.end_offset, replica.high_watermark, replica.flushes)
+        made.add_row(str(replica.id), replica.role, *(f"{number:,}" for number in numbers))
+    return made
+
+
+def _verdict(report: Report) -> str:
+    if report.problem:
+        return f"[bold red]NOT verified:[/] {report.problem}"
+    return (
+        f"[bold green]verified:[/] {len(report.replicas)} logs with the same {report.compared_bytes:,} bytes of "
+        f"committed batches; every input record came back once, in order "
+        f"(offsets {report.first_offset:,} to {report.end_offset - 1:,})"
+    )
+
+
+def show_status(statuses: dict[int, dict[str, Any]], missing: dict[int, str]) -> None:
+    """One line a replica, in Kafka's words, and what else there is to say."""
+    console = Console(soft_wrap=True, highlight=False)
+    any_status = next(iter(statuses.values()))
+    console.print(
+        f"ClusterId {any_status['cluster_id']}, topic {any_status['topic']}, "
+        f"{DURABILITIES[any_status['durability']]}"
+    )
+    head = max(status["end_offset"] for status in statuses.values())
+    made = table(
+        "NodeId", "Status", "Leader", "Epoch", "LogEndOffset", "Lag", "HighWatermark", "LogStartOffset",
+        "Unflushed", "Pid", left=2,
+    )  # fmt: skip
+    for id, status in sorted(statuses.items()):
+        end, start = status["end_offset"], status["log_start_offset"]
+        unflushed = end - status["flushed_end_offset"]
+        numbers = (status["leader_id"], status["epoch"], end, head - end, status["high_watermark"])
+        made.add_row(str(id), status["role"], *map(str, (*numbers, start, unflushed, status["pid"])))
+    console.print(made)
+    for id, why in missing.items():
+        console.print(f"replica {id} does not answer: {why}")
+    for id, status in statuses.items():
+        if status["in_doubt"]:
+            console.print(f"replica {id} is in doubt about the end of its log and does not vote for a shorter one")
+        if status["nursery_error"]:
+            console.print(f"replica {id} takes no appends: {status['nursery_error']}")
+
+
+def show_disk(cells: list[Cell], filesystem: str) -> None:
+    """What ``bench disk`` measured."""
+    console = Console(soft_wrap=True, highlight=False)
+    console.print(f"fdatasync on {filesystem or 'this file system'}, by file and by bytes stored before it\n")
+    made = table("file", "bytes", "p50", "p99", "max", "samples")
+    for cell in cells:
+        numbers = map(microseconds, (cell.p50_us, cell.p99_us, cell.max_us))
+        made.add_row(cell.file, f"{cell.size // 1024} KiB", *numbers, str(cell.samples))
+    console.print(made)
+    console.print()
+    for kind, meaning in FILE_MEANINGS.items():
+        console.print(f"{kind}: {meaning}")
+    if filesystem in NOT_ON_A_DISK:
+        console.print(f"[bold]{filesystem} is no disk: a flush costs nothing, and keeps nothing.[/]")
+    else:
+        console.print(f"[bold]{verdict(cells)}[/]")

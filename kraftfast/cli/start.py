@@ -1,0 +1,120 @@
+"""``kraftfast start``: a supervised quorum in the foreground."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import click
+
+from kraftfast.cli import options
+from kraftfast.cli.root import Terminated
+
+LOOK_EVERY_S = 0.1
+
+
+@click.command()
+@options.voters("How many voters, where the quorum is new [3].")
+@click.option("--dir", "directory", required=True, type=options.DIRECTORY, help="Where the quorum lives.")
+@options.durability
+@options.records
+@options.flush
+@options.transport
+@options.idle
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65000),
+    default=0,
+    help="Replica N also listens on 127.0.0.1, port PORT + N, for Kafka's clients.",
+)
+@click.option("--segment-bytes", type=options.Size(), help="A segment of the log holds so much.")
+@click.option("--election-timeout-ms", type=click.IntRange(min=1), help="See controller.quorum.election.timeout.ms.")
+@click.option("--fetch-timeout-ms", type=click.IntRange(min=1), help="See controller.quorum.fetch.timeout.ms.")
+@options.timeout
+def start(**asked: Any) -> None:
+    """Run a quorum on this host until it is told to stop.
+
+    Formats the directory the first time. Workers that die are started again. One line is printed
+    for every event. Ctrl-C or SIGTERM ends it gracefully: everything committed is on disk.
+    """
+    from kraftfast import LocalQuorum
+
+    directory, voters = asked.pop("directory"), asked.pop("voters")
+    settings = {name: value for name, value in asked.items() if value is not None}
+    settings["records"] = settings.pop("records_mode", None)
+    try:
+        with LocalQuorum(directory, voters, **settings) as quorum:
+            say(
+                f"quorum {quorum.description.cluster_id} in {quorum.path}: {len(quorum.directories)} voters, "
+                f"durability {quorum.description.durability}, transport {quorum.tuning.transport}"
+            )
+            for id, (host, port) in quorum.addresses.items():
+                say(f"replica {id} listens on {host}:{port}")
+            try:
+                Events(quorum).run()
+            finally:
+                say("stopping")
+    except (KeyboardInterrupt, Terminated):
+        pass  # that is how it is told to stop
+    say("stopped")
+
+
+def say(text: str) -> None:
+    """One line, at once, with the time of day."""
+    click.echo(f"{time.strftime('%H:%M:%S')} {text}")
+
+
+class Events:
+    """Notices what happens to a quorum and says it."""
+
+    # leader: (epoch, replica id) that was last said; restarts, errors: by replica id, likewise.
+    # watches: the counters of each replica that runs.
+
+    def __init__(self, quorum: Any) -> None:
+        self.quorum = quorum
+        self.leader = (-1, -1)
+        self.restarts = dict.fromkeys(quorum.directories, 0)
+        self.errors: set[int] = set()
+        self.watches: dict[int, Any] = {}
+
+    def run(self) -> None:
+        """Until interrupted. Raises the error of the last replica once none can run."""
+        while True:
+            self.look()
+            time.sleep(LOOK_EVERY_S)
+
+    def look(self) -> None:
+        """Say what has changed since the last time."""
+        workers = self.quorum.supervisor.workers
+        for id, worker in workers.items():
+            if worker.error is not None and id not in self.errors:
+                self.errors.add(id)
+                say(f"replica {id} cannot run -> it stays down: {worker.error}")
+            elif worker.restarts > self.restarts[id]:
+                self.restarts[id] = worker.restarts
+                self._forget(id)
+                say(f"replica {id} ended -> started again as process {self.quorum.supervisor.pid(id)}")
+        if len(self.errors) == len(workers):
+            raise next(iter(workers.values())).error
+        leader = max((self._leads(id) for id in workers), default=self.leader)
+        if leader > self.leader:
+            self.leader = leader
+            say(f"epoch {leader[0]}: replica {leader[1]} leads")
+
+    def _leads(self, id: int) -> tuple[int, int]:
+        """(epoch, leader) as this replica knows it; (-1, -1) if it knows none."""
+        from kraftfast.errors import PeerGone
+
+        try:
+            if id not in self.watches:
+                self.watches[id] = self.quorum.watch(id)
+            stats = self.watches[id].stats
+        except PeerGone:
+            return -1, -1
+        leader_id = stats["leader_id"]
+        return (stats["epoch"], leader_id) if leader_id >= 0 else (-1, -1)
+
+    def _forget(self, id: int) -> None:
+        watch = self.watches.pop(id, None)
+        if watch is not None:
+            watch.close()
