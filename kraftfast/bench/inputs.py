@@ -192,7 +192,10 @@ class Fingerprints:
         self._start()
 
     def _start(self) -> None:
-        self._values, self._lengths = hashlib.blake2b(digest_size=16), hashlib.blake2b(digest_size=16)
+        self._values, self._lengths = (
+            hashlib.blake2b(digest_size=16),
+            hashlib.blake2b(digest_size=16),
+        )
 
     def add(self, data: Any, offsets: Any) -> None:
         """Values ``data[offsets[i]:offsets[i + 1]]``."""
@@ -241,7 +244,9 @@ class _LinesChecker(Checker):
         return ""
 
 
-def read_lines(file: IO[bytes], name: str, record_bytes_max: int = RECORD_BYTES_MAX) -> Iterator[Chunk]:
+def read_lines(
+    file: IO[bytes], name: str, record_bytes_max: int = RECORD_BYTES_MAX
+) -> Iterator[Chunk]:
     """Lines as they come, about 4 MiB at once; the last one may lack its line feed.
 
     ``file`` is unbuffered or has ``read1``. Raises RecordTooLarge with the line's number.

@@ -87,7 +87,7 @@ def settle(producer: Any, first_ticket: int, timeout: float = TIMEOUT_S) -> None
 
 
 def throughput(producer: Any, rows: Rows, count: int | None, seconds: float | None) -> Run:
-    """As much as the window takes, for ``count`` records or about ``seconds``; a chunk as warm-up."""
+    """As much as the window takes, for ``count`` records or ``seconds``; a chunk as warm-up."""
     chunks = rows.chunks()
     warm_up = append_all(producer, [next(chunks)])
     producer.sender.reset_latency()
@@ -125,7 +125,11 @@ def one_outstanding(producer: Any, rows: Rows, count: int | None, seconds: float
     while done != end:
         append_wait(_value(values, rows, done % cycle), timeout=TIMEOUT_S)
         done += 1
-        if deadline is not None and done % CHECK_CLOCK_EVERY == 0 and time.perf_counter() >= deadline:
+        if (
+            deadline is not None
+            and done % CHECK_CLOCK_EVERY == 0
+            and time.perf_counter() >= deadline
+        ):
             break
     took = time.perf_counter() - began
     records = done - WARM_UP_RECORDS

@@ -120,9 +120,7 @@ def _stage(name: str, replica: int, sampled: dict[str, float]) -> Stage:
     return Stage(name, replica, int(sampled["count"]), *quantiles)
 
 
-def replicas(
-    before: dict[int, dict[str, Any]], after: dict[int, dict[str, Any]]
-) -> list[Replica]:
+def replicas(before: dict[int, dict[str, Any]], after: dict[int, dict[str, Any]]) -> list[Replica]:
     """Each replica that answers now; one that was started again meanwhile counts from 0."""
     found = []
     for id, status in after.items():
@@ -152,7 +150,14 @@ def filesystem_of(path: str) -> str:
 
 
 def bench_line(
-    run: Run, *, mode: str, voters: int, durability: str, value_bytes: int, window: int, verified: bool
+    run: Run,
+    *,
+    mode: str,
+    voters: int,
+    durability: str,
+    value_bytes: int,
+    window: int,
+    verified: bool,
 ) -> dict[str, Any]:
     """The keys that every harness of a comparison prints, in their order."""
     return {

@@ -12,6 +12,7 @@ import numpy as np
 from kraftfast.bench.inputs import Checker
 from kraftfast.errors import KraftfastError
 from kraftfast.log.reader import LogReader, Span
+from kraftfast.record.batch import batches
 from kraftfast.types import METADATA_PARTITION
 
 CATCH_UP_TIMEOUT_S = 30.0
@@ -46,7 +47,7 @@ def wait_caught_up(quorum: Any, end_offset: int, timeout_s: float = CATCH_UP_TIM
 
 
 def compare_replicas(paths: Mapping[int, str], end_offset: int) -> tuple[int, str]:
-    """(bytes compared, what differs or ``""``) of the batches below ``end_offset`` on every replica.
+    """(bytes compared, what differs or ``""``) of every replica's batches below ``end_offset``.
 
     From the offset on that all of them still have. A log that does not read is a difference.
     """
@@ -67,35 +68,49 @@ def compare_replicas(paths: Mapping[int, str], end_offset: int) -> tuple[int, st
         size = min(lengths.values())
         expected = streams[first_id].take(size)
         for id, stream in streams.items():
-            if id != first_id and not np.array_equal(expected, stream.take(size)):
-                offset = streams[first_id].base_offset
-                return compared, f"replicas {first_id} and {id} differ at or behind offset {offset}"
+            if id == first_id:
+                continue
+            found = stream.take(size)
+            if not np.array_equal(expected, found):
+                offset = streams[first_id].batch_of(size - int(np.argmax(expected != found)))
+                return (
+                    compared,
+                    f"replicas {first_id} and {id} differ in the batch at offset {offset}",
+                )
         compared += size
 
 
 class _Stream:
     """The bytes of a log, whatever its segments are."""
 
-    # left: bytes of the span at hand. base_offset: of its first batch.
+    # span: at hand. left: its bytes that were not taken yet.
 
     def __init__(self, spans: Iterator[Span]) -> None:
         self.spans = spans
+        self.span: Span | None = None
         self.left: Any = np.empty(0, dtype=np.uint8)
-        self.base_offset = -1
 
     def fill(self) -> int:
         """How many bytes are at hand; 0 at the end."""
         if not len(self.left):
-            span = next(self.spans, None)
+            self.span = span = next(self.spans, None)
             if span is not None:
                 size = span.end - span.position
                 self.left = np.frombuffer(span.buffer, np.uint8, size, span.position)
-                self.base_offset = span.base_offset
         return len(self.left)
 
     def take(self, size: int) -> Any:
         taken, self.left = self.left[:size], self.left[size:]
         return taken
+
+    def batch_of(self, back: int) -> int:
+        """Base offset of the batch that holds the byte ``back`` bytes before those at hand."""
+        assert self.span is not None
+        place = self.span.end - len(self.left) - back
+        for batch in batches(self.span.buffer, self.span.position, self.span.end):
+            if batch.position + batch.size > place:
+                return batch.base_offset
+        raise AssertionError("a span ends with a whole batch")
 
 
 def compare_records(path: str, first_offset: int, end_offset: int, checker: Checker) -> str:
@@ -112,9 +127,7 @@ def compare_records(path: str, first_offset: int, end_offset: int, checker: Chec
     return checker.finish()
 
 
-def verify(
-    quorum: Any, first_offset: int, end_offset: int, checker: Checker
-) -> tuple[int, str]:
+def verify(quorum: Any, first_offset: int, end_offset: int, checker: Checker) -> tuple[int, str]:
     """(bytes compared, what is wrong or ``""``): replicas against each other and the input."""
     problem = wait_caught_up(quorum, end_offset)
     if problem:

@@ -14,7 +14,9 @@ from kraftfast.cli import options, reach
 @click.argument("file", default="-")
 @reach.directory
 @reach.bootstrap_server
-@click.option("--key-separator", metavar="TEXT", help="What stands before it in a line is the record's key.")
+@click.option(
+    "--key-separator", metavar="TEXT", help="What stands before it in a line is the record's key."
+)
 @options.timeout
 @options.as_json
 def append(
@@ -49,7 +51,9 @@ def append(
             raise InputError(f"{name} is empty: there is nothing to append")
         first, last = ledger.offset_of(0), ledger.offset_of(ledger.next_ticket - 1)
     if as_json:
-        click.echo(json.dumps({"records": ledger.next_ticket, "first_offset": first, "last_offset": last}))
+        click.echo(
+            json.dumps({"records": ledger.next_ticket, "first_offset": first, "last_offset": last})
+        )
     else:
         click.echo(f"{ledger.next_ticket} records committed, offsets {first} to {last}")
 
@@ -66,7 +70,8 @@ def append_keyed(producer: Any, chunks: Any, separator: bytes, name: str, timeou
             if not found:
                 settle(producer, 0, timeout)
                 raise InputError(
-                    f"line {number + 1} of {name} has no {separator.decode()!r}; {number} lines before it were appended"
+                    f"line {number + 1} of {name} has no {separator.decode()!r}; "
+                    f"{number} lines before it were appended"
                 )
             producer.append(value, key=key, timeout=timeout)
             number += 1

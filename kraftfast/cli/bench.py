@@ -30,12 +30,26 @@ def bench() -> None:
 def load_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """What throughput and latency have in common."""
     decorators = [
-        click.option("--dir", "directory", type=options.DIRECTORY, help="Measure below this directory [/var/tmp]."),
         click.option(
-            "--record-size", type=options.Size(), default=RECORD_BYTES, show_default=True, help="Bytes of a value."
+            "--dir",
+            "directory",
+            type=options.DIRECTORY,
+            help="Measure below this directory [/var/tmp].",
+        ),
+        click.option(
+            "--record-size",
+            type=options.Size(),
+            default=RECORD_BYTES,
+            show_default=True,
+            help="Bytes of a value.",
         ),
         click.option("--seconds", type=click.FloatRange(min=0.01), help="Measure for so long [5]."),
-        click.option("--total", type=click.FloatRange(min=0.01), metavar="MIB", help="Or so many MiB of values."),
+        click.option(
+            "--total",
+            type=click.FloatRange(min=0.01),
+            metavar="MIB",
+            help="Or so many MiB of values.",
+        ),
         click.option(
             "--prepare",
             type=click.FloatRange(min=0),
@@ -109,12 +123,16 @@ def prepared(mode: str, asked: dict[str, Any], count: int | None) -> int:
     return count * (asked["record_size"] + overhead) + SLACK_BYTES
 
 
-def run(mode: str, rows: Any, place: str, prepare_bytes: int, asked: dict[str, Any]) -> tuple[dict[str, Any], str]:
+def run(
+    mode: str, rows: Any, place: str, prepare_bytes: int, asked: dict[str, Any]
+) -> tuple[dict[str, Any], str]:
     """(the JSON line, what the verification found wrong or "")."""
     from kraftfast import LocalQuorum
     from kraftfast.bench import inputs, load, report, verify
 
-    segment_bytes = asked["segment_bytes"] or min(SEGMENT_BYTES_MAX, max(prepare_bytes, SEGMENT_BYTES))
+    segment_bytes = asked["segment_bytes"] or min(
+        SEGMENT_BYTES_MAX, max(prepare_bytes, SEGMENT_BYTES)
+    )
     quorum = LocalQuorum(
         place,
         asked["voters"],
@@ -162,7 +180,9 @@ def run(mode: str, rows: Any, place: str, prepare_bytes: int, asked: dict[str, A
 
 
 @bench.command()
-@click.option("--dir", "directory", type=options.DIRECTORY, help="Measure below this directory [/var/tmp].")
+@click.option(
+    "--dir", "directory", type=options.DIRECTORY, help="Measure below this directory [/var/tmp]."
+)
 @click.option("--quick", is_flag=True, help="Fewer samples.")
 @options.as_json
 def disk(directory: str | None, quick: bool, as_json: bool) -> None:
@@ -175,7 +195,9 @@ def disk(directory: str | None, quick: bool, as_json: bool) -> None:
         cells = measure_disk(place, 0.1 if quick else 1.0)
         filesystem = filesystem_of(place)
     if as_json:
-        click.echo(json.dumps({"filesystem": filesystem, "cells": [asdict(cell) for cell in cells]}))
+        click.echo(
+            json.dumps({"filesystem": filesystem, "cells": [asdict(cell) for cell in cells]})
+        )
     else:
         from kraftfast.cli.show import show_disk
 

@@ -17,7 +17,14 @@ FLUSH_RECORDS = 256
 @click.command()
 @reach.directory
 @reach.bootstrap_server
-@click.option("--from", "from_offset", type=click.IntRange(min=0), default=0, show_default=True, help="Offset.")
+@click.option(
+    "--from",
+    "from_offset",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Offset.",
+)
 @click.option("--follow", is_flag=True, help="Wait for more, for ever.")
 @click.option("--count", type=click.IntRange(min=1), help="Stop after so many records.")
 @click.option(
@@ -44,6 +51,12 @@ def consume(
     """
     line = json_line if shape == "json" else value_line
     with reach.consumer(directory, servers, from_offset, follow, timeout) as consumer:
+        if from_offset > consumer.high_watermark and not follow:
+            from kraftfast.errors import OffsetOutOfRange
+
+            raise OffsetOutOfRange(
+                f"offset {from_offset} is beyond what is committed: {consumer.high_watermark}"
+            )
         write(consumer, sys.stdout.buffer, line, count)
 
 
@@ -81,7 +94,9 @@ def json_line(record: Any) -> bytes:
     shown = {"offset": record.offset, "timestamp": record.timestamp}
     shown |= text_or_base64("key", record.key) | text_or_base64("value", record.value)
     if record.headers:
-        shown["headers"] = [{"name": name, **text_or_base64("value", value)} for name, value in record.headers]
+        shown["headers"] = [
+            {"name": name, **text_or_base64("value", value)} for name, value in record.headers
+        ]
     return json.dumps(shown, ensure_ascii=False).encode() + b"\n"
 
 

@@ -19,8 +19,15 @@ WINDOW = 64
 
 @click.command()
 @click.option("--input", "input_path", metavar="FILE", help="Append the lines of FILE; - is stdin.")
-@click.option("--records", "count", type=click.IntRange(min=1), help=f"Generate so many records [{RECORDS:,}].")
-@click.option("--record-size", type=options.Size(), help=f"Bytes of a generated record [{RECORD_BYTES}].")
+@click.option(
+    "--records",
+    "count",
+    type=click.IntRange(min=1),
+    help=f"Generate so many records [{RECORDS:,}].",
+)
+@click.option(
+    "--record-size", type=options.Size(), help=f"Bytes of a generated record [{RECORD_BYTES}]."
+)
 @options.voters("How many voters [3].")
 @options.durability
 @options.flush
@@ -28,7 +35,12 @@ WINDOW = 64
 @options.idle
 @options.batch_bytes
 @options.window(WINDOW)
-@click.option("--dir", "directory", type=options.DIRECTORY, help="Keep the quorum here [a directory that is removed].")
+@click.option(
+    "--dir",
+    "directory",
+    type=options.DIRECTORY,
+    help="Keep the quorum here [a directory that is removed].",
+)
 @options.timeout
 @options.as_json
 def demo(**asked: Any) -> None:
@@ -105,7 +117,7 @@ def run(given: Any, place: str, asked: dict[str, Any]) -> Any:
 
 @contextmanager
 def progress_bar(total: int | None) -> Iterator[Any]:
-    """Gives a function that takes the number of records so far; shown where stderr is a terminal."""
+    """Gives a function that takes the number of records so far; None if stderr is no terminal."""
     if not sys.stderr.isatty():
         yield None
         return

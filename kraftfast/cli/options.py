@@ -10,7 +10,16 @@ import click
 
 from kraftfast.core.config import Durability, FlushPolicy
 
-UNITS = {"": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
+UNITS = {
+    "": 1,
+    "B": 1,
+    "KIB": 1 << 10,
+    "MIB": 1 << 20,
+    "GIB": 1 << 30,
+    "KB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+}
 SIZE = re.compile(r"(\d+)\s*([A-Za-z]*)")
 
 
@@ -52,8 +61,8 @@ def voters(help: str, default: int | None = None) -> Decorator:
 durability = click.option(
     "--durability",
     type=click.Choice([each.value for each in Durability]),
-    help="What an acknowledged record has survived: the disks of a majority (default) or of all, or "
-    "their memory only. Decided when the quorum is made.",
+    help="What an acknowledged record has survived: the disks of a majority (default) or of all, "
+    "or their memory only. Decided when the quorum is made.",
 )
 records = click.option(
     "--records",
@@ -84,14 +93,22 @@ idle = click.option(
     help="How long a replica looks around before it sleeps; poll also keeps CPUs awake.",
 )
 batch_bytes = click.option(
-    "--batch-bytes", type=Size(), default="64KiB", show_default=True, help="A batch is closed at about this size."
+    "--batch-bytes",
+    type=Size(),
+    default="64KiB",
+    show_default=True,
+    help="A batch is closed at about this size.",
 )
 
 
 def window(default: int) -> Decorator:
     """``--window W``"""
     return click.option(
-        "--window", type=click.IntRange(1, 32767), default=default, show_default=True, help="Batches under way at once."
+        "--window",
+        type=click.IntRange(1, 32767),
+        default=default,
+        show_default=True,
+        help="Batches under way at once.",
     )
 
 

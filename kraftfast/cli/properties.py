@@ -2,7 +2,8 @@
 
 A key that nobody knows is refused with the nearest name that is known; one of Kafka's brokers that
 has no meaning here is noted; one that would promise security that is not there is refused.
-Sources: kraft-reference.md section 14, Kafka's ``KRaftConfigs``, ``QuorumConfig``, ``SocketServerConfigs``.
+Sources: kraft-reference.md section 14; Kafka's ``KRaftConfigs``, ``QuorumConfig``,
+``SocketServerConfigs``.
 """
 
 from __future__ import annotations
@@ -74,20 +75,30 @@ STRUCTURED = (
 )  # fmt: skip
 
 WITHOUT_MEANING = (
-    "num.network.threads", "num.io.threads", "socket.send.buffer.bytes", "socket.receive.buffer.bytes",
-    "socket.request.max.bytes", "num.partitions", "num.recovery.threads.per.data.dir",
+    "num.network.threads", "num.io.threads", "socket.send.buffer.bytes",
+    "socket.receive.buffer.bytes", "socket.request.max.bytes", "num.partitions",
+    "num.recovery.threads.per.data.dir",
     "offsets.topic.replication.factor", "transaction.state.log.replication.factor",
     "transaction.state.log.min.isr", "share.coordinator.state.topic.replication.factor",
     "share.coordinator.state.topic.min.isr", "log.flush.interval.messages", "log.flush.interval.ms",
     "log.retention.hours", "log.retention.bytes", "log.segment.bytes",
-    "log.retention.check.interval.ms", "inter.broker.listener.name", "group.initial.rebalance.delay.ms",
+    "log.retention.check.interval.ms", "inter.broker.listener.name",
+    "group.initial.rebalance.delay.ms",
     "controller.quorum.append.linger.ms", "controller.quorum.fetch.snapshot.max.bytes",
     "metadata.max.idle.interval.ms", "metadata.max.retention.bytes", "metadata.max.retention.ms",
     "metadata.log.max.record.bytes.between.snapshots", "metadata.log.max.snapshot.interval.ms",
 )  # fmt: skip
 """Keys of Kafka's own example files and of its controllers that change nothing here."""
 
-SECURITY = ("ssl.", "sasl.", "authorizer.", "super.users", "security.", "principal.", "listener.name.")
+SECURITY = (
+    "ssl.",
+    "sasl.",
+    "authorizer.",
+    "super.users",
+    "security.",
+    "principal.",
+    "listener.name.",
+)
 
 
 def read_server(path: str) -> Server:
@@ -111,7 +122,9 @@ def server(fields: Fields) -> Server:
     """The replica that these keys and values describe. Raises InvalidOption."""
     notes = check_names(fields)
     settings = {
-        field: _parse(fields, key, parse) for key, (field, parse) in SCALARS.items() if key in fields
+        field: _parse(fields, key, parse)
+        for key, (field, parse) in SCALARS.items()
+        if key in fields
     }
     roles = _list(fields, "process.roles")
     if roles != ["controller"]:
@@ -124,7 +137,9 @@ def server(fields: Fields) -> Server:
     if voters and node_id not in {voter.id for voter in voters}:
         raise InvalidOption(f"node.id {node_id} is not among controller.quorum.voters")
     if not voters:
-        raise InvalidOption("controller.quorum.voters is missing: the voters are static here (KIP-595)")
+        raise InvalidOption(
+            "controller.quorum.voters is missing: the voters are static here (KIP-595)"
+        )
     names = _list(fields, "controller.listener.names")
     listeners = _listeners(fields)
     if not names or names[0] not in {listener.name for listener in listeners}:
@@ -203,7 +218,9 @@ def _voters(fields: Fields) -> list[VoterConfig]:
 
 
 def _listeners(fields: Fields) -> list[ListenerConfig]:
-    advertised = {name: (host, port) for name, host, port in _endpoints(fields, "advertised.listeners")}
+    advertised = {
+        name: (host, port) for name, host, port in _endpoints(fields, "advertised.listeners")
+    }
     found = [
         ListenerConfig(name, host, port, *advertised.get(name, ("", 0)))
         for name, host, port in _endpoints(fields, "listeners", 0)
@@ -219,7 +236,9 @@ def _listeners(fields: Fields) -> list[ListenerConfig]:
     for part in _list(fields, "listener.security.protocol.map"):
         name, _, protocol = part.partition(":")
         if protocol.upper() != "PLAINTEXT" and name.upper() in names:
-            raise InvalidOption(f"listener.security.protocol.map: {part}: only PLAINTEXT is there yet")
+            raise InvalidOption(
+                f"listener.security.protocol.map: {part}: only PLAINTEXT is there yet"
+            )
     return found
 
 

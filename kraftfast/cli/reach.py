@@ -10,10 +10,16 @@ import click
 from kraftfast.cli import options
 
 directory = click.option(
-    "--dir", "directory", type=options.DIRECTORY, help="The directory of a quorum, or of one replica, on this host."
+    "--dir",
+    "directory",
+    type=options.DIRECTORY,
+    help="The directory of a quorum, or of one replica, on this host.",
 )
 bootstrap_server = click.option(
-    "--bootstrap-server", "servers", metavar="HOST:PORT[,...]", help="Any replicas of a quorum, over TCP."
+    "--bootstrap-server",
+    "servers",
+    metavar="HOST:PORT[,...]",
+    help="Any replicas of a quorum, over TCP.",
 )
 
 
@@ -64,7 +70,9 @@ def producer(directory: str | None, servers: str | None, timeout: float) -> Any:
     return Producer(lambda ledger: connect_producer(places, ledger, *settings), timeout)
 
 
-def consumer(directory: str | None, servers: str | None, from_offset: int, follow: bool, timeout: float) -> Any:
+def consumer(
+    directory: str | None, servers: str | None, from_offset: int, follow: bool, timeout: float
+) -> Any:
     """Committed records from an offset on. Raises NoQuorum, NotFormatted."""
     one_of(directory, servers)
     if servers is not None:

@@ -6,14 +6,15 @@ traceback is shown only with ``--debug``.
 
 from __future__ import annotations
 
+import errno
 import importlib
+import importlib.util
 import os
 import signal
 import sys
 import traceback
 from collections.abc import Sequence
 from types import FrameType
-from typing import Any
 
 import click
 
@@ -21,19 +22,29 @@ from kraftfast import __version__
 from kraftfast.errors import KraftfastError, LocalError
 
 COMMANDS: dict[str, tuple[str, str]] = {
-    "demo": ("kraftfast.cli.demo:demo", "Append an input to a quorum, show how it went, verify it."),
+    "demo": (
+        "kraftfast.cli.demo:demo",
+        "Append an input to a quorum, show how it went, verify it.",
+    ),
     "start": ("kraftfast.cli.start:start", "Run a quorum on this host until it is told to stop."),
     "append": ("kraftfast.cli.append:append", "Append the lines of a file to a running quorum."),
-    "consume": ("kraftfast.cli.consume:consume", "Print the committed records of a running quorum."),
+    "consume": (
+        "kraftfast.cli.consume:consume",
+        "Print the committed records of a running quorum.",
+    ),
     "status": ("kraftfast.cli.status:status", "Show each replica of a running quorum."),
     "storage": ("kraftfast.cli.storage:storage", "Format directories."),
-    "serve": ("kraftfast.cli.serve:serve", "Run one replica as a server, with Kafka's config names."),
+    "serve": (
+        "kraftfast.cli.serve:serve",
+        "Run one replica as a server, with Kafka's config names.",
+    ),
     "log": ("kraftfast.cli.log:log", "Look at the files of a log: dump, verify, trim."),
     "bench": ("kraftfast.cli.bench:bench", "Measure throughput, latency, and the disk."),
 }
 """Name -> where the command is, and what ``--help`` says of it (without loading it)."""
 
 EXIT_INTERNAL = 70
+EXIT_OUTPUT = 74
 EXIT_INTERRUPTED = 128 + signal.SIGINT
 EXIT_TERMINATED = 128 + signal.SIGTERM
 EXIT_PIPE = 128 + signal.SIGPIPE
@@ -47,10 +58,10 @@ class LazyGroup(click.Group):
     """A group whose commands are loaded one by one."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
+        return [name for name, (place, _) in COMMANDS.items() if _is_there(place)]
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        if name not in COMMANDS:
+        if name not in self.list_commands(ctx):
             return None
         module, _, attribute = COMMANDS[name][0].partition(":")
         command: click.Command = getattr(importlib.import_module(module), attribute)
@@ -58,38 +69,48 @@ class LazyGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
+            formatter.write_dl([(name, COMMANDS[name][1]) for name in self.list_commands(ctx)])
+
+
+def _is_there(place: str) -> bool:
+    return importlib.util.find_spec(place.partition(":")[0]) is not None
 
 
 @click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="kraftfast")
 @click.option("--debug", is_flag=True, help="Show the traceback of a failure.")
-@click.pass_context
-def cli(ctx: click.Context, debug: bool) -> None:
+@click.pass_obj
+def cli(settings: dict[str, bool], debug: bool) -> None:
     """KRaft, Kafka's Raft dialect, as a fast replicated log for Python."""
-    ctx.obj = debug
+    settings["debug"] = debug
 
 
 def run(args: Sequence[str]) -> int:
     """Run one command; returns its exit code. Says what failed in one line."""
     signal.signal(signal.SIGTERM, _terminate)
-    debug = "--debug" in args
+    settings = {"debug": False}
     try:
-        result: Any = cli.main(list(args), prog_name="kraftfast", standalone_mode=False)
+        with cli.make_context("kraftfast", list(args), obj=settings) as context:
+            cli.invoke(context)
         sys.stdout.flush()
-        return result if isinstance(result, int) else 0
+        return 0
+    except click.exceptions.Exit as done:
+        return done.exit_code
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message())
+        return 0
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # nobody reads: nothing is left to flush
+        _drop_stdout()
         return EXIT_PIPE
     except (KeyboardInterrupt, click.Abort):
         return EXIT_INTERRUPTED
     except Terminated:
         return EXIT_TERMINATED
     except BaseException as error:  # noqa: BLE001 - whatever it is, it ends here, in one line
-        if debug:
+        if settings["debug"]:
             traceback.print_exc()
         else:
-            print(f"kraftfast: {one_line(error)}", file=sys.stderr)
+            print(one_line(error), file=sys.stderr)
         return exit_code(error)
 
 
@@ -99,18 +120,33 @@ def exit_code(error: BaseException) -> int:
         return error.exit_code
     if isinstance(error, click.ClickException):
         return LocalError.exit_code
-    return EXIT_INTERNAL
+    return EXIT_OUTPUT if _is_output(error) else EXIT_INTERNAL
 
 
 def one_line(error: BaseException) -> str:
-    """What happened, in one line."""
+    """Which command failed and why, in one line."""
+    context = getattr(error, "ctx", None)
+    name = context.command_path if context is not None else "kraftfast"
     if isinstance(error, click.ClickException):
         text = error.format_message()
     elif isinstance(error, KraftfastError):
         text = str(error)
+    elif _is_output(error):
+        text = f"cannot write to stdout: {os.strerror(errno.ENOSPC)}"
+        _drop_stdout()
     else:
         text = f"unexpected failure, please report it: {type(error).__name__}: {error}"
-    return " ".join(text.split())
+    return " ".join(f"{name}: {text}".split())
+
+
+def _is_output(error: BaseException) -> bool:
+    """A full disk behind stdout: the log's own files raise DiskFull, and name themselves."""
+    return isinstance(error, OSError) and error.errno == errno.ENOSPC and error.filename is None
+
+
+def _drop_stdout() -> None:
+    """Nobody takes it: what is left in it goes nowhere, without another error at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _terminate(_signo: int, _frame: FrameType | None) -> None:

@@ -9,17 +9,22 @@ import click
 
 EXPOSE = "--expose-without-authentication"
 AT_RISK = (
-    "WARNING: {where} can be reached from other hosts, and there is no authentication yet. Whoever "
-    "reaches it can read every record, append records, and pose as a replica: a forged Fetch counts "
-    "as a durable copy, so that acknowledged records may be lost. Let only the other replicas and "
-    "trusted clients through your firewall."
+    "WARNING: {where} can be reached from other hosts, and there is no authentication yet. "
+    "Whoever reaches it can read every record, append records, and pose as a replica: a forged "
+    "Fetch counts as a durable copy, so that acknowledged records may be lost. Let only the other "
+    "replicas and trusted clients through your firewall."
 )
 
 
 @click.command()
-@click.option("--config", "-c", required=True, type=click.Path(dir_okay=False), help="Its server.properties.")
 @click.option(
-    EXPOSE, "expose", is_flag=True, help="Listen on addresses that other hosts reach, without knowing who comes."
+    "--config", "-c", required=True, type=click.Path(dir_okay=False), help="Its server.properties."
+)
+@click.option(
+    EXPOSE,
+    "expose",
+    is_flag=True,
+    help="Listen on addresses that other hosts reach, without knowing who comes.",
 )
 def serve(config: str, expose: bool) -> None:
     """Run one replica as a server, with Kafka's config names.
@@ -68,6 +73,7 @@ def run(config: Any) -> None:
     loop.sockets = node.sockets = Sockets(node, loop)
     try:
         loop.sockets.open()
+        loop.door.open()
     except BaseException:
         node.close()
         raise

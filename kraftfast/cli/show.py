@@ -44,31 +44,44 @@ def show_report(report: Report) -> None:
     """The report of a demo, on stdout."""
     console, run = Console(soft_wrap=True, highlight=False), report.run
     console.print(
-        f"[bold]{run.records:,} records, {run.value_bytes:,} bytes[/] committed in {run.seconds:.3f} s: "
+        f"[bold]{run.records:,} records, {run.value_bytes:,} bytes[/] committed "
+        f"in {run.seconds:.3f} s: "
         f"[bold]{run.records_per_s:,.0f} records/s, {run.megabytes_per_s:,.1f} MB/s[/]"
     )
     console.print(
         f"{report.voters} voters, {DURABILITIES[report.durability]}; transport {report.transport}, "
-        f"flush {report.flush}, batches of {report.batch_bytes // 1024} KiB, {report.window} under way"
+        f"flush {report.flush}, batches of {report.batch_bytes // 1024} KiB, "
+        f"{report.window} under way"
     )
     if report.filesystem in NOT_ON_A_DISK:
-        console.print(f"[bold]The directory is on {report.filesystem}: nothing is on a disk. Use --dir.[/]")
+        console.print(
+            f"[bold]The directory is on {report.filesystem}: nothing is on a disk. Use --dir.[/]"
+        )
     console.print()
     console.print(_latencies(report, console.width >= WIDE))
-    console.print(f"\nfsyncs of the logs per 1000 records, all replicas together: {report.fsyncs_per_1000_records:.3f}\n")
+    console.print(
+        "\nfsyncs of the logs per 1000 records, all replicas together: "
+        f"{report.fsyncs_per_1000_records:.3f}\n"
+    )
     console.print(_replicas(report))
     console.print()
     console.print(_verdict(report))
 
 
 def _latencies(report: Report, wide: bool) -> Table:
-    made = table("latency", "p50", "p99", "p99.9", "max", "samples", *(["from -> to"] if wide else []))
+    made = table(
+        "latency", "p50", "p99", "p99.9", "max", "samples", *(["from -> to"] if wide else [])
+    )
     latency = report.run.latency
     quantiles = (latency.p50_us, latency.p99_us, latency.p999_us, latency.max_us)
     meaning = ["first record of a batch handed over -> acknowledged"] if wide else []
     made.add_row("commit of a batch", *map(microseconds, quantiles), "", *meaning)
     for stage in report.stages:
-        name = "  " + stage.name.replace("_", " ") + (f", replica {stage.replica}" if stage.replica else "")
+        name = (
+            "  "
+            + stage.name.replace("_", " ")
+            + (f", replica {stage.replica}" if stage.replica else "")
+        )
         quantiles = (stage.p50_us, stage.p99_us, stage.p999_us, stage.max_us)
         meaning = [MEANINGS[stage.name]] if wide else []
         made.add_row(name, *map(microseconds, quantiles), f"{stage.count:,}", *meaning)
@@ -87,7 +100,8 @@ def _verdict(report: Report) -> str:
     if report.problem:
         return f"[bold red]NOT verified:[/] {report.problem}"
     return (
-        f"[bold green]verified:[/] {len(report.replicas)} logs with the same {report.compared_bytes:,} bytes of "
+        f"[bold green]verified:[/] {len(report.replicas)} logs with the same "
+        f"{report.compared_bytes:,} bytes of "
         f"committed batches; every input record came back once, in order "
         f"(offsets {report.first_offset:,} to {report.end_offset - 1:,})"
     )
@@ -103,20 +117,25 @@ def show_status(statuses: dict[int, dict[str, Any]], missing: dict[int, str]) ->
     )
     head = max(status["end_offset"] for status in statuses.values())
     made = table(
-        "NodeId", "Status", "Leader", "Epoch", "LogEndOffset", "Lag", "HighWatermark", "LogStartOffset",
-        "Unflushed", "Pid", left=2,
+        "NodeId", "Status", "Leader", "Epoch", "LogEndOffset", "Lag", "HighWatermark",
+        "LogStartOffset", "Unflushed", "Pid", left=2,
     )  # fmt: skip
     for id, status in sorted(statuses.items()):
         end, start = status["end_offset"], status["log_start_offset"]
         unflushed = end - status["flushed_end_offset"]
         numbers = (status["leader_id"], status["epoch"], end, head - end, status["high_watermark"])
-        made.add_row(str(id), status["role"], *map(str, (*numbers, start, unflushed, status["pid"])))
+        made.add_row(
+            str(id), status["role"], *map(str, (*numbers, start, unflushed, status["pid"]))
+        )
     console.print(made)
     for id, why in missing.items():
         console.print(f"replica {id} does not answer: {why}")
     for id, status in statuses.items():
         if status["in_doubt"]:
-            console.print(f"replica {id} is in doubt about the end of its log and does not vote for a shorter one")
+            console.print(
+                f"replica {id} is in doubt about the end of its log "
+                "and does not vote for a shorter one"
+            )
         if status["nursery_error"]:
             console.print(f"replica {id} takes no appends: {status['nursery_error']}")
 
@@ -124,7 +143,9 @@ def show_status(statuses: dict[int, dict[str, Any]], missing: dict[int, str]) ->
 def show_disk(cells: list[Cell], filesystem: str) -> None:
     """What ``bench disk`` measured."""
     console = Console(soft_wrap=True, highlight=False)
-    console.print(f"fdatasync on {filesystem or 'this file system'}, by file and by bytes stored before it\n")
+    console.print(
+        f"fdatasync on {filesystem or 'this file system'}, by file and by bytes stored before it\n"
+    )
     made = table("file", "bytes", "p50", "p99", "max", "samples")
     for cell in cells:
         numbers = map(microseconds, (cell.p50_us, cell.p99_us, cell.max_us))
@@ -134,6 +155,8 @@ def show_disk(cells: list[Cell], filesystem: str) -> None:
     for kind, meaning in FILE_MEANINGS.items():
         console.print(f"{kind}: {meaning}")
     if filesystem in NOT_ON_A_DISK:
-        console.print(f"[bold]{filesystem} is no disk: a flush costs nothing, and keeps nothing.[/]")
+        console.print(
+            f"[bold]{filesystem} is no disk: a flush costs nothing, and keeps nothing.[/]"
+        )
     else:
         console.print(f"[bold]{verdict(cells)}[/]")

@@ -15,7 +15,9 @@ LOOK_EVERY_S = 0.1
 
 @click.command()
 @options.voters("How many voters, where the quorum is new [3].")
-@click.option("--dir", "directory", required=True, type=options.DIRECTORY, help="Where the quorum lives.")
+@click.option(
+    "--dir", "directory", required=True, type=options.DIRECTORY, help="Where the quorum lives."
+)
 @options.durability
 @options.records
 @options.flush
@@ -28,8 +30,14 @@ LOOK_EVERY_S = 0.1
     help="Replica N also listens on 127.0.0.1, port PORT + N, for Kafka's clients.",
 )
 @click.option("--segment-bytes", type=options.Size(), help="A segment of the log holds so much.")
-@click.option("--election-timeout-ms", type=click.IntRange(min=1), help="See controller.quorum.election.timeout.ms.")
-@click.option("--fetch-timeout-ms", type=click.IntRange(min=1), help="See controller.quorum.fetch.timeout.ms.")
+@click.option(
+    "--election-timeout-ms",
+    type=click.IntRange(min=1),
+    help="See controller.quorum.election.timeout.ms.",
+)
+@click.option(
+    "--fetch-timeout-ms", type=click.IntRange(min=1), help="See controller.quorum.fetch.timeout.ms."
+)
 @options.timeout
 def start(**asked: Any) -> None:
     """Run a quorum on this host until it is told to stop.
@@ -45,7 +53,8 @@ def start(**asked: Any) -> None:
     try:
         with LocalQuorum(directory, voters, **settings) as quorum:
             say(
-                f"quorum {quorum.description.cluster_id} in {quorum.path}: {len(quorum.directories)} voters, "
+                f"quorum {quorum.description.cluster_id} in {quorum.path}: "
+                f"{len(quorum.directories)} voters, "
                 f"durability {quorum.description.durability}, transport {quorum.tuning.transport}"
             )
             for id, (host, port) in quorum.addresses.items():
@@ -93,7 +102,8 @@ class Events:
             elif worker.restarts > self.restarts[id]:
                 self.restarts[id] = worker.restarts
                 self._forget(id)
-                say(f"replica {id} ended -> started again as process {self.quorum.supervisor.pid(id)}")
+                pid = self.quorum.supervisor.pid(id)
+                say(f"replica {id} ended -> started again as process {pid}")
         if len(self.errors) == len(workers):
             raise next(iter(workers.values())).error
         leader = max((self._leads(id) for id in workers), default=self.leader)

@@ -11,7 +11,13 @@ from kraftfast.cli import options, reach
 
 
 @click.command()
-@click.option("--dir", "directory", required=True, type=options.DIRECTORY, help="The quorum's, or one replica's.")
+@click.option(
+    "--dir",
+    "directory",
+    required=True,
+    type=options.DIRECTORY,
+    help="The quorum's, or one replica's.",
+)
 @options.as_json
 def status(directory: str, as_json: bool) -> None:
     """Show each replica of a running quorum.

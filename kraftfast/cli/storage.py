@@ -24,11 +24,20 @@ def random_uuid() -> None:
 @storage.command("format")
 @click.option("--dir", "path", type=options.DIRECTORY, help="Format a quorum of this host here.")
 @options.voters("How many voters it has [3].")
-@click.option("--config", "-c", type=click.Path(dir_okay=False), help="Format one replica: its server.properties.")
-@click.option("--cluster-id", "-t", help="The cluster's id, the same for all its replicas; see random-uuid.")
+@click.option(
+    "--config",
+    "-c",
+    type=click.Path(dir_okay=False),
+    help="Format one replica: its server.properties.",
+)
+@click.option(
+    "--cluster-id", "-t", help="The cluster's id, the same for all its replicas; see random-uuid."
+)
 @options.durability
 @options.records
-@click.option("--ignore-formatted", "-g", is_flag=True, help="Leave alone what is formatted already.")
+@click.option(
+    "--ignore-formatted", "-g", is_flag=True, help="Leave alone what is formatted already."
+)
 def format_(
     path: str | None,
     voters: int | None,
@@ -50,15 +59,23 @@ def format_(
         format_local(path, voters or 3, cluster_id, options_, ignore_formatted)
         return
     if voters is not None:
-        raise click.UsageError("--voters goes with --dir; the voters of a server stand in its properties")
+        raise click.UsageError(
+            "--voters goes with --dir; the voters of a server stand in its properties"
+        )
     if cluster_id is None:
-        raise click.UsageError("--config needs --cluster-id; kraftfast storage random-uuid makes one")
+        raise click.UsageError(
+            "--config needs --cluster-id; kraftfast storage random-uuid makes one"
+        )
     assert config is not None
     format_replica(config, cluster_id, options_, ignore_formatted)
 
 
 def format_local(
-    path: str, voters: int, cluster_id: str | None, promised: tuple[str, str], ignore_formatted: bool
+    path: str,
+    voters: int,
+    cluster_id: str | None,
+    promised: tuple[str, str],
+    ignore_formatted: bool,
 ) -> None:
     """All directories of a quorum on this host. Raises ForeignDirectory."""
     from kraftfast import quorum
@@ -67,17 +84,27 @@ def format_local(
     if ignore_formatted:
         try:
             found = quorum.read_description(path)
-            click.echo(f"{path} is formatted already: cluster {found.cluster_id}, {len(found.voters)} voters")
+            click.echo(
+                f"{path} is formatted already: "
+                f"cluster {found.cluster_id}, {len(found.voters)} voters"
+            )
             return
         except NotFormatted:
             pass
-    made = quorum.format_quorum(path, voters, *promised, cluster_id=checked(cluster_id) if cluster_id else None)
+    made = quorum.format_quorum(
+        path, voters, *promised, cluster_id=checked(cluster_id) if cluster_id else None
+    )
     for id, directory in quorum.replica_directories(path, made.voters).items():
         click.echo(f"Formatting metadata directory {directory} for node {id}.")
-    click.echo(f"cluster {made.cluster_id}: {voters} voters, durability {made.durability}, records {made.records}")
+    click.echo(
+        f"cluster {made.cluster_id}: {voters} voters, "
+        f"durability {made.durability}, records {made.records}"
+    )
 
 
-def format_replica(config: str, cluster_id: str, promised: tuple[str, str], ignore_formatted: bool) -> None:
+def format_replica(
+    config: str, cluster_id: str, promised: tuple[str, str], ignore_formatted: bool
+) -> None:
     """The directory that a server.properties names. Raises ForeignDirectory."""
     from kraftfast.cli.properties import read_server
     from kraftfast.errors import ForeignDirectory, NotFormatted
@@ -115,5 +142,7 @@ def checked(cluster_id: str) -> str:
     try:
         uuid_from_text(cluster_id)
     except ValueError as error:
-        raise InvalidOption(f"cluster id: {error}; kraftfast storage random-uuid makes one") from None
+        raise InvalidOption(
+            f"cluster id: {error}; kraftfast storage random-uuid makes one"
+        ) from None
     return cluster_id

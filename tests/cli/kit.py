@@ -1,0 +1,78 @@
+"""The ``kraftfast`` program as a child process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+TIMEOUT_S = 120
+
+Completed = subprocess.CompletedProcess
+
+
+def command(*args: object) -> list[str]:
+    """The program with arguments."""
+    return [sys.executable, "-P", "-m", "kraftfast", *map(str, args)]
+
+
+def environment() -> dict[str, str]:
+    return os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "100"}
+
+
+def run(*args: object, data: bytes | None = None, cwd: Path | None = None) -> Completed[bytes]:
+    """Run the program to its end; ``data`` is its stdin."""
+    return subprocess.run(
+        command(*args),
+        input=data,
+        capture_output=True,
+        timeout=TIMEOUT_S,
+        cwd=cwd,
+        env=environment(),
+    )
+
+
+def fails(done: Completed[bytes], exit_code: int) -> str:
+    """Assert that a command failed as commands do: its exit code, one line, no traceback."""
+    text = done.stderr.decode()
+    assert done.returncode == exit_code, f"exit code {done.returncode}: {text}"
+    assert text.startswith("kraftfast") and text.endswith("\n") and text.count("\n") == 1, text
+    return text
+
+
+class Program:
+    """A running command whose lines are read one by one."""
+
+    def __init__(self, *args: object) -> None:
+        self.log = ""
+        self.process = subprocess.Popen(
+            command(*args),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            env=environment() | {"PYTHONUNBUFFERED": "1"},
+        )
+
+    def wait_for(self, text: str, timeout: float = 60.0) -> str:
+        """The next line that holds ``text``."""
+        assert self.process.stdout is not None
+        deadline = time.monotonic() + timeout
+        while time.monotonic() < deadline:
+            line = self.process.stdout.readline().decode()
+            if not line:
+                break
+            self.log += line
+            if text in line:
+                return line
+        raise AssertionError(f"{text!r} did not appear in:\n{self.log}")
+
+    def stop(self, signo: int = signal.SIGTERM, timeout: float = 30.0) -> int:
+        """Send a signal; its exit code."""
+        self.process.send_signal(signo)
+        out, _ = self.process.communicate(timeout=timeout)
+        self.log += out.decode()
+        return self.process.returncode

@@ -1,0 +1,118 @@
+"""server.properties: Kafka's names, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kraftfast.cli.properties import SCALARS, read_server, server
+from kraftfast.cli.serve import is_loopback
+from kraftfast.errors import InputError, InvalidOption
+from kraftfast.node.config import ListenerConfig, NodeConfig, VoterConfig
+
+GOOD = {
+    "process.roles": "controller",
+    "node.id": "2",
+    "controller.quorum.voters": "1@a.example:9091,2@b.example:9092, 3@[::1]:9093",
+    "listeners": "CONTROLLER://127.0.0.1:9092,CLIENT://:9192",
+    "advertised.listeners": "CLIENT://b.example:9192",
+    "controller.listener.names": "CONTROLLER",
+    "log.dirs": "/var/lib/kraft/b,/elsewhere",
+}
+
+
+def test_a_whole_file(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    lines = [f"{key} = {value}" for key, value in GOOD.items()]
+    file.write_text("# comment\n\n" + "\n".join(lines) + "\nnum.io.threads=8\n")
+    node, notes = read_server(str(file))
+    assert node == NodeConfig(
+        node_id=2,
+        directory="/var/lib/kraft/b",
+        voters=[
+            VoterConfig(1, "a.example", 9091),
+            VoterConfig(2, "b.example", 9092),
+            VoterConfig(3, "::1", 9093),
+        ],
+        listeners=[
+            ListenerConfig("CONTROLLER", "127.0.0.1", 9092),
+            ListenerConfig("CLIENT", "", 9192, "b.example", 9192),
+        ],
+        controller_listener="CONTROLLER",
+    )
+    assert notes == ["without effect here: num.io.threads"]
+
+
+@pytest.mark.parametrize("key", SCALARS)
+def test_each_scalar_arrives(key: str) -> None:
+    field, _ = SCALARS[key]
+    words = {"kraftfast.flush": "deferred", "kraftfast.idle": "block"}
+    text = words.get(key, str(9 * 1024 * 1024 if "segment.bytes" in key else 123_456))
+    node = server(GOOD | {key: text}).node
+    assert str(getattr(node, field)) == text
+    assert getattr(NodeConfig(1, "", []), field) != getattr(node, field)
+
+
+def test_metadata_log_dir_comes_first() -> None:
+    assert server(GOOD | {"metadata.log.dir": "/m"}).node.directory == "/m"
+
+
+@pytest.mark.parametrize(
+    "key, value, said",
+    [
+        ("controller.quorum.fetch.timout.ms", "1", "controller.quorum.fetch.timeout.ms is"),
+        ("qwertyuiop", "1", "unknown key qwertyuiop"),
+        ("ssl.keystore.location", "/k", "no authentication"),
+        ("authorizer.class.name", "A", "no authentication"),
+        ("process.roles", "broker,controller", "process.roles must be controller"),
+        ("node.id", "4", "not among controller.quorum.voters"),
+        ("node.id", "-1", "from 0"),
+        ("node.id", "two", "a whole number"),
+        ("controller.quorum.voters", "1@a", "not host:port"),
+        ("controller.quorum.voters", "a:9091", "not id@host:port"),
+        ("controller.quorum.voters", "2@0.0.0.0:9091", "cannot reach"),
+        ("controller.quorum.voters", "2@a:1,2@b:2", "twice"),
+        ("controller.quorum.voters", "", "is missing"),
+        ("controller.quorum.bootstrap.servers", "a:0", "not host:port"),
+        ("controller.listener.names", "OTHER", "must name a listener"),
+        ("listeners", "127.0.0.1:9092", "NAME://host:port"),
+        ("listeners", "CONTROLLER://h:1,CONTROLLER://h:2", "twice"),
+        ("listeners", "", "is missing"),
+        ("advertised.listeners", "X://h:1", "not among listeners"),
+        ("listener.security.protocol.map", "CONTROLLER:SSL", "only PLAINTEXT"),
+        ("log.dirs", "", "is missing"),
+        ("metadata.log.segment.bytes", "1000", "from 8388608"),
+        ("controller.quorum.fetch.timeout.ms", "0", "from 1"),
+        ("kraftfast.flush", "never", "one of deferred, parallel, adaptive"),
+    ],
+)  # fmt: skip
+def test_what_is_refused(key: str, value: str, said: str) -> None:
+    with pytest.raises(InvalidOption) as raised:
+        server(GOOD | {key: value})
+    assert said in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "key", ["process.roles", "node.id", "controller.quorum.voters", "listeners", "log.dirs"]
+)
+def test_what_must_be_there(key: str) -> None:
+    with pytest.raises(InvalidOption, match=key.replace(".", r"\.")):
+        server({name: value for name, value in GOOD.items() if name != key})
+
+
+def test_files_that_are_none(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="No such file"):
+        read_server(str(tmp_path / "none"))
+    (tmp_path / "binary").write_bytes(b"\xff\xfe")
+    with pytest.raises(InvalidOption, match="not a properties file"):
+        read_server(str(tmp_path / "binary"))
+
+
+@pytest.mark.parametrize(
+    "host, loopback",
+    [("127.0.0.1", True), ("127.1.2.3", True), ("::1", True), ("localhost", True),
+     ("", False), ("0.0.0.0", False), ("::", False), ("10.0.0.1", False), ("host.example", False)],
+)  # fmt: skip
+def test_loopback(host: str, loopback: bool) -> None:
+    assert is_loopback(host) is loopback

@@ -1,0 +1,131 @@
+"""The program itself: help, failures, what is loaded."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from kraftfast import errors
+from kraftfast.cli import root
+from tests.cli.kit import environment, fails, run
+
+
+NAMES = root.cli.list_commands(click.Context(root.cli))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_table_says_what_the_command_says(name: str) -> None:
+    place, summary = root.COMMANDS[name]
+    module, _, attribute = place.partition(":")
+    command = getattr(importlib.import_module(module), attribute)
+    assert command.name == name
+    assert command.help.splitlines()[0] == summary
+
+
+def test_help_loads_no_command() -> None:
+    program = (
+        "import sys\nfrom kraftfast.cli import root\ncode = root.run(['--help'])\n"
+        "heavy = {'numpy', 'rich', 'msgspec', 'asyncio', 'kraftfast.quorum'}\n"
+        "print(code, sorted(heavy & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env=environment()
+    )
+    assert done.stdout.splitlines()[-1] == "0 []", done.stderr
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_command_has_help(name: str) -> None:
+    done = CliRunner().invoke(root.cli, [name, "--help"], obj={})
+    assert done.exit_code == 0 and "Usage:" in done.output
+
+
+def test_no_command_is_help() -> None:
+    for args in ((), ("bench",), ("storage",)):
+        done = run(*args)
+        assert done.returncode == 0 and b"Commands:" in done.stdout, done
+
+
+def test_unknown_options_and_commands() -> None:
+    text = fails(run("demo", "--recrods", 1), 2)
+    assert "--recrods" in text and "--records" in text and text.startswith("kraftfast demo: ")
+    assert "frobnicate" in fails(run("frobnicate"), 2)
+    assert "7" in fails(run("demo", "--voters", 7), 2)
+    assert "8XB" in fails(run("demo", "--record-size", "8XB"), 2)
+
+
+def failing(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    @click.command()
+    def broken() -> None:
+        raise error
+
+    monkeypatch.setattr(root.cli, "get_command", lambda _ctx, _name: broken)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        kind
+        for kind in vars(errors).values()
+        if isinstance(kind, type) and issubclass(kind, errors.KraftfastError)
+    ],
+)
+def test_each_error_ends_with_its_exit_code(
+    kind: type[errors.KraftfastError],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    error = kind("what\nhappened", 1) if kind is errors.RequestRefused else kind("what\nhappened")
+    failing(monkeypatch, error)
+    assert root.run(["broken"]) == kind.exit_code != 0
+    assert capsys.readouterr().err == "kraftfast: what happened\n"
+
+
+def test_what_nobody_foresaw(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    failing(monkeypatch, ZeroDivisionError("a bug"))
+    assert root.run(["broken"]) == 70
+    assert (
+        capsys.readouterr().err
+        == "kraftfast: unexpected failure, please report it: ZeroDivisionError: a bug\n"
+    )
+    assert root.run(["--debug", "broken"]) == 70
+    assert "Traceback" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "error, code",
+    [
+        (KeyboardInterrupt(), 130),
+        (click.Abort(), 130),
+        (root.Terminated(), 143),
+        (BrokenPipeError(), 141),
+    ],
+)
+def test_interruptions_are_silent(
+    error: BaseException,
+    code: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    failing(monkeypatch, error)
+    assert root.run(["broken"]) == code
+    assert capfd.readouterr().err.strip() == ""
+
+
+def test_a_full_disk_behind_stdout() -> None:
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-P", "-m", "kraftfast", "--help"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            env=environment(),
+        )
+    assert done.returncode == 74
+    assert done.stderr == b"kraftfast: cannot write to stdout: No space left on device\n"
