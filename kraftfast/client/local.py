@@ -14,9 +14,10 @@ import msgspec
 
 from kraftfast.client.ledger import Ledger
 from kraftfast.client.ring_sender import RingSender
-from kraftfast.errors import NoQuorum, NotLeader, PeerGone, TimedOut
+from kraftfast.errors import MalformedFrame, NoQuorum, NotLeader, PeerError, PeerGone, TimedOut
+from kraftfast.link.hello import HELLO_BYTES_MAX, Hello, decode_hello, encode_hello
 from kraftfast.link.memory_file import map_peer_file, receive_with_fds, send_with_fds
-from kraftfast.link.ring_link import HELLO_BYTES_MAX, SOCKET_NAME, OwnDoorbell, RingOffer, decode_hello
+from kraftfast.link.ring_link import SOCKET_NAME, OwnDoorbell, RingOffer, close_all
 from kraftfast.link.stats import PAGES_BYTES, StatsView
 from kraftfast.link.unix_socket import connect, credentials, open_pidfd
 
@@ -87,7 +88,7 @@ def connect_producer(
             problems.append(str(error))
             continue
         if link is None:
-            candidates.insert(0, hello["leader_id"])
+            candidates.insert(0, hello.leader_id)
             continue
         return RingTransport(
             link,
@@ -95,36 +96,35 @@ def connect_producer(
             ledger,
             batch_bytes=batch_bytes,
             window=window,
-            kafka_raft=hello["records"] == "kafka-raft",
+            kafka_raft=hello.records == "kafka-raft",
         )
     if len(problems) == len(directories):
         raise NoQuorum(f"no replica runs: {problems[0]}")
     raise NotLeader("no replica leads at the moment")
 
 
-def _offer(directory: str, ring_bytes: int) -> tuple[Any, OwnDoorbell | None, dict[str, Any]]:
+def _offer(directory: str, ring_bytes: int) -> tuple[Any, OwnDoorbell | None, Hello]:
     sock = connect(os.path.join(directory, SOCKET_NAME), CONNECT_TIMEOUT_S)
-    doorbell = OwnDoorbell()
+    doorbell = None
     try:
-        offer = RingOffer(sock, doorbell, {"kind": "producer"}, ring_bytes, ANSWER_RING_BYTES)
-        try:
-            data, fds = receive_with_fds(sock, HELLO_BYTES_MAX)
-        except OSError as error:
-            offer.files.close()
-            raise PeerGone(f"no answer to the offer of rings: {error}") from None
-        hello = decode_hello(data)
-        if hello.get("not_leader"):
-            offer.files.close()
-            sock.close()
+        doorbell = OwnDoorbell()
+        offer = RingOffer(sock, doorbell, Hello(kind="producer"), ring_bytes, ANSWER_RING_BYTES)
+        hello, fds = offer.receive()
+        if hello.not_leader:
+            close_all(fds)
+            offer.abandon()
             doorbell.close()
             return None, None, hello
-        link = offer.finish(data, fds)
+        link = offer.finish(hello, fds)
         sock.setblocking(False)
         return link, doorbell, hello
-    except PeerGone:
+    except (PeerError, OSError) as error:
         sock.close()
-        doorbell.close()
-        raise
+        if doorbell is not None:
+            doorbell.close()
+        if isinstance(error, PeerGone):
+            raise
+        raise PeerGone(f"no ring to the replica in {directory}: {error}") from None
 
 
 def ask(directory: str, question: dict[str, Any], timeout: float = 5.0) -> dict[str, Any]:
@@ -132,7 +132,10 @@ def ask(directory: str, question: dict[str, Any], timeout: float = 5.0) -> dict[
 
     Raises PeerGone if it does not run, TimedOut if it does not answer.
     """
-    return decode_hello(ask_raw(directory, question, timeout))
+    try:
+        return msgspec.json.decode(ask_raw(directory, question, timeout), type=dict[str, Any])
+    except msgspec.DecodeError as error:
+        raise MalformedFrame(f"an answer that is no JSON object: {error}") from None
 
 
 def ask_raw(directory: str, question: dict[str, Any], timeout: float = 5.0) -> bytes:
@@ -162,18 +165,19 @@ class Watch:
         self.pidfd = -1
         try:
             bell = self.doorbell
-            send_with_fds(self.sock, msgspec.json.encode({"kind": "watch"}), [bell.file.fd, bell.bell.fd])
+            send_with_fds(self.sock, encode_hello(Hello(kind="watch")), [bell.file.fd, bell.bell.fd])
             data, fds = receive_with_fds(self.sock, HELLO_BYTES_MAX)
-            hello = decode_hello(data)
             if len(fds) != 1:
+                close_all(fds)
                 raise PeerGone("the replica did not pass its counters")
             self.stats = StatsView(map_peer_file(fds[0], PAGES_BYTES))
-            self.log_path, self.node_id = str(hello["log"]), int(hello["node_id"])
+            hello = decode_hello(data)
+            self.log_path, self.node_id = hello.log, hello.node_id
             self.pidfd = open_pidfd(credentials(self.sock).pid)
         except OSError as error:
             self.close()
             raise PeerGone(f"no answer from the replica in {directory}: {error}") from None
-        except PeerGone:
+        except PeerError:
             self.close()
             raise
         self.sock.setblocking(False)

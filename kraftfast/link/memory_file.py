@@ -20,15 +20,22 @@ FDS_MAX = 8
 
 
 class MemoryFile:
-    """A memory file of this process: ``memory`` is its writable map, ``fd`` is to be passed on."""
+    """A memory file of this process: ``memory`` is its writable map, ``fd`` is to be passed on.
+
+    Raises OSError without descriptors or memory.
+    """
 
     # fd: open until close; others map it read-only. memory: ours alone to write.
 
     def __init__(self, name: str, size: int) -> None:
         self.fd = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        os.ftruncate(self.fd, size)
-        self.memory = mmap.mmap(self.fd, size, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
-        fcntl.fcntl(self.fd, F_ADD_SEALS, SEALS)  # after our map: FUTURE_WRITE is for the others
+        try:
+            os.ftruncate(self.fd, size)
+            self.memory = mmap.mmap(self.fd, size, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
+            fcntl.fcntl(self.fd, F_ADD_SEALS, SEALS)  # after our map: FUTURE_WRITE is for the others
+        except OSError:
+            self.close()
+            raise
 
     def close(self) -> None:
         """Close the descriptor; the map lives as long as something uses it."""
@@ -37,22 +44,37 @@ class MemoryFile:
             self.fd = -1
 
 
-def map_peer_file(fd: int, size_min: int) -> mmap.mmap:
+def map_peer_file(fd: int, size: int) -> mmap.mmap:
     """Map a memory file of another process, read-only; closes ``fd``.
 
-    Raises PeerGone if it is not sealed as we seal ours, or too small.
+    Only the first ``size`` bytes are mapped, however large it is. Raises PeerGone if it is not
+    sealed as we seal ours, or too small.
     """
     try:
-        seals, size = fcntl.fcntl(fd, F_GET_SEALS), os.fstat(fd).st_size
+        seals, length = fcntl.fcntl(fd, F_GET_SEALS), os.fstat(fd).st_size
         if seals & SEALS != SEALS:
             raise PeerGone("the other side passed a memory file that it could still change")
-        if size < size_min:
-            raise PeerGone(f"the other side passed a memory file of {size} bytes, not {size_min}")
+        if length < size:
+            raise PeerGone(f"the other side passed a memory file of {length} bytes, not {size}")
         return mmap.mmap(fd, size, mmap.MAP_SHARED, mmap.PROT_READ)
     except OSError as error:
         raise PeerGone(f"the other side passed something that is no memory file: {error}") from None
     finally:
         os.close(fd)
+
+
+def check_eventfd(fd: int) -> None:
+    """That a passed descriptor is an eventfd, as it has to be to be written to without a thought.
+
+    A full pipe, say, would block whoever rings it. Raises PeerGone.
+    """
+    try:
+        kind = os.readlink(f"/proc/self/fd/{fd}")
+        os.set_blocking(fd, False)
+    except OSError as error:
+        raise PeerGone(f"the other side passed a doorbell that is none: {error}") from None
+    if kind != "anon_inode:[eventfd]":
+        raise PeerGone(f"the other side passed {kind} as the eventfd of its doorbell")
 
 
 def send_with_fds(sock: socket.socket, data: bytes, fds: list[int]) -> None:

@@ -10,13 +10,14 @@ from __future__ import annotations
 import os
 import secrets
 import socket
-from typing import Any
 
 import msgspec
 
-from kraftfast.errors import InvalidOption, MalformedFrame, PeerGone
+from kraftfast.errors import InvalidOption, PeerGone
+from kraftfast.link.hello import HELLO_BYTES_MAX, Hello, decode_hello, encode_hello
 from kraftfast.link.memory_file import (
     MemoryFile,
+    check_eventfd,
     map_peer_file,
     receive_with_fds,
     send_with_fds,
@@ -36,7 +37,6 @@ from kraftfast.ring.spsc import (
 SOCKET_NAME = "replica.sock"
 """In a replica's directory: where its host's processes reach it."""
 
-HELLO_BYTES_MAX = 64 * 1024
 RING_FDS = 4
 RING_BYTES_MAX = 64 * 1024 * 1024
 
@@ -54,13 +54,24 @@ class OwnDoorbell:
 
 
 class RingFiles:
-    """The two files that one end writes: the data of its own ring, the cursor of the other's."""
+    """The two files that one end writes: the data of its own ring, the cursor of the other's.
+
+    Raises InvalidOption for a bad capacity, OSError without descriptors or memory.
+    """
 
     def __init__(self, generation: int, capacity_out: int, capacity_in: int) -> None:
         self.data = MemoryFile("kraftfast-ring", producer_file_bytes(capacity_out))
-        self.cursor = MemoryFile("kraftfast-cursor", PAGE_BYTES)
-        format_producer(self.data.memory, capacity_out, generation)
-        format_consumer(self.cursor.memory, capacity_in, generation)
+        try:
+            self.cursor = MemoryFile("kraftfast-cursor", PAGE_BYTES)
+        except OSError:
+            self.data.close()
+            raise
+        try:
+            format_producer(self.data.memory, capacity_out, generation)
+            format_consumer(self.cursor.memory, capacity_in, generation)
+        except InvalidOption:
+            self.close()
+            raise
 
     def fds(self, doorbell: OwnDoorbell) -> list[int]:
         """What the other end needs, in the order in which :class:`RingLink` takes it."""
@@ -76,28 +87,31 @@ class RingLink:
 
     ``out``, ``inbox``: our ends. ``bell``: the other side's doorbell. ``sock``, ``pidfd``: readable
     when the other process is gone. ``hello``: what it said of itself. ``pid``: its process id.
+
+    Takes over ``fds``, also when it raises PeerGone: the other side did not keep the rules.
     """
 
     def __init__(
-        self, sock: socket.socket, files: RingFiles, fds: list[int], capacity: int, hello: Any
+        self, sock: socket.socket, files: RingFiles, fds: list[int], capacity: int, hello: Hello
     ) -> None:
         self.sock, self.hello = sock, hello
-        self.pid = credentials(sock).pid
-        if len(fds) != RING_FDS:
-            close_all(fds)
-            raise PeerGone(f"the other side passed {len(fds)} files instead of {RING_FDS}")
-        data_fd, cursor_fd, flag_fd, bell_fd = fds
+        self.pidfd = -1
+        left = list(fds)
         try:
-            data = map_peer_file(data_fd, producer_file_bytes(capacity))
-            cursor = map_peer_file(cursor_fd, PAGE_BYTES)
-            flag = map_peer_file(flag_fd, PAGE_BYTES)
-        except PeerGone:
-            os.close(bell_fd)
+            self.pid = credentials(sock).pid
+            if len(fds) != RING_FDS:
+                raise PeerGone(f"the other side passed {len(fds)} files instead of {RING_FDS}")
+            data = map_peer_file(left.pop(0), producer_file_bytes(capacity))
+            cursor = map_peer_file(left.pop(0), PAGE_BYTES)
+            flag = map_peer_file(left.pop(0), PAGE_BYTES)
+            check_eventfd(left[0])
+            self.out = RingOut(files.data.memory, cursor)
+            self.inbox = RingIn(files.cursor.memory, data)
+            self.pidfd = open_pidfd(self.pid)
+            self.bell = PeerDoorbell(flag, left.pop(0))
+        except BaseException:
+            close_all(left)
             raise
-        self.bell = PeerDoorbell(flag, bell_fd)
-        self.out = RingOut(files.data.memory, cursor)
-        self.inbox = RingIn(files.cursor.memory, data)
-        self.pidfd = open_pidfd(self.pid)
 
     def alive(self) -> bool:
         """Whether neither side has broken the ring's rules; death is told by sock and pidfd."""
@@ -128,73 +142,76 @@ class RingOffer:
         self,
         sock: socket.socket,
         doorbell: OwnDoorbell,
-        hello: dict[str, Any],
+        hello: Hello,
         capacity_out: int,
         capacity_in: int,
     ) -> None:
         self.sock, self.capacity_in = sock, capacity_in
         generation = secrets.randbits(62) | 1
-        self.files = RingFiles(generation, capacity_out, capacity_in)
-        offer = hello | {"generation": generation, "out": capacity_out, "in": capacity_in}
         try:
-            send_with_fds(sock, msgspec.json.encode(offer), self.files.fds(doorbell))
+            self.files = RingFiles(generation, capacity_out, capacity_in)
+        except OSError as error:
+            raise PeerGone(f"no memory for rings: {error.strerror}") from None
+        offer = msgspec.structs.replace(hello, generation=generation, out=capacity_out, into=capacity_in)
+        try:
+            send_with_fds(sock, encode_hello(offer), self.files.fds(doorbell))
         except OSError as error:
             self.files.close()
             raise PeerGone(f"cannot offer rings: {error}") from None
 
-    def finish(self, data: bytes, fds: list[int]) -> RingLink:
+    def receive(self) -> tuple[Hello, list[int]]:
+        """The other side's answer, for :meth:`finish`. Raises PeerGone, MalformedFrame."""
+        fds: list[int] = []
+        try:
+            data, fds = receive_with_fds(self.sock, HELLO_BYTES_MAX)
+            return decode_hello(data), fds
+        except BaseException as error:
+            close_all(fds)
+            self.files.close()
+            if isinstance(error, OSError):
+                raise PeerGone(f"no answer to the offer of rings: {error}") from None
+            raise
+
+    def finish(self, answer: Hello, fds: list[int]) -> RingLink:
         """The link, from the other side's answer. Raises PeerGone with its reason if it refused."""
         try:
-            answer = decode_hello(data)
-            if "error" in answer:
+            if answer.error:
                 close_all(fds)
-                raise PeerGone(str(answer["error"]))
+                raise PeerGone(answer.error)
             return RingLink(self.sock, self.files, fds, self.capacity_in, answer)
         finally:
             self.files.close()
 
-    def wait(self) -> RingLink:
-        """:meth:`finish` on a blocking socket. Raises PeerGone, also when its timeout runs out."""
-        try:
-            data, fds = receive_with_fds(self.sock, HELLO_BYTES_MAX)
-        except OSError as error:
-            self.files.close()
-            raise PeerGone(f"no answer to the offer of rings: {error}") from None
-        return self.finish(data, fds)
+    def abandon(self) -> None:
+        """No answer is waited for any more."""
+        self.files.close()
+        self.sock.close()
 
 
 def accept_rings(
-    sock: socket.socket,
-    doorbell: OwnDoorbell,
-    offer: dict[str, Any],
-    fds: list[int],
-    answer: dict[str, Any],
+    sock: socket.socket, doorbell: OwnDoorbell, offer: Hello, fds: list[int], answer: Hello
 ) -> RingLink:
-    """Take an offer of rings that came over ``sock`` and answer it. Raises PeerGone."""
+    """Take an offer of rings that came over ``sock`` and answer it; takes over ``fds``.
+
+    Raises PeerGone.
+    """
     try:
-        generation, theirs, ours = (int(offer[name]) for name in ("generation", "out", "in"))
-        if not 0 < generation < 2**63 or max(theirs, ours) > RING_BYTES_MAX:
-            raise ValueError
-        files = RingFiles(generation, ours, theirs)
-    except (KeyError, ValueError, TypeError, InvalidOption):
+        if not 0 < offer.generation < 2**63 or max(offer.out, offer.into) > RING_BYTES_MAX:
+            raise InvalidOption("out of range")
+        files = RingFiles(offer.generation, offer.into, offer.out)
+    except (InvalidOption, OverflowError):
         close_all(fds)
         raise PeerGone("an offer of rings without a generation or with a bad capacity") from None
-    try:
-        link = RingLink(sock, files, fds, theirs, offer)
-        send_with_fds(sock, msgspec.json.encode(answer), files.fds(doorbell))
     except OSError as error:
-        raise PeerGone(f"cannot answer an offer of rings: {error}") from None
+        close_all(fds)
+        raise PeerGone(f"no memory for the rings on offer: {error.strerror}") from None
+    try:
+        link = RingLink(sock, files, fds, offer.out, offer)
+        try:
+            send_with_fds(sock, encode_hello(answer), files.fds(doorbell))
+        except OSError as error:
+            link.close()
+            raise PeerGone(f"cannot answer an offer of rings: {error}") from None
     finally:
         files.close()
     return link
-
-
-def decode_hello(data: bytes) -> dict[str, Any]:
-    """What the other side says of itself. Raises PeerGone if it ended, MalformedFrame."""
-    if not data:
-        raise PeerGone("the other side closed the connection")
-    try:
-        hello = msgspec.json.decode(data, type=dict[str, Any])
-    except msgspec.DecodeError as error:
-        raise MalformedFrame(f"a local message that is no JSON object: {error}") from None
-    return hello

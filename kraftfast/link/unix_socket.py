@@ -5,6 +5,7 @@ The kernel takes 107 bytes of path; longer ones go through the directory's descr
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import struct
@@ -49,18 +50,26 @@ def listen(path: str) -> socket.socket:
 
 
 def connect(path: str, timeout: float) -> socket.socket:
-    """A connected SOCK_SEQPACKET socket (blocking, with ``timeout`` seconds for each call).
+    """A connected SOCK_SEQPACKET socket (``timeout`` seconds for each call, 0: never blocks).
 
-    Raises PeerGone if nobody listens there.
+    Raises PeerGone; :func:`is_refused` tells whether that means that no process listens there.
     """
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    sock.settimeout(timeout)
+    sock = None
     try:
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        sock.settimeout(timeout)
         _at(path, sock.connect)
     except OSError as error:
-        sock.close()
-        raise PeerGone(f"no replica listens on {path}: {error.strerror or error}") from None
+        if sock is not None:
+            sock.close()
+        raise PeerGone(f"no replica answers on {path}: {error.strerror or error}") from error
     return sock
+
+
+def is_refused(error: PeerGone) -> bool:
+    """Whether :func:`connect` failed since nobody listens: a stopped process still does."""
+    cause = error.__cause__
+    return isinstance(cause, OSError) and cause.errno in (errno.ECONNREFUSED, errno.ENOENT)
 
 
 def credentials(sock: socket.socket) -> Credentials:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import time
 import traceback
 from collections import deque
 from collections.abc import Callable
@@ -18,16 +19,21 @@ from kraftfast.log.reader import LogReader
 from kraftfast.node.state_machine import StateMachine
 
 FAILED_EXIT_CODE = 72
+QUESTION_S_MAX = 60.0  # I25: whoever asks has gone by then
 SWITCH_INTERVAL_S = 0.0005  # the loop gets the interpreter back this soon
 
 
 class Question:
-    """Arguments, how far the log must have been applied before, and where the answer goes."""
+    """Arguments, how far the log must have been applied before, and where the answer goes.
 
-    __slots__ = ("args", "at_least", "answer")
+    ``until``: when it is given up (``time.monotonic``).
+    """
+
+    __slots__ = ("args", "at_least", "answer", "until")
 
     def __init__(self, args: list[Any], at_least: int, answer: Callable[[dict[str, Any]], None]) -> None:
         self.args, self.at_least, self.answer = args, at_least, answer
+        self.until = time.monotonic() + QUESTION_S_MAX
 
 
 class Applier:
@@ -118,7 +124,10 @@ class Applier:
         for _ in range(len(self._questions)):
             question = self._questions.popleft()
             if question.at_least > self.applied:
-                self._questions.append(question)
+                if time.monotonic() < question.until:
+                    self._questions.append(question)
+                else:
+                    question.answer({"error": f"only {self.applied} records were applied in time"})
                 continue
             try:
                 answer = {"value": self.machine.query(*question.args), "applied": self.applied}

@@ -16,15 +16,11 @@ from typing import Any
 import msgspec
 
 from kraftfast.errors import MalformedFrame, PeerGone
-from kraftfast.link.memory_file import map_peer_file, receive_with_fds, send_with_fds
-from kraftfast.link.ring_link import (
-    HELLO_BYTES_MAX,
-    SOCKET_NAME,
-    accept_rings,
-    close_all,
-    decode_hello,
-)
+from kraftfast.link.hello import HELLO_BYTES_MAX, Hello, decode_hello, encode_hello
+from kraftfast.link.memory_file import check_eventfd, map_peer_file, receive_with_fds, send_with_fds
+from kraftfast.link.ring_link import SOCKET_NAME, accept_rings, close_all
 from kraftfast.link.unix_socket import credentials, listen
+from kraftfast.node.acceptor import Acceptor
 from kraftfast.node.applier import Question
 from kraftfast.node.intake import RingProducer
 from kraftfast.node.status import status
@@ -45,88 +41,92 @@ class Watcher:
 class LocalDoor:
     """The listening socket and everyone who came through it."""
 
-    # node, loop: whose. strangers: descriptor -> (socket, until ms): they have not said who they are.
+    # node, loop: whose. acceptor: the listener, None while closed.
+    # strangers: descriptor -> (socket, until ms): they have not said who they are.
     # producers: descriptor -> RingProducer. watchers: descriptor -> Watcher.
+    # asking: sockets of questions that the state machine has not answered yet.
 
     def __init__(self, node: Any, loop: Any) -> None:
         self.node, self.loop = node, loop
         self.path = os.path.join(node.config.directory, SOCKET_NAME)
-        self.sock: socket.socket | None = None
+        self.acceptor: Acceptor | None = None
         self.strangers: dict[int, tuple[socket.socket, int]] = {}
         self.producers: dict[int, RingProducer] = {}
         self.watchers: dict[int, Watcher] = {}
-        self.askers: dict[int, socket.socket] = {}
+        self.asking: set[socket.socket] = set()
 
     def open(self) -> None:
         """Listen. Raises StorageError."""
-        self.sock = listen(self.path)
-        self.loop.watch(self.sock.fileno(), select.EPOLLIN, self._accept)
+        self.acceptor = Acceptor(self.loop, listen(self.path), self._accepted)
         self.node.on_commit.append(self._committed)
 
-    def _accept(self, _events: int) -> None:
-        assert self.sock is not None
-        while True:
-            try:
-                sock, _ = self.sock.accept()
-            except OSError:
-                return
-            try:
-                credentials(sock)
-            except PeerGone:
-                sock.close()
-                continue
-            sock.setblocking(False)
-            count = len(self.strangers) + len(self.producers) + len(self.watchers) + len(self.askers)
-            if count >= CONNECTIONS_MAX:
-                sock.close()
-                continue
-            fd = sock.fileno()
-            self.strangers[fd] = (sock, self.node.now_ms() + HANDSHAKE_MS_MAX)
-            self.loop.watch(fd, select.EPOLLIN, lambda _events, fd=fd: self._introduced(fd))
+    def _accepted(self, sock: socket.socket, _address: Any) -> None:
+        sock.setblocking(False)
+        groups = (self.strangers, self.producers, self.watchers, self.asking)
+        try:
+            credentials(sock)
+        except PeerGone:
+            sock.close()
+            return
+        if sum(map(len, groups)) >= CONNECTIONS_MAX:  # I25
+            sock.close()
+            return
+        fd = sock.fileno()
+        self.strangers[fd] = (sock, self.node.now_ms() + HANDSHAKE_MS_MAX)
+        self.loop.watch(fd, select.EPOLLIN, lambda _events: self._introduced(fd))
 
     def _introduced(self, fd: int) -> None:
         sock, _ = self.strangers.pop(fd)
         self.loop.unwatch(fd)
-        fds: list[int] = []
         try:
             data, fds = receive_with_fds(sock, HELLO_BYTES_MAX)
-            hello = decode_hello(data)
-            kind = hello.get("kind")
-            if kind == "peer":
-                self.loop.mesh.accept(sock, hello, fds)
-            elif kind == "producer":
-                self._accept_producer(sock, hello, fds)
-            elif kind == "watch":
-                self._accept_watcher(sock, fds)
-            elif kind == "poke":
-                sock.close()
-                self.loop.mesh.poked(hello.get("node_id"))
-            else:
-                close_all(fds)
-                self._ask(sock, hello)
-        except (PeerGone, MalformedFrame, OSError, KeyError, ValueError) as error:
+            self._let_in(sock, data, fds)
+        except (PeerGone, MalformedFrame, OSError, ValueError) as error:
             self.node.log_line(f"a local connection that fails: {error} -> closed")
             sock.close()
 
+    def _let_in(self, sock: socket.socket, data: bytes, fds: list[int]) -> None:
+        """By what the connection is for; whoever takes ``fds`` closes them, also when it raises."""
+        try:
+            hello = decode_hello(data)
+        except (PeerGone, MalformedFrame):
+            close_all(fds)
+            raise
+        if hello.kind == "peer":
+            self.loop.mesh.accept(sock, hello, fds)
+        elif hello.kind == "producer":
+            self._accept_producer(sock, hello, fds)
+        elif hello.kind == "watch":
+            self._accept_watcher(sock, fds)
+        else:
+            close_all(fds)
+            if hello.kind == "poke":
+                sock.close()
+                self.loop.mesh.poked(hello.node_id)
+            else:
+                self._ask(sock, hello)
+
     # --- producers --------------------------------------------------------------------------------
 
-    def _accept_producer(self, sock: socket.socket, hello: dict[str, Any], fds: list[int]) -> None:
+    def _accept_producer(self, sock: socket.socket, hello: Hello, fds: list[int]) -> None:
         node = self.node
-        answer = self.loop.mesh.hello("producer") | {
-            "leader_id": node.core.leader_id,
-            "epoch": node.core.epoch,
-            "leads": node.core.role == "leader",
-            "records": node.directory.options.records,
-        }
-        if not answer["leads"]:
+        leads = node.core.role == "leader"
+        answer = msgspec.structs.replace(
+            self.loop.mesh.hello("producer"),
+            leader_id=node.core.leader_id,
+            epoch=node.core.epoch,
+            leads=leads,
+            not_leader=not leads,
+            records=node.directory.options.records,
+        )
+        if not leads:
             close_all(fds)
-            send_with_fds(sock, msgspec.json.encode(answer | {"not_leader": True}), [])
+            send_with_fds(sock, encode_hello(answer), [])
             sock.close()
             return
         link = accept_rings(sock, node.doorbell, hello, fds, answer)
         producer = RingProducer(link)
         node.intake.add(producer, node.idle)
-        sock.setblocking(False)
         fd = sock.fileno()
         self.producers[fd] = producer
         events = select.EPOLLIN | select.EPOLLRDHUP
@@ -144,17 +144,18 @@ class LocalDoor:
     # --- watchers ---------------------------------------------------------------------------------
 
     def _accept_watcher(self, sock: socket.socket, fds: list[int]) -> None:
-        if len(fds) != 2:
-            close_all(fds)
-            raise PeerGone("a watcher passes the flag and the eventfd of its doorbell")
+        left = list(fds)
         try:
-            flag = map_peer_file(fds[0], PAGE_BYTES)
-        except PeerGone:
-            os.close(fds[1])
+            if len(fds) != 2:
+                raise PeerGone("a watcher passes the flag and the eventfd of its doorbell")
+            flag = map_peer_file(left.pop(0), PAGE_BYTES)
+            check_eventfd(left[0])
+            answer = self.loop.mesh.hello("watch")
+            send_with_fds(sock, encode_hello(answer), [self.node.stats.file.fd])
+        except (PeerGone, OSError):
+            close_all(left)
             raise
-        watcher = Watcher(sock, PeerDoorbell(flag, fds[1]))
-        answer = self.loop.mesh.hello("watch")
-        send_with_fds(sock, msgspec.json.encode(answer), [self.node.stats.file.fd])
+        watcher = Watcher(sock, PeerDoorbell(flag, left[0]))
         fd = sock.fileno()
         self.watchers[fd] = watcher
         events = select.EPOLLIN | select.EPOLLRDHUP
@@ -172,41 +173,48 @@ class LocalDoor:
 
     # --- questions --------------------------------------------------------------------------------
 
-    def _ask(self, sock: socket.socket, question: dict[str, Any]) -> None:
+    def _ask(self, sock: socket.socket, question: Hello) -> None:
         """Answer one question with one message, then hang up."""
-        kind = question.get("kind")
-        if kind == "query":
+        if question.kind == "query":
             self._query(sock, question)
             return
-        answer = status(self.node) if kind == "status" else {"error": f"unknown question {kind!r}"}
+        known = question.kind == "status"
+        answer = status(self.node) if known else {"error": f"unknown question {question.kind!r}"}
         try:
             send_with_fds(sock, msgspec.json.encode(answer), [])
         finally:
             sock.close()
 
-    def _query(self, sock: socket.socket, question: dict[str, Any]) -> None:
+    def _query(self, sock: socket.socket, question: Hello) -> None:
         """A question to the state machine; its thread answers."""
 
         def answer(result: dict[str, Any]) -> None:
             try:
-                sock.setblocking(True)
                 sock.settimeout(ANSWER_TIMEOUT_S)
                 sock.send(msgspec.msgpack.encode(result))
             except (OSError, TypeError, OverflowError, msgspec.MsgspecError) as error:
                 self.node.log_line(f"an answer of the state machine that cannot be sent: {error}")
             finally:
+                self.asking.discard(sock)
                 sock.close()
 
+        self.asking.add(sock)
         if self.node.applier is None:
             answer({"error": "this replica has no state machine"})
             return
-        args = msgspec.msgpack.decode(base64.b64decode(question["args"]))
-        self.node.applier.ask(Question(args, int(question.get("at_least", -1)), answer))
+        try:
+            args = msgspec.msgpack.decode(base64.b64decode(question.args), type=list)
+        except (msgspec.MsgspecError, ValueError) as error:
+            answer({"error": f"arguments that do not decode: {error}"})
+            return
+        self.node.applier.ask(Question(args, question.at_least, answer))
 
     # --- time and end -----------------------------------------------------------------------------
 
     def tend(self, now_ms: int) -> None:
         """Drop who does not say who it is, and producers that broke the rules."""
+        if self.acceptor is not None:
+            self.acceptor.tend(now_ms)
         for fd, (sock, until_ms) in list(self.strangers.items()):
             if now_ms >= until_ms:
                 self.loop.unwatch(fd)
@@ -218,15 +226,16 @@ class LocalDoor:
 
     def due_ms(self, default: int) -> int:
         """When ``tend`` has something to do."""
+        if self.acceptor is not None:
+            default = min(default, self.acceptor.due_ms(default))
         return min((until for _, until in self.strangers.values()), default=default)
 
     def close(self) -> None:
         """Nobody gets in any more; everyone inside sees the end of its connection."""
-        if self.sock is None:
+        if self.acceptor is None:
             return
-        self.loop.unwatch(self.sock.fileno())
-        self.sock.close()
-        self.sock = None
+        self.acceptor.close()
+        self.acceptor = None
         try:
             os.unlink(self.path)
         except FileNotFoundError:

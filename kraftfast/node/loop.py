@@ -23,6 +23,7 @@ from kraftfast.node.node import Node
 
 SLEEP_MS_MAX = 500
 TURNS_BETWEEN_POLLS = 16
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 CPU_LATENCY_FILE = "/dev/cpu_dma_latency"
 
 
@@ -30,25 +31,26 @@ class Loop:
     """Runs a :class:`Node` until it is told to stop. Raises FlushFailed once the log has (D9)."""
 
     # node: whose loop. handlers: descriptor -> what to call with its events.
+    # _forgotten: unwatched since the events at hand were fetched: a number may be used again by now.
     # mesh, door: replicas and clients on this host. spin_us: how long to look around before blocking.
     # stop_at_ms: when a graceful end is given up; None while none was asked for.
 
     def __init__(self, node: Node) -> None:
         self.node = node
         self.handlers: dict[int, Callable[[int], Any]] = {}
+        self._forgotten: set[int] = set()
         self.spin_us = IDLE_SPIN_US[node.config.idle]
         self.mesh = Mesh(node, self)
         self.door = LocalDoor(node, self)
         self.sockets: Any = None
         self.stop_at_ms: int | None = None
         self._turns = 0
-        self._mesh_due_ms = 0
         self._tended_ms = -1
         self._latency_fd = _hold_cpu_latency() if node.config.idle == "poll" else -1
         self._wake_reader, self._wake_writer = socket.socketpair()
         self._wake_reader.setblocking(False)
         self._wake_writer.setblocking(False)
-        self.watch(self._wake_reader.fileno(), select.EPOLLIN, lambda _events: self._drain_wake())
+        self.watch(self._wake_reader.fileno(), select.EPOLLIN, lambda _events: self._signalled())
 
     # --- descriptors ------------------------------------------------------------------------------
 
@@ -65,17 +67,21 @@ class Loop:
         """Forget a descriptor; to be called before it is closed."""
         if self.handlers.pop(fd, None) is not None:
             self.node.idle.unregister(fd)
+            self._forgotten.add(fd)
 
     def _dispatch(self, ready: list[tuple[int, int]]) -> None:
+        self._forgotten.clear()
         for fd, events in ready:
-            handler = self.handlers.get(fd)  # an earlier handler may have closed it
-            if handler is not None:
+            handler = self.handlers.get(fd)
+            if handler is not None and fd not in self._forgotten:
                 handler(events)
 
-    def _drain_wake(self) -> None:
+    def _signalled(self) -> None:
+        """Stop here, between two steps, and not wherever the signal was handled."""
         try:
-            while self._wake_reader.recv(64):
-                pass
+            while data := self._wake_reader.recv(64):
+                if any(signo in data for signo in STOP_SIGNALS):
+                    self.stop()
         except BlockingIOError:
             pass
 
@@ -90,8 +96,8 @@ class Loop:
     def handle_signals(self) -> None:
         """SIGTERM and SIGINT stop the loop. For a process whose main thread this is."""
         signal.set_wakeup_fd(self._wake_writer.fileno(), warn_on_full_buffer=False)
-        for signo in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(signo, lambda _signo, _frame: self.stop())
+        for signo in STOP_SIGNALS:
+            signal.signal(signo, lambda _signo, _frame: None)  # the wake-up descriptor tells
 
     def run(self) -> None:
         """Until stopped. The doors are open already. The node is closed (or abandoned after a failed flush) when it returns."""
@@ -150,8 +156,8 @@ class Loop:
         node.show_ends()
         if node.appends_held:
             node.release_appends()
-        if self._mesh_due_ms >= 0 and now_ms >= self._mesh_due_ms:
-            self._mesh_due_ms = self.mesh.tend(now_ms)
+        if 0 <= self.mesh.due_ms <= now_ms:
+            self.mesh.tend(now_ms)
         self.door.tend(now_ms)
         if self.sockets is not None:
             self.sockets.tend(now_ms)
@@ -177,8 +183,8 @@ class Loop:
         node = self.node
         now_ms = node.now_ms()
         due = min(node.core.deadline_ms, now_ms + SLEEP_MS_MAX)
-        if self._mesh_due_ms >= 0:
-            due = min(due, self._mesh_due_ms)
+        if self.mesh.due_ms >= 0:
+            due = min(due, self.mesh.due_ms)
         if node.appends_held or node.stalled is not None:
             due = min(due, now_ms + 1)
         due = min(due, self.door.due_ms(due))

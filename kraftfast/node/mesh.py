@@ -16,16 +16,10 @@ import msgspec
 from kraftfast.core import events as ev
 from kraftfast.core import messages as core
 from kraftfast.errors import MalformedFrame, PeerGone, UnsupportedVersion
-from kraftfast.link.memory_file import receive_with_fds, send_with_fds
-from kraftfast.link.ring_link import (
-    HELLO_BYTES_MAX,
-    SOCKET_NAME,
-    RingLink,
-    RingOffer,
-    accept_rings,
-    close_all,
-)
-from kraftfast.link.unix_socket import connect, open_pidfd
+from kraftfast.link.hello import Hello, encode_hello
+from kraftfast.link.memory_file import send_with_fds
+from kraftfast.link.ring_link import SOCKET_NAME, RingLink, RingOffer, accept_rings, close_all
+from kraftfast.link.unix_socket import connect, is_refused
 from kraftfast.node import translate
 from kraftfast.node.fetched_bytes import FetchedBytes
 from kraftfast.node.ring_peer import (
@@ -46,6 +40,8 @@ RING_BYTES = 4 * 1024 * 1024
 OFFER_TIMEOUT_MS = 2000
 RETRY_MS_MIN, RETRY_MS_MAX = 10, 500
 MESSAGES_A_TURN = 64
+WAITING_MAX = 64
+
 
 class RingRequest:
     """A cold request that came over a ring, to be answered there."""
@@ -86,6 +82,7 @@ class MeshPeer(RingPeer):
     def __init__(self, node: Any, link: RingLink, key: ReplicaKey, log_path: str) -> None:
         super().__init__(link, key, log_path)
         self.node = node
+        self.since_ms = node.now_ms()
         self.waiting: dict[int, int] = {}  # correlation id -> API of what we asked
 
     def send_request(self, correlation: int, request: Any) -> bool:
@@ -104,6 +101,8 @@ class MeshPeer(RingPeer):
         if not self.send(KIND_REQUEST, data[frame.LENGTH_BYTES :]):
             return False
         self.waiting[correlation] = api_key
+        if len(self.waiting) > WAITING_MAX:  # those that were never answered (I25)
+            del self.waiting[next(iter(self.waiting))]
         return True
 
     def reply(self, response: Any) -> None:
@@ -174,7 +173,7 @@ class MeshPeer(RingPeer):
         correlation = frame.correlation_id(payload)
         api_key = self.waiting.pop(correlation, None)
         if api_key is None:
-            raise MalformedFrame(f"an answer to nothing that was asked ({correlation})")
+            return  # given up long ago
         version, partition = SERVED[api_key].last, self.node.partition
         if api_key == ApiKey.FETCH:
             _, message = wire_fetch.decode_response(version, payload)
@@ -190,7 +189,8 @@ class Mesh:
     """All replicas on this host."""
 
     # node, loop: whose. directories: peer id -> its directory. offers: peer id -> (offer, until ms).
-    # retry_ms: peer id -> (next attempt, pause). dying: pidfd -> peer id of a link that broke.
+    # retry: peer id -> [next attempt ms, pause ms]. due_ms: when ``tend`` is due, -1 for never.
+    # dying: peer id -> pidfd of the process behind a link that broke while it lived.
 
     def __init__(self, node: Any, loop: Any) -> None:
         self.node, self.loop = node, loop
@@ -200,19 +200,23 @@ class Mesh:
         }
         self.peers: list[MeshPeer] = []
         self.offers: dict[int, tuple[RingOffer, int]] = {}
-        self.retry: dict[int, list[int]] = {id: [0, RETRY_MS_MIN] for id in self.directories}
+        self.retry: dict[int, list[int]] = {
+            id: [0, RETRY_MS_MIN] for id in self.directories if id > config.node_id
+        }
+        self.dying: dict[int, int] = {}
+        self.due_ms = -1
 
-    def hello(self, kind: str) -> dict[str, Any]:
+    def hello(self, kind: str) -> Hello:
         """What this replica says of itself."""
         node = self.node
-        return {
-            "kind": kind,
-            "node_id": node.config.node_id,
-            "directory_id": uuid_text(node.key.directory_id),
-            "cluster_id": node.cluster_id,
-            "durability": node.durability,
-            "log": node.directory.log_path,
-        }
+        return Hello(
+            kind=kind,
+            node_id=node.config.node_id,
+            directory_id=uuid_text(node.key.directory_id),
+            cluster_id=node.cluster_id,
+            durability=node.durability,
+            log=node.directory.log_path,
+        )
 
     def start(self) -> None:
         """Tell those who are to connect to us that we are here."""
@@ -223,41 +227,47 @@ class Mesh:
 
     def _poke(self, peer_id: int) -> None:
         try:
-            sock = connect(os.path.join(self.directories[peer_id], SOCKET_NAME), 0.2)
-            with sock:
-                send_with_fds(sock, msgspec.json.encode({"kind": "poke", "node_id": self.node.config.node_id}), [])
+            with connect(os.path.join(self.directories[peer_id], SOCKET_NAME), 0) as sock:
+                send_with_fds(sock, encode_hello(Hello(kind="poke", node_id=self.node.config.node_id)), [])
         except (PeerGone, OSError):
-            pass
+            pass  # it will find us
 
-    def poked(self, peer_id: Any) -> None:
+    def poked(self, peer_id: int) -> None:
         """A replica has started: connect to it at once."""
         if peer_id in self.retry:
             self.retry[peer_id] = [0, RETRY_MS_MIN]
             self.tend(self.node.now_ms())
 
-    def tend(self, now_ms: int) -> int:
-        """Connect where it is our turn; returns when to look again (ms), or -1."""
-        due = -1
+    def tend(self, now_ms: int) -> None:
+        """Connect where it is our turn; sets ``due_ms``."""
         for peer_id, (offer, until_ms) in list(self.offers.items()):
             if now_ms >= until_ms:
                 self._give_up_offer(peer_id, offer)
         for peer_id, retry in self.retry.items():
-            if peer_id < self.node.config.node_id or peer_id in self.node.links or peer_id in self.offers:
+            if peer_id in self.node.links or peer_id in self.offers:
                 continue
             if now_ms >= retry[0]:
                 retry[0], retry[1] = now_ms + retry[1], min(retry[1] * 2, RETRY_MS_MAX)
                 self._offer(peer_id, now_ms)
-            due = retry[0] if due < 0 else min(due, retry[0])
-        return due
+        self._set_due()
+
+    def _set_due(self) -> None:
+        due = [until_ms for _, until_ms in self.offers.values()]
+        due += [
+            retry[0]
+            for peer_id, retry in self.retry.items()
+            if peer_id not in self.node.links and peer_id not in self.offers
+        ]
+        self.due_ms = min(due, default=-1)
 
     def _offer(self, peer_id: int, now_ms: int) -> None:
         try:
-            sock = connect(os.path.join(self.directories[peer_id], SOCKET_NAME), 0.2)
-        except PeerGone:
-            self.node.step(ev.PeerEnded(peer_id))  # refused: no process listens there
+            sock = connect(os.path.join(self.directories[peer_id], SOCKET_NAME), 0)
+        except PeerGone as error:
+            if is_refused(error):
+                self.node.step(ev.PeerEnded(peer_id))  # no process listens there
             return
         try:
-            sock.setblocking(False)
             offer = RingOffer(sock, self.node.doorbell, self.hello("peer"), RING_BYTES, RING_BYTES)
         except PeerGone:
             sock.close()
@@ -270,74 +280,87 @@ class Mesh:
         sock = offer.sock
         self.loop.unwatch(sock.fileno())
         try:
-            data, fds = receive_with_fds(sock, HELLO_BYTES_MAX)
-            link = offer.finish(data, fds)
-        except (PeerGone, MalformedFrame, OSError):
-            sock.close()
-            return
-        self._attach(peer_id, link)
+            answer, fds = offer.receive()
+            refusal = answer.error or self._refusal(answer, peer_id)
+            if refusal:
+                close_all(fds)
+                raise PeerGone(refusal)
+            self._attach(peer_id, offer.finish(answer, fds))
+        except (PeerGone, MalformedFrame) as error:
+            offer.abandon()
+            self.node.log_line(f"no rings with replica {peer_id}: {error} -> again later")
+        self._set_due()
 
     def _give_up_offer(self, peer_id: int, offer: RingOffer) -> None:
         self.loop.unwatch(offer.sock.fileno())
-        offer.files.close()
-        offer.sock.close()
+        offer.abandon()
         del self.offers[peer_id]
 
-    def accept(self, sock: socket.socket, offer: dict[str, Any], fds: list[int]) -> None:
-        """A replica with a lower id offers rings. Raises PeerGone if it is not one of ours."""
-        peer_id = offer.get("node_id")
-        answer = self.hello("peer")
-        if peer_id not in self.directories:
-            refusal = f"replica {peer_id} is no voter of this quorum"
-        elif offer.get("cluster_id") != self.node.cluster_id:
-            refusal = f"cluster id {offer.get('cluster_id')}, not {self.node.cluster_id}"
-        elif offer.get("durability") != self.node.durability:
-            refusal = f"durability {offer.get('durability')}, not {self.node.durability}"
-        else:
-            refusal = ""
+    def _refusal(self, hello: Hello, peer_id: int) -> str:
+        """Why whoever says this of himself is not the replica ``peer_id`` of this quorum."""
+        node = self.node
+        if peer_id not in self.directories or hello.node_id != peer_id:
+            return f"replica {hello.node_id} is no voter of this quorum, or not the one that was asked"
+        if hello.cluster_id != node.cluster_id:
+            return f"cluster id {hello.cluster_id}, not {node.cluster_id}"
+        if hello.durability != node.durability:
+            return f"durability {hello.durability}, not {node.durability}"
+        try:
+            uuid_from_text(hello.directory_id)
+        except ValueError as error:
+            return str(error)
+        return ""
+
+    def accept(self, sock: socket.socket, offer: Hello, fds: list[int]) -> None:
+        """A replica offers rings; takes over ``fds``. Raises PeerGone if it is not one of ours."""
+        refusal = self._refusal(offer, offer.node_id)
         if refusal:
             close_all(fds)
-            send_with_fds(sock, msgspec.json.encode({"error": refusal}), [])
+            send_with_fds(sock, encode_hello(Hello(error=refusal)), [])
             raise PeerGone(refusal)
-        self._attach(peer_id, accept_rings(sock, self.node.doorbell, offer, fds, answer))
+        self._attach(
+            offer.node_id, accept_rings(sock, self.node.doorbell, offer, fds, self.hello("peer"))
+        )
 
     def _attach(self, peer_id: int, link: RingLink) -> None:
         if peer_id in self.node.links:
             self._detach(self.node.links[peer_id])
-        key = ReplicaKey(peer_id, uuid_from_text(link.hello["directory_id"]))
-        peer = MeshPeer(self.node, link, key, link.hello["log"])
+        self._forget_dying(peer_id)
+        key = ReplicaKey(peer_id, uuid_from_text(link.hello.directory_id))
+        peer = MeshPeer(self.node, link, key, link.hello.log)
         self.peers.append(peer)
         self.node.links[peer_id] = peer
         self.node.idle.watch(link.inbox)
-        link.sock.setblocking(False)
-        self.loop.watch(link.sock.fileno(), select.EPOLLIN | select.EPOLLRDHUP, lambda _: self._broken(peer))
+        events = select.EPOLLIN | select.EPOLLRDHUP
+        self.loop.watch(link.sock.fileno(), events, lambda _: self._broken(peer))
         self.loop.watch(link.pidfd, select.EPOLLIN, lambda _: self._ended(peer))
-        self.retry[peer_id] = [0, RETRY_MS_MIN]
         self.node.step(ev.LinkUp(peer_id, streaming=True, pre_vote=True))
 
     def _broken(self, peer: MeshPeer) -> None:
         """The connection ended: the process is going, or has dropped us."""
-        if peer not in self.peers:
-            return
         pidfd = os.dup(peer.link.pidfd)
         self._detach(peer)
         if _readable(pidfd):
             os.close(pidfd)
             self.node.step(ev.PeerEnded(peer.id))
             return
+        self.dying[peer.id] = pidfd
+        self.loop.watch(pidfd, select.EPOLLIN, lambda _: self._gone(peer.id))
 
-        def gone(_events: int) -> None:
+    def _gone(self, peer_id: int) -> None:
+        """The process behind a link that broke before has ended now."""
+        self._forget_dying(peer_id)
+        self.node.step(ev.PeerEnded(peer_id))
+
+    def _forget_dying(self, peer_id: int) -> None:
+        pidfd = self.dying.pop(peer_id, -1)
+        if pidfd >= 0:
             self.loop.unwatch(pidfd)
             os.close(pidfd)
-            if peer.id not in self.node.links:
-                self.node.step(ev.PeerEnded(peer.id))
-
-        self.loop.watch(pidfd, select.EPOLLIN, gone)
 
     def _ended(self, peer: MeshPeer) -> None:
-        if peer in self.peers:
-            self._detach(peer)
-            self.node.step(ev.PeerEnded(peer.id))
+        self._detach(peer)
+        self.node.step(ev.PeerEnded(peer.id))
 
     def _detach(self, peer: MeshPeer) -> None:
         self.peers.remove(peer)
@@ -348,6 +371,9 @@ class Mesh:
         self.loop.unwatch(peer.link.sock.fileno())
         self.loop.unwatch(peer.link.pidfd)
         peer.close()
+        if peer.id in self.retry and self.node.now_ms() - peer.since_ms > RETRY_MS_MAX:
+            self.retry[peer.id] = [0, RETRY_MS_MIN]  # it stood: at once; else the pauses grow on
+        self._set_due()
         self.node.step(ev.LinkDown(peer.id))
 
     def handle(self) -> bool:

@@ -18,6 +18,7 @@ from kraftfast.log.segment cimport KF_BATCH_INCOMPLETE, KF_BATCH_OK, Segment
 from kraftfast.log.segment import LOG_SUFFIX, segment_name
 from kraftfast.log.segment_file cimport SegmentFile
 from kraftfast.link.stats cimport *
+from kraftfast.node.translate import error_code
 from kraftfast.ring.layout cimport *
 from kraftfast.ring.calls cimport *
 from kraftfast.ring.spsc cimport *
@@ -71,7 +72,7 @@ cdef class RingPeer:
     def __init__(self, link, key, str log_path):
         self.link, self.key, self.id, self.log_path = link, key, key.id, log_path
         self.inbox, self.out = link.inbox, link.out
-        self.cluster_id = link.hello.get("cluster_id")
+        self.cluster_id = link.hello.cluster_id
         self.maps = {}
         self.offset = -1
 
@@ -162,9 +163,10 @@ cdef class RingPeer:
         other = None
         if m.flags & (ANSWER_DIVERGING | ANSWER_SNAPSHOT):
             other = OffsetAndEpoch(m.other_offset, m.other_epoch)
+        error = error_code(m.error)
         return FetchResponse(
-            error=ErrorCode(m.error) if m.flags & ANSWER_TOP_LEVEL else ErrorCode.NONE,
-            partition_error=ErrorCode.NONE if m.flags & ANSWER_TOP_LEVEL else ErrorCode(m.error),
+            error=error if m.flags & ANSWER_TOP_LEVEL else ErrorCode.NONE,
+            partition_error=ErrorCode.NONE if m.flags & ANSWER_TOP_LEVEL else error,
             leader_id=m.leader_id,
             leader_epoch=m.leader_epoch,
             high_watermark=m.high_watermark,
@@ -187,7 +189,7 @@ cdef class RingPeer:
         cdef uint64_t taken
         if m.flags & ANSWER_REFERENCE:
             file = self._map(m.segment_base, m.segment_inode)
-            if file is None or m.position + m.length > file.size:
+            if file is None or m.length > file.size or m.position > file.size - m.length:  # S7
                 self.ask_for_bytes = True
                 return False, True
             source = file.base + m.position
@@ -246,7 +248,7 @@ cdef class RingPeer:
             last_fetched_epoch=m.last_fetched_epoch,
             high_watermark=m.high_watermark,
             max_wait_ms=m.max_wait_ms,
-            max_bytes=m.max_bytes,
+            max_bytes=max(m.max_bytes, 0),
             stream=m.stream,
             opens=bool(m.flags & FETCH_OPENS),
             read_offset=m.read_offset,

@@ -191,7 +191,7 @@ def fetch_from_wire(message: Any, partition: Partition) -> core.FetchRequest:
         last_fetched_epoch=message.last_fetched_epoch,
         high_watermark=message.high_watermark,
         max_wait_ms=message.max_wait_ms,
-        max_bytes=message.max_bytes,
+        max_bytes=max(message.max_bytes, 0),  # at least one batch, whatever was asked for
         in_memory=message.durability == IN_MEMORY,
         cluster_id=message.cluster_id,
         partition_known=known,

@@ -1,0 +1,62 @@
+"""A listening socket in the loop: hands over whoever connects.
+
+Without descriptors the kernel keeps the listener readable and refuses every accept: then it is
+left alone for a moment, so that the loop does not spin (L7) and serves those who are inside.
+"""
+
+from __future__ import annotations
+
+import errno
+import select
+import socket
+from collections.abc import Callable
+from typing import Any
+
+ACCEPTS_A_TURN = 64
+PAUSE_MS = 100
+OUT_OF = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+
+class Acceptor:
+    """One listener. ``accepted(sock, address)`` takes over each connection."""
+
+    # loop, sock: as named. accepted: who takes connections. resume_ms: when a pause ends, -1 for none.
+
+    def __init__(self, loop: Any, sock: socket.socket, accepted: Callable[[socket.socket, Any], None]) -> None:
+        self.loop, self.sock, self.accepted = loop, sock, accepted
+        self.resume_ms = -1
+        loop.watch(sock.fileno(), select.EPOLLIN, self._ready)
+
+    def _ready(self, _events: int) -> None:
+        for _ in range(ACCEPTS_A_TURN):
+            try:
+                sock, address = self.sock.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:
+                if error.errno in OUT_OF:
+                    self._pause(error)
+                    return
+                continue  # whoever it was is gone again
+            self.accepted(sock, address)
+
+    def _pause(self, error: OSError) -> None:
+        node = self.loop.node
+        node.log_line(f"cannot accept a connection: {error.strerror} -> again in {PAUSE_MS} ms")
+        self.resume_ms = node.now_ms() + PAUSE_MS
+        self.loop.rewatch(self.sock.fileno(), 0)
+
+    def tend(self, now_ms: int) -> None:
+        """Listen again after a pause."""
+        if 0 <= self.resume_ms <= now_ms:
+            self.resume_ms = -1
+            self.loop.rewatch(self.sock.fileno(), select.EPOLLIN)
+
+    def due_ms(self, default: int) -> int:
+        """When ``tend`` has something to do."""
+        return self.resume_ms if self.resume_ms >= 0 else default
+
+    def close(self) -> None:
+        """Nobody comes in any more."""
+        self.loop.unwatch(self.sock.fileno())
+        self.sock.close()
