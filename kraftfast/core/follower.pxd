@@ -7,3 +7,4 @@ cdef class Follower:
     cdef public long long leader_high_watermark
     cdef public long long stream
     cdef public long long stream_deadline_ms
+    cdef public long long update_at_ms

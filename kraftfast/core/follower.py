@@ -20,6 +20,7 @@ class Follower:
     leader_high_watermark: int  # as the leader last told, -1 if unknown
     stream: int  # the open stream, 0 for none
     stream_deadline_ms: int  # given up if nothing came on it until then
+    update_at_ms: int  # while the log has no room: when the leader is told again that we live
 
     def __init__(self, fetch_deadline_ms: int) -> None:
         self.fetch_deadline_ms = fetch_deadline_ms
@@ -27,6 +28,7 @@ class Follower:
         self.leader_high_watermark = -1
         self.stream = 0
         self.stream_deadline_ms = NEVER_MS
+        self.update_at_ms = NEVER_MS
 
     def grants_pre_vote(self) -> bool:
         """Only until the leader proved to be alive (KIP-996)."""

@@ -78,6 +78,7 @@ def accept(
     if response.records_bytes > 0:
         assert not state.writing, "the node hands over one answer with records at a time"
         state.writing = True
+        follower.update_at_ms = now_ms + state.config.fetch_max_wait_ms
         state.effects.append(WriteFetched(event.peer_id, state.epoch, state.log.end_offset))
         return
     learn_high_watermark(state, follower)

@@ -10,7 +10,13 @@ from kraftfast import limits
 from kraftfast.core.campaigning import begin_campaign, decide, request_votes, stand_down
 from kraftfast.core.candidate import Candidate
 from kraftfast.core.effects import Send
-from kraftfast.core.fetching import close_stream, fetch_due_ms, fetch_next, retry_later
+from kraftfast.core.fetching import (
+    close_stream,
+    fetch_due_ms,
+    fetch_next,
+    retry_later,
+    update_stream,
+)
 from kraftfast.core.flush_policy import flush_leader
 from kraftfast.core.follower import Follower
 from kraftfast.core.heartbeat import begin_quorum_epoch
@@ -48,7 +54,11 @@ def due_ms(state: ReplicaState) -> int:
     """When ``poll`` is due at the latest."""
     current = state.current
     if isinstance(current, Follower):
-        due = min(current.fetch_deadline_ms if campaigns(state) else NEVER_MS, fetch_due_ms(state))
+        if state.writing:
+            due = current.update_at_ms
+        else:
+            timer_ms = current.fetch_deadline_ms if campaigns(state) else NEVER_MS
+            due = min(timer_ms, fetch_due_ms(state))
     elif isinstance(current, Leader):
         due = leader_due_ms(state, current)
     elif isinstance(current, Unattached):
@@ -87,6 +97,9 @@ def poll_unattached(state: ReplicaState, current: Unattached, now_ms: int) -> No
 
 def poll_follower(state: ReplicaState, current: Follower, now_ms: int) -> None:
     """Campaign when the leader is silent for too long; until then fetch."""
+    if state.writing:
+        poll_writing(state, current, now_ms)
+        return
     if campaigns(state) and (
         now_ms >= current.fetch_deadline_ms or state.voters.is_only_voter(state.local)
     ):
@@ -96,6 +109,14 @@ def poll_follower(state: ReplicaState, current: Follower, now_ms: int) -> None:
         close_stream(state, current, now_ms)
         retry_later(state, now_ms, state.leader_id)
     fetch_next(state, now_ms)
+
+
+def poll_writing(state: ReplicaState, current: Follower, now_ms: int) -> None:
+    """The log waits for room, and hears nothing: not the leader is silent. Tell that we live."""
+    if now_ms >= current.update_at_ms:
+        current.update_at_ms = now_ms + state.config.fetch_max_wait_ms
+        if current.stream:
+            update_stream(state, current)
 
 
 # --- prospective, candidate -------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kraftfast.core.campaigning import decide
+from kraftfast.core.campaigning import decide, stand_down
 from kraftfast.core.candidate import Candidate
 from kraftfast.core.events import ResponseReceived
 from kraftfast.core.messages import VoteResponse
@@ -35,8 +35,15 @@ def on_vote_response(state: ReplicaState, event: ResponseReceived, now_ms: int) 
 
 
 def on_vote_unsupported(state: ReplicaState, peer_id: int, now_ms: int) -> None:
-    """A peer knows no pre-vote: campaign without it at once (KIP-996)."""
+    """A peer knows no pre-vote: campaign without it at once (KIP-996).
+
+    But not on mere news of the leader's death: then the timers decide (design.md).
+    """
     state.peers.peer(peer_id).pre_vote = False
     state.peers.back_off(peer_id, now_ms)
-    if isinstance(state.current, Prospective):
-        state.to_candidate(now_ms)
+    current = state.current
+    if isinstance(current, Prospective):
+        if current.failover:
+            stand_down(state, now_ms)
+        else:
+            state.to_candidate(now_ms)

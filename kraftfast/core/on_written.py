@@ -16,6 +16,8 @@ def on_fetched_written(state: ReplicaState, event: FetchedWritten, now_ms: int) 
     log = state.log
     follower = state.follower
     assert follower is not None
+    follower.fetch_deadline_ms = now_ms + state.config.fetch_timeout_ms
+    follower.stream_deadline_ms = now_ms + state.config.request_timeout_ms
     for epoch, start_offset in event.epochs:
         assert epoch <= state.epoch, "records of a later epoch are not stored (KAFKA-18723)"
         log.trail.assign(epoch, start_offset)

@@ -275,7 +275,8 @@ class Replica:
         if stored.leader_id == local.id and local.id >= 0:
             others = set(state.voters.others(local))  # D4: never lead this epoch again
             return Resigned(now_ms + state.election_timeout_ms(), others, ()), stored
-        if self._voted_for_itself() and state.is_voter() and not state.doubt.exists():
+        votes_for_itself = self._voted_for_itself() and stored.epoch > last_epoch
+        if votes_for_itself and state.is_voter() and not state.doubt.exists():
             election = Election(state.voters, local.id, unanimous=False, may_flip=False)
             return Candidate(election, deadline_ms), QuorumState(stored.epoch, NO_NODE, local)
         if stored.leader_id in state.voters:

@@ -97,11 +97,10 @@ def sent(state: ReplicaState, replica_id: int, stream: int, end_offset: int) -> 
     if leader is None:
         return
     for progress in leader.streams:
-        if progress.key.id == replica_id and progress.stream == stream:
+        if progress.pushing and progress.key.id == replica_id and progress.stream == stream:
             break
     else:
-        return
-    assert progress.pushing, "sent() is for a pushed answer with records"
+        return  # the stream was closed while its answer was on the way
     assert progress.sent_end_offset <= end_offset <= state.log.end_offset
     progress.pushing = False
     if end_offset == progress.sent_end_offset:

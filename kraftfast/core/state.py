@@ -164,13 +164,12 @@ class ReplicaState:
     def may_fail_over(self) -> bool:
         """Whether a leader known dead may be replaced before any timer says so (design.md).
 
-        Only if every other voter that answers is known to take pre-votes, which shield a leader
-        that is alive after all; and not with an uncertain head (D10).
+        Not if some voter is known to take no pre-votes, which shield a leader that is alive after
+        all; and not with an uncertain head (D10).
         """
         if not self.is_voter() or self.doubt.exists() or self.shutting_down:
             return False
-        others = (self.peers.peer(id) for id in self.voters.others(self.local))
-        return all(peer.pre_vote for peer in others if peer.up)
+        return all(self.peers.peer(id).pre_vote for id in self.voters.others(self.local))
 
     def failover_delay_ms(self) -> int:
         """How long this voter lets those of lower id go first."""
@@ -260,6 +259,7 @@ class ReplicaState:
         """Elected: the epoch begins at the log's end, with a LeaderChange record."""
         assert isinstance(self.current, Candidate) and self.current.election.is_won()
         assert self.epoch > self.resumed_epoch, "an epoch led before a restart is over (D4, I13)"
+        assert self.epoch > self.log.trail.last_epoch, "nobody else led this epoch (I1, I2)"
         granting = tuple(sorted(self.current.election.granted))
         leader = Leader(self.voters, self.local, self.log.end_offset, granting)
         if leader.needed_of_others > 0:

@@ -18,7 +18,7 @@ Commands (``N``, ``P``: replica ids; ``e6``: epoch 6; ``10@5``: end offset 10, l
     links ring|socket [N ...]             everybody's links to everybody
     ended N P                             the kernel tells N that P is gone
     tick N | time +MS | wait MS           one Tick; move the clock; let time and messages go on
-    append N K | flushed N | hold N | release N | reject N
+    append N K | flushed N | hold N | release N | reject N | stall N | room-for N
     turn K | full N P | room N P          records per answer; the ring from N to P is full
     deliver [N P [K]] | drop N P | cut N P | heal
     resign N e6 | shutdown N
@@ -253,6 +253,12 @@ class Scenario:
 
     def cmd_reject(self, id: str) -> None:
         self.world.hosts[int(id)].reject_next = True
+
+    def cmd_stall(self, id: str) -> None:
+        self.world.hosts[int(id)].stalled = True
+
+    def cmd_room_for(self, id: str) -> None:
+        self.world.hosts[int(id)].room_again()
 
     def cmd_full(self, source: str, target: str) -> None:
         self.world.full_rings.add((int(source), int(target)))

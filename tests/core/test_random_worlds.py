@@ -11,8 +11,10 @@ from random import Random
 import pytest
 
 from kraftfast.core import events as ev
+from kraftfast.core import messages as msg
 from kraftfast.core.config import FlushPolicy
-from tests.core.world import World
+from kraftfast.types import ReplicaKey
+from tests.core.world import Host, Origin, World
 
 STEPS = 3000
 
@@ -22,6 +24,7 @@ def random_world(seed: int, kind: type[World] = World) -> World:
     world = kind(*range(1, random.choice((1, 2, 3, 3, 3, 5)) + 1), random=random)
     world.config = replace(
         world.config,
+        durability=random.choice(("majority", "majority", "majority", "all", "memory")),
         flush=random.choice(list(FlushPolicy)),
         election_timeout_ms=100,
         fetch_timeout_ms=200,
@@ -29,6 +32,7 @@ def random_world(seed: int, kind: type[World] = World) -> World:
         stream_pushes_max=random.choice((1, 4)),
     )
     world.turn_records = random.choice((2, 50))
+    world.durable = world.config.durability != "memory"
     return world
 
 
@@ -44,8 +48,9 @@ def chaos(world: World, steps: int, faults: bool) -> None:
             # In order per pair of replicas, in any order between pairs.
             first = random.choice(list({(m.source, m.target) for m in world.messages}))
             message = next(m for m in world.messages if (m.source, m.target) == first)
-            world.messages.remove(message)
-            world.deliver(message)
+            if random.random() > 0.02 or not message.correlation:  # few are duplicated, streams never
+                world.messages.remove(message)
+            world.deliver(replace(message))
         elif dice < 0.75:
             host.finish_flush()
         elif dice < 0.85 and host.running:
@@ -58,7 +63,8 @@ def chaos(world: World, steps: int, faults: bool) -> None:
                     each.step(ev.Tick())
         elif faults and dice < 0.96:
             if host.running:
-                host.crash(random.choice((0, 0, 1, None)))
+                # What is in memory survives a process, but no power cut.
+                host.crash(random.choice((0, 0, 1, None)) if world.durable else None)
                 if random.random() < 0.5:
                     for other in hosts:
                         other.step(ev.PeerEnded(host.id))
@@ -75,12 +81,40 @@ def chaos(world: World, steps: int, faults: bool) -> None:
             world.cut.symmetric_difference_update({(host.id, other.id)})
         elif faults and dice < 0.99:
             world.cut.clear()
+        elif faults and dice < 0.995:
+            trouble(world, host)
+
+
+def trouble(world: World, host: Host) -> None:
+    """Something that operators, disks and strangers do."""
+    random = world.random
+    if not host.running:
+        return
+    replica = host.replica
+    epoch = replica.epoch + random.choice((0, 0, 1, 3))
+    stranger = ReplicaKey(99, b"s" * 16)
+    kind = random.randrange(6)
+    if kind == 0 and replica.role == "leader":
+        host.step(ev.ResignRequested(replica.epoch))
+    elif kind == 1:
+        host.stalled = True
+    elif kind == 2:
+        host.room_again()
+    elif kind == 3:
+        host.reject_next = True
+    elif kind == 4:
+        vote = msg.VoteRequest(epoch, stranger, max(epoch - 1, 0), 10**6, random.random() < 0.5)
+        host.step(ev.RequestReceived(Origin(99, 1), vote))
+    else:
+        end = msg.EndQuorumEpochRequest(replica.epoch, max(replica.leader_id, 0))
+        host.step(ev.RequestReceived(Origin(99, 1), end))
 
 
 def settle(world: World) -> None:
     """Everything heals: all run, all links work, messages arrive at once."""
     world.cut.clear()
     for host in world.hosts.values():
+        host.room_again()
         if not host.running:
             host.start()
     world.links_up(streaming=world.random.random() < 0.7)

@@ -100,6 +100,8 @@ class Host:
         self.at_hand: tuple[Record, ...] = ()
         self.at_hand_offset = -1
         self.reject_next = False
+        self.stalled = False  # the log has no room
+        self.waiting_write: fx.WriteFetched | None = None
         self.applied = -1  # the highest committed offset that was handed out
         self.ticks = (-1, 0)  # the last tick's time, and how many came at it
 
@@ -115,6 +117,8 @@ class Host:
         self.flushing = None
         self.applied = -1
         self.disk.truncations = 0
+        self.stalled = False
+        self.waiting_write = None
         self.replica = world.replica_class(
             world.config_of(self.id),
             world.key(self.id),
@@ -240,6 +244,9 @@ class Host:
 
     def do_WriteFetched(self, effect: fx.WriteFetched, follow_on: list) -> None:
         assert effect.offset == len(self.disk.records)
+        if self.stalled:
+            self.waiting_write = effect
+            return
         records = self.at_hand
         self.at_hand = ()
         rejected = self.reject_next or self.at_hand_offset != effect.offset  # D20: contiguity
@@ -262,6 +269,16 @@ class Host:
                 len(self.disk.records), written * RECORD_BYTES, tuple(epochs), rejected
             )
         )
+
+    def room_again(self) -> None:
+        """The log has room: what waited for it is written."""
+        self.stalled = False
+        effect, self.waiting_write = self.waiting_write, None
+        if effect is not None:
+            follow_on: list[ev.Event] = []
+            self.do_WriteFetched(effect, follow_on)
+            for event in follow_on:
+                self.step(event)
 
     def do_Truncate(self, effect: fx.Truncate, follow_on: list) -> None:
         assert effect.end_offset >= self.applied, "I7"
@@ -298,7 +315,7 @@ class Host:
         self.world.on_all(effect.offset)
 
     def do_RoleChanged(self, effect: fx.RoleChanged, follow_on: list) -> None:
-        self.at_hand = ()
+        self.waiting_write = None
 
     def do_Stopped(self, effect: fx.Stopped, follow_on: list) -> None:
         pass
@@ -425,6 +442,9 @@ class World:
             host.step(ev.RequestReceived(origin, message.body))
             return
         if isinstance(message.body, FetchResponse):
+            if host.waiting_write is not None:  # later answers wait behind the one at hand
+                self.messages.appendleft(message)
+                return
             host.at_hand = message.records
             host.at_hand_offset = message.base_offset
         host.step(ev.ResponseReceived(message.source, message.correlation, message.body))
