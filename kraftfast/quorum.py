@@ -308,9 +308,9 @@ class LocalQuorum:
         """The leader's id, once it can commit. Raises NoQuorum."""
         deadline = time.monotonic() + timeout
         while True:
-            for error in (worker.error for worker in self.supervisor.workers.values()):
-                if error is not None:
-                    raise error
+            failed = [worker.error for worker in self.supervisor.workers.values() if worker.is_final]
+            if 2 * len(failed) >= len(self.directories):
+                raise failed[0]  # what is left is no majority
             for id, status in self.statuses().items():
                 if status["role"] == "leader" and status["high_watermark"] > 0:
                     return id

@@ -1,8 +1,9 @@
 """Keeps the workers of one host alive: starts them, notices their end, starts them again.
 
 One thread sleeps on the workers' pidfds. A worker that ends is started again at once; one that
-keeps ending within a second is given longer and longer pauses. A worker that refuses to start
-(a corrupt log, a directory in use) is not started again: its error is kept for whoever asks.
+keeps ending within a second is given longer and longer pauses, and so is one whose disk is full:
+space may return. A worker that says why it cannot go on (a corrupt log, a failed flush, D9) is not
+started again: its error is kept for whoever asks.
 """
 
 from __future__ import annotations
@@ -20,13 +21,15 @@ import msgspec
 
 import kraftfast
 from kraftfast import errors
-from kraftfast.errors import KraftfastError, TimedOut
+from kraftfast.errors import DiskFull, KraftfastError, StorageError, TimedOut
 from kraftfast.node.config import NodeConfig
 
 READY_BYTES_MAX = 64 * 1024
 PAUSE_S_MAX = 5.0
 RESTART_FREELY_AFTER_S = 1.0
+FULL_PAUSE_S = 0.5
 HANDOVER_MS = 50
+SIGBUS_EXIT_CODE = 71  # cext/mapping.h
 
 
 class Worker:
@@ -48,19 +51,26 @@ class Worker:
         self.ready = threading.Event()
 
     def start(self) -> None:
-        """Start the process and tell it its configuration."""
+        """Start the process and tell it its configuration. Raises OSError if it cannot be started."""
+        self.error = None
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        ours.set_inheritable(False)
         command = [sys.executable, "-P", "-m", "kraftfast.node.worker", str(theirs.fileno())]
-        self.process = subprocess.Popen(
-            command,
-            pass_fds=(theirs.fileno(),),
-            stdin=subprocess.DEVNULL,
-            start_new_session=True,
-            env=os.environ | {"PYTHONPATH": python_path()},
-        )
-        theirs.close()
-        self.sock, self.pidfd = ours, os.pidfd_open(self.process.pid)
+        with theirs:
+            try:
+                self.process = subprocess.Popen(
+                    command,
+                    pass_fds=(theirs.fileno(),),
+                    stdin=subprocess.DEVNULL,
+                    start_new_session=True,
+                    env=os.environ | {"PYTHONPATH": python_path()},
+                )
+                self.pidfd = os.pidfd_open(self.process.pid)
+            except OSError:
+                ours.close()  # which ends the process, should it run
+                self.process = None
+                self.start_at = time.monotonic() + PAUSE_S_MAX
+                raise
+        self.sock = ours
         self.started_at = time.monotonic()
         self.restarts += 1
         try:
@@ -68,31 +78,43 @@ class Worker:
         except OSError:
             pass  # it has ended already; its pidfd tells
 
-    def heard(self) -> None:
-        """It says that it is ready, or why it is not."""
+    def heard(self) -> bool:
+        """Take one message: that it is ready, or why it is not. False: there is none any more."""
         assert self.sock is not None
         try:
-            answer = msgspec.json.decode(self.sock.recv(READY_BYTES_MAX))
+            answer = msgspec.json.decode(self.sock.recv(READY_BYTES_MAX, socket.MSG_DONTWAIT))
         except (OSError, msgspec.DecodeError):
-            return
+            return False
         if "error" in answer:
             kind = getattr(errors, answer.get("type", ""), KraftfastError)
             self.error = _typed(kind, answer["error"])
             self.error.exit_code = answer.get("exit_code", 1)
         self.ready.set()
+        return True
 
     def ended(self) -> None:
         """Collect the process; the pause grows if it did not live long."""
         assert self.process is not None and self.sock is not None
-        self.heard()
-        self.process.wait()
+        while self.heard():
+            pass
+        if self.process.wait() == SIGBUS_EXIT_CODE and self.error is None:
+            self.error = StorageError(f"{self.config.directory}: a mapped file could not be read or written")
         self.sock.close()
         os.close(self.pidfd)
         lived = time.monotonic() - self.started_at
-        self.pause_s = 0.0 if lived > RESTART_FREELY_AFTER_S else min(self.pause_s * 2 + 0.05, PAUSE_S_MAX)
+        full = isinstance(self.error, DiskFull)
+        if lived > RESTART_FREELY_AFTER_S and not full:
+            self.pause_s = 0.0
+        else:
+            self.pause_s = min(self.pause_s * 2 + (FULL_PAUSE_S if full else 0.05), PAUSE_S_MAX)
         self.start_at = time.monotonic() + self.pause_s
         self.process, self.sock, self.pidfd = None, None, -1
         self.ready.clear()
+
+    @property
+    def is_final(self) -> bool:
+        """Whether starting it again would be of no use."""
+        return self.error is not None and not isinstance(self.error, DiskFull)
 
 
 def python_path() -> str:
@@ -113,14 +135,15 @@ def _typed(kind: type[KraftfastError], text: str) -> KraftfastError:
 class Supervisor:
     """The workers of one host. Thread-safe; ``close`` ends them."""
 
-    # workers: by replica id. restart: whether an ended worker is started again.
+    # workers: by replica id. restart: whether an ended worker is started again. _started: all of
+    # them came up once: until then any error of theirs is for whoever starts them.
     # _lock: held while workers are started, stopped or looked at.
 
     def __init__(self, configs: list[NodeConfig], restart: bool = True) -> None:
         self.workers = {config.node_id: Worker(config) for config in configs}
         self.restart = restart
         self._lock = threading.RLock()
-        self._closing = False
+        self._started = self._closing = False
         self._wake_reader, self._wake_writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._thread = threading.Thread(target=self._run, name="kraftfast-supervisor", daemon=True)
 
@@ -139,6 +162,7 @@ class Supervisor:
                     raise TimedOut(f"replica {worker.config.node_id} did not start within {timeout_s} s")
             if worker.error is not None:
                 raise worker.error
+        self._started = True
 
     def pid(self, node_id: int) -> int | None:
         """The process id of a worker, None while it does not run."""
@@ -176,22 +200,25 @@ class Supervisor:
             with self._lock:
                 if self._closing:
                     return
-                timeout = self._start_due()
-                fds = {w.pidfd: (w, True) for w in self.workers.values() if w.process is not None}
-                socks = {
-                    w.sock.fileno(): (w, False)
-                    for w in self.workers.values()
-                    if w.sock is not None and not w.ready.is_set()
-                }
-            ready, _, _ = select.select([self._wake_reader, *fds, *socks], [], [], timeout)
+                timeout_s = self._start_due()
+                poll, sources = select.poll(), {}
+                poll.register(self._wake_reader, select.POLLIN)
+                for worker in self.workers.values():
+                    if worker.process is None or worker.sock is None:
+                        continue
+                    sources[worker.pidfd] = worker, worker.ended
+                    if not worker.ready.is_set():
+                        sources[worker.sock.fileno()] = worker, worker.heard
+                for fd in sources:
+                    poll.register(fd, select.POLLIN)
+            ready = poll.poll(None if timeout_s is None else timeout_s * 1000)
             with self._lock:
                 if self._closing:
                     return
-                for fd in ready:
-                    worker, is_end = fds.get(fd) or socks.get(fd) or (None, False)
-                    if worker is None or worker.process is None:
-                        continue
-                    worker.ended() if is_end else worker.heard()
+                for fd, _ in ready:
+                    worker, take = sources.get(fd, (None, None))
+                    if worker is not None and worker.process is not None:
+                        take()
 
     def _start_due(self) -> float | None:
         """Start workers whose pause is over; how long until the next one is due."""
@@ -200,12 +227,17 @@ class Supervisor:
         due = None
         now = time.monotonic()
         for worker in self.workers.values():
-            if worker.process is not None or worker.error is not None:
+            failed = worker.is_final if self._started else worker.error is not None
+            if worker.process is not None or failed:
                 continue
             if now >= worker.start_at:
-                worker.start()
-            else:
-                due = min(due or PAUSE_S_MAX, worker.start_at - now)
+                try:
+                    worker.start()
+                    continue
+                except OSError as error:
+                    print(f"kraftfast: cannot start a worker: {error} -> later", file=sys.stderr, flush=True)
+            left = max(0.0, worker.start_at - now)
+            due = left if due is None else min(due, left)
         return due
 
 

@@ -2,7 +2,8 @@
 
 FD is a SOCK_SEQPACKET socket to the supervisor. Its first message is the configuration as JSON;
 the worker answers ``{"ready": ...}`` or ``{"error": ..., "exit_code": ...}``. The end of that
-connection ends the worker: no orphan holds a directory.
+connection, or of the process that made it (a child of it may have inherited its end), ends the
+worker: no orphan holds a directory.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import sys
 import msgspec
 
 from kraftfast.errors import KraftfastError
+from kraftfast.link.unix_socket import credentials, open_pidfd
 from kraftfast.node.config import NodeConfig
 from kraftfast.node.loop import Loop
 from kraftfast.node.node import Node
@@ -37,6 +39,8 @@ def main(fd: int) -> int:
         loop.door.open()
         loop.handle_signals()
         loop.watch(sock.fileno(), select.EPOLLIN | select.EPOLLRDHUP, lambda _: _told(sock, loop))
+        parent = open_pidfd(credentials(sock).pid)  # raises if it has ended meanwhile
+        loop.watch(parent, select.EPOLLIN, lambda _: _orphaned(parent, loop))
         sock.send(msgspec.json.encode({"ready": True, "cut_bytes": node.recovered.cut_bytes}))
         gc.freeze()  # what was made at start stays; the collector need not look at it
         loop.run()
@@ -46,11 +50,19 @@ def main(fd: int) -> int:
 
 
 def _told(sock: socket.socket, loop: Loop) -> None:
-    data = sock.recv(CONFIG_BYTES_MAX)
+    try:
+        data = sock.recv(CONFIG_BYTES_MAX)
+    except OSError:  # a reset: it ended before it read what it was told
+        data = b""
     if data:
         loop.stop(int(msgspec.json.decode(data).get("stop", 5000)))
-        return
-    loop.unwatch(sock.fileno())  # the supervisor or embedding program is gone
+    else:
+        _orphaned(sock.fileno(), loop)
+
+
+def _orphaned(fd: int, loop: Loop) -> None:
+    """The supervisor or embedding program is gone."""
+    loop.unwatch(fd)
     loop.stop(ORPHAN_TIMEOUT_MS)
 
 
