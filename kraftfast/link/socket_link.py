@@ -13,6 +13,7 @@ from collections.abc import Iterable
 
 from kraftfast import limits
 from kraftfast.errors import PeerGone
+from kraftfast.link.resolver import Address
 from kraftfast.wire.frame import Frame, FrameSplitter
 
 READS_A_TURN = 16
@@ -35,21 +36,21 @@ class FramedSocket:
         self.queued_bytes = 0
 
     @classmethod
-    def connect(cls, host: str, port: int) -> FramedSocket:
+    def connect(cls, address: Address) -> FramedSocket:
         """Begin to connect; writable (or in error) once that has ended. Raises PeerGone."""
+        family, kind, protocol, _, place = address
         sock = None
         try:
-            family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
             sock = socket.socket(family, kind, protocol)
             framed = cls(sock, limits.FRAME_BYTES_MAX)
-            code = sock.connect_ex(address)
+            code = sock.connect_ex(place)
         except OSError as error:
             if sock is not None:
                 sock.close()
-            raise PeerGone(f"cannot reach {host}:{port}: {error}") from None
+            raise PeerGone(f"cannot reach {place}: {error}") from None
         if code not in (0, errno.EINPROGRESS):
             sock.close()
-            raise PeerGone(f"cannot reach {host}:{port}: {errno.errorcode.get(code, code)}")
+            raise PeerGone(f"cannot reach {place}: {errno.errorcode.get(code, code)}")
         return framed
 
     def connect_error(self) -> int:
@@ -60,12 +61,16 @@ class FramedSocket:
         return self.sock.fileno()
 
     def receive(self) -> Iterable[Frame]:
-        """The frames that have arrived. Raises PeerGone at the end of the stream, MalformedFrame.
+        """The frames that have arrived; a caller may stop in between, and come back for the rest.
 
-        The cap on frames may be raised by the caller between two of them.
+        Raises PeerGone at the end of the stream, MalformedFrame. The cap on frames may be raised by
+        the caller between two of them.
         """
+        splitter = self.splitter
+        while (frame := splitter.next_frame()) is not None:
+            yield frame
         for _ in range(READS_A_TURN):
-            room = self.splitter.room()
+            room = splitter.room()
             try:
                 count = self.sock.recv_into(room)
             except (BlockingIOError, InterruptedError):
@@ -74,8 +79,8 @@ class FramedSocket:
                 raise PeerGone(f"connection broken: {error.strerror}") from None
             if count == 0:
                 raise PeerGone("connection closed")
-            self.splitter.received(count)
-            while (frame := self.splitter.next_frame()) is not None:
+            splitter.received(count)
+            while (frame := splitter.next_frame()) is not None:
                 yield frame
             if count < len(room):
                 return

@@ -25,6 +25,7 @@ from kraftfast.wire.versions import Versions, negotiate, offered_versions
 
 RECONNECT_MS_MIN, RECONNECT_MS_MAX = 20, 500
 CONNECT_TIMEOUT_MS = 2000
+SILENCE_MS_MAX = 3000  # with a request unanswered: beyond its time-out and any parked Fetch
 QUEUED_BYTES_MAX = 16 * 1024 * 1024
 VOTE_PRE_VOTE_VERSION = 2
 CLIENT_NAME, CLIENT_VERSION = "kraftfast", "0.1.0"
@@ -36,8 +37,9 @@ class SocketPeer:
     # host, port: where. framed: the connection, None while there is none.
     # ready: ApiVersions was answered; versions: what it said.
     # waiting: correlation id -> (API, version) of what was asked.
-    # held: the request that waits for the connection. probing: this connection only asks whether
-    # the process lives. retry_at_ms, pause_ms: when to connect again.
+    # asked_ms: when the oldest of them was asked, or something came since. held: the requests that
+    # wait for the connection. probing: the last connection ended, and this one is to tell whether the
+    # process lives. turn: which of its addresses is tried. retry_at_ms, pause_ms: when to connect again.
 
     def __init__(self, node: Any, loop: Any, peer_id: int, host: str, port: int) -> None:
         self.node, self.loop, self.id = node, loop, peer_id
@@ -48,7 +50,8 @@ class SocketPeer:
         self.waiting: dict[int, tuple[int, int]] = {}
         self.held: list[tuple[int, Any]] = []
         self.probing = False
-        self.connecting_until_ms = 0
+        self.turn = 0
+        self.connecting_until_ms = self.asked_ms = 0
         self.retry_at_ms, self.pause_ms = 0, RECONNECT_MS_MIN
 
     # --- what the node's effects need -------------------------------------------------------------
@@ -66,16 +69,22 @@ class SocketPeer:
         """Nothing waits: what is sent goes to the kernel at once."""
 
     def close(self) -> None:
-        self._drop(None)
+        """Hang up for good."""
+        self._drop()
 
     # --- the connection ---------------------------------------------------------------------------
 
     def _connect(self, probing: bool) -> bool:
+        """Begin to connect: probing, to where it was last seen, else to its addresses in turn."""
         now_ms = self.node.now_ms()
         if not probing and now_ms < self.retry_at_ms:
             return False
+        addresses = self.loop.resolver.addresses(self.host, self.port)
+        if not addresses:  # its name is being asked for
+            self.retry_at_ms = now_ms + self.pause_ms
+            return False
         try:
-            self.framed = FramedSocket.connect(self.host, self.port)
+            self.framed = FramedSocket.connect(addresses[self.turn % len(addresses)])
         except PeerGone:
             self._refused(probing)
             return False
@@ -87,10 +96,8 @@ class SocketPeer:
     def _connected(self, _events: int) -> None:
         assert self.framed is not None
         if self.framed.connect_error():
-            self._drop(None)
-            self._refused(self.probing)
+            self._ended_early()
             return
-        self.loop.rewatch(self.framed.fileno(), select.EPOLLIN)
         self.loop.unwatch(self.framed.fileno())
         self.loop.watch(self.framed.fileno(), select.EPOLLIN, self._ready)
         hello = ApiVersionsRequest(client_software_name=CLIENT_NAME, client_software_version=CLIENT_VERSION)
@@ -109,6 +116,7 @@ class SocketPeer:
             if events & select.EPOLLOUT and framed.flush():
                 self.loop.rewatch(framed.fileno(), select.EPOLLIN)
             if events & ~select.EPOLLOUT:
+                self.asked_ms = self.node.now_ms()
                 for data in framed.receive():
                     self._answer(data)
                     if self.framed is not framed:
@@ -137,6 +145,8 @@ class SocketPeer:
 
     def _api_versions(self, data: frame.Frame) -> None:
         _, message = frame.decode_response(ApiKey.API_VERSIONS, 4, data)
+        if message.error_code:
+            raise UnsupportedVersion(f"ApiVersions is answered with error {message.error_code}")
         self.versions = offered_versions(message)
         self.ready, self.probing = True, False
         self.pause_ms = RECONNECT_MS_MIN
@@ -145,8 +155,9 @@ class SocketPeer:
         held, self.held = self.held, []
         self.node.step(ev.LinkUp(self.id, streaming=False, pre_vote=pre_vote))
         for correlation, request in held:
-            if not self._send(correlation, request):
+            if not self.ready or not self._send(correlation, request):
                 self._fail(correlation, ErrorCode.BROKER_NOT_AVAILABLE)
+        self.node.run_events()
 
     def _send(self, correlation: int, request: Any) -> bool:
         assert self.framed is not None
@@ -165,6 +176,8 @@ class SocketPeer:
             return True
         if self.framed.queued_bytes > QUEUED_BYTES_MAX:
             return False
+        if not self.waiting:
+            self.asked_ms = self.node.now_ms()
         self.waiting[correlation] = (api_key, version)
         try:
             self.framed.send([data])
@@ -181,29 +194,35 @@ class SocketPeer:
 
     # --- ends -------------------------------------------------------------------------------------
 
-    def _broken(self, _error: Exception) -> None:
+    def _broken(self, error: Exception) -> None:
         """The connection ended: make it again at once, to learn whether the process lives."""
         if not self.ready:
             self._ended_early()
             return
-        self._drop(ev.LinkDown(self.id))
-        if self.framed is None:
-            self._connect(probing=True)
+        if not isinstance(error, PeerGone):
+            self.node.log_line(f"replica {self.id} sends what does not decode: {error} -> closed")
+        self._drop()
+        self.node.queue(ev.LinkDown(self.id))
+        self._connect(probing=True)
+        self.node.run_events()
 
     def _ended_early(self) -> None:
-        """Closed before ApiVersions was answered."""
+        """Refused, or closed before ApiVersions was answered."""
         probing = self.probing
-        self._drop(None)
+        self._drop()
         self._refused(probing)
 
     def _refused(self, probing: bool) -> None:
         self.retry_at_ms = self.node.now_ms() + self.pause_ms
         self.pause_ms = min(self.pause_ms * 2, RECONNECT_MS_MAX)
+        if not probing:
+            self.turn += 1
+        elif self.id >= 0:
+            self.node.queue(ev.PeerEnded(self.id))
         self._fail_held()
-        if probing and self.id >= 0:
-            self.node.step(ev.PeerEnded(self.id))
+        self.node.run_events()
 
-    def _drop(self, event: Any) -> None:
+    def _drop(self) -> None:
         """Close the connection; what was asked over it is not answered any more."""
         if self.framed is not None:
             self.loop.unwatch(self.framed.fileno())
@@ -211,8 +230,6 @@ class SocketPeer:
             self.framed = None
         self.ready = self.probing = False
         waiting, self.waiting = self.waiting, {}
-        if event is not None:
-            self.node.step(event)
         for correlation in waiting:
             self._fail(correlation, ErrorCode.BROKER_NOT_AVAILABLE)
         self._fail_held()
@@ -226,8 +243,17 @@ class SocketPeer:
         self.node.queue(ev.RequestFailed(self.id, correlation, error))
 
     def tend(self, now_ms: int) -> None:
-        """Give up a connection attempt that takes too long: silence is no news."""
-        if self.framed is not None and not self.ready and now_ms >= self.connecting_until_ms:
-            self._drop(None)
+        """Give up a connection on which nothing moves: silence is no news, but it may be a path
+        that is gone, and a fresh connection is through long before the old one sends again."""
+        if self.framed is None:
+            return
+        if not self.ready:
+            if now_ms < self.connecting_until_ms:
+                return
             self.retry_at_ms = now_ms + self.pause_ms
-            self.node.run_events()
+        elif self.waiting and now_ms - self.asked_ms >= SILENCE_MS_MAX:
+            self.node.queue(ev.LinkDown(self.id))
+        else:
+            return
+        self._drop()
+        self.node.run_events()
