@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
+from kraftfast import limits
 from kraftfast.errors import CorruptBatch, ErrorCode, RecordsRefused, RecordTooLarge, UnsupportedCodec
 from kraftfast.record.batch import check_batches
 from kraftfast.types import METADATA_PARTITION
@@ -19,6 +20,9 @@ from kraftfast.wire.fetch import PartitionFetch, PartitionFetched
 from kraftfast.wire.produce import PartitionProduce, PartitionProduced
 
 QUEUED_BYTES_MAX = 64 * 1024 * 1024
+ANSWER_BYTES_MAX = limits.BATCH_BYTES_MAX  # whatever a consumer asks for
+CONSUMER_WAIT_MS_MAX = 60_000
+NEVER_MS = 2**63 - 1
 EARLIEST, LATEST, MAX_TIMESTAMP = -2, -1, -3
 EARLIEST_LOCAL = -4
 TOPIC_ID_VERSION = 13
@@ -49,6 +53,7 @@ class DataPlane:
 
     # node: whose. queued: to be appended, in order of arrival; queued_bytes: their sizes.
     # appended: to be committed, by offset. parked: consumers that wait.
+    # next_ms: when the first of all these has waited long enough, or earlier.
 
     def __init__(self, node: Any) -> None:
         self.node = node
@@ -56,6 +61,7 @@ class DataPlane:
         self.queued_bytes = 0
         self.appended: deque[QueuedBatch] = deque()
         self.parked: list[ParkedConsumer] = []
+        self.next_ms = NEVER_MS
 
     # --- Produce ----------------------------------------------------------------------------------
 
@@ -74,6 +80,7 @@ class DataPlane:
         deadline_ms = self.node.now_ms() + max(message.timeout_ms, 0)
         self.queued.append(QueuedBatch(request, message, batch, deadline_ms))
         self.queued_bytes += len(batch)
+        self.next_ms = min(self.next_ms, deadline_ms)
         if message.acks == 0:
             request.finish([])
 
@@ -208,9 +215,12 @@ class DataPlane:
         if error is not ErrorCode.NONE:
             self._answer_fetch(request, message, error, None)
             return
-        wait_ms = min(max(message.max_wait_ms, 0), 60_000)
-        if message.fetch_offset >= self._readable_end() and wait_ms and message.min_bytes > 0:
-            self.parked.append(ParkedConsumer(request, message, self.node.now_ms() + wait_ms))
+        wait_ms = min(max(message.max_wait_ms, 0), CONSUMER_WAIT_MS_MAX)
+        waits = message.fetch_offset >= self._readable_end() and wait_ms and message.min_bytes > 0
+        if waits and len(self.parked) < limits.PARKED_FETCHES_MAX:  # I25
+            deadline_ms = self.node.now_ms() + wait_ms
+            self.parked.append(ParkedConsumer(request, message, deadline_ms))
+            self.next_ms = min(self.next_ms, deadline_ms)
             return
         self._answer_fetch(request, message, ErrorCode.NONE, self._read(message))
 
@@ -239,7 +249,7 @@ class DataPlane:
         end_offset = self._readable_end()
         if message.fetch_offset >= end_offset:
             return None
-        bound = min(message.max_bytes, message.partition_max_bytes)
+        bound = min(message.max_bytes, message.partition_max_bytes, ANSWER_BYTES_MAX)
         found = self.node.log.locate(message.fetch_offset, max(bound, 1), end_offset)
         if found is None:
             return None
@@ -263,9 +273,13 @@ class DataPlane:
         request.finish(wire_fetch.encode_response(request.version, request.correlation_id, fetched))
 
     def _fetch_several(self, message: Any, version: int) -> Any:
-        """Several topics or none: an empty answer, or an error for each that is not ours."""
+        """Several topics or none: an empty answer, or an error for each that is not ours.
+
+        Whoever asks for our partition more than once gets its records once.
+        """
         kind = wire.FetchResponse
         responses = []
+        answered = False
         for topic in message.topics:
             parts = []
             for part in topic.partitions:
@@ -279,7 +293,9 @@ class DataPlane:
                     partition_max_bytes=part.partition_max_bytes,
                 )
                 error = self._check_fetch(one, version)
-                records = self._read(one) if error is ErrorCode.NONE else None
+                records = None
+                if error is ErrorCode.NONE and not answered:
+                    records, answered = self._read(one), True
                 parts.append(
                     kind.Partition(
                         partition_index=part.partition,
@@ -339,28 +355,26 @@ class DataPlane:
 
     def tend(self, now_ms: int) -> None:
         """Answer what has waited long enough."""
-        if self.parked and min(entry.deadline_ms for entry in self.parked) <= now_ms:
-            due = [entry for entry in self.parked if entry.deadline_ms <= now_ms]
-            self.parked = [entry for entry in self.parked if entry.deadline_ms > now_ms]
-            for entry in due:
-                error = self._check_fetch(entry.message, entry.request.version)
-                self._answer_fetch(entry.request, entry.message, error, None)
-        while self.queued and self.queued[0].deadline_ms <= now_ms:
-            entry = self.queued[0]
-            self._next()
+        if now_ms < self.next_ms:
+            return
+        due = [entry for entry in self.parked if entry.deadline_ms <= now_ms]
+        self.parked = [entry for entry in self.parked if entry.deadline_ms > now_ms]
+        for consumer in due:
+            error = self._check_fetch(consumer.message, consumer.request.version)
+            self._answer_fetch(consumer.request, consumer.message, error, None)
+        for entry in [entry for entry in self.queued if entry.deadline_ms <= now_ms]:
+            self.queued.remove(entry)
+            self.queued_bytes -= len(entry.batch)
             self._answer(entry.request, entry.message, ErrorCode.NOT_ENOUGH_REPLICAS)  # not appended
-        while self.appended and self.appended[0].deadline_ms <= now_ms:
-            entry = self.appended.popleft()
+        for entry in [entry for entry in self.appended if entry.deadline_ms <= now_ms]:
+            self.appended.remove(entry)
             self._answer(entry.request, entry.message, ErrorCode.REQUEST_TIMED_OUT)  # may be committed
+        waiting = (*self.parked, *self.queued, *self.appended)
+        self.next_ms = min((entry.deadline_ms for entry in waiting), default=NEVER_MS)
 
     def due_ms(self, default: int) -> int:
         """When ``tend`` has something to do."""
-        due = [entry.deadline_ms for entry in self.parked]
-        if self.queued:
-            due.append(self.queued[0].deadline_ms)
-        if self.appended:
-            due.append(self.appended[0].deadline_ms)
-        return min(due, default=default)
+        return min(self.next_ms, default)
 
 
 def _names_replica(message: Any) -> bool:

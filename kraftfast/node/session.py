@@ -1,8 +1,7 @@
 """A connection that came in over TCP: its requests, and their answers in the order of the requests.
 
 A few requests of one connection may be under way at once (a client pipelines its Produces); the
-answers leave in order, as Kafka's clients expect. Bounds (S6, S10): frames, requests and bytes
-under way, time to the first request, idle time.
+answers leave in order, as Kafka's clients expect.
 """
 
 from __future__ import annotations
@@ -24,14 +23,17 @@ from kraftfast.wire.versions import api_versions_refusal, api_versions_response
 
 REQUESTS_MAX = 64
 BYTES_MAX = 32 * 1024 * 1024
+ANSWER_BYTES_MAX = 8 * 1024 * 1024
 FIRST_REQUEST_MS_MAX = 10_000
+FRAME_MS_MAX = 30_000
+ANSWER_MS_MAX = 30_000
 IDLE_MS_MAX = 600_000  # connections.max.idle.ms
 
 
 class SessionRequest:
     """One request of a session, to be answered once; ``session`` None: it has gone."""
 
-    __slots__ = ("session", "api_key", "version", "correlation_id", "pieces", "done", "size", "by_name")
+    __slots__ = ("session", "api_key", "version", "correlation_id", "pieces", "done", "size")
 
     def __init__(self, session: Session, header: frame.RequestHeader, size: int) -> None:
         self.session: Session | None = session
@@ -39,7 +41,6 @@ class SessionRequest:
         self.pieces: list[Any] = []
         self.done = False
         self.size = size
-        self.by_name = False
 
     def reply(self, response: Any, records: Any = None) -> None:
         """Answer with a core response."""
@@ -77,41 +78,90 @@ class SessionRequest:
 
 
 class Session:
-    """One connection. ``door`` is the :class:`~kraftfast.node.sockets.Sockets` that accepted it."""
+    """One connection. ``door`` is the :class:`~kraftfast.node.sockets.Sockets` that accepted it.
 
-    # framed, peer: the connection and its address. asked: requests under way, oldest first.
-    # asked_bytes: their sizes. greeted: a first request came. seen_ms: when something last came.
+    Bounds (S6, S10, I25): requests and bytes under way, answers that are not taken, the time to the
+    first request, for a frame that has begun, for an answer to be taken, and of silence.
+    """
 
-    def __init__(self, door: Any, sock: Any, peer: str, now_ms: int) -> None:
-        self.door, self.peer = door, peer
+    # framed, host: the connection and the address it comes from. asked: requests under way, oldest first.
+    # asked_bytes: their sizes. fetches: how many of them are Fetches, whose answers are large.
+    # counted_bytes: what the door counts for this session.
+    # greeted: a first request came. paused: nothing is read, for what is under way is enough.
+    # seen_ms: when something last came. frame_ms: when the frame that is not whole yet began, -1
+    # for none. sent_ms: when the kernel last took something of what is queued, or nothing was.
+
+    def __init__(self, door: Any, sock: Any, host: str, now_ms: int) -> None:
+        self.door, self.host = door, host
         self.framed = FramedSocket(sock, limits.FRAME_BYTES_MAX_BEFORE_API_VERSIONS)
         self.asked: deque[SessionRequest] = deque()
-        self.asked_bytes = 0
-        self.greeted = False
-        self.seen_ms = now_ms
+        self.asked_bytes = self.fetches = 0
+        self.counted_bytes = 0
+        self.greeted = self.paused = False
+        self.seen_ms = self.sent_ms = self.accepted_ms = now_ms
+        self.frame_ms = -1
+        self._taking = False
         self._events = select.EPOLLIN
         door.loop.watch(self.framed.fileno(), select.EPOLLIN, self._ready)
 
+    @property
+    def closed(self) -> bool:
+        """Whether it is over."""
+        return self.framed.sock.fileno() < 0
+
     def _ready(self, events: int) -> None:
-        self.seen_ms = self.door.node.now_ms()
+        if events & select.EPOLLOUT:
+            self.send_ready()
+        if events & ~select.EPOLLOUT and not self.closed:
+            self.seen_ms = self.door.node.now_ms()
+            self.take()
+
+    def take(self) -> None:
+        """Take requests, as many as may be under way at once."""
+        self._taking = True
         try:
-            if events & select.EPOLLOUT:
-                self.framed.flush()
-            if events & ~select.EPOLLOUT:
-                for data in self.framed.receive():
-                    self._handle(data)
-                    if self.framed.sock.fileno() < 0:
-                        return
-            self._set_interest()
+            for data in self.framed.receive():
+                self._handle(data)
+                if self.closed or self._is_full():
+                    break
         except PeerGone:
             self.close()
         except (MalformedFrame, UnsupportedVersion) as error:
-            self.door.node.log_line(f"{self.peer} sends what does not decode: {error} -> closed")
+            self.door.node.log_line(f"{self.host} sends what does not decode: {error} -> closed")
             self.close()
+        finally:
+            self._taking = False
+        if not self.closed:
+            if not self.framed.splitter.partial:
+                self.frame_ms = -1
+            elif self.frame_ms < 0:
+                self.frame_ms = self.seen_ms
+            self.look_again()
 
-    def _set_interest(self) -> None:
+    def _is_full(self) -> bool:
+        """Whether what is under way is enough: the other side is to wait.
+
+        Produces are taken one behind the other, but nothing behind a Fetch: answers wait for those
+        before them, and so do their records.
+        """
+        return (
+            self.fetches > 0
+            or len(self.asked) >= REQUESTS_MAX
+            or self.asked_bytes >= BYTES_MAX
+            or self.framed.queued_bytes >= ANSWER_BYTES_MAX
+            or not self.door.may_read(self)
+        )
+
+    def look_again(self) -> None:
         """Read only while there is room for more requests."""
-        full = len(self.asked) >= REQUESTS_MAX or self.asked_bytes >= BYTES_MAX
+        held = self.framed.splitter.held_bytes + self.asked_bytes + self.framed.queued_bytes
+        self.door.count(held - self.counted_bytes)
+        self.counted_bytes = held
+        full = self._is_full()
+        if self.paused and not full:
+            self.frame_ms = self.door.node.now_ms() if self.frame_ms >= 0 else -1
+            self.door.resume(self)  # what was read already is not news to the kernel
+        self.paused = full
         events = (0 if full else select.EPOLLIN) | (select.EPOLLOUT if self.framed.queued else 0)
         if events != self._events:
             self._events = events
@@ -123,13 +173,13 @@ class Session:
         self.asked.append(request)
         self.asked_bytes += len(data)
         self.greeted = True
-        if header.api_key == ApiKey.API_VERSIONS:
-            self._api_versions(request, header, data)
-            self.framed.splitter.frame_bytes_max = limits.FRAME_BYTES_MAX
-            return
+        self.frame_ms = -1
         self.framed.splitter.frame_bytes_max = limits.FRAME_BYTES_MAX
         partition = self.door.node.partition
-        if header.api_key == ApiKey.FETCH:
+        if header.api_key == ApiKey.API_VERSIONS:
+            self._api_versions(request, header, data)
+        elif header.api_key == ApiKey.FETCH:
+            self.fetches += 1
             message = wire_fetch.decode_request(header.version, data, header.body_start)
             self.door.fetch(request, message)
         elif header.api_key == ApiKey.PRODUCE:
@@ -155,30 +205,44 @@ class Session:
 
     def send_ready(self) -> None:
         """Send the answers that are ready, as far as none before them is missing."""
+        queued = self.framed.queued_bytes
         try:
             while self.asked and self.asked[0].done:
                 request = self.asked.popleft()
                 self.asked_bytes -= request.size
+                self.fetches -= request.api_key == ApiKey.FETCH
                 request.session = None
-                if request.pieces:
-                    self.framed.send(request.pieces)
-            if self.framed.sock.fileno() >= 0:
-                self._set_interest()
+                queued += sum(map(len, request.pieces))
+                self.framed.send(request.pieces)
+            self.framed.flush()
         except PeerGone:
             self.close()
+            return
+        if self.framed.queued_bytes < queued or not queued:
+            self.sent_ms = self.door.node.now_ms()
+        if not self._taking:
+            self.look_again()
 
     def is_overdue(self, now_ms: int) -> bool:
-        """Whether it said nothing for too long (slow-loris, half-open)."""
-        patience = IDLE_MS_MAX if self.greeted else FIRST_REQUEST_MS_MAX
-        return not self.asked and now_ms - self.seen_ms >= patience
+        """Whether it is too slow in what it owes, or has said nothing for too long."""
+        if not self.greeted and now_ms - self.accepted_ms >= FIRST_REQUEST_MS_MAX:
+            return True
+        if self.framed.queued and now_ms - self.sent_ms >= ANSWER_MS_MAX:
+            return True
+        if self.paused:
+            return False
+        if self.frame_ms >= 0 and now_ms - self.frame_ms >= FRAME_MS_MAX:
+            return True
+        return not self.asked and now_ms - self.seen_ms >= IDLE_MS_MAX
 
     def close(self) -> None:
         """Hang up; whatever is still under way is answered to nobody."""
-        if self.framed.sock.fileno() < 0:
+        if self.closed:
             return
         for request in self.asked:
             request.session = None
         self.asked.clear()
+        self.door.count(-self.counted_bytes)
         self.door.loop.unwatch(self.framed.fileno())
         self.framed.close()
         self.door.forget(self)

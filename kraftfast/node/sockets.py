@@ -7,9 +7,10 @@ import socket
 from typing import Any
 
 from kraftfast.core import events as ev
-from kraftfast.errors import StorageError
+from kraftfast.errors import PeerGone, StorageError
 from kraftfast.link.socket_link import listen
 from kraftfast.node import translate
+from kraftfast.node.acceptor import Acceptor
 from kraftfast.node.data_plane import DataPlane
 from kraftfast.node.quorum_plane import describe_cluster, describe_quorum, metadata
 from kraftfast.node.session import Session, SessionRequest
@@ -19,7 +20,8 @@ from kraftfast.wire.versions import SERVED, Versions
 
 CONNECTIONS_MAX = 1000
 CONNECTIONS_PER_ADDRESS_MAX = 250
-ACCEPTS_A_TURN = 64
+HELD_BYTES_MAX = 256 * 1024 * 1024
+SWEEP_MS = 100
 KRAFT_VERSION = {"kraft.version": Versions(0, 1)}
 SERVED_HERE = frozenset(
     {
@@ -40,18 +42,25 @@ SERVED_HERE = frozenset(
 class Sockets:
     """Everything of a replica that goes over TCP."""
 
-    # node, loop: whose. data: producers and consumers over sockets.
-    # listeners: what is bound. sessions: everyone who came in. per_address: how many, by address.
+    # node, loop: whose. data: producers and consumers over sockets. acceptors: what is bound.
+    # sessions: everyone who came in, oldest first. per_address: how many, by address.
+    # held_bytes: requests and answers of all sessions (I25). exempt: who is read although that is
+    # too much, so that somebody gets done. resumable: sessions with requests that were read already.
     # peers: replicas and bootstrap servers that are reached over sockets, by id.
+    # told: the one peer that is only known from a message, None if there is none (I25).
 
     def __init__(self, node: Any, loop: Any) -> None:
         self.node, self.loop = node, loop
         self.served = {key: versions for key, versions in SERVED.items() if key in SERVED_HERE}
         self.features = KRAFT_VERSION
-        self.listeners: list[socket.socket] = []
-        self.sessions: set[Session] = set()
+        self.acceptors: list[Acceptor] = []
+        self.sessions: dict[Session, None] = {}
         self.per_address: dict[str, int] = {}
+        self.held_bytes = 0
+        self.exempt: Session | None = None
+        self.resumable: dict[Session, None] = {}
         self.peers: dict[int, SocketPeer] = {}
+        self.told: int | None = None
         self.data = DataPlane(node)
         self._swept_ms = 0
 
@@ -60,15 +69,14 @@ class Sockets:
         for listener in self.node.config.listeners:
             try:
                 sock = listen(listener.host, listener.port)
-            except Exception as error:
+            except PeerGone as error:
                 raise StorageError(str(error)) from None
-            self.listeners.append(sock)
-            self.loop.watch(sock.fileno(), select.EPOLLIN, lambda _events, sock=sock: self._accept(sock))
+            self.acceptors.append(Acceptor(self.loop, sock, self._accepted))
 
     def ports(self) -> dict[str, int]:
         """The port of each listener by its name (asked for as 0: chosen by the kernel)."""
         names = [listener.name for listener in self.node.config.listeners]
-        return {name: sock.getsockname()[1] for name, sock in zip(names, self.listeners)}
+        return {name: each.sock.getsockname()[1] for name, each in zip(names, self.acceptors)}
 
     def start(self) -> None:
         """Make the other voters known, and the bootstrap servers."""
@@ -87,41 +95,70 @@ class Sockets:
 
     def _role_changed(self, effect: Any) -> None:
         """A leader that is not in the voter set, or has moved, is where its endpoints say."""
-        known = self.peers.get(effect.leader_id)
-        for name, host, port in effect.leader_endpoints:
-            if name != self.node.config.controller_listener or effect.leader_id == self.node.config.node_id:
-                continue
-            if effect.leader_id in self.node.links and known is None:
-                return  # over a ring
-            if known is not None and (known.host, known.port) == (host, port):
-                return
-            if known is not None:
-                known.close()
-            self._add_peer(effect.leader_id, host, port)
+        leader_id = effect.leader_id
+        places = [
+            (host, port)
+            for name, host, port in effect.leader_endpoints
+            if name == self.node.config.controller_listener
+        ]
+        known = self.peers.get(leader_id)
+        if not places or leader_id == self.node.config.node_id:
             return
+        if known is None and leader_id in self.node.links:
+            return  # over a ring
+        if known is not None and (known.host, known.port) == places[0]:
+            return
+        if known is not None:
+            known.close()
+        if self.told is not None and self.told != leader_id:
+            self.peers.pop(self.told).close()
+            del self.node.links[self.told]
+            self.told = None
+        if leader_id not in self.node.voters:
+            self.told = leader_id
+        self._add_peer(leader_id, *places[0])
 
     # --- who comes in -----------------------------------------------------------------------------
 
-    def _accept(self, listener: socket.socket) -> None:
-        for _ in range(ACCEPTS_A_TURN):
-            try:
-                sock, address = listener.accept()
-            except OSError:
-                return
-            host = address[0]
-            if len(self.sessions) >= CONNECTIONS_MAX or self.per_address.get(host, 0) >= CONNECTIONS_PER_ADDRESS_MAX:
-                sock.close()
-                continue
-            self.per_address[host] = self.per_address.get(host, 0) + 1
-            self.sessions.add(Session(self, sock, f"{host}:{address[1]}", self.node.now_ms()))
+    def _accepted(self, sock: socket.socket, address: Any) -> None:
+        host = address[0]
+        if len(self.sessions) >= CONNECTIONS_MAX or self.per_address.get(host, 0) >= CONNECTIONS_PER_ADDRESS_MAX:
+            sock.close()
+            return
+        try:
+            session = Session(self, sock, host, self.node.now_ms())
+        except OSError:  # reset before it was looked at
+            sock.close()
+            return
+        self.per_address[host] = self.per_address.get(host, 0) + 1
+        self.sessions[session] = None
 
     def forget(self, session: Session) -> None:
         """A session has ended."""
-        self.sessions.discard(session)
-        host = session.peer.rpartition(":")[0]
-        self.per_address[host] -= 1
-        if not self.per_address[host]:
-            del self.per_address[host]
+        del self.sessions[session]
+        self.resumable.pop(session, None)
+        self.per_address[session.host] -= 1
+        if not self.per_address[session.host]:
+            del self.per_address[session.host]
+
+    def count(self, held_bytes: int) -> None:
+        """A session holds so many bytes more, or less."""
+        self.held_bytes += held_bytes
+
+    def may_read(self, session: Session) -> bool:
+        """Whether all sessions together leave room for more of this one (I25)."""
+        return self.held_bytes < HELD_BYTES_MAX or session is self.exempt
+
+    def resume(self, session: Session) -> None:
+        """It was paused, and may have requests that the kernel does not tell of any more."""
+        self.resumable[session] = None
+
+    def _share_out(self) -> None:
+        """While all hold too much, the oldest with a frame under way goes on; then all others."""
+        holding = (each for each in self.sessions if each.framed.splitter.held_bytes)
+        self.exempt = next(holding, None) if self.held_bytes >= HELD_BYTES_MAX else None
+        for session in [each for each in self.sessions if each.paused]:
+            session.look_again()
 
     # --- what they ask ----------------------------------------------------------------------------
 
@@ -149,14 +186,21 @@ class Sockets:
         elif api_key == ApiKey.DESCRIBE_CLUSTER:
             request.respond(describe_cluster(self.node, message))
         elif request.session is not None:
-            self.node.log_line(f"{request.session.peer} asks for API {api_key}, not served -> closed")
+            self.node.log_line(f"{request.session.host} asks for API {api_key}, not served -> closed")
             request.session.close()
 
     # --- what the loop needs ----------------------------------------------------------------------
 
     def appends_waiting(self) -> bool:
         """Whether producers over sockets have batches queued."""
+        self._resume()
         return bool(self.data.queued)
+
+    def _resume(self) -> None:
+        while self.resumable:
+            session, _ = self.resumable.popitem()
+            if not session.closed:
+                session.take()
 
     def drain(self, log: Any, epoch: int, bytes_max: int) -> None:
         """Append what producers over sockets queued."""
@@ -176,23 +220,29 @@ class Sockets:
 
     def tend(self, now_ms: int) -> None:
         """Timeouts: of parked consumers, of producers, of connections."""
+        self._resume()
         self.data.tend(now_ms)
-        if now_ms - self._swept_ms >= 100:
-            self._swept_ms = now_ms
-            for session in [session for session in self.sessions if session.is_overdue(now_ms)]:
-                session.close()
-            for peer in self.peers.values():
-                peer.tend(now_ms)
+        if now_ms - self._swept_ms < SWEEP_MS:
+            return
+        self._swept_ms = now_ms
+        for session in [session for session in self.sessions if session.is_overdue(now_ms)]:
+            session.close()
+        self._share_out()
+        for peer in self.peers.values():
+            peer.tend(now_ms)
+        for acceptor in self.acceptors:
+            acceptor.tend(now_ms)
 
     def due_ms(self, default: int) -> int:
         """When ``tend`` has something to do."""
+        if self.resumable:
+            return 0
         return self.data.due_ms(default)
 
     def close(self) -> None:
         """Nobody comes in any more; everyone inside sees the end of its connection."""
-        for sock in self.listeners:
-            self.loop.unwatch(sock.fileno())
-            sock.close()
+        for acceptor in self.acceptors:
+            acceptor.close()
+        self.acceptors.clear()
         for session in list(self.sessions):
             session.close()
-        self.listeners = []

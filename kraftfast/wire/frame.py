@@ -221,6 +221,11 @@ class FrameSplitter:
         """Whether part of a frame has arrived: an end of stream now cuts it off."""
         return self._large is not None or self._tail > self._head
 
+    @property
+    def held_bytes(self) -> int:
+        """Memory of the frame that is under way, beside the buffer that every splitter has."""
+        return len(self._large) if self._large is not None else 0
+
     def room(self) -> memoryview:
         """Where the next bytes belong; never empty once ``next_frame`` has returned None."""
         if self._large is not None:
