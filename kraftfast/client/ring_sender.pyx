@@ -360,6 +360,9 @@ cdef class RingSender:
     cdef int _refused(self, const RefusedMessage *m) except -1:
         cdef uint64_t i
         cdef Sent *entry
+        if m.first_batch != self.sent_tail or m.batches > self.sent_head - self.sent_tail:
+            self.broken = PeerGone("a refusal of what was not sent")
+            return 0
         for i in range(m.batches):
             entry = &self.sent[self.sent_tail & (BATCHES_MAX - 1)]
             self.ledger.failed(entry.first_ticket + entry.records, refusal(m.error, m.leader_id))
@@ -486,10 +489,12 @@ def zigzag(int64_t value) -> bytes:
 
 def refusal(int32_t error, int32_t leader_id):
     """The exception for a batch that was not appended."""
-    from kraftfast.errors import DiskFull, QuorumError
+    from kraftfast.errors import DiskFull, QuorumError, RecordTooLarge
 
     if error == ErrorCode.NOT_LEADER_OR_FOLLOWER:
         return NotLeader("the replica does not lead", leader_id)
     if error == ErrorCode.KAFKA_STORAGE_ERROR:
         return DiskFull("the leader has no space left to prepare its log; nothing was appended")
+    if error == ErrorCode.MESSAGE_TOO_LARGE:
+        return RecordTooLarge("a batch that does not fit a segment of the leader; it was not appended")
     return QuorumError(f"the leader refused the append: {ErrorCode(error).name}")

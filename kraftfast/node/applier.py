@@ -69,9 +69,9 @@ class Applier:
         self._changes.append((after_offset, leader_id, epoch))
         self._news.set()
 
-    def ask(self, question: Question) -> None:
-        """Answered from the applier's thread."""
-        self._questions.append(question)
+    def ask(self, args: list[Any], at_least: int, answer: Callable[[dict[str, Any]], None]) -> None:
+        """A question to the machine; ``answer`` is called from the applier's thread."""
+        self._questions.append(Question(args, at_least, answer))
         self._news.set()
 
     def close(self, timeout_s: float = 2.0) -> None:

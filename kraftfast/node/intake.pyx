@@ -9,12 +9,11 @@ from collections import deque
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
-from kraftfast.errors import ErrorCode
+from kraftfast.errors import ErrorCode, RecordTooLarge
 from kraftfast.log.log cimport Log
 from kraftfast.log.segment cimport KF_BATCH_OK
 from kraftfast.link.stats cimport *
 from kraftfast.ring.layout cimport *
-from kraftfast.ring.calls cimport *
 from kraftfast.ring.spsc cimport *
 
 
@@ -22,13 +21,21 @@ cdef extern from "flusher.h":
     uint64_t kf_now_ns() nogil
 
 
+DEFERRED_MAX = 4096  # I25: answers that a producer leaves lying beside its full ring
+
+
 cdef class Run:
-    """Batches of one producer that follow each other in the log and wait for their commit."""
+    """Batches of one producer that follow each other in the log and wait for their commit.
+
+    With an ``error`` they were refused, and wait for what stands before them: a producer learns of
+    its batches in order.
+    """
 
     cdef uint64_t first_batch, batches
     cdef int64_t base_offset, end_offset
     cdef int32_t epoch
     cdef uint64_t appended_ns
+    cdef int32_t error, leader_id
 
     def first_batch_number(self) -> int:
         return self.first_batch
@@ -52,10 +59,6 @@ cdef class RingProducer:
         self.runs = deque()
         self.deferred = deque()
 
-    cpdef bint waiting(self):
-        """Whether batches are queued."""
-        return self.cut_off is None and kf_ring_waiting(self.inbox.ring) != 0
-
     @property
     def unanswered(self) -> int:
         """How many runs wait for their commit."""
@@ -68,6 +71,8 @@ cdef class RingProducer:
             slot = kf_ring_claim(self.out.ring, length)
         if slot == NULL:
             self.deferred.append((kind, bytes((<const uint8_t *>message)[:length])))
+            if len(self.deferred) > DEFERRED_MAX:
+                self.cut_off = "it does not read its answers"
             return False
         memcpy(slot, message, length)
         self.out.commit(length, kind, 0)
@@ -91,22 +96,39 @@ cdef class RingProducer:
             self.unsent = False
             self.link.bell.ring()
 
-    def refuse(self, int32_t error, int32_t leader_id, Log log, Stats stats):
+    def refuse(self, int32_t error, int32_t leader_id):
         """Answer every queued batch with ``error``: it was not appended (disk full, say)."""
-        cdef RefusedMessage message
-        cdef uint64_t first = self.taken
+        cdef uint64_t batches = 0
         while kf_ring_peek(self.inbox.ring, &self.inbox.message) == 1:
             kf_ring_take(self.inbox.ring)
             kf_ring_release(self.inbox.ring)
-            self.taken += 1
-        if self.taken == first:
-            return
-        memset(&message, 0, sizeof(message))
-        message.first_batch, message.batches = first, self.taken - first
-        message.error, message.leader_id = error, leader_id
-        self._send(REFUSED, &message, sizeof(message))
-        if kf_ring_publish_tail(self.inbox.ring):
-            self.link.bell.ring()
+            batches += 1
+        if batches:
+            self._note_refused(batches, error, leader_id)
+            if kf_ring_publish_tail(self.inbox.ring):
+                self.link.bell.ring()
+
+    cdef _note_refused(self, uint64_t batches, int32_t error, int32_t leader_id):
+        cdef Run run = Run.__new__(Run)
+        run.first_batch, run.batches = self.taken, batches
+        run.error, run.leader_id = error, leader_id
+        self.taken += batches
+        self.runs.append(run)
+        self._answer_refused()
+
+    cdef _answer_refused(self):
+        """Tell of refused batches, as soon as everything before them is resolved."""
+        cdef Run run
+        cdef RefusedMessage message
+        while self.runs:
+            run = self.runs[0]
+            if not run.error:
+                break
+            memset(&message, 0, sizeof(message))
+            message.first_batch, message.batches = run.first_batch, run.batches
+            message.error, message.leader_id = run.error, run.leader_id
+            self._send(REFUSED, &message, sizeof(message))
+            self.runs.popleft()
 
     def say_not_leader(self, int32_t leader_id, int32_t epoch):
         """Nothing more is taken; what was taken and not acknowledged has an unknown outcome."""
@@ -123,10 +145,11 @@ cdef class RingProducer:
     cdef int64_t drain(self, Log log, int32_t epoch, int64_t bytes_max, Stats stats) except -1:
         """Append queued batches until the ring is empty or about ``bytes_max`` are taken; bytes."""
         cdef int64_t appended = 0
-        cdef uint64_t began = kf_now_ns(), sent, batches = 0, records = 0
-        cdef int64_t base = log.end_offset, before
+        cdef uint64_t began = kf_now_ns(), sent, batches = 0
+        cdef int64_t base = log.end_offset
         cdef BatchMessage head
         cdef int found
+        cdef bint too_large = False
         while appended < bytes_max and self.cut_off is None:
             found = kf_ring_peek(self.inbox.ring, &self.inbox.message)
             if found != 1:
@@ -138,11 +161,14 @@ cdef class RingProducer:
                 break
             memcpy(&head, self.inbox.message.payload, sizeof(head))
             kf_ring_take(self.inbox.ring)  # before the append: what lies behind was never looked at
-            before = log.end_offset
-            if not log.append_batch(self.inbox.message.payload + sizeof(head),
-                                    self.inbox.message.length - sizeof(head), epoch):
-                if log.fault != KF_BATCH_OK:  # D20: a producer whose batch failed is cut off
-                    self.cut_off = f"its batch does not check: {log.fault_text()}"
+            try:
+                if not log.append_batch(self.inbox.message.payload + sizeof(head),
+                                        self.inbox.message.length - sizeof(head), epoch):
+                    if log.fault != KF_BATCH_OK:  # D20: a producer whose batch failed is cut off
+                        self.cut_off = f"its batch does not check: {log.fault_text()}"
+                    break
+            except RecordTooLarge:
+                too_large = True
                 break
             sent = head.sent_ns
             if sent < began:
@@ -155,8 +181,11 @@ cdef class RingProducer:
             stats.add(W_BATCHES, batches)
             stats.add(W_RECORDS, log.end_offset - base)
             stats.add(W_BYTES, appended)
-            if kf_ring_publish_tail(self.inbox.ring):
-                self.link.bell.ring()
+        if too_large:
+            kf_ring_release(self.inbox.ring)
+            self._note_refused(1, ErrorCode.MESSAGE_TOO_LARGE, -1)
+        if (batches or too_large) and kf_ring_publish_tail(self.inbox.ring):
+            self.link.bell.ring()
         return appended
 
     cdef _note_run(self, int64_t base, int64_t end, uint64_t batches, int32_t epoch, uint64_t now_ns):
@@ -174,6 +203,9 @@ cdef class RingProducer:
         cdef uint64_t now = 0
         while self.runs:
             run = self.runs[0]
+            if run.error:
+                self._answer_refused()
+                continue
             if run.end_offset > end_offset:
                 break
             if now == 0:
@@ -223,16 +255,18 @@ cdef class Intake:
         for producer in self.producers:
             idle.watch(producer.inbox)
 
-    def cut_off(self) -> list:
-        """Producers that broke the rules and are to be dropped."""
+    def dismissed(self) -> list:
+        """Producers that are to be dropped: they broke the rules, or were told of another leader."""
         cdef RingProducer producer
-        return [producer for producer in self.producers if producer.cut_off is not None]
+        return [producer for producer in self.producers
+                if producer.cut_off is not None or (producer.told_not_leader and not producer.unsent)]
 
     cpdef bint waiting(self):
         """Whether any producer has batches queued."""
         cdef RingProducer producer
         for producer in self.producers:
-            if producer.cut_off is None and kf_ring_waiting(producer.inbox.ring):
+            if producer.cut_off is None and not producer.told_not_leader \
+                    and kf_ring_waiting(producer.inbox.ring):
                 return True
         return False
 
@@ -259,11 +293,11 @@ cdef class Intake:
         for producer in self.producers:
             producer.commit(end_offset, stats)
 
-    def refuse(self, int32_t error, int32_t leader_id, Log log, Stats stats):
+    def refuse(self, int32_t error, int32_t leader_id):
         """Refuse what is queued: nothing of it was appended."""
         cdef RingProducer producer
         for producer in self.producers:
-            producer.refuse(error, leader_id, log, stats)
+            producer.refuse(error, leader_id)
 
     def say_not_leader(self, int32_t leader_id, int32_t epoch):
         cdef RingProducer producer

@@ -21,7 +21,6 @@ from kraftfast.link.memory_file import check_eventfd, map_peer_file, receive_wit
 from kraftfast.link.ring_link import SOCKET_NAME, accept_rings, close_all
 from kraftfast.link.unix_socket import credentials, listen
 from kraftfast.node.acceptor import Acceptor
-from kraftfast.node.applier import Question
 from kraftfast.node.intake import RingProducer
 from kraftfast.node.status import status
 from kraftfast.ring.spsc import PAGE_BYTES, PeerDoorbell
@@ -207,12 +206,12 @@ class LocalDoor:
         except (msgspec.MsgspecError, ValueError) as error:
             answer({"error": f"arguments that do not decode: {error}"})
             return
-        self.node.applier.ask(Question(args, question.at_least, answer))
+        self.node.applier.ask(args, question.at_least, answer)
 
     # --- time and end -----------------------------------------------------------------------------
 
     def tend(self, now_ms: int) -> None:
-        """Drop who does not say who it is, and producers that broke the rules."""
+        """Drop who does not say who it is, and producers that are not served any more."""
         if self.acceptor is not None:
             self.acceptor.tend(now_ms)
         for fd, (sock, until_ms) in list(self.strangers.items()):
@@ -220,8 +219,9 @@ class LocalDoor:
                 self.loop.unwatch(fd)
                 del self.strangers[fd]
                 sock.close()
-        for producer in self.node.intake.cut_off():
-            self.node.log_line(f"cutting off producer {producer.link.pid}: {producer.cut_off}")
+        for producer in self.node.intake.dismissed():
+            if producer.cut_off is not None:
+                self.node.log_line(f"cutting off producer {producer.link.pid}: {producer.cut_off}")
             self.drop_producer(producer.link.sock.fileno())
 
     def due_ms(self, default: int) -> int:

@@ -16,6 +16,7 @@ from typing import Any
 
 from kraftfast.core import events as ev
 from kraftfast.errors import FlushFailed
+from kraftfast.link.resolver import Resolver
 from kraftfast.node.config import IDLE_SPIN_US
 from kraftfast.node.local_door import LocalDoor
 from kraftfast.node.mesh import Mesh
@@ -32,7 +33,8 @@ class Loop:
 
     # node: whose loop. handlers: descriptor -> what to call with its events.
     # _forgotten: unwatched since the events at hand were fetched: a number may be used again by now.
-    # mesh, door: replicas and clients on this host. spin_us: how long to look around before blocking.
+    # mesh, door: replicas and clients on this host. sockets: the TCP side, None without listeners.
+    # resolver: where other hosts are. spin_us: how long to look around before blocking.
     # stop_at_ms: when a graceful end is given up; None while none was asked for.
 
     def __init__(self, node: Node) -> None:
@@ -43,8 +45,10 @@ class Loop:
         self.mesh = Mesh(node, self)
         self.door = LocalDoor(node, self)
         self.sockets: Any = None
+        self.resolver = Resolver()
         self.stop_at_ms: int | None = None
         self._turns = 0
+        self._appended = 0
         self._tended_ms = -1
         self._latency_fd = _hold_cpu_latency() if node.config.idle == "poll" else -1
         self._wake_reader, self._wake_writer = socket.socketpair()
@@ -133,7 +137,10 @@ class Loop:
         if self.mesh.peers:
             worked |= self.mesh.handle()
         if not node.appends_held and (node.intake.waiting() or self._socket_appends()):
+            before = node.log.bytes_appended
             node.step(ev.AppendsQueued())
+            if node.log.bytes_appended == before:
+                node.hold_appends()  # the core takes none now (D14): no reason to ask again at once
             worked = True
         now_ms = node.now_ms()
         if now_ms != self._tended_ms:
@@ -165,7 +172,7 @@ class Loop:
     def _rest(self) -> None:
         """Spin while something may come soon, then block until something has."""
         node = self.node
-        if self.spin_us:
+        if self.spin_us and self._in_flight():
             ready = node.idle.spin(self.spin_us)
             if ready is not None:
                 self._dispatch(ready)
@@ -178,6 +185,12 @@ class Loop:
             for peer in self.mesh.peers:
                 peer.wake()  # they wake up while this replica copies: it is the longest step
         self._dispatch(ready)
+
+    def _in_flight(self) -> bool:
+        """Whether something waits for its commit, or came since the last time: an idle quorum blocks."""
+        log = self.node.log
+        appended, self._appended = self._appended, log.bytes_appended
+        return appended != self._appended or self.node.core.high_watermark < log.end_offset
 
     def _sleep_ms(self) -> int:
         node = self.node

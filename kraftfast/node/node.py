@@ -28,16 +28,19 @@ from kraftfast.log.log import install_guard
 from kraftfast.log.marks import PHANTOM_TAIL
 from kraftfast.log.nursery import PreparerThread
 from kraftfast.log.recovery import Settings, open_log
-from kraftfast.node.applier import Applier
 from kraftfast.node.config import NodeConfig
 from kraftfast.node.flusher import Flusher
 from kraftfast.node.idle import Idle
 from kraftfast.node.intake import Intake
-from kraftfast.node.state_machine import load_class
 from kraftfast.link.stats import ROLES, Stats
 from kraftfast.node.translate import Partition
 from kraftfast.record.control import LeaderChange, control_batch
 from kraftfast.types import OffsetAndEpoch, ReplicaKey
+
+STALL_MS_MAX = 200
+"""How long a copy waits for room before the follower goes on sending Fetches instead."""
+FULL_MS_MAX = 2000
+"""How long a leader whose disk is full refuses appends before it lets another try."""
 
 
 def boot_id() -> str:
@@ -58,6 +61,9 @@ class Node:
     # links: peer id -> something with send/reply (RingPeer or SocketPeer), while it stands.
     # at_hand: the link whose answer is being handled, for WriteFetched.
     # stalled: (link, effect): a copy that waits for the nursery; nothing of it is taken yet.
+    # stalled_ms: since when. control: the LeaderChange of this epoch, while the log has no room.
+    # full_ms: since when the disk has been full, -1 if it is not. yielded: leadership was given up
+    # for that already.
     # persisted_epoch: what quorum-state holds (D5).
     # appends_held: producers are left alone until there is room or the core asks.
 
@@ -69,7 +75,12 @@ class Node:
         if meta.node_id != config.node_id:
             self.directory.close()
             raise ForeignDirectory(f"{config.directory} belongs to node {meta.node_id}, not {config.node_id}")
-        self.cluster_id = config.cluster_id or meta.cluster_id
+        if config.cluster_id not in ("", meta.cluster_id):
+            self.directory.close()
+            raise ForeignDirectory(
+                f"{config.directory} belongs to cluster {meta.cluster_id}, not {config.cluster_id}"
+            )
+        self.cluster_id = meta.cluster_id
         self.key = ReplicaKey(config.node_id, meta.directory_id)
         options = self.directory.options
         self.partition = Partition(options.topic, options.topic_id, config.controller_listener)
@@ -83,18 +94,27 @@ class Node:
         self.sockets: Any = None
         self.at_hand: Any = None
         self.stalled: tuple[Any, fx.WriteFetched] | None = None
+        self.stalled_ms = 0
+        self.control: fx.AppendControl | None = None
+        self.full_ms = -1
+        self.yielded = False
         self.appends_held = False
         self.stopped = False
-        self.applier: Applier | None = None
+        self.applier: Any = None
         self.on_commit: list[Any] = []
         self.on_role: list[Any] = []
         self._events: deque[ev.Event] = deque()
         self._running = False
-        self._open(boot or boot_id())
-
-    def _open(self, boot: str) -> None:
-        config = self.config
         preparer = PreparerThread(self.doorbell.bell.address, self.doorbell.bell.fd)
+        try:
+            self._open(boot or boot_id(), preparer)
+        except BaseException:
+            preparer.close()
+            self._let_go()
+            raise
+
+    def _open(self, boot: str, preparer: PreparerThread) -> None:
+        config = self.config
         settings = Settings(
             segment_bytes=config.segment_bytes,
             segment_ms=config.segment_ms,
@@ -108,6 +128,7 @@ class Node:
         if self.durability == "memory" and not lost:
             self.directory.write_boot_id(boot)
         self._boot, self._memory_lost = boot, lost
+        self._doubtful = lost or self.recovered.phantom_tail is not None
         self._state_path = os.path.join(self.directory.log_path, quorum_state.NAME)
         stored = self._stored_state()
         self.persisted_epoch = stored.epoch if stored else 0
@@ -150,6 +171,9 @@ class Node:
 
     def _embed(self, state_machine: str) -> None:
         """Have a thread apply what is committed to the user's state machine."""
+        from kraftfast.node.applier import Applier  # numpy comes with it: half of a start's time
+        from kraftfast.node.state_machine import load_class
+
         machine = load_class(state_machine)()
         applier = Applier(machine, self.directory.log_path, self.log.log_start_offset)
 
@@ -262,6 +286,8 @@ class Node:
         taken = log.bytes_appended - before
         if taken == 0:
             self.hold_appends()
+        else:
+            self.release_appends()
         self._events.append(ev.Appended(effect.epoch, log.end_offset, taken))
 
     def _refuse(self, effect: fx.RefuseAppends) -> None:
@@ -270,15 +296,17 @@ class Node:
             self.sockets.refuse_appends(effect.error, effect.leader_id)
 
     def _append_control(self, effect: fx.AppendControl) -> None:
+        """The first record of an epoch; it waits for room like any other, and the loop goes on."""
         voters = tuple(ReplicaKey(id) for id in effect.voter_ids)
         granting = tuple(ReplicaKey(id) for id in effect.granting_voter_ids)
         record = LeaderChange(effect.leader_id, voters, granting)
         timestamp_ms = time.time_ns() // 1_000_000
         batch = control_batch([record], timestamp=timestamp_ms, leader_epoch=effect.epoch)
-        while not self.log.append(batch, effect.epoch, True):  # the first of an epoch: wait for room
-            self.tend()
-            time.sleep(0.001)
-        self._events.append(ev.Appended(effect.epoch, self.log.end_offset, len(batch)))
+        if self.log.append(batch, effect.epoch, True):
+            self.control = None
+            self._events.append(ev.Appended(effect.epoch, self.log.end_offset, len(batch)))
+        else:
+            self.control = effect
 
     def _write_fetched(self, effect: fx.WriteFetched) -> None:
         assert self.log.end_offset == effect.offset, "a copy goes to the log's end"
@@ -289,6 +317,8 @@ class Node:
         before, began_at = log.bytes_appended, log.end_offset
         whole, rejected = link.copy_records(log, effect.epoch, self.stats)
         if not whole and not rejected and log.end_offset == began_at:
+            if self.stalled is None:
+                self.stalled_ms = self.now_ms()
             self.stalled = (link, effect)  # the nursery is behind; asked again by tend
             return
         self.stalled = None
@@ -335,19 +365,50 @@ class Node:
                 time.sleep(0.0001)
 
     def tend(self) -> None:
-        """The nursery's progress, and what waited for it."""
-        self.log.tend(self.now_ms())
+        """The nursery's progress, what waited for it, and what is done now and then."""
+        now_ms = self.now_ms()
+        self.log.tend(now_ms)
         if self.stalled is not None:
-            link = self.stalled[0]
-            self._copy(*self.stalled)
-            if self.stalled is None:
-                self.run_events()
-                link.resume()
+            self._go_on_copying(now_ms)
+        if self.control is not None:
+            self._append_control(self.control)
+            self.run_events()
+        self._mind_the_disk(now_ms)
+        if self._doubtful:
+            self.settle_doubt()
+
+    def _go_on_copying(self, now_ms: int) -> None:
+        """A copy that waited for room. A follower that waits long goes on sending Fetches instead."""
+        assert self.stalled is not None
+        link, effect = self.stalled
+        self._copy(link, effect)
+        if self.stalled is not None:
+            if now_ms - self.stalled_ms < STALL_MS_MAX:
+                return
+            self.drop_stalled()
+        self.run_events()
+        link.resume()
 
     def drop_stalled(self) -> None:
-        """The link of a copy that waited for room is gone."""
+        """Give up a copy that waits for room: its link is gone, or it has waited too long."""
         self.stalled = None
         self.step(ev.FetchedWritten(self.log.end_offset, 0, (), True))
+
+    def _mind_the_disk(self, now_ms: int) -> None:
+        """A leader whose disk stays full lets another try, once until there is space again.
+
+        Where the others have no room either one of them leads, and refuses appends as this one did.
+        """
+        if self.log.nursery.error is None:
+            self.full_ms, self.yielded = -1, False
+        elif self.full_ms < 0:
+            self.full_ms = now_ms
+            self.log_line(f"{self.log.nursery.error} -> appends are refused until there is")
+        elif self.core.role == "leader" and not self.yielded:
+            refuses = self.appends_held or self.control is not None
+            if refuses and now_ms - self.full_ms >= FULL_MS_MAX:
+                self.yielded = True
+                self.step(ev.ResignRequested(self.core.epoch))
 
     # --- appends that are held --------------------------------------------------------------------
 
@@ -356,6 +417,10 @@ class Node:
         if not self.appends_held:
             self.appends_held = True
             self.intake.mute(self.idle)
+        if self.log.nursery.error is not None:
+            self.intake.refuse(ErrorCode.KAFKA_STORAGE_ERROR, -1)
+            if self.sockets is not None:
+                self.sockets.refuse_appends(ErrorCode.KAFKA_STORAGE_ERROR, -1)
 
     def release_appends(self) -> None:
         """Look at producers again."""
@@ -386,6 +451,7 @@ class Node:
             self.intake.say_not_leader(effect.leader_id, effect.epoch)
             if self.sockets is not None:
                 self.sockets.left_leadership(effect.leader_id)
+        self.control = None
         if self.stalled is not None:  # what was not written by now is not wanted any more
             link, self.stalled = self.stalled[0], None
             link.resume()
@@ -417,12 +483,14 @@ class Node:
 
     def settle_doubt(self) -> None:
         """Forget a phantom tail or a lost memory on disk once the core has (D10)."""
-        settled = not self.core.in_doubt
-        if self.recovered.phantom_tail is not None and settled:
+        if self.core.in_doubt:
+            return
+        self._doubtful = False
+        if self.recovered.phantom_tail is not None:
             self.disk.unlink(os.path.join(self.directory.path, PHANTOM_TAIL))
             self.disk.sync_directory(self.directory.path)
             self.recovered.phantom_tail = None
-        if self._memory_lost and settled:
+        if self._memory_lost:
             self.directory.write_boot_id(self._boot)
             self._memory_lost = False
 
