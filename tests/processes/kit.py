@@ -1,0 +1,214 @@
+"""Real quorums of worker processes under load, and what is checked after each blow."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import kraftfast
+from kraftfast.client.local import connect_producer
+from kraftfast.client.producer import Batch, Producer
+from kraftfast.errors import KraftfastError, PeerGone, TimedOut, UnknownOutcome
+from kraftfast.log.reader import LogReader
+from kraftfast.quorum import LocalQuorum
+from tests import histories
+from tests.histories import COMMITTED, FAILED, UNKNOWN, Append
+
+SMALL: dict[str, Any] = {"segment_bytes": 8 << 20, "stride_bytes": 2 << 20, "prepare_bytes": 1 << 20}
+"""Segments that roll within a test."""
+
+
+@contextmanager
+def a_quorum(path: Path, **settings: Any) -> Iterator[LocalQuorum]:
+    """A quorum whose workers are gone at the end, whatever happened."""
+    quorum = kraftfast.LocalQuorum(path, **{"voters": 3, "timeout": 60.0, **SMALL, **settings})
+    try:
+        yield quorum
+    finally:
+        for id in quorum.directories:
+            quorum.kill(id, signal.SIGCONT)
+        quorum.close()
+
+
+def ring_producer(quorum: LocalQuorum, **settings: Any) -> Producer:
+    """A producer over a ring, whatever the replicas use among themselves."""
+    batch_bytes, window = settings.get("batch_bytes", 4096), settings.get("window", 64)
+    return Producer(lambda ledger: connect_producer(quorum.directories, ledger, batch_bytes, window))
+
+
+def wait_until(what: Callable[[], Any], timeout: float = 20.0, pause: float = 0.01) -> Any:
+    """What ``what`` returns once it is true. Fails after ``timeout`` seconds."""
+    deadline = time.monotonic() + timeout
+    while True:
+        found = what()
+        if found:
+            return found
+        if time.monotonic() >= deadline:
+            raise AssertionError(f"not within {timeout} s: {what}")
+        time.sleep(pause)
+
+
+class Load(threading.Thread):
+    """One producer that appends unique values as fast as ``pause`` lets it, and notes what it sees."""
+
+    # appends: the history, in the order of tickets. commits: (time, offset) of each acknowledgement.
+
+    def __init__(self, quorum: LocalQuorum, name: str, pause: float = 0.0005, size: int = 40) -> None:
+        super().__init__(name=name, daemon=True)
+        self.producer = ring_producer(quorum)
+        self.pause, self.size = pause, size
+        self.appends: list[Append] = []
+        self.commits: list[tuple[float, int]] = []
+        self.error: BaseException | None = None
+        self._stop_now = threading.Event()
+        self.producer.on_commit(self._resolved)
+
+    def run(self) -> None:
+        try:
+            while not self._stop_now.is_set():
+                self._append()
+                time.sleep(self.pause)
+            self.producer.close(timeout=10.0)
+        except BaseException as error:  # noqa: BLE001 - told to whoever waits
+            self.error = error
+
+    def _append(self) -> None:
+        number = len(self.appends)
+        value = f"{self.name}-{number}-".encode().ljust(self.size, b".")
+        append = Append(self.name, number, value, time.monotonic())
+        self.appends.append(append)  # before its ticket: an answer may be quicker than we are
+        try:
+            ticket = self.producer.append(value, timeout=30.0)
+        except KraftfastError:
+            self.appends.pop()  # not handed over
+            return
+        assert ticket == number, "tickets count what was handed over"
+
+    def _resolved(self, batch: Batch) -> None:
+        now = time.monotonic()
+        for place, ticket in enumerate(range(batch.first_ticket, batch.end_ticket)):
+            append = self.appends[ticket]
+            if batch.error is None:
+                append.outcome, append.acked = COMMITTED, now
+                append.offset = batch.base_offset + place
+            else:
+                unknown = isinstance(batch.error, UnknownOutcome)
+                append.outcome = UNKNOWN if unknown else FAILED
+        if batch.error is None:
+            self.commits.append((now, batch.base_offset))
+
+    def stop(self) -> None:
+        """No more appends; what is under way is waited for."""
+        self._stop_now.set()
+        self.join(60.0)
+        assert not self.is_alive(), "the producer hangs"
+        if self.error is not None:
+            raise self.error
+
+    @property
+    def acknowledged(self) -> int:
+        """How many appends were acknowledged so far."""
+        return len(self.commits)
+
+    def next_commit_after(self, moment: float, timeout: float = 30.0) -> float:
+        """Seconds from ``moment`` to the next acknowledgement."""
+        def found() -> float:
+            late = [at for at, _ in self.commits[-4096:] if at > moment]
+            return min(late) - moment if late else 0.0
+
+        return float(wait_until(found, timeout, 0.001))
+
+
+@contextmanager
+def loads(quorum: LocalQuorum, count: int = 2, **settings: Any) -> Iterator[list[Load]]:
+    """So many producers at work."""
+    running = [Load(quorum, f"p{number}", **settings) for number in range(count)]
+    for load in running:
+        load.start()
+    try:
+        yield running
+    finally:
+        for load in running:
+            load.stop()
+
+
+def pid_of(quorum: LocalQuorum, id: int) -> int:
+    """The process id of a worker that runs."""
+    return int(wait_until(lambda: quorum.supervisor.pid(id)))
+
+
+def leader_of(quorum: LocalQuorum, timeout: float = 20.0) -> int:
+    """The leader's id, once there is one that can commit."""
+    return quorum.wait_leader(timeout)
+
+
+def followers_of(quorum: LocalQuorum) -> list[int]:
+    """The ids of all others."""
+    leader = leader_of(quorum)
+    return [id for id in quorum.directories if id != leader]
+
+
+def status_of(quorum: LocalQuorum, id: int) -> dict[str, Any] | None:
+    """What a replica says of itself, None while it does not."""
+    try:
+        return quorum.status(id)
+    except (PeerGone, TimedOut):
+        return None
+
+
+def settled(quorum: LocalQuorum, timeout: float = 30.0) -> int:
+    """Wait until every replica has everything, committed; returns the high watermark."""
+
+    def same() -> int:
+        found = [status_of(quorum, id) for id in quorum.directories]
+        if None in found:
+            return 0
+        ends = {(s["end_offset"], s["flushed_end_offset"], s["high_watermark"]) for s in found if s}
+        if quorum.description.durability == "memory":
+            ends = {(end, end, watermark) for end, _, watermark in ends}
+        one = len(ends) == 1 and len({s["epoch"] for s in found if s}) == 1
+        end, flushed, watermark = next(iter(ends))
+        return int(watermark) if one and end == flushed == watermark > 0 else 0
+
+    return int(wait_until(same, timeout))
+
+
+def log_path(quorum: LocalQuorum, id: int) -> str:
+    """Where a replica's segments are."""
+    return os.path.join(quorum.directories[id], f"{quorum.description.topic}-0")
+
+
+def committed_bytes(path: str, end_offset: int) -> str:
+    """The digest of all batches below ``end_offset``, as they stand on disk."""
+    digest = hashlib.sha256()
+    with LogReader(path) as reader:
+        reached = reader.log_start_offset
+        for span in reader.spans(reached, end_offset):
+            digest.update(memoryview(span.buffer)[span.position : span.end])
+            reached = span.end_offset
+    assert reached == end_offset, f"{path} ends at {reached}, not {end_offset}"
+    return digest.hexdigest()
+
+
+def data_records(path: str, end_offset: int) -> list[tuple[int, bytes]]:
+    """(offset, value) of every data record below ``end_offset``."""
+    with LogReader(path) as reader:
+        return [(r.offset, bytes(r.value or b"")) for r in reader.records(reader.log_start_offset, end_offset)]
+
+
+def verify(quorum: LocalQuorum, end_offset: int, running: list[Load]) -> list[tuple[int, bytes]]:
+    """All logs hold the same bytes, and the history is a good one. Returns the records."""
+    paths = [log_path(quorum, id) for id in quorum.directories]
+    assert len({committed_bytes(path, end_offset) for path in paths}) == 1, "logs differ"
+    log = data_records(paths[0], end_offset)
+    appends = [append for load in running for append in load.appends]
+    found = histories.check(appends, log)
+    assert not found, "\n".join(found[:10])
+    return log
