@@ -14,6 +14,7 @@ from kraftfast.log.log cimport Log
 from kraftfast.log.segment cimport KF_BATCH_OK
 from kraftfast.link.stats cimport *
 from kraftfast.ring.layout cimport *
+from kraftfast.ring.calls cimport *
 from kraftfast.ring.spsc cimport *
 
 

@@ -163,6 +163,20 @@ def status_of(quorum: LocalQuorum, id: int) -> dict[str, Any] | None:
         return None
 
 
+def wait_back(quorum: LocalQuorum, id: int, old_pid: int, timeout: float = 60.0) -> None:
+    """Until a worker runs again and holds everything that is committed."""
+
+    def back() -> bool:
+        pid = quorum.supervisor.pid(id)
+        mine = status_of(quorum, id) if pid not in (None, old_pid) else None
+        if mine is None or mine["high_watermark"] < 0:
+            return False
+        others = [status_of(quorum, other) for other in quorum.directories if other != id]
+        return all(s is None or mine["high_watermark"] + 500 >= s["high_watermark"] for s in others)
+
+    wait_until(back, timeout)
+
+
 def settled(quorum: LocalQuorum, timeout: float = 30.0) -> int:
     """Wait until every replica has everything, committed; returns the high watermark."""
 
