@@ -1,5 +1,9 @@
 """kraftfast: KRaft, Kafka's Raft dialect, as a fast replicated log for Python.
 
+>>> with kraftfast.connect(addresses) as quorum, quorum.producer() as producer:
+...     producer.append_wait(b"hello", timeout=5) > 0
+True
+
 The names below are loaded on first use (PEP 562), so that ``import kraftfast.record`` or
 ``import kraftfast.errors`` loads nothing of the floors above them.
 """
@@ -16,6 +20,7 @@ _DOORS: dict[str, str] = {
     "Producer": "kraftfast.client.producer",
     "AsyncProducer": "kraftfast.client.aio",
     "Consumer": "kraftfast.client.consumer",
+    "connect": "kraftfast.client.connect",
     "StateMachine": "kraftfast.node.state_machine",
 }
 

@@ -10,6 +10,7 @@ Sources: Kafka's ``org.apache.kafka.common.protocol.Errors`` for the codes.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import IntEnum
 
 
@@ -97,9 +98,13 @@ class InputError(LocalError):
 
 
 class RecordTooLarge(LocalError):
-    """A record or batch is above ``limits.BATCH_BYTES_MAX`` or the directory's own bound."""
+    """A record or batch is above ``limits.BATCH_BYTES_MAX`` or the directory's own bound.
+
+    ``record_bytes``: of value, key and headers together, where it is known.
+    """
 
     exit_code = 4
+    record_bytes = -1
 
 
 class RecordsRefused(LocalError):
@@ -155,9 +160,14 @@ class NoQuorum(QuorumError):
 
 
 class UnknownOutcome(QuorumError):
-    """The append was handed over, but its fate was not learnt: it may or may not be committed."""
+    """The append was handed over, but its fate was not learnt: it may or may not be committed.
+
+    Of an append of many, ``handed_over`` records were, the first ones; ``tickets`` are theirs.
+    """
 
     exit_code = 13
+    handed_over = 0
+    tickets: Sequence[range] = ()
 
 
 class InconsistentClusterId(QuorumError):

@@ -1,9 +1,11 @@
 """A whole quorum on this host: workers started and supervised, clients handed out.
 
-    with kraftfast.LocalQuorum(path, voters=3) as quorum, quorum.producer() as producer:
-        offset = producer.append_wait(b"hello", timeout=5)
-        for record in quorum.consumer(from_offset=0):
-            ...
+>>> settings = {"segment_bytes": 32 << 20, "stride_bytes": 8 << 20}    # small: this is an example
+>>> with kraftfast.LocalQuorum(path, voters=3, **settings) as quorum, quorum.producer() as producer:
+...     offset = producer.append_wait(b"hello", timeout=5)
+...     for record in quorum.consumer(from_offset=0):
+...         print(record.offset == offset, record.value)
+True b'hello'
 """
 
 from __future__ import annotations
@@ -21,8 +23,8 @@ import msgspec
 from kraftfast import limits
 from kraftfast.client.aio import AsyncProducer
 from kraftfast.client.consumer import Consumer
-from kraftfast.client.local import Watch, ask, ask_raw, connect_producer
-from kraftfast.client.producer import BATCH_BYTES, WINDOW_BATCHES, Producer
+from kraftfast.client.local import LocalConnector, Watch, ask, ask_raw
+from kraftfast.client.producer import BATCH_BYTES, WINDOW_BATCHES, Connector, Producer
 from kraftfast.errors import (
     ErrorCode,
     ForeignDirectory,
@@ -247,8 +249,12 @@ class LocalQuorum:
         record_bytes_max: int = 0,
         timeout: float = 30.0,
     ) -> Producer:
-        """A blocking producer; ``window``: batches under way at most. Raises NoQuorum."""
-        return Producer(self._connector(batch_bytes, window, record_bytes_max), timeout)
+        """A blocking producer; ``window``: batches under way at most. Raises NoQuorum.
+
+        ``record_bytes_max``: be ready for records of this size from the start; larger ones than the
+        usual ring takes are possible at any time, but the first of them waits for what is under way.
+        """
+        return Producer(self._connector(batch_bytes, window), timeout, record_bytes_max)
 
     def async_producer(self, **settings: Any) -> AsyncProducer:
         """An asyncio producer, for use inside a running event loop; settings as :meth:`producer`."""
@@ -259,16 +265,13 @@ class LocalQuorum:
         directories = self.directories if replica is None else {replica: self.directories[replica]}
         return Consumer(directories, from_offset, follow=follow)
 
-    def _connector(self, batch_bytes: int, window: int, record_bytes_max: int) -> Any:
+    def _connector(self, batch_bytes: int, window: int) -> Connector:
         if self.tuning.transport == "socket":
-            from kraftfast.client.remote import connect_producer as connect_remote
+            from kraftfast.client.remote import Cluster, RemoteConnector
 
-            addresses = list(self.addresses.values())
-            topic = self.description.topic
-            return lambda ledger: connect_remote(addresses, topic, ledger, batch_bytes, window)
-        return lambda ledger: connect_producer(
-            self.directories, ledger, batch_bytes, window, record_bytes_max
-        )
+            cluster = Cluster(self.addresses.values(), self.description.topic)
+            return RemoteConnector(cluster, batch_bytes, window)
+        return LocalConnector(self.directories, batch_bytes, window)
 
     # --- looking ----------------------------------------------------------------------------------
 

@@ -1,11 +1,16 @@
 """The asyncio producer.
 
-    async with quorum.async_producer() as producer:
-        offset = await producer.append_wait(b"hello", timeout=5)
-        future = producer.append(b"hello")      # an asyncio.Future of the offset
-        offsets = await producer.append_many(list_of_bytes)
+>>> async def main():
+...     async with quorum.async_producer() as producer:
+...         offset = await producer.append_wait(b"hello", timeout=5)
+...         future = producer.append(b"hello")                # an asyncio.Future of the offset
+...         offsets = await producer.append_many([b"one", b"two"])
+...         return await future - offset, len(offsets)
+>>> asyncio.run(main())
+(1, 2)
 
-Everything runs in the event loop: the doorbell of the ring is one of its descriptors.
+Everything runs in the event loop, which watches the sender's descriptor; only the search for a new
+leader, which blocks, runs in a thread.
 """
 
 from __future__ import annotations
@@ -13,213 +18,267 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
+from types import TracebackType
 from typing import Any
 
-from kraftfast.client.producer import Producer
-from kraftfast.errors import Closed, KraftfastError, PeerGone, QuorumError, TimedOut, UnknownOutcome, WouldBlock
+from kraftfast.client.producer import DOUBT_S, Producer, add_tickets, offsets_of
+from kraftfast.client.sender import DEFAULT_TIMEOUT, Sender
+from kraftfast.errors import (
+    Closed,
+    KraftfastError,
+    RecordTooLarge,
+    TimedOut,
+    UnknownOutcome,
+    WouldBlock,
+)
+from kraftfast.record.builder import Values
 
-CHECK_S = 0.5
+SEARCH_S = 0.5
+ROOM_S = 0.05
 
 
 class AsyncProducer:
     """Wraps a :class:`Producer` for one event loop. Not thread-safe; not to be mixed with blocking calls."""
 
-    # producer: whose ledger and sender. waiting: (ticket, future), by ticket.
-    # watched: the sender whose doorbell the loop watches. room: set when there may be room again.
+    # producer: whose ledger and sender. _waiting: (ticket, future), by ticket.
+    # _watched: the sender whose descriptor the loop watches. _room: set when there may be room again.
+    # _turn_ends: _end_turn is due. _search: the task that looks for a leader, while it does.
+    # _tick: checks now and then whether the leader still answers.
 
     def __init__(self, producer: Producer) -> None:
         self.producer = producer
+        self._ledger = producer.ledger
         self._loop = asyncio.get_running_loop()
         self._waiting: deque[tuple[int, asyncio.Future[int]]] = deque()
-        self._watched: Any = None
+        self._watched: Sender | None = None
         self._room = asyncio.Event()
-        self._sealing = False
+        self._turn_ends = False
+        self._search: asyncio.Task[None] | None = None
         self._closed = False
-        self._task = self._loop.create_task(self._watch_over())
+        self._tick = self._loop.call_later(DOUBT_S, self._look_after)
+        producer.keeper_sleeps = producer.caller_sleeps = False  # the loop does their work
         self._watch()
 
     # --- appending --------------------------------------------------------------------------------
 
-    def append(self, value: bytes, **fields: Any) -> asyncio.Future[int]:
-        """Hand over one record; a future of its offset.
+    def append(self, value: Any, **fields: Any) -> asyncio.Future[int]:
+        """Hand over one record; a future of its offset, which raises as :meth:`Producer.wait`.
 
-        Fields as in :meth:`Producer.try_append`. Raises WouldBlock where there is no room, Closed.
+        Fields as in :meth:`Producer.append`. Raises WouldBlock where there is no room or no leader,
+        RecordTooLarge (:meth:`append_wait` takes larger ones), InvalidOption, RecordsRefused, Closed.
         """
-        if self._closed:
-            raise Closed("the producer is closed")
         sender = self.producer.sender
-        if fields or sender is None or sender.broken is not None:
+        if sender is None or self._closed:
+            self._check_open()
+            raise WouldBlock("there is no leader at the moment")
+        if fields:
             ticket = self.producer.try_append(value, **fields)
         else:
             ticket = sender.append(value)
             if ticket < 0:
-                raise WouldBlock("the window is full: nothing more can be under way at the moment")
-        future: asyncio.Future[int] = self._loop.create_future()
+                self._notice(sender)
+                raise WouldBlock("no room in the window at the moment, or no leader")
+        future = self._loop.create_future()
         self._waiting.append((ticket, future))
-        if not self._sealing:
-            self._sealing = True
-            self._loop.call_soon(self._seal)
+        if not self._turn_ends:
+            self._turn_ends = True
+            self._loop.call_soon(self._end_turn)
         return future
 
-    async def append_wait(self, value: bytes, *, timeout: float = 30.0, **fields: Any) -> int:
+    async def append_wait(self, value: Any, *, timeout: float = DEFAULT_TIMEOUT, **fields: Any) -> int:
         """Append one record; its offset once it is committed.
 
         Raises TimedOut (no room: not handed over), UnknownOutcome, and as :meth:`Producer.wait`.
+        Cancelled, it may or may not have been handed over.
         """
         deadline = time.monotonic() + timeout
         while True:
             try:
                 future = self.append(value, **fields)
                 break
-            except (WouldBlock, PeerGone):
+            except WouldBlock:
                 await self._wait_room(deadline)
-        try:
-            return await asyncio.wait_for(asyncio.shield(future), max(0.0, deadline - time.monotonic()))
-        except asyncio.TimeoutError:
-            raise UnknownOutcome("not acknowledged in time: the record may still be committed") from None
+            except RecordTooLarge as error:
+                await asyncio.to_thread(self.producer.enlarge, error.record_bytes, deadline)
+                self._watch()
+        await self._wait_future(future, deadline)
+        return future.result()
 
-    async def append_many(self, values: Any, offsets: Any = None, *, timeout: float = 30.0) -> list[int]:
-        """Append many records (a list of bytes, or what :meth:`Producer.append_many` takes)."""
-        from kraftfast.record.builder import Values
-
+    async def append_many(
+        self, values: Any, offsets: Any = None, *, size: int | None = None, timeout: float = DEFAULT_TIMEOUT
+    ) -> range | list[int]:
+        """Append many records and wait until all are committed; as :meth:`Producer.append_many`."""
         deadline = time.monotonic() + timeout
-        column = values if isinstance(values, Values) else Values(values, offsets)
-        done, first = 0, -1
-        while done < len(column):
-            sender = self.producer.sender
-            taken = 0
-            if sender is not None and sender.broken is None:
-                first = self.producer.ledger.next_ticket if first < 0 else first
-                taken = sender.append_values(column, done)
-            done += taken
-            if taken == 0:
-                await self._wait_room(deadline)
-        if not done:
-            return []
-        last: asyncio.Future[int] = self._loop.create_future()
-        self._waiting.append((first + done - 1, last))
-        await asyncio.wait({last}, timeout=max(0.0, deadline - time.monotonic()))
-        ledger = self.producer.ledger
-        if ledger.resolved < first + done:
-            raise UnknownOutcome("not acknowledged in time: the records may still be committed")
-        return [ledger.offset_of(ticket) for ticket in range(first, first + done)]
+        column = values if isinstance(values, Values) else Values(values, offsets, size=size)
+        tickets: list[range] = []
+        done, largest = 0, -1
+        try:
+            while done < len(column):
+                sender = self.producer.sender
+                taken = 0
+                if sender is not None and largest < 0:
+                    self._check_open()
+                    largest = sender.check_values(column)
+                if sender is not None and largest > sender.record_bytes_max:
+                    await asyncio.to_thread(self.producer.enlarge, largest, deadline)
+                    self._watch()
+                    continue
+                if sender is not None:
+                    first, taken = sender.append_values(column, done)
+                    add_tickets(tickets, first, taken)
+                    done += taken
+                if taken == 0:
+                    await self._wait_room(deadline)
+        except KraftfastError as error:
+            if not done:
+                raise
+            unknown = UnknownOutcome(f"{done} of {len(column)} records were handed over: {error}")
+            unknown.handed_over, unknown.tickets = done, tickets
+            raise unknown from None
+        if tickets:
+            await self._wait_ticket(tickets[-1].stop - 1, deadline)
+        return offsets_of(self._ledger, tickets)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Closed("the producer is closed")
 
     async def _wait_room(self, deadline: float) -> None:
-        sender = self.producer.sender
-        if sender is not None and sender.broken is None:
-            sender.want_room()
-        self._room.clear()
+        """Until there may be room."""
+        self._check_open()
         left = deadline - time.monotonic()
         if left <= 0:
             raise TimedOut("no room: the quorum does not keep up, or has no majority")
+        self._room.clear()
+        sender = self.producer.sender
+        if sender is not None:
+            sender.want_room()
+            self._attend()
         try:
-            await asyncio.wait_for(self._room.wait(), min(left, 0.05))
-        except asyncio.TimeoutError:
+            await asyncio.wait_for(self._room.wait(), min(left, ROOM_S))
+        except TimeoutError:
             pass
+
+    async def _wait_ticket(self, ticket: int, deadline: float) -> None:
+        """Until a ticket, the last one that was handed out, is resolved. Raises UnknownOutcome."""
+        if ticket >= self._ledger.resolved:
+            future: asyncio.Future[int] = self._loop.create_future()
+            self._waiting.append((ticket, future))
+            await self._wait_future(future, deadline)
+
+    async def _wait_future(self, future: asyncio.Future[int], deadline: float) -> None:
+        """Until it is done, whatever with; its ticket stays in order if the caller is cancelled."""
+        if not future.done():
+            await asyncio.wait((future,), timeout=max(0.0, deadline - time.monotonic()))
+        if not future.done():
+            raise UnknownOutcome("not acknowledged in time: the record may still be committed")
 
     # --- what comes back --------------------------------------------------------------------------
 
-    def _seal(self) -> None:
+    def _end_turn(self) -> None:
         """At the end of this turn of the loop: what was appended in it leaves together."""
-        self._sealing = False
+        self._turn_ends = False
         sender = self.producer.sender
-        if sender is None or sender.broken is not None:
-            return
-        try:
+        if sender is not None:
             sender.seal()
-            sender.doorbell.bell.going_to_sleep()
-            if sender.news():
-                self._rung()
-        except KraftfastError:
-            pass  # the sender is broken; _watch_over connects again
+            self._attend()
 
-    def _rung(self) -> None:
-        """Answers are there."""
+    def _attend(self) -> None:
+        """Take in what came back, and announce sleep (R12)."""
         sender = self._watched
-        bell = sender.doorbell.bell
-        bell.clear()
-        while True:
+        if sender is None:
+            return
+        sender.attend()
+        while sender.broken is None and not sender.going_to_sleep():
             sender.poll()
-            bell.going_to_sleep()
-            if not sender.news():  # R12: look again after announcing it
-                break
-        self._resolve()
+        self._notice(sender)
+        if self._waiting:
+            self._ledger.settle(self._waiting)
         self._room.set()
 
-    def _resolve(self) -> None:
-        ledger, waiting = self.producer.ledger, self._waiting
-        resolved = ledger.resolved
-        while waiting and waiting[0][0] < resolved:
-            ticket, future = waiting.popleft()
-            if future.done():
-                continue
-            try:
-                future.set_result(ledger.offset_of(ticket))
-            except KraftfastError as error:
-                future.set_exception(error)
-
     def _watch(self) -> None:
-        """Have the loop watch the present sender's doorbell and its replica."""
+        """Have the loop watch the present sender."""
         sender = self.producer.sender
-        if sender is self._watched:
-            return
-        self._unwatch()
-        self._watched = sender
-        if sender is not None:
-            sender.doorbell.bell.going_to_sleep()
-            self._loop.add_reader(sender.fileno(), self._rung)
-            self._loop.add_reader(sender.link.sock.fileno(), self._gone, sender)
+        if sender is not self._watched:
+            self._unwatch()
+            self._watched = sender
+            if sender is not None:
+                self._fd = sender.fileno()
+                self._loop.add_reader(self._fd, self._attend)
+        self._attend()
 
     def _unwatch(self) -> None:
         if self._watched is not None:
-            self._loop.remove_reader(self._watched.fileno())
-            self._loop.remove_reader(self._watched.link.sock.fileno())
+            self._loop.remove_reader(self._fd)
             self._watched = None
 
-    def _gone(self, sender: Any) -> None:
-        sender.replica_gone()
-        self._unwatch()
-        self._resolve()
+    # --- another leader ---------------------------------------------------------------------------
 
-    async def _watch_over(self) -> None:
-        """Connect again when the leader is gone."""
-        while not self._closed:
-            sender = self.producer.sender
-            if sender is None or sender.broken is not None:
-                self._unwatch()
+    def _notice(self, sender: Sender | None) -> None:
+        """Look for a leader if there is none any more."""
+        if (sender is None or sender.broken is not None) and self._search is None and not self._closed:
+            self._unwatch()
+            self._search = self._loop.create_task(self._search_leader())
+
+    async def _search_leader(self) -> None:
+        try:
+            while not self._closed:
                 try:
-                    await asyncio.to_thread(self.producer._reconnect, time.monotonic() + CHECK_S)
-                except QuorumError:
-                    pass
-                self._resolve()
-                self._watch()
-                self._room.set()
-                self._seal()
-            await asyncio.sleep(0.005 if self._watched is None else 0.05)
+                    await asyncio.to_thread(self.producer.reconnect, time.monotonic() + SEARCH_S)
+                    break
+                except KraftfastError:
+                    await asyncio.sleep(ROOM_S)
+                finally:
+                    self._ledger.settle(self._waiting)
+        finally:
+            self._search = None
+        if not self._closed:
+            self._watch()
+            self._end_turn()
+
+    def _look_after(self) -> None:
+        """A leader that stopped, or a host that went silent, closes no connection."""
+        self._tick = self._loop.call_later(DOUBT_S, self._look_after)
+        sender = self._watched
+        if sender is not None and sender.under_way and self._search is None:
+            self._search = self._loop.create_task(self._doubt(sender))
+
+    async def _doubt(self, sender: Sender) -> None:
+        try:
+            await asyncio.to_thread(self.producer.doubt, sender, time.monotonic() + SEARCH_S)
+        finally:
+            self._search = None
+        self._notice(sender)
 
     # --- end --------------------------------------------------------------------------------------
 
-    async def flush(self, *, timeout: float = 30.0) -> None:
-        """Wait until everything handed over is resolved."""
-        futures = [future for _, future in self._waiting]
-        if futures:
-            await asyncio.wait(futures, timeout=timeout)
+    async def flush(self, *, timeout: float = DEFAULT_TIMEOUT) -> None:
+        """Wait until everything handed over is resolved. Raises UnknownOutcome if time runs out."""
+        await self._wait_ticket(self._ledger.next_ticket - 1, time.monotonic() + timeout)
 
     async def close(self, *, timeout: float = 5.0) -> None:
-        """Wait for what is under way, then let go."""
+        """Wait for what is under way, then let go; what has no answer by then has an unknown outcome."""
         if self._closed:
             return
-        await self.flush(timeout=timeout)
+        try:
+            await self.flush(timeout=timeout)
+        except UnknownOutcome:
+            pass
         self._closed = True
-        self._task.cancel()
+        self._tick.cancel()
         self._unwatch()
-        for _, future in self._waiting:
-            if not future.done():
-                future.set_exception(UnknownOutcome("the producer was closed before the answer came"))
-        await asyncio.to_thread(self.producer.close)
+        if self._search is not None:
+            await asyncio.wait((self._search,))
+        await asyncio.to_thread(self.producer.close, timeout=0.0)
+        self._ledger.settle(self._waiting)
+        self._room.set()
 
     async def __aenter__(self) -> AsyncProducer:
         return self
 
-    async def __aexit__(self, *_exc: object) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         await self.close()
+
+

@@ -5,132 +5,160 @@ one producer appends in a row mostly follow each other in the log, so that the o
 of tickets are a few stretches with a constant difference.
 """
 
-from libc.stdint cimport int64_t
+import copy
+
+from libc.stdint cimport INT64_MIN, int64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memmove
 
-from kraftfast.errors import LocalError
+from kraftfast.errors import LocalError, UnknownOutcome
 
 cdef enum:
-    STRETCHES_MAX = 1 << 16
-FAILURES_MAX = 1024
+    STRETCHES_MAX = 1 << 16  # a power of two
+    FAILURES_MAX = 1024
+
+cdef int64_t FAILED = INT64_MIN
 
 
 cdef class Ledger:
     """Tickets and their offsets or failures.
 
-    Invariants: ``resolved <= next_ticket``; stretches rise by ticket. The offsets of tickets older
-    than the last 65,536 stretches are forgotten.
+    Invariants: ``resolved <= next_ticket``; stretches rise by ticket and end at ``resolved``. What
+    is older than the last 65,536 stretches is forgotten, and of failures older than the last 1024
+    the reason: the memory is bounded (I25).
     """
 
     def __init__(self):
-        self.failures = []
+        self.failures = {}
 
     def __dealloc__(self):
         free(self.stretches)
 
+    # --- writing ----------------------------------------------------------------------------------
+
     cdef int committed(self, int64_t first_ticket, int64_t records, int64_t base_offset) except -1:
-        """These records, the next ones to be resolved, are committed from ``base_offset`` on."""
-        cdef int64_t delta = base_offset - first_ticket
-        cdef Stretch *last
         assert first_ticket == self.resolved, "answers come in the order of appends"
-        if self.count > self.first:
-            last = &self.stretches[self.count - 1]
-            if last.delta == delta:
-                self.resolved += records
-                return 0
-        if self.count == self.room:
-            self._make_room()
-        self.stretches[self.count].first_ticket = first_ticket
-        self.stretches[self.count].delta = delta
-        self.count += 1
+        assert first_ticket + records <= self.next_ticket
+        self.begin_stretch(first_ticket, base_offset - first_ticket)
         self.resolved += records
         return 0
 
-    def _make_room(self):
-        if self.count - self.first >= STRETCHES_MAX:
-            self.first += STRETCHES_MAX // 2
-        if self.first:
-            memmove(self.stretches, self.stretches + self.first, (self.count - self.first) * sizeof(Stretch))
-            self.count -= self.first
-            self.first = 0
-            return
-        room = max(64, self.room * 2)
-        grown = <Stretch *>realloc(self.stretches, room * sizeof(Stretch))
-        if grown == NULL:
-            raise MemoryError("ledger of a producer")
-        self.stretches, self.room = grown, room
-
-    def failed(self, int64_t end_ticket, exception):
-        """The next records, up to ``end_ticket``, are resolved by this failure."""
-        if end_ticket <= self.resolved:
-            return
-        self.failures.append((self.resolved, end_ticket, exception))
+    cdef int failed(self, int64_t end_ticket, exception) except -1:
+        assert self.resolved < end_ticket <= self.next_ticket
+        self.begin_stretch(self.resolved, FAILED)
+        self.failures[self.resolved] = exception
         if len(self.failures) > FAILURES_MAX:
-            self.failures.pop(0)
+            del self.failures[next(iter(self.failures))]
         self.resolved = end_ticket
+        return 0
 
-    cdef int64_t find(self, int64_t ticket) noexcept:
-        """The offset of a committed ticket by the stretches, -1 if it is forgotten."""
-        cdef Py_ssize_t low = self.first, high = self.count, middle
+    cdef int begin_stretch(self, int64_t first_ticket, int64_t delta) except -1:
+        if self.count and delta != FAILED and self.stretches[self.count - 1].delta == delta:
+            return 0
+        if self.count == STRETCHES_MAX:
+            self.count //= 2
+            memmove(self.stretches, self.stretches + self.count, self.count * sizeof(Stretch))
+        elif self.count == self.room:
+            room = max(64, self.room * 2)
+            grown = <Stretch *>realloc(self.stretches, room * sizeof(Stretch))
+            if grown == NULL:
+                raise MemoryError("ledger of a producer")
+            self.stretches, self.room = grown, room
+        self.stretches[self.count].first_ticket = first_ticket
+        self.stretches[self.count].delta = delta
+        self.count += 1
+        return 0
+
+    def fail_rest(self, exception not None):
+        """Everything that is not resolved has failed."""
+        if self.next_ticket > self.resolved:
+            self.failed(self.next_ticket, exception)
+
+    # --- reading ----------------------------------------------------------------------------------
+
+    cdef Py_ssize_t place(self, int64_t ticket) noexcept:
+        cdef Py_ssize_t low = 0, high = self.count, middle
+        if high and self.stretches[high - 1].first_ticket <= ticket:
+            return high - 1  # mostly it is the last one
         while low < high:
             middle = (low + high) // 2
             if self.stretches[middle].first_ticket <= ticket:
                 low = middle + 1
             else:
                 high = middle
-        if low == self.first:
-            return -1
-        return ticket + self.stretches[low - 1].delta
+        return low - 1
 
-    def failure_of(self, int64_t ticket):
-        """The exception that resolved this ticket, or None."""
-        for first, end, exception in self.failures:
-            if first <= ticket < end:
-                return exception
-        return None
+    cdef failure_at(self, Py_ssize_t number):
+        """A fresh copy of what failed: exceptions that are raised keep where they were."""
+        exception = self.failures.get(self.stretches[number].first_ticket)
+        if exception is None:
+            return UnknownOutcome("it was not acknowledged; the reason is too long ago")
+        return copy.copy(exception)
 
     def offset_of(self, int64_t ticket) -> int:
         """The offset of a resolved ticket. Raises its failure; LocalError if it is unknown."""
-        if not 0 <= ticket < self.next_ticket:
-            raise LocalError(f"ticket {ticket} was never handed out")
-        if ticket >= self.resolved:
-            raise LocalError(f"ticket {ticket} is not resolved yet")
-        if self.failures:
-            exception = self.failure_of(ticket)
-            if exception is not None:
-                raise exception
-        offset = self.find(ticket)
-        if offset < 0:
+        cdef Py_ssize_t number
+        if 0 <= ticket < self.resolved:
+            number = self.place(ticket)
+            if number >= 0:
+                if self.stretches[number].delta == FAILED:
+                    raise self.failure_at(number)
+                return ticket + self.stretches[number].delta
             raise LocalError(f"the offset of ticket {ticket} is forgotten: it is too long ago")
-        return offset
+        if 0 <= ticket < self.next_ticket:
+            raise LocalError(f"ticket {ticket} is not resolved yet")
+        raise LocalError(f"ticket {ticket} was never handed out")
 
-    def failures_within(self, int64_t first_ticket, int64_t end_ticket) -> list:
-        """[(first ticket, end ticket, exception)] that overlap a range."""
-        return [entry for entry in self.failures if entry[0] < end_ticket and entry[1] > first_ticket]
+    @property
+    def first_known(self) -> int:
+        """What became of tickets below is forgotten."""
+        return self.stretches[0].first_ticket if self.count else 0
 
-    def runs(self, int64_t start) -> list:
-        """What was resolved from ticket ``start`` on: [(first, end, base offset or -1, failure)].
+    def runs(self, int64_t first, int64_t end) -> list:
+        """What became of resolved tickets: [(first, end, base offset or -1, failure or None)].
 
-        A run ends where the offsets jump and where records failed.
+        A run ends where the offsets jump and where records failed. Raises LocalError for tickets
+        that are not resolved, or too long ago.
         """
-        cdef Py_ssize_t i
-        edges = {start, self.resolved}
-        for i in range(self.first, self.count):
-            if start < self.stretches[i].first_ticket < self.resolved:
-                edges.add(self.stretches[i].first_ticket)
-        failures = self.failures_within(start, self.resolved)
-        for first, end, _ in failures:
-            edges.update((max(first, start), min(end, self.resolved)))
-        points = sorted(edges)
+        cdef Py_ssize_t number
+        cdef int64_t stop
         found = []
-        for first, end in zip(points, points[1:]):
-            error = self.failure_of(first) if failures else None
-            found.append((first, end, self.find(first) if error is None else -1, error))
+        if not 0 <= first <= end <= self.resolved:
+            raise LocalError(f"tickets {first} to {end}: not all of them are resolved")
+        while first < end:
+            number = self.place(first)
+            if number < 0:
+                raise LocalError(f"the offset of ticket {first} is forgotten: it is too long ago")
+            stop = end
+            if number + 1 < self.count:
+                stop = min(end, self.stretches[number + 1].first_ticket)
+            if self.stretches[number].delta == FAILED:
+                found.append((first, stop, -1, self.failure_at(number)))
+            else:
+                found.append((first, stop, first + self.stretches[number].delta, None))
+            first = stop
         return found
 
-    def issue(self, int64_t records) -> int:
-        """The first of so many new tickets."""
-        first = self.next_ticket
-        self.next_ticket += records
-        return first
+    def settle(self, waiting):
+        """Give every future of ``waiting``, a deque of (ticket, future), what became of its ticket.
+
+        As far as they are resolved; ``waiting`` is in the order of tickets.
+        """
+        cdef int64_t ticket
+        cdef Py_ssize_t number
+        while waiting:
+            ticket, future = waiting[0]
+            if ticket >= self.resolved:
+                return
+            waiting.popleft()
+            if future.done():
+                continue  # cancelled
+            number = self.place(ticket)
+            if number < 0 or self.stretches[number].delta == FAILED:
+                try:
+                    self.offset_of(ticket)
+                except Exception as error:
+                    future.set_exception(error)
+                    future.exception()  # not every caller looks: no complaint of the event loop
+            else:
+                future.set_result(ticket + self.stretches[number].delta)

@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,114 +19,102 @@ from kraftfast.client.ring_sender import RingSender
 from kraftfast.errors import MalformedFrame, NoQuorum, NotLeader, PeerError, PeerGone, TimedOut
 from kraftfast.link.hello import HELLO_BYTES_MAX, Hello, decode_hello, encode_hello
 from kraftfast.link.memory_file import map_peer_file, receive_with_fds, send_with_fds
-from kraftfast.link.ring_link import SOCKET_NAME, OwnDoorbell, RingOffer, close_all
+from kraftfast.link.ring_link import SOCKET_NAME, OwnDoorbell, RingLink, RingOffer, close_all
 from kraftfast.link.stats import PAGES_BYTES, StatsView
 from kraftfast.link.unix_socket import connect, credentials, open_pidfd
 
 RING_BYTES = 4 * 1024 * 1024
 ANSWER_RING_BYTES = 1024 * 1024
 RING_BYTES_MAX = 32 * 1024 * 1024
-CONNECT_TIMEOUT_S = 2.0
+CONNECT_TIMEOUT_S = 1.0
+RING_OVERHEAD = 4096
 ANSWER_BYTES_MAX = 4 * 1024 * 1024
 
 
-class RingTransport(RingSender):
-    """A RingSender that can sleep, and notices that its replica is gone."""
+class LocalConnector:
+    """Makes a producer's senders: over rings, to whoever leads.
 
-    def __init__(self, link: Any, doorbell: OwnDoorbell, ledger: Ledger, **settings: Any) -> None:
-        super().__init__(link, ledger, **settings)
-        self.doorbell = doorbell
-        self._poll = select.poll()
-        for fd in (doorbell.bell.fd, link.sock.fileno(), link.pidfd):
-            self._poll.register(fd, select.POLLIN)
+    ``batch_bytes``, ``window``: of the senders. A ring grows with the records it has to take.
+    """
 
-    def fileno(self) -> int:
-        """Readable when there may be news."""
-        return self.doorbell.bell.fd
+    # directories: replica id -> directory. _order: ids, the most promising first.
 
-    def pump_sleep(self, timeout_s: float) -> None:
-        """Sleep until there is an answer, room that was asked for, or the replica is gone."""
-        bell = self.doorbell.bell
-        bell.going_to_sleep()
+    def __init__(self, directories: Mapping[int, str], batch_bytes: int, window: int) -> None:
+        self.directories = dict(directories)
+        self.batch_bytes, self.window = batch_bytes, window
+        self._order = list(directories)
+
+    def connect(self, ledger: Ledger, record_bytes: int, deadline: float) -> RingSender:
+        """A ring to the leader that takes records of ``record_bytes``.
+
+        Raises NotLeader (nobody leads at the moment), NoQuorum (no replica runs), PeerGone.
+        """
+        ring_bytes = RING_BYTES
+        while ring_bytes // 2 < record_bytes + RING_OVERHEAD and ring_bytes < RING_BYTES_MAX:
+            ring_bytes *= 2
+        candidates, asked, problems = list(self._order), set[int](), list[str]()
+        while candidates:
+            id = candidates.pop(0)
+            if id in asked or id not in self.directories:
+                continue
+            asked.add(id)
+            try:
+                answer = _offer(self.directories[id], ring_bytes, _attempt(deadline))
+            except PeerGone as error:
+                problems.append(str(error))
+                self._promise(id, False)
+                continue
+            if isinstance(answer, int):
+                candidates.insert(0, answer)
+                continue
+            self._promise(id, True)
+            return RingSender(*answer, ledger, self.batch_bytes, self.window)
+        if len(problems) == len(asked):
+            raise NoQuorum(f"no replica runs: {problems[0]}")
+        raise NotLeader("no replica leads at the moment")
+
+    def _promise(self, id: int, good: bool) -> None:
+        """Who led is asked first the next time, who did not answer last."""
+        order = [other for other in self._order if other != id]
+        self._order = [id, *order] if good else [*order, id]
+
+    def superseded(self, sender: Any, deadline: float) -> bool:
+        """Whether somebody leads in a later epoch than the leader that this sender goes to."""
+        for id, directory in self.directories.items():
+            if id == sender.node_id:
+                continue
+            try:
+                status = ask(directory, {"kind": "status"}, _attempt(deadline))
+            except (PeerGone, TimedOut):
+                continue
+            if status["leader_id"] >= 0 and status["epoch"] > sender.epoch:
+                return True
+        return False
+
+
+def _attempt(deadline: float) -> float:
+    """How long one replica is waited for, before the next one is asked."""
+    return min(CONNECT_TIMEOUT_S, max(0.001, deadline - time.monotonic()))
+
+
+def _offer(directory: str, ring_bytes: int, timeout: float) -> tuple[RingLink, OwnDoorbell] | int:
+    """A link to the replica, or the id of the one that leads as far as it knows. Raises PeerGone."""
+    with contextlib.ExitStack() as undo:
+        sock = undo.enter_context(connect(os.path.join(directory, SOCKET_NAME), timeout))
         try:
-            ready = () if self.news() else self._poll.poll(timeout_s * 1000)  # R12: look again first
-        finally:
-            bell.woke_up()
-        for fd, _ in ready:
-            if fd == bell.fd:
-                bell.clear()
-            else:
-                self.replica_gone()
-                return
-        self.poll()
-
-    def replica_gone(self) -> None:
-        """Its process ended or hung up: take what it still said, then this ring is over."""
-        self.poll()
-        if self.broken is None:
-            self.broken = PeerGone(f"the replica (process {self.link.pid}) is gone")
-
-    def close(self) -> None:
-        self.link.close()
-        self.doorbell.close()
-
-
-def connect_producer(
-    directories: Mapping[int, str], ledger: Ledger, batch_bytes: int, window: int, record_bytes_max: int = 0
-) -> RingTransport:
-    """A ring to the leader. Raises NotLeader (nobody leads at the moment), NoQuorum, PeerGone."""
-    ring_bytes = RING_BYTES
-    while ring_bytes // 2 < record_bytes_max + 4096 and ring_bytes < RING_BYTES_MAX:
-        ring_bytes *= 2
-    candidates, asked, problems = list(directories), set(), []
-    while candidates:
-        replica_id = candidates.pop(0)
-        if replica_id in asked or replica_id not in directories:
-            continue
-        asked.add(replica_id)
-        try:
-            link, doorbell, hello = _offer(directories[replica_id], ring_bytes)
-        except PeerGone as error:
-            problems.append(str(error))
-            continue
-        if link is None:
-            candidates.insert(0, hello.leader_id)
-            continue
-        return RingTransport(
-            link,
-            doorbell,
-            ledger,
-            batch_bytes=batch_bytes,
-            window=window,
-            kafka_raft=hello.records == "kafka-raft",
-        )
-    if len(problems) == len(directories):
-        raise NoQuorum(f"no replica runs: {problems[0]}")
-    raise NotLeader("no replica leads at the moment")
-
-
-def _offer(directory: str, ring_bytes: int) -> tuple[Any, OwnDoorbell | None, Hello]:
-    sock = connect(os.path.join(directory, SOCKET_NAME), CONNECT_TIMEOUT_S)
-    doorbell = None
-    try:
-        doorbell = OwnDoorbell()
-        offer = RingOffer(sock, doorbell, Hello(kind="producer"), ring_bytes, ANSWER_RING_BYTES)
-        hello, fds = offer.receive()
-        if hello.not_leader:
-            close_all(fds)
-            offer.abandon()
-            doorbell.close()
-            return None, None, hello
-        link = offer.finish(hello, fds)
+            doorbell = undo.enter_context(contextlib.closing(OwnDoorbell()))
+            offer = RingOffer(sock, doorbell, Hello(kind="producer"), ring_bytes, ANSWER_RING_BYTES)
+            hello, fds = offer.receive()
+            if hello.not_leader:
+                close_all(fds)
+                offer.abandon()
+                return hello.leader_id
+            link = offer.finish(hello, fds)
+        except (MalformedFrame, OSError) as error:
+            raise PeerGone(f"no ring to the replica in {directory}: {error}") from None
         sock.setblocking(False)
-        return link, doorbell, hello
-    except (PeerError, OSError) as error:
-        sock.close()
-        if doorbell is not None:
-            doorbell.close()
-        if isinstance(error, PeerGone):
-            raise
-        raise PeerGone(f"no ring to the replica in {directory}: {error}") from None
+        undo.pop_all()
+        return link, doorbell
 
 
 def ask(directory: str, question: dict[str, Any], timeout: float = 5.0) -> dict[str, Any]:

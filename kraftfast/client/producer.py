@@ -1,9 +1,12 @@
 """The blocking producer.
 
-    with quorum.producer() as producer:
-        offset = producer.append_wait(b"hello", timeout=5)     # committed
-        ticket = producer.append(b"hello")                     # an integer
-        offset = producer.wait(ticket, timeout=5)
+>>> with quorum.producer() as producer:
+...     offset = producer.append_wait(b"hello", timeout=5)    # committed: durable on a majority
+...     ticket = producer.append(b"hello")                    # an integer
+...     producer.wait(ticket, timeout=5) - offset
+...     producer.append_many([b"one", b"two"])                # a range of offsets
+1
+range(...)
 
 Thread-safe: any number of threads may append and wait. A record is handed over in the order of
 the calls. When the leader changes, what it never looked at is handed to the next one; what it took
@@ -16,17 +19,18 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Protocol
 
-from kraftfast import limits
 from kraftfast.client.ledger import Ledger
+from kraftfast.client.sender import DEFAULT_TIMEOUT, RECORD_BYTES_MAX, Appender, Sender
 from kraftfast.errors import (
     Closed,
     KraftfastError,
+    LocalError,
     NoQuorum,
     NotLeader,
     PeerGone,
-    QuorumError,
+    RecordTooLarge,
     TimedOut,
     UnknownOutcome,
     WouldBlock,
@@ -37,9 +41,20 @@ BATCH_BYTES = 64 * 1024
 WINDOW_BATCHES = 64
 SPIN_US = 300
 SLEEP_S_MAX = 0.5
-RECONNECT_S = 0.01
+PAUSE_S = 0.005  # between two looks for a leader
 LINGER_S = 0.001
-DEFAULT_TIMEOUT = 30.0
+DOUBT_S = 1.0  # without an answer, until other replicas are asked who leads
+
+
+class Connector(Protocol):
+    """Finds the leader; over rings in ``local``, over TCP in ``remote``. Thread-safe enough for a
+    producer, which calls it from one thread at a time."""
+
+    def connect(self, ledger: Ledger, record_bytes: int, deadline: float) -> Sender:
+        """A sender that takes records of ``record_bytes``. Raises NotLeader, NoQuorum, PeerGone."""
+
+    def superseded(self, sender: Sender, deadline: float) -> bool:
+        """Whether somebody leads in a later epoch than the leader that this sender goes to."""
 
 
 class Batch:
@@ -62,87 +77,88 @@ class Batch:
         )
 
 
-class Producer:
-    """Appends records to a quorum. Make one with ``LocalQuorum.producer`` or ``connect``.
+class Producer(Appender):
+    """Appends records to a quorum. Make one with ``LocalQuorum.producer`` or ``kraftfast.connect``.
 
-    ``connect`` gives a sender to the leader (a ring on this host, a socket to another) or raises
-    NotLeader, NoQuorum or PeerGone; it is called again when the leader is gone.
+    ``timeout``: seconds until there must be a leader; NoQuorum if there is none.
     """
 
     # ledger: tickets and what became of them. sender: to the leader, None while there is none.
-    # backlog: batches that the last leader never looked at, to be handed over first.
-    # _lock: held while senders are exchanged. _news: notified when tickets were resolved.
-    # _pumping: held by the one thread that sleeps on the sender's doorbell.
+    # _backlog: what a sender gave back and no other has taken over yet; empty while there is a sender.
+    # _record_bytes: of the largest record so far that needed a sender for its size.
+    # _exchange: held while senders are exchanged. _news: guards _pumping, notified when tickets were
+    # resolved. _pumping: a thread sleeps on the sender's descriptors, the others wait for _news.
+    # _progress_at: when a ticket was last resolved, or the sender last doubted.
+    # _keeper: the thread that sends what stays open; _caller: the one that calls back. _wanted: guards
+    # keeper_sleeps and caller_sleeps, and wakes them. _called_back: tickets below were called back.
 
-    def __init__(self, connect: Callable[[Ledger], Any], timeout: float = DEFAULT_TIMEOUT) -> None:
-        self._connect = connect
+    def __init__(self, connector: Connector, timeout: float = DEFAULT_TIMEOUT, record_bytes: int = 0) -> None:
+        self._connector = connector
         self.ledger = Ledger()
-        self.sender: Any = None
-        self._backlog: list[tuple[bytes, int, int]] = []
-        self._lock = threading.RLock()
+        self._backlog: list[Any] = []
+        self._record_bytes = record_bytes
+        self._exchange = threading.RLock()
         self._news = threading.Condition(threading.Lock())
-        self._pumping = threading.Lock()
+        self._pumping = False
+        self._progress_at = (0, time.monotonic())
         self._callbacks: list[Callable[[Batch], None]] = []
         self._called_back = 0
-        self._thread: threading.Thread | None = None
-        self._linger = threading.Event()
+        self._keeper: threading.Thread | None = None
+        self._caller: threading.Thread | None = None
+        self._wanted = threading.Condition(threading.Lock())
         self._closed = False
-        self._reconnect(time.monotonic() + timeout)
+        self.keeper_sleeps = True
+        self.reconnect(time.monotonic() + timeout)
 
-    # --- appending --------------------------------------------------------------------------------
+    # --- appending: append() itself is the Appender's ---------------------------------------------
 
-    def append(
-        self,
-        value: bytes | None,
-        *,
-        key: bytes | None = None,
-        headers: Iterable[tuple[str, bytes | None]] = (),
-        timestamp: int | None = None,
-        timeout: float = DEFAULT_TIMEOUT,
+    def append_waiting(
+        self, value: Any, key: Any, headers: Iterable[tuple[str, Any]], timestamp: int | None, timeout: float
     ) -> int:
-        """Hand over one record; returns its ticket at once, waiting only for room.
-
-        ``timestamp``: milliseconds. Raises TimedOut (no room within ``timeout`` seconds: the record
-        was not handed over), RecordTooLarge, RecordsRefused, NoQuorum, Closed.
-        """
-        if key is None and not headers and timestamp is None and value is not None:
-            sender = self.sender
-            if sender is not None and sender.broken is None and not self._closed:
-                ticket = sender.append(value)
-                if ticket >= 0:
-                    if sender.has_open and not self._linger.is_set():
-                        self._start_linger()
-                    return ticket
-        return self._append_slow(value, key, tuple(headers), timestamp, time.monotonic() + timeout)
+        """The rest of :meth:`append`: where there is no room, no leader, or more than a value."""
+        deadline = time.monotonic() + timeout
+        headers = tuple(headers)
+        while True:
+            sender = self._ready_sender(deadline)
+            try:
+                ticket = sender.append_record(value, key, headers, timestamp)
+            except RecordTooLarge as error:
+                self.enlarge(error.record_bytes, deadline)
+                continue
+            if ticket >= 0:
+                self._tell_threads(sender)
+                return ticket
+            self._wait_room(sender, deadline)
 
     def try_append(
         self,
-        value: bytes | None,
+        value: Any,
         *,
-        key: bytes | None = None,
-        headers: Iterable[tuple[str, bytes | None]] = (),
+        key: Any = None,
+        headers: Iterable[tuple[str, Any]] = (),
         timestamp: int | None = None,
     ) -> int:
-        """:meth:`append` that never waits. Raises WouldBlock where it would, also without leader."""
+        """:meth:`append` that never waits. Raises WouldBlock where it would, also without leader.
+
+        RecordTooLarge also for a record that needs a larger ring than there is: ``append`` makes one.
+        """
         self._check_open()
         sender = self.sender
-        if sender is None or sender.broken is not None or self._backlog:
-            raise WouldBlock("there is no leader at the moment")
-        ticket = sender.append_record(value, key, tuple(headers), timestamp)
-        if ticket < 0:
-            raise WouldBlock("the window is full: nothing more can be under way at the moment")
-        if sender.has_open:
-            self._start_linger()
+        ticket = -1 if sender is None else sender.append_record(value, key, tuple(headers), timestamp)
+        if sender is None or ticket < 0:
+            raise WouldBlock("no room in the window at the moment, or no leader")
+        self._tell_threads(sender)
         return ticket
 
-    def append_wait(self, value: bytes | None, *, timeout: float = DEFAULT_TIMEOUT, **fields: Any) -> int:
+    def append_wait(self, value: Any, *, timeout: float = DEFAULT_TIMEOUT, **fields: Any) -> int:
         """Append one record and wait until it is committed; returns its offset.
 
         Raises as :meth:`append` and :meth:`wait`.
         """
         deadline = time.monotonic() + timeout
         ticket = self.append(value, timeout=timeout, **fields)
-        return self.wait(ticket, timeout=deadline - time.monotonic())
+        self._wait_resolved(ticket, deadline)
+        return self.ledger.offset_of(ticket)
 
     def append_many(
         self, values: Any, offsets: Any = None, *, size: int | None = None, timeout: float = DEFAULT_TIMEOUT
@@ -152,75 +168,67 @@ class Producer:
         ``values``: a list of bytes; a buffer with ``offsets`` (n + 1 integers) or with ``size``;
         a two-dimensional numpy array of bytes; an Arrow binary column. The result is a ``range``
         where the records follow each other in the log, as they mostly do.
-        Raises TimedOut if not all could be handed over (``handed_over`` of the exception says how
-        many were), UnknownOutcome, and as :meth:`wait`.
+
+        Raises as :meth:`append_many_nowait`, and the failure of the first record that failed.
         """
         deadline = time.monotonic() + timeout
-        first, end = self.append_many_nowait(values, offsets, size=size, timeout=timeout)
-        if end == first:
-            return range(0)
-        self._wait_resolved(end - 1, deadline)
-        failures = self.ledger.failures_within(first, end)
-        if failures:
-            raise failures[0][2]
-        start, stop = self.ledger.offset_of(first), self.ledger.offset_of(end - 1) + 1
-        if stop - start == end - first:
-            return range(start, stop)
-        return [self.ledger.offset_of(ticket) for ticket in range(first, end)]
+        tickets = self.append_many_nowait(values, offsets, size=size, timeout=timeout)
+        if tickets:
+            self._wait_resolved(tickets[-1].stop - 1, deadline)
+        return offsets_of(self.ledger, tickets)
 
     def append_many_nowait(
         self, values: Any, offsets: Any = None, *, size: int | None = None, timeout: float = DEFAULT_TIMEOUT
-    ) -> tuple[int, int]:
-        """Hand over many records; returns their tickets (first, end), waiting only for room."""
+    ) -> list[range]:
+        """Hand over many records; returns their tickets, waiting only for room.
+
+        Tickets come as ranges, mostly one: a second one where other threads append meanwhile.
+
+        Raises InvalidOption, RecordTooLarge, RecordsRefused, TimedOut or NoQuorum if nothing was
+        handed over; UnknownOutcome if the time ran out in the middle: then ``handed_over`` of the
+        exception says how many records were, the first ones, and ``tickets`` which theirs are.
+        """
         deadline = time.monotonic() + timeout
         column = values if isinstance(values, Values) else Values(values, offsets, size=size)
-        count, done, first = len(column), 0, -1
-        while done < count:
-            sender = self._ready_sender(deadline)
-            before = self.ledger.next_ticket
-            try:
-                taken = sender.append_values(column, done)
-            except PeerGone:
-                continue  # the sender is broken: the next round connects again
-            if first < 0:
-                first = before
-            done += taken
-            if taken == 0:
-                try:
+        tickets: list[range] = []
+        done, checked = 0, False
+        try:
+            while done < len(column):
+                sender = self._ready_sender(deadline)
+                if not checked:
+                    largest, checked = sender.check_values(column), True
+                if largest > sender.record_bytes_max:
+                    self.enlarge(largest, deadline)
+                    continue
+                first, taken = sender.append_values(column, done)
+                done += taken
+                add_tickets(tickets, first, taken)
+                if done < len(column):
                     self._wait_room(sender, deadline)
-                except TimedOut as error:
-                    error.handed_over = done
-                    raise
-        return max(first, 0), max(first, 0) + done
-
-    def _append_slow(
-        self, value: Any, key: Any, headers: tuple[Any, ...], timestamp: int | None, deadline: float
-    ) -> int:
-        while True:
-            sender = self._ready_sender(deadline)
-            try:
-                ticket = sender.append_record(value, key, headers, timestamp)
-            except PeerGone:
-                continue
-            if ticket >= 0:
-                if sender.has_open:
-                    self._start_linger()
-                return ticket
-            self._wait_room(sender, deadline)
+        except KraftfastError as error:
+            if not done:
+                raise
+            unknown = UnknownOutcome(f"{done} of {len(column)} records were handed over: {error}")
+            unknown.handed_over, unknown.tickets = done, tickets
+            raise unknown from None
+        if tickets:
+            self._tell_threads(sender)
+        return tickets
 
     # --- waiting ----------------------------------------------------------------------------------
 
     def wait(self, ticket: int, *, timeout: float = DEFAULT_TIMEOUT) -> int:
         """Wait until a record is committed; returns its offset.
 
-        Raises UnknownOutcome (it may or may not be committed; also when ``timeout`` seconds pass),
-        NotLeader, NoQuorum, DiskFull (it was not appended), Closed.
+        Raises UnknownOutcome: it may or may not be committed, also when ``timeout`` seconds pass.
+        Whatever else it raises says that it was not appended and will not be: NotLeader, NoQuorum,
+        DiskFull, RecordTooLarge, RecordsRefused, RequestRefused, Closed (it never left).
         """
         self._wait_resolved(ticket, time.monotonic() + timeout)
         return self.ledger.offset_of(ticket)
 
     def flush(self, *, timeout: float = DEFAULT_TIMEOUT) -> None:
-        """Wait until everything handed over so far is resolved. Raises UnknownOutcome, Closed."""
+        """Wait until everything handed over so far is resolved. Raises UnknownOutcome."""
         self._wait_resolved(self.ledger.next_ticket - 1, time.monotonic() + timeout)
 
     @property
@@ -229,16 +237,19 @@ class Producer:
         return self.ledger.resolved
 
     def on_commit(self, callback: Callable[[Batch], None]) -> None:
-        """Call ``callback(batch)`` for every run of records that is resolved, in ticket order.
+        """Call ``callback(batch)`` for every run of records that is resolved from now on, in order.
 
         Calls come from one thread of the producer, never from the path of an acknowledgement; an
-        exception in a callback is printed and does not stop the others.
+        exception in a callback is printed and does not stop the others. A callback may append, but
+        not wait for what it appended.
         """
-        with self._lock:
+        with self._exchange:
+            self._check_open()
             if not self._callbacks:
                 self._called_back = self.ledger.resolved
             self._callbacks.append(callback)
-            self._start_thread()
+            if self._caller is None:
+                self._caller = self._start_thread(self._call_back_for_ever, "kraftfast-callbacks")
 
     # --- the sender -------------------------------------------------------------------------------
 
@@ -246,202 +257,249 @@ class Producer:
         if self._closed:
             raise Closed("the producer is closed")
 
-    def _ready_sender(self, deadline: float) -> Any:
-        """The sender, connected to the leader and without backlog."""
+    def _ready_sender(self, deadline: float) -> Sender:
+        """The sender to the leader, found if there is none. Raises NoQuorum, Closed."""
         self._check_open()
         sender = self.sender
-        if sender is not None and sender.broken is None and not self._backlog:
+        if sender is not None and sender.broken is None:
             return sender
-        return self._reconnect(deadline)
+        return self.reconnect(deadline)
 
-    def _reconnect(self, deadline: float) -> Any:
-        """Find the leader, and hand it first what the last one never looked at.
+    def reconnect(self, deadline: float) -> Sender:
+        """Find the leader; what the last one never looked at is handed to it first.
 
-        Raises NoQuorum when the deadline passes without one.
+        Raises NoQuorum when the deadline passes without one, RequestRefused, Closed.
         """
-        with self._lock:
-            self._give_up_sender()
-            if self.sender is not None and not self._backlog:
-                return self.sender  # another thread was quicker
-            last: KraftfastError = NoQuorum("no replica answers")
-            candidate = None
-            while True:
+        with self._exchanging(deadline):
+            self._give_up_broken()
+            while self.sender is None:
                 self._check_open()
                 try:
-                    candidate = candidate or self._connect(self.ledger)
-                    if self._hand_over_backlog(candidate):
-                        self.sender = candidate  # only now: others append behind the backlog
-                        return candidate
-                except (NotLeader, PeerGone, NoQuorum) as error:
-                    last = error
-                    if candidate is not None:
-                        self._backlog = candidate.give_up(_lost(error)) + self._backlog
-                        candidate.close()
-                        candidate = None
-                if time.monotonic() >= deadline:
-                    if candidate is not None:
-                        self._backlog = candidate.give_up(_lost(last)) + self._backlog
-                        candidate.close()
-                    raise NoQuorum(f"no leader could be found: {last}") from None
-                if candidate is None:
-                    time.sleep(RECONNECT_S)
+                    sender = self._connector.connect(
+                        self.ledger, self._record_bytes, max(deadline, time.monotonic() + PAUSE_S)
+                    )
+                except (NotLeader, NoQuorum, PeerGone, TimedOut) as error:
+                    if time.monotonic() >= deadline:
+                        raise NoQuorum(f"no leader could be found: {error}") from None
+                    time.sleep(PAUSE_S)
+                    continue
+                backlog, self._backlog = self._backlog, []
+                sender.take_over(backlog)
+                self._progress_at = (self.ledger.resolved, time.monotonic())
+                self.sender = sender  # only now: others append behind the backlog
+                self._tell_threads(sender)
+            return self.sender
 
-    def _give_up_sender(self) -> None:
+    def _exchanging(self, deadline: float) -> _Held:
+        return _Held(self._exchange, deadline)
+
+    def _give_up_broken(self) -> None:
         sender = self.sender
-        if sender is None or sender.broken is None:
-            return
-        self._backlog = sender.give_up(_lost(sender.broken)) + self._backlog
-        sender.close()
-        self.sender = None
-        self._notify()
+        if sender is not None and sender.broken is not None:
+            self.sender = None
+            reason = UnknownOutcome(f"the leader was lost after it took the record: {sender.broken}")
+            self._backlog = sender.give_up(reason)
+            self._notify()
 
-    def _hand_over_backlog(self, candidate: Any) -> bool:
-        """Hand what no leader looked at to this one, in order. True once there is nothing left."""
-        while self._backlog:
-            if not candidate.resend(*self._backlog[0]):
-                candidate.spin(self.ledger.resolved, SPIN_US)
-                candidate.pump_sleep(RECONNECT_S)
-                return False
-            self._backlog.pop(0)
-        return True
+    def enlarge(self, record_bytes: int, deadline: float) -> None:
+        """Exchange the sender for one that takes such a record. Raises RecordTooLarge, TimedOut."""
+        if record_bytes > RECORD_BYTES_MAX:
+            raise RecordTooLarge(f"a record of {record_bytes} bytes; at most {RECORD_BYTES_MAX} can be sent")
+        with self._exchanging(deadline):
+            self._record_bytes = max(record_bytes, self._record_bytes)
+            while (sender := self.reconnect(deadline)).record_bytes_max < record_bytes:
+                sender.hold(True)  # nothing may be under way while it is exchanged
+                while sender.broken is None and (sender.under_way or sender.has_backlog):
+                    if time.monotonic() >= deadline:
+                        sender.hold(False)
+                        raise TimedOut("what is under way was not acknowledged in time to make room")
+                    self._pump(sender, self.ledger.resolved, deadline)
+                if sender.broken is None:
+                    self.sender = None
+                    sender.close()
 
-    def _wait_room(self, sender: Any, deadline: float) -> None:
+    def doubt(self, sender: Sender, deadline: float) -> None:
+        """Nothing was acknowledged for long: if a later leader is known, this one is no use.
+
+        A process that was stopped, or a host that went silent, closes no connection.
+        """
+        resolved, at = self._progress_at
+        now = time.monotonic()
+        if self.ledger.resolved != resolved or not sender.under_way:
+            self._progress_at = (self.ledger.resolved, now)
+        elif now - at >= DOUBT_S:
+            self._progress_at = (resolved, now)
+            if self._connector.superseded(sender, min(deadline, now + DOUBT_S)):
+                sender.declare_broken(PeerGone("its leader does not answer, and there is a later one"))
+
+    # --- waiting for what comes back --------------------------------------------------------------
+
+    def _wait_room(self, sender: Sender, deadline: float) -> None:
         """Until something was taken or resolved."""
         if time.monotonic() >= deadline:
-            error = TimedOut("no room: the quorum does not keep up, or has no majority")
-            error.handed_over = 0
-            raise error
-        sender.want_room()
-        self._pump(sender, self.ledger.resolved, deadline)
+            raise TimedOut("no room: the quorum does not keep up, or has no majority")
+        if sender.broken is None:
+            sender.want_room()
+            self._pump(sender, self.ledger.resolved, deadline)
 
     def _wait_resolved(self, ticket: int, deadline: float) -> None:
         ledger = self.ledger
-        if ticket >= ledger.next_ticket + sum(records for _, records, _ in self._backlog):
+        if ticket >= ledger.next_ticket:
             ledger.offset_of(ticket)  # raises: it was never handed out
         while ledger.resolved <= ticket:
-            self._check_open()
             sender = self.sender
-            if sender is None or sender.broken is not None or self._backlog:
-                try:
-                    sender = self._reconnect(deadline)
-                except NoQuorum as error:
-                    if ledger.resolved > ticket:
-                        return
-                    raise UnknownOutcome(f"not acknowledged in time, and {error}") from None
-                continue
+            try:
+                if sender is None or sender.broken is not None:
+                    sender = self._ready_sender(deadline)
+                    continue
+            except (NoQuorum, Closed) as error:
+                if ledger.resolved > ticket:
+                    return
+                raise UnknownOutcome(f"not acknowledged in time: {error}") from None
             sender.seal()
             self._pump(sender, ticket, deadline)
             if ledger.resolved <= ticket and time.monotonic() >= deadline:
                 raise UnknownOutcome("not acknowledged in time: the record may still be committed")
 
-    def _pump(self, sender: Any, ticket: int, deadline: float) -> None:
-        """Take in answers, or wait a little for another thread that does."""
+    def _pump(self, sender: Sender, ticket: int, deadline: float) -> None:
+        """Take in answers for a while, or let another thread that does; then look again.
+
+        Whoever pumps returns as soon as anything that a thread waits for may have happened.
+        """
         left = deadline - time.monotonic()
         if left <= 0:
             sender.poll()
             return
-        if not self._pumping.acquire(blocking=False):
-            with self._news:
+        with self._news:
+            if self._pumping:
                 if self.ledger.resolved <= ticket:
-                    self._news.wait(min(left, 0.01))
-            return
+                    self._news.wait(min(left, SLEEP_S_MAX))
+                return
+            self._pumping = True
         try:
             if not sender.spin(ticket, SPIN_US):
-                sender.pump_sleep(min(left, SLEEP_S_MAX))
-        except PeerGone:
-            pass  # the sender is broken, and says so
+                sender.sleep(min(left, SLEEP_S_MAX), ticket)
+                self.doubt(sender, deadline)
         finally:
-            self._pumping.release()
+            self._pumping = False
             self._notify()
 
     def _notify(self) -> None:
         with self._news:
             self._news.notify_all()
 
-    # --- the producer's own thread ----------------------------------------------------------------
+    # --- the producer's own threads ---------------------------------------------------------------
 
-    def _start_linger(self) -> None:
-        """See to it that the open batch leaves even if nobody calls again."""
-        self._linger.set()
-        self._start_thread()
+    def _tell_threads(self, sender: Sender) -> None:
+        if self.caller_sleeps or (self.keeper_sleeps and (sender.has_open or sender.has_backlog)):
+            self.wake_keeper()
 
-    def _start_thread(self) -> None:
-        if self._thread is None:
-            with self._lock:
-                if self._thread is None and not self._closed:
-                    self._thread = threading.Thread(target=self._run, name="kraftfast-producer", daemon=True)
-                    self._thread.start()
+    def wake_keeper(self) -> None:
+        """See to it that what is open leaves, and that callbacks are called, if nobody waits."""
+        if self._keeper is None:
+            with self._wanted:
+                if self._keeper is None and not self._closed:
+                    self._keeper = self._start_thread(self._keep, "kraftfast-keeper")
+        with self._wanted:
+            self.keeper_sleeps = self.caller_sleeps = False
+            self._wanted.notify_all()
 
-    def _run(self) -> None:
+    def _start_thread(self, run: Callable[[], None], name: str) -> threading.Thread:
+        thread = threading.Thread(target=run, name=name, daemon=True)
+        thread.start()
+        return thread
+
+    def _keep(self) -> None:
+        """Send what stays open, find a leader for what has none; sleep while there is neither."""
         while not self._closed:
-            if self._callbacks:
-                self._run_callbacks()
-            elif self._linger.wait(SLEEP_S_MAX):
+            sender = self.sender
+            if sender is None or sender.broken is not None:
+                self._try_reconnect()
+            elif sender.has_open or sender.has_backlog:
                 time.sleep(LINGER_S)
-            self._seal_stale()
-
-    def _seal_stale(self) -> None:
-        sender = self.sender
-        if sender is None or sender.broken is not None:
-            return
-        try:
-            sender.poll()
-            if sender.has_open:
+                sender.poll()
                 sender.seal()
             else:
-                self._linger.clear()
-        except KraftfastError:
-            pass  # the sender is broken; whoever waits learns of it
+                with self._wanted:
+                    self.keeper_sleeps = True
+                    if not (sender.has_open or sender.has_backlog):  # looked at again after it was said
+                        self._wanted.wait_for(lambda: not self.keeper_sleeps or self._closed)
+                    self.keeper_sleeps = False
 
-    def _run_callbacks(self) -> None:
+    def _call_back_for_ever(self) -> None:
         ledger = self.ledger
-        if ledger.resolved <= self._called_back:
-            sender = self.sender
-            if sender is not None and sender.broken is None and ledger.next_ticket > ledger.resolved:
-                self._pump(sender, ledger.resolved, time.monotonic() + SLEEP_S_MAX)
-            elif sender is not None and sender.broken is not None:
-                try:
-                    self._reconnect(time.monotonic() + SLEEP_S_MAX)
-                except QuorumError:
-                    pass
+        while True:
+            if ledger.resolved > self._called_back:
+                self._call_back()
+            elif self._closed:
+                return
+            elif ledger.next_ticket > ledger.resolved:
+                sender = self.sender
+                if sender is None or sender.broken is not None:
+                    self._try_reconnect()
+                else:
+                    self._pump(sender, self._called_back, time.monotonic() + SLEEP_S_MAX)
             else:
-                self._linger.wait(0.005)
+                with self._wanted:
+                    self.caller_sleeps = True
+                    if ledger.next_ticket == self._called_back:  # looked at again after it was said
+                        self._wanted.wait_for(lambda: not self.caller_sleeps or self._closed)
+                    self.caller_sleeps = False
+
+    def _try_reconnect(self) -> None:
+        try:
+            self.reconnect(time.monotonic() + SLEEP_S_MAX)
+        except Closed:
+            pass
+        except KraftfastError:
+            time.sleep(PAUSE_S)  # whoever waits learns of it
+
+    def _call_back(self) -> None:
+        """Give the callbacks what was resolved, in order."""
         for batch in self._resolved_batches():
             for callback in list(self._callbacks):
                 try:
                     callback(batch)
                 except Exception:  # noqa: BLE001 - a user's callback may raise anything
-                    threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), self._thread)))
+                    threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), self._caller)))
             self._called_back = batch.end_ticket
 
     def _resolved_batches(self) -> list[Batch]:
-        """Runs between what was called back and what is resolved: split where they fail or jump."""
-        return [Batch(*run) for run in self.ledger.runs(self._called_back)]
+        ledger, first = self.ledger, self._called_back
+        try:
+            return [Batch(*run) for run in ledger.runs(first, ledger.resolved)]
+        except LocalError:
+            late = UnknownOutcome("called back too late: what became of them is forgotten")
+            return [Batch(first, ledger.first_known, -1, late)]
 
     # --- end --------------------------------------------------------------------------------------
 
     def close(self, *, timeout: float = 5.0) -> None:
-        """Wait until everything is resolved, then let go; what is not by then has an unknown outcome."""
-        if self._closed:
-            return
+        """Wait until everything is resolved, then let go.
+
+        What is not acknowledged within ``timeout`` seconds has an unknown outcome (UnknownOutcome),
+        except what no leader ever looked at (Closed). Callbacks are called for all of it.
+        """
+        deadline = time.monotonic() + timeout
         try:
-            if self.ledger.next_ticket > self.ledger.resolved or self._backlog:
-                self.flush(timeout=timeout)
-            if self._callbacks:
-                end = time.monotonic() + timeout
-                while self._called_back < self.ledger.resolved and time.monotonic() < end:
-                    time.sleep(0.001)
-        except QuorumError:
-            pass
+            if not self._closed and self.ledger.next_ticket > self.ledger.resolved:
+                self._wait_resolved(self.ledger.next_ticket - 1, deadline)
+        except KraftfastError:
+            pass  # said below, ticket by ticket
         self._closed = True
-        self._linger.set()
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join(timeout)
-        with self._lock:
-            if self.sender is not None:
-                self.sender.close()
-                self.sender = None
+        with self._exchange:
+            sender, self.sender = self.sender, None
+            if sender is not None:
+                self._backlog = sender.give_up(UnknownOutcome("the producer was closed before the answer came"))
+            if self.ledger.next_ticket > self.ledger.resolved:
+                self.ledger.fail_rest(Closed("the producer was closed; the record never left"))
+            self._backlog = []
         self._notify()
+        with self._wanted:
+            self._wanted.notify_all()
+        for thread in (self._keeper, self._caller):
+            if thread is not None and thread is not threading.current_thread():
+                thread.join(max(0.1, deadline - time.monotonic()))
 
     def __enter__(self) -> Producer:
         return self
@@ -450,8 +508,37 @@ class Producer:
         self.close()
 
 
-def _lost(error: Exception) -> UnknownOutcome:
-    return UnknownOutcome(f"the leader was lost after it took the record: {error}")
+class _Held:
+    """A lock, waited for until a deadline. Raises NoQuorum."""
+
+    def __init__(self, lock: threading.RLock, deadline: float) -> None:
+        self._lock, self._deadline = lock, deadline
+
+    def __enter__(self) -> None:
+        if not self._lock.acquire(timeout=max(0.0, self._deadline - time.monotonic())):
+            raise NoQuorum("no leader could be found: another thread is still looking for one")
+
+    def __exit__(self, *_exc: object) -> None:
+        self._lock.release()
 
 
-assert BATCH_BYTES <= limits.BATCH_BYTES_MAX
+def add_tickets(tickets: list[range], first: int, count: int) -> None:
+    """Add tickets to ranges of them, the last of which may grow."""
+    if not count:
+        return
+    if tickets and tickets[-1].stop == first:
+        tickets[-1] = range(tickets[-1].start, first + count)
+    else:
+        tickets.append(range(first, first + count))
+
+
+def offsets_of(ledger: Ledger, tickets: list[range]) -> range | list[int]:
+    """The offsets of resolved tickets, in order. Raises the failure of the first that failed."""
+    runs = [run for each in tickets for run in ledger.runs(each.start, each.stop)]
+    for _, _, _, failure in runs:
+        if failure is not None:
+            raise failure
+    parts = [range(base, base + end - first) for first, end, base, _ in runs]
+    if all(one.stop == other.start for one, other in zip(parts, parts[1:])):
+        return range(parts[0].start, parts[-1].stop) if parts else range(0)
+    return [offset for part in parts for offset in part]

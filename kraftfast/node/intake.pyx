@@ -60,6 +60,15 @@ cdef class RingProducer:
         self.runs = deque()
         self.deferred = deque()
 
+    cpdef bint waiting(self):
+        """Whether batches are queued that may be taken."""
+        return self.heard() and kf_ring_waiting(self.inbox.ring) != 0
+
+    cdef bint heard(self):
+        """Whether it is listened to. Never again once it was told that this replica does not lead:
+        it hands what was not taken to another leader (I24), even if this replica leads again."""
+        return self.cut_off is None and not self.told_not_leader
+
     @property
     def unanswered(self) -> int:
         """How many runs wait for their commit."""
@@ -100,6 +109,8 @@ cdef class RingProducer:
     def refuse(self, int32_t error, int32_t leader_id):
         """Answer every queued batch with ``error``: it was not appended (disk full, say)."""
         cdef uint64_t batches = 0
+        if not self.heard():
+            return
         while kf_ring_peek(self.inbox.ring, &self.inbox.message) == 1:
             kf_ring_take(self.inbox.ring)
             kf_ring_release(self.inbox.ring)
@@ -134,8 +145,6 @@ cdef class RingProducer:
     def say_not_leader(self, int32_t leader_id, int32_t epoch):
         """Nothing more is taken; what was taken and not acknowledged has an unknown outcome."""
         cdef LeaderMessage message
-        if self.told_not_leader:
-            return
         memset(&message, 0, sizeof(message))
         message.known_batches = self.runs[0].first_batch_number() if self.runs else self.taken
         message.leader_id, message.epoch = leader_id, epoch
@@ -151,7 +160,7 @@ cdef class RingProducer:
         cdef BatchMessage head
         cdef int found
         cdef bint too_large = False
-        while appended < bytes_max and self.cut_off is None:
+        while appended < bytes_max and self.heard():
             found = kf_ring_peek(self.inbox.ring, &self.inbox.message)
             if found != 1:
                 if found < 0:
@@ -239,7 +248,7 @@ cdef class Intake:
 
     def remove(self, RingProducer producer, idle):
         self.producers.remove(producer)
-        if not self.muted:
+        if not self.muted and not producer.told_not_leader:
             idle.unwatch(producer.inbox)
 
     def mute(self, idle):
@@ -247,14 +256,16 @@ cdef class Intake:
         cdef RingProducer producer
         self.muted = True
         for producer in self.producers:
-            idle.unwatch(producer.inbox)
+            if not producer.told_not_leader:
+                idle.unwatch(producer.inbox)
 
     def unmute(self, idle):
         """New batches are news again."""
         cdef RingProducer producer
         self.muted = False
         for producer in self.producers:
-            idle.watch(producer.inbox)
+            if not producer.told_not_leader:
+                idle.watch(producer.inbox)
 
     def dismissed(self) -> list:
         """Producers that are to be dropped: they broke the rules, or were told of another leader."""
@@ -266,8 +277,7 @@ cdef class Intake:
         """Whether any producer has batches queued."""
         cdef RingProducer producer
         for producer in self.producers:
-            if producer.cut_off is None and not producer.told_not_leader \
-                    and kf_ring_waiting(producer.inbox.ring):
+            if producer.waiting():
                 return True
         return False
 
@@ -300,10 +310,14 @@ cdef class Intake:
         for producer in self.producers:
             producer.refuse(error, leader_id)
 
-    def say_not_leader(self, int32_t leader_id, int32_t epoch):
+    def say_not_leader(self, int32_t leader_id, int32_t epoch, idle):
+        """Tell all producers; what they still send is no news any more."""
         cdef RingProducer producer
         for producer in self.producers:
-            producer.say_not_leader(leader_id, epoch)
+            if not producer.told_not_leader:
+                producer.say_not_leader(leader_id, epoch)
+                if not self.muted:
+                    idle.unwatch(producer.inbox)
 
     def publish(self):
         cdef RingProducer producer

@@ -291,7 +291,7 @@ class Node:
         self._events.append(ev.Appended(effect.epoch, log.end_offset, taken))
 
     def _refuse(self, effect: fx.RefuseAppends) -> None:
-        self.intake.say_not_leader(effect.leader_id, self.core.epoch)
+        self.intake.say_not_leader(effect.leader_id, self.core.epoch, self.idle)
         if self.sockets is not None:
             self.sockets.refuse_appends(effect.error, effect.leader_id)
 
@@ -448,7 +448,7 @@ class Node:
     def _role_changed(self, effect: fx.RoleChanged) -> None:
         self.stats.put("role", ROLES.index(str(effect.role)))
         if effect.role != "leader":
-            self.intake.say_not_leader(effect.leader_id, effect.epoch)
+            self.intake.say_not_leader(effect.leader_id, effect.epoch, self.idle)
             if self.sockets is not None:
                 self.sockets.left_leadership(effect.leader_id)
         self.control = None

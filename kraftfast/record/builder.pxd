@@ -32,3 +32,9 @@ cdef class BatchBuilder:
     # Begins at dst, which must stay there until finish(); drops a batch that was open.
     cdef void begin(self, uint8_t *dst, int64_t capacity, const BatchSettings *settings) noexcept
     cdef int append_any(self, bytes value, bytes key, headers, timestamp) except? -9
+
+# Bytes-like objects as bytes, None as None; raises InvalidOption for anything else.
+cdef object as_bytes(object item)
+
+# Headers as they stand in a record, without their count.
+cdef bytes encode_headers(headers)

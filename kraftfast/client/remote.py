@@ -1,0 +1,234 @@
+"""Quorums that are reached over TCP: which server leads, and the way to it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from kraftfast.client.connection import Address, Connection
+from kraftfast.client.ledger import Ledger
+from kraftfast.client.socket_sender import SocketSender
+from kraftfast.errors import (
+    ErrorCode,
+    InconsistentClusterId,
+    InvalidOption,
+    MalformedFrame,
+    NoQuorum,
+    NotLeader,
+    PeerGone,
+    RequestRefused,
+    TimedOut,
+    UnsupportedVersion,
+)
+from kraftfast.types import METADATA_PARTITION, ZERO_UUID
+from kraftfast.wire.messages import ApiKey, MetadataRequest
+
+ATTEMPT_S = 1.0
+"""For so long one server is waited for, before the next one is asked."""
+
+ADDRESSES_MAX = 256
+UNREACHABLE = (PeerGone, TimedOut, UnsupportedVersion, MalformedFrame)
+
+
+def parse_addresses(text: str | Iterable[str | Address]) -> list[Address]:
+    """Addresses from ``"host:port,[::1]:port"``, or from a list of such texts or of pairs.
+
+    >>> parse_addresses("localhost:9092, [::1]:9093")
+    [('localhost', 9092), ('::1', 9093)]
+
+    Raises InvalidOption.
+    """
+    found: list[Address] = []
+    for part in text.split(",") if isinstance(text, str) else text:
+        if isinstance(part, str):
+            host, colon, port = part.strip().rpartition(":")
+            host = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+        else:
+            (host, port), colon = part, ":"
+        if not colon or not host or not str(port).isdecimal() or not 0 < int(port) < 65536:
+            raise InvalidOption(f"{part!r} is no address: host:port is wanted")
+        found.append((host, int(port)))
+    if not found:
+        raise InvalidOption("no address was given")
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Leader:
+    """Who leads, by its own word. ``topic_id``: None from a server that knows of none."""
+
+    address: Address
+    node_id: int
+    epoch: int
+    topic_id: bytes | None
+
+
+class Cluster:
+    """The servers of one quorum. Thread-safe.
+
+    ``addresses``: where to begin; more are learnt. ``topic``: the quorum's log.
+    """
+
+    # cluster_id: what the first server said; None until then. _addresses: those to be asked, the
+    # one that led last, or answered last, first. _lock: held while they are changed.
+
+    def __init__(self, addresses: Iterable[Address], topic: str) -> None:
+        self.topic = topic
+        self.cluster_id: str | None = None
+        self._lock = threading.Lock()
+        self._addresses: dict[Address, None] = dict.fromkeys(addresses)
+
+    def addresses(self) -> list[Address]:
+        """Every address known, the most promising first."""
+        with self._lock:
+            return list(self._addresses)
+
+    def find_leader(self, deadline: float) -> tuple[Connection, Leader]:
+        """A connection to the leader. ``deadline``: ``time.monotonic()`` seconds.
+
+        Raises NotLeader (nobody leads at the moment), NoQuorum (no server answers), RequestRefused
+        (the topic is another one), InconsistentClusterId.
+        """
+        candidates, asked, problems = self.addresses(), set[Address](), list[str]()
+        while candidates:
+            address = candidates.pop(0)
+            if address in asked:
+                continue
+            asked.add(address)
+            try:
+                connection = Connection(address, min(deadline, time.monotonic() + ATTEMPT_S))
+            except UNREACHABLE as error:
+                problems.append(str(error))
+                self._promise(address, False)
+                continue
+            try:
+                leader = self.ask_leader(connection, min(deadline, time.monotonic() + ATTEMPT_S))
+            except UNREACHABLE as error:
+                connection.close()
+                problems.append(str(error))
+                self._promise(address, False)
+                continue
+            except BaseException:
+                connection.close()
+                raise
+            if leader is not None and leader.address == address:
+                self._promise(address, True)
+                return connection, leader
+            connection.close()
+            if leader is not None:
+                candidates.insert(0, leader.address)
+        if len(problems) == len(asked):
+            raise NoQuorum(f"no server answers: {problems[0]}")
+        raise NotLeader("no server leads at the moment")
+
+    def ask_leader(self, connection: Connection, deadline: float) -> Leader | None:
+        """Who leads, as far as one server knows."""
+        topic = MetadataRequest.Topic(name=self.topic)
+        body = MetadataRequest(topics=[topic], allow_auto_topic_creation=False)
+        answer = connection.ask(ApiKey.METADATA, body, deadline)
+        self._check_cluster(answer.cluster_id, connection.address)
+        servers = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
+        with self._lock:
+            for address in servers.values():
+                if len(self._addresses) < ADDRESSES_MAX:
+                    self._addresses.setdefault(address)
+        found = next((entry for entry in answer.topics if entry.name == self.topic), None)
+        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if found is None else found.error_code
+        if code == ErrorCode.LEADER_NOT_AVAILABLE:
+            return None
+        if found is None or code != ErrorCode.NONE:
+            raise RequestRefused(f"the quorum has no topic {self.topic!r} (error {code})", code)
+        for part in found.partitions:
+            if part.partition_index == METADATA_PARTITION and part.leader_id in servers:
+                topic_id = found.topic_id if found.topic_id != ZERO_UUID else None
+                return Leader(servers[part.leader_id], part.leader_id, part.leader_epoch, topic_id)
+        return None
+
+    def _check_cluster(self, cluster_id: str | None, address: Address) -> None:
+        with self._lock:
+            if self.cluster_id is None:
+                self.cluster_id = cluster_id
+            elif cluster_id != self.cluster_id:
+                raise InconsistentClusterId(
+                    f"{address[0]}:{address[1]} belongs to cluster {cluster_id}, not {self.cluster_id}"
+                )
+
+    def _promise(self, address: Address, good: bool) -> None:
+        """Who led is asked first the next time, who did not answer last."""
+        with self._lock:
+            self._addresses.pop(address, None)
+            if good:
+                self._addresses = {address: None} | self._addresses
+            else:
+                self._addresses[address] = None
+
+    def later_leader(self, node_id: int, epoch: int, deadline: float) -> bool:
+        """Whether some server knows a leader of a later epoch than this one's."""
+        for address in self.addresses():
+            until = min(deadline, time.monotonic() + ATTEMPT_S)
+            try:
+                connection = Connection(address, until)
+            except UNREACHABLE:
+                continue
+            try:
+                leader = self.ask_leader(connection, until)
+            except (*UNREACHABLE, RequestRefused, InconsistentClusterId):
+                continue
+            finally:
+                connection.close()
+            if leader is not None and leader.epoch > epoch:
+                return True
+        return False
+
+
+class RemoteConnector:
+    """Makes a producer's senders: over TCP, to whoever leads."""
+
+    # cluster: whose leader. batch_bytes, window: of the senders.
+
+    def __init__(self, cluster: Cluster, batch_bytes: int, window: int) -> None:
+        self.cluster, self.batch_bytes, self.window = cluster, batch_bytes, window
+
+    def connect(self, ledger: Ledger, record_bytes: int, deadline: float) -> SocketSender:
+        """A sender to the leader. Raises NotLeader, NoQuorum, RequestRefused, InconsistentClusterId."""
+        connection, leader = self.cluster.find_leader(deadline)
+        try:
+            return SocketSender(
+                connection,
+                ledger,
+                self.cluster.topic,
+                leader.topic_id,
+                self.batch_bytes,
+                self.window,
+                leader.node_id,
+                leader.epoch,
+            )
+        except UnsupportedVersion as error:
+            connection.close()
+            raise NoQuorum(f"the leader does not take what this client sends: {error}") from None
+        except BaseException:
+            connection.close()
+            raise
+
+    def superseded(self, sender: Any, deadline: float) -> bool:
+        """Whether somebody leads in a later epoch than the leader that this sender goes to."""
+        return self.cluster.later_leader(sender.node_id, sender.epoch, deadline)
+
+
+def connect_producer(
+    addresses: Iterable[Address],
+    topic: str,
+    ledger: Ledger,
+    batch_bytes: int,
+    window: int,
+    timeout: float = 10.0,
+) -> SocketSender:
+    """One sender to the leader of the quorum at ``addresses``; a ``Producer`` finds the next one too.
+
+    Raises NotLeader, NoQuorum, RequestRefused.
+    """
+    connector = RemoteConnector(Cluster(addresses, topic), batch_bytes, window)
+    return connector.connect(ledger, 0, time.monotonic() + timeout)

@@ -1,0 +1,730 @@
+"""The hot half of a producer: records go into an open batch, batches go to the leader, answers come.
+
+A :class:`Sender` is one way to one leader: ``ring_sender`` over shared memory, ``socket_sender``
+over TCP. A batch leaves when it is full, when nothing else is under way (so that an idle quorum
+answers at once), or when it is sealed.
+
+Thread-safety: everything runs under the interpreter's lock, and what changes state runs no Python
+code between its first and last store, so that no other thread sees it half done. Two things give
+the lock up: encoding of columns (``busy``: appends are refused meanwhile) and taking answers in
+(``polling``: one thread at a time; it looks at ``gone`` whenever it has the lock back).
+
+What is reported, and when (I24): a batch is *committed* by its acknowledgement alone; *failed* only
+if it is certain that it was not appended and will not be; else its outcome is unknown. What no
+replica looked at is handed to the next leader, but never behind a batch that may have been appended
+after it: then it fails, and the order of tickets is the order of offsets.
+"""
+
+import select
+from collections import deque
+from functools import partial
+
+from cpython.bytes cimport PyBytes_CheckExact, PyBytes_FromStringAndSize
+from cpython.object cimport PyObject
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcpy, memset
+from posix.unistd cimport write
+
+from kraftfast.client.ledger cimport Ledger
+from kraftfast.record.builder cimport Values, as_bytes, encode_headers
+from kraftfast.record.encode cimport (
+    COLUMN_BYTES, COLUMN_FIXED, COLUMN_OFFSETS32, ENCODE_OFFSETS, ENCODE_REFUSED, ENCODE_TIMESTAMP,
+    Column, Encoded, append_record, append_value as encode_value, close_batch, default_settings,
+    encode_columns, open_batch,
+)
+
+from kraftfast import limits
+from kraftfast.errors import (
+    DiskFull, ErrorCode, InvalidOption, NoQuorum, NotLeader, RecordsRefused, RecordTooLarge,
+    RequestRefused, UnknownOutcome,
+)
+
+
+cdef extern from "histogram.h" nogil:
+    ctypedef struct kf_histogram:
+        uint64_t max_ns
+    void kf_histogram_add(kf_histogram *h, uint64_t ns)
+    uint64_t kf_histogram_quantile(const kf_histogram *h, double quantile)
+
+cdef extern from "sched.h" nogil:
+    int sched_yield()
+
+cdef extern from *:
+    """
+    #include <time.h>
+    static inline uint64_t clock_ns(clockid_t clock) {
+        struct timespec t;
+        clock_gettime(clock, &t);
+        return (uint64_t)t.tv_sec * 1000000000ULL + (uint64_t)t.tv_nsec;
+    }
+    #define MONOTONIC_NS() clock_ns(CLOCK_MONOTONIC)
+    #define WALL_MS() ((int64_t)(clock_ns(CLOCK_REALTIME) / 1000000))
+    #define ITEM_IS_NULL(items, i) ((items)[i] == Py_None)
+    """
+    uint64_t MONOTONIC_NS() nogil
+    int64_t WALL_MS() nogil
+    bint ITEM_IS_NULL(PyObject **items, int64_t i) nogil
+
+cdef extern from "Python.h" nogil:
+    char *PyBytes_AS_STRING(PyObject *o)
+    Py_ssize_t PyBytes_GET_SIZE(PyObject *o)
+
+cdef enum:
+    WINDOW_MAX = 1 << 15
+    RECORD_OVERHEAD = 61 + 64       # of a batch with one record, at most
+    LOOK_EVERY = 64                 # appends between two looks at what came back
+    STAMP_NS = 1000000              # records get the time of the last millisecond
+
+RECORD_BYTES_MAX = limits.BATCH_BYTES_MAX - RECORD_OVERHEAD
+"""The most that value, key and headers of one record may have together."""
+
+DEFAULT_TIMEOUT = 30.0
+
+cdef int64_t RECORD_MAX = RECORD_BYTES_MAX
+
+
+cdef class Sender:
+    """One way to one leader. Its fields, and what each kind of sender adds: ``sender.pxd``."""
+
+    def __cinit__(self):
+        self.wake_fd = -1
+        self.backlog = deque()
+        self.samples = calloc(1, sizeof(kf_histogram))
+        if self.samples == NULL:
+            raise MemoryError("producer")
+
+    def __dealloc__(self):
+        free(self.sent)
+        free(self.samples)
+
+    cdef int set_up(self, Ledger ledger, int64_t batch_bytes, int64_t batch_bytes_max,
+                    int64_t window, int wake_fd) except -1:
+        cdef uint64_t room = 1
+        if not 1 <= window <= WINDOW_MAX:
+            raise InvalidOption(f"a window is from 1 to {WINDOW_MAX} batches, not {window}")
+        if batch_bytes < RECORD_OVERHEAD:
+            raise InvalidOption(f"batches of {batch_bytes} bytes hold no record")
+        self.ledger, self.window, self.wake_fd = ledger, window, wake_fd
+        self.batch_bytes_max = min(batch_bytes_max, limits.BATCH_BYTES_MAX)
+        self.batch_bytes = min(batch_bytes, self.batch_bytes_max)
+        while room < <uint64_t>window:
+            room *= 2
+        self.sent_mask = room - 1
+        self.sent = <Sent *>calloc(room, sizeof(Sent))
+        if self.sent == NULL:
+            raise MemoryError("producer")
+        self.epoll = select.epoll()
+        self.epoll.register(wake_fd, select.EPOLLIN)
+        self.settings = default_settings(0)
+        self.settings.kafka_raft = self.kafka_raft
+        self.review()
+        return 0
+
+    cdef void review(self) noexcept:
+        """Work ``ready`` out again."""
+        self.ready = self.broken is None and not (
+            self.gone or self.held or self.busy or self.leaving or self.backlog)
+
+    cdef int fail(self, exception) except -1:
+        """Nothing more can be sent."""
+        if self.broken is None:
+            self.broken = exception
+        self.ready = False
+        return 0
+
+    def declare_broken(self, exception not None):
+        """Its user knows better: the leader is another one by now."""
+        self.fail(exception)
+
+    # --- what each kind of sender does in its own way: sender.pxd says what ------------------------
+
+    cdef uint8_t *claim(self, int64_t capacity) except? NULL:
+        raise NotImplementedError
+
+    cdef void abandon(self) noexcept:
+        pass
+
+    cdef int commit(self, Sent *entry) except -1:
+        raise NotImplementedError
+
+    cdef int publish(self) except -1:
+        raise NotImplementedError
+
+    cdef bint waiting(self) noexcept nogil:
+        return False
+
+    cdef int receive(self) except -1:
+        raise NotImplementedError
+
+    cdef uint64_t untouched(self):
+        raise NotImplementedError
+
+    cdef bint news(self) except -1:
+        return self.waiting()
+
+    cdef int announce_sleep(self) except -1:
+        raise NotImplementedError
+
+    cdef int attend_to(self, int fd, int events) except -1:
+        raise NotImplementedError
+
+    cdef int close_files(self) except -1:
+        raise NotImplementedError
+
+    def woke_up(self):
+        """The other side need not wake this one any more."""
+
+    def want_room(self):
+        """Be woken when there is room again; for senders whose room is not that of their window."""
+
+    # --- handing over -----------------------------------------------------------------------------
+
+    cdef bint window_full(self) noexcept:
+        return self.sent_head - self.sent_tail >= <uint64_t>self.window
+
+    cdef int begin(self, int64_t capacity) except -1:
+        """Open a batch in claimed memory: 1, or 0 for no room now."""
+        cdef uint8_t *memory = self.claim(capacity)
+        cdef uint64_t now = MONOTONIC_NS()
+        if memory == NULL:
+            return 0
+        if now - self.stamped_ns > STAMP_NS:
+            self.stamped_ns = now
+            self.settings.timestamp = WALL_MS()
+        open_batch(&self.batch, memory, capacity, &self.settings)
+        self.open_began, self.open_first = now, self.ledger.next_ticket
+        self.open = True
+        return 1
+
+    cdef int open_for(self, int64_t size) except -1:
+        """Have a batch open; a fresh one has room for a record of this size. 0: not now."""
+        cdef int64_t capacity = max(self.batch_bytes, size + RECORD_OVERHEAD)
+        if capacity > self.batch_bytes_max:
+            return 0
+        if self.window_full():
+            self.poll()  # other threads may have run
+            if not self.ready or self.window_full():
+                return 0
+            if self.open:
+                return 1
+        return self.begin(capacity)
+
+    cdef int send_open(self) except -1:
+        """Close the open batch; it leaves now."""
+        cdef int64_t size = close_batch(&self.batch)
+        self.open = False
+        if size == 0:
+            self.abandon()
+            return 0
+        self.send(self.batch.start, size, self.open_first,
+                  self.ledger.next_ticket - self.open_first, self.open_began)
+        return 0
+
+    cdef int send(self, uint8_t *batch, int64_t size, int64_t first_ticket, int64_t records,
+                  uint64_t began_ns) except -1:
+        """What was claimed holds a whole batch now."""
+        cdef Sent *entry = self.batch_number(self.sent_head)
+        entry.first_ticket, entry.records = first_ticket, records
+        entry.batch, entry.size, entry.began_ns = batch, size, began_ns
+        entry.state, entry.error, entry.base_offset = SENT, 0, -1
+        self.commit(entry)
+        self.sent_head += 1
+        self.bytes_sent += <uint64_t>size
+        self.publish()
+        return 0
+
+    cdef Sent *batch_number(self, uint64_t number) noexcept:
+        return &self.sent[number & self.sent_mask]
+
+    cdef int64_t append_value(self, value) except -2:
+        """Hand over a record with a value alone: its ticket, or -1: not now, or not this way."""
+        cdef Py_ssize_t size
+        if not self.ready or not PyBytes_CheckExact(value):
+            return -1
+        size = PyBytes_GET_SIZE(<PyObject *>value)
+        if not self.open and not self.open_for(size):
+            return -1
+        if encode_value(&self.batch, <const uint8_t *>PyBytes_AS_STRING(<PyObject *>value), size) != 1:
+            return self.put(value, None, b"", 0, 0, False)
+        return self.appended()
+
+    cdef int64_t appended(self) except -2:
+        """The record that was just encoded gets its ticket."""
+        cdef int64_t ticket = self.ledger.next_ticket
+        self.ledger.next_ticket = ticket + 1
+        if self.sent_head == self.sent_tail:
+            self.send_open()
+        else:
+            self.countdown -= 1
+            if self.countdown <= 0:
+                self.countdown = LOOK_EVERY
+                if self.waiting():
+                    self.poll()
+        return ticket
+
+    def append(self, value) -> int:
+        """:meth:`append_record` of a value alone."""
+        cdef int64_t ticket = self.append_value(value)
+        return ticket if ticket >= 0 else self.append_record(value, None, (), None)
+
+    def append_record(self, value, key, headers, timestamp) -> int:
+        """Hand over a record; its ticket, or -1: not now (no room, or no leader).
+
+        ``value``, ``key``: bytes-like or None; ``headers``: [(str, bytes-like or None)];
+        ``timestamp``: ms or None. Raises InvalidOption, RecordTooLarge (also if this sender alone
+        cannot take it: see ``record_bytes_max``), RecordsRefused.
+        """
+        cdef bytes value_bytes, key_bytes, header_bytes
+        cdef int64_t stamp = 0
+        try:
+            value_bytes, key_bytes = as_bytes(value), as_bytes(key)
+            header_bytes = encode_headers(headers)
+            if timestamp is not None:
+                stamp = timestamp
+        except (TypeError, ValueError, OverflowError, AttributeError) as error:
+            raise InvalidOption(f"not a record: {error}") from None
+        if stamp < 0:
+            raise InvalidOption(f"a timestamp is in milliseconds since 1970, not {stamp}")
+        size = self.record_bytes(value_bytes, key_bytes, header_bytes)
+        if size > self.record_bytes_max:
+            error = RecordTooLarge(f"a record of {size} bytes; at most {self.record_bytes_max} can be sent")
+            error.record_bytes = size
+            raise error
+        return self.put(value_bytes, key_bytes, header_bytes, len(headers), stamp, timestamp is not None)
+
+    @staticmethod
+    def record_bytes(bytes value, bytes key, bytes headers) -> int:
+        """What counts towards ``record_bytes_max``."""
+        return ((0 if value is None else len(value)) + (0 if key is None else len(key))
+                + (0 if headers is None else len(headers)))
+
+    cdef int64_t put(self, bytes value, bytes key, bytes headers, int32_t header_count,
+                     int64_t timestamp, bint stamped) except -2:
+        """Append to the open batch, or to a fresh one: the ticket, or -1."""
+        cdef const uint8_t *value_at = NULL
+        cdef const uint8_t *key_at = NULL
+        cdef int64_t value_size = -1, key_size = -1
+        cdef Py_ssize_t size = len(headers)
+        cdef int done = 0
+        if value is not None:
+            value_at, value_size = <const uint8_t *>value, len(value)
+            size += value_size
+        if key is not None:
+            key_at, key_size = <const uint8_t *>key, len(key)
+            size += key_size
+        while self.ready:
+            if not self.open and not self.open_for(size):
+                return -1
+            done = append_record(
+                &self.batch, timestamp if stamped else self.settings.timestamp, key_at, key_size,
+                value_at, value_size, <const uint8_t *>headers, len(headers), header_count)
+            if done == 1:
+                return self.appended()
+            if done == ENCODE_REFUSED:
+                if self.batch.count == 0:
+                    self.send_open()
+                raise RecordsRefused("this log takes only records with a value that is not empty, "
+                                     "without key, headers and a timestamp of their own (records=kafka-raft)")
+            assert self.batch.count, "a fresh batch has room for the record it was opened for"
+            self.send_open()  # full, or timestamps too far apart
+        return -1
+
+    def append_values(self, Values values not None, int64_t first) -> tuple[int, int]:
+        """Hand over values from number ``first`` on, as many as there is room for now.
+
+        (first ticket, how many): they follow each other. The open batch is sealed before, and
+        nothing stays open after. All values must have passed :meth:`check_values`.
+        """
+        cdef Encoded encoded
+        cdef int64_t taken = 0, start
+        if self.ready:
+            self.seal()
+        start = self.ledger.next_ticket
+        while first + taken < values.column.count and self.ready and not self.open:
+            if self.window_full():
+                self.poll()
+                if not self.ready or self.open or self.window_full():
+                    break
+            if self.ledger.next_ticket != start + taken or not self.begin(self.batch_bytes):
+                break
+            self.open, self.busy, self.ready = False, True, False
+            with nogil:
+                encoded = encode_columns(self.batch.start, self.batch_bytes, &values.column, NULL, NULL,
+                                         first + taken, &self.settings)
+            self.busy = False
+            self.review()
+            if not self.ready or encoded.records == 0:
+                self.abandon()
+                if not self.ready or not self.append_large(values, first + taken):
+                    break
+                taken += 1
+                continue
+            self.ledger.next_ticket += encoded.records
+            self.send(self.batch.start, encoded.size, self.open_first, encoded.records, self.open_began)
+            taken += encoded.records
+        return start, taken
+
+    def append_large(self, Values values, int64_t number) -> bool:
+        """A value that does not fit a batch of the usual size gets its own. False: not now."""
+        cdef const uint8_t *value = NULL
+        cdef int64_t size = value_of(&values.column, number, &value)
+        if not self.open_for(max(size, 0)):
+            return False
+        if encode_value(&self.batch, value, size) != 1:
+            raise AssertionError("a value that was checked")
+        self.ledger.next_ticket += 1
+        self.send_open()
+        return True
+
+    def check_values(self, Values values not None):
+        """Look at all values before the first is handed over, so that a bad one costs nothing.
+
+        Returns the size of the largest. Raises InvalidOption, RecordsRefused, RecordTooLarge.
+        """
+        cdef Column *column = &values.column
+        cdef const uint8_t *value = NULL
+        cdef int64_t i, size = 0, largest = 0
+        cdef bint refused = False
+        with nogil:
+            for i in range(column.count):
+                size = value_of(column, i, &value)
+                refused = size < -1 or (self.kafka_raft and size <= 0) or size > RECORD_MAX
+                if refused:
+                    break
+                largest = max(largest, size)
+                if column.kind == COLUMN_FIXED and column.valid == NULL:
+                    break
+        if refused:
+            if size < -1:
+                raise InvalidOption(f"offsets of value {i} decrease or leave the data")
+            if size > RECORD_MAX:
+                raise RecordTooLarge(f"value {i} has {size} bytes; at most {RECORD_BYTES_MAX} can be sent")
+            raise RecordsRefused(f"value {i} is null or empty: this log does not take it (records=kafka-raft)")
+        return largest
+
+    def seal(self):
+        """Send what is in the open batch."""
+        if self.open:
+            self.send_open()
+        else:
+            self.publish()
+
+    def hold(self, bint held=True):
+        """Take no appends until told otherwise; what is open leaves."""
+        if self.open and held:
+            self.send_open()
+        self.held = held
+        self.review()
+
+    # --- from one sender to the next --------------------------------------------------------------
+
+    def take_over(self, entries):
+        """Hand over first what another sender's :meth:`give_up` returned; appends wait until then."""
+        self.backlog.extend(entries)
+        self.review()
+        self.poll()
+
+    cdef int hand_over(self) except -1:
+        cdef bytes batch
+        cdef uint8_t *memory
+        while self.backlog and self.broken is None and not self.leaving and not self.window_full():
+            batch, first_ticket, records, began_ns = self.backlog[0]
+            memory = self.claim(len(batch))
+            if memory == NULL:
+                break
+            memcpy(memory, <const uint8_t *>batch, len(batch))
+            self.backlog.popleft()
+            self.send(memory, len(batch), first_ticket, records, began_ns)
+        self.review()
+        return 0
+
+    def give_up(self, exception not None) -> list:
+        """Let go of the leader. What it may have appended is resolved by ``exception``; returned is
+
+        [(batch, first ticket, records, began ns)] that it never looked at, in order: the next
+        sender's :meth:`take_over` has them.
+        """
+        cdef uint64_t number, touched, untouched
+        cdef Sent *entry
+        self.poll()  # what it still said counts
+        untouched = self.untouched()
+        self.ready, self.gone = False, True
+        back = []
+        if self.open:
+            self.open = False
+            size = close_batch(&self.batch)
+            if size:
+                batch = PyBytes_FromStringAndSize(<char *>self.batch.start, size)
+                back.append((batch, self.open_first, self.ledger.next_ticket - self.open_first, self.open_began))
+        touched = self.sent_tail
+        for number in range(self.sent_tail, self.sent_head):
+            entry = self.batch_number(number)
+            if entry.state == SENT:
+                entry.state = UNKNOWN if number < untouched else NOT_APPENDED
+            if entry.state == COMMITTED or entry.state == UNKNOWN:
+                touched = number + 1
+        again = []
+        for number in range(self.sent_tail, self.sent_head):
+            entry = self.batch_number(number)
+            if entry.state == NOT_APPENDED and number < touched:
+                entry.state, entry.error = REFUSED_BATCH, ErrorCode.NOT_LEADER_OR_FOLLOWER
+            if entry.state == COMMITTED:
+                self.ledger.committed(entry.first_ticket, entry.records, entry.base_offset)
+            elif entry.state == UNKNOWN:
+                self.ledger.failed(entry.first_ticket + entry.records, exception)
+            elif entry.state == REFUSED_BATCH:
+                self.ledger.failed(entry.first_ticket + entry.records, refusal(entry.error))
+            else:
+                again.append((PyBytes_FromStringAndSize(<char *>entry.batch, entry.size),
+                              entry.first_ticket, entry.records, entry.began_ns))
+        self.sent_tail = self.sent_head
+        again += [*back, *self.backlog]
+        self.backlog.clear()
+        self.close()
+        return again
+
+    def close(self):
+        """Let go of the connection; what is under way stays without an answer."""
+        self.ready, self.gone = False, True
+        if self.users:
+            self.nudge()  # the last one that leaves closes
+        elif self.wake_fd >= 0:
+            self.close_files()
+
+    # --- what comes back --------------------------------------------------------------------------
+
+    cpdef bint poll(self) except -1:
+        """Take in answers, without waiting; True if tickets were resolved.
+
+        Where nothing is under way after that, what is open leaves.
+        """
+        cdef int64_t before = self.ledger.resolved
+        if self.polling or self.gone:
+            return False
+        self.polling = True
+        try:
+            self.receive()
+            self.settle()
+            if self.backlog:
+                self.hand_over()
+        finally:
+            self.polling = False
+        if self.open and self.sent_head == self.sent_tail and self.ready:
+            self.send_open()
+        if self.ledger.resolved == before:
+            return False
+        if self.users:
+            self.nudge()
+        return True
+
+    cdef int settle(self) except -1:
+        """Resolve what was answered, oldest first."""
+        cdef Sent *entry
+        cdef uint64_t now = MONOTONIC_NS()
+        while not self.gone and self.sent_tail < self.sent_head:
+            entry = self.batch_number(self.sent_tail)
+            if entry.state == COMMITTED:
+                self.ledger.committed(entry.first_ticket, entry.records, entry.base_offset)
+                kf_histogram_add(<kf_histogram *>self.samples, now - entry.began_ns)
+            elif entry.state == REFUSED_BATCH or entry.state == UNKNOWN:
+                exception = refusal(entry.error)  # other threads may run
+                if self.gone:
+                    break
+                self.ledger.failed(entry.first_ticket + entry.records, exception)
+            else:
+                break
+            self.sent_tail += 1
+        return 0
+
+    def spin(self, int64_t ticket, int spin_us) -> bool:
+        """Take answers in until ``ticket`` is resolved, or for so long, yielding the CPU.
+
+        False: nothing happened, and it is time to sleep.
+        """
+        cdef uint64_t until = MONOTONIC_NS() + <uint64_t>spin_us * 1000
+        cdef int64_t before = self.ledger.resolved
+        cdef bint news = False
+        while True:
+            self.poll()
+            if self.ledger.resolved > ticket or self.broken is not None or self.gone:
+                return True
+            self.users += 1
+            with nogil:
+                while True:
+                    news = self.waiting() or self.ledger.resolved > ticket
+                    if news or MONOTONIC_NS() >= until:
+                        break
+                    sched_yield()
+            self.leave()
+            if not news or MONOTONIC_NS() >= until:
+                return news or self.ledger.resolved > before
+
+    # --- sleeping ---------------------------------------------------------------------------------
+
+    def fileno(self) -> int:
+        """Readable when there is something to :meth:`attend` to, once :meth:`going_to_sleep` said so."""
+        return self.epoll.fileno()
+
+    def going_to_sleep(self) -> bool:
+        """Announce it, then look again (R12): False if there is news and sleep is out of place."""
+        if self.gone:
+            return True
+        self.users += 1
+        try:
+            self.announce_sleep()
+            return not self.news()
+        finally:
+            self.leave()
+
+    def attend(self, events=None):
+        """Take in whatever is ready, without waiting. ``events``: what the epoll said, if it was asked."""
+        if self.gone:
+            return
+        self.users += 1
+        try:
+            for fd, flags in (self.epoll.poll(0) if events is None else events):
+                self.attend_to(fd, flags)
+        finally:
+            self.leave()
+        self.poll()
+
+    def sleep(self, double timeout_s, int64_t ticket):
+        """Until there is news, or ``ticket`` is resolved; then take it in."""
+        events = ()
+        if self.gone:
+            return
+        self.users += 1
+        try:
+            if self.going_to_sleep() and self.ledger.resolved <= ticket and not self.gone:
+                events = self.epoll.poll(timeout_s)
+        finally:
+            self.woke_up()
+            self.leave()
+        self.attend(events)
+
+    cdef int nudge(self) except -1:
+        """End the sleep of another thread."""
+        cdef uint64_t one = 1
+        if self.wake_fd < 0:
+            return 0
+        return 0 if write(self.wake_fd, &one, sizeof(one)) else 0  # full of wake-ups: as good
+
+    cdef int leave(self) except -1:
+        """A thread does not use descriptors any more."""
+        self.users -= 1
+        if self.gone and not self.users and self.wake_fd >= 0:
+            self.close_files()
+        return 0
+
+    # --- looking ----------------------------------------------------------------------------------
+
+    @property
+    def under_way(self) -> int:
+        """Batches that are sent and not resolved."""
+        return self.sent_head - self.sent_tail
+
+    @property
+    def has_open(self) -> bool:
+        """Whether records wait in an open batch."""
+        return self.open
+
+    @property
+    def has_backlog(self) -> bool:
+        """Whether batches of an earlier sender still wait to be handed over."""
+        return bool(self.backlog)
+
+    @property
+    def record_bytes_max(self) -> int:
+        """The most that value, key and headers of one record may have, to be sent this way."""
+        return self.batch_bytes_max - RECORD_OVERHEAD
+
+    def latency_us(self, double quantile) -> float:
+        """Quantile of the time from the first record of a batch to its commit, microseconds."""
+        return kf_histogram_quantile(<kf_histogram *>self.samples, quantile) / 1000
+
+    def latency_max_us(self) -> float:
+        """The longest of these times."""
+        return (<kf_histogram *>self.samples).max_ns / 1000
+
+    def reset_latency(self):
+        """Forget the samples so far (after a warm-up)."""
+        memset(self.samples, 0, sizeof(kf_histogram))
+
+
+cdef class Appender:
+    """The quick path of a producer; the others are in ``producer``."""
+
+    def append(self, value, *, key=None, headers=(), timestamp=None, double timeout=DEFAULT_TIMEOUT) -> int:
+        """Hand over one record; returns its ticket at once, waiting only for room.
+
+        ``value``, ``key``: bytes-like or None; ``headers``: pairs of str and bytes-like or None;
+        ``timestamp``: milliseconds, the present if None. ``timeout``: seconds.
+
+        Raises TimedOut (no room in time) and NoQuorum (no leader): the record was not handed over;
+        InvalidOption, RecordTooLarge, RecordsRefused, Closed.
+        """
+        cdef Sender sender = self.sender
+        cdef int64_t ticket
+        if sender is not None and key is None and timestamp is None and not headers:
+            ticket = sender.append_value(value)
+            if ticket >= 0:
+                if self.caller_sleeps or (self.keeper_sleeps and sender.open):
+                    self.wake_keeper()
+                return ticket
+        return self.append_waiting(value, key, headers, timestamp, timeout)
+
+
+cdef int64_t value_of(const Column *column, int64_t i, const uint8_t **value) noexcept nogil:
+    """Size of value i; -1 if it is null, -2 if it lies outside the data."""
+    cdef int64_t begin, end, bit
+    if column.valid is not NULL:
+        bit = column.valid_first + i
+        if not column.valid[bit >> 3] >> (bit & 7) & 1:
+            return -1
+    if column.kind == COLUMN_BYTES:
+        if ITEM_IS_NULL(column.items, i):
+            return -1
+        value[0] = <const uint8_t *>PyBytes_AS_STRING(column.items[i])
+        return PyBytes_GET_SIZE(column.items[i])
+    if column.kind == COLUMN_FIXED:
+        value[0] = column.data + i * column.stride
+        return column.value_size
+    if column.kind == COLUMN_OFFSETS32:
+        begin, end = (<const int32_t *>column.offsets)[i], (<const int32_t *>column.offsets)[i + 1]
+    else:
+        begin, end = (<const int64_t *>column.offsets)[i], (<const int64_t *>column.offsets)[i + 1]
+    if begin < 0 or end < begin or end > column.data_size:
+        return -2
+    value[0] = column.data + begin
+    return end - begin
+
+
+NOT_LEADER_CODES = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS})
+"""Answers after which a batch is in no log, and the next leader may have it."""
+
+REFUSALS = {
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: (NotLeader, "the leader was lost before it took this record"),
+    ErrorCode.NOT_ENOUGH_REPLICAS: (NoQuorum, "the leader had no majority in time"),
+    ErrorCode.KAFKA_STORAGE_ERROR: (DiskFull, "the leader has no space left for its log"),
+    ErrorCode.MESSAGE_TOO_LARGE: (RecordTooLarge, "the leader takes no batch of this size"),
+    ErrorCode.RECORD_LIST_TOO_LARGE: (RecordTooLarge, "the leader takes no batch of this size"),
+    ErrorCode.INVALID_RECORD: (RecordsRefused, "the log does not take such records (records=kafka-raft)"),
+} | {
+    code: (partial(RequestRefused, code=code), f"the leader refused it: {code.name}")
+    for code in (
+        ErrorCode.CORRUPT_MESSAGE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, ErrorCode.INVALID_REQUEST, ErrorCode.UNSUPPORTED_VERSION,
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    )
+}
+"""Answers after which a batch is certainly in no log; after any other code nobody knows (I24)."""
+
+
+def refusal(code: int) -> Exception:
+    """The exception for a batch that was answered with a Kafka error code."""
+    if code in REFUSALS:
+        kind, text = REFUSALS[code]
+        return kind(f"{text}; nothing was appended")
+    name = ErrorCode(code).name if code in set(ErrorCode) else f"error {code}"
+    return UnknownOutcome(f"the leader took it and cannot tell its fate ({name})")

@@ -1,0 +1,43 @@
+"""Quorums of real worker processes, one for each transport, shared by the tests that break nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kraftfast.quorum import LocalQuorum
+
+SMALL: dict[str, Any] = {"voters": 3, "segment_bytes": 32 << 20, "stride_bytes": 8 << 20, "prepare_bytes": 1 << 20}
+"""Little to prepare. The timeout is long: nothing else than what a test does may cost a leader."""
+
+
+@pytest.fixture(scope="session")
+def ring_quorum(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalQuorum]:
+    """Three voters that exchange records over rings."""
+    with LocalQuorum(tmp_path_factory.mktemp("rings"), **SMALL, fetch_timeout_ms=20_000) as quorum:
+        yield quorum
+
+
+@pytest.fixture(scope="session")
+def socket_quorum(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalQuorum]:
+    """Three voters that exchange records over loopback."""
+    path = tmp_path_factory.mktemp("sockets")
+    with LocalQuorum(path, **SMALL, fetch_timeout_ms=20_000, transport="socket") as quorum:
+        yield quorum
+
+
+@pytest.fixture(params=["ring", "socket"])
+def quorum(request: pytest.FixtureRequest) -> LocalQuorum:
+    """Each of the two in turn."""
+    found: LocalQuorum = request.getfixturevalue(f"{request.param}_quorum")
+    return found
+
+
+@pytest.fixture(params=["ring", "socket"])
+def own_quorum(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[LocalQuorum]:
+    """One that may be broken."""
+    with LocalQuorum(tmp_path / "own", **SMALL, transport=request.param) as quorum:
+        yield quorum

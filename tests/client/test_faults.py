@@ -1,0 +1,402 @@
+"""Producers while replicas die, stop and come back: what was said of a record is true.
+
+Nothing acknowledged is lost, moved, doubled or out of order; what was reported as failed never
+appears; the rest was reported as unknown (I23, I24).
+"""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kraftfast.client.ledger import Ledger
+from kraftfast.client.local import ask
+from kraftfast.client.producer import Batch, Producer
+from kraftfast.errors import (
+    Closed,
+    KraftfastError,
+    NoQuorum,
+    TimedOut,
+    UnknownOutcome,
+    WouldBlock,
+)
+from kraftfast.link.stats import Stats
+from kraftfast.log.directory import LogOptions, MetaProperties, ReplicaDirectory, format_directory
+from kraftfast.log.disk import Disk
+from kraftfast.log.nursery import PreparerThread
+from kraftfast.log.recovery import Settings, open_log
+from kraftfast.link.ring_link import HELLO_BYTES_MAX, OwnDoorbell, RingOffer, accept_rings, decode_hello
+from kraftfast.link.memory_file import receive_with_fds
+from kraftfast.client.ring_sender import RingSender
+from kraftfast.node.flusher import Flusher
+from kraftfast.node.idle import Idle
+from kraftfast.node.intake import Intake, RingProducer
+from kraftfast.quorum import LocalQuorum
+from tests.client.conftest import SMALL
+from tests.client.kit import wait_until
+
+
+class Load:
+    """Threads that append numbered values in a window, and note what is said of each."""
+
+    # outcomes: value -> offset, or the exception. stop: no more appends.
+
+    def __init__(self, producer: Producer, threads: int) -> None:
+        self.producer, self.stop = producer, threading.Event()
+        self.outcomes: dict[bytes, Any] = {}
+        self.appended = 0
+        self.threads = [threading.Thread(target=self._run, args=(name,)) for name in range(threads)]
+        for thread in self.threads:
+            thread.start()
+
+    def _run(self, name: int) -> None:
+        under_way: list[tuple[int, bytes]] = []
+        number = 0
+        while not self.stop.is_set():
+            value = b"%d:%d" % (name, number) + b"v" * (number % 500)
+            number += 1
+            try:
+                under_way.append((self.producer.append(value, timeout=30), value))
+            except KraftfastError as error:
+                self.outcomes[value] = error
+            if len(under_way) > 100:
+                self._settle(*under_way.pop(0))
+        for each in under_way:
+            self._settle(*each)
+
+    def _settle(self, ticket: int, value: bytes) -> None:
+        try:
+            self.outcomes[value] = self.producer.wait(ticket, timeout=40)
+        except KraftfastError as error:
+            self.outcomes[value] = error
+
+    def end(self) -> None:
+        """No more appends; wait for what is under way."""
+        self.stop.set()
+        for thread in self.threads:
+            thread.join(60)
+            assert not thread.is_alive(), "an append or a wait has no end"
+
+    def verify(self, quorum: LocalQuorum) -> dict[str, int]:
+        """Compare what was said with the log. Counts by kind of outcome."""
+        with quorum.consumer() as consumer:
+            log = [(record.offset, record.value) for record in consumer]
+        where = {value: offset for offset, value in log}
+        assert len(where) == len(log), "a record appears twice"
+        counts = {"committed": 0, "unknown": 0, "failed": 0}
+        for value, outcome in self.outcomes.items():
+            if isinstance(outcome, int):
+                counts["committed"] += 1
+                assert where.get(value) == outcome, f"{value[:20]!r} was acknowledged"
+            elif isinstance(outcome, UnknownOutcome):
+                counts["unknown"] += 1
+            else:
+                counts["failed"] += 1
+                assert value not in where, f"{value[:20]!r} was reported as failed: {outcome!r}"
+        last: dict[bytes, int] = {}
+        for _, value in log:
+            if value in self.outcomes:
+                name, _, number = value.partition(b":")
+                number = int(number.rstrip(b"v"))
+                assert number > last.get(name, -1), "a thread's records are in its order"
+                last[name] = number
+        return counts
+
+
+def leader_of(quorum: LocalQuorum) -> int:
+    return wait_until(quorum.leader, 30)
+
+
+@pytest.mark.processes
+def test_the_leader_is_killed_under_load(own_quorum: LocalQuorum) -> None:
+    batches: list[Batch] = []
+    with own_quorum.producer() as producer:
+        producer.on_commit(batches.append)
+        load = Load(producer, threads=3)
+        for _ in range(3):
+            before = producer.resolved
+            wait_until(lambda: producer.resolved > before + 300, 40)
+            own_quorum.kill(leader_of(own_quorum))
+        before = producer.resolved
+        wait_until(lambda: producer.resolved > before + 300, 40)
+        load.end()
+    counts = load.verify(own_quorum)
+    assert counts["committed"] > 1000 and counts["unknown"] < 3 * 64 * 1000
+    assert [b.first_ticket for b in batches] == [0, *(b.end_ticket for b in batches[:-1])]
+    assert batches[-1].end_ticket == producer.resolved
+    told = sum(b.end_ticket - b.first_ticket for b in batches if b.error is None)
+    assert told == counts["committed"]
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("transport", ["ring", "socket"])
+def test_the_leader_is_stopped_and_comes_back(tmp_path: Path, transport: str) -> None:
+    if True:
+        with LocalQuorum(tmp_path / transport, **SMALL, transport=transport, fetch_timeout_ms=600) as quorum:
+            with quorum.producer() as producer:
+                load = Load(producer, threads=2)
+                wait_until(lambda: producer.resolved > 300, 40)
+                stopped = leader_of(quorum)
+                quorum.kill(stopped, signal.SIGSTOP)
+                try:
+                    before = producer.resolved + 64 * 1000
+                    wait_until(lambda: producer.sender is not None and producer.sender.node_id not in (stopped, -1), 40)
+                    before = producer.resolved
+                    wait_until(lambda: producer.resolved > before + 300, 40)
+                finally:
+                    quorum.kill(stopped, signal.SIGCONT)
+                before = producer.resolved
+                wait_until(lambda: producer.resolved > before + 300, 40)
+                load.end()
+            counts = load.verify(quorum)
+            assert counts["committed"] > 600 and counts["unknown"] > 0
+
+
+@pytest.mark.processes
+def test_without_a_majority_every_call_ends_in_time_with_the_truth(tmp_path: Path) -> None:
+    with LocalQuorum(tmp_path / "q", **SMALL, restart=False, fetch_timeout_ms=600) as quorum, quorum.producer() as producer:
+        producer.append_wait(b"committed")
+        leader = leader_of(quorum)
+        for id in quorum.directories:
+            if id != leader:
+                quorum.kill(id)
+        began = time.monotonic()
+        with pytest.raises(UnknownOutcome):
+            producer.append_wait(b"taken", timeout=0.5)
+        wait_until(lambda: quorum.leader() is None, 30)
+        with pytest.raises((NoQuorum, UnknownOutcome)):
+            producer.append_wait(b"nobody leads", timeout=0.5)
+        with pytest.raises(WouldBlock):
+            while True:
+                producer.try_append(b"v" * 40_000)
+        quorum.kill(leader)
+        for call, kinds in (
+            (lambda: producer.append(b"v", timeout=0.3), (NoQuorum, TimedOut)),
+            (lambda: producer.append_many([b"v"] * 10, timeout=0.3), (NoQuorum, TimedOut)),
+            (lambda: producer.append_wait(b"v" * (5 << 20), timeout=0.3), (NoQuorum, TimedOut)),
+            (lambda: producer.flush(timeout=0.3), (UnknownOutcome,)),
+        ):
+            started = time.monotonic()
+            with pytest.raises(kinds):
+                call()
+            assert time.monotonic() - started < 4.0
+        with pytest.raises(NoQuorum):
+            quorum.producer(timeout=0.3)
+        with pytest.raises(NoQuorum):
+            quorum.consumer(0).wait(0.5) if quorum.addresses else type(quorum.consumer())(quorum.directories, timeout=0.3)
+        assert time.monotonic() - began < 60
+
+
+@pytest.mark.processes
+def test_back_pressure_waits_for_room_and_says_so(own_quorum: LocalQuorum) -> None:
+    leader = leader_of(own_quorum)
+    followers = [id for id in own_quorum.directories if id != leader]
+    value = b"v" * 50_000
+    with own_quorum.producer(window=4) as producer:
+        start = producer.append_wait(b"start")
+        for id in followers:
+            own_quorum.kill(id, signal.SIGSTOP)
+        try:
+            handed_over = 0
+            with pytest.raises(WouldBlock):
+                while True:
+                    producer.try_append(b"%d" % handed_over + value)
+                    handed_over += 1
+            began = time.monotonic()
+            with pytest.raises(TimedOut):
+                producer.append(b"late" + value, timeout=0.2)
+            with pytest.raises(TimedOut):
+                producer.append_many([b"late" + value], timeout=0.2)
+            assert 0.3 < time.monotonic() - began < 5.0
+            done: list[int] = []
+            waiter = threading.Thread(target=lambda: done.append(producer.append_wait(b"waited" + value, timeout=30)))
+            waiter.start()
+            with pytest.raises(UnknownOutcome):
+                producer.wait(handed_over, timeout=0.2)
+        finally:
+            for id in followers:
+                own_quorum.kill(id, signal.SIGCONT)
+        waiter.join(30)
+        producer.flush()
+    with own_quorum.consumer(start + 1) as consumer:
+        found = [record.value[:-50_000] for record in consumer]
+    assert found == [b"%d" % i for i in range(handed_over)] + [b"waited"]
+    assert done == [start + 1 + handed_over]
+
+
+@pytest.mark.processes
+def test_many_that_are_cut_short_say_how_many(own_quorum: LocalQuorum) -> None:
+    leader = leader_of(own_quorum)
+    followers = [id for id in own_quorum.directories if id != leader]
+    with own_quorum.producer(window=4) as producer:
+        for id in followers:
+            own_quorum.kill(id, signal.SIGSTOP)
+        try:
+            with pytest.raises(UnknownOutcome) as caught:
+                producer.append_many([b"%06d" % i * 1000 for i in range(1000)], timeout=0.5)
+        finally:
+            for id in followers:
+                own_quorum.kill(id, signal.SIGCONT)
+        error = caught.value
+        assert 0 < error.handed_over < 1000 and error.tickets == [range(error.handed_over)]
+        producer.flush()
+        offsets = [producer.wait(ticket) for ticket in error.tickets[0]]
+    with own_quorum.consumer() as consumer:
+        assert [record.value for record in consumer] == [b"%06d" % i * 1000 for i in range(error.handed_over)]
+    assert len(offsets) == error.handed_over
+
+
+@pytest.mark.processes
+def test_closing_while_nothing_is_acknowledged(own_quorum: LocalQuorum) -> None:
+    leader = leader_of(own_quorum)
+    followers = [id for id in own_quorum.directories if id != leader]
+    seen: list[Batch] = []
+    producer = own_quorum.producer()
+    producer.on_commit(seen.append)
+    producer.append_wait(b"committed")
+    for id in followers:
+        own_quorum.kill(id, signal.SIGSTOP)
+    try:
+        tickets = [producer.append(b"%d" % i) for i in range(3)]
+        waiter_said: list[Exception] = []
+
+        def wait() -> None:
+            try:
+                producer.wait(tickets[0], timeout=60)
+            except KraftfastError as error:
+                waiter_said.append(error)
+
+        waiter = threading.Thread(target=wait)
+        waiter.start()
+        began = time.monotonic()
+        producer.close(timeout=0.3)
+        assert time.monotonic() - began < 5.0
+        waiter.join(10)
+        assert [type(error) for error in waiter_said] == [UnknownOutcome]
+        for ticket in tickets:
+            with pytest.raises((UnknownOutcome, Closed)):
+                producer.wait(ticket)
+        assert seen[-1].end_ticket == 4 and seen[-1].error is not None
+    finally:
+        for id in followers:
+            own_quorum.kill(id, signal.SIGCONT)
+
+
+CLAIMS = """
+import os, signal, sys
+from kraftfast.client.ledger import Ledger
+from kraftfast.client.local import LocalConnector
+import time
+directories = {int(id): path for id, path in (each.split("=", 1) for each in sys.argv[1:])}
+sender = LocalConnector(directories, 65536, 64).connect(Ledger(), 0, time.monotonic() + 10)
+sender.append(b"sent by the one that died")
+while sender.under_way:
+    sender.poll()
+while not (sender.append(b"half a batch") >= 0 and sender.has_open):
+    pass
+print("claimed", flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.processes
+def test_a_producer_that_dies_in_the_middle_of_a_claim(ring_quorum: LocalQuorum) -> None:
+    leader = leader_of(ring_quorum)
+    with ring_quorum.producer() as producer:
+        start = producer.append_wait(b"start")
+        producers = ask(ring_quorum.directories[leader], {"kind": "status"})["producers"]
+        arguments = [f"{id}={path}" for id, path in ring_quorum.directories.items()]
+        child = subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(CLAIMS), *arguments], capture_output=True, timeout=60, check=False
+        )
+        assert (child.returncode, child.stdout) == (-signal.SIGKILL, b"claimed\n"), child.stderr.decode()
+        wait_until(lambda: ask(ring_quorum.directories[leader], {"kind": "status"})["producers"] == producers)
+        end = producer.append_wait(b"goes on")
+        with ring_quorum.consumer(start + 1) as consumer:
+            values = [record.value for record in consumer]
+    assert values[0] == b"sent by the one that died" and values[-1] == b"goes on"
+    assert set(values[1:-1]) <= {b"half a batch"} and len(values) == end - start
+    assert ring_quorum.leader() == leader
+
+
+# --- a leader that leads again ----------------------------------------------------------------
+
+
+class OneReplica:
+    """A replica's log and intake without its loop, and a producer over a real pair of rings."""
+
+    def __init__(self, path: Path) -> None:
+        disk = Disk()
+        format_directory(disk, str(path), MetaProperties("cluster", 1, bytes(range(16))), LogOptions())
+        self.directory = ReplicaDirectory(disk, str(path))
+        self.bell = OwnDoorbell()
+        preparer = PreparerThread(self.bell.bell.address, self.bell.bell.fd)
+        settings = Settings(segment_bytes=8 << 20, stride_bytes=1 << 20, prepare_bytes=1 << 20)
+        self.log = open_log(disk, self.directory, settings, preparer).log
+        self.flusher = Flusher(self.bell.bell.address, self.bell.bell.fd)
+        self.idle = Idle(self.bell.bell, self.flusher.address)
+        self.intake, self.stats, self.ledger = Intake(), Stats(), Ledger()
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        doorbell = OwnDoorbell()
+        offer = RingOffer(ours, doorbell, {"kind": "producer"}, 1 << 20, 1 << 16)
+        data, fds = receive_with_fds(theirs, HELLO_BYTES_MAX)
+        hello = {"node_id": 1, "epoch": 1, "records": "any"}
+        self.producer = RingProducer(accept_rings(theirs, self.bell, decode_hello(data), fds, hello))
+        self.intake.add(self.producer, self.idle)
+        self.sender = RingSender(offer.finish(*receive_with_fds(ours, HELLO_BYTES_MAX)), doorbell, self.ledger, 4096, 8)
+
+    def drain(self, epoch: int) -> int:
+        """What one turn of a leader takes, in records."""
+        before = self.log.end_offset
+        self.intake.drain(self.log, epoch, 1 << 20, self.stats)
+        return self.log.end_offset - before
+
+    def close(self) -> None:
+        self.intake.remove(self.producer, self.idle)
+        self.producer.close()
+        self.sender.close()
+        self.log.close()
+        self.flusher.close()
+        self.idle.close()
+        self.directory.close()
+
+
+@pytest.fixture
+def replica(tmp_path: Path) -> Iterator[OneReplica]:
+    replica = OneReplica(tmp_path / "one")
+    yield replica
+    replica.close()
+
+
+@pytest.mark.parametrize("muted", [False, True])
+def test_a_ring_is_never_read_again_once_its_producer_was_told_to_go(replica: OneReplica, muted: bool) -> None:
+    """The producer hands the rest to another leader; a replica that leads again would double it."""
+    sender = replica.sender
+    sender.append(b"taken")
+    assert replica.drain(epoch=1) == 1
+    sender.append(b"left in the ring")
+    sender.seal()
+    if muted:
+        replica.intake.mute(replica.idle)
+    replica.intake.say_not_leader(2, 2, replica.idle)
+    replica.intake.publish()
+    if muted:
+        replica.intake.unmute(replica.idle)
+    assert not replica.intake.waiting(), "what lies there is no work"
+    assert replica.idle.spin(1000) is None, "nor does it keep the loop awake"
+    assert replica.drain(epoch=3) == 0
+    sender.poll()
+    back = sender.give_up(UnknownOutcome("lost"))
+    assert len(back) == 1 and replica.ledger.resolved == 1
+    assert replica.drain(epoch=3) == 0
+

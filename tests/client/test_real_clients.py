@@ -1,0 +1,83 @@
+"""Kafka's real clients, against real workers: they produce and consume what ours do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kraftfast.quorum import LocalQuorum
+from kraftfast.types import METADATA_TOPIC
+
+pytestmark = pytest.mark.processes
+
+
+def bootstrap(quorum: LocalQuorum) -> str:
+    return ",".join(f"{host}:{port}" for host, port in quorum.addresses.values())
+
+
+def ours(quorum: LocalQuorum, offset: int) -> list[tuple[Any, ...]]:
+    with quorum.consumer(offset) as consumer:
+        return [(r.offset, r.key, r.value, tuple(r.headers), r.timestamp) for r in consumer]
+
+
+def test_confluent_kafka_produces_and_consumes(socket_quorum: LocalQuorum) -> None:
+    kafka = pytest.importorskip("confluent_kafka", reason="confluent-kafka is not installed")
+    delivered: dict[bytes, int] = {}
+
+    def report(error: Any, message: Any) -> None:
+        assert error is None
+        delivered[message.value()] = message.offset()
+
+    with socket_quorum.producer() as producer:
+        start = producer.append_wait(b"ours", key=b"k", headers=[("h", b"1")], timestamp=1_700_000_000_000)
+    theirs = kafka.Producer({"bootstrap.servers": bootstrap(socket_quorum), "acks": "all", "linger.ms": 1})
+    for i in range(500):
+        theirs.produce(METADATA_TOPIC, b"theirs %d" % i, key=b"%d" % i, headers={"n": b"x"}, on_delivery=report)
+    assert theirs.flush(60) == 0
+    found = ours(socket_quorum, start)
+    assert {value: offset for offset, _, value, _, _ in found[1:]} == delivered
+    assert [(key, value, headers) for _, key, value, headers, _ in found[1:]] == [
+        (b"%d" % i, b"theirs %d" % i, (("n", b"x"),)) for i in range(500)
+    ]
+    consumer = kafka.Consumer({"bootstrap.servers": bootstrap(socket_quorum), "group.id": "none"})
+    try:
+        assert consumer.get_watermark_offsets(kafka.TopicPartition(METADATA_TOPIC, 0), timeout=30) == (0, start + 501)
+        consumer.assign([kafka.TopicPartition(METADATA_TOPIC, 0, start)])
+        seen = []
+        while len(seen) < 501 and (message := consumer.poll(30)) is not None:
+            assert message.error() is None
+            seen.append((message.offset(), message.key(), message.value(), tuple(message.headers() or ())))
+    finally:
+        consumer.close()
+    assert seen == [each[:4] for each in found]
+
+
+def test_kafka_python_produces_and_consumes(socket_quorum: LocalQuorum) -> None:
+    kafka = pytest.importorskip("kafka", reason="kafka-python is not installed")
+    settings = {"bootstrap_servers": bootstrap(socket_quorum).split(",")}
+    theirs = kafka.KafkaProducer(**settings, acks="all", enable_idempotence=False)
+    futures = [theirs.send(METADATA_TOPIC, b"theirs %d" % i, key=b"%d" % i, partition=0) for i in range(200)]
+    offsets = [future.get(60).offset for future in futures]
+    theirs.close()
+    found = ours(socket_quorum, offsets[0])
+    assert [(offset, key, value) for offset, key, value, _, _ in found] == [
+        (offset, b"%d" % i, b"theirs %d" % i) for i, offset in enumerate(offsets)
+    ]
+    with socket_quorum.producer() as producer:
+        many = producer.append_many([b"ours %d" % i for i in range(1000)])
+    consumer = kafka.KafkaConsumer(**settings, group_id=None, consumer_timeout_ms=30_000)
+    try:
+        partition = kafka.TopicPartition(METADATA_TOPIC, 0)
+        consumer.assign([partition])
+        consumer.seek(partition, offsets[0])
+        seen = []
+        for record in consumer:
+            seen.append((record.offset, record.value))
+            if len(seen) == 1200:
+                break
+    finally:
+        consumer.close()
+    assert seen == [(o, b"theirs %d" % i) for i, o in enumerate(offsets)] + [
+        (o, b"ours %d" % i) for i, o in enumerate(many)
+    ]

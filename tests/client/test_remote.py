@@ -1,0 +1,207 @@
+"""Addresses, greetings, and who leads: against servers that say what they are told to."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from kraftfast.client.connection import Connection
+from kraftfast.client.ledger import Ledger
+from kraftfast.client.producer import Producer
+from kraftfast.client.remote import Cluster, RemoteConnector, connect_producer, parse_addresses
+from kraftfast.errors import (
+    ErrorCode,
+    InconsistentClusterId,
+    InvalidOption,
+    KraftfastError,
+    MalformedFrame,
+    NoQuorum,
+    NotLeader,
+    PeerGone,
+    RequestRefused,
+    TimedOut,
+    UnsupportedVersion,
+)
+from kraftfast.types import METADATA_TOPIC
+from kraftfast.wire.messages import ApiKey
+from kraftfast.wire.versions import SERVED, Versions
+from tests.client.kit import ScriptedServer, wait_until
+
+
+@pytest.fixture
+def servers() -> Iterator[list[ScriptedServer]]:
+    servers = [ScriptedServer(), ScriptedServer()]
+    for server in servers:
+        server.leader = (2, servers[1].address)
+    yield servers
+    for server in servers:
+        server.close()
+
+
+def soon(seconds: float = 10.0) -> float:
+    return time.monotonic() + seconds
+
+
+def silent_address() -> tuple[str, int]:
+    """An address at which nobody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        address: tuple[str, int] = sock.getsockname()
+    return address
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("localhost:9092", [("localhost", 9092)]),
+        (" a:1 , b:2", [("a", 1), ("b", 2)]),
+        ("[::1]:65535", [("::1", 65535)]),
+        (["a:1", ("b", 2)], [("a", 1), ("b", 2)]),
+    ],
+)
+def test_addresses(text: str, expected: list[tuple[str, int]]) -> None:
+    assert parse_addresses(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "a", "a:", ":1", "a:0", "a:65536", "a:-1", "a:x", "a:1,", [], [("a", "x")]])
+def test_what_is_no_address(text: str) -> None:
+    with pytest.raises(InvalidOption):
+        parse_addresses(text)
+
+
+def test_the_leader_is_found_by_asking_anybody(servers: list[ScriptedServer]) -> None:
+    cluster = Cluster([servers[0].address], METADATA_TOPIC)
+    connection, leader = cluster.find_leader(soon())
+    assert (leader.node_id, leader.address, leader.epoch) == (2, servers[1].address, 1)
+    assert connection.address == servers[1].address and cluster.cluster_id == "a-cluster"
+    assert cluster.addresses()[0] == servers[1].address, "who led is asked first the next time"
+    connection.close()
+
+
+def test_dead_and_silent_servers_are_passed_over_and_asked_last(servers: list[ScriptedServer]) -> None:
+    servers[0].mute = True
+    dead = silent_address()
+    cluster = Cluster([dead, servers[0].address, servers[1].address], METADATA_TOPIC)
+    began = time.monotonic()
+    cluster.find_leader(soon())[0].close()
+    assert 0.5 < time.monotonic() - began < 5.0
+    began = time.monotonic()
+    cluster.find_leader(soon())[0].close()
+    assert time.monotonic() - began < 0.9
+
+
+def test_nobody_leads_and_nobody_answers_are_told_apart(servers: list[ScriptedServer]) -> None:
+    for server in servers:
+        server.leader = (-1, ("", 0))
+    with pytest.raises(NotLeader):
+        Cluster([servers[0].address], METADATA_TOPIC).find_leader(soon())
+    with pytest.raises(NoQuorum):
+        Cluster([silent_address(), silent_address()], METADATA_TOPIC).find_leader(soon())
+    with pytest.raises(NoQuorum):
+        connect_producer([silent_address()], METADATA_TOPIC, Ledger(), 4096, 8)
+
+
+def test_a_leader_that_two_servers_see_in_each_other_is_none(servers: list[ScriptedServer]) -> None:
+    servers[0].leader, servers[1].leader = (2, servers[1].address), (1, servers[0].address)
+    with pytest.raises(NotLeader):
+        Cluster([servers[0].address], METADATA_TOPIC).find_leader(soon())
+
+
+def test_another_cluster_and_another_topic_are_refused(servers: list[ScriptedServer]) -> None:
+    cluster = Cluster([servers[0].address], METADATA_TOPIC)
+    servers[1].cluster_id = "another"
+    with pytest.raises(InconsistentClusterId):
+        cluster.find_leader(soon())
+    with pytest.raises(RequestRefused) as caught:
+        Cluster([servers[0].address], "other-topic").find_leader(soon())
+    assert caught.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_a_later_leader_is_heard_of(servers: list[ScriptedServer]) -> None:
+    cluster = Cluster([silent_address(), servers[0].address], METADATA_TOPIC)
+    assert not cluster.later_leader(1, 1, soon())
+    servers[0].epoch = 2
+    assert cluster.later_leader(1, 1, soon())
+    servers[0].leader = (-1, ("", 0))
+    assert not cluster.later_leader(1, 1, soon()), "an epoch without a leader is no use"
+
+
+def test_a_producer_goes_from_a_silent_leader_to_a_later_one(servers: list[ScriptedServer]) -> None:
+    old, new = servers
+    for server in servers:
+        server.leader = (1, old.address)
+    old.on_produce = lambda _number, _request: "hold"
+    cluster = Cluster([old.address, new.address], METADATA_TOPIC)
+    with Producer(RemoteConnector(cluster, 4096, 8)) as producer:
+        lost = producer.append(b"lost")
+        wait_until(lambda: old.produced)
+        new.leader, new.epoch = (2, new.address), 2
+        old.mute = True
+        with pytest.raises(KraftfastError):
+            producer.wait(lost, timeout=20)
+        producer.append_wait(b"found", timeout=20)
+    assert new.values() == [[b"found"]]
+
+
+# --- greetings --------------------------------------------------------------------------------
+
+
+def test_versions_are_agreed_on() -> None:
+    server = ScriptedServer(versions={ApiKey.PRODUCE: Versions(3, 7), ApiKey.METADATA: Versions(0, 5)})
+    connection = Connection(server.address, soon())
+    assert connection.version_of(ApiKey.PRODUCE) == 7 and connection.version_of(ApiKey.PRODUCE, 4) == 4
+    with pytest.raises(UnsupportedVersion):
+        connection.version_of(ApiKey.FETCH)
+    with pytest.raises(NoQuorum, match="does not take"):
+        server.versions = {ApiKey.PRODUCE: Versions(0, 2), ApiKey.METADATA: SERVED[ApiKey.METADATA]}
+        connect_producer([server.address], METADATA_TOPIC, Ledger(), 4096, 8)
+    server.close()
+
+
+def test_a_server_that_does_not_know_our_greeting_is_greeted_again() -> None:
+    server = ScriptedServer()
+    server.greeting_max = 2
+    connection = Connection(server.address, soon())
+    assert connection.version_of(ApiKey.PRODUCE) == SERVED[ApiKey.PRODUCE].last
+    server.close()
+
+
+@pytest.mark.parametrize(
+    ("data", "kind"),
+    [
+        (b"", PeerGone),
+        (b"\0\0\0\x08\0\0\0\x07\0\0\0\0", MalformedFrame),  # another number
+        (b"\x7f\0\0\0", MalformedFrame),  # a frame above the cap before the greeting (S6)
+        (b"\0\0\0\x05\0\0\0\0\0", MalformedFrame),
+    ],
+)
+def test_a_server_that_speaks_something_else(data: bytes, kind: type[KraftfastError]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            sock, _ = listener.accept()
+            sock.recv(1 << 16)
+            sock.sendall(data)
+            sock.close()
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        with pytest.raises(kind):
+            Connection(listener.getsockname(), soon())
+        thread.join()
+
+
+def test_every_call_ends_in_time() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        began = time.monotonic()
+        with pytest.raises(TimedOut):
+            Connection(listener.getsockname(), soon(0.3))
+        with pytest.raises(TimedOut):
+            Connection(listener.getsockname(), soon(-1))
+        cluster = Cluster([listener.getsockname()], METADATA_TOPIC)
+        with pytest.raises(NoQuorum):
+            Producer(RemoteConnector(cluster, 4096, 8), timeout=0.3)
+        assert time.monotonic() - began < 5.0
