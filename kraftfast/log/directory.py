@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import os
 import secrets
-import time
 from dataclasses import dataclass
 
 from kraftfast.errors import ForeignDirectory, InvalidOption, NotFormatted
+from kraftfast.log import properties
 from kraftfast.log.disk import Disk
 from kraftfast.types import (
     METADATA_PARTITION,
@@ -71,28 +71,28 @@ def random_uuid() -> Uuid:
             return uuid
 
 
-def encode_properties(fields: dict[str, str]) -> bytes:
-    """Java properties with Kafka's two comment lines."""
-    stamp = time.strftime("%a %b %d %H:%M:%S UTC %Y", time.gmtime())
-    return ("\n".join(["#", f"#{stamp}", *(f"{k}={v}" for k, v in fields.items())]) + "\n").encode()
-
-
-def decode_properties(data: bytes, path: str) -> dict[str, str]:
-    """Keys and values; comments and blank lines are skipped. Raises ForeignDirectory."""
-    fields = {}
+def _decode(disk: Disk, file: str) -> dict[str, str]:
+    """A properties file. Raises FileNotFoundError, ForeignDirectory."""
     try:
-        lines = data.decode("utf-8").splitlines()
-    except UnicodeDecodeError:
-        raise ForeignDirectory(f"{path} is not a properties file") from None
-    for line in lines:
-        line = line.strip()
-        if not line or line[0] in "#!":
-            continue
-        key, equals, value = line.partition("=")
-        if not equals:
-            raise ForeignDirectory(f"{path}: no '=' in {line!r}")
-        fields[key.strip()] = value.strip()
-    return fields
+        return properties.decode(disk.read_file(file))
+    except ValueError:
+        raise ForeignDirectory(f"{file} is not a properties file") from None
+
+
+def encode_meta(meta: MetaProperties, stamp: str | None = None) -> bytes:
+    """``meta.properties`` in the order in which Kafka's come out."""
+    fields = {
+        "node.id": str(meta.node_id),
+        "directory.id": uuid_text(meta.directory_id),
+        "version": "1",
+        "cluster.id": meta.cluster_id,
+    }
+    return properties.encode(fields, stamp)
+
+
+def encode_partition_metadata(topic_id: Uuid) -> bytes:
+    """``partition.metadata``, without a newline at the end."""
+    return f"version: 0\ntopic_id: {uuid_text(topic_id)}".encode()
 
 
 def format_directory(disk: Disk, path: str, meta: MetaProperties, options: LogOptions) -> None:
@@ -102,39 +102,53 @@ def format_directory(disk: Disk, path: str, meta: MetaProperties, options: LogOp
     log_path = os.path.join(path, f"{options.topic}-{METADATA_PARTITION}")
     for made in (path, log_path, os.path.join(path, NURSERY)):
         disk.make_directory(made)
-    partition = f"version: 0\ntopic_id: {uuid_text(options.topic_id)}".encode()
-    disk.replace_file(os.path.join(log_path, PARTITION_METADATA), partition)
+    partition = os.path.join(log_path, PARTITION_METADATA)
+    disk.replace_file(partition, encode_partition_metadata(options.topic_id))
     disk.replace_file(os.path.join(path, OPTIONS), _encode_options(options))
-    fields = {
-        "node.id": str(meta.node_id),
-        "directory.id": uuid_text(meta.directory_id),
-        "version": "1",
-        "cluster.id": meta.cluster_id,
-    }
-    disk.replace_file(os.path.join(path, META), encode_properties(fields))  # last: it says "done"
+    disk.replace_file(os.path.join(path, META), encode_meta(meta))  # last: it says "done"
 
 
 def read_meta(disk: Disk, path: str) -> MetaProperties:
-    """``meta.properties`` of a directory. Raises NotFormatted or ForeignDirectory."""
+    """``meta.properties`` of a directory. Raises NotFormatted or ForeignDirectory.
+
+    Version 0 (of the ZooKeeper era) may lack cluster and directory id, version 1 the latter: then
+    they are empty and zero.
+    """
     file = os.path.join(path, META)
     try:
-        fields = decode_properties(disk.read_file(file), file)
+        fields = _decode(disk, file)
     except FileNotFoundError:
         raise NotFormatted(f"{path} is not formatted: there is no {META}") from None
+    version = fields.get("version", "0")
+    if version not in ("0", "1"):
+        raise ForeignDirectory(f"{file} has version {version}; versions 0 and 1 are known")
+    if version == "1" and not fields.get("cluster.id"):
+        raise ForeignDirectory(f"{file} has no cluster.id")
     try:
-        node_id = int(fields.get("node.id", fields.get("broker.id", "")))
+        node_id = int(fields["node.id"] if "node.id" in fields else fields["broker.id"])
         text = fields.get("directory.id")
         directory_id = uuid_from_text(text) if text else ZERO_UUID
-    except ValueError:
+    except (KeyError, ValueError):
         raise ForeignDirectory(f"{file} has no valid node.id or directory.id") from None
+    if not 0 <= node_id < 2**31:
+        raise ForeignDirectory(f"{file} has node.id {node_id}")
     return MetaProperties(fields.get("cluster.id", ""), node_id, directory_id)
+
+
+def _give_directory_id(disk: Disk, path: str) -> MetaProperties:
+    """Write a directory id into ``meta.properties``, as Kafka does at its start."""
+    file = os.path.join(path, META)
+    fields = _decode(disk, file)
+    fields["directory.id"] = uuid_text(random_uuid())
+    disk.replace_file(file, properties.encode(fields))
+    return read_meta(disk, path)
 
 
 def read_options(disk: Disk, path: str) -> LogOptions | None:
     """What the directory promises, or None where kraftfast has not written yet (Kafka's own)."""
     file = os.path.join(path, OPTIONS)
     try:
-        fields = decode_properties(disk.read_file(file), file)
+        fields = _decode(disk, file)
     except FileNotFoundError:
         return None
     try:
@@ -145,7 +159,7 @@ def read_options(disk: Disk, path: str) -> LogOptions | None:
 
 
 def _encode_options(options: LogOptions) -> bytes:
-    return encode_properties(
+    return properties.encode(
         {
             "version": "1",
             "durability": options.durability,
@@ -157,7 +171,7 @@ def _encode_options(options: LogOptions) -> bytes:
 
 
 class ReplicaDirectory:
-    """An opened directory; holds its lock until ``close``.
+    """An opened directory; holds its lock until ``close``. Without ``lock`` nothing is written.
 
     Raises DirectoryInUse, NotFormatted, ForeignDirectory.
     """
@@ -172,6 +186,8 @@ class ReplicaDirectory:
         self._lock = disk.lock(os.path.join(path, ".lock")) if lock and disk.exists(path) else None
         try:
             self.meta = read_meta(disk, path)
+            if self._lock is not None and self.meta.directory_id == ZERO_UUID:
+                self.meta = _give_directory_id(disk, path)
             options = read_options(disk, path)
             self.adopted = options is None
             self.options = options or self._kafka_options()
@@ -186,7 +202,10 @@ class ReplicaDirectory:
             file = os.path.join(self.path, name, "quorum-state")
             if not self.disk.exists(file):
                 continue
-            topic, topic_id = name.rpartition("-")[0], METADATA_TOPIC_ID
+            topic, _, partition_id = name.rpartition("-")
+            if partition_id != str(METADATA_PARTITION):
+                continue
+            topic_id = METADATA_TOPIC_ID
             partition = os.path.join(self.path, name, PARTITION_METADATA)
             if self.disk.exists(partition):
                 topic_id = decode_partition_metadata(self.disk.read_file(partition), partition)

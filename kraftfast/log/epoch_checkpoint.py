@@ -30,12 +30,20 @@ def decode(data: bytes, path: str = NAME) -> EpochStarts:
     """The entries. Raises ForeignDirectory for anything that Kafka would not have written."""
     try:
         version, count, *lines = data.decode("ascii").splitlines()
-        entries = [(int(epoch), int(start)) for epoch, start in (line.split() for line in lines)]
-        if int(version) != 0 or int(count) != len(entries):
+        pairs = (line.split(" ") for line in lines)
+        entries = [(_number(epoch, 2**31), _number(start, 2**63)) for epoch, start in pairs]
+        if version != "0" or _number(count, 2**31) != len(entries):
             raise ValueError
-    except (ValueError, UnicodeDecodeError):
+    except ValueError:
         raise ForeignDirectory(f"{path} does not parse as an epoch checkpoint") from None
     for (epoch, start), (next_epoch, next_start) in zip(entries, entries[1:]):
         if next_epoch <= epoch or next_start < start:
             raise ForeignDirectory(f"{path}: epoch {next_epoch} does not follow epoch {epoch}")
     return entries
+
+
+def _number(text: str, end: int) -> int:
+    number = int(text) if text.isdecimal() else -1
+    if not 0 <= number < end:
+        raise ValueError
+    return number

@@ -54,17 +54,17 @@ def decode(data: bytes, path: str = NAME) -> StoredQuorumState:
     """The stored state. Raises ForeignDirectory: what does not parse is never reset."""
     try:
         fields = json.loads(data.split(b"\n", 1)[0])
-        version = fields["data_version"]
+        version = _integer(fields["data_version"])
         if version not in (0, 1):
             raise ForeignDirectory(f"{path} has version {version}; versions 0 and 1 are known")
         epoch, leader_id, voted_id = (
             _integer(fields[name]) for name in ("leaderEpoch", "leaderId", "votedId")
         )
         directory_id = uuid_from_text(fields["votedDirectoryId"]) if version == 1 else ZERO_UUID
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise ForeignDirectory(f"{path} does not parse as a quorum state") from None
-    if epoch < 0 or leader_id < -1 or voted_id < -1:
-        raise ForeignDirectory(f"{path} holds a negative epoch or id")
+    if epoch < 0 or leader_id < -1 or voted_id < -1 or max(epoch, leader_id, voted_id) >= 2**31:
+        raise ForeignDirectory(f"{path} holds an epoch or id out of range")
     voted = None if voted_id == -1 else ReplicaKey(voted_id, directory_id)
     return StoredQuorumState(epoch, leader_id, voted)
 

@@ -293,7 +293,10 @@ class _Recovery:
             until = self.stored[self.next_epoch][1]
         if not self.paged:
             until = min(until, self.durable_end.offset)
-        return self.stored[self.next_epoch - 1][0] if self.next_epoch else 2**31 - 1, until
+        if self.next_epoch:
+            return self.stored[self.next_epoch - 1][0], until
+        # Kafka drops entries up to a log start inside the first segment; ours begin at the segment.
+        return 2**31 - 1 if self.paged else -1, until
 
     def _watermark(self):
         """(target, flushed) of D10 over all segments: a later flushed implies the earlier ones."""

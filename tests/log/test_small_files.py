@@ -1,0 +1,253 @@
+"""The small files of a replica: Kafka's bytes in and out, and anything else refused by its type."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import string
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from kraftfast.errors import ForeignDirectory, NotFormatted, StorageError
+from kraftfast.log import epoch_checkpoint, marks, properties, quorum_state
+from kraftfast.log.directory import (
+    decode_partition_metadata,
+    encode_meta,
+    encode_partition_metadata,
+    read_meta,
+)
+from kraftfast.log.disk import Disk
+from kraftfast.log.quorum_state import StoredQuorumState
+from kraftfast.types import ZERO_UUID, OffsetAndEpoch, ReplicaKey
+
+# --- Kafka's own files, to the byte ---
+
+
+def test_kafkas_files_come_out_as_they_went_in(recorded: list[Path]) -> None:
+    versions, voted = set(), 0
+    for log_path in recorded:
+        data = (log_path / "quorum-state").read_bytes()
+        fields = json.loads(data)
+        voter_ids = [voter["voterId"] for voter in fields.get("currentVoters", [])]
+        state = quorum_state.decode(data)
+        assert quorum_state.encode(state, fields["data_version"], voter_ids) == data, log_path
+        versions.add(fields["data_version"])
+        voted += state.voted is not None
+        data = (log_path / "leader-epoch-checkpoint").read_bytes()
+        assert epoch_checkpoint.encode(epoch_checkpoint.decode(data)) == data, log_path
+        data = (log_path / "partition.metadata").read_bytes()
+        assert encode_partition_metadata(decode_partition_metadata(data, "")) == data
+        if (log_path.parent / "meta.properties").exists():  # the raft load server has none
+            data = (log_path.parent / "meta.properties").read_bytes()
+            stamp = data.decode().splitlines()[1].removeprefix("#")
+            assert encode_meta(read_meta(Disk(), str(log_path.parent)), stamp) == data
+    assert versions == {0, 1} and voted
+
+
+# --- quorum-state ---
+
+
+@given(
+    st.integers(0, 2**31 - 1),
+    st.integers(-1, 2**31 - 1),
+    st.none() | st.builds(ReplicaKey, st.integers(0, 2**31 - 1), st.binary(min_size=16, max_size=16)),
+)
+def test_a_quorum_state_comes_back(epoch: int, leader_id: int, voted: ReplicaKey | None) -> None:
+    state = StoredQuorumState(epoch, leader_id, voted)
+    assert quorum_state.decode(quorum_state.encode(state, 1, [])) == state
+    plain = quorum_state.decode(quorum_state.encode(state, 0, [1, 2]))
+    assert plain.voted == (None if voted is None else ReplicaKey(voted.id, ZERO_UUID))
+
+
+GOOD_STATE = b'{"leaderId":1,"leaderEpoch":2,"votedId":-1,"votedDirectoryId":"%s","data_version":1}'
+GOOD_STATE %= b"A" * 22
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\n" + GOOD_STATE,
+        GOOD_STATE[:-1],
+        GOOD_STATE.replace(b"_version", b"_versions"),
+        GOOD_STATE.replace(b":1}", b":2}"),
+        GOOD_STATE.replace(b":1}", b":true}"),
+        GOOD_STATE.replace(b":2,", b":-1,"),
+        GOOD_STATE.replace(b":2,", b":2147483648,"),
+        GOOD_STATE.replace(b":2,", b":2.0,"),
+        GOOD_STATE.replace(b":2,", b":null,"),
+        GOOD_STATE.replace(b'"votedId":-1', b'"votedId":-2'),
+        GOOD_STATE.replace(b'"leaderId":1', b'"leaderId":"1"'),
+        GOOD_STATE.replace(b"AAAA", b"AA", 1),
+        GOOD_STATE.replace(b'"' + b"A" * 22 + b'"', b"7"),
+        b"[" * 100_000,
+        b"\xff\xfe" + GOOD_STATE,
+        b"[1]",
+    ],
+)
+def test_a_quorum_state_that_does_not_parse_is_never_reset(data: bytes) -> None:
+    with pytest.raises(ForeignDirectory):
+        quorum_state.decode(data, "FILE")
+
+
+def test_only_the_first_line_of_a_quorum_state_counts() -> None:
+    assert quorum_state.decode(GOOD_STATE + b"\nrubbish") == StoredQuorumState(2, 1, None)
+
+
+# --- leader-epoch-checkpoint and marks ---
+
+
+@given(st.lists(st.tuples(st.integers(0, 2**31 - 1), st.integers(0, 2**63 - 1)), max_size=5))
+def test_an_epoch_checkpoint_comes_back(entries: list[tuple[int, int]]) -> None:
+    epochs = sorted({epoch for epoch, _ in entries})
+    rising = list(zip(epochs, sorted(start for _, start in entries)))
+    assert epoch_checkpoint.decode(epoch_checkpoint.encode(rising)) == rising
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"", b"0\n", b"0\n1\n", b"1\n0\n", b"0\n1\n1 0\n2 3\n", b"0\n2\n1 0\n1 3\n", b"0\n2\n2 0\n1 3\n",
+        b"0\n2\n1 5\n2 3\n", b"0\n1\n-1 0\n", b"0\n1\n1 -1\n", b"0\n1\n1\n", b"0\n1\n1 0 0\n",
+        b"0\n1\n1  0\n", b"0\n1\n2147483648 0\n", b"0\n1\n1 9223372036854775808\n", b"0\n1\n1 1_0\n",
+        b"0\n1\n\xff 0\n", b"0\nx\n", b"0\n1\n" + b"1" * 5000 + b" 0\n",
+    ],
+)  # fmt: skip
+def test_an_epoch_checkpoint_that_kafka_would_not_have_written(data: bytes) -> None:
+    with pytest.raises(ForeignDirectory):
+        epoch_checkpoint.decode(data)
+
+
+def test_marks(tmp_path: Path) -> None:
+    disk = Disk()
+    assert marks.read(disk, str(tmp_path), marks.DURABLE_END) is None
+    marks.write(disk, str(tmp_path), marks.DURABLE_END, (7, 3))
+    assert marks.read(disk, str(tmp_path), marks.DURABLE_END) == OffsetAndEpoch(7, 3)
+    for bad in (b"", b"0\n", b"1\n7 3\n", b"0\n7\n", b"0\n7 3\n8 4\n", b"0\n-7 3\n", b"\xff\n7 3\n"):
+        (tmp_path / marks.DURABLE_END).write_bytes(bad)
+        with pytest.raises(ForeignDirectory):
+            marks.read(disk, str(tmp_path), marks.DURABLE_END)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"version: 0", b"version: 1\ntopic_id: " + b"A" * 22, b"version: 0\ntopic_id: A", b"x", b"\xff"],
+)
+def test_partition_metadata_that_does_not_parse(data: bytes) -> None:
+    with pytest.raises(ForeignDirectory):
+        decode_partition_metadata(data, "FILE")
+
+
+# --- properties ---
+
+TEXT = st.text(alphabet=st.characters(blacklist_categories=["Cs"]), max_size=12)
+
+
+@given(st.dictionaries(TEXT, TEXT, max_size=4))
+@example({" ": " ", "a\\": "=:#!", "\t": "\n\r\f\\ "})
+def test_properties_come_back(fields: dict[str, str]) -> None:
+    assert properties.decode(properties.encode(fields)) == fields
+
+
+def test_properties_as_people_write_them() -> None:
+    text = "# comment\n! too\n\n a = b \r\nc:d\re f=g\\\n   h\nlonely\nk\\=1=\\u0041\\z\na=last"
+    assert properties.decode(text.encode()) == {
+        "a": "last", "c": "d", "e": "f=gh", "lonely": "", "k=1": "Az",
+    }  # fmt: skip
+
+
+@given(st.binary(max_size=60))
+def test_properties_of_any_bytes_decode_or_do_not(data: bytes) -> None:
+    try:
+        fields = properties.decode(data)
+    except ValueError:
+        return
+    assert properties.decode(properties.encode(fields)) == fields
+
+
+JAVA = """
+import java.io.*; import java.nio.file.*; import java.util.*; import java.nio.charset.StandardCharsets;
+class Load { public static void main(String[] a) throws Exception {
+  for (String file : a) { Properties p = new Properties();
+    try (Reader r = Files.newBufferedReader(Path.of(file), StandardCharsets.UTF_8)) { p.load(r); }
+    catch (IllegalArgumentException e) { System.out.println("refused"); continue; }
+    for (String k : new TreeSet<>(p.stringPropertyNames()))
+      System.out.print(hex(k) + "=" + hex(p.getProperty(k)) + " ");
+    System.out.println(); } }
+  static String hex(String s) { StringBuilder b = new StringBuilder();
+    for (char c : s.toCharArray()) b.append(String.format("%04x", (int) c)); return b.toString(); } }
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("javac") is None, reason="no Java compiler here")
+def test_properties_are_what_java_loads(tmp_path: Path) -> None:
+    (tmp_path / "Load.java").write_text(JAVA)
+    chance = random.Random(1)
+    alphabet = "ab \t\f\\\\\\=:#!\n\r" + "u0041" + string.digits[:2]
+    files, expected = [], []
+    for number in range(300):
+        text = "".join(chance.choice(alphabet) for _ in range(chance.randint(0, 40)))
+        path = tmp_path / f"{number}.properties"
+        path.write_bytes(text.encode())
+        files.append(path)
+        try:
+            fields = properties.decode(text.encode())
+        except ValueError:
+            expected.append("refused")
+            continue
+        words = [f"{hex_of(key)}={hex_of(fields[key])} " for key in sorted(fields)]
+        expected.append("".join(words))
+    command = ["java", str(tmp_path / "Load.java"), *map(str, files)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    for path, ours, theirs in zip(files, expected, done.stdout.split("\n"), strict=False):
+        assert ours == theirs, path.read_bytes()
+
+
+def hex_of(text: str) -> str:
+    return "".join(f"{ord(char):04x}" for char in text)
+
+
+# --- meta.properties ---
+
+
+def meta(tmp_path: Path, text: str) -> Callable[[], object]:
+    (tmp_path / "meta.properties").write_text(text)
+    return lambda: read_meta(Disk(), str(tmp_path))
+
+
+def test_meta_properties_of_every_version(tmp_path: Path) -> None:
+    one = meta(tmp_path, "version=1\nnode.id=7\ncluster.id=c\ndirectory.id=AAAAAAAAAAAAAAAAAAAABQ\n")()
+    assert (one.cluster_id, one.node_id, one.directory_id) == ("c", 7, bytes(15) + b"\5")
+    old = meta(tmp_path, "broker.id=3\n")()
+    assert (old.cluster_id, old.node_id, old.directory_id) == ("", 3, ZERO_UUID)
+    old = meta(tmp_path, "version=0\nbroker.id=3\ncluster.id=c\n")()
+    assert (old.cluster_id, old.node_id) == ("c", 3)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "version=1\nnode.id=7\n", "version=2\nnode.id=7\ncluster.id=c\n", "version=1\ncluster.id=c\n",
+        "version=1\nnode.id=x\ncluster.id=c\n", "version=1\nnode.id=-1\ncluster.id=c\n",
+        "version=1\nnode.id=2147483648\ncluster.id=c\n",
+        "version=1\nnode.id=1\ncluster.id=c\ndirectory.id=short\n", "version=1\nnode.id=\\u00\n",
+    ],
+)  # fmt: skip
+def test_meta_properties_that_do_not_parse(tmp_path: Path, text: str) -> None:
+    with pytest.raises(ForeignDirectory):
+        meta(tmp_path, text)()
+
+
+def test_no_meta_properties(tmp_path: Path) -> None:
+    with pytest.raises(NotFormatted):
+        read_meta(Disk(), str(tmp_path))
+    (tmp_path / "meta.properties").mkdir()
+    with pytest.raises(StorageError):
+        read_meta(Disk(), str(tmp_path))
