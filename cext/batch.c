@@ -60,7 +60,8 @@ int kf_batch_parse(const uint8_t *b, size_t available, kf_batch_header *h) {
     if (h->attributes & KF_ATTRIBUTE_UNKNOWN) return KF_BATCH_ATTRIBUTES;
     /* A record is at least 7 bytes (uncompressed): an impossible count is refused unread. */
     uint32_t body = h->size - KF_BATCH_HEADER;
-    if (h->record_count < 1 || h->last_offset_delta != h->record_count - 1) return KF_BATCH_COUNT;
+    if (h->record_count < 1 || h->record_count > KF_BATCH_RECORDS_MAX) return KF_BATCH_COUNT;
+    if (h->last_offset_delta != h->record_count - 1) return KF_BATCH_COUNT;
     if (!(h->attributes & KF_ATTRIBUTE_CODEC) && (uint32_t)h->record_count > body / 7) return KF_BATCH_COUNT;
     if (h->base_offset < 0 || h->base_offset > INT64_MAX - h->record_count) return KF_BATCH_OFFSET;
     return h->size > available ? KF_BATCH_INCOMPLETE : KF_BATCH_OK;

@@ -12,6 +12,7 @@ from bisect import bisect_right
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
+from kraftfast import limits
 from kraftfast.errors import FlushFailed, RecordTooLarge
 from kraftfast.log import epoch_checkpoint, marks
 from kraftfast.log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, segment_name
@@ -19,14 +20,15 @@ from kraftfast.types import OffsetAndEpoch
 from kraftfast.log.segment cimport *
 from kraftfast.log.segment_file cimport SegmentFile
 
-RECORDS_AHEAD = 1 << 24
-"""A segment rolls this far before its relative offsets end: more than a batch can hold."""
 RETIRE_MS = 5
 """Between the steps of a trim, each of which waits for the disk."""
 CLOSE_WAIT_S = 0.5
 """How long a close waits for those who still map the last segment."""
 
-cdef int64_t RELATIVE_OFFSET_ROLL = RELATIVE_OFFSET_MAX - RECORDS_AHEAD
+cdef enum:
+    RELATIVE_OFFSET_ROLL = RELATIVE_OFFSET_MAX - KF_BATCH_RECORDS_MAX  # one more batch fits
+
+assert KF_BATCH_RECORDS_MAX == limits.RECORDS_PER_BATCH_MAX
 
 
 cdef extern from "mapping.h":
@@ -375,7 +377,7 @@ cdef class Log:
             raise self.failed
         job.count = 0
         self.flush_segments = []
-        self.flush_target = self.end_offset  # unless a dirty segment does not fit this job
+        self.flush_target = self.flushed_end_offset
         self.flush_truncations = self.truncations
         if self.names_dirty:  # D18: the names of new segments, before anything in them counts
             job.files[0].fd, job.files[0].page = self.directory_fd, NULL

@@ -286,7 +286,14 @@ class Nursery:
         self.error = None
 
     def _note_error(self, error, now_ms):
+        """Try again later; on a full disk files that only wait to be used make room first."""
         self.error, self.retry_at_ms = error, now_ms + RETRY_MS
+        if isinstance(error, DiskFull) and self.recycled:
+            for file in self.recycled:
+                file.close()
+                self.disk.unlink(file.path)
+            self.recycled = []
+            self.retry_at_ms = now_ms
 
     def _ask_next(self, active):
         head, prepared = active.position, active.prepared

@@ -18,6 +18,7 @@ cdef extern from "batch.h":
         KF_BATCH_STALE
         KF_BATCH_ATTRIBUTES
         KF_ATTRIBUTE_CONTROL
+        KF_BATCH_RECORDS_MAX
     ctypedef struct kf_batch_header:
         int64_t base_offset
         int64_t base_timestamp

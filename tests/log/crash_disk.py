@@ -13,6 +13,7 @@ import errno
 import os
 import random
 from collections.abc import Iterator
+from pathlib import Path
 
 from kraftfast.errors import DirectoryInUse, DiskFull, FlushFailed, StorageError
 from kraftfast.log.disk import TMP_SUFFIX, Disk
@@ -154,6 +155,20 @@ class CrashDisk(Disk):
         self.fail_syncs_from = -1
         self.syncs = 0
         self.space = -1
+
+    @classmethod
+    def holding(cls, directory: str, source: Path) -> CrashDisk:
+        """A disk with a copy of a real directory and those in it, all on stable storage."""
+        disk = cls()
+        for path in [source, *(found for found in source.iterdir() if found.is_dir())]:
+            names = {}
+            for file in path.iterdir():
+                if file.is_file():
+                    data = file.read_bytes()
+                    pages = {at // PAGE: data[at : at + PAGE] for at in range(0, len(data), PAGE)}
+                    names[file.name] = Inode(len(data), {n: p.ljust(PAGE, b"\0") for n, p in pages.items()})
+            disk.directories[os.path.join(directory, path.relative_to(source)).rstrip("/.")] = Directory(names)
+        return disk
 
     # --- faults ---
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -106,8 +107,27 @@ class Home:
         self.path, self.disk = str(path), disk or Disk()
         self.directory: ReplicaDirectory | None = None
         self.recovered: Recovered | None = None
+        self.topic = "__cluster_metadata-0"
         if not self.disk.exists(os.path.join(self.path, "meta.properties")):
             format_directory(self.disk, self.path, META, LogOptions(**options))
+
+    @classmethod
+    def copied(cls, log_path: Path, target: Path) -> Home:
+        """A copy of a directory that Kafka left, to be opened as ours."""
+        shutil.copytree(log_path.parent, target)
+        for path in [target, *target.rglob("*")]:
+            path.chmod(0o700)
+        if not (target / "meta.properties").exists():  # Kafka's raft load server has none
+            (target / "meta.properties").write_text("version=1\nnode.id=1\ncluster.id=c\n")
+        return cls.on(Disk(), str(target), log_path.name)
+
+    @classmethod
+    def on(cls, disk: Disk, path: str, topic: str) -> Home:
+        """A directory that is there already, ours or not."""
+        home = cls.__new__(cls)
+        home.path, home.disk, home.topic = path, disk, topic
+        home.directory = home.recovered = None
+        return home
 
     def open(self, preparer: Any = None, **settings: Any) -> Any:
         """Recover and open; returns the log."""
@@ -128,7 +148,7 @@ class Home:
 
     @property
     def log_path(self) -> str:
-        return os.path.join(self.path, "__cluster_metadata-0")
+        return os.path.join(self.path, self.topic)
 
     def close(self) -> None:
         """As an orderly stop."""

@@ -1,0 +1,299 @@
+"""The nursery: what is prepared when, what a full disk does, and the thread itself."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kraftfast.errors import DiskFull, StorageError
+from kraftfast.log.disk import Disk
+from kraftfast.log.nursery import LEISURE_PAUSE_US, RETRY_MS, Nursery, Spare
+from kraftfast.log.segment import Segment, is_prepared
+from tests.log.crash_disk import CrashDisk
+from tests.log.kit import (
+    KIB,
+    PAGE,
+    Home,
+    SteadyPreparer,
+    append,
+    batch,
+    batch_of_size,
+    content,
+    fill,
+    preparer_thread,
+    tend_until,
+)
+
+ROOM = {"segment_bytes": 256 * KIB, "stride_bytes": 64 * KIB}
+
+
+def test_a_spare_is_a_segments_file_only_when_it_is_on_disk(tmp_path: Path) -> None:
+    disk = CrashDisk()
+    disk.make_directory("/n")
+    file = disk.create_segment("/n/spare", 64 * KIB + PAGE)
+    spare = Spare(file, 64 * KIB, 16 * KIB, 7)
+    ranges = []
+    while spare.stage != Spare.READY:
+        ranges.append(spare.next_range())
+        assert not is_prepared(file) or spare.stage == Spare.REST
+        file.prepare(*spare.next_range(), "written")
+        if is_prepared(file):  # the words were on disk before the magic was stored
+            page = file.node.stable[64 * KIB // PAGE]
+            assert page[512:] != bytes(PAGE - 512)
+        spare.advance()
+    assert ranges == [(64 * KIB, 64 * KIB + PAGE), (0, 8 * KIB), (8 * KIB, 16 * KIB)]
+    assert file.node.stable == file.node.pages(), "and the magic before the file is handed out"
+    assert (spare.prepared, Segment(file, 5, 64 * KIB).generation()) == (16 * KIB, 7)
+
+
+def test_the_head_is_kept_ahead_and_the_next_segment_made_in_time(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    log = home.open(**ROOM)
+    rolls = 0
+    for _ in range(2000):
+        log.tend(0)
+        before = log.active
+        assert log.append(batch_of_size(1000), 1), "a nursery that is tended is never behind"
+        rolls += log.active is not before
+        ahead = min(20 * KIB, 256 * KIB - log.active.position)
+        assert log.active.prepared - log.active.position >= ahead
+    assert rolls == 7
+    home.close()
+
+
+def test_it_hurries_only_when_the_log_is_close_behind(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    preparer = SteadyPreparer()
+    log = home.open(preparer, **ROOM)
+    for _ in range(100):
+        log.tend(0)
+        append(log, batch_of_size(1000))
+    assert set(preparer.pauses) == {LEISURE_PAUSE_US}
+    for _ in range(3):
+        log.tend(0)
+    preparer.pauses.clear()
+    while log.append(batch_of_size(1000), 1):
+        pass
+    log.tend(0)
+    assert preparer.pauses == [0]
+    home.close()
+
+
+def test_a_batch_larger_than_stride_and_segment_gets_room(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    log = home.open(segment_bytes=16 * KIB, stride_bytes=8 * KIB)
+    sizes = [500, 40 * KIB, 700, 2 << 20, 600]
+    for size in sizes:
+        append(log, batch_of_size(size))
+    assert [segment.position for segment in log.segments] == [500, 40 * KIB, 700, 2 << 20, 600]
+    home.close()
+    log = home.open(segment_bytes=16 * KIB, stride_bytes=8 * KIB)
+    assert log.end_offset == len(sizes)
+    home.close()
+
+
+def test_a_segment_that_grew_old_rolls_far_from_its_end(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    log = home.open(segment_bytes=1 << 20, stride_bytes=16 * KIB, segment_ms=1000)
+    assert log.append(batch(timestamp=5000), 1)
+    assert log.append(batch(timestamp=6000), 1)
+    assert log.append(batch(timestamp=6001), 1), "old, but no spare yet: it goes on"
+    assert len(log.segments) == 1
+    for _ in range(4):
+        log.tend(0)
+    assert log.append(batch(timestamp=6002), 1)
+    assert [segment.base_offset for segment in log.segments] == [0, 3]
+    for timestamp in (-(2**63), -5, 0, 2**63 - 1):
+        append(log, batch(timestamp=timestamp))
+    home.close()
+
+
+def test_files_that_retention_frees_are_used_again_as_zeros(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    log = home.open(segment_bytes=32 * KIB, stride_bytes=32 * KIB)
+    inodes: dict[int, int] = {}
+    generations = set()
+    reused = 0
+    for _ in range(40):
+        fill(log, 12)
+        log.flush()
+        number = log.active.file.inode()
+        if log.active.base_offset not in inodes:
+            reused += number in inodes.values()
+            inodes[log.active.base_offset] = number
+            generations.add((number, log.active.generation()))
+            tail = bytes(log.active.file.view(log.active.position, log.active.prepared))
+            assert tail == bytes(len(tail))
+        log.delete_before(log.end_offset)
+        log.tend(0)
+    assert reused > 3 and len(generations) == len(inodes), "a file never has a generation twice"
+    assert len(os.listdir(tmp_path / "nursery")) <= 3
+    home.close()
+    assert os.listdir(tmp_path / "nursery") == []
+
+
+# --- a full disk ---
+
+
+def test_no_space_is_told_and_forgotten_when_there_is_some(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    preparer = SteadyPreparer()
+    log = home.open(preparer, **ROOM)
+    stored = fill(log, 5)
+    for code, kind in ((errno.ENOSPC, DiskFull), (errno.EDQUOT, DiskFull), (errno.EIO, StorageError)):
+        preparer.refuse = code
+        now_ms = 0
+        while log.append(batch_of_size(1000, fill=b"x"), 1):
+            stored.append(b"")
+            log.tend(now_ms)
+        log.tend(now_ms)
+        assert type(log.nursery.error) is kind and os.strerror(code) in str(log.nursery.error)
+        preparer.refuse = 0
+        log.tend(now_ms + RETRY_MS - 1)
+        assert log.nursery.error and not log.append(batch_of_size(1000), 1), "not all the time"
+        for _ in range(3):
+            log.tend(now_ms + RETRY_MS)
+        assert log.nursery.error is None and log.append(batch_of_size(1000), 1)
+        stored.append(b"")
+        log.nursery.retry_at_ms = 0
+    assert log.end_offset == len(stored) and log.flush() == len(stored)
+    home.close()
+
+
+def test_files_that_cannot_be_created(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = Home(tmp_path)
+    log = home.open(segment_bytes=32 * KIB, stride_bytes=32 * KIB)
+
+    def refuse(*_: object) -> None:
+        raise StorageError("cannot create: Too many open files")
+
+    monkeypatch.setattr(home.disk, "create_segment", refuse)
+    while log.append(batch_of_size(1000), 1):
+        log.tend(0)
+    assert "Too many" in str(log.nursery.error)
+    monkeypatch.undo()
+    tend_until(log, lambda: log.append(batch_of_size(1000), 1))
+    assert len(log.segments) == 2
+    home.close()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A tmpfs of 24 MiB."""
+    if os.geteuid():
+        pytest.skip("mounting needs root")
+    target = tmp_path / "mounted"
+    target.mkdir()
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "none", target], capture_output=True)
+    if done.returncode:
+        pytest.skip(f"cannot mount a tmpfs here: {done.stderr.decode().strip()}")
+    yield target
+    subprocess.run(["umount", "-l", target], check=True)
+
+
+@pytest.mark.parametrize("how", ["written", "mapped"])
+def test_a_disk_that_is_full_while_appending_and_has_space_again(small_disk: Path, how: str) -> None:
+    home = Home(small_disk / "replica")
+    with preparer_thread() as preparer:
+        log = home.open(preparer, segment_bytes=8 << 20, stride_bytes=4 << 20, how=how)
+        count = 0
+
+        def append_until_refused() -> None:
+            nonlocal count
+            while not log.nursery.error:
+                if log.append(batch_of_size(64 * KIB), 1):
+                    count += 1
+                log.tend(int(1000 * count))
+            while log.append(batch_of_size(64 * KIB), 1):
+                count += 1
+
+        append_until_refused()
+        assert isinstance(log.nursery.error, DiskFull), "and no SIGBUS"
+        assert log.flush() == count > 100, "what was appended is flushed all the same"
+        log.delete_before(log.end_offset)
+        log.nursery.retry_at_ms = 0
+        tend_until(log, lambda: log.append(batch_of_size(64 * KIB), 1))
+        assert log.nursery.error is None
+        log.flush()
+        home.kill()
+
+
+def test_a_disk_that_is_full_at_the_start(small_disk: Path) -> None:
+    home = Home(small_disk / "replica")
+    before = len(os.listdir("/proc/self/fd"))
+    preparer = SteadyPreparer()
+    with pytest.raises(DiskFull, match="no space left"):
+        home.open(preparer, segment_bytes=32 << 20, stride_bytes=32 << 20)
+    assert preparer.closed and len(os.listdir("/proc/self/fd")) == before
+    log = home.open(segment_bytes=8 << 20, stride_bytes=1 << 20)
+    fill(log, 3)
+    home.close()
+
+
+def test_a_disk_that_is_full_at_a_cut_cuts_nothing(tmp_path: Path) -> None:
+    disk = CrashDisk()
+    home = Home("/replica", disk)
+    log = home.open()
+    stored = fill(log, 100, 1500)
+    log.flush()
+    log.retire()
+    log.nursery.spare = None
+    disk.space = 0
+    before = content(log)
+    for _ in range(2):
+        with pytest.raises(DiskFull):
+            log.truncate(20)
+    assert (log.end_offset, log.truncations, content(log)) == (100, 0, before)
+    disk.space = -1
+    log.truncate(20)
+    assert content(log) == b"".join(stored[:20])
+    home.close()
+
+
+def test_a_limit_on_the_size_of_files_is_a_full_disk(tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    home = Home(tmp_path)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4 << 20, hard))
+    try:
+        with pytest.raises(DiskFull):
+            home.open(segment_bytes=8 << 20)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    home.open().close()
+
+
+# --- the thread ---
+
+
+def test_the_thread_prepares_what_the_log_needs(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    with preparer_thread() as preparer:
+        log = home.open(preparer, segment_bytes=1 << 20, stride_bytes=256 * KIB)
+        stored = fill(log, 300, 10_000)
+        assert len(log.segments) == 3
+        log.flush()
+        assert b"".join(stored) == content(log)
+        home.kill()
+    assert content(home.open()) == b"".join(stored)
+    home.close()
+
+
+def test_a_range_is_given_up_when_its_file_goes(tmp_path: Path) -> None:
+    with preparer_thread() as preparer:
+        disk = Disk()
+        nursery = Nursery(disk, str(tmp_path), preparer, 64 << 20, 64 << 20, 64 << 20, "written")
+        file = disk.create_segment(str(tmp_path / "file"), (64 << 20) + PAGE)
+        segment = Segment(file, 0, 64 << 20)
+        preparer.pause(LEISURE_PAUSE_US)
+        assert nursery.tend(segment, 0) and preparer.busy()
+        nursery.release(segment)
+        assert not preparer.busy() and preparer.take() is None
+        file.close()
+        nursery.close()
+        nursery.close()
