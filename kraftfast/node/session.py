@@ -54,7 +54,7 @@ class SessionRequest:
             self.respond(translate.response_to_wire(self.api_key, response, partition))
 
     def answer_fetch(self, response: Any, log: Any, effect: Any) -> None:
-        """Answer a Fetch with the log's bytes, copied: the segment may be cut or unmapped later."""
+        """Answer a Fetch with the log's bytes, copied: the segment may be cut or unmapped later (R8)."""
         records = None
         if effect.read_offset >= 0:
             found = log.locate(effect.read_offset, effect.max_bytes, effect.read_end_offset)

@@ -51,7 +51,10 @@ class Worker:
         self.ready = threading.Event()
 
     def start(self) -> None:
-        """Start the process and tell it its configuration. Raises OSError if it cannot be started."""
+        """Start the process and tell it its configuration. Raises OSError if it cannot be started.
+
+        R11: a fresh interpreter, never a fork of this one; it inherits one descriptor.
+        """
         self.error = None
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         command = [sys.executable, "-P", "-m", "kraftfast.node.worker", str(theirs.fileno())]

@@ -14,7 +14,6 @@ from kraftfast import errors
 from kraftfast.cli import root
 from tests.cli.kit import environment, fails, run
 
-
 NAMES = root.cli.list_commands(click.Context(root.cli))
 
 

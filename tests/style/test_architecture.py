@@ -1,0 +1,81 @@
+"""ARCHITECTURE.md tells the truth: the picture of roles, the rooms, where conditions are kept.
+
+    python tests/style/test_architecture.py      # draws the picture anew
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from kraftfast.core.roles import transition_picture  # noqa: E402
+from tests.style.sources import FLOORS, ROOT  # noqa: E402
+
+PAGE = ROOT / "ARCHITECTURE.md"
+PICTURE = re.compile(r"(<!-- roles -->\n).*?(<!-- /roles -->)", re.DOTALL)
+CONDITION = re.compile(r"^\| ([DR]\d+) \| [^|]+ \| ([^|]+) \|$", re.MULTILINE)
+REQUIRED = [f"D{n}" for n in (*range(1, 13), 14, 15, 18, 20)] + [f"R{n}" for n in range(1, 13)]
+
+
+def with_picture(page: str) -> str:
+    """The page with the picture as it is drawn now."""
+    drawn = f"```mermaid\n{transition_picture()}```\n"
+    return PICTURE.sub(lambda marks: marks[1] + drawn + marks[2], page)
+
+
+def kept_in() -> dict[str, list[str]]:
+    """Condition -> the files that the page names."""
+    return {name: re.findall(r"`([^`]+)`", files) for name, files in CONDITION.findall(PAGE.read_text())}
+
+
+def source(name: str) -> Path:
+    return ROOT / name if name.startswith("cext/") else ROOT / "kraftfast" / name
+
+
+def test_the_picture_of_roles_is_up_to_date() -> None:
+    page = PAGE.read_text()
+    assert "stateDiagram-v2" in page
+    assert with_picture(page) == page, f"run python {Path(__file__).relative_to(ROOT)}"
+
+
+def test_every_condition_has_its_line() -> None:
+    assert list(kept_in()) == REQUIRED
+
+
+@pytest.mark.parametrize("condition", REQUIRED)
+def test_files_cite_what_they_keep(condition: str) -> None:
+    files = kept_in()[condition]
+    assert files
+    for file in files:
+        assert re.search(rf"\b{condition}\b", source(file).read_text()), f"{file}: {condition}"
+
+
+def test_the_floors_are_those_of_the_page() -> None:
+    lines = re.findall(r"^[0-5]  ([\w ]+)\|", PAGE.read_text(), re.MULTILINE)
+    assert [tuple(line.split()) for line in reversed(lines)] == list(FLOORS)
+
+
+def test_every_room_is_told_of() -> None:
+    page = PAGE.read_text()
+    for path in (ROOT / "kraftfast").iterdir():
+        if path.is_dir() and (path / "__init__.py").exists():
+            assert f"`kraftfast/{path.name}/`" in page, path.name
+    for path in re.findall(r"`(tests/\w+)`", page):
+        assert (ROOT / path).is_dir(), path
+
+
+def test_nothing_is_unpickled() -> None:
+    """R9, S5: nothing that came from elsewhere is run."""
+    banned = re.compile(r"\b(?:c?pickle|marshal|shelve|yaml|shared_memory)\b")
+    for path in (ROOT / "kraftfast").glob("**/*.py*"):
+        for line in path.read_text(errors="replace").splitlines() if path.suffix in (".py", ".pyx") else ():
+            assert not (banned.search(line) and "import" in line), f"{path}: {line}"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(with_picture(PAGE.read_text()))
