@@ -26,6 +26,7 @@ KERNELS: dict[str, list[str]] = {
     "kraftfast.node.ring_peer": ["cext/batch.c", "cext/flusher.c", *THREAD, *MAPPING],
     "kraftfast.client.ring_sender": ["cext/ring.c"],
     "kraftfast.record.checksum": ["cext/crc32c.c"],
+    "kraftfast.sim.paged_file": ["cext/batch.c", "cext/flusher.c", *THREAD, *MAPPING],
 }
 
 # core/ modules that are compiled from their .py through an augmenting .pxd (style rule 9).

@@ -377,7 +377,7 @@ cdef class Log:
             raise self.failed
         job.count = 0
         self.flush_segments = []
-        self.flush_target = self.flushed_end_offset
+        self.flush_target = self.flushed_end_offset  # raised by what this job covers (D1)
         self.flush_truncations = self.truncations
         if self.names_dirty:  # D18: the names of new segments, before anything in them counts
             job.files[0].fd, job.files[0].page = self.directory_fd, NULL

@@ -242,18 +242,15 @@ cdef class Segment:
         return cleared
 
     def store_again(self, int64_t offset):
-        """Store every page from the batch of ``offset`` on once more, unchanged.
+        """Store every page from the batch of ``offset`` on once more, and the zeros behind the last.
 
         A write-back that failed in another process left pages that look written and are not
-        (reliability.md section 1): the next sync writes them, and its error is ours (D9).
+        (reliability.md section 1): the next sync writes them, and its error is ours (D9). Zeros
+        over what was cut are among them (I14).
         """
         cdef int64_t found = self.find(max(offset, self.base_offset))
         cdef uint64_t at = found if found >= 0 else self.position
-        cdef volatile uint8_t *byte
-        while at < self.position:
-            byte = self.file.base + at
-            byte[0] = byte[0]
-            at = (at | (KF_PAGE_BYTES - 1)) + 1
+        self.file.store_again(at, max(self.position, self.stored_prepared()))
 
     def note_dirt(self, uint64_t end):
         """Something may stand beyond ``position``, up to here."""

@@ -15,6 +15,7 @@ cdef class SegmentFile:
     cpdef uint64_t inode(self)
     cpdef sync(self)
     cpdef prepare(self, uint64_t start, uint64_t end, str how)
+    cpdef store_again(self, uint64_t start, uint64_t end)
     cpdef uint64_t data_end(self)
     cpdef resize(self, uint64_t size)
     cpdef rename(self, str path)

@@ -92,6 +92,14 @@ cdef class SegmentFile:
         if error:
             raise _failed("cannot prepare", self.path, error)
 
+    cpdef store_again(self, uint64_t start, uint64_t end):
+        """Store a byte of every page of [start, end) once more: the next sync writes them all."""
+        cdef volatile uint8_t *byte
+        while start < end:
+            byte = self.base + start
+            byte[0] = byte[0]
+            start = (start | (<uint64_t>PAGE_BYTES - 1)) + 1
+
     cpdef uint64_t data_end(self):
         """Where the last stored byte before the last page may be; holes beyond are zeros for sure."""
         cdef uint64_t end = 0, limit = max(self.size, PAGE_BYTES) - PAGE_BYTES

@@ -1,0 +1,494 @@
+"""A disk that a power cut can catch at any moment: the interface of ``kraftfast.log.disk.Disk``.
+
+Names and bytes exist twice, as processes see them and as they are on the disk. A name is on the
+disk once its directory was synced, a byte once its file was; before that anything may have
+happened: no change, all changes, any part of them in any order (reliability.md, faults 3 and 14).
+Every system call is a place at which the machine can stop: see :meth:`SimDisk.crash_at`.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from random import Random
+from typing import NamedTuple
+
+from kraftfast.errors import DirectoryInUse, FlushFailed, StorageError
+from kraftfast.limits import PAGE_BYTES
+from kraftfast.log.disk import TMP_SUFFIX, storage_error
+from kraftfast.sim.paged_file import PagedFile, SimSegmentFile
+
+NO_LIMIT = 1 << 40
+
+
+class Crash(BaseException):
+    """The process ends here, in the middle of a system call. Not an ``Exception``: none may eat it."""
+
+
+class SmallFile:
+    """A file that is written once and then read."""
+
+    data: bytes  # as processes see it
+    stable: bytes  # as it is on the disk
+    clean: bool  # the kernel has nothing to write: synced, or given up after an error
+
+    def __init__(self) -> None:
+        self.data = b""
+        self.stable = b""
+        self.clean = True
+
+    def write(self, data: bytes) -> None:
+        """Append, not durable."""
+        self.data += data
+        self.clean = False
+
+    def sync(self) -> None:
+        """Everything written so far is on the disk, unless it was given up."""
+        if not self.clean:
+            self.stable = self.data
+        self.clean = True
+
+    def lose_power(self, random: Random) -> None:
+        """Unsynced bytes: all, none, a part, or a length of zeros."""
+        if not self.clean:
+            part = self.data[: random.randint(0, len(self.data))]
+            self.stable = random.choice((self.stable, self.data, part, bytes(len(self.data))))
+        self.drop_cache()
+
+    def drop_cache(self) -> None:
+        """What processes see is what is on the disk."""
+        self.data, self.clean = self.stable, True
+
+
+File = SmallFile | PagedFile
+
+
+class Change(NamedTuple):
+    """One change of names in a directory: a rename within it is one change, never half of one."""
+
+    removed: str | None
+    put: str | None
+    node: File | Directory | None
+
+
+class Directory:
+    """Names, as processes see them and as they are on the disk."""
+
+    entries: dict[str, File | Directory]
+    stable: dict[str, File | Directory]
+    pending: list[Change]  # not on the disk yet, oldest first
+
+    def __init__(self) -> None:
+        self.entries = {}
+        self.stable = {}
+        self.pending = []
+
+    def change(self, removed: str | None, put: str | None, node: File | Directory | None) -> None:
+        """Visible at once, durable later."""
+        if removed is not None:
+            self.entries.pop(removed, None)
+        if put is not None:
+            assert node is not None
+            self.entries[put] = node
+        self.pending.append(Change(removed, put, node))
+
+    def settle(self, changes: list[Change]) -> None:
+        """These changes reach the disk."""
+        for removed, put, node in changes:
+            if removed is not None:
+                self.stable.pop(removed, None)
+            if put is not None:
+                assert node is not None
+                self.stable[put] = node
+
+    def sync(self) -> None:
+        """All names are on the disk."""
+        self.settle(self.pending)
+        self.pending = []
+
+    def lose_power(self, random: Random) -> None:
+        """A journal keeps a prefix of the changes; other file systems any part of them."""
+        pending, self.pending = self.pending, []
+        if random.random() < 0.5:
+            self.settle(pending[: random.randint(0, len(pending))])
+        else:
+            self.settle([change for change in pending if random.random() < 0.5])
+        self.entries = dict(self.stable)
+
+
+class SimDisk:
+    """The files of one simulated machine. Raises StorageError or a subclass, like the real one.
+
+    Paths are absolute. Every file belongs to the machine and outlives processes.
+    """
+
+    random: Random  # decides what a power cut leaves
+    root: Directory
+    blocks_max: int  # how many blocks there are (ENOSPC)
+    failing_syncs: int  # so many syncs from now on fail (EIO)
+    lying_syncs: int  # so many syncs of segments from now on lose a page
+    calls: int  # system calls so far
+    log: list[str] | None  # what was called, for traces
+
+    def __init__(self, random: Random) -> None:
+        self.random = random
+        self.root = Directory()
+        self.blocks_max = NO_LIMIT
+        self.failing_syncs = 0
+        self.lying_syncs = 0
+        self.calls = 0
+        self.log = None
+        self._crash_at_call = -1
+        self._locks: set[str] = set()
+        self._open: dict[int, PagedFile | str] = {}
+        self._errors_seen: dict[int, int] = {}
+        self._next_fd = 3
+        self._next_inode = 1
+
+    # --- faults -------------------------------------------------------------------------------
+
+    def crash_at(self, calls: int) -> None:
+        """Raise :class:`Crash` at the system call after the next ``calls``; negative: never."""
+        self._crash_at_call = self.calls + calls if calls >= 0 else -1
+
+    def fill_up(self, blocks_free: int) -> None:
+        """Leave so many free blocks."""
+        self.blocks_max = self.used_blocks() + blocks_free
+
+    def give_space(self) -> None:
+        """There is room again."""
+        self.blocks_max = NO_LIMIT
+
+    def kill(self) -> None:
+        """The process that used this disk is gone; its page cache is not."""
+        self.crash_at(-1)
+        self._locks.clear()
+        self._open.clear()
+        self.failing_syncs = self.lying_syncs = 0
+        for file in self.segment_files():
+            file.excluded = False
+
+    def lose_power(self) -> None:
+        """Only what is on the disk is left (fault 3)."""
+        self.kill()
+        random = self.random
+        kept = random.choice((0.0, 0.0, 0.5, 0.9, 1.0, random.random()))
+        torn = random.choice((0.0, 0.3, 1.0))
+        self._lose_power(self.root, kept, torn, set())
+
+    def _lose_power(self, directory: Directory, kept: float, torn: float, done: set[int]) -> None:
+        nodes = [*directory.entries.values(), *directory.stable.values()]
+        nodes += [change.node for change in directory.pending if change.node is not None]
+        directory.lose_power(self.random)
+        for node in nodes:
+            if id(node) in done:
+                continue
+            done.add(id(node))
+            if isinstance(node, Directory):
+                self._lose_power(node, kept, torn, done)
+            elif isinstance(node, SmallFile):
+                node.lose_power(self.random)
+            else:
+                node.lose_power(self.random, kept, torn)
+
+    def write_back(self, share: float) -> None:
+        """The kernel writes some of what is dirty, names too, whenever it likes."""
+        self._write_back(self.root, share)
+
+    def _write_back(self, directory: Directory, share: float) -> None:
+        if directory.pending and self.random.random() < share:
+            reached = self.random.randint(0, len(directory.pending))
+            directory.settle(directory.pending[:reached])
+            del directory.pending[:reached]
+        for node in directory.entries.values():
+            if isinstance(node, Directory):
+                self._write_back(node, share)
+            elif isinstance(node, PagedFile):
+                node.write_back(self.random, share)
+
+    # --- what is where ------------------------------------------------------------------------
+
+    def stable_file(self, path: str) -> File | None:
+        """The file that has this name on the disk, if any; its bytes may not be there."""
+        node: File | Directory | None = self.root
+        for name in self._names(path):
+            node = node.stable.get(name) if isinstance(node, Directory) else None
+        return None if isinstance(node, Directory) else node
+
+    def stable_names(self, path: str) -> list[str]:
+        """The names that a directory has on the disk, sorted."""
+        node: File | Directory | None = self.root
+        for name in self._names(path):
+            node = node.stable.get(name) if isinstance(node, Directory) else None
+        return sorted(node.stable) if isinstance(node, Directory) else []
+
+    def paged_file(self, path: str) -> PagedFile | None:
+        """The segment file that processes see under this name."""
+        node = self._find(path)
+        return node if isinstance(node, PagedFile) else None
+
+    def segment_files(self, directory: Directory | None = None) -> list[PagedFile]:
+        """All segment files that have a name."""
+        found = []
+        for node in (directory or self.root).entries.values():
+            if isinstance(node, Directory):
+                found += self.segment_files(node)
+            elif isinstance(node, PagedFile):
+                found.append(node)
+        return found
+
+    def used_blocks(self, directory: Directory | None = None) -> int:
+        """Blocks in use by everything that has a name."""
+        used = 0
+        for node in (directory or self.root).entries.values():
+            if isinstance(node, Directory):
+                used += self.used_blocks(node)
+            elif isinstance(node, PagedFile):
+                used += node.blocks()
+            else:
+                used += -(-len(node.data) // PAGE_BYTES)
+        return used
+
+    # --- the interface of Disk ----------------------------------------------------------------
+
+    def exists(self, path: str) -> bool:
+        return self._find(path) is not None
+
+    def list_directory(self, path: str) -> list[str]:
+        node = self._find(path)
+        return sorted(node.entries) if isinstance(node, Directory) else []
+
+    def make_directory(self, path: str) -> None:
+        directory = self.root
+        for name in self._names(path):
+            node = directory.entries.get(name)
+            if node is None:
+                self._call("mkdir", path)
+                node = Directory()
+                directory.change(None, name, node)
+                self._call("fsync of its parent", path)
+                directory.sync()
+            if not isinstance(node, Directory):
+                raise self._error(errno.ENOTDIR, "cannot create", path)
+            directory = node
+
+    def read_file(self, path: str, bytes_max: int = 16 * 1024 * 1024) -> bytes:
+        node = self._find(path)
+        if node is None:
+            raise FileNotFoundError(path)
+        if not isinstance(node, SmallFile):
+            raise self._error(errno.EISDIR, "cannot read", path)
+        if len(node.data) > bytes_max:
+            raise StorageError(f"{path} is larger than {bytes_max} bytes")
+        return node.data
+
+    def replace_file(self, path: str, data: bytes) -> None:
+        directory, name = self._parent(path)
+        tmp = name + TMP_SUFFIX
+        self._call("create", path + TMP_SUFFIX)
+        file = SmallFile()
+        directory.change(None, tmp, file)
+        self._call("write", path + TMP_SUFFIX)
+        self._need_blocks(-(-len(data) // PAGE_BYTES), "cannot write", path)
+        file.write(data)
+        self._call("fsync", path + TMP_SUFFIX)
+        if self._fails():
+            file.clean = True
+            raise FlushFailed(f"fsync of {path}{TMP_SUFFIX} failed: {os.strerror(errno.EIO)}")
+        file.sync()
+        self._call("rename to", path)
+        directory.change(tmp, name, file)
+        self.sync_directory(os.path.dirname(path))
+
+    def rename(self, source: str, target: str) -> None:
+        self._call("rename to", target)
+        old_directory, old_name = self._parent(source)
+        directory, name = self._parent(target)
+        node = old_directory.entries.get(old_name)
+        if node is None:
+            raise self._error(errno.ENOENT, "cannot rename to", target)
+        if directory is old_directory:
+            directory.change(old_name, name, node)
+        else:  # two directories: the file may be lost, or have both names
+            directory.change(None, name, node)
+            old_directory.change(old_name, None, None)
+
+    def unlink(self, path: str) -> None:
+        directory, name = self._parent(path)
+        if name in directory.entries:
+            self._call("unlink", path)
+            directory.change(name, None, None)
+
+    def sync_directory(self, path: str) -> None:
+        self._call("fsync", path)
+        directory = self._find(path)
+        if not isinstance(directory, Directory):
+            raise self._error(errno.ENOENT, "cannot open", path)
+        if self._fails():
+            raise FlushFailed(f"fsync of {path} failed: {os.strerror(errno.EIO)}")
+        directory.sync()
+
+    def open_directory(self, path: str) -> int:
+        return self._new_fd(path)
+
+    def close_directory(self, fd: int) -> None:
+        self.close_fd(fd)
+
+    def file_bytes(self, path: str) -> int:
+        node = self._find(path)
+        if isinstance(node, SmallFile):
+            return len(node.data)
+        if isinstance(node, PagedFile):
+            return int(node.size)
+        raise self._error(errno.ENOENT, "cannot stat", path)
+
+    def create_segment(self, path: str, capacity: int) -> SimSegmentFile:
+        self._call("create", path)
+        directory, name = self._parent(path)
+        paged = PagedFile(self._next_inode, capacity)
+        self._next_inode += 1
+        directory.change(None, name, paged)
+        self._call("ftruncate", path)
+        paged.resize(capacity)
+        return SimSegmentFile(self, paged, path, self._new_fd(paged), True)
+
+    def open_segment(self, path: str, writable: bool) -> SimSegmentFile:
+        paged = self.paged_file(path)
+        if paged is None:
+            raise self._error(errno.ENOENT, "cannot open", path)
+        return SimSegmentFile(self, paged, path, self._new_fd(paged), writable)
+
+    def lock(self, path: str) -> int:
+        if path in self._locks:
+            raise DirectoryInUse(f"another process holds {os.path.dirname(path)} (lock file {path})")
+        self._locks.add(path)
+        return self._new_fd(path)
+
+    def unlock(self, fd: int) -> None:
+        path = self._open.pop(fd, None)
+        if isinstance(path, str):
+            self._locks.discard(path)
+
+    # --- what SimSegmentFile and SteppedFlush call ---------------------------------------------
+
+    def sync_file(self, fd: int, path: str) -> None:
+        """fdatasync. Raises FlushFailed."""
+        self._call("fdatasync", path)
+        self._paged(fd).begin_sync(self.random)
+        if self._end_sync(fd):
+            raise FlushFailed(f"fsync of {path} failed: {os.strerror(errno.EIO)}")
+
+    def begin_sync(self, fd: int) -> None:
+        """A flush by descriptor begins."""
+        target = self._open[fd]
+        self._call("flush begins", self._text(target))
+        if isinstance(target, PagedFile):
+            target.begin_sync(self.random)
+
+    def end_sync(self, fd: int) -> int:
+        """It ends: 0, or an errno."""
+        target = self._open[fd]
+        self._call("flush ends", self._text(target))
+        if isinstance(target, PagedFile):
+            return self._end_sync(fd)
+        if self._fails():
+            return errno.EIO
+        directory = self._find(target)
+        assert isinstance(directory, Directory)
+        directory.sync()
+        return 0
+
+    def prepare_file(self, fd: int, path: str, start: int, end: int) -> None:
+        """Blocks, zeros and a sync for [start, end). Raises DiskFull, StorageError."""
+        self._call("fallocate", path)
+        paged = self._paged(fd)
+        self._need_blocks(paged.blocks_missing(start, end), "cannot prepare", path)
+        paged.allocate(start, end)
+        self._call("write zeros", path)
+        paged.zero(start, end)
+        self._call("fdatasync of zeros", path)
+        paged.begin_sync(self.random)
+        if self._end_sync(fd):
+            raise StorageError(f"cannot prepare {path}: {os.strerror(errno.EIO)}")
+
+    def reopen(self, fd: int) -> int:
+        """Another descriptor of the same file, which hears of errors for itself."""
+        return self._new_fd(self._paged(fd))
+
+    def resize_file(self, paged: PagedFile, path: str, size: int) -> None:
+        """ftruncate."""
+        self._call("ftruncate", path)
+        paged.resize(size)
+
+    def close_fd(self, fd: int) -> None:
+        """The number is free again; nothing is synced."""
+        self._open.pop(fd, None)
+        self._errors_seen.pop(fd, None)
+
+    # --- inside -------------------------------------------------------------------------------
+
+    def _call(self, what: str, path: str) -> None:
+        """A system call begins: the machine may stop here."""
+        self.calls += 1
+        if self.log is not None:
+            self.log.append(f"{what} {path}")
+        if 0 <= self._crash_at_call < self.calls:
+            raise Crash(f"at system call {self.calls}: {what} {path}")
+
+    def _fails(self) -> bool:
+        if self.failing_syncs:
+            self.failing_syncs -= 1
+            return True
+        return False
+
+    def _end_sync(self, fd: int) -> int:
+        """Each descriptor hears once of every failure, its own or another's (errseq)."""
+        paged = self._paged(fd)
+        if self._fails():
+            paged.fail_sync(self.random)
+        elif self.lying_syncs:
+            self.lying_syncs -= 1
+            paged.lie_about_sync(self.random)
+        else:
+            paged.end_sync(self.random)
+        if paged.errors == self._errors_seen[fd]:
+            return 0
+        self._errors_seen[fd] = paged.errors
+        return errno.EIO
+
+    def _paged(self, fd: int) -> PagedFile:
+        target = self._open[fd]
+        assert isinstance(target, PagedFile)
+        return target
+
+    def _need_blocks(self, blocks: int, doing: str, path: str) -> None:
+        if self.blocks_max < NO_LIMIT and self.used_blocks() + blocks > self.blocks_max:
+            raise self._error(errno.ENOSPC, doing, path)
+
+    def _error(self, number: int, doing: str, path: str) -> StorageError:
+        return storage_error(doing, path, OSError(number, os.strerror(number)))
+
+    def _names(self, path: str) -> list[str]:
+        return [name for name in path.split("/") if name]
+
+    def _find(self, path: str) -> File | Directory | None:
+        node: File | Directory | None = self.root
+        for name in self._names(path):
+            node = node.entries.get(name) if isinstance(node, Directory) else None
+        return node
+
+    def _parent(self, path: str) -> tuple[Directory, str]:
+        directory = self._find(os.path.dirname(path))
+        if not isinstance(directory, Directory):
+            raise self._error(errno.ENOENT, "cannot open", path)
+        return directory, os.path.basename(path)
+
+    def _new_fd(self, target: PagedFile | str) -> int:
+        fd, self._next_fd = self._next_fd, self._next_fd + 1
+        self._open[fd] = target
+        if isinstance(target, PagedFile):
+            self._errors_seen[fd] = target.errors
+        return fd
+
+    def _text(self, target: PagedFile | str) -> str:
+        return target if isinstance(target, str) else f"file {target.number}"

@@ -1,0 +1,440 @@
+"""What must hold after every event (reliability.md, section 3), whatever has gone wrong.
+
+The oracle sees what no replica can: all logs, all disks, all promises. It names every batch that
+any leader ever appended, and the one before it; by that alone two logs that share a batch share
+everything before it (I2, I3).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kraftfast.core.messages import (
+    BeginQuorumEpochRequest,
+    FetchRequest,
+    Request,
+    Response,
+    VoteRequest,
+    VoteResponse,
+)
+from kraftfast.core.quorum_state import QuorumState
+from kraftfast.log import quorum_state
+from kraftfast.log.segment import LOG_SUFFIX, segment_name
+from kraftfast.sim.disk import SmallFile
+from kraftfast.sim.paged_file import PagedFile, batches_of
+
+if TYPE_CHECKING:
+    from kraftfast.sim.machine import Machine
+    from kraftfast.sim.process import Process
+    from kraftfast.sim.world import World
+
+
+class Violation(AssertionError):
+    """Something that must hold does not."""
+
+
+def require(holds: bool, text: str) -> None:
+    """Raise :class:`Violation` unless it holds."""
+    if not holds:
+        raise Violation(text)
+
+
+class Identity(NamedTuple):
+    """All bytes of a batch: the CRC covers what is not named here."""
+
+    base_offset: int
+    end_offset: int
+    epoch: int
+    crc: int
+    size: int
+
+
+class Entry(NamedTuple):
+    """One batch of a replica's log, and where it stands."""
+
+    batch: Identity
+    segment_base: int
+    position: int
+
+
+class Shadow:
+    """What the oracle knows of one replica's log.
+
+    Invariants: ``entries`` are contiguous from ``start`` to ``end``; everything below ``durable``
+    was seen on its disk.
+    """
+
+    entries: list[Entry]
+    end: int
+    durable: int
+    high_watermark: int  # of the running process, -1 unknown (I6)
+    being_cut: list[Entry]  # of a cut under way: they may still come back (I14)
+    lost_memory: bool  # the machine lost power, and what is left of this is not known yet
+    promised: QuorumState | None  # what quorum-state was last seen to hold (I9)
+
+    def __init__(self) -> None:
+        self.entries = []
+        self.end = 0
+        self.durable = 0
+        self.high_watermark = -1
+        self.being_cut = []
+        self.lost_memory = False
+        self.promised = None
+
+    def below(self, offset: int) -> Entry | None:
+        """The last batch that ends at or before ``offset``."""
+        index = bisect_right(self.entries, offset, key=lambda entry: entry.batch.end_offset)
+        return self.entries[index - 1] if index else None
+
+    def between(self, start: int, end: int) -> list[Entry]:
+        """The batches from ``start`` up to ``end``."""
+        first = bisect_left(self.entries, start, key=lambda entry: entry.batch.base_offset)
+        last = bisect_right(self.entries, end, key=lambda entry: entry.batch.end_offset)
+        return self.entries[first:last]
+
+
+class Oracle:
+    """Everything that was appended, promised and committed so far."""
+
+    shadows: dict[int, Shadow]
+    leaders: dict[int, Process]  # epoch -> the process that led it (I1, I13)
+    batches: dict[tuple[int, int], tuple[Identity, Identity | None]]  # (epoch, base): it, and before it
+    committed: list[Identity]  # in order, from offset 0
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.shadows = {}
+        self.leaders = {}
+        self.batches = {}
+        self.committed = []
+
+    @property
+    def committed_end(self) -> int:
+        """Exclusive end of what any leader ever committed."""
+        return self.committed[-1].end_offset if self.committed else 0
+
+    def shadow(self, id: int) -> Shadow:
+        """That of one replica."""
+        if id not in self.shadows:
+            self.shadows[id] = Shadow()
+        return self.shadows[id]
+
+    # --- the log grows, is flushed, is cut ------------------------------------------------------
+
+    def observe(self, process: Process) -> None:
+        """After every event: what was appended is known, what is called flushed is on the disk."""
+        shadow, log = self.shadow(process.id), process.log
+        if log.end_offset > shadow.end:
+            self._extend(shadow, process)
+        require(log.end_offset >= shadow.end, f"the log of {process.id} shrank without a cut")
+        if log.flushed_end_offset > shadow.durable:
+            self._check_flushed(shadow, process)
+
+    def _extend(self, shadow: Shadow, process: Process) -> None:
+        log = process.log
+        while shadow.end < log.end_offset:
+            segment = log.segment_of(shadow.end)
+            found = batches_of(segment, shadow.end)
+            require(bool(found), f"I14: no batch at offset {shadow.end} of {process.id}")
+            for base, end, epoch, crc, position, size in found:
+                batch = Identity(base, end, epoch, crc, size)
+                require(base == shadow.end, f"I14: {batch} of {process.id} leaves a gap")
+                before = shadow.entries[-1].batch if shadow.entries else None
+                self._know(process, batch, before)
+                shadow.entries.append(Entry(batch, segment.base_offset, position))
+                shadow.end = end
+
+    def _know(self, process: Process, batch: Identity, before: Identity | None) -> None:
+        """I2, I3: the batch is the one that the epoch's only leader appended there, after that."""
+        key = (batch.epoch, batch.base_offset)
+        known = self.batches.get(key)
+        if known is None:
+            leader = self.leaders.get(batch.epoch)
+            require(
+                leader is process,
+                f"I2: {process.id} holds {batch}, which the leader of epoch {batch.epoch} "
+                f"({leader.id if leader else 'nobody'}) never appended",
+            )
+            self.batches[key] = (batch, before)
+            return
+        require(known[0] == batch, f"I2: {process.id} holds {batch}, others {known[0]}")
+        require(known[1] == before, f"I3: {process.id}: before {batch}: {before}, not {known[1]}")
+
+    def _check_flushed(self, shadow: Shadow, process: Process) -> None:
+        """D1, I11: what the log calls flushed is on the disk, names and all."""
+        end = process.log.flushed_end_offset
+        for entry in shadow.between(shadow.durable, end):
+            require(
+                self.is_stable(process.machine, entry),
+                f"D1: replica {process.id} calls {end} flushed, but {entry} is not on its disk",
+            )
+        shadow.durable = end
+
+    def is_stable(self, machine: Machine, entry: Entry) -> bool:
+        """Whether a batch is on a machine's disk, whole."""
+        name = segment_name(entry.segment_base) + LOG_SUFFIX
+        file = machine.disk.stable_file(f"{self.world.log_path(machine)}/{name}")
+        if not isinstance(file, PagedFile):
+            return False
+        found = file.stable_batch(entry.position)
+        return found is not None and Identity(*found[:4], found[5]) == entry.batch
+
+    def truncates(self, process: Process, end_offset: int) -> None:
+        """I7: no committed batch is ever cut."""
+        self.observe(process)
+        shadow = self.shadow(process.id)
+        cut = shadow.between(end_offset, shadow.end)
+        self.world.count("truncations")
+        for entry in cut:
+            require(
+                not self.is_committed(entry.batch),
+                f"I7: {process.id} cuts {entry.batch}, which is committed",
+            )
+        require(
+            shadow.high_watermark <= end_offset,
+            f"I7: {process.id} cuts to {end_offset} below {shadow.high_watermark}",
+        )
+        del shadow.entries[len(shadow.entries) - len(cut) :]
+        shadow.end = shadow.entries[-1].batch.end_offset if shadow.entries else 0
+        require(shadow.end == end_offset, f"{process.id} cuts to {end_offset}, inside a batch")
+        shadow.durable = min(shadow.durable, end_offset)
+        shadow.being_cut = cut
+
+    def truncated(self, process: Process) -> None:
+        """From now on nothing of it may come back."""
+        self.shadow(process.id).being_cut = []
+
+    # --- a process ends, and another begins -----------------------------------------------------
+
+    def crashed(self, process: Process, power: bool) -> None:
+        """What its log held until now is known; what becomes of it, recovery tells."""
+        shadow = self.shadow(process.id)
+        if process.log.end_offset > shadow.end and not shadow.being_cut:
+            self._extend(shadow, process)
+        shadow.lost_memory |= power
+
+    def forgot(self, machine: Machine) -> None:
+        """Its disk was replaced."""
+        self.shadows[machine.id] = Shadow()
+
+    def recovered(self, process: Process, power: bool) -> None:
+        """I14, I5: a prefix of what was there, nothing else, and all that was flushed."""
+        machine, log = process.machine, process.log
+        old, new = self.shadow(process.id), Shadow()
+        known = old.entries + old.being_cut
+        self.shadows[process.id] = new
+        self._extend(new, process)
+        for entry, before in zip(new.entries, known):
+            require(
+                entry.batch == before.batch,
+                f"I14: {process.id} recovered {entry.batch} where {before.batch} stood",
+            )
+        require(
+            len(new.entries) <= len(known),
+            f"I14: {process.id} recovered {new.end}, but its log ended at {old.end}",
+        )
+        if not machine.rotten:
+            kept = old.durable if power else old.end
+            require(new.end >= kept, f"I5: {process.id} recovered {new.end} of {kept} (power: {power})")
+        if power and new.end < old.end:
+            self.world.count("torn tails")
+        if process.recovered.phantom_tail is not None:
+            self.world.count("phantom tails")
+        new.promised = old.promised
+        self._check_promise(process, new)
+        self.observe(process)
+
+    def _check_promise(self, process: Process, shadow: Shadow) -> None:
+        """I9: neither the epoch falls nor the vote changes across a crash."""
+        promised, stored = shadow.promised, process.persisted
+        if promised is None:
+            return
+        require(stored is not None, f"I9: {process.id} forgot {promised}")
+        assert stored is not None
+        require(stored.epoch >= promised.epoch, f"I9: {process.id} went from {promised} to {stored}")
+        if stored.epoch == promised.epoch and promised.voted is not None:
+            require(
+                stored.voted == promised.voted or stored.leader_id == process.id,
+                f"I9: {process.id} went from {promised} to {stored}",
+            )
+
+    # --- promises ---------------------------------------------------------------------------------
+
+    def stable_promise(self, machine: Machine) -> QuorumState | None:
+        """What quorum-state says on the disk."""
+        path = f"{self.world.log_path(machine)}/{quorum_state.NAME}"
+        file = machine.disk.stable_file(path)
+        if not isinstance(file, SmallFile) or not file.stable:
+            return None
+        return _decode(file.stable)
+
+    def persisted(self, process: Process) -> None:
+        """D5: it is on the disk when the call returns; I9: and goes on from what was."""
+        shadow = self.shadow(process.id)
+        self._check_promise(process, shadow)
+        require(
+            self.stable_promise(process.machine) == process.persisted,
+            f"D5: {process.persisted} of {process.id} is not on its disk",
+        )
+        shadow.promised = process.persisted
+
+    def _promised_epoch(self, process: Process) -> int:
+        stable = self.stable_promise(process.machine)
+        return stable.epoch if stable else -1
+
+    def request_leaves(self, process: Process, request: Request) -> None:
+        """I10, I11: epoch, vote and acknowledged records are on the disk before anybody hears."""
+        if isinstance(request, VoteRequest) and not request.pre_vote:
+            stable = self.stable_promise(process.machine)
+            require(
+                stable is not None and stable.epoch == request.epoch
+                and stable.voted is not None and stable.voted.id == process.id,
+                f"I10: {process.id} campaigns in {request.epoch} with {stable} on its disk",
+            )
+        elif isinstance(request, BeginQuorumEpochRequest):
+            require(
+                self._promised_epoch(process) >= request.epoch,
+                f"I10: {process.id} says that it leads {request.epoch} before that is on its disk",
+            )
+        elif isinstance(request, FetchRequest):
+            self._acknowledges(process, request)
+
+    def _acknowledges(self, process: Process, request: FetchRequest) -> None:
+        self.observe(process)
+        shadow = self.shadow(process.id)
+        require(
+            request.fetch_offset <= shadow.end,
+            f"I11: {process.id} acknowledges {request.fetch_offset}, its log ends at {shadow.end}",
+        )
+        if not request.in_memory:
+            require(
+                request.fetch_offset <= shadow.durable,
+                f"I11: {process.id} acknowledges {request.fetch_offset}, {shadow.durable} is on disk",
+            )
+        require(
+            self._promised_epoch(process) >= request.epoch,
+            f"I10: {process.id} fetches in {request.epoch} before that is on its disk",
+        )
+
+    def response_leaves(self, process: Process, source: Any, response: Response) -> None:
+        """I10: a granted vote is on the disk before the candidate hears of it."""
+        request = source.request
+        if isinstance(response, VoteResponse) and isinstance(request, VoteRequest):
+            if response.vote_granted and not request.pre_vote:
+                stable = self.stable_promise(process.machine)
+                require(
+                    stable is not None and stable.epoch == request.epoch
+                    and stable.voted is not None and stable.voted.id == request.replica.id,
+                    f"I10: {process.id} grants {request.replica.id} in {request.epoch} with "
+                    f"{stable} on its disk",
+                )
+
+    # --- leaders ------------------------------------------------------------------------------------
+
+    def elected(self, process: Process, epoch: int) -> None:
+        """I1, I13: nobody else and no earlier process led it; I4: it has all that is committed."""
+        self.observe(process)
+        other = self.leaders.setdefault(epoch, process)
+        require(other is process, f"I1, I13: epoch {epoch} is led again, by {process.id}")
+        self.world.count("elections")
+        if self.committed:
+            last = self.committed[-1]
+            entry = self.shadow(process.id).below(last.end_offset)
+            require(
+                entry is not None and entry.batch == last,
+                f"I4: {process.id} leads epoch {epoch} with {entry} where {last} is committed",
+            )
+
+    def appends(self, process: Process, epoch: int) -> None:
+        """I13: only as the leader of that epoch, and only this process."""
+        require(
+            self.leaders.get(epoch) is process,
+            f"I13: {process.id} appends in epoch {epoch}, which it does not lead",
+        )
+
+    # --- what is committed ----------------------------------------------------------------------
+
+    def is_committed(self, batch: Identity) -> bool:
+        """Whether a leader has committed exactly this batch."""
+        index = bisect_left(self.committed, batch.base_offset, key=lambda each: each.base_offset)
+        return index < len(self.committed) and self.committed[index] == batch
+
+    def advances(self, process: Process, offset: int) -> None:
+        """A replica learns that everything below ``offset`` is committed (I5, I6, I8)."""
+        self.observe(process)
+        shadow = self.shadow(process.id)
+        require(
+            shadow.high_watermark < offset <= shadow.end,
+            f"I6: {process.id} goes from {shadow.high_watermark} to {offset} of {shadow.end}",
+        )
+        shadow.high_watermark = offset
+        if offset > self.committed_end:
+            require(
+                process.core.role == "leader",
+                f"I6: {process.id} says {offset}, no leader more than {self.committed_end}",
+            )
+            self._commit(process, shadow, offset)
+        last = shadow.below(offset)
+        require(
+            last is not None and last.batch.end_offset == offset and self.is_committed(last.batch),
+            f"I8: {process.id} commits {last} at {offset}, others something else",
+        )
+
+    def _commit(self, process: Process, shadow: Shadow, offset: int) -> None:
+        fresh = shadow.between(self.committed_end, offset)
+        require(
+            process.core.epoch == fresh[-1].batch.epoch,
+            f"D6: {process.id} commits {fresh[-1].batch} in epoch {process.core.epoch}",
+        )
+        if self.committed:
+            before = shadow.below(self.committed_end)
+            require(
+                before is not None and before.batch == self.committed[-1],
+                f"I8: {process.id} commits {fresh[0].batch} after {before}, not "
+                f"{self.committed[-1]}",
+            )
+        holders = [m.id for m in self.world.voters() if self._holds(m, fresh)]
+        require(
+            len(holders) >= len(self.world.voters()) // 2 + 1,
+            f"I5: {process.id} commits up to {offset}, which only {holders} have on "
+            f"{'memory' if self.world.settings.durability == 'memory' else 'disk'}",
+        )
+        self.committed += [entry.batch for entry in fresh]
+
+    def _holds(self, machine: Machine, entries: list[Entry]) -> bool:
+        """Whether a machine has these batches where this durability wants them."""
+        shadow = self.shadow(machine.id)
+        mine = shadow.between(entries[0].batch.base_offset, entries[-1].batch.end_offset)
+        if [entry.batch for entry in mine] != [entry.batch for entry in entries]:
+            return False
+        if self.world.settings.durability == "memory":
+            return not shadow.lost_memory
+        return all(self.is_stable(machine, entry) for entry in mine)
+
+    def acknowledged_by_all(self, process: Process, offset: int) -> None:
+        """durability=all: every voter has it on its disk."""
+        last = self.shadow(process.id).below(offset)
+        for machine in self.world.voters():
+            require(
+                last is not None and self._holds(machine, [last]),
+                f"durability=all: {machine.id} does not hold everything below {offset}",
+            )
+
+    def was_read(self, base_offset: int, end_offset: int, crc: int) -> None:
+        """I20: a consumer gets what is committed, and nothing else."""
+        index = bisect_left(self.committed, base_offset, key=lambda each: each.base_offset)
+        require(
+            index < len(self.committed)
+            and self.committed[index].base_offset == base_offset
+            and self.committed[index].end_offset == end_offset
+            and self.committed[index].crc == crc,
+            f"I20: a consumer read [{base_offset}, {end_offset}), which is not committed",
+        )
+
+
+@lru_cache(maxsize=1024)
+def _decode(data: bytes) -> QuorumState:
+    stored = quorum_state.decode(data)
+    return QuorumState(stored.epoch, stored.leader_id, stored.voted)

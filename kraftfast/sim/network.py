@@ -1,0 +1,275 @@
+"""Links between replicas: rings are ordered streams, sockets carry requests and answers.
+
+A ring loses nothing while it stands and has bounded room; it breaks and is replaced by a fresh
+one. A socket's messages are delayed each on its own, lost and doubled: more than TCP does, so that
+nothing is built on what it happens to do. No message outlives the processes at both ends.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from kraftfast.core import events as ev
+from kraftfast.core.messages import Request, Response
+from kraftfast.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from kraftfast.sim.process import Process, Records
+    from kraftfast.sim.world import World
+
+RETRY_US_MIN, RETRY_US_MAX = 10_000, 500_000
+CUT_RETRY_US = 20_000
+
+
+class Message:
+    """On its way. ``correlation`` 0 belongs to a stream."""
+
+    __slots__ = ("correlation", "body", "records", "is_request")
+
+    def __init__(
+        self, correlation: int, body: Request | Response, records: Records | None, is_request: bool
+    ) -> None:
+        self.correlation, self.body = correlation, body
+        self.records, self.is_request = records, is_request
+
+
+class Source:
+    """What a request's ``source`` is: where its answer goes."""
+
+    __slots__ = ("link", "process", "correlation", "request")
+
+    def __init__(self, link: Link, process: Process, message: Message) -> None:
+        self.link, self.process = link, process
+        self.correlation, self.request = message.correlation, message.body
+
+    @property
+    def peer_id(self) -> int:
+        """Who asked."""
+        return self.link.other(self.process).id
+
+    def reply(self, response: Response, records: Records | None = None) -> None:
+        """Answer it."""
+        self.link.send(self.process, Message(self.correlation, response, records, False))
+
+
+class Link:
+    """One connection between two running processes, until it breaks."""
+
+    ends: tuple[Process, Process]
+    ring: bool
+    open: bool
+    attached: set[int]  # ids of the ends that know of it: who does not, reads nothing
+    queues: dict[int, deque[Message]]  # by receiver: what has not been read (rings)
+    arrived: dict[int, int]  # by receiver: how many of them it may read
+    waiting: set[int]  # correlations of the asker that were not answered (sockets)
+
+    def __init__(self, network: Network, first: Process, second: Process, ring: bool) -> None:
+        self.network = network
+        self.ends = (first, second)
+        self.ring = ring
+        self.open = True
+        self.attached = set()
+        self.queues = {first.id: deque(), second.id: deque()}
+        self.arrived = {first.id: 0, second.id: 0}
+        self.waiting = set()
+        self._last_us = {first.id: 0, second.id: 0}
+
+    def other(self, process: Process) -> Process:
+        """The process at the other end."""
+        return self.ends[1] if process is self.ends[0] else self.ends[0]
+
+    def has_room(self, sender: Process) -> bool:
+        """Whether the ring takes another message from this end."""
+        receiver = self.other(sender).id
+        return not self.ring or len(self.queues[receiver]) < self.network.settings.ring_messages
+
+    def ask(self, sender: Process, correlation: int, request: Request) -> bool:
+        """Send a request; False if it cannot go out now."""
+        if not self.open and self.ring or not self.has_room(sender):
+            return False
+        if correlation and not self.ring:
+            self.waiting.add(correlation)
+        self.send(sender, Message(correlation, request, None, True))
+        return True
+
+    def send(self, sender: Process, message: Message) -> None:
+        """Put it on its way; lost if the link is gone by now or the ring is full."""
+        if not self.open or not self.has_room(sender):
+            return
+        world, receiver = self.network.world, self.other(sender)
+        delay_us = world.network_delays.draw(world.random)
+        if self.ring:
+            due_us = max(world.now_us + delay_us, self._last_us[receiver.id])
+            self._last_us[receiver.id] = due_us
+            self.queues[receiver.id].append(message)
+            world.at(due_us, self._arrive, receiver)
+            return
+        if world.random.random() < world.drop:
+            return
+        world.later(delay_us, self._deliver, receiver, message)
+        if world.random.random() < world.duplicate:
+            delay_us = world.network_delays.draw(world.random)
+            world.later(delay_us * 3, self._deliver, receiver, message)
+
+    def _deliver(self, receiver: Process, message: Message) -> None:
+        """A message over a socket is here, unless the way is cut."""
+        if not self.open or self.network.is_cut(self.other(receiver).id, receiver.id):
+            return
+        if not message.is_request:
+            self.waiting.discard(message.correlation)
+        receiver.enter(receiver.receive, self, message)
+
+    def _arrive(self, receiver: Process) -> None:
+        """One more message of a ring may be read; a ring over a cut stands still."""
+        if not self.open:
+            return
+        if self.network.is_cut(self.other(receiver).id, receiver.id):
+            self.network.world.later(CUT_RETRY_US, self._arrive, receiver)
+            return
+        self.arrived[receiver.id] += 1
+        self.read(receiver)
+
+    def read(self, receiver: Process) -> None:
+        """Let the receiver read what has arrived, as far as it can now."""
+        while (
+            self.open
+            and self.arrived[receiver.id]
+            and receiver.id in self.attached
+            and receiver.can_read()
+        ):
+            self.arrived[receiver.id] -= 1
+            message = self.queues[receiver.id].popleft()
+            receiver.enter(receiver.receive, self, message)
+
+    def close(self) -> None:
+        """Nothing more comes over it."""
+        self.open = False
+        for queue in self.queues.values():
+            queue.clear()
+
+
+class Network:
+    """All links, who is cut off from whom, and the making of links."""
+
+    world: World
+    cut: set[tuple[int, int]]  # (from, to) that does not get through
+    links: dict[tuple[int, int], Link]  # rings by (lower, higher), sockets by (asker, asked)
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.settings = world.settings
+        self.cut = set()
+        self.links = {}
+        self.rings: dict[tuple[int, int], bool] = {}
+        self._connecting: set[tuple[int, int]] = set()
+        self._pause_us: dict[tuple[int, int], int] = {}
+
+    def is_ring(self, one: int, other: int) -> bool:
+        """Whether these two talk over rings."""
+        pair = (min(one, other), max(one, other))
+        if pair not in self.rings:
+            kinds = {"ring": (True,), "socket": (False,), "mixed": (True, False)}
+            self.rings[pair] = self.world.random.choice(kinds[self.settings.transport])
+        return self.rings[pair]
+
+    def is_cut(self, source: int, target: int) -> bool:
+        """Whether nothing gets from one to the other."""
+        return (source, target) in self.cut
+
+    # --- making links -------------------------------------------------------------------------
+
+    def started(self, process: Process) -> None:
+        """A process has begun: links to all others are made."""
+        for other in self.world.machines:
+            if other.id == process.id:
+                continue
+            pairs = [(min(process.id, other.id), max(process.id, other.id))]
+            if not self.is_ring(process.id, other.id):
+                pairs = [(process.id, other.id), (other.id, process.id)]
+            for pair in pairs:
+                self._pause_us[pair] = RETRY_US_MIN
+                self.connect_later(pair, self.world.random.randint(1, 3_000))
+
+    def connect_later(self, pair: tuple[int, int], delay_us: int) -> None:
+        """Try to make this link after a while."""
+        if pair not in self._connecting:
+            self._connecting.add(pair)
+            self.world.later(delay_us, self._connect, pair)
+
+    def _connect(self, pair: tuple[int, int]) -> None:
+        self._connecting.discard(pair)
+        link = self.links.get(pair)
+        asker, asked = (self.world.machine(id).process for id in pair)
+        if asker is None or (link is not None and link.open):
+            return
+        pause_us = self._pause_us.get(pair, RETRY_US_MIN)
+        self._pause_us[pair] = min(pause_us * 2, RETRY_US_MAX)
+        if self.is_cut(*pair) or self.is_cut(pair[1], pair[0]):
+            self.connect_later(pair, CUT_RETRY_US)
+        elif asked is None:
+            self.connect_later(pair, pause_us)
+            if self.is_ring(*pair):  # refused: nobody listens there
+                asker.enter(asker.step, ev.PeerEnded(pair[1]))
+        else:
+            self._open(pair, asker, asked)
+
+    def _open(self, pair: tuple[int, int], asker: Process, asked: Process) -> None:
+        ring = self.is_ring(*pair)
+        link = self.links[pair] = Link(self, asker, asked, ring)
+        self._pause_us[pair] = RETRY_US_MIN
+        random = self.world.random
+        self.world.later(random.randint(1, 500), asker.enter, asker.attach, link)
+        if ring:
+            self.world.later(random.randint(1, 500), asked.enter, asked.attach, link)
+        else:
+            link.attached.add(asked.id)
+
+    # --- ends ---------------------------------------------------------------------------------
+
+    def ended(self, process: Process, silent: bool) -> None:
+        """A process is gone. ``silent``: its machine too, so that no kernel says so over sockets."""
+        for pair, link in list(self.links.items()):
+            if process in link.ends and link.open:
+                link.close()
+                told = link.ring or not silent
+                if told:
+                    self._tell(pair, link, ended=not silent or self.world.random.random() < 0.8)
+                self.connect_later(pair, RETRY_US_MIN)
+
+    def reset(self, pair: tuple[int, int]) -> None:
+        """A link breaks; the processes live on."""
+        link = self.links.get(pair)
+        if link is not None and link.open:
+            link.close()
+            self._tell(pair, link, ended=False)
+            self.connect_later(pair, self.world.random.randint(500, 30_000))
+
+    def _tell(self, pair: tuple[int, int], link: Link, ended: bool) -> None:
+        """The ends learn that the link broke, and perhaps that the other process is gone."""
+        for end in link.ends if link.ring else link.ends[:1]:
+            other = link.other(end)
+            reachable = not self.is_cut(*pair) and not self.is_cut(pair[1], pair[0])
+            news = ended and not other.alive and (link.ring or reachable)
+            delay_us = self.world.random.randint(1, 2_000)
+            self.world.later(delay_us, end.enter, end.detach, link, news)
+
+    def failed(self, link: Link) -> list[ev.Event]:
+        """What becomes of requests over a socket that broke."""
+        failures: list[ev.Event] = []
+        if not link.ring:
+            peer_id = link.ends[1].id
+            for correlation in sorted(link.waiting):
+                failures.append(
+                    ev.RequestFailed(peer_id, correlation, ErrorCode.BROKER_NOT_AVAILABLE)
+                )
+            link.waiting.clear()
+        return failures
+
+    def heal(self) -> None:
+        """Everybody reaches everybody."""
+        self.cut.clear()
+
+    def state(self) -> dict[str, Any]:
+        """For reports."""
+        return {"cut": sorted(self.cut), "links": sorted(p for p, l in self.links.items() if l.open)}

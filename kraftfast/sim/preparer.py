@@ -1,0 +1,86 @@
+"""The nursery's thread, as events: the interface of ``kraftfast.log.nursery.PreparerThread``."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from typing import Any
+
+from kraftfast.errors import DiskFull, StorageError
+from kraftfast.limits import PREPARE_PIECE_BYTES
+from kraftfast.sim.paged_file import SimSegmentFile
+
+
+class SimPreparer:
+    """Prepares one range of a file at a time, a piece an event.
+
+    ``later(piece)`` runs a piece after a while; ``ring()`` is the doorbell of the loop.
+    """
+
+    _file: SimSegmentFile | None  # of the range at hand; kept until it is taken
+    _done: int  # how far the range at hand is prepared
+    _end: int
+    _error: int | None  # of a range that ended
+
+    def __init__(self, later: Callable[[Callable[[], None]], Any], ring: Callable[[], Any]) -> None:
+        self._later, self._ring = later, ring
+        self._file = None
+        self._done = self._end = 0
+        self._error = None
+
+    def ask(self, file: SimSegmentFile, start: int, end: int, how: str) -> None:
+        """Prepare [start, end) of the file. One at a time."""
+        assert not self.busy(), "one range at a time"
+        self._file, self._done, self._end, self._error = file, start, end, None
+        self._later(lambda: self._piece(file, end))
+
+    def busy(self) -> bool:
+        return self._file is not None and self._error is None
+
+    def done(self) -> int:
+        return self._done
+
+    def take(self) -> int | None:
+        error = self._error
+        if error is not None:
+            self._file = self._error = None
+        return error
+
+    def pause(self, pause_us: int) -> None:
+        """Pieces come when the world lets them."""
+
+    def want(self, upto: int) -> None:
+        """The bell rings after every piece."""
+
+    def cancel(self) -> None:
+        self._file = self._error = None
+
+    def close(self) -> None:
+        self.cancel()
+
+    def hurry(self) -> None:
+        """Finish the range at hand now: for a loop that waits for it."""
+        while self.busy():
+            assert self._file is not None
+            self._piece(self._file, self._end)
+
+    def _piece(self, file: SimSegmentFile, end: int) -> None:
+        if self._file is not file or self._end != end or self._error is not None:
+            return  # given up meanwhile
+        stop = min(self._done + PREPARE_PIECE_BYTES // 4, end)
+        fd = file.disk.reopen(file.fd)  # the log's own descriptor must hear of every error (D9)
+        try:
+            file.disk.prepare_file(fd, file.path, self._done, stop)
+        except DiskFull:
+            self._error = errno.ENOSPC
+        except StorageError:
+            self._error = errno.EIO
+        else:
+            self._done = stop
+            if stop == end:
+                self._error = 0
+            else:
+                self._later(lambda: self._piece(file, end))
+        finally:
+            file.disk.close_fd(fd)
+        self._ring()

@@ -1,0 +1,161 @@
+"""What a seed chooses: the quorum, its machines and network, and what goes wrong."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from random import Random
+from typing import Any
+
+from kraftfast import limits
+from kraftfast.core.config import Durability, FlushPolicy, QuorumConfig
+
+FAULTS = (
+    "kill",  # a process dies, its page cache stays
+    "power",  # a machine loses power
+    "blackout",  # several or all machines lose power at once
+    "crash_in_call",  # a process or machine stops inside a system call of the log
+    "pause",  # a process is stopped for a while, and goes on
+    "cut",  # some pairs of replicas cannot talk, one way or both
+    "isolate",  # one replica is cut off, both ways or only inwards or outwards
+    "reset",  # links break and are made again
+    "slow_disk",  # flushes take long, perhaps longer than every time-out
+    "full_disk",  # no space for a while
+    "failing_sync",  # an fsync fails, the next ones succeed (fsyncgate)
+    "rot",  # a byte changes on the disk of a machine that is down; a minority only
+    "corrupt_network",  # bytes of answers change on their way
+    "clock",  # a clock drifts, or stands still for a while
+    "shutdown",  # a replica ends gracefully and comes back
+    "resign",  # a leader is asked to step down
+    "poison",  # producers send batches that do not check (D20)
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Delays:
+    """How long something takes, microseconds: mostly short, now and then a spike."""
+
+    short_us: int = 300
+    spike_us: int = 20_000
+    spike_share: float = 0.02
+
+    def draw(self, random: Random) -> int:
+        """One duration, at least 1."""
+        if random.random() < self.spike_share:
+            return random.randint(1, self.spike_us)
+        return 1 + int(random.expovariate(1.0) * self.short_us)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """One run. Times are virtual milliseconds unless a name says otherwise."""
+
+    voters: int = 3
+    observers: int = 0
+    durability: str = "majority"
+    flush: str = "adaptive"
+    transport: str = "ring"
+    """``ring``: ordered streams; ``socket``: requests and answers; ``mixed``: by pair."""
+    references: bool = True
+    """Over rings large answers name a place in the leader's segment (design.md, travel)."""
+    election_timeout_ms: int = 150
+    fetch_timeout_ms: int = 300
+    request_timeout_ms: int = 300
+    retry_backoff_ms: int = 20
+    fetch_max_wait_ms: int = 100
+    fetch_max_bytes: int = limits.FETCH_MAX_BYTES
+    stream_pushes_max: int = limits.STREAM_PUSHES_MAX
+    inline_flush_bytes_max: int = limits.INLINE_FLUSH_BYTES_MAX
+    unflushed_age_ms_max: int = limits.UNFLUSHED_AGE_MS_MAX
+    segment_bytes: int = 64 * 1024
+    segment_ms: int = limits.SEGMENT_MS
+    stride_bytes: int = 32 * 1024
+    prepare_bytes: int = 32 * 1024
+    ring_messages: int = 64
+    """How many messages a ring holds."""
+    network: Delays = Delays()
+    disk: Delays = Delays(150, 3_000, 0.02)
+    drop: float = 0.0
+    """How likely a message over a socket is lost; ``duplicate`` likewise."""
+    duplicate: float = 0.0
+    producers: int = 3
+    append_every_ms: float = 8.0
+    value_bytes_max: int = 600
+    values_max: int = 3
+    readers: int = 1
+    faults: tuple[str, ...] = FAULTS
+    fault_every_ms: float = 250.0
+    chaos_ms: int = 4_000
+    settle_ms: int = 60_000
+    idle_ms: int = 2_000
+    leave_broken: bool = True
+    """Whether a minority may stay broken when the rest is healed."""
+
+    @classmethod
+    def of_seed(cls, seed: int, **overrides: Any) -> Settings:
+        """The settings that a seed stands for (swarm testing: each run has its own mixture)."""
+        random = Random(seed * 2 + 1)
+        share = random.choice((0.3, 0.5, 0.8))
+        faults = tuple(fault for fault in FAULTS if random.random() < share)
+        durability = random.choice(("majority",) * 5 + ("all",) + ("memory",) * 2)
+        if durability == "memory":  # what it gives up, and when, is a test of its own
+            faults = tuple(each for each in faults if each not in ("blackout", "rot"))
+        timeout = random.choice((100, 150, 300))
+        transport = random.choice(("ring", "ring", "socket", "mixed"))
+        fetch_timeout = timeout * random.choice((1, 2, 3))
+        lossy = transport != "ring" and random.random() < 0.5
+        chosen = cls(
+            voters=random.choice((1, 2, 3, 3, 3, 3, 3, 4, 5, 5)),
+            observers=random.choice((0, 0, 0, 0, 1)),
+            durability=durability,
+            flush=random.choice([policy.value for policy in FlushPolicy]),
+            transport=transport,
+            references=random.random() < 0.7,
+            election_timeout_ms=timeout,
+            fetch_timeout_ms=fetch_timeout,
+            request_timeout_ms=timeout * random.choice((1, 2)),
+            retry_backoff_ms=random.choice((5, 20)),
+            fetch_max_wait_ms=fetch_timeout // random.choice((3, 10)),
+            fetch_max_bytes=random.choice((1, 2_000, 20_000, limits.FETCH_MAX_BYTES)),
+            stream_pushes_max=random.choice((1, 2, limits.STREAM_PUSHES_MAX)),
+            inline_flush_bytes_max=random.choice((0, 0, 2_000, limits.INLINE_FLUSH_BYTES_MAX)),
+            unflushed_age_ms_max=random.choice((5, 50, 300)),
+            segment_bytes=random.choice((8, 16, 64, 64, 256)) * 1024,
+            segment_ms=random.choice((300, limits.SEGMENT_MS, limits.SEGMENT_MS)),
+            stride_bytes=random.choice((4, 8, 32, 64)) * 1024,
+            prepare_bytes=random.choice((0, 8, 64)) * 1024,
+            ring_messages=random.choice((2, 8, 64)),
+            network=random.choice((Delays(), Delays(100, 200_000, 0.01), Delays(5_000, 60_000, 0.05))),
+            disk=random.choice((Delays(150, 3_000, 0.02), Delays(2_000, 40_000, 0.05))),
+            drop=random.choice((0.01, 0.05)) if lossy else 0.0,
+            duplicate=random.choice((0.0, 0.05)) if lossy else 0.0,
+            append_every_ms=random.choice((2.0, 8.0, 30.0)),
+            value_bytes_max=random.choice((20, 600, 3_000)),
+            values_max=random.choice((1, 3, 10)),
+            readers=random.choice((0, 1, 2)),
+            faults=faults,
+            fault_every_ms=random.choice((60.0, 250.0, 800.0)),
+            chaos_ms=random.choice((800, 1_500, 3_000)),
+        )
+        return replace(chosen, **overrides)
+
+    def quorum_config(self) -> QuorumConfig:
+        """The core's part."""
+        return QuorumConfig(
+            election_timeout_ms=self.election_timeout_ms,
+            fetch_timeout_ms=self.fetch_timeout_ms,
+            election_backoff_ms_max=self.election_timeout_ms,
+            request_timeout_ms=self.request_timeout_ms,
+            retry_backoff_ms=self.retry_backoff_ms,
+            fetch_max_bytes=self.fetch_max_bytes,
+            fetch_max_wait_ms=self.fetch_max_wait_ms,
+            stream_pushes_max=self.stream_pushes_max,
+            inline_flush_bytes_max=self.inline_flush_bytes_max,
+            unflushed_age_ms_max=self.unflushed_age_ms_max,
+            held_age_ms_max=max(limits.HELD_AGE_MS_MAX, self.unflushed_age_ms_max),
+            durability=Durability(self.durability),
+            flush=FlushPolicy(self.flush),
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, for reports."""
+        return asdict(self)

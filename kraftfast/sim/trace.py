@@ -1,0 +1,39 @@
+"""A run in words: one line an event, ``fact -> action``."""
+
+from __future__ import annotations
+
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from kraftfast.core import events as ev
+from kraftfast.errors import ErrorCode
+from kraftfast.types import OffsetAndEpoch, ReplicaKey
+
+_OMITTED = ("cluster_id", "partition_known", "leader_endpoints", "source", "max_wait_ms")
+_DEFAULTS = {"error": ErrorCode.NONE, "partition_error": ErrorCode.NONE, "stream": 0,
+             "opens": False, "unanimous": False, "in_doubt": False, "in_memory": False,
+             "after": None, "diverging": None, "snapshot_id": None, "pre_vote": False,
+             "records_bytes": 0, "log_start_offset": 0, "rejected": False}
+
+
+def words(value: Any) -> str:
+    """A message, event or effect on one line, without what says nothing."""
+    if isinstance(value, ReplicaKey):
+        return str(value.id)
+    if isinstance(value, OffsetAndEpoch):
+        return f"{value.offset}@{value.epoch}"
+    if isinstance(value, ErrorCode):
+        return value.name
+    if isinstance(value, (ev.RequestReceived, ev.ResponseReceived)):
+        body = value.request if isinstance(value, ev.RequestReceived) else value.response
+        peer = value.source.peer_id if isinstance(value, ev.RequestReceived) else value.peer_id
+        return f"from {peer}: {words(body)}"
+    if is_dataclass(value):
+        parts = []
+        for field in fields(value):
+            content = getattr(value, field.name)
+            if field.name in _OMITTED or content == _DEFAULTS.get(field.name, _OMITTED):
+                continue
+            parts.append(f"{field.name}={words(content)}")
+        return f"{type(value).__name__}({', '.join(parts)})"
+    return str(value)

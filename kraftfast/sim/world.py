@@ -1,0 +1,416 @@
+"""Time, machines and the run as a whole."""
+
+from __future__ import annotations
+
+import heapq
+import time
+import traceback
+import zlib
+from collections import Counter
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+from kraftfast.core.voters import VoterSet
+from kraftfast.errors import CorruptLog, ForeignDirectory, KraftfastError
+from kraftfast.sim import history
+from kraftfast.sim.clients import Append, Producer, Reader
+from kraftfast.sim.disk import Crash
+from kraftfast.sim.invariants import Oracle, Violation, require
+from kraftfast.sim.machine import Machine
+from kraftfast.sim.nemesis import Nemesis
+from kraftfast.sim.network import Network
+from kraftfast.sim.process import Process
+from kraftfast.sim.settings import Delays, Settings
+from kraftfast.sim.trace import words
+from kraftfast.types import METADATA_TOPIC
+
+EVENTS_MAX = 400_000
+"""A run that needs more is going round in circles."""
+CALM = Delays(200, 2_000, 0.01)
+
+
+class World:
+    """All machines, the network between them, their clients and what goes wrong.
+
+    One event at a time, in the order of their times; chance comes from one seeded generator.
+    """
+
+    now_us: int
+    machines: list[Machine]  # voters first
+    producers: list[Producer]
+    readers: list[Reader]
+    history: list[Append]
+    acknowledged_end: int  # the highest end that any producer was told
+    counts: Counter[str]  # what happened how often
+    events: int  # handled so far
+    digest: int  # of all that happened: equal for equal seeds
+    tracer: Callable[[str], Any] | None
+    network_delays: Delays  # of now: a healed world is calm
+    disk_delays: Delays
+    drop: float  # how likely a message over a socket is lost now
+    duplicate: float
+
+    def __init__(
+        self, seed: int, settings: Settings, tracer: Callable[[str], Any] | None = None
+    ) -> None:
+        self.seed, self.settings, self.tracer = seed, settings, tracer
+        self.random = Random(seed)
+        self.now_us = 0
+        self.cluster_id = "sim-cluster"
+        self.counts = Counter()
+        self.events = self.digest = 0
+        self.acknowledged_end = 0
+        self.history = []
+        self.network_delays, self.disk_delays = settings.network, settings.disk
+        self.drop, self.duplicate = settings.drop, settings.duplicate
+        self._queue: list[tuple[int, int, Callable[..., Any], tuple[Any, ...]]] = []
+        self._sequence = 0
+        self.oracle = Oracle(self)
+        voters = VoterSet.of(*range(1, settings.voters + 1))
+        ids = range(1, settings.voters + settings.observers + 1)
+        self.machines = [Machine(self, id, voters) for id in ids]
+        self.network = Network(self)
+        self.nemesis = Nemesis(self)
+        self.producers = [Producer(self, id) for id in range(settings.producers)]
+        self.readers = [Reader(self) for _ in range(settings.readers)]
+
+    def machine(self, id: int) -> Machine:
+        """The machine of a replica."""
+        return self.machines[id - 1]
+
+    def voters(self) -> list[Machine]:
+        """The machines of voters."""
+        return self.machines[: self.settings.voters]
+
+    def log_path(self, machine: Machine) -> str:
+        """Where a machine's segments are."""
+        return f"{machine.path}/{METADATA_TOPIC}-0"
+
+    def leader(self) -> Process | None:
+        """Who leads the latest epoch that anybody leads, if it runs."""
+        leading = [
+            machine.process for machine in self.machines
+            if machine.process is not None and machine.process.core.role == "leader"
+        ]
+        return max(leading, key=lambda process: process.core.epoch, default=None)
+
+    # --- time -----------------------------------------------------------------------------------
+
+    def at(self, due_us: int, call: Callable[..., Any], *arguments: Any) -> None:
+        """Have this done at that time."""
+        self._sequence += 1
+        heapq.heappush(self._queue, (due_us, self._sequence, call, arguments))
+
+    def later(self, delay_us: int, call: Callable[..., Any], *arguments: Any) -> None:
+        """Have this done after a while."""
+        self.at(self.now_us + delay_us, call, *arguments)
+
+    def run(self, duration_ms: float, until: Callable[[], bool] | None = None) -> bool:
+        """Let time pass; ends early, with True, once ``until`` holds after an event."""
+        end_us = self.now_us + int(duration_ms * 1000)
+        while self._queue and self._queue[0][0] <= end_us:
+            due_us, _, call, arguments = heapq.heappop(self._queue)
+            self.now_us = max(self.now_us, due_us)
+            self.events += 1
+            call(*arguments)
+            if until is not None and until():
+                return True
+            require(self.events < EVENTS_MAX, "L7: events without end")
+        self.now_us = end_us
+        return False
+
+    # --- what happens to processes --------------------------------------------------------------
+
+    def guard(self, process: Process, call: Callable[..., None], *arguments: Any) -> None:
+        """Do something in a process; it may end of it."""
+        machine = process.machine
+        try:
+            call(*arguments)
+            if process.alive:
+                self._after_turn(process)
+        except Crash as crash:
+            self.trace(f"{machine.id}: stops {crash}")
+            self.count("crashes in a call")
+            self.end(machine, machine.crash_loses_power)
+        except KraftfastError as error:
+            self.trace(f"{machine.id}: ends: {type(error).__name__}: {error}")
+            self.count(f"ended by {type(error).__name__}")
+            self.end(machine, power=False)
+
+    def _after_turn(self, process: Process) -> None:
+        process.settle_doubt()
+        self.oracle.observe(process)
+        if process.stopped and not process.blocked:
+            process.close()
+            self.oracle.observe(process)
+            self._gone(process.machine, process, power=False)
+        else:
+            process.schedule()
+
+    def end(self, machine: Machine, power: bool) -> None:
+        """The process of a machine ends, abruptly; ``power``: the machine too."""
+        process = machine.process
+        if process is not None:
+            self.oracle.crashed(process, power)
+            process.vanish()
+            machine.disk.kill()
+        if power:
+            machine.lose_power()
+            self.oracle.shadow(machine.id).lost_memory = True
+        if process is not None:
+            self._gone(machine, process, power)
+
+    def _gone(self, machine: Machine, process: Process, power: bool) -> None:
+        self.trace(f"{machine.id}: is gone{' (power)' if power else ''}")
+        machine.process = None
+        self.network.ended(process, silent=power)
+        self.start_later(machine)
+
+    def start_later(self, machine: Machine, delay_us: int = -1) -> None:
+        """Start its process after a while, unless it is to stay down."""
+        if machine.starting or machine.process is not None:
+            return
+        machine.starting = True
+        if delay_us < 0:
+            delay_us = self.random.choice((2_000, 20_000, 200_000, 1_000_000))
+            delay_us = self.random.randint(1_000, delay_us)
+        self.later(delay_us, self._start, machine)
+
+    def _start(self, machine: Machine) -> None:
+        machine.starting = False
+        if machine.process is not None or machine.dead or not machine.may_start:
+            return
+        power = self.oracle.shadow(machine.id).lost_memory
+        try:
+            process = Process(machine)
+        except Crash as crash:
+            self.trace(f"{machine.id}: stops while it starts, {crash}")
+            self.count("crashes in recovery")
+            self._start_failed(machine, machine.crash_loses_power)
+            return
+        except (CorruptLog, ForeignDirectory) as error:
+            require(machine.rotten, f"{machine.id} refuses its own log: {error}")
+            self.trace(f"{machine.id}: refuses to start: {error}")
+            self.count("damage found")
+            machine.dead = str(error)
+            return
+        except KraftfastError as error:
+            self.trace(f"{machine.id}: cannot start: {error}")
+            self.count(f"start failed by {type(error).__name__}")
+            self._start_failed(machine, False)
+            return
+        machine.process = process
+        self.trace(f"{machine.id}: starts at {process.log.end_offset}")
+        self.oracle.recovered(process, power)
+        self.guard(process, process.begin)
+        if machine.process is process:
+            self.network.started(process)
+
+    def _start_failed(self, machine: Machine, power: bool) -> None:
+        machine.disk.kill()
+        if power:
+            machine.lose_power()
+            self.oracle.shadow(machine.id).lost_memory = True
+        self.start_later(machine)
+
+    # --- what is told -----------------------------------------------------------------------------
+
+    def note_acknowledged(self, append: Append) -> None:
+        """A producer was told."""
+        self.acknowledged_end = max(self.acknowledged_end, append.end_offset)
+
+    def count(self, what: str) -> None:
+        """Something happened."""
+        self.counts[what] += 1
+
+    def trace(self, text: str) -> None:
+        """One line of the run."""
+        self.digest = zlib.crc32(f"{self.now_us} {text}".encode(), self.digest)
+        if self.tracer is not None:
+            self.tracer(f"{self.now_us / 1000:10.3f} {text}")
+
+    def trace_step(self, process: Process, what: str, event: Any) -> None:
+        """A replica is told something."""
+        self.digest = zlib.crc32(
+            b"%d %d %d %d" % (self.now_us, process.id, process.core.epoch, process.log.end_offset),
+            self.digest,
+        )
+        if self.tracer is not None:
+            self._fact = f"{process.id}: {words(event) if event is not None else what}"
+
+    def trace_effects(self, process: Process, effects: list[Any]) -> None:
+        """And does something about it."""
+        if self.tracer is not None:
+            actions = "; ".join(words(effect) for effect in effects) or "nothing"
+            self.tracer(f"{self.now_us / 1000:10.3f} {self._fact} -> {actions}")
+
+    # --- the run ------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start every machine and every client."""
+        for machine in self.machines:
+            self.start_later(machine, self.random.randint(1, 30_000))
+        for client in (*self.producers, *self.readers):
+            client.start()
+
+    def heal(self) -> None:
+        """Nothing is wrong any more, but perhaps with a minority that stays as it is."""
+        self.nemesis.heal()
+        self.network_delays = self.disk_delays = CALM
+        self.drop = self.duplicate = 0.0
+        left: set[int] = set()
+        broken = sum(1 for machine in self.voters() if machine.dead)
+        spare = (len(self.voters()) - 1) // 2 - broken
+        if self.settings.leave_broken and spare > 0 and self.random.random() < 0.3:
+            left = set(self.random.sample([m.id for m in self.voters()], spare))
+        for machine in self.machines:
+            if machine.id in left:
+                machine.may_start = False
+                self.end(machine, power=False)
+            else:
+                self.start_later(machine, 1_000)
+
+    def is_settled(self) -> bool:
+        """One leader, and everybody who can has everything and knows it is committed."""
+        leader = self.leader()
+        if leader is None or any(producer.outstanding for producer in self.producers):
+            return False
+        end = leader.log.end_offset
+        for machine in self.machines:
+            if machine.dead or not machine.may_start:
+                continue
+            process = machine.process
+            if process is None or process.log.end_offset != end or process.queue:
+                return False
+            if process.core.high_watermark != end or process.core.epoch != leader.core.epoch:
+                return False
+        return True
+
+    def play(self) -> None:
+        """Chaos, healing, rest, and then everything that must hold at the end."""
+        self.start()
+        self.nemesis.start()
+        self.run(self.settings.chaos_ms)
+        self.trace("the world heals")
+        self.heal()
+        for producer in self.producers:
+            producer.running = False
+        if not self._settle("L1, L5, L6"):
+            return
+        before = len(self.history)
+        for producer in self.producers:
+            producer.leader_id = self.leader().id  # type: ignore[union-attr]
+            producer.append()
+        if self._settle("L2"):
+            last = self.history[before:]
+            if self.settings.durability != "all" or self.all_run():
+                require(all(each.outcome for each in last), "L2: appends without an outcome")
+            self._rest()
+            self._check_end()
+
+    def all_run(self) -> bool:
+        """Whether every voter is there."""
+        return all(machine.process is not None for machine in self.voters())
+
+    def _settle(self, what: str) -> bool:
+        """True once the quorum has come to rest; raises where it should have and has not."""
+        if self.settings.durability == "all" and not self.all_run() and self._missing():
+            return self._settle_without_all()
+        if self.run(self.settings.settle_ms, self.is_settled):
+            return True
+        if self._may_be_stuck():
+            self.count("stuck as designed")
+            return False
+        raise Violation(f"{what}: the quorum did not come to rest: {self.state()}")
+
+    def _missing(self) -> bool:
+        return any(machine.dead or not machine.may_start for machine in self.voters())
+
+    def _settle_without_all(self) -> bool:
+        """durability=all with a voter down: no producer is answered; nothing else is checked."""
+        self.run(2_000)
+        self.count("a voter of all is missing")
+        return False
+
+    def _may_be_stuck(self) -> bool:
+        """Doubt about the head of a log wants every voter, and one will never come (D10)."""
+        in_doubt = any(
+            machine.process is not None and machine.process.core.in_doubt
+            for machine in self.voters()
+        )
+        return in_doubt and self._missing()
+
+    def _rest(self) -> None:
+        """L7, and no election without a reason: an idle quorum is quiet."""
+        steps = {m.id: m.process.steps for m in self.machines if m.process is not None}
+        epoch = self.leader().core.epoch  # type: ignore[union-attr]
+        self.run(self.settings.idle_ms)
+        leader = self.leader()
+        require(leader is not None and leader.core.epoch == epoch, "an idle quorum elects")
+        for machine in self.machines:
+            if machine.process is not None and machine.id in steps:
+                a_second = (machine.process.steps - steps[machine.id]) * 1000 / self.settings.idle_ms
+                require(a_second < 1_000, f"L7: {machine.id} takes {a_second} steps a second")
+
+    def _check_end(self) -> None:
+        """Every log below its high watermark, and what producers were told of it."""
+        leader = self.leader()
+        assert leader is not None
+        values = history.read_log(leader, leader.core.high_watermark)
+        for machine in self.machines:
+            process = machine.process
+            if process is not None:
+                theirs = history.read_log(process, process.core.high_watermark)
+                require(theirs == values, f"I8: the log of {machine.id} differs")
+        for outcome, count in history.check_history(self.history, values).items():
+            self.counts[f"appends {outcome or 'open'}"] += count
+        self.counts["committed records"] = len(values)
+
+    def state(self) -> dict[str, Any]:
+        """Where everybody is, for reports."""
+        replicas = {}
+        for machine in self.machines:
+            process = machine.process
+            if process is None:
+                replicas[machine.id] = machine.dead or "down"
+                continue
+            core, log = process.core, process.log
+            replicas[machine.id] = (
+                f"{core.role} e{core.epoch} of {core.leader_id} hw {core.high_watermark} "
+                f"log {log.flushed_end_offset}/{log.end_offset}"
+                f"{' in doubt' if core.in_doubt else ''}{' blocked' if process.blocked else ''}"
+                f"{' stalled' if process.stalled else ''}{' paused' if process.paused else ''}"
+                f" queue {len(process.queue)} runs {len(process.runs)}"
+            )
+        return {"now_ms": self.now_us // 1000, "replicas": replicas} | self.network.state()
+
+
+def run_seed(
+    seed: int, settings: Settings | None = None, tracer: Callable[[str], Any] | None = None
+) -> dict[str, Any]:
+    """One run. Plain values: ``ok``, ``violation`` (empty or the reason), counts, digest.
+
+    The same seed and settings give the same run, event by event, wherever it runs.
+    """
+    settings = settings or Settings.of_seed(seed)
+    began = time.perf_counter()
+    world = World(seed, settings, tracer)
+    violation = where = ""
+    try:
+        world.play()
+    except Exception as error:  # noqa: BLE001: whatever a run ends with is its result
+        violation = f"{type(error).__name__}: {error}"
+        where = traceback.format_exc()
+    return {
+        "seed": seed,
+        "ok": not violation,
+        "violation": violation,
+        "where": where,
+        "events": world.events,
+        "virtual_ms": world.now_us // 1000,
+        "wall_s": round(time.perf_counter() - began, 3),
+        "digest": world.digest,
+        "counts": dict(sorted(world.counts.items())),
+        "settings": settings.as_dict(),
+    }
