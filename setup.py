@@ -66,13 +66,15 @@ setup(
     ext_modules=cythonize(
         [extension(path) for path in sorted([*glob("kraftfast/*/*.pyx"), *AUGMENTED])],
         build_dir="build/cython",
-        nthreads=0,
+        nthreads=os.cpu_count() or 1,
         compiler_directives={
             "language_level": 3,
             "boundscheck": True,
             "cdivision": True,
             "annotation_typing": False,
             "embedsignature": True,
+            "auto_pickle": False,
         },
     ),
+    options={"build_ext": {"parallel": os.cpu_count() or 1}},
 )
