@@ -20,7 +20,7 @@ from bisect import bisect_right
 from pathlib import Path
 from typing import Any
 
-from kraftfast.client.local import connect_producer
+from kraftfast.client.local import LocalConnector
 from kraftfast.client.producer import Batch, Producer
 from kraftfast.errors import KraftfastError, PeerGone, TimedOut
 from kraftfast.quorum import LocalQuorum
@@ -35,7 +35,7 @@ class Load:
     # committed_at: when the last commit was told. _stop: ends the thread.
 
     def __init__(self, quorum: LocalQuorum, value_bytes: int, pause_s: float) -> None:
-        self.producer = Producer(lambda ledger: connect_producer(quorum.directories, ledger, 16384, 64))
+        self.producer = Producer(LocalConnector(quorum.directories, 16384, 64))
         self.committed_at: list[float] = []
         self.records = 0
         self._value, self._pause_s = b"x" * value_bytes, pause_s

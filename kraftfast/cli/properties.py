@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 from kraftfast import limits
 from kraftfast.core.config import FlushPolicy
-from kraftfast.errors import ForeignDirectory, InputError, InvalidOption
-from kraftfast.log.directory import decode_properties
+from kraftfast.errors import InputError, InvalidOption
+from kraftfast.log import properties
 from kraftfast.node.config import IDLE_SPIN_US, ListenerConfig, NodeConfig, VoterConfig
 
 Fields = Mapping[str, str]
@@ -109,9 +109,9 @@ def read_server(path: str) -> Server:
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or error}") from None
     try:
-        fields = decode_properties(data, path)
-    except ForeignDirectory as error:
-        raise InvalidOption(str(error)) from None
+        fields = properties.decode(data)
+    except ValueError as error:
+        raise InvalidOption(f"{path} is not a properties file: {error}") from None
     try:
         return server(fields)
     except InvalidOption as error:

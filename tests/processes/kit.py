@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import kraftfast
-from kraftfast.client.local import connect_producer
+from kraftfast.client.local import LocalConnector
 from kraftfast.client.producer import Batch, Producer
 from kraftfast.errors import KraftfastError, PeerGone, TimedOut, UnknownOutcome
 from kraftfast.log.reader import LogReader
@@ -40,7 +40,7 @@ def a_quorum(path: Path, **settings: Any) -> Iterator[LocalQuorum]:
 def ring_producer(quorum: LocalQuorum, **settings: Any) -> Producer:
     """A producer over a ring, whatever the replicas use among themselves."""
     batch_bytes, window = settings.get("batch_bytes", 4096), settings.get("window", 64)
-    return Producer(lambda ledger: connect_producer(quorum.directories, ledger, batch_bytes, window))
+    return Producer(LocalConnector(quorum.directories, batch_bytes, window))
 
 
 def wait_until(what: Callable[[], Any], timeout: float = 20.0, pause: float = 0.01) -> Any:
