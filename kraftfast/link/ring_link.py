@@ -57,7 +57,7 @@ class OwnDoorbell:
 class RingFiles:
     """The two files that one end writes: the data of its own ring, the cursor of the other's.
 
-    Raises InvalidOption for a bad capacity, OSError without descriptors or memory.
+    Raises InvalidOption or OverflowError for a bad capacity, OSError without descriptors or memory.
     """
 
     def __init__(self, generation: int, capacity_out: int, capacity_in: int) -> None:
@@ -70,7 +70,7 @@ class RingFiles:
         try:
             format_producer(self.data.memory, capacity_out, generation)
             format_consumer(self.cursor.memory, capacity_in, generation)
-        except InvalidOption:
+        except BaseException:
             self.close()
             raise
 

@@ -5,13 +5,10 @@ from __future__ import annotations
 import fcntl
 import os
 import socket
-from collections.abc import Iterator
-from contextlib import contextmanager
 
-from kraftfast.link.hello import Hello, encode_hello
-from kraftfast.link.memory_file import F_ADD_SEALS, SEALS, send_with_fds
+from kraftfast.link.hello import HELLO_BYTES_MAX, Hello, decode_hello, encode_hello
+from kraftfast.link.memory_file import F_ADD_SEALS, SEALS, receive_with_fds, send_with_fds
 from kraftfast.link.ring_link import OwnDoorbell, RingFiles, RingLink, RingOffer, accept_rings
-from kraftfast.ring.spsc import PAGE_BYTES, producer_file_bytes
 
 CAPACITY = 64 * 1024
 
@@ -28,19 +25,6 @@ def memory_file(size: int, seals: int = SEALS) -> int:
     if seals:
         fcntl.fcntl(fd, F_ADD_SEALS, seals)
     return fd
-
-
-def open_fds() -> int:
-    """How many descriptors this process has open."""
-    return len(os.listdir("/proc/self/fd"))
-
-
-@contextmanager
-def no_leak() -> Iterator[None]:
-    """What happens inside leaves no descriptor behind."""
-    before = open_fds()
-    yield
-    assert open_fds() == before, [os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")[:-1]]
 
 
 class Doorbells:
@@ -68,9 +52,6 @@ def linked(bells: Doorbells, out: int = CAPACITY, into: int = CAPACITY) -> tuple
 
 def received(sock: socket.socket) -> tuple[Hello, list[int]]:
     """One hello with its descriptors."""
-    from kraftfast.link.hello import HELLO_BYTES_MAX, decode_hello
-    from kraftfast.link.memory_file import receive_with_fds
-
     data, fds = receive_with_fds(sock, HELLO_BYTES_MAX)
     return decode_hello(data), fds
 
@@ -96,7 +77,3 @@ class Forger:
             os.close(fd)
         self.files.close()
         self.doorbell.close()
-
-
-__all__ = ["CAPACITY", "PAGE_BYTES", "Doorbells", "Forger", "linked", "memory_file", "no_leak", "open_fds", "pair"]
-assert producer_file_bytes(CAPACITY) == PAGE_BYTES + CAPACITY

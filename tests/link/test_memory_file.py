@@ -22,45 +22,43 @@ from kraftfast.link.memory_file import (
     receive_with_fds,
     send_with_fds,
 )
-from tests.link.kit import memory_file, no_leak, pair
+from tests.link.kit import memory_file, pair
 
 
 def test_a_memory_file_can_be_changed_by_its_maker_alone() -> None:
-    with no_leak():
-        file = MemoryFile("test", 4096)
-        assert fcntl.fcntl(file.fd, F_GET_SEALS) & SEALS == SEALS
-        for size in (0, 8192):
-            with pytest.raises(OSError):
-                os.ftruncate(file.fd, size)
+    file = MemoryFile("test", 4096)
+    assert fcntl.fcntl(file.fd, F_GET_SEALS) & SEALS == SEALS
+    for size in (0, 8192):
         with pytest.raises(OSError):
-            mmap.mmap(file.fd, 4096, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
-        seen = map_peer_file(os.dup(file.fd), 4096)
-        file.memory[:5] = b"hello"
-        assert seen[:5] == b"hello"
-        with pytest.raises(TypeError):
-            seen[0] = 1
-        seen.close()
-        file.memory.close()
-        file.close()
-        file.close()  # twice is once
+            os.ftruncate(file.fd, size)
+    with pytest.raises(OSError):
+        mmap.mmap(file.fd, 4096, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
+    seen = map_peer_file(os.dup(file.fd), 4096)
+    file.memory[:5] = b"hello"
+    assert seen[:5] == b"hello"
+    with pytest.raises(TypeError):
+        seen[0] = 1
+    seen.close()
+    file.memory.close()
+    file.close()
+    file.close()  # twice is once
 
 
 @pytest.mark.parametrize("missing", [0x0001, 0x0002, 0x0004, 0x0010])
 def test_a_file_that_lacks_a_seal_is_refused(missing: int) -> None:
-    with no_leak(), pytest.raises(PeerGone, match="could still change"):
+    with pytest.raises(PeerGone, match="could still change"):
         map_peer_file(memory_file(4096, SEALS & ~missing), 4096)
 
 
 def test_a_file_that_is_too_small_is_refused() -> None:
-    with no_leak(), pytest.raises(PeerGone, match="4095 bytes, not 4096"):
+    with pytest.raises(PeerGone, match="4095 bytes, not 4096"):
         map_peer_file(memory_file(4095), 4096)
 
 
 def test_only_what_is_needed_of_a_huge_file_is_mapped() -> None:
-    with no_leak():
-        seen = map_peer_file(memory_file(1 << 40), 4096)
-        assert len(seen) == 4096
-        seen.close()
+    seen = map_peer_file(memory_file(1 << 40), 4096)
+    assert len(seen) == 4096
+    seen.close()
 
 
 def test_what_is_no_memory_file_is_refused(tmp_path: Path) -> None:
@@ -105,37 +103,35 @@ def test_a_doorbell_is_an_eventfd_and_never_blocks() -> None:
 
 
 def test_messages_come_whole_with_their_files() -> None:
-    with no_leak():
-        a, b = pair()
-        file = MemoryFile("test", 4096)
-        send_with_fds(a, b"hello", [file.fd, file.fd])
-        send_with_fds(a, b"plain", [])
-        data, fds = receive_with_fds(b, 100)
-        assert data == b"hello" and len(fds) == 2
-        assert all(os.get_inheritable(fd) is False for fd in fds)
-        assert receive_with_fds(b, 100) == (b"plain", [])
-        for fd in fds:
-            os.close(fd)
-        a.close()
-        assert receive_with_fds(b, 100) == (b"", [])
-        b.close()
-        file.memory.close()
-        file.close()
+    a, b = pair()
+    file = MemoryFile("test", 4096)
+    send_with_fds(a, b"hello", [file.fd, file.fd])
+    send_with_fds(a, b"plain", [])
+    data, fds = receive_with_fds(b, 100)
+    assert data == b"hello" and len(fds) == 2
+    assert all(os.get_inheritable(fd) is False for fd in fds)
+    assert receive_with_fds(b, 100) == (b"plain", [])
+    for fd in fds:
+        os.close(fd)
+    a.close()
+    assert receive_with_fds(b, 100) == (b"", [])
+    b.close()
+    file.memory.close()
+    file.close()
 
 
 def test_messages_that_are_too_much_leave_no_files_behind() -> None:
-    with no_leak():
-        a, b = pair()
-        file = MemoryFile("test", 4096)
-        send_with_fds(a, b"x" * 101, [file.fd])
-        with pytest.raises(MalformedFrame):
-            receive_with_fds(b, 100)
-        send_with_fds(a, b"x", [file.fd] * (FDS_MAX + 4))
-        with pytest.raises(MalformedFrame):
-            receive_with_fds(b, 100)
-        for each in (a, b, file):
-            each.close()
-        file.memory.close()
+    a, b = pair()
+    file = MemoryFile("test", 4096)
+    send_with_fds(a, b"x" * 101, [file.fd])
+    with pytest.raises(MalformedFrame):
+        receive_with_fds(b, 100)
+    send_with_fds(a, b"x", [file.fd] * (FDS_MAX + 4))
+    with pytest.raises(MalformedFrame):
+        receive_with_fds(b, 100)
+    for each in (a, b, file):
+        each.close()
+    file.memory.close()
 
 
 def test_a_socket_that_would_block_says_so() -> None:
