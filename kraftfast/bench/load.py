@@ -26,9 +26,8 @@ class Latency:
     @classmethod
     def of(cls, producer: Any) -> Latency:
         """What the producer's present sender has measured since it was last reset."""
-        sender = producer.sender
-        quantiles = (sender.latency_us(q) for q in (0.5, 0.99, 0.999))
-        return cls(*quantiles, sender.latency_max_us())
+        measured = producer.sender.commit_latency()
+        return cls(*(measured[name] for name in ("p50_us", "p99_us", "p999_us", "max_us")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +80,9 @@ def append_all(
 def settle(producer: Any, first_ticket: int, timeout: float = TIMEOUT_S) -> None:
     """Wait for everything handed over; raises the failure of the first record that has one."""
     producer.flush(timeout=timeout)
-    failures = producer.ledger.failures_within(first_ticket, producer.ledger.next_ticket)
-    if failures:
-        raise failures[0][2]
+    for _, _, _, failure in producer.ledger.runs(first_ticket, producer.ledger.next_ticket):
+        if failure is not None:
+            raise failure
 
 
 def throughput(producer: Any, rows: Rows, count: int | None, seconds: float | None) -> Run:

@@ -108,9 +108,7 @@ def stages(statuses: dict[int, dict[str, Any]], producer: Any) -> list[Stage]:
     for id, status in statuses.items():
         names = LEADER_STAGES if status["role"] == "leader" else FOLLOWER_STAGES
         found += [_stage(name, id, status["stages"][name]) for name in names]
-    callback = getattr(producer.sender, "callback_stage", None)
-    if callback is not None:
-        found.append(_stage("callback", 0, callback))
+    found.append(_stage("callback", 0, producer.sender.callback_latency()))
     found = [stage for stage in found if stage.count]
     return sorted(found, key=lambda stage: (ORDER.index(stage.name), stage.replica))
 

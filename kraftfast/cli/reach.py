@@ -61,13 +61,12 @@ def producer(directory: str | None, servers: str | None, timeout: float) -> Any:
         import kraftfast
 
         return kraftfast.connect(addresses(servers)).producer(timeout=timeout)
-    from kraftfast.client.local import connect_producer
+    from kraftfast.client.local import LocalConnector
     from kraftfast.client.producer import BATCH_BYTES, WINDOW_BATCHES, Producer
 
     assert directory is not None
     places = replica_directories(directory)
-    settings = (BATCH_BYTES, WINDOW_BATCHES, RECORD_BYTES_MAX)
-    return Producer(lambda ledger: connect_producer(places, ledger, *settings), timeout)
+    return Producer(LocalConnector(places, BATCH_BYTES, WINDOW_BATCHES), timeout, RECORD_BYTES_MAX)
 
 
 def consumer(

@@ -150,6 +150,7 @@ cdef class RingSender(Sender):
             for number in range(first, first + batches):
                 records += self.batch_number(number).records
             if offset >= 0 and m.end_offset - offset == records:
+                self.note_told(m.sent_ns, batches)
                 for number in range(first, first + batches):
                     entry = self.batch_number(number)
                     entry.state, entry.base_offset = COMMITTED, offset

@@ -54,7 +54,8 @@ cdef class Sender:
     cdef Sent *sent
     cdef uint64_t sent_mask, sent_head, sent_tail
     cdef object backlog                     # deque of what no leader looked at yet, in order
-    cdef void *samples                      # kf_histogram
+    cdef void *samples                      # kf_histogram: from a batch's first record to its commit
+    cdef void *told                         # kf_histogram: from the leader's answer to here
 
     cdef object epoll                       # everything that this sender has to attend to
     cdef int wake_fd                        # an eventfd among it: ends a sleep
@@ -89,6 +90,7 @@ cdef class Sender:
     # --- for them
     cdef int fail(self, exception) except -1
     cdef Sent *batch_number(self, uint64_t number) noexcept
+    cdef void note_told(self, uint64_t sent_ns, uint64_t batches) noexcept  # when the leader answered
 
     # --- for the producer
     cdef int64_t append_value(self, value) except -2

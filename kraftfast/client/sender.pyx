@@ -44,7 +44,9 @@ from kraftfast.errors import (
 cdef extern from "histogram.h" nogil:
     ctypedef struct kf_histogram:
         uint64_t max_ns
+        uint64_t count
     void kf_histogram_add(kf_histogram *h, uint64_t ns)
+    void kf_histogram_add_n(kf_histogram *h, uint64_t ns, uint64_t n)
     uint64_t kf_histogram_quantile(const kf_histogram *h, double quantile)
 
 cdef extern from "sched.h" nogil:
@@ -91,12 +93,14 @@ cdef class Sender:
         self.wake_fd = -1
         self.backlog = deque()
         self.samples = calloc(1, sizeof(kf_histogram))
-        if self.samples == NULL:
+        self.told = calloc(1, sizeof(kf_histogram))
+        if self.samples == NULL or self.told == NULL:
             raise MemoryError("producer")
 
     def __dealloc__(self):
         free(self.sent)
         free(self.samples)
+        free(self.told)
 
     cdef int set_up(self, Ledger ledger, int64_t batch_bytes, int64_t batch_bytes_max,
                     int64_t window, int wake_fd) except -1:
@@ -639,17 +643,32 @@ cdef class Sender:
         """The most that value, key and headers of one record may have, to be sent this way."""
         return self.batch_bytes_max - RECORD_OVERHEAD
 
-    def latency_us(self, double quantile) -> float:
-        """Quantile of the time from the first record of a batch to its commit, microseconds."""
-        return kf_histogram_quantile(<kf_histogram *>self.samples, quantile) / 1000
+    cdef void note_told(self, uint64_t sent_ns, uint64_t batches) noexcept:
+        cdef uint64_t now = MONOTONIC_NS()
+        kf_histogram_add_n(<kf_histogram *>self.told, now - sent_ns if now > sent_ns else 0, batches)
 
-    def latency_max_us(self) -> float:
-        """The longest of these times."""
-        return (<kf_histogram *>self.samples).max_ns / 1000
+    def commit_latency(self) -> dict[str, float]:
+        """From the first record of a batch to its commit: count, p50_us, p99_us, p999_us, max_us."""
+        return quantiles(<kf_histogram *>self.samples)
+
+    def callback_latency(self) -> dict[str, float]:
+        """From the leader's answer to its being seen here; known over rings alone. As above."""
+        return quantiles(<kf_histogram *>self.told)
 
     def reset_latency(self):
         """Forget the samples so far (after a warm-up)."""
         memset(self.samples, 0, sizeof(kf_histogram))
+        memset(self.told, 0, sizeof(kf_histogram))
+
+
+cdef dict quantiles(const kf_histogram *h):
+    return {
+        "count": h.count,
+        "p50_us": kf_histogram_quantile(h, 0.5) / 1000,
+        "p99_us": kf_histogram_quantile(h, 0.99) / 1000,
+        "p999_us": kf_histogram_quantile(h, 0.999) / 1000,
+        "max_us": h.max_ns / 1000,
+    }
 
 
 cdef class Appender:

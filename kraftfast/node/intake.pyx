@@ -223,6 +223,7 @@ cdef class RingProducer:
             stats.sample(S_COMMIT, now - run.appended_ns, run.batches)
             message.first_batch, message.batches = run.first_batch, run.batches
             message.base_offset, message.end_offset = run.base_offset, run.end_offset
+            message.sent_ns = now
             self._send(ACK, &message, sizeof(message))
             self.runs.popleft()
 

@@ -75,6 +75,7 @@ cdef struct AckMessage:
     uint64_t batches
     int64_t base_offset      # of the first; the batches follow each other in the log
     int64_t end_offset
+    uint64_t sent_ns
 
 
 cdef struct RefusedMessage:
