@@ -57,6 +57,8 @@ def decide(state: ReplicaState, now_ms: int) -> None:
         if current.election.is_won():
             state.to_leader(now_ms)
     elif isinstance(current, Prospective):
+        if now_ms < current.campaign_at_ms:
+            return  # another goes first
         if current.election.is_won():
             state.to_candidate(now_ms)
         else:

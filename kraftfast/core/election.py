@@ -42,6 +42,12 @@ class Election:
         mine.add(voter_id)
         return True
 
+    def ask_again(self) -> None:
+        """Forget the answers of the others: to be asked once more. For pre-votes alone."""
+        assert self.may_flip, "a real vote is given once"
+        self.granted = {self._local_id}
+        self.rejected = set()
+
     def is_won(self) -> bool:
         """Enough voters granted."""
         return len(self.granted) >= self.needed

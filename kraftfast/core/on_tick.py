@@ -144,8 +144,11 @@ def nominee_due_ms(state: ReplicaState, current: Prospective | Candidate) -> int
     """When a nominee has something to do."""
     due = NEVER_MS if state.shutting_down else current.election_deadline_ms
     begun_ms = current.campaign_at_ms if isinstance(current, Prospective) else 0
-    if not current.election.is_lost():
-        for voter_id in current.election.unrecorded():
+    election = current.election
+    if isinstance(current, Prospective) and (election.is_won() or election.is_lost()):
+        due = min(due, begun_ms)  # answers that came while another went first
+    if not election.is_lost():
+        for voter_id in election.unrecorded():
             due = min(due, max(begun_ms, state.peers.due_ms(voter_id)))
     return due
 

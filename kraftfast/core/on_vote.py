@@ -84,8 +84,8 @@ def on_pre_vote(state: ReplicaState, event: RequestReceived, now_ms: int) -> Non
         refuse(state, event, ErrorCode.INVALID_VOTER_KEY)
         return
     granted = state.current.grants_pre_vote() and is_long_enough(state, request)
-    if granted and isinstance(state.current, Prospective):
-        state.current.yield_to(now_ms, state.config.failover_step_ms * len(state.voters))
+    if granted and isinstance(state.current, Prospective) and state.leader_is_dead():
+        granted = give_way(state, state.current, request, now_ms)
     ahead = request.epoch > state.epoch
     response = VoteResponse(
         leader_id=NO_NODE if ahead else state.leader_id,
@@ -95,6 +95,24 @@ def on_pre_vote(state: ReplicaState, event: RequestReceived, now_ms: int) -> Non
         leader_endpoints=() if ahead else state.leader_endpoints,
     )
     state.effects.append(Reply(event.source, response))
+
+
+def give_way(
+    state: ReplicaState, current: Prospective, request: VoteRequest, now_ms: int
+) -> bool:
+    """Of two that have news of the leader's death, and ask each other, one goes first.
+
+    Else both would win pre-votes and split the votes. The longer log goes first, then the lower
+    id; who has not asked yet lets anybody go. Granted, and this replica's own campaign waits; or
+    not, and the other's comes to nothing.
+    """
+    begun = now_ms >= current.campaign_at_ms
+    theirs = request.last_epoch, request.last_offset
+    equal = theirs == (state.log.trail.last_epoch, state.log.end_offset)
+    if begun and equal and state.local.id < request.replica.id:
+        return False
+    current.yield_to(now_ms, state.config.failover_step_ms * len(state.voters))
+    return True
 
 
 def on_standard_vote(state: ReplicaState, event: RequestReceived, now_ms: int) -> None:

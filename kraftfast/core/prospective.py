@@ -9,14 +9,15 @@ from kraftfast.core.roles import Role
 class Prospective:
     """A voter that would like to campaign. Nothing of it is on disk but a vote it may grant.
 
-    Invariants: pre-votes go out at ``campaign_at_ms`` and not before; answers may change.
+    Invariants: pre-votes go out at ``campaign_at_ms`` and not before, and decide nothing before;
+    answers may change.
     """
 
     role = Role.PROSPECTIVE
 
     election: Election
     election_deadline_ms: int  # lost if undecided by then
-    campaign_at_ms: int  # when pre-votes go out: at once but for fast failover
+    campaign_at_ms: int  # when pre-votes go out: at once, or when others have gone first
     failover: bool  # the leader is known dead; no timer expired
 
     def __init__(
@@ -32,6 +33,6 @@ class Prospective:
         return True
 
     def yield_to(self, now_ms: int, pause_ms: int) -> None:
-        """A pre-vote was granted to another: if not yet campaigning, let him go first."""
-        if self.failover and now_ms < self.campaign_at_ms:
-            self.campaign_at_ms = max(self.campaign_at_ms, now_ms + pause_ms)
+        """A pre-vote was granted to another who goes first: ask (again) later, for he may fail."""
+        self.campaign_at_ms = max(self.campaign_at_ms, now_ms + pause_ms)
+        self.election.ask_again()

@@ -171,6 +171,10 @@ class ReplicaState:
             return False
         return all(self.peers.peer(id).pre_vote for id in self.voters.others(self.local))
 
+    def leader_is_dead(self) -> bool:
+        """Whether the kernel said so of the leader that this replica knows."""
+        return self.leader_id != NO_NODE and self.peers.is_ended(self.leader_id)
+
     def failover_delay_ms(self) -> int:
         """How long this voter lets those of lower id go first."""
         return self.config.failover_step_ms * self.voters.rank(self.local.id, self.leader_id)
