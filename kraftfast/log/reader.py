@@ -16,7 +16,6 @@ import time
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from kraftfast import limits
 from kraftfast.errors import CorruptBatch, CorruptLog, InvalidOption, OffsetOutOfRange, StorageError
@@ -35,6 +34,9 @@ OWNER_BUSY_S_MAX = 5.0
 OPEN_END = 2**63 - 1
 INDEX_ENTRY_BYTES = 8
 
+Mark = tuple[int, int]
+"""Offset and epoch."""
+
 
 @dataclass(frozen=True, slots=True)
 class Span:
@@ -50,8 +52,11 @@ class Span:
     """After the last record."""
 
 
-class _Segment:
-    """A mapped segment file. Raises FileNotFoundError, StorageError."""
+class MappedSegment:
+    """A segment file, mapped read-only; as long as it is, its owner neither trims nor recycles it.
+
+    Raises FileNotFoundError, StorageError.
+    """
 
     # path, base_offset: its name. map: its bytes; None while the file is empty. size: bytes mapped.
     # identity: (inode, size) at that time. generation: of the last page, 0 without one.
@@ -63,7 +68,7 @@ class _Segment:
         self.path = self.stem + LOG_SUFFIX
         self.map: mmap.mmap | None = None
         self._open()
-        page = self._page()
+        page = self.page()
         self.generation = page[0] if page else 0
         self.places = [(base_offset, 0)]
         self.indexed = False
@@ -117,10 +122,11 @@ class _Segment:
             return False
         if (status.st_ino, status.st_size) != self.identity:
             return False
-        page = self._page()
+        page = self.page()
         return self.generation == (page[0] if page else 0)
 
-    def _page(self) -> tuple[int, int, Any, Any] | None:
+    def page(self) -> tuple[int, int, Mark | None, Mark | None] | None:
+        """The words of the last page (``scan.page_words``); None for a trimmed segment."""
         at = self.size - limits.PAGE_BYTES
         if self.map is None or at < 0 or self.size % limits.PAGE_BYTES:
             return None
@@ -129,7 +135,7 @@ class _Segment:
     @property
     def limit(self) -> int:
         """Where batches end at the latest: the last page of a prepared segment is none."""
-        return self.size - limits.PAGE_BYTES if self._page() else self.size
+        return self.size - limits.PAGE_BYTES if self.page() else self.size
 
     def place(self, offset: int) -> tuple[int, int]:
         """(base offset, position) of a batch at or before the one that holds ``offset``."""
@@ -182,8 +188,8 @@ class LogReader:
     def __init__(self, log_path: str | os.PathLike[str], verify_crc: bool = True) -> None:
         self.log_path = os.fspath(log_path)
         self.verify_crc = verify_crc
-        self._held: dict[int, _Segment] = {}
-        self._checked_end: tuple[_Segment, int, int, int] | None = None
+        self._held: dict[int, MappedSegment] = {}
+        self._checked_end: tuple[MappedSegment, int, int, int] | None = None
         self._bases: list[int] = []
         self._list()
 
@@ -243,7 +249,7 @@ class LogReader:
             if end == position:
                 if fault == scan.WHOLE:
                     return  # the next batch reaches beyond the bound
-                raise _corrupt_log(segment.path, position, base_offset, _reason(fault, end_offset))
+                raise corrupt_log(segment.path, position, base_offset, _reason(fault, end_offset))
             segment.note(reached, end)
             yield Span(buffer, segment.path, position, end, base_offset, reached)
             offset = reached
@@ -254,7 +260,7 @@ class LogReader:
             for found in record_batch.batches(span.buffer, span.position, span.end):
                 if self.verify_crc and not found.crc_ok():
                     place = found.position, found.base_offset
-                    raise _corrupt_log(span.path, *place, "CRC does not match")
+                    raise corrupt_log(span.path, *place, "CRC does not match")
                 yield found
 
     def records(self, start_offset: int, end_offset: int | None = None) -> Iterator[Record]:
@@ -285,7 +291,7 @@ class LogReader:
                         records_max=records_max, bytes_max=bytes_max, keys=keys,
                     )  # fmt: skip
                 except CorruptBatch as error:
-                    raise _corrupt_log(span.path, error.position, span.base_offset, error.reason) from None
+                    raise corrupt_log(span.path, error.position, span.base_offset, error.reason) from None
                 position = found.position
                 if len(found):
                     yield found
@@ -311,17 +317,17 @@ class LogReader:
         found = (SEGMENT_FILE.fullmatch(name) for name in names)
         self._bases = sorted(int(match[1]) for match in found if match)
 
-    def _segment(self, base_offset: int) -> _Segment:
+    def _segment(self, base_offset: int) -> MappedSegment:
         """The segment, mapped as it is now. Raises FileNotFoundError if it is gone."""
         segment = self._held.pop(base_offset, None)
         if segment is None or not segment.current():
-            segment = _Segment(self.log_path, base_offset)
+            segment = MappedSegment(self.log_path, base_offset)
         self._held[base_offset] = segment
         while len(self._held) > HELD_SEGMENTS_MAX:
             self._held.pop(next(iter(self._held)))
         return segment
 
-    def _seek(self, offset: int, end_offset: int) -> tuple[_Segment, int, int]:
+    def _seek(self, offset: int, end_offset: int) -> tuple[MappedSegment, int, int]:
         """(segment, base offset, position) of the batch that holds ``offset``, below ``end_offset``."""
         for known in (True, False):  # a second time with a fresh list of the segments
             if not known:
@@ -346,11 +352,11 @@ class LogReader:
             if fault == scan.WHOLE:
                 return segment, base_offset, position
             if not known:
-                raise _corrupt_log(segment.path, position, base_offset, _reason(fault, end_offset))
+                raise corrupt_log(segment.path, position, base_offset, _reason(fault, end_offset))
         first = self._bases[0] if self._bases else 0
         raise OffsetOutOfRange(f"{self.log_path} starts at offset {first}, beyond offset {offset}", first)
 
-    def _holds(self, segment: _Segment, position: int, offset: int) -> bool:
+    def _holds(self, segment: MappedSegment, position: int, offset: int) -> bool:
         found = record_batch.batch_at(segment.map, position, segment.limit)
         return found.base_offset <= offset < found.end_offset
 
@@ -361,6 +367,7 @@ def _reason(fault: int, end_offset: int) -> str:
     return scan.fault_text(fault)
 
 
-def _corrupt_log(path: str, position: int, offset: int, reason: str) -> CorruptLog:
+def corrupt_log(path: str, position: int, offset: int, reason: str) -> CorruptLog:
+    """The error for damage, with its exact place."""
     text = f"{path} is damaged at byte {position} (offset {offset}): {reason}"
     return CorruptLog(text, path, position, offset)

@@ -83,15 +83,16 @@ def open_log(disk, directory, settings, preparer) -> Recovered:
     """
     path = directory.log_path
     disk.make_directory(path)
-    _remove_strays(disk, path)
+    remove_strays(disk, path)
     nursery = Nursery(disk, os.path.join(directory.path, NURSERY), preparer, settings.segment_bytes,
                       settings.capacity, settings.stride_bytes, settings.how)
     segments = []
     try:
         nursery.open()
-        _open_segments(disk, directory, segments)
-        recovery = _Recovery(disk, directory, segments)
-        recovery.run()
+        open_segments(disk, directory, segments)
+        recovery = Recovery(disk, directory, segments)
+        recovery.look()
+        recovery.mend()
         log = _activate(disk, directory, nursery, segments, recovery, settings)
     except BaseException:
         nursery.close()
@@ -103,42 +104,8 @@ def open_log(disk, directory, settings, preparer) -> Recovered:
     return Recovered(log, recovery.phantom_tail, recovery.cut_bytes, recovery.cut_reason)
 
 
-def trim_log(disk, directory) -> list[str]:
-    """Recover a log that nobody runs and leave its files as a clean close does.
-
-    Returns the paths of the segments that were trimmed. Raises as :func:`open_log`.
-    """
-    path = directory.log_path
-    segments, trimmed = [], []
-    _remove_strays(disk, path)
-    try:
-        _open_segments(disk, directory, segments)
-        recovery = _Recovery(disk, directory, segments)
-        recovery.run()
-        if segments:
-            end = segments[-1].end_offset, max(segments[-1].last_epoch, recovery.last_epoch())
-            marks.write(disk, path, marks.DURABLE_END, end)  # everything is on disk by now
-        for segment in segments:
-            if segment.has_page and segment.may_trim() and segment.file.exclude():
-                _write_indexes(disk, path, segment)
-                segment.trim()
-                segment.file.sync()
-                trimmed.append(segment.file.path)
-        _mend_indexes(disk, path, segments)
-        disk.sync_directory(path)
-    finally:
-        for segment in segments:
-            segment.close()
-    if directory.adopted:
-        directory.mark_ours()
-    nursery_path = os.path.join(directory.path, NURSERY)
-    for name in disk.list_directory(nursery_path):
-        disk.unlink(os.path.join(nursery_path, name))
-    return trimmed
-
-
-def _remove_strays(disk, path):
-    """What a crash or Kafka's delayed deletion left behind; log start is the first segment's base."""
+def remove_strays(disk, path):
+    """Remove what a crash or Kafka's delayed deletion left behind."""
     removed = [name for name in disk.list_directory(path) if STRAY_FILE.match(name)]
     for name in removed:
         disk.unlink(os.path.join(path, name))
@@ -146,14 +113,14 @@ def _remove_strays(disk, path):
         disk.sync_directory(path)
 
 
-def _open_segments(disk, directory, segments):
+def open_segments(disk, directory, segments, writable=True):
     """Open every segment file, oldest first. What Kafka wrote has no page of ours."""
     for name in disk.list_directory(directory.log_path):
         match = SEGMENT_FILE.fullmatch(name)
         if not match:
             continue
         path = os.path.join(directory.log_path, name)
-        file = disk.open_segment(path, True)
+        file = disk.open_segment(path, writable)
         if file.size > SEGMENT_BYTES_MAX + limits.PAGE_BYTES or int(match[1]) >= 2**63 - 2**31:
             file.close()
             raise ForeignDirectory(f"{path} is no segment: its size or name is out of range")
@@ -162,13 +129,14 @@ def _open_segments(disk, directory, segments):
         segments.append(Segment(file, int(match[1]), capacity))
 
 
-def _write_indexes(disk, path, segment):
+def write_indexes(disk, path, segment):
+    """The ``.index`` and ``.timeindex`` of a segment that is about to be trimmed."""
     stem = os.path.join(path, segment_name(segment.base_offset))
     disk.replace_file(stem + INDEX_SUFFIX, segment.index_bytes())
     disk.replace_file(stem + TIME_INDEX_SUFFIX, segment.time_index_bytes(True))
 
 
-def _mend_indexes(disk, path, segments):
+def mend_indexes(disk, path, segments):
     """Indexes of trimmed segments that are missing, or as long as Kafka makes them in advance."""
     for segment in segments:
         if segment.has_page:
@@ -177,7 +145,7 @@ def _mend_indexes(disk, path, segments):
         sizes = len(segment.index_bytes()), len(segment.time_index_bytes(True))
         names = stem + INDEX_SUFFIX, stem + TIME_INDEX_SUFFIX
         if any(not disk.exists(name) or disk.file_bytes(name) != size for name, size in zip(names, sizes)):
-            _write_indexes(disk, path, segment)
+            write_indexes(disk, path, segment)
 
 
 def snapshot_ids(disk, path):
@@ -187,19 +155,20 @@ def snapshot_ids(disk, path):
     return sorted(ids, key=lambda id: (id.epoch, id.offset))
 
 
-class _Recovery:
-    """One pass over the segments; fills the rebuilt epochs, the phantom tail and what was cut."""
+class Recovery:
+    """One pass over the segments: ``look`` judges and changes nothing, ``mend`` makes it so."""
 
     # stored: the epoch checkpoint, or None without one that parses. durable_end: of the last clean
     # close. target, flushed: (offset, epoch) of D10. paged: whether any segment is prepared, which
     # none is where Kafka wrote last. next_epoch: index of the stored entry that comes next.
-    # keep: how many segments stay.
+    # keep: how many segments stay. phantom_tail: the stored one, after `look` the one to be stored.
 
     def __init__(self, disk, directory, segments):
         self.disk, self.directory, self.segments = disk, directory, segments
         self.path = directory.log_path
         self.epochs = []
-        self.phantom_tail = marks.read(disk, directory.path, marks.PHANTOM_TAIL)
+        self.stored_phantom_tail = marks.read(disk, directory.path, marks.PHANTOM_TAIL)
+        self.phantom_tail = self.stored_phantom_tail
         self.cut_bytes, self.cut_reason = 0, ""
         self.durable_end = OffsetAndEpoch(0, 0)
         if not directory.adopted:
@@ -210,8 +179,8 @@ class _Recovery:
         self.next_epoch = 0
         self.keep = len(segments)
 
-    def run(self):
-        """Scan, judge where the scan stopped, cut, agree on epochs, put everything on disk."""
+    def look(self):
+        """Scan, judge where the scan stopped, compare epochs; raises for damage."""
         expected = self.segments[0].base_offset if self.segments else 0
         for index, segment in enumerate(self.segments):
             fault = KF_BATCH_OFFSET
@@ -226,8 +195,16 @@ class _Recovery:
             break
         self._judge_end(expected)
         self._check_epochs(expected)
-        self._check_log_start()
-        self._note_phantom_tail(expected)
+        self._find_phantom_tail(expected)
+
+    def mend(self):
+        """Store the phantom tail before anything is cut, cut, put everything on disk."""
+        self.check_log_start()
+        if self.phantom_tail != self.stored_phantom_tail:
+            marks.write(self.disk, self.directory.path, marks.PHANTOM_TAIL, self.phantom_tail)
+        if self.stored != self.epochs:
+            file = os.path.join(self.path, epoch_checkpoint.NAME)
+            self.disk.replace_file(file, epoch_checkpoint.encode(self.epochs))
         self._cut_after(self.keep)
         self._put_on_disk()
 
@@ -345,14 +322,13 @@ class _Recovery:
                 f"{where} ends at offset {end_offset}, but everything below offset {bound} had been "
                 f"flushed", where, self.segments[-1].position if self.segments else 0, end_offset)
 
-    def _note_phantom_tail(self, end_offset):
-        """What may have been acknowledged and is not there; on disk before anything is changed."""
+    def _find_phantom_tail(self, end_offset):
+        """What may have been acknowledged and is not there."""
         if end_offset >= self.target.offset or not self.paged:
             return
         known = self.phantom_tail
         if known is None or (self.target.epoch, self.target.offset) > (known.epoch, known.offset):
             self.phantom_tail = self.target
-            marks.write(self.disk, self.directory.path, marks.PHANTOM_TAIL, self.target)
 
     def _cut_after(self, keep):
         """Segments behind a hole go, the newest first: a crash leaves a prefix."""
@@ -386,19 +362,17 @@ class _Recovery:
         self.disk.sync_directory(self.path)
 
     def _check_epochs(self, end_offset):
-        """The checkpoint and the batches agree, or it is made anew from what they say."""
+        """The checkpoint agrees with the batches where it is ours; else it is to be made anew."""
         file = os.path.join(self.path, epoch_checkpoint.NAME)
         start = self.segments[0].base_offset if self.segments else 0
         if self.stored is not None and self.paged:
-            stored = _clip(self.stored, start, end_offset)
+            stored = clip(self.stored, start, end_offset)
             if stored != self.epochs:
                 raise CorruptLog(
                     f"{file} names epochs that no batch has: {stored} against {self.epochs}",
                     file, 0, start)
-        if self.stored != self.epochs:
-            self.disk.replace_file(file, epoch_checkpoint.encode(self.epochs))
 
-    def _check_log_start(self):
+    def check_log_start(self):
         """A log that does not start at 0 stands on a snapshot (Kafka: start-up fails without)."""
         start = self.segments[0].base_offset if self.segments else 0
         if start > 0 and not any(id.offset >= start for id in snapshot_ids(self.disk, self.path)):
@@ -406,7 +380,7 @@ class _Recovery:
                 f"{self.path} starts at offset {start}, but no snapshot reaches that far")
 
 
-def _clip(entries, start, end):
+def clip(entries, start, end):
     """Epoch entries as a log from ``start`` to ``end`` shows them."""
     below = [epoch for epoch, offset in entries if offset <= start]
     inside = [(epoch, offset) for epoch, offset in entries if start < offset < end]
@@ -424,7 +398,7 @@ def _activate(disk, directory, nursery, segments, recovery, settings):
         segment.extend(settings.capacity)
         _make_page(segment, settings.how)
     recovery.cut_bytes += _clear_tail(segment)
-    _mend_indexes(disk, path, segments[:-1])
+    mend_indexes(disk, path, segments[:-1])
     log = Log(disk, path, nursery, segments, recovery.epochs, settings, recovery.durable_end)
     nursery.prepare_now(segment, settings.prepare_bytes)
     log.flush()

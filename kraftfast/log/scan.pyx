@@ -60,6 +60,15 @@ def walk(const uint8_t[::1] buffer, uint64_t position, uint64_t limit, int64_t o
     return position, offset, epoch, fault
 
 
+def data_end(const uint8_t[::1] buffer, uint64_t position, uint64_t limit) -> int:
+    """The end of the last byte of [position, limit) that is not zero; ``position`` if all are."""
+    if not position <= limit <= <uint64_t>buffer.shape[0]:
+        raise ValueError(f"bytes {position} to {limit} of a buffer of {buffer.shape[0]}")
+    while limit > position and buffer[limit - 1] == 0:
+        limit -= 1
+    return limit
+
+
 def page_words(const uint8_t[::1] page):
     """(generation, prepared bytes, target, flushed) of a segment's last page; None if it is none.
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from kraftfast.cli import root
 from tests.cli.kit import Program
+from tests.cli.logs import Done
+from tests.log.kit import Home
 
 
 @pytest.fixture
@@ -36,3 +40,25 @@ def quorum_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield path
     finally:
         assert running.stop() == 0, running.log
+
+
+@pytest.fixture
+def kraftfast(capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[..., Done]]:
+    """Run a command in this process."""
+    handler = signal.getsignal(signal.SIGTERM)
+
+    def run(*args: object) -> Done:
+        code = root.run([str(arg) for arg in args])
+        done = Done(code, *capsys.readouterr())
+        if code:
+            assert done.err.startswith("kraftfast") and done.err.count("\n") == 1, done
+        return done
+
+    yield run
+    signal.signal(signal.SIGTERM, handler)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    """A formatted replica's directory."""
+    return Home(tmp_path / "replica")

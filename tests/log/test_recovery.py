@@ -12,8 +12,9 @@ import pytest
 from kraftfast import limits
 from kraftfast.errors import CorruptLog, FlushFailed, ForeignDirectory, InvalidOption, StorageError
 from kraftfast.log import epoch_checkpoint, marks
+from kraftfast.log.at_rest import trim_log
 from kraftfast.log.disk import Disk
-from kraftfast.log.recovery import Settings, snapshot_ids, trim_log
+from kraftfast.log.recovery import Settings, snapshot_ids
 from kraftfast.record.batch import batches
 from kraftfast.types import OffsetAndEpoch
 from tests.log.crash_disk import CrashDisk, PowerCut, cuts

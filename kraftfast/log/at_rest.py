@@ -1,0 +1,126 @@
+"""A log that this process does not run: looked at as a start would, or left as Kafka's files."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from kraftfast.errors import NotFormatted, StorageError
+from kraftfast.log import marks
+from kraftfast.log.directory import META, NURSERY, ReplicaDirectory
+from kraftfast.log.disk import Disk
+from kraftfast.log.reader import OWNER_BUSY_S_MAX, SEGMENT_FILE
+from kraftfast.log.recovery import (
+    Recovery,
+    mend_indexes,
+    open_segments,
+    remove_strays,
+    write_indexes,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LooseLog:
+    """Segments outside a replica's directory, to be judged by Kafka's rule."""
+
+    path: str
+    log_path: str
+    adopted: bool = True
+    """Nothing of ours vouches for what is on disk."""
+
+
+def find_log(disk: Disk, path: str) -> ReplicaDirectory | LooseLog:
+    """The log in a replica's directory, or in a topic's inside it or anywhere; nothing is locked.
+
+    Raises NotFormatted where there is none, ForeignDirectory.
+    """
+    path = os.path.abspath(path)
+    if disk.exists(os.path.join(path, META)):
+        return ReplicaDirectory(disk, path, lock=False)
+    if not any(SEGMENT_FILE.fullmatch(name) for name in disk.list_directory(path)):
+        raise NotFormatted(f"{path} holds no log: neither {META} nor segments")
+    parent = os.path.dirname(path)
+    if disk.exists(os.path.join(parent, META)):
+        replica = ReplicaDirectory(disk, parent, lock=False)
+        if os.path.realpath(replica.log_path) == os.path.realpath(path):
+            return replica
+    return LooseLog(parent, path)
+
+
+@contextmanager
+def looked_at(disk: Disk, directory: ReplicaDirectory | LooseLog) -> Iterator[Recovery]:
+    """What a start would make of a log: the recovery that has looked, and changed nothing.
+
+    Its segments are open, read-only and held, until the end of the ``with`` block; those from
+    ``keep`` on would go. A replica may run meanwhile. Raises as ``recovery.open_log``.
+    """
+    segments: list[Any] = []
+    try:
+        _open_held(disk, directory, segments)
+        recovery = Recovery(disk, directory, segments)
+        recovery.look()
+        if isinstance(directory, ReplicaDirectory):
+            recovery.check_log_start()
+        yield recovery
+    finally:
+        _close(segments)
+
+
+def _open_held(disk: Disk, directory: ReplicaDirectory | LooseLog, segments: list[Any]) -> None:
+    """Open all segments while their owner, if there is one, leaves their lengths alone."""
+    deadline = time.monotonic() + OWNER_BUSY_S_MAX
+    while True:
+        open_segments(disk, directory, segments, writable=False)
+        files = [segment.file for segment in segments]
+        if all(file.share() and disk.file_bytes(file.path) == file.size for file in files):
+            return
+        _close(segments)
+        if time.monotonic() >= deadline:
+            raise StorageError(f"{directory.log_path}: a segment stays locked by its owner")
+        time.sleep(0.002)
+
+
+def _close(segments: list[Any]) -> None:
+    for segment in segments:
+        segment.close()
+    segments.clear()
+
+
+def trim_log(disk: Disk, directory: ReplicaDirectory) -> list[str]:
+    """Recover a log that nobody runs and leave its files as a clean close does.
+
+    ``directory`` holds its lock. Returns the paths of the segments that were trimmed; one that
+    somebody maps stays as it is. Raises as ``recovery.open_log``.
+    """
+    path = directory.log_path
+    segments: list[Any] = []
+    trimmed = []
+    remove_strays(disk, path)
+    try:
+        open_segments(disk, directory, segments)
+        recovery = Recovery(disk, directory, segments)
+        recovery.look()
+        recovery.mend()
+        if segments:
+            end = segments[-1].end_offset, max(segments[-1].last_epoch, recovery.last_epoch())
+            marks.write(disk, path, marks.DURABLE_END, end)  # everything is on disk by now
+        for segment in segments:
+            if segment.has_page and segment.may_trim() and segment.file.exclude():
+                write_indexes(disk, path, segment)
+                segment.trim()
+                segment.file.sync()
+                trimmed.append(segment.file.path)
+        mend_indexes(disk, path, segments)
+        disk.sync_directory(path)
+    finally:
+        _close(segments)
+    if directory.adopted:
+        directory.mark_ours()
+    nursery_path = os.path.join(directory.path, NURSERY)
+    for name in disk.list_directory(nursery_path):
+        disk.unlink(os.path.join(nursery_path, name))
+    return trimmed

@@ -1,0 +1,354 @@
+"""Whether a log's files are sound: all of it as recovery judges it, and its indexes besides.
+
+Damage is CorruptLog with its place. What lies behind the last whole batch is no damage as long as
+nothing below it was known to be on disk (reliability.md D10); :class:`Tail` says what it is.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from kraftfast import limits
+from kraftfast.errors import CorruptBatch, CorruptLog, InputError, RecordsRefused
+from kraftfast.log import epoch_checkpoint, scan
+from kraftfast.log.at_rest import LooseLog, find_log, looked_at
+from kraftfast.log.directory import ReplicaDirectory
+from kraftfast.log.disk import Disk, storage_error
+from kraftfast.log.reader import SEGMENT_FILE, MappedSegment, Mark, corrupt_log
+from kraftfast.log.recovery import Recovery, clip
+from kraftfast.log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX
+from kraftfast.record import batch as record_batch
+from kraftfast.record.batch import BatchView
+
+SNAPSHOT_SUFFIX = ".checkpoint"
+INDEX_ENTRY = struct.Struct(">ii")
+TIME_ENTRY = struct.Struct(">qi")
+INDEX_FILE_BYTES_MAX = 64 * 1024 * 1024
+INDEX_ENTRIES = {INDEX_SUFFIX: INDEX_ENTRY, TIME_INDEX_SUFFIX: TIME_ENTRY}
+
+TailKind = Literal["none", "zeros", "torn", "phantom"]
+"""``zeros``: prepared for appends, or left by a crash. ``torn``: never acknowledged, to be cut at
+the next start. ``phantom``: records up to ``Tail.possible`` may have been acknowledged and are not
+there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """What lies behind the last whole batch."""
+
+    kind: TailKind
+    path: str
+    position: int
+    """Where it begins; the last whole batch ends here."""
+    bytes: int
+    """From there to the last byte that is not zero; of ``zeros``, how many."""
+    reason: str = ""
+    """Why what stands there is no batch; empty for zeros."""
+    possible: Mark | None = None
+    """Offset and epoch of a phantom tail's end."""
+
+
+@dataclass(slots=True)
+class Counts:
+    """What whole batches amount to."""
+
+    path: str
+    base_offset: int
+    batches: int = 0
+    records: int = 0
+    bytes: int = 0
+    first_epoch: int = -1
+    last_epoch: int = -1
+    index_entries: int | None = None
+    """None without an index file, as long as a segment is prepared."""
+    time_index_entries: int | None = None
+
+    def add(self, found: BatchView) -> None:
+        """Count one more batch."""
+        self.first_epoch = found.leader_epoch if not self.batches else self.first_epoch
+        self.last_epoch = found.leader_epoch
+        self.batches += 1
+        self.records += found.record_count
+        self.bytes += found.size
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """A sound log, or one sound file of it."""
+
+    path: str
+    start_offset: int
+    end_offset: int
+    tail: Tail
+    segments: list[Counts] = field(default_factory=list)
+    epochs: epoch_checkpoint.EpochStarts | None = None
+    """Of ``leader-epoch-checkpoint``, which agrees with the batches; None if there is none."""
+
+    @property
+    def batches(self) -> int:
+        return sum(each.batches for each in self.segments)
+
+    @property
+    def records(self) -> int:
+        return sum(each.records for each in self.segments)
+
+    @property
+    def bytes(self) -> int:
+        return sum(each.bytes for each in self.segments)
+
+
+def verify(path: str, records: bool = False) -> Verified:
+    """A segment or snapshot file, or all of a log: its CRCs, offsets, epochs, names and indexes.
+
+    ``records``: decode every record too. Nothing is changed; a replica may run meanwhile.
+    Raises CorruptLog with the place, ForeignDirectory, NotFormatted, InputError, StorageError.
+    """
+    if not os.path.isdir(path):
+        return verify_file(path, records)
+    try:
+        return _verify_log(path, records)
+    except CorruptLog:  # a live replica may have cut what was being read: damage stays damage
+        return _verify_log(path, records)
+
+
+# --- a whole log ----------------------------------------------------------------------------------
+
+
+def _verify_log(path: str, records: bool) -> Verified:
+    disk = Disk()
+    directory = find_log(disk, path)
+    with looked_at(disk, directory) as recovery:
+        kept = recovery.segments[: recovery.keep]
+        found = [_count_segment(segment, directory, records) for segment in kept]
+        start = kept[0].base_offset if kept else 0
+        end = kept[-1].end_offset if kept else 0
+        _check_epochs(recovery, kept, end)
+        tail = _tail_of_log(recovery, directory.log_path, end)
+        return Verified(directory.log_path, start, end, tail, found, recovery.stored)
+
+
+def _count_segment(segment: Any, directory: ReplicaDirectory | LooseLog, records: bool) -> Counts:
+    counts = Counts(segment.file.path, segment.base_offset)
+    taken = "any" if isinstance(directory, LooseLog) else directory.options.records
+    view = segment.file.view(0, segment.position)
+    _count(counts, view, segment.position, taken if records else None, segment.file.path)
+    return counts
+
+
+def _check_epochs(recovery: Recovery, kept: list[Any], end: int) -> None:
+    """Also where recovery would make the checkpoint anew, since it is not the word on the epochs.
+
+    Kafka's begins at its log start, which a snapshot may have moved into the first segment.
+    """
+    if recovery.stored is None:
+        return
+    start = kept[0].base_offset if kept else 0
+    if recovery.stored and kept and recovery.stored[0][1] < kept[0].end_offset:
+        start = max(start, recovery.stored[0][1])
+    stored, found = (clip(each, start, end) for each in (recovery.stored, recovery.epochs))
+    if stored != found:
+        path = os.path.join(recovery.path, epoch_checkpoint.NAME)
+        text = f"{path} says {stored}, but the batches say {found} (epoch, start offset)"
+        raise CorruptLog(text, path, 0, start)
+
+
+def _tail_of_log(recovery: Recovery, log_path: str, end: int) -> Tail:
+    if not recovery.segments:
+        return Tail("none", log_path, 0, 0)
+    size = rest = 0
+    for segment in recovery.segments[recovery.keep - 1 :]:
+        begin = segment.position if segment is recovery.segments[recovery.keep - 1] else 0
+        view = segment.file.view(begin, segment.capacity)
+        size += scan.data_end(view, 0, len(view)) if len(view) else 0
+        rest += len(view)
+    last = recovery.segments[recovery.keep - 1]
+    place = last.file.path, last.position
+    if recovery.paged and end < recovery.target.offset:
+        return Tail("phantom", *place, size, recovery.cut_reason, tuple(recovery.target))
+    if size:
+        return Tail("torn", *place, size, recovery.cut_reason or "no batch")
+    return Tail("zeros" if rest else "none", *place, rest)
+
+
+# --- one file -------------------------------------------------------------------------------------
+
+
+def verify_file(path: str, records: bool = False) -> Verified:
+    """As :func:`verify`, for one segment with its indexes, or one snapshot."""
+    if path.endswith(SNAPSHOT_SUFFIX):
+        return _verify_snapshot(path, records)
+    segment = open_segment_file(path)
+    position, end, _, fault = 0, segment.base_offset, -1, scan.END
+    if segment.map is not None:
+        position, end, _, fault = scan.walk(
+            segment.map, 0, segment.limit, segment.base_offset, verify_crc=True
+        )
+    tail = tail_of(segment, position, end, fault)
+    counts = Counts(segment.path, segment.base_offset)
+    _count(counts, segment.map or b"", position, "any" if records else None, segment.path)
+    return Verified(path, segment.base_offset, end, tail, [counts])
+
+
+def open_segment_file(path: str) -> MappedSegment:
+    """A ``.log`` file, held as long as it is in use. Raises InputError, StorageError."""
+    directory, name = os.path.split(os.path.abspath(path))
+    match = SEGMENT_FILE.fullmatch(name)
+    if match is None:
+        raise InputError(f"{path} is no segment: those are called by 20 digits and {LOG_SUFFIX}")
+    try:
+        return MappedSegment(directory, int(match[1]))
+    except FileNotFoundError:
+        raise InputError(f"{path} does not exist") from None
+
+
+def tail_of(segment: MappedSegment, position: int, offset: int, fault: int) -> Tail:
+    """What stands where a walk over one segment stopped with ``fault``.
+
+    Raises CorruptLog for what is known to have been on disk, and for all that stands behind the
+    batches of a trimmed segment, where nothing tells a torn tail from damage.
+    """
+    size = 0
+    if segment.map is not None:
+        size = scan.data_end(segment.map, position, segment.limit) - position
+    torn = size > 0 or fault != scan.END
+    reason = scan.fault_text(fault) if torn else ""
+    page = segment.page()
+    if page is None:
+        if torn:
+            raise corrupt_log(segment.path, position, offset, reason)
+        return _zeros(segment, position)
+    _, _, target, flushed = page
+    if target is None or flushed is None:
+        reason = "neither durable watermark holds"
+        raise corrupt_log(segment.path, segment.size - limits.PAGE_BYTES, offset, reason)
+    if offset < flushed[0]:
+        reason = f"{reason or 'it ends'}; everything below offset {flushed[0]} had been flushed"
+        raise corrupt_log(segment.path, position, offset, reason)
+    if offset < target[0]:
+        return Tail("phantom", segment.path, position, size, reason, target)
+    if torn:
+        return Tail("torn", segment.path, position, size, reason)
+    return _zeros(segment, position)
+
+
+def _zeros(segment: MappedSegment, position: int) -> Tail:
+    left = segment.limit - position
+    return Tail("zeros" if left else "none", segment.path, position, left)
+
+
+def map_file(path: str) -> mmap.mmap | bytes:
+    """The bytes of any file. Raises InputError, StorageError."""
+    try:
+        with open(path, "rb") as file:
+            if not os.fstat(file.fileno()).st_size:
+                return b""
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except FileNotFoundError:
+        raise InputError(f"{path} does not exist") from None
+    except (OSError, ValueError) as error:
+        cause = error if isinstance(error, OSError) else OSError(0, str(error))
+        raise storage_error("cannot read", path, cause) from None
+
+
+def _verify_snapshot(path: str, records: bool) -> Verified:
+    """A snapshot is written at once and whole: whatever stands behind its batches is damage."""
+    data = map_file(path)
+    position, end, _, fault = scan.walk(data, 0, len(data), 0, verify_crc=True)
+    if position < len(data) or not data:
+        reason = scan.fault_text(fault) if data else "it is empty"
+        raise corrupt_log(path, position, end, reason)
+    counts = Counts(path, 0)
+    _count(counts, data, position, "any" if records else None, path)
+    return Verified(path, 0, end, Tail("none", path, position, 0), [counts])
+
+
+# --- batches and indexes --------------------------------------------------------------------------
+
+
+def _count(counts: Counts, buffer: Any, end: int, taken: str | None, path: str) -> None:
+    """Count the batches of [0, end), and hold the indexes beside the file against them.
+
+    ``taken``: which records the log takes (``any``, ``kafka-raft``) if they are looked at.
+    """
+    stem = path.removesuffix(LOG_SUFFIX)
+    places = _IndexCheck(stem + INDEX_SUFFIX, counts.base_offset)
+    times = _IndexCheck(stem + TIME_INDEX_SUFFIX, counts.base_offset)
+    for found in record_batch.batches(buffer, 0, end):
+        try:
+            if taken is not None:
+                found.check(records=taken)  # type: ignore[arg-type]
+        except (CorruptBatch, RecordsRefused) as error:
+            raise corrupt_log(path, found.position, found.base_offset, error.reason) from None
+        counts.add(found)
+        places.meet_place(found)
+        times.meet_time(found)
+    counts.index_entries, counts.time_index_entries = places.finish(), times.finish()
+
+
+class _IndexCheck:
+    """The entries of one index file, compared as the batches come by."""
+
+    # entries: those that are left. next: the one that comes, or None. count: those that were right.
+
+    def __init__(self, path: str, base_offset: int) -> None:
+        self.path, self.base_offset = path, base_offset
+        self.missing = not os.path.exists(path)
+        self.entries = iter(()) if self.missing else index_entries(path)
+        self.count = 0
+        self.next = next(self.entries, None)
+
+    def meet_place(self, found: BatchView) -> None:
+        """An entry: (offset of the batch's last record, its position)."""
+        while self.next is not None and self.next[1] <= found.position:
+            if self.next != (found.last_offset - self.base_offset, found.position):
+                self.refuse("points to no batch")
+            self.pass_by()
+
+    def meet_time(self, found: BatchView) -> None:
+        """An entry: (timestamp, offset of a record of the batch whose largest it is)."""
+        while self.next is not None and self.base_offset + self.next[1] <= found.last_offset:
+            if self.next[0] != found.max_timestamp:
+                self.refuse("has not the largest timestamp of its batch")
+            self.pass_by()
+
+    def pass_by(self) -> None:
+        self.count += 1
+        self.next = next(self.entries, None)
+
+    def finish(self) -> int | None:
+        """How many entries there are, all of them right; None without the file."""
+        if self.next is not None:
+            self.refuse("points behind the last batch")
+        return None if self.missing else self.count
+
+    def refuse(self, why: str) -> None:
+        size = INDEX_ENTRIES[os.path.splitext(self.path)[1]].size
+        raise corrupt_log(
+            self.path, self.count * size, self.base_offset, f"entry {self.count} {why}"
+        )
+
+
+def index_entries(path: str) -> Iterator[tuple[int, int]]:
+    """The pairs of an ``.index`` (relative offset, position) or a ``.timeindex`` (timestamp,
+    relative offset), in order; the zeros that Kafka prepares behind them are left out.
+
+    Raises CorruptLog where they do not rise, or what is behind them is not zeros.
+    """
+    entry = INDEX_ENTRIES[os.path.splitext(path)[1]]
+    data = Disk().read_file(path, INDEX_FILE_BYTES_MAX)
+    before: tuple[int, int] | None = None
+    for at in range(0, len(data) - entry.size + 1, entry.size):
+        one, other = entry.unpack_from(data, at)
+        if (one, other) == (0, 0) and not data[at:].strip(b"\0"):
+            return
+        if min(one, other) < 0 or (before is not None and (one <= before[0] or other <= before[1])):
+            raise corrupt_log(path, at, 0, "its entries do not rise")
+        before = one, other
+        yield before
+    if len(data) % entry.size:
+        raise corrupt_log(path, len(data) // entry.size * entry.size, 0, "part of an entry")
