@@ -349,6 +349,7 @@ class Recovery:
         """
         cdef Segment segment
         for segment in self.segments:
+            segment.note_prepared(max(segment.stored_prepared(), segment.position))
             if segment.page != NULL:
                 segment.lower_watermark(segment.end_offset, max(segment.last_epoch, 0))
                 segment.store_again(self.flushed.offset)

@@ -14,6 +14,7 @@ from kraftfast.errors import CorruptLog, FlushFailed, ForeignDirectory, InvalidO
 from kraftfast.log import epoch_checkpoint, marks
 from kraftfast.log.at_rest import trim_log
 from kraftfast.log.disk import Disk
+from kraftfast.log.reader import MappedSegment
 from kraftfast.log.recovery import Settings, snapshot_ids
 from kraftfast.record.batch import batches
 from kraftfast.types import OffsetAndEpoch
@@ -340,6 +341,21 @@ def test_a_clean_close_leaves_what_kafka_leaves(home: Home) -> None:
     assert b"".join(Path(path).read_bytes() for path in home.segment_paths()) == b"".join(stored)
     assert os.listdir(os.path.join(home.path, "nursery")) == []
     assert marks.read(Disk(), home.log_path, marks.DURABLE_END) == OffsetAndEpoch(40, 1)
+
+
+@pytest.mark.parametrize("leave", ["close", "kill"])
+def test_every_segment_of_a_new_start_is_prepared_as_far_as_it_is_filled(
+    home: Home, leave: str
+) -> None:
+    fill(home.open(), 150)
+    held = MappedSegment(home.log_path, 0)  # it cannot be trimmed
+    getattr(home, leave)()
+    log = home.open()
+    assert len(log.segments) >= 3
+    for segment in log.segments:
+        assert segment.flushed_position == segment.position <= segment.prepared <= segment.capacity
+    del held
+    home.close()
 
 
 def test_a_start_after_a_clean_close_at_every_step() -> None:
