@@ -297,6 +297,7 @@ class Nursery:
 
     def _ask_next(self, active):
         head, prepared = active.position, active.prepared
+        assert head <= prepared, "what is prepared is zeroed: never under batches"
         limit = min(active.capacity, max(self.segment_bytes, head + self.wanted_bytes))
         if prepared < limit and prepared - head < max(self.stride // 2, self.wanted_bytes):
             end = max(head + max(self.stride, self.wanted_bytes), prepared + PREPARE_PIECE_BYTES)

@@ -16,3 +16,24 @@ def test_a_flush_counts_only_the_segments_that_fit_its_job() -> None:
     home.lose_power()
     home.open()
     assert home.log.end_offset >= flushed
+
+
+def test_a_cut_back_into_a_rolled_segment_prepares_nothing_under_its_batches() -> None:
+    """After a restart only the last segment knew how far it was prepared; the nursery, asked for
+    room behind a cut into the one before, wrote zeros from its start: over committed batches."""
+    home = Home()
+    home.append(size=6_000)
+    first = home.log.segments[0]
+    reader = home.disk.open_segment(first.file.path, False)
+    assert reader.share()  # a follower maps it: it is rolled, but not trimmed
+    while len(home.log.segments) < 2:
+        home.append(size=6_000)
+    home.flush()
+    home.kill()
+    home.open()
+    first = home.log.segments[0]
+    assert len(home.log.segments) == 2 and first.has_page
+    before = bytes(first.file.view(0, first.position))
+    home.log.truncate(first.end_offset)
+    home.append(epoch=2, size=1_000)
+    assert bytes(first.file.view(0, len(before))) == before
