@@ -190,3 +190,11 @@ def test_voter_sets_are_sets_of_ids() -> None:
     for voters in ([Voter(1), Voter(1, b"x" * 16)], [Voter(-1)], map(Voter, range(65))):
         with pytest.raises(InvalidOption):
             VoterSet(voters)
+
+
+def test_a_parked_fetch_is_answered_long_before_it_counts_as_lost() -> None:
+    """Else the followers of an idle leader take its silence for its end, and elect."""
+    assert QuorumConfig().fetch_max_wait_ms == limits.FETCH_MAX_WAIT_MS
+    assert QuorumConfig(fetch_timeout_ms=300).fetch_max_wait_ms == 150
+    assert QuorumConfig(request_timeout_ms=100, fetch_max_wait_ms=100).fetch_max_wait_ms == 50
+    assert QuorumConfig(fetch_timeout_ms=1).fetch_max_wait_ms == 1
