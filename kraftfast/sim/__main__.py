@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from typing import Any
 
 from kraftfast.sim.world import run_seed
@@ -20,24 +22,31 @@ def main(arguments: list[str] | None = None) -> int:
     which.add_argument("--seed", type=int, help="run one seed")
     which.add_argument("--seeds", metavar="A:B", help="run the seeds from A up to B, B left out")
     parser.add_argument("--minutes", type=float, help="begin no new seed after so many minutes")
+    parser.add_argument("--workers", type=int, default=1, metavar="N", help="run on N processes")
     parser.add_argument("--trace", action="store_true", help="one line an event: fact -> action")
     parser.add_argument("--json", action="store_true", help="one JSON object a seed")
     options = parser.parse_args(arguments)
-    tracer = (lambda line: print(line)) if options.trace else None
+    if options.workers < 1:
+        parser.error(f"--workers wants at least 1, not {options.workers}")
+    if options.trace and options.seed is None:
+        parser.error("--trace goes with --seed: the lines of many runs say nothing")
     until = time.monotonic() + options.minutes * 60 if options.minutes else float("inf")
     total: Counter[str] = Counter()
-    failed = runs = events = 0
+    runs = events = 0
+    failed = []
     began = time.monotonic()
-    for seed in seeds_of(options, parser):
-        if time.monotonic() >= until:
-            break
-        result = run_seed(seed, tracer=tracer)
+    for result in results(seeds_of(options, parser), until, options.workers, options.trace):
         runs, events = runs + 1, events + result["events"]
         total.update(result["counts"])
-        failed += not result["ok"]
+        if not result["ok"]:
+            failed.append(result["seed"])
         report(result, options.json, single=options.seed is not None)
     if not options.json:
-        print(f"{runs} seeds, {failed} failed, {events} events, {time.monotonic() - began:.0f} s")
+        took_s = time.monotonic() - began
+        print(
+            f"{runs} seeds, {len(failed)} failed, {events} events, {took_s:.0f} s, "
+            f"{events / max(took_s, 1e-3):.0f} events/s"
+        )
         print(", ".join(f"{what} {count}" for what, count in sorted(total.items())))
     return 1 if failed else 0
 
@@ -45,12 +54,36 @@ def main(arguments: list[str] | None = None) -> int:
 def seeds_of(options: argparse.Namespace, parser: argparse.ArgumentParser) -> Iterator[int]:
     """The seeds asked for."""
     if options.seed is not None:
-        yield options.seed
-        return
+        return iter((options.seed,))
     first, colon, last = options.seeds.partition(":")
     if not colon or not first.isdigit() or not last.isdigit():
         parser.error(f"--seeds wants A:B, not {options.seeds!r}")
-    yield from range(int(first), int(last))
+    return iter(range(int(first), int(last)))
+
+
+def results(
+    seeds: Iterator[int], until: float, workers: int, trace: bool
+) -> Iterator[dict[str, Any]]:
+    """What came of each seed that was begun before ``until``, in the order in which they end."""
+    if workers == 1:
+        for seed in seeds:
+            if time.monotonic() >= until:
+                return
+            yield run_seed(seed, tracer=print if trace else None)
+        return
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(workers, mp_context=spawn) as pool:
+        pending: set[Future[dict[str, Any]]] = set()
+        more = True
+        while more or pending:
+            while more and len(pending) < 2 * workers:
+                seed = next(seeds, None)
+                more = seed is not None and time.monotonic() < until
+                if more:
+                    pending.add(pool.submit(run_seed, seed))
+            done, pending = wait(pending, return_when=FIRST_COMPLETED)
+            for future in done:
+                yield future.result()
 
 
 def report(result: dict[str, Any], as_json: bool, single: bool) -> None:

@@ -32,7 +32,7 @@ class Clock:
         self._from_us, self.rate = world_us, rate
 
     def delay_us(self, shown_ms: int, world_us: int) -> int:
-        """How long from now until it shows this; a second at most, and that where it stands still."""
+        """How long from now until it shows this; at most a second, as where it stands still."""
         left_us = shown_ms * 1000 - self.us(world_us)
         if left_us <= 0:
             return 0

@@ -22,7 +22,7 @@ NO_LIMIT = 1 << 40
 
 
 class Crash(BaseException):
-    """The process ends here, in the middle of a system call. Not an ``Exception``: none may eat it."""
+    """The process ends here, inside a system call. Not an ``Exception``: none may eat it."""
 
 
 class SmallFile:
@@ -360,7 +360,8 @@ class SimDisk:
 
     def lock(self, path: str) -> int:
         if path in self._locks:
-            raise DirectoryInUse(f"another process holds {os.path.dirname(path)} (lock file {path})")
+            owner = os.path.dirname(path)
+            raise DirectoryInUse(f"another process holds {owner} (lock file {path})")
         self._locks.add(path)
         return self._new_fd(path)
 

@@ -47,7 +47,9 @@ def check_history(history: list[Append], values: dict[int, bytes | None]) -> dic
         name = append.values[0][:20]
         if append.outcome == ACKNOWLEDGED:
             expected = list(range(append.base_offset, append.end_offset))
-            require(found == expected, f"I23: {name!r} acknowledged at {expected}, found at {found}")
+            require(
+                found == expected, f"I23: {name!r} acknowledged at {expected}, found at {found}"
+            )
             require(
                 append.base_offset >= append.floor,
                 f"{name!r} stands at {append.base_offset}, but {append.floor} was acknowledged "

@@ -100,7 +100,8 @@ class Oracle:
 
     shadows: dict[int, Shadow]
     leaders: dict[int, Process]  # epoch -> the process that led it (I1, I13)
-    batches: dict[tuple[int, int], tuple[Identity, Identity | None]]  # (epoch, base): it, and before it
+    batches: dict[tuple[int, int], tuple[Identity, Identity | None]]
+    """(epoch, base offset): the batch, and the one before it."""
     committed: list[Identity]  # in order, from offset 0
 
     def __init__(self, world: World) -> None:
@@ -221,7 +222,7 @@ class Oracle:
 
     def recovered(self, process: Process, power: bool) -> None:
         """I14, I5: a prefix of what was there, nothing else, and all that was flushed."""
-        machine, log = process.machine, process.log
+        machine = process.machine
         old, new = self.shadow(process.id), Shadow()
         known = old.entries + old.being_cut
         self.shadows[process.id] = new
@@ -237,7 +238,9 @@ class Oracle:
         )
         if not machine.rotten:
             kept = old.durable if power else old.end
-            require(new.end >= kept, f"I5: {process.id} recovered {new.end} of {kept} (power: {power})")
+            require(
+                new.end >= kept, f"I5: {process.id} recovered {new.end} of {kept} (power: {power})"
+            )
         if power and new.end < old.end:
             self.world.count("torn tails")
         if process.recovered.phantom_tail is not None:
@@ -253,11 +256,11 @@ class Oracle:
             return
         require(stored is not None, f"I9: {process.id} forgot {promised}")
         assert stored is not None
-        require(stored.epoch >= promised.epoch, f"I9: {process.id} went from {promised} to {stored}")
+        went = f"I9: {process.id} went from {promised} to {stored}"
+        require(stored.epoch >= promised.epoch, went)
         if stored.epoch == promised.epoch and promised.voted is not None:
             require(
-                stored.voted == promised.voted or stored.leader_id == process.id,
-                f"I9: {process.id} went from {promised} to {stored}",
+                stored.voted == promised.voted or stored.leader_id == process.id, went
             )
 
     # --- promises ---------------------------------------------------------------------------------
@@ -306,12 +309,12 @@ class Oracle:
         shadow = self.shadow(process.id)
         require(
             request.fetch_offset <= shadow.end,
-            f"I11: {process.id} acknowledges {request.fetch_offset}, its log ends at {shadow.end}",
+            f"I11: {process.id} acknowledges {request.fetch_offset} of {shadow.end}",
         )
         if not request.in_memory:
             require(
                 request.fetch_offset <= shadow.durable,
-                f"I11: {process.id} acknowledges {request.fetch_offset}, {shadow.durable} is on disk",
+                f"I11: {process.id} acknowledges {request.fetch_offset}, on disk: {shadow.durable}",
             )
         require(
             self._promised_epoch(process) >= request.epoch,
@@ -331,7 +334,7 @@ class Oracle:
                     f"{stable} on its disk",
                 )
 
-    # --- leaders ------------------------------------------------------------------------------------
+    # --- leaders ----------------------------------------------------------------------------------
 
     def elected(self, process: Process, epoch: int) -> None:
         """I1, I13: nobody else and no earlier process led it; I4: it has all that is committed."""
@@ -348,10 +351,14 @@ class Oracle:
             )
 
     def appends(self, process: Process, epoch: int) -> None:
-        """I13: only as the leader of that epoch, and only this process."""
+        """I13: only as the leader of that epoch, and only this process; D5: which is on disk."""
         require(
             self.leaders.get(epoch) is process,
             f"I13: {process.id} appends in epoch {epoch}, which it does not lead",
+        )
+        require(
+            self._promised_epoch(process) >= epoch,
+            f"D5: {process.id} appends in {epoch} before that is on its disk",
         )
 
     # --- what is committed ----------------------------------------------------------------------

@@ -184,7 +184,7 @@ class Nemesis:
         flipped = data[place] ^ (1 << self.random.randrange(8))
         return data[:place] + bytes([flipped]) + data[place + 1 :]
 
-    # --- disks and clocks ---------------------------------------------------------------------------
+    # --- disks and clocks -------------------------------------------------------------------------
 
     def _slow_disk(self) -> None:
         machine = self.random.choice(self.world.machines)
@@ -223,7 +223,7 @@ class Nemesis:
     def _steady(self, machine: Machine) -> None:
         machine.clock.set_rate(self.random.choice((1.0, 0.99, 1.01)), self.world.now_us)
 
-    # --- clients ------------------------------------------------------------------------------------
+    # --- clients ----------------------------------------------------------------------------------
 
     def _poison(self) -> None:
         for producer in self.world.producers:

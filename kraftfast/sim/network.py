@@ -228,7 +228,7 @@ class Network:
     # --- ends ---------------------------------------------------------------------------------
 
     def ended(self, process: Process, silent: bool) -> None:
-        """A process is gone. ``silent``: its machine too, so that no kernel says so over sockets."""
+        """A process is gone. ``silent``: its machine too, and no kernel says so over sockets."""
         for pair, link in list(self.links.items()):
             if process in link.ends and link.open:
                 link.close()
@@ -272,4 +272,5 @@ class Network:
 
     def state(self) -> dict[str, Any]:
         """For reports."""
-        return {"cut": sorted(self.cut), "links": sorted(p for p, l in self.links.items() if l.open)}
+        standing = sorted(pair for pair, link in self.links.items() if link.open)
+        return {"cut": sorted(self.cut), "links": standing}

@@ -124,7 +124,9 @@ class Settings:
             stride_bytes=random.choice((4, 8, 32, 64)) * 1024,
             prepare_bytes=random.choice((0, 8, 64)) * 1024,
             ring_messages=random.choice((2, 8, 64)),
-            network=random.choice((Delays(), Delays(100, 200_000, 0.01), Delays(5_000, 60_000, 0.05))),
+            network=random.choice(
+                (Delays(), Delays(100, 200_000, 0.01), Delays(5_000, 60_000, 0.05))
+            ),
             disk=random.choice((Delays(150, 3_000, 0.02), Delays(2_000, 40_000, 0.05))),
             drop=random.choice((0.01, 0.05)) if lossy else 0.0,
             duplicate=random.choice((0.0, 0.05)) if lossy else 0.0,
