@@ -241,6 +241,10 @@ class Oracle:
             require(
                 new.end >= kept, f"I5: {process.id} recovered {new.end} of {kept} (power: {power})"
             )
+        require(
+            new.end >= old.durable or process.recovered.phantom_tail is not None,
+            f"D10: {process.id} forgot silently what it had flushed: {new.end} of {old.durable}",
+        )
         if power and new.end < old.end:
             self.world.count("torn tails")
         if process.recovered.phantom_tail is not None:

@@ -95,6 +95,10 @@ class Nemesis:
         }
         return len(unsure) <= (len(self.world.voters()) - 1) // 2
 
+    def takes_the_power(self, machine: Machine) -> bool:
+        """Whether the crash inside a system call that happens now is the machine's."""
+        return machine.crash_loses_power and self._may_lose_power(machine)
+
     def _after(self, ms_min: int, ms_max: int, call: Any, *arguments: Any) -> None:
         self.world.later(self.random.randint(ms_min, ms_max) * 1000, call, *arguments)
 
@@ -118,7 +122,7 @@ class Nemesis:
 
     def _crash_in_call(self) -> None:
         machine = self.random.choice(self.world.machines)
-        machine.crash_loses_power = self.random.random() < 0.6 and self._may_lose_power(machine)
+        machine.crash_loses_power = self.random.random() < 0.6
         machine.disk.crash_at(self.random.choice((0, 1, 2, 3, 5, 8, 13, 21, 34)))
 
     def _pause(self) -> None:

@@ -16,9 +16,32 @@ from kraftfast.log.log cimport Log
 from kraftfast.log.segment cimport *
 from kraftfast.log.segment_file cimport SegmentFile
 
+cdef extern from "sys/mman.h":
+    void *mmap(void *address, size_t length, int protection, int flags, int fd, int64_t offset)
+    int munmap(void *address, size_t length)
+    enum:
+        PROT_READ
+        PROT_WRITE
+        MAP_PRIVATE
+        MAP_ANONYMOUS
+        MAP_NORESERVE
+    void *MAP_FAILED
+
 cdef enum:
     PAGE = 4096
     SECTOR = 512
+
+
+cdef uint8_t *zeros(size_t size) except NULL:
+    """Zeros that take memory only where they are touched, given back at once by ``munmap``.
+
+    ``calloc`` would not do: what was freed once it hands out again, and touches all of it.
+    """
+    cdef void *found = mmap(NULL, size, PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)
+    if found == MAP_FAILED:
+        raise MemoryError("simulated file")
+    return <uint8_t *>found
 
 
 cdef inline uint64_t pages_in(uint64_t size) noexcept:
@@ -51,18 +74,19 @@ cdef class PagedFile:
 
     def __cinit__(self, uint64_t number, uint64_t room):
         self.number, self.room = number, pages_in(room) * PAGE
-        self.cache = <uint8_t *>calloc(self.room, 1)
-        self.stable = <uint8_t *>calloc(self.room, 1)
+        self.cache, self.stable = zeros(self.room), zeros(self.room)
         self.allocated = <uint8_t *>calloc(self.room // PAGE, 1)
         self.touched = <uint8_t *>calloc(self.room // PAGE, 1)
-        if not (self.cache and self.stable and self.allocated and self.touched):
+        if not (self.allocated and self.touched):
             raise MemoryError("simulated file")
         self.resizes = []
         self.given_up, self.syncing = {}, {}
 
     def __dealloc__(self):
-        free(self.cache)
-        free(self.stable)
+        if self.cache != NULL:
+            munmap(self.cache, self.room)
+        if self.stable != NULL:
+            munmap(self.stable, self.room)
         free(self.allocated)
         free(self.touched)
 

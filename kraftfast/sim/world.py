@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import heapq
 import time
 import traceback
@@ -132,7 +133,7 @@ class World:
         except Crash as crash:
             self.trace(f"{machine.id}: stops {crash}")
             self.count("crashes in a call")
-            self.end(machine, machine.crash_loses_power)
+            self.end(machine, self.nemesis.takes_the_power(machine))
         except KraftfastError as error:
             self.trace(f"{machine.id}: ends: {type(error).__name__}: {error}")
             self.count(f"ended by {type(error).__name__}")
@@ -187,7 +188,7 @@ class World:
         except Crash as crash:
             self.trace(f"{machine.id}: stops while it starts, {crash}")
             self.count("crashes in recovery")
-            self._start_failed(machine, machine.crash_loses_power)
+            self._start_failed(machine, self.nemesis.takes_the_power(machine))
             return
         except (CorruptLog, ForeignDirectory) as error:
             require(machine.rotten, f"{machine.id} refuses its own log: {error}")
@@ -288,10 +289,14 @@ class World:
         return True
 
     def play(self) -> None:
-        """Chaos, healing, rest, and then everything that must hold at the end."""
+        """Chaos, and then the end of it."""
         self.start()
         self.nemesis.start()
         self.run(self.settings.chaos_ms)
+        self.finish()
+
+    def finish(self) -> None:
+        """Healing, rest, and then everything that must hold at the end."""
         self.trace("the world heals")
         self.heal()
         for producer in self.producers:
@@ -403,7 +408,7 @@ def run_seed(
     except Exception as error:  # whatever a run ends with is its result
         violation = f"{type(error).__name__}: {error}"
         where = traceback.format_exc()
-    return {
+    result = {
         "seed": seed,
         "ok": not violation,
         "violation": violation,
@@ -415,3 +420,6 @@ def run_seed(
         "counts": dict(sorted(world.counts.items())),
         "settings": settings.as_dict(),
     }
+    del world
+    gc.collect()  # its disks are large, and few objects: the collector would let them pile up
+    return result

@@ -1,17 +1,21 @@
-"""A real log over a simulated disk, without the rest of the world."""
+"""A real log over a simulated disk, without the rest of the world; and a quorum to be directed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from random import Random
 from typing import Any
 
+from kraftfast.core import events as ev
 from kraftfast.log.directory import LogOptions, MetaProperties, ReplicaDirectory, format_directory
 from kraftfast.log.recovery import Settings, open_log
 from kraftfast.record import pure
 from kraftfast.sim.disk import SimDisk
 from kraftfast.sim.paged_file import SteppedFlush
 from kraftfast.sim.preparer import SimPreparer
+from kraftfast.sim.process import Process
+from kraftfast.sim.settings import Settings as WorldSettings
+from kraftfast.sim.world import World
 
 PATH = "/replica"
 SETTINGS = Settings(segment_bytes=16 * 1024, stride_bytes=8 * 1024, prepare_bytes=0)
@@ -73,3 +77,97 @@ class Home:
         """The machine stops."""
         self.directory.close()
         self.disk.lose_power()
+
+
+class Quorum:
+    """A world whose faults a test makes itself; nothing else goes wrong."""
+
+    def __init__(self, seed: int, **settings: Any) -> None:
+        random = Random(seed)
+        chosen: dict[str, Any] = {
+            "transport": random.choice(("ring", "socket", "mixed")),
+            "flush": random.choice(("deferred", "parallel", "adaptive")),
+            "faults": (),
+            "leave_broken": False,
+            "append_every_ms": 40.0,
+            "idle_ms": 1_000,
+        }
+        self.world = World(seed, WorldSettings(**(chosen | settings)))
+        self.ids = [machine.id for machine in self.world.machines]
+        self.voters = [machine.id for machine in self.world.voters()]
+
+    def start(self, but: Collection[int] = ()) -> None:
+        """Start the machines, all but these, and the clients."""
+        for id in but:
+            self.world.machine(id).may_start = False
+        self.world.start()
+        self.world.nemesis.start()
+
+    def process(self, id: int) -> Process:
+        """The one that runs there."""
+        process = self.world.machine(id).process
+        assert process is not None
+        return process
+
+    def high_watermark(self, id: int) -> int:
+        """Of a replica; -1 while it does not run."""
+        process = self.world.machine(id).process
+        return process.core.high_watermark if process is not None else -1
+
+    def wait(self, until: Callable[[], bool], ms: int = 20_000) -> None:
+        """Let time pass until this holds."""
+        assert until() or self.world.run(ms, until), f"not within {ms} ms: {self.world.state()}"
+
+    def reach(self, offset: int, ids: Collection[int] = (), ms: int = 20_000) -> None:
+        """Let time pass until these replicas, or all, know that much to be committed."""
+        self.wait(lambda: all(self.high_watermark(id) >= offset for id in ids or self.ids), ms)
+
+    def highest(self) -> int:
+        """The highest high watermark of all."""
+        return max(self.high_watermark(id) for id in self.ids)
+
+    def leader(self) -> int:
+        """The id of the leader of the latest epoch; waits for one."""
+        self.wait(lambda: self.world.leader() is not None)
+        leader = self.world.leader()
+        assert leader is not None
+        return leader.id
+
+    def elections(self) -> int:
+        """How many epochs have had a leader."""
+        return self.world.counts["elections"]
+
+    def stop(self, id: int, how: str) -> None:
+        """End a process for good: ``kill``, ``power``, or ``shutdown`` in its own time."""
+        machine = self.world.machine(id)
+        machine.may_start = False
+        if how == "shutdown":
+            process = self.process(id)
+            process.enter(process.step, ev.ShutdownRequested(1_000))
+            self.wait(lambda: machine.process is not process)
+        else:
+            self.world.end(machine, power=how == "power")
+
+    def restart(self, id: int) -> None:
+        """Start what was stopped."""
+        machine = self.world.machine(id)
+        machine.may_start = True
+        self.world.start_later(machine, 1_000)
+
+    def cut(self, ids: Collection[int], others: Collection[int]) -> None:
+        """Nothing gets from these to those, nor back."""
+        pairs = {(a, b) for a in ids for b in others if a != b}
+        self.world.network.cut |= pairs | {(b, a) for a, b in pairs}
+
+    def isolate(self, id: int) -> None:
+        """Cut one off from all others."""
+        self.cut([id], self.ids)
+
+    def heal(self) -> None:
+        """Everybody reaches everybody."""
+        self.world.network.heal()
+
+    def finish(self) -> None:
+        """Come to rest; then every log and every producer's history must hold."""
+        self.world.finish()
+        assert self.world.counts["committed records"], "nothing was checked"
