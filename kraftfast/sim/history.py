@@ -17,18 +17,24 @@ if TYPE_CHECKING:
     from kraftfast.sim.process import Process
 
 
-def read_log(process: Process, end_offset: int) -> dict[int, bytes | None]:
-    """Offset -> value of every record below ``end_offset``, control records as None."""
-    values: dict[int, bytes | None] = {}
-    log, offset = process.log, process.log.log_start_offset
+def read_bytes(process: Process, end_offset: int) -> bytes:
+    """Every batch below ``end_offset``."""
+    log, offset, found = process.log, process.log.log_start_offset, []
     while offset < end_offset:
         segment, position, length = log.locate(offset, 1 << 30, end_offset)
-        for batch in pure.batches(bytes(segment.file.view(position, position + length))):
-            batch.check()
-            require(batch.base_offset == offset, f"a gap before offset {batch.base_offset}")
-            for record in batch.records():
-                values[record.offset] = None if batch.is_control else record.value
-            offset = batch.end_offset
+        found.append(bytes(segment.file.view(position, position + length)))
+        offset = log.span(segment, position, 1 << 30, end_offset)[1]
+    return b"".join(found)
+
+
+def read_values(data: bytes) -> dict[int, bytes | None]:
+    """Offset -> value of every record of a log from offset 0, control records as None."""
+    values: dict[int, bytes | None] = {}
+    for batch in pure.batches(data):
+        batch.check()
+        require(batch.base_offset == len(values), f"a gap before offset {batch.base_offset}")
+        for record in batch.records():
+            values[record.offset] = None if batch.is_control else record.value
     return values
 
 

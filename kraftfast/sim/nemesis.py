@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from kraftfast.sim.machine import Machine
     from kraftfast.sim.world import World
 
-WRITE_BACK_US = 15_000
+WRITE_BACK_US = 25_000
 
 
 class Nemesis:
@@ -48,6 +48,8 @@ class Nemesis:
             self._next()
 
     def _write_back(self, machine: Machine) -> None:
+        if not self.running:
+            return  # no power is cut any more
         machine.disk.write_back(self.random.choice((0.0, 0.1, 0.5, 1.0)))
         delay_us = 1 + int(self.random.expovariate(1.0) * WRITE_BACK_US)
         self.world.later(delay_us, self._write_back, machine)

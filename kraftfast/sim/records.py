@@ -45,4 +45,5 @@ class Reference(Records):
             return False, True
         log = process.log
         taken = copy_reference(log, file, self.position, self.length, epoch, self.generation)
+        process.world.counts["bytes copied by reference"] += taken
         return taken == self.length, log.damaged() or log.cut_off()

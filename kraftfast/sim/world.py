@@ -363,15 +363,17 @@ class World:
         """Every log below its high watermark, and what producers were told of it."""
         leader = self.leader()
         assert leader is not None
-        values = history.read_log(leader, leader.core.high_watermark)
+        data = history.read_bytes(leader, leader.core.high_watermark)
+        values = history.read_values(data)
         for machine in self.machines:
             process = machine.process
             if process is not None:
-                theirs = history.read_log(process, process.core.high_watermark)
-                require(theirs == values, f"I8: the log of {machine.id} differs")
+                theirs = history.read_bytes(process, process.core.high_watermark)
+                require(theirs == data, f"I8: the log of {machine.id} differs")
         for outcome, count in history.check_history(self.history, values).items():
             self.counts[f"appends {outcome or 'open'}"] += count
         self.counts["committed records"] = len(values)
+        self.counts["segments"] = len(leader.log.segments)
 
     def state(self) -> dict[str, Any]:
         """Where everybody is, for reports."""

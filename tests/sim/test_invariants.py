@@ -1,0 +1,171 @@
+"""Each invariant is checked: where it says so, in a sweep, and against what is planted here."""
+
+from __future__ import annotations
+
+import inspect
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from kraftfast.core import invariants as within_one
+from kraftfast.core.messages import FetchRequest, VoteRequest
+from kraftfast.core.quorum_state import QuorumState
+from kraftfast.sim.invariants import Entry, Oracle, Violation
+from kraftfast.sim.process import Process
+from kraftfast.sim.world import run_seed
+from kraftfast.types import ReplicaKey
+from tests.sim.kit import Quorum
+
+CHECKED: dict[str, Callable[..., Any]] = {
+    "I1": Oracle.elected,
+    "I2": Oracle._know,
+    "I3": Oracle._know,
+    "I4": Oracle.elected,
+    "I5": Oracle._commit,
+    "I6": Oracle.advances,
+    "I7": Oracle.truncates,
+    "I8": Oracle.advances,
+    "I9": Oracle._check_promise,
+    "I10": Oracle.request_leaves,
+    "I11": Oracle._acknowledges,
+    "I12": within_one.check_leader,
+    "I13": Oracle.appends,
+    "I14": Oracle.recovered,
+    "I20": Oracle.was_read,
+}
+"""Where the invariants of reliability.md that compare replicas, disks and promises are checked."""
+
+
+@pytest.mark.parametrize("name", CHECKED)
+def test_it_is_named_where_it_is_checked(name: str) -> None:
+    assert f"{name}:" in inspect.getsource(CHECKED[name]) or f"{name}," in inspect.getsource(
+        CHECKED[name]
+    )
+
+
+def test_a_sweep_comes_by_each_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: Counter[str] = Counter()
+
+    def counted(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any) -> Any:
+            calls[name] += 1
+            return function(*arguments)
+
+        return call
+
+    for name, function in CHECKED.items():
+        place: Any = within_one if name == "I12" else Oracle
+        monkeypatch.setattr(
+            place, function.__name__, counted(name, getattr(place, function.__name__))
+        )
+    for seed in (6, 38, 12):
+        assert run_seed(seed)["ok"]
+    assert set(calls) == set(CHECKED) and min(calls.values()) > 1, calls
+
+
+# --- what is planted is seen ------------------------------------------------------------------
+
+
+@pytest.fixture
+def quorum() -> Iterator[Quorum]:
+    """Three replicas that have committed something and are at rest."""
+    quorum = Quorum(1, transport="ring")
+    quorum.start()
+    quorum.reach(10)
+    for producer in quorum.world.producers:
+        producer.running = False
+    quorum.wait(quorum.world.is_settled)
+    yield quorum
+    quorum.world.oracle.observe(quorum.process(1))
+
+
+def planted(quorum: Quorum, name: str) -> None:
+    oracle = quorum.world.oracle
+    leader = quorum.process(quorum.leader())
+    other = quorum.process(next(id for id in quorum.ids if id != leader.id))
+    shadow = oracle.shadow(other.id)
+    last = shadow.entries[-1].batch
+    epoch, end = leader.core.epoch, shadow.end
+    plants: dict[str, Callable[[], Any]] = {
+        "I1": lambda: oracle.elected(other, epoch),
+        "I2": lambda: oracle._know(other, last._replace(crc=last.crc ^ 1), None),
+        "I3": lambda: oracle._know(other, last, None),
+        "I4": lambda: elected_without(oracle, other, epoch + 1),
+        "I5": lambda: committed_in_memory(oracle, leader),
+        "I6": lambda: oracle.advances(other, shadow.high_watermark),
+        "I7": lambda: oracle.truncates(other, last.base_offset),
+        "I8": lambda: committed_otherwise(oracle, other, end),
+        "I9": lambda: forgets_a_vote(oracle, other),
+        "I10": lambda: oracle.request_leaves(other, campaign(other, epoch + 1)),
+        "I11": lambda: oracle.request_leaves(other, fetch(other, end + 1)),
+        "I13": lambda: oracle.appends(other, epoch),
+        "I14": lambda: recovers_something_else(oracle, other),
+        "I20": lambda: oracle.was_read(end, end + 1, 0),
+    }
+    plants[name]()
+
+
+def elected_without(oracle: Oracle, process: Process, epoch: int) -> None:
+    """A committed batch is missing in a leader's log."""
+    last = oracle.committed[-1]
+    oracle.committed.append(last._replace(base_offset=last.end_offset, end_offset=last.end_offset))
+    oracle.elected(process, epoch)
+
+
+def committed_in_memory(oracle: Oracle, leader: Process) -> None:
+    """What a leader commits is on no disk."""
+    shadow = oracle.shadow(leader.id)
+    oracle.committed.pop()
+    oracle.is_stable = lambda machine, entry: False  # type: ignore[method-assign]
+    oracle._commit(leader, shadow, shadow.end)
+
+
+def committed_otherwise(oracle: Oracle, process: Process, end: int) -> None:
+    """Others have committed another batch there."""
+    oracle.committed[-1] = oracle.committed[-1]._replace(crc=0)
+    oracle.shadow(process.id).high_watermark = -1
+    oracle.advances(process, end)
+
+
+def forgets_a_vote(oracle: Oracle, process: Process) -> None:
+    """Quorum-state goes back to an earlier epoch."""
+    oracle.shadow(process.id).promised = QuorumState(process.core.epoch + 1, -1, ReplicaKey(1))
+    oracle.persisted(process)
+
+
+def campaign(process: Process, epoch: int) -> VoteRequest:
+    return VoteRequest(epoch, process.machine.key, 0, 0)
+
+
+def fetch(process: Process, offset: int) -> FetchRequest:
+    return FetchRequest(process.core.epoch, process.machine.key, offset, 0)
+
+
+def recovers_something_else(oracle: Oracle, process: Process) -> None:
+    """A batch stands in the recovered log that did not stand there before."""
+    entries = oracle.shadow(process.id).entries
+    batch = entries[-1].batch
+    entries[-1] = Entry(replace_crc(batch), *entries[-1][1:])
+    oracle.recovered(process, False)
+
+
+def replace_crc(batch: Any) -> Any:
+    return batch._replace(crc=batch.crc ^ 1)
+
+
+@pytest.mark.parametrize("name", [name for name in CHECKED if name != "I12"])
+def test_what_is_planted_is_seen(quorum: Quorum, name: str) -> None:
+    with pytest.raises(Violation, match=f"{name}[:,]"):
+        planted(quorum, name)
+
+
+def test_a_leader_that_counts_what_it_has_not_flushed_is_seen(quorum: Quorum) -> None:
+    """I12, which every replica checks of itself after every step."""
+    core = quorum.process(quorum.leader()).core
+    state = core._state
+    assert state.leader is not None
+    state.leader.acknowledged.put(state.leader.slot, state.log.durable_end_offset() + 1)
+    with pytest.raises(AssertionError):
+        core.check_invariants()

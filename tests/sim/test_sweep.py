@@ -1,0 +1,150 @@
+"""A short sweep of seeds: nothing is violated, and it is not idle. The long one is a command.
+
+    python -m kraftfast.sim --seeds 0:10000 --workers 2 --minutes 60
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kraftfast.sim import Settings, run_seed
+from kraftfast.sim.__main__ import main
+from kraftfast.sim.settings import FAULTS
+
+ROOT = Path(__file__).parents[2]
+SEEDS = range(12, 40)
+AT_LEAST = {
+    "appends acknowledged": 5_000,
+    "appends unknown": 500,
+    "appends failed": 1_000,
+    "committed records": 10_000,
+    "segments": 100,
+    "bytes copied by reference": 100_000,
+    "elections": 50,
+    "truncations": 10,
+    "torn tails": 2,
+    "rejected copies": 5,
+    "crashes in a call": 8,
+    "ended by FlushFailed": 5,
+    "kill": 10,
+    "power": 10,
+    "blackout": 5,
+}
+"""What has to happen in the sweep, or it shows nothing."""
+
+
+@pytest.fixture(scope="module")
+def results() -> list[dict[str, Any]]:
+    return [run_seed(seed) for seed in SEEDS]
+
+
+def test_nothing_is_violated(results: list[dict[str, Any]]) -> None:
+    failed = [
+        f"python -m kraftfast.sim --seed {result['seed']} --trace  # {result['violation']}"
+        for result in results
+        if not result["ok"]
+    ]
+    assert not failed
+
+
+def test_the_sweep_is_not_idle(results: list[dict[str, Any]]) -> None:
+    total: Counter[str] = Counter()
+    for result in results:
+        total.update(result["counts"])
+    idle = {what: total[what] for what, least in AT_LEAST.items() if total[what] < least}
+    assert not idle, f"too little of these; all there was: {total}"
+    assert all(total[fault] for fault in FAULTS), "every fault strikes"
+
+
+def test_the_sweep_meets_every_kind_of_quorum(results: list[dict[str, Any]]) -> None:
+    """And commits in each of them."""
+    met = {
+        name: {
+            result["settings"][name]
+            for result in results
+            if result["counts"].get("committed records")
+        }
+        for name in ("durability", "flush", "transport", "references", "voters")
+    }
+    assert met == {
+        "durability": {"majority", "all", "memory"},
+        "flush": {"deferred", "parallel", "adaptive"},
+        "transport": {"ring", "socket", "mixed"},
+        "references": {True, False},
+        "voters": {1, 2, 3, 4, 5},
+    }
+
+
+def test_the_same_seed_is_the_same_run(results: list[dict[str, Any]]) -> None:
+    """Event by event: in another process too, whatever its hash seed."""
+    few = [result for result in results if result["events"] < 5_000][:2]
+    again = {}
+    for hash_seed in ("1", "2"):
+        for result in few:
+            lines = subprocess.run(
+                [sys.executable, "-m", "kraftfast.sim", "--seed", str(result["seed"]), "--json"],
+                cwd=ROOT,
+                env=os.environ | {"PYTHONHASHSEED": hash_seed},
+                capture_output=True,
+                text=True,
+                check=True,
+                timeout=120,
+            ).stdout
+            found = json.loads(lines)
+            again[hash_seed, found["seed"]] = (found["digest"], found["events"], found["counts"])
+    for result in few:
+        expected = (result["digest"], result["events"], result["counts"])
+        assert again["1", result["seed"]] == again["2", result["seed"]] == expected
+    assert len({result["digest"] for result in few}) == len(few)
+
+
+def test_the_command_runs_seeds_on_workers(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--seeds", "4:8", "--workers", "2"]) == 0
+    assert capsys.readouterr().out.startswith("4 seeds, 0 failed")
+
+
+def test_the_command_begins_nothing_when_its_time_is_over(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["--seeds", "0:1000000", "--minutes", "0.0001"]) == 0
+    assert capsys.readouterr().out.startswith(("0 seeds", "1 seeds"))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [[], ["--seeds", "3"], ["--seeds", "1:2", "--trace"], ["--seed", "1", "--workers", "0"]],
+)
+def test_the_command_refuses_what_means_nothing(words: list[str]) -> None:
+    with pytest.raises(SystemExit) as refused:
+        main(words)
+    assert refused.value.code == 2
+
+
+def test_the_command_says_how_a_failure_is_seen_again(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = run_seed(4) | {"ok": False, "violation": "Violation: I5: planted", "where": "there"}
+    monkeypatch.setattr("kraftfast.sim.__main__.run_seed", lambda seed, tracer: broken)
+    assert main(["--seed", "4"]) == 1
+    out = capsys.readouterr().out
+    assert "I5: planted" in out and "python -m kraftfast.sim --seed 4 --trace" in out
+
+
+def test_a_trace_tells_facts_and_actions(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--seed", "12", "--trace"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    for part in ("Tick() -> ", "nemesis: "):
+        assert any(part in line for line in lines)
+
+
+def test_the_settings_of_a_seed_can_be_overridden() -> None:
+    assert Settings.of_seed(3, voters=2).voters == 2
+    assert Settings.of_seed(3) == Settings.of_seed(3) != Settings.of_seed(4)
