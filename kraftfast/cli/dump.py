@@ -57,7 +57,7 @@ class Dump:
         if not name.endswith(SUFFIXES):
             raise InputError(f"{path} is none of {', '.join('*' + each for each in SUFFIXES)}")
         if not self.as_json:
-            yield f"Dumping {name}"
+            yield f"Dumping {path}"
         if name.endswith((INDEX_SUFFIX, TIME_INDEX_SUFFIX)):
             yield from self.index(path)
         elif name.endswith(SNAPSHOT_SUFFIX):

@@ -60,11 +60,12 @@ def compare_dumps(directory: Path, least: int) -> None:
             continue
         lines = dump.read_bytes().decode(errors="replace").split("\n")
         ours = list(Dump(records=True, as_json=False).file(str(file)))
+        ours[0] = ours[0].replace(str(file), file.name)  # Kafka's were made where the files are
         for expected, line in comparable(lines, ours):
             assert line == expected, file
             compared += 1
         without = list(Dump(records=False, as_json=False).file(str(file)))
-        assert without == [line for line in ours if not line.startswith("| ")]
+        assert without[1:] == [line for line in ours[1:] if not line.startswith("| ")]
     assert compared >= least
 
 
@@ -91,7 +92,7 @@ def test_a_directory_is_dumped_in_order_in_json_too(
     replica, topic = kraftfast("log", "dump", home.path), kraftfast("log", "dump", home.log_path)
     assert replica == topic and replica.code == 0
     dumped = [line for line in replica.out.splitlines() if line.startswith("Dumping")]
-    assert dumped == [f"Dumping {Path(path).name}" for path in paths]
+    assert dumped == [f"Dumping {path}" for path in paths]
     assert "bytes of prepared zeros from byte" in replica.out.splitlines()[-1]
     batches = kraftfast("log", "dump", home.path, "--json").objects
     assert [each["baseOffset"] for each in batches] == list(range(150))
@@ -211,7 +212,7 @@ def test_an_empty_segment_and_what_kafka_prepares_behind_an_index(
     stem.with_suffix(".log").touch()
     stem.with_suffix(".index").write_bytes(b"\0\0\0\5\0\0\x10\0" + bytes(80))
     assert kraftfast("log", "dump", stem.with_suffix(".log")).out.splitlines() == [
-        "Dumping 00000000000000000010.log", "Log starting offset: 10",
+        f"Dumping {stem}.log", "Log starting offset: 10",
     ]  # fmt: skip
     (entry,) = kraftfast("log", "dump", "--json", stem.with_suffix(".index")).objects
     assert (entry["offset"], entry["position"]) == (15, 4096)
