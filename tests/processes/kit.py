@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,35 +23,39 @@ from tests.histories import COMMITTED, FAILED, UNKNOWN, Append
 
 SMALL: dict[str, Any] = {"segment_bytes": 8 << 20, "stride_bytes": 2 << 20, "prepare_bytes": 1 << 20}
 """Segments that roll within a test."""
+BATCH_BYTES, WINDOW_BATCHES = 4096, 64
+PATIENCE_S = 90.0
+"""How long anything may take on a machine that is busy with other things."""
 
 
 @contextmanager
 def a_quorum(path: Path, **settings: Any) -> Iterator[LocalQuorum]:
     """A quorum whose workers are gone at the end, whatever happened."""
-    quorum = kraftfast.LocalQuorum(path, **{"voters": 3, "timeout": 60.0, **SMALL, **settings})
+    quorum = kraftfast.LocalQuorum(path, **{"voters": 3, "timeout": PATIENCE_S, **SMALL, **settings})
     try:
         yield quorum
     finally:
         for id in quorum.directories:
             quorum.kill(id, signal.SIGCONT)
-        quorum.close()
+        quorum.close(timeout=PATIENCE_S)
 
 
-def ring_producer(quorum: LocalQuorum, **settings: Any) -> Producer:
-    """A producer over a ring, whatever the replicas use among themselves."""
-    batch_bytes, window = settings.get("batch_bytes", 4096), settings.get("window", 64)
-    return Producer(LocalConnector(quorum.directories, batch_bytes, window))
+def producer_of(quorum: LocalQuorum, over: str) -> Producer:
+    """A producer over a ring, or over what the replicas use among themselves (``own``)."""
+    if over == "ring":
+        return Producer(LocalConnector(quorum.directories, BATCH_BYTES, WINDOW_BATCHES))
+    return quorum.producer(batch_bytes=BATCH_BYTES, window=WINDOW_BATCHES)
 
 
-def wait_until(what: Callable[[], Any], timeout: float = 20.0, pause: float = 0.01) -> Any:
-    """What ``what`` returns once it is true. Fails after ``timeout`` seconds."""
-    deadline = time.monotonic() + timeout
+def wait_until(what: Callable[[], Any], pause: float = 0.01) -> Any:
+    """What ``what`` returns once it is true. Fails when patience is at its end."""
+    deadline = time.monotonic() + PATIENCE_S
     while True:
         found = what()
         if found:
             return found
         if time.monotonic() >= deadline:
-            raise AssertionError(f"not within {timeout} s: {what}")
+            raise AssertionError(f"not within {PATIENCE_S} s: {what}")
         time.sleep(pause)
 
 
@@ -59,11 +63,15 @@ class Load(threading.Thread):
     """One producer that appends unique values as fast as ``pause`` lets it, and notes what it sees."""
 
     # appends: the history, in the order of tickets. commits: (time, offset) of each acknowledgement.
+    # refused: errors of appends that were not handed over.
 
-    def __init__(self, quorum: LocalQuorum, name: str, pause: float = 0.0005, size: int = 40) -> None:
+    def __init__(
+        self, quorum: LocalQuorum, name: str, over: str, pause: float = 0.0005, size: int = 40
+    ) -> None:
         super().__init__(name=name, daemon=True)
-        self.producer = ring_producer(quorum)
+        self.producer = producer_of(quorum, over)
         self.pause, self.size = pause, size
+        self.refused: list[KraftfastError] = []
         self.appends: list[Append] = []
         self.commits: list[tuple[float, int]] = []
         self.error: BaseException | None = None
@@ -75,7 +83,7 @@ class Load(threading.Thread):
             while not self._stop_now.is_set():
                 self._append()
                 time.sleep(self.pause)
-            self.producer.close(timeout=10.0)
+            self.producer.close(timeout=PATIENCE_S / 3)
         except BaseException as error:  # noqa: BLE001 - told to whoever waits
             self.error = error
 
@@ -85,9 +93,10 @@ class Load(threading.Thread):
         append = Append(self.name, number, value, time.monotonic())
         self.appends.append(append)  # before its ticket: an answer may be quicker than we are
         try:
-            ticket = self.producer.append(value, timeout=30.0)
-        except KraftfastError:
+            ticket = self.producer.append(value, timeout=PATIENCE_S / 3)
+        except KraftfastError as error:
             self.appends.pop()  # not handed over
+            self.refused.append(error)
             return
         assert ticket == number, "tickets count what was handed over"
 
@@ -107,7 +116,7 @@ class Load(threading.Thread):
     def stop(self) -> None:
         """No more appends; what is under way is waited for."""
         self._stop_now.set()
-        self.join(60.0)
+        self.join(PATIENCE_S)
         assert not self.is_alive(), "the producer hangs"
         if self.error is not None:
             raise self.error
@@ -117,26 +126,38 @@ class Load(threading.Thread):
         """How many appends were acknowledged so far."""
         return len(self.commits)
 
-    def next_commit_after(self, moment: float, timeout: float = 30.0) -> float:
-        """Seconds from ``moment`` to the next acknowledgement."""
-        def found() -> float:
-            late = [at for at, _ in self.commits[-4096:] if at > moment]
-            return min(late) - moment if late else 0.0
+    def go_on(self, appends: int = 20) -> None:
+        """Wait until so many of the appends that begin from now on are acknowledged."""
+        begin = len(self.appends)
 
-        return float(wait_until(found, timeout, 0.001))
+        def done() -> bool:
+            return sum(append.outcome == COMMITTED for append in self.appends[begin:]) >= appends
+
+        wait_until(done)
 
 
 @contextmanager
-def loads(quorum: LocalQuorum, count: int = 2, **settings: Any) -> Iterator[list[Load]]:
-    """So many producers at work."""
-    running = [Load(quorum, f"p{number}", **settings) for number in range(count)]
+def loads(quorum: LocalQuorum, *over: str, **settings: Any) -> Iterator[list[Load]]:
+    """Producers at work, one for each of ``over``: two, one of them over a ring in any case."""
+    running = [
+        Load(quorum, f"p{number}", kind, **settings)
+        for number, kind in enumerate(over or ("own", "ring"))
+    ]
     for load in running:
         load.start()
     try:
+        for load in running:
+            load.go_on()
         yield running
     finally:
         for load in running:
             load.stop()
+
+
+def go_on(running: list[Load], appends: int = 20) -> None:
+    """Wait until every producer gets its appends acknowledged again."""
+    for load in running:
+        load.go_on(appends)
 
 
 def pid_of(quorum: LocalQuorum, id: int) -> int:
@@ -144,9 +165,9 @@ def pid_of(quorum: LocalQuorum, id: int) -> int:
     return int(wait_until(lambda: quorum.supervisor.pid(id)))
 
 
-def leader_of(quorum: LocalQuorum, timeout: float = 20.0) -> int:
+def leader_of(quorum: LocalQuorum) -> int:
     """The leader's id, once there is one that can commit."""
-    return quorum.wait_leader(timeout)
+    return quorum.wait_leader(PATIENCE_S)
 
 
 def followers_of(quorum: LocalQuorum) -> list[int]:
@@ -163,7 +184,7 @@ def status_of(quorum: LocalQuorum, id: int) -> dict[str, Any] | None:
         return None
 
 
-def wait_back(quorum: LocalQuorum, id: int, old_pid: int, timeout: float = 60.0) -> None:
+def wait_back(quorum: LocalQuorum, id: int, old_pid: int) -> None:
     """Until a worker runs again and holds everything that is committed."""
 
     def back() -> bool:
@@ -174,14 +195,14 @@ def wait_back(quorum: LocalQuorum, id: int, old_pid: int, timeout: float = 60.0)
         others = [status_of(quorum, other) for other in quorum.directories if other != id]
         return all(s is None or mine["high_watermark"] + 500 >= s["high_watermark"] for s in others)
 
-    wait_until(back, timeout)
+    wait_until(back)
 
 
-def settled(quorum: LocalQuorum, timeout: float = 30.0) -> int:
-    """Wait until every replica has everything, committed; returns the high watermark."""
+def settled(quorum: LocalQuorum, ids: Sequence[int] = ()) -> int:
+    """Wait until every replica (of ``ids``) has everything, committed: the high watermark."""
 
     def same() -> int:
-        found = [status_of(quorum, id) for id in quorum.directories]
+        found = [status_of(quorum, id) for id in ids or quorum.directories]
         if None in found:
             return 0
         ends = {(s["end_offset"], s["flushed_end_offset"], s["high_watermark"]) for s in found if s}
@@ -191,7 +212,7 @@ def settled(quorum: LocalQuorum, timeout: float = 30.0) -> int:
         end, flushed, watermark = next(iter(ends))
         return int(watermark) if one and end == flushed == watermark > 0 else 0
 
-    return int(wait_until(same, timeout))
+    return int(wait_until(same))
 
 
 def log_path(quorum: LocalQuorum, id: int) -> str:
@@ -217,9 +238,11 @@ def data_records(path: str, end_offset: int) -> list[tuple[int, bytes]]:
         return [(r.offset, bytes(r.value or b"")) for r in reader.records(reader.log_start_offset, end_offset)]
 
 
-def verify(quorum: LocalQuorum, end_offset: int, running: list[Load]) -> list[tuple[int, bytes]]:
-    """All logs hold the same bytes, and the history is a good one. Returns the records."""
-    paths = [log_path(quorum, id) for id in quorum.directories]
+def verify(
+    quorum: LocalQuorum, end_offset: int, running: list[Load], ids: Sequence[int] = ()
+) -> list[tuple[int, bytes]]:
+    """All logs (of ``ids``) hold the same bytes, and the history is a good one: the records."""
+    paths = [log_path(quorum, id) for id in ids or quorum.directories]
     assert len({committed_bytes(path, end_offset) for path in paths}) == 1, "logs differ"
     log = data_records(paths[0], end_offset)
     appends = [append for load in running for append in load.appends]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import time
 from pathlib import Path
 
 import pytest
@@ -11,6 +9,7 @@ import pytest
 from tests.processes.kit import (
     a_quorum,
     followers_of,
+    go_on,
     leader_of,
     loads,
     pid_of,
@@ -28,70 +27,71 @@ TRANSPORTS = ("ring", "socket")
 def test_the_leader_is_killed_again_and_again(tmp_path: Path, transport: str) -> None:
     with a_quorum(tmp_path / "q", transport=transport) as quorum:
         with loads(quorum) as running:
-            for _ in range(5):
-                time.sleep(0.3)
+            for _ in range(4):
                 leader = leader_of(quorum)
                 pid = pid_of(quorum, leader)
-                moment = time.monotonic()
+                epoch = quorum.status(leader)["epoch"]
                 quorum.kill(leader)
-                assert running[0].next_commit_after(moment) < 10.0
+                go_on(running)
                 wait_back(quorum, leader, pid)
+                assert quorum.status(leader)["epoch"] > epoch
         log = verify(quorum, settled(quorum), running)
-    assert len(log) > 500
+    assert len(log) > 4 * 2 * 20
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
 def test_followers_are_killed_in_turn(tmp_path: Path, transport: str) -> None:
-    with a_quorum(tmp_path / "q", transport=transport) as quorum:
+    """The others are a majority, and nobody else is elected."""
+    with a_quorum(tmp_path / "q", transport=transport, fetch_timeout_ms=30_000) as quorum:
         with loads(quorum) as running:
-            epoch = quorum.status(leader_of(quorum))["epoch"]
-            for _ in range(2):
-                for follower in followers_of(quorum):
-                    pid = pid_of(quorum, follower)
-                    moment = time.monotonic()
-                    quorum.kill(follower)
-                    assert running[0].next_commit_after(moment) < 2.0, "the others are a majority"
-                    wait_back(quorum, follower, pid)
-            assert quorum.status(leader_of(quorum))["epoch"] == epoch, "nobody else was elected"
+            leader = leader_of(quorum)
+            epoch = quorum.status(leader)["epoch"]
+            for follower in followers_of(quorum):
+                pid = pid_of(quorum, follower)
+                quorum.kill(follower)
+                go_on(running)
+                wait_back(quorum, follower, pid)
+            assert (leader_of(quorum), quorum.status(leader)["epoch"]) == (leader, epoch)
         verify(quorum, settled(quorum), running)
 
 
-def test_all_are_killed_at_once_and_start_again(tmp_path: Path) -> None:
-    with a_quorum(tmp_path / "q") as quorum:
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_all_are_killed_at_once_and_start_again(tmp_path: Path, transport: str) -> None:
+    with a_quorum(tmp_path / "q", transport=transport) as quorum:
         with loads(quorum) as running:
-            for _ in range(3):
-                time.sleep(0.4)
+            for _ in range(2):
                 pids = {id: pid_of(quorum, id) for id in quorum.directories}
-                moment = time.monotonic()
                 for id in quorum.directories:
                     quorum.kill(id)
                 for id, pid in pids.items():
-                    wait_until(lambda id=id, pid=pid: quorum.supervisor.pid(id) not in (None, pid))
-                assert running[0].next_commit_after(moment + 0.05) < 20.0
+                    wait_back(quorum, id, pid)
+                go_on(running)
         verify(quorum, settled(quorum), running)
 
 
 def test_a_minority_of_five_is_killed(tmp_path: Path) -> None:
-    with a_quorum(tmp_path / "q", voters=5) as quorum:
+    """The leader and a follower in one blow; they stay away, and three of five go on."""
+    with a_quorum(tmp_path / "q", voters=5, restart=False) as quorum:
         with loads(quorum) as running:
-            time.sleep(0.3)
-            leader = leader_of(quorum)
-            moment = time.monotonic()
-            quorum.kill(leader)
-            quorum.kill(followers_of(quorum)[0] if leader_of(quorum) != leader else 1 + leader % 5)
-            assert running[0].next_commit_after(moment + 0.01) < 10.0
-            time.sleep(0.3)
+            dead = [leader_of(quorum), followers_of(quorum)[0]]
+            for id in dead:
+                quorum.kill(id)
+            go_on(running)
+            alive = [id for id in quorum.directories if id not in dead]
+            assert leader_of(quorum) in alive
+        verify(quorum, settled(quorum, alive), running, alive)
+    with a_quorum(tmp_path / "q", voters=5) as quorum:
         verify(quorum, settled(quorum), running)
 
 
 def test_a_sole_voter_is_killed(tmp_path: Path) -> None:
     with a_quorum(tmp_path / "q", voters=1) as quorum:
-        with loads(quorum, 1) as running:
+        with loads(quorum, "ring") as running:
             for _ in range(3):
-                time.sleep(0.3)
-                moment = time.monotonic()
+                pid = pid_of(quorum, 1)
                 quorum.kill(1)
-                assert running[0].next_commit_after(moment + 0.02) < 10.0
+                wait_until(lambda pid=pid: quorum.supervisor.pid(1) not in (None, pid))
+                go_on(running)
         verify(quorum, settled(quorum), running)
 
 
@@ -99,23 +99,7 @@ def test_a_sole_voter_is_killed(tmp_path: Path) -> None:
 @pytest.mark.parametrize("flush", ["adaptive", "deferred", "parallel"])
 def test_every_durability_and_policy(tmp_path: Path, durability: str, flush: str) -> None:
     with a_quorum(tmp_path / "q", durability=durability, flush=flush) as quorum:
-        with loads(quorum) as running:
-            time.sleep(0.3)
-            moment = time.monotonic()
+        with loads(quorum, "ring") as running:
             quorum.kill(leader_of(quorum))
-            assert running[0].next_commit_after(moment) < 10.0
-            time.sleep(0.2)
-        verify(quorum, settled(quorum), running)
-
-
-def test_what_was_committed_is_there_after_a_restart_of_everything(tmp_path: Path) -> None:
-    with a_quorum(tmp_path / "q") as quorum:
-        with loads(quorum) as running:
-            time.sleep(0.5)
-        end_offset = settled(quorum)
-    with a_quorum(tmp_path / "q", voters=None) as quorum:
-        verify(quorum, end_offset, running)
-        assert settled(quorum) > end_offset, "a new epoch has a record of its own"
-        for id in quorum.directories:
-            quorum.kill(id, signal.SIGTERM)  # gracefully: the supervisor starts it again
+            go_on(running)
         verify(quorum, settled(quorum), running)
