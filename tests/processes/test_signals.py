@@ -77,7 +77,7 @@ def test_all_are_told_to_end(tmp_path: Path) -> None:
 def test_the_leader_is_stopped_for_longer_than_the_timeouts(tmp_path: Path, transport: str) -> None:
     """Another leads meanwhile. Resumed, the old one finds that out before it serves anything."""
     with a_quorum(tmp_path / "q", transport=transport, fetch_timeout_ms=TIMEOUT_MS) as quorum:
-        with loads(quorum) as running:
+        with loads(quorum, "ring", "ring") as running:
             stopped = leader_of(quorum)
             epoch = quorum.status(stopped)["epoch"]
             quorum.kill(stopped, signal.SIGSTOP)
