@@ -97,5 +97,9 @@ def receive_with_fds(sock: socket.socket, bytes_max: int) -> tuple[bytes, list[i
     if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
         for fd in fds:
             os.close(fd)
-        raise MalformedFrame(f"a local message of more than {bytes_max} bytes or {FDS_MAX} files")
+        if flags & socket.MSG_TRUNC:
+            raise MalformedFrame(f"a local message of more than {bytes_max} bytes")
+        raise MalformedFrame(
+            f"a local message with more than {FDS_MAX} files, or with files for which no descriptors are left"
+        )
     return data, list(fds)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import random
+import resource
 import sys
 import time
 from collections import deque
@@ -49,6 +50,12 @@ def boot_id() -> str:
         return file.read().strip()
 
 
+def take_all_descriptors() -> None:
+    """As many as this user may have: a producer takes eight of its leader, a map counts too."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
 class Node:
     """One replica of a quorum, without its loop.
 
@@ -69,6 +76,7 @@ class Node:
 
     def __init__(self, config: NodeConfig, boot: str | None = None) -> None:
         install_guard()
+        take_all_descriptors()
         self.config, self.disk = config, Disk()
         self.directory = ReplicaDirectory(self.disk, config.directory)
         meta = self.directory.meta

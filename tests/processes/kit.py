@@ -63,7 +63,7 @@ class Load(threading.Thread):
     """One producer that appends unique values as fast as ``pause`` lets it, and notes what it sees."""
 
     # appends: the history, in the order of tickets. commits: (time, offset) of each acknowledgement.
-    # refused: errors of appends that were not handed over.
+    # refused: errors of appends that were not handed over. refusals: of those that were.
 
     def __init__(
         self, quorum: LocalQuorum, name: str, over: str, pause: float = 0.0005, size: int = 40
@@ -72,6 +72,7 @@ class Load(threading.Thread):
         self.producer = producer_of(quorum, over)
         self.pause, self.size = pause, size
         self.refused: list[KraftfastError] = []
+        self.refusals: list[KraftfastError] = []
         self.appends: list[Append] = []
         self.commits: list[tuple[float, int]] = []
         self.error: BaseException | None = None
@@ -112,6 +113,8 @@ class Load(threading.Thread):
                 append.outcome = UNKNOWN if unknown else FAILED
         if batch.error is None:
             self.commits.append((now, batch.base_offset))
+        else:
+            self.refusals.append(batch.error)
 
     def stop(self) -> None:
         """No more appends; what is under way is waited for."""

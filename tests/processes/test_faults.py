@@ -1,0 +1,270 @@
+"""Faults of disks and directories, each with its typed error; the quorum goes on without the one.
+
+Torn and damaged files of every kind: tests/log. Producers that die in a claim: tests/client.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import kraftfast
+from kraftfast.errors import (
+    CorruptLog,
+    DirectoryInUse,
+    DiskFull,
+    FlushFailed,
+    ForeignDirectory,
+    KraftfastError,
+)
+from kraftfast.log.reader import LogReader
+from kraftfast.quorum import LocalQuorum
+from tests.processes.kit import (
+    PATIENCE_S,
+    SMALL,
+    a_quorum,
+    followers_of,
+    go_on,
+    leader_of,
+    loads,
+    log_path,
+    pid_of,
+    settled,
+    verify,
+    wait_until,
+)
+
+pytestmark = pytest.mark.processes
+
+
+def error_of(quorum: LocalQuorum, id: int) -> KraftfastError:
+    """Why a worker ended for good; it is not started again."""
+    worker = quorum.supervisor.workers[id]
+    wait_until(lambda: worker.error is not None and worker.process is None)
+    restarts = worker.restarts
+    assert worker.is_final and worker.error is not None
+    time.sleep(max(0.1, worker.start_at - time.monotonic() + 0.1))
+    assert worker.restarts == restarts
+    return worker.error
+
+
+def segment_of(quorum: LocalQuorum, id: int) -> Path:
+    """The first segment of a replica."""
+    return sorted(Path(log_path(quorum, id)).glob("*.log"))[0]
+
+
+def place_of_batch(path: str, offset: int) -> int:
+    """Where a batch begins in the first segment."""
+    with LogReader(path) as reader:
+        span = next(iter(reader.spans(offset, offset + 1)))
+        return int(span.position)
+
+
+def flip(file: Path, position: int) -> None:
+    """One bit."""
+    with file.open("r+b") as opened:
+        opened.seek(position)
+        byte = opened.read(1)[0]
+        opened.seek(position)
+        opened.write(bytes([byte ^ 1]))
+
+
+# --- directories ----------------------------------------------------------------------------------
+
+
+def test_a_directory_that_another_process_holds(tmp_path: Path) -> None:
+    with a_quorum(tmp_path / "q") as quorum:
+        with pytest.raises(DirectoryInUse, match="another process holds .*q/[123]") as refused:
+            kraftfast.LocalQuorum(tmp_path / "q", **SMALL, timeout=PATIENCE_S)
+        assert refused.value.exit_code == 34
+        with loads(quorum, "ring") as running:
+            pass
+        verify(quorum, settled(quorum), running)
+
+
+def test_a_directory_of_another_quorum(tmp_path: Path) -> None:
+    """Replaced as a whole; or under a name that hides it from all but the worker itself."""
+    for name in ("mine", "theirs"):
+        with a_quorum(tmp_path / name, voters=1):
+            pass
+    shutil.rmtree(tmp_path / "mine" / "1")
+    shutil.copytree(tmp_path / "theirs" / "1", tmp_path / "mine" / "1")
+    with pytest.raises(ForeignDirectory, match="mine/1 belongs to another quorum") as refused:
+        kraftfast.LocalQuorum(tmp_path / "mine", **SMALL)
+    assert refused.value.exit_code == 35
+    shutil.copytree(tmp_path / "theirs" / "1", tmp_path / "theirs" / "2")
+    description = (tmp_path / "theirs" / "quorum.json").read_text()
+    (tmp_path / "theirs" / "quorum.json").write_text(description.replace("[1]", "[1,2]"))
+    with pytest.raises(ForeignDirectory, match="theirs/2 belongs to another quorum"):
+        kraftfast.LocalQuorum(tmp_path / "theirs", **SMALL)
+
+
+# --- damage ---------------------------------------------------------------------------------------
+
+
+def test_a_corrupt_segment_at_the_start(tmp_path: Path) -> None:
+    """Refused with its exact place, nothing changed; with the bit back everything is there."""
+    with a_quorum(tmp_path / "q") as quorum:
+        with loads(quorum, "ring") as running:
+            pass
+        end_offset = settled(quorum)
+        file, directory = segment_of(quorum, 2), log_path(quorum, 2)
+    position = place_of_batch(directory, end_offset // 2)
+    flip(file, position + 70)
+    before = {path: path.read_bytes() for path in sorted(file.parent.glob("0*"))}
+    with pytest.raises(CorruptLog, match=f"{file}.*{position}") as refused:
+        kraftfast.LocalQuorum(tmp_path / "q", **SMALL, timeout=PATIENCE_S)
+    assert refused.value.exit_code == 33
+    assert {path: path.read_bytes() for path in sorted(file.parent.glob("0*"))} == before
+    flip(file, position + 70)
+    with a_quorum(tmp_path / "q", voters=None) as quorum:
+        verify(quorum, settled(quorum), running)
+
+
+def test_a_segment_that_is_damaged_while_its_quorum_runs(tmp_path: Path) -> None:
+    """The next start of that replica refuses it, for good; the others go on."""
+    with a_quorum(tmp_path / "q") as quorum:
+        with loads(quorum, "ring") as running:
+            damaged = followers_of(quorum)[0]
+            wait_until(lambda: quorum.status(damaged)["flushed_end_offset"] > 20)
+            quorum.kill(damaged, signal.SIGSTOP)
+            flip(segment_of(quorum, damaged), place_of_batch(log_path(quorum, damaged), 10) + 70)
+            quorum.kill(damaged)
+            error = error_of(quorum, damaged)
+            assert isinstance(error, CorruptLog) and error.exit_code == 33, error
+            assert str(segment_of(quorum, damaged)) in str(error)
+            go_on(running)
+        others = [id for id in quorum.directories if id != damaged]
+        verify(quorum, settled(quorum, others), running, others)
+
+
+# --- disk full ------------------------------------------------------------------------------------
+
+
+def fill(directory: Path) -> Path:
+    """A file that takes all the space that is left."""
+    ballast = directory / "ballast"
+    with ballast.open("wb", buffering=0) as file:
+        size = 1 << 20
+        while size:
+            try:
+                file.write(bytes(size))
+            except OSError:
+                size //= 2
+    return ballast
+
+
+def test_a_disk_that_is_full_at_the_start(small_disk: Path) -> None:
+    """Where there is no room to prepare, and where the directories are there already."""
+    with a_quorum(small_disk / "q", voters=1):
+        pass
+    ballast = fill(small_disk)
+    with pytest.raises(DiskFull, match="no space left") as refused:
+        kraftfast.LocalQuorum(small_disk / "q", **SMALL, timeout=PATIENCE_S)
+    assert refused.value.exit_code == 31
+    with pytest.raises(DiskFull, match="no space left"):
+        kraftfast.LocalQuorum(small_disk / "fresh", **SMALL, timeout=PATIENCE_S)
+    ballast.unlink()
+    with a_quorum(small_disk / "q", voters=None) as quorum:
+        settled(quorum)
+
+
+@pytest.mark.parametrize("over", ["ring", "socket"])
+def test_a_disk_that_is_full_in_the_middle(small_disk: Path, over: str) -> None:
+    """Appends are refused by a typed error, what is committed stays, and it goes on with space."""
+    with a_quorum(small_disk / "q", transport=over) as quorum:
+        with loads(quorum, "own", size=2000, pause=0.0) as running:
+            pids = [pid_of(quorum, id) for id in quorum.directories]
+            ballast = fill(small_disk)
+            kinds: set[type] = set()
+
+            def refused() -> bool:
+                kinds.update(type(error) for error in running[0].refusals)
+                return DiskFull in kinds
+
+            wait_until(refused)
+            ballast.unlink()
+            go_on(running)
+            assert [pid_of(quorum, id) for id in quorum.directories] == pids, "no SIGBUS"
+        verify(quorum, settled(quorum), running)
+
+
+# --- a flush that fails ---------------------------------------------------------------------------
+
+
+class BrokenDisk:
+    """From now on every fsync and fdatasync of a process fails with EIO."""
+
+    def __init__(self, pid: int) -> None:
+        self.process = subprocess.Popen(
+            ["strace", "-f", "-p", str(pid), "-e", "trace=fsync,fdatasync",
+             "-e", "inject=fsync,fdatasync:error=EIO"],
+            stderr=subprocess.PIPE,
+        )  # fmt: skip
+        assert self.process.stderr is not None
+        line = self.process.stderr.readline().decode()
+        if "attached" not in line:
+            pytest.skip(f"strace cannot attach here: {line.strip()}")
+        self._drain = threading.Thread(target=self.process.stderr.read, daemon=True)
+        self._drain.start()
+
+    def close(self) -> None:
+        self.process.terminate()
+        self.process.wait()
+        self._drain.join()
+
+
+def the_leader(quorum: LocalQuorum) -> int:
+    return leader_of(quorum)
+
+
+def a_follower(quorum: LocalQuorum) -> int:
+    return followers_of(quorum)[0]
+
+
+@pytest.mark.skipif(shutil.which("strace") is None, reason="needs strace")
+@pytest.mark.parametrize("whose", [the_leader, a_follower], ids=lambda whose: whose.__name__)
+def test_a_flush_that_fails_is_final(tmp_path: Path, whose: Callable[[LocalQuorum], int]) -> None:
+    """D9: nothing is acknowledged after it, the replica stops for good, the quorum goes on."""
+    with a_quorum(tmp_path / "q") as quorum:
+        with loads(quorum, "ring", "ring") as running:
+            broken = whose(quorum)
+            disk = BrokenDisk(pid_of(quorum, broken))
+            error = error_of(quorum, broken)
+            disk.close()
+            assert isinstance(error, FlushFailed) and error.exit_code == 32, error
+            assert "failed" in str(error) and "\n" not in str(error)
+            go_on(running)
+        others = [id for id in quorum.directories if id != broken]
+        verify(quorum, settled(quorum, others), running, others)
+
+
+# --- too few descriptors --------------------------------------------------------------------------
+
+
+def test_a_worker_without_descriptors_refuses_and_goes_on(tmp_path: Path) -> None:
+    """EMFILE (fault 8): whoever comes is let wait or turned away; nothing else suffers."""
+    with a_quorum(tmp_path / "q", voters=1) as quorum:
+        with loads(quorum, "ring") as running:
+            pid = pid_of(quorum, 1)
+            soft, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+            assert soft == hard, "a worker may have as many as its user may"
+            held = len(os.listdir(f"/proc/{pid}/fd"))
+            resource.prlimit(pid, resource.RLIMIT_NOFILE, (held, hard))
+            with pytest.raises(KraftfastError):
+                quorum.producer(timeout=1.0)
+            go_on(running)
+            resource.prlimit(pid, resource.RLIMIT_NOFILE, (hard, hard))
+            with quorum.producer(timeout=PATIENCE_S) as producer:
+                producer.append_wait(b"p0-x", timeout=PATIENCE_S)
+            go_on(running)
+            assert pid_of(quorum, 1) == pid
