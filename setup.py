@@ -29,10 +29,10 @@ KERNELS: dict[str, list[str]] = {
     "kraftfast.sim.paged_file": ["cext/batch.c", "cext/flusher.c", *THREAD, *MAPPING],
 }
 
-# core/ modules that are compiled from their .py through an augmenting .pxd (style rule 9).
+# core/ and node/ modules that are compiled from their .py through an augmenting .pxd (style rule 9).
 AUGMENTED = [
     path[:-4] + ".py"
-    for path in glob("kraftfast/core/*.pxd")
+    for path in (*glob("kraftfast/core/*.pxd"), *glob("kraftfast/node/*.pxd"))
     if os.path.exists(path[:-4] + ".py") and not path.endswith("__init__.pxd")
 ]
 

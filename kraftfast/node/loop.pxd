@@ -1,0 +1,26 @@
+"""Field types of the loop for compiled code. See ``loop.py``."""
+
+cimport cython
+
+from kraftfast.node.mesh cimport Mesh
+from kraftfast.node.node cimport Node
+
+
+cdef class Loop:
+    cdef public Node node
+    cdef public dict handlers
+    cdef public Mesh mesh
+    cdef public object door, sockets, resolver, stop_at_ms
+    cdef public int spin_us
+    cdef set _forgotten
+    cdef long long _turns, _appended, _tended_ms
+    cdef int _latency_fd
+    cdef object _wake_reader, _wake_writer
+
+    @cython.locals(node=Node, before="long long", now_ms="long long", worked=bint)
+    cpdef bint turn(self) except -1
+    @cython.locals(node=Node)
+    cpdef _tend(self, long long now_ms)
+    cpdef bint _in_flight(self) except -1
+    @cython.locals(node=Node, now_ms="long long", due="long long")
+    cpdef long long _sleep_ms(self) except -1

@@ -1,0 +1,32 @@
+"""Field types of the node for compiled code. See ``node.py``."""
+
+from kraftfast.core.replica cimport Replica
+from kraftfast.link.stats cimport Stats
+from kraftfast.log.log cimport Log
+
+
+cdef class Node:
+    cdef public object config, disk, directory, key, partition, doorbell, voters, recovered
+    cdef public str cluster_id, durability
+    cdef public Stats stats
+    cdef public Log log
+    cdef public Replica core
+    cdef public object flusher, idle, intake
+    cdef public dict links
+    cdef public object sockets, at_hand, stalled, control, applier
+    cdef public list on_commit, on_role
+    cdef public long long stalled_ms, full_ms, persisted_epoch
+    cdef public bint yielded, appends_held, stopped
+    cdef object _events
+    cdef dict _handlers
+    cdef str _boot, _state_path
+    cdef bint _running, _memory_lost, _doubtful
+
+    cpdef long long now_ms(self) except -1
+    cpdef step(self, event)
+    cpdef run_events(self)
+    cpdef _carry_out(self, list effects)
+    cpdef bint take_flush(self) except -1
+    cpdef tend(self)
+    cpdef show_ends(self)
+    cpdef publish(self)
