@@ -185,7 +185,7 @@ class TimedOut(KraftfastError, TimeoutError):
 class RequestRefused(QuorumError):
     """A server refused a request with a Kafka error code, kept in ``code``."""
 
-    def __init__(self, message: str, code: int) -> None:
+    def __init__(self, message: str, code: int = ErrorCode.UNKNOWN_SERVER_ERROR) -> None:
         super().__init__(message)
         self.code = code
 

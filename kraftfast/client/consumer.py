@@ -26,6 +26,10 @@ from kraftfast.errors import Closed, NoQuorum, PeerGone, TimedOut
 from kraftfast.log.reader import LogReader
 
 RETRY_S = 0.02
+SEARCH_S = 10.0
+SLEEP_S_MAX = 0.5
+LAG_S_MAX = 0.1  # for so long a replica that knows less than another is waited for
+PATIENCE_FACTOR = 20  # a replica that did not answer is left alone so much longer than it took
 FOREVER_S = 365 * 24 * 3600.0
 
 
@@ -120,77 +124,114 @@ class RecordStream(ABC):
 class Consumer(RecordStream):
     """Reads the segments of a replica on this host; see :class:`RecordStream`.
 
-    ``directories``: replica id -> directory; the replica that knows most is read from.
+    ``directories``: replica id -> directory. What is committed is what any of the replicas knows
+    to be, so that everything acknowledged is read; the records are read from the one that knew
+    most when it was chosen, mostly the leader.
 
     Raises OffsetOutOfRange where the log starts later, CorruptLog, NoQuorum if no replica runs
     within ``timeout`` seconds.
     """
 
-    # directories: replica id -> directory. _watch, _reader: of the replica that is read from.
+    # directories: replica id -> directory. _watches: of the replicas that run, by id.
+    # _absent_until: when one that did not answer is asked again, by id.
+    # _source: the watch whose segments are read; _reader: of them. Both None while there is none.
 
     def __init__(
         self, directories: Mapping[int, str], from_offset: int = 0, *, follow: bool = False, timeout: float = 10.0
     ) -> None:
         super().__init__(from_offset, follow)
         self.directories = dict(directories)
-        self._watch: Watch | None = None
+        self._watches: dict[int, Watch] = {}
+        self._absent_until: dict[int, float] = {}
+        self._source: Watch | None = None
         self._reader: LogReader | None = None
-        self._attach(time.monotonic() + timeout)
+        self._choose_source(time.monotonic() + timeout)
 
-    def _attach(self, deadline: float) -> tuple[Watch, LogReader]:
-        """Read from the replica that knows most of what is committed."""
-        self._check_open()
-        self._let_go()
-        while True:
-            best: Watch | None = None
-            for directory in self.directories.values():
+    # --- replicas ---------------------------------------------------------------------------------
+
+    def _look_around(self) -> None:
+        """Watch every replica that runs; let go of those that do not."""
+        now = time.monotonic()
+        for id, directory in self.directories.items():
+            watch = self._watches.get(id)
+            if watch is not None and not watch.alive():
+                self._forget(id)
+                watch = None
+            if watch is None and now >= self._absent_until.get(id, now):
                 try:
-                    watch = Watch(directory)
-                except PeerGone:
-                    continue
-                if best is None or watch.high_watermark > best.high_watermark:
-                    best, watch = watch, best
-                if watch is not None:
-                    watch.close()
-            if best is not None:
-                self._watch, self._reader = best, LogReader(best.log_path)
-                return self._watch, self._reader
+                    self._watches[id] = Watch(directory)
+                except PeerGone:  # one that is stopped costs time: it is asked seldom
+                    spent = time.monotonic() - now
+                    self._absent_until[id] = time.monotonic() + RETRY_S + PATIENCE_FACTOR * spent
+
+    def _forget(self, id: int) -> None:
+        watch = self._watches.pop(id)
+        if watch is self._source:
+            self._let_go_of_source()
+        watch.close()
+
+    def _let_go_of_source(self) -> None:
+        if self._reader is not None:
+            self._reader.close()
+        self._source = self._reader = None
+
+    def _choose_source(self, deadline: float) -> tuple[Watch, LogReader]:
+        """Read from the replica that knows most, the leader if it does. Raises NoQuorum."""
+        self._let_go_of_source()
+        while True:
+            self._look_around()
+            if self._watches:
+                best = max(self._watches.values(), key=lambda watch: (watch.high_watermark, watch.leads))
+                self._source, self._reader = best, LogReader(best.log_path)
+                return self._source, self._reader
             if time.monotonic() >= deadline:
                 raise NoQuorum("no replica runs")
             time.sleep(RETRY_S)
 
-    def _let_go(self) -> None:
-        if self._reader is not None:
-            self._reader.close()
-        if self._watch is not None:
-            self._watch.close()
-        self._watch = self._reader = None
+    # --- reading ----------------------------------------------------------------------------------
 
     @property
     def high_watermark(self) -> int:
         self._check_open()
-        return self._watch.high_watermark if self._watch is not None else -1
+        return max((watch.high_watermark for watch in self._watches.values()), default=-1)
 
     def _committed(self) -> Iterator[Any]:
-        while self.high_watermark > self.position:
-            assert self._reader is not None
-            yield from self._reader.batches(self.position, self.high_watermark)
+        while True:
+            if self.high_watermark <= self.position:
+                self._look_around()  # another one may know more by now, since it started
+                if self.high_watermark <= self.position:
+                    return
+            source, reader = self._caught_up(self.high_watermark)
+            yield from reader.batches(self.position, source.high_watermark)
+
+    def _caught_up(self, end_offset: int) -> tuple[Watch, LogReader]:
+        """A source that knows what another one does. Raises NoQuorum."""
+        source, reader = self._source, self._reader
+        if source is not None and reader is not None:
+            try:
+                if source.wait_beyond(end_offset - 1, LAG_S_MAX) or source.high_watermark > self.position:
+                    return source, reader
+            except PeerGone:
+                pass
+        return self._choose_source(time.monotonic() + SEARCH_S)
 
     def wait(self, timeout: float | None = None) -> bool:
         self._check_open()
         deadline = time.monotonic() + (FOREVER_S if timeout is None else timeout)
         while True:
-            watch = self._watch
             try:
-                if watch is None:
-                    watch = self._attach(deadline)[0]
-                if watch.wait_beyond(self.position, min(0.5, deadline - time.monotonic())):
+                source = self._source or self._choose_source(deadline)[0]
+                if source.wait_beyond(self.position, min(SLEEP_S_MAX, deadline - time.monotonic())):
                     return True
             except PeerGone:
-                self._attach(min(deadline, time.monotonic() + 10.0))
+                self._let_go_of_source()
+            self._look_around()
+            if self.high_watermark > self.position:
+                return True
             if time.monotonic() >= deadline:
                 return False
 
     def close(self) -> None:
-        self._let_go()
+        for id in list(self._watches):
+            self._forget(id)
         super().close()

@@ -233,7 +233,10 @@ class Producer(Appender):
 
     @property
     def resolved(self) -> int:
-        """Every ticket below is committed or failed."""
+        """Every ticket below is committed or failed, by all that came back until now."""
+        sender = self.sender
+        if sender is not None:
+            sender.poll()
         return self.ledger.resolved
 
     def on_commit(self, callback: Callable[[Batch], None]) -> None:

@@ -165,12 +165,17 @@ class Cluster:
             else:
                 self._addresses[address] = None
 
-    def later_leader(self, node_id: int, epoch: int, deadline: float) -> bool:
-        """Whether some server knows a leader of a later epoch than this one's."""
-        for address in self.addresses():
-            until = min(deadline, time.monotonic() + ATTEMPT_S)
+    def later_leader(self, address: Address, epoch: int, deadline: float) -> bool:
+        """Whether a server other than the one at ``address`` knows a leader of a later epoch.
+
+        They share the time: one that is silent too leaves some for the next.
+        """
+        others = [other for other in self.addresses() if other != address]
+        for number, other in enumerate(others):
+            now = time.monotonic()
+            until = now + min(ATTEMPT_S, (deadline - now) / (len(others) - number))
             try:
-                connection = Connection(address, until)
+                connection = Connection(other, until)
             except UNREACHABLE:
                 continue
             try:
@@ -215,7 +220,7 @@ class RemoteConnector:
 
     def superseded(self, sender: Any, deadline: float) -> bool:
         """Whether somebody leads in a later epoch than the leader that this sender goes to."""
-        return self.cluster.later_leader(sender.node_id, sender.epoch, deadline)
+        return self.cluster.later_leader(sender.connection.address, sender.epoch, deadline)
 
 
 def connect_producer(

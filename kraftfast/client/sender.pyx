@@ -29,9 +29,8 @@ from posix.unistd cimport write
 from kraftfast.client.ledger cimport Ledger
 from kraftfast.record.builder cimport Values, as_bytes, encode_headers
 from kraftfast.record.encode cimport (
-    COLUMN_BYTES, COLUMN_FIXED, COLUMN_OFFSETS32, ENCODE_OFFSETS, ENCODE_REFUSED, ENCODE_TIMESTAMP,
-    Column, Encoded, append_record, append_value as encode_value, close_batch, default_settings,
-    encode_columns, open_batch,
+    COLUMN_BYTES, COLUMN_FIXED, COLUMN_OFFSETS32, Column, Encoded, append_record,
+    append_value as encode_value, close_batch, default_settings, encode_columns, open_batch,
 )
 
 from kraftfast import limits
@@ -79,7 +78,7 @@ cdef enum:
     STAMP_NS = 1000000              # records get the time of the last millisecond
 
 RECORD_BYTES_MAX = limits.BATCH_BYTES_MAX - RECORD_OVERHEAD
-"""The most that value, key and headers of one record may have together."""
+"""The most that value, key and headers (as encoded) of one record may have together."""
 
 DEFAULT_TIMEOUT = 30.0
 
@@ -310,7 +309,11 @@ cdef class Sender:
         cdef const uint8_t *key_at = NULL
         cdef int64_t value_size = -1, key_size = -1
         cdef Py_ssize_t size = len(headers)
-        cdef int done = 0
+        if self.kafka_raft and (not value or key is not None or header_count):
+            if self.open and self.batch.count == 0:
+                self.send_open()  # nothing stays open for it
+            raise RecordsRefused("this log takes only records with a value that is not empty, "
+                                 "without key and headers (records=kafka-raft)")
         if value is not None:
             value_at, value_size = <const uint8_t *>value, len(value)
             size += value_size
@@ -320,18 +323,13 @@ cdef class Sender:
         while self.ready:
             if not self.open and not self.open_for(size):
                 return -1
-            done = append_record(
+            if append_record(
                 &self.batch, timestamp if stamped else self.settings.timestamp, key_at, key_size,
-                value_at, value_size, <const uint8_t *>headers, len(headers), header_count)
-            if done == 1:
+                value_at, value_size, <const uint8_t *>headers, len(headers), header_count,
+            ) == 1:
                 return self.appended()
-            if done == ENCODE_REFUSED:
-                if self.batch.count == 0:
-                    self.send_open()
-                raise RecordsRefused("this log takes only records with a value that is not empty, "
-                                     "without key, headers and a timestamp of their own (records=kafka-raft)")
-            assert self.batch.count, "a fresh batch has room for the record it was opened for"
-            self.send_open()  # full, or timestamps too far apart
+            assert self.batch.count, "a fresh batch takes the record that it was opened for"
+            self.send_open()  # full, or the timestamp is too far off (kafka-raft: another one)
         return -1
 
     def append_values(self, Values values not None, int64_t first) -> tuple[int, int]:

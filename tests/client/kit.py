@@ -10,13 +10,12 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import msgspec
-
 from kraftfast.client.ledger import Ledger
 from kraftfast.client.ring_sender import RingSender
 from kraftfast.errors import ErrorCode
+from kraftfast.link.hello import HELLO_BYTES_MAX, Hello, decode_hello, encode_hello
 from kraftfast.link.memory_file import map_peer_file, receive_with_fds, send_with_fds
-from kraftfast.link.ring_link import HELLO_BYTES_MAX, OwnDoorbell, RingFiles, RingOffer, decode_hello
+from kraftfast.link.ring_link import OwnDoorbell, RingFiles, RingOffer
 from kraftfast.record.batch import batches
 from kraftfast.record.builder import Settings, Values
 from kraftfast.ring.spsc import PAGE_BYTES, PeerDoorbell, RingOut, producer_file_bytes
@@ -24,7 +23,8 @@ from kraftfast.types import METADATA_TOPIC, METADATA_TOPIC_ID
 from kraftfast.wire import fetch, frame, produce
 from kraftfast.wire import messages as wire
 from kraftfast.wire.messages import ApiKey
-from kraftfast.wire.versions import SERVED, Versions, api_versions_response
+from kraftfast.wire.notation import Versions
+from kraftfast.wire.versions import SERVED
 
 # kraftfast/ring/layout.pxd
 BATCH, ACK, REFUSED, NOT_LEADER = 16, 17, 18, 19
@@ -71,19 +71,19 @@ class ScriptedReplica:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.sock = theirs
         doorbell = OwnDoorbell()
-        offer = RingOffer(ours, doorbell, {"kind": "producer"}, ring_bytes, 1 << 16)
+        offer = RingOffer(ours, doorbell, Hello(kind="producer"), ring_bytes, 1 << 16)
         data, fds = receive_with_fds(theirs, HELLO_BYTES_MAX)
         hello = decode_hello(data)
         self.capacity = ring_bytes
-        files = RingFiles(hello["generation"], 1 << 16, ring_bytes)
+        files = RingFiles(hello.generation, 1 << 16, ring_bytes)
         self.own_doorbell = OwnDoorbell()
-        answer = {"kind": "producer", "node_id": 1, "epoch": 1, "records": records}
-        send_with_fds(theirs, msgspec.json.encode(answer), files.fds(self.own_doorbell))
+        answer = Hello(kind="producer", node_id=1, epoch=1, records=records)
+        send_with_fds(theirs, encode_hello(answer), files.fds(self.own_doorbell))
         self.data = map_peer_file(fds[0], producer_file_bytes(ring_bytes))
         self.cursor = files.cursor.memory
         self.out = RingOut(files.data.memory, map_peer_file(fds[1], PAGE_BYTES))
         self.bell = PeerDoorbell(map_peer_file(fds[2], PAGE_BYTES), fds[3])
-        link = offer.finish(*receive_with_fds(ours, HELLO_BYTES_MAX))
+        link = offer.finish(*offer.receive())
         files.close()
         ours.setblocking(False)
         self.sender = RingSender(link, doorbell, ledger, batch_bytes, window)
@@ -209,15 +209,22 @@ class ScriptedServer:
                 sock.sendall(b"".join(fetch.encode_response(header.version, header.correlation_id, fetched)))
             return True
         if header.api_key == ApiKey.API_VERSIONS:
-            if header.version > self.greeting_max:
-                sock.sendall(frame.unsupported_api_versions(header.correlation_id))
-                return True
-            body = api_versions_response(header.version, self.versions)
+            header, body = self._greeting(header)
         else:
             assert header.api_key == ApiKey.METADATA
             body = self._metadata()
         sock.sendall(frame.encode_response(header.api_key, header.version, header.correlation_id, body))
         return True
+
+    def _greeting(self, header: Any) -> tuple[Any, Any]:
+        """ApiVersions, as one says it who knows no version above ``greeting_max`` of it (KIP-511)."""
+        kind = wire.ApiVersionsResponse
+        versions = self.versions
+        code = ErrorCode.NONE
+        if header.version > self.greeting_max:
+            code, header = ErrorCode.UNSUPPORTED_VERSION, header._replace(version=0)
+            versions = {ApiKey.API_VERSIONS: Versions(0, self.greeting_max)}
+        return header, kind(code, [kind.ApiKey(key, *each) for key, each in sorted(versions.items())])
 
     def _metadata(self) -> Any:
         kind = wire.MetadataResponse

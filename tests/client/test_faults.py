@@ -35,7 +35,8 @@ from kraftfast.log.directory import LogOptions, MetaProperties, ReplicaDirectory
 from kraftfast.log.disk import Disk
 from kraftfast.log.nursery import PreparerThread
 from kraftfast.log.recovery import Settings, open_log
-from kraftfast.link.ring_link import HELLO_BYTES_MAX, OwnDoorbell, RingOffer, accept_rings, decode_hello
+from kraftfast.link.hello import HELLO_BYTES_MAX, Hello, decode_hello
+from kraftfast.link.ring_link import OwnDoorbell, RingOffer, accept_rings
 from kraftfast.link.memory_file import receive_with_fds
 from kraftfast.client.ring_sender import RingSender
 from kraftfast.node.flusher import Flusher
@@ -348,12 +349,12 @@ class OneReplica:
         self.intake, self.stats, self.ledger = Intake(), Stats(), Ledger()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         doorbell = OwnDoorbell()
-        offer = RingOffer(ours, doorbell, {"kind": "producer"}, 1 << 20, 1 << 16)
+        offer = RingOffer(ours, doorbell, Hello(kind="producer"), 1 << 20, 1 << 16)
         data, fds = receive_with_fds(theirs, HELLO_BYTES_MAX)
-        hello = {"node_id": 1, "epoch": 1, "records": "any"}
+        hello = Hello(node_id=1, epoch=1, records="any")
         self.producer = RingProducer(accept_rings(theirs, self.bell, decode_hello(data), fds, hello))
         self.intake.add(self.producer, self.idle)
-        self.sender = RingSender(offer.finish(*receive_with_fds(ours, HELLO_BYTES_MAX)), doorbell, self.ledger, 4096, 8)
+        self.sender = RingSender(offer.finish(*offer.receive()), doorbell, self.ledger, 4096, 8)
 
     def drain(self, epoch: int) -> int:
         """What one turn of a leader takes, in records."""

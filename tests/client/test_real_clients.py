@@ -40,7 +40,8 @@ def test_confluent_kafka_produces_and_consumes(socket_quorum: LocalQuorum) -> No
     assert [(key, value, headers) for _, key, value, headers, _ in found[1:]] == [
         (b"%d" % i, b"theirs %d" % i, (("n", b"x"),)) for i in range(500)
     ]
-    consumer = kafka.Consumer({"bootstrap.servers": bootstrap(socket_quorum), "group.id": "none"})
+    no_group = {"group.id": "none", "session.timeout.ms": 500, "heartbeat.interval.ms": 100}  # its close waits for one
+    consumer = kafka.Consumer({"bootstrap.servers": bootstrap(socket_quorum)} | no_group)
     try:
         assert consumer.get_watermark_offsets(kafka.TopicPartition(METADATA_TOPIC, 0), timeout=30) == (0, start + 501)
         consumer.assign([kafka.TopicPartition(METADATA_TOPIC, 0, start)])

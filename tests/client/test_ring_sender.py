@@ -72,7 +72,7 @@ def test_a_full_ring_takes_no_more_until_the_replica_releases(ledger: Ledger) ->
     assert sender.under_way < sender.window
     sender.want_room()
     assert sender.going_to_sleep()
-    assert len(replica.look(1)) == 1
+    assert len(replica.look(2)) == 2
     replica.release()
     assert not sender.going_to_sleep(), "room is news to who waits for it"
     assert sender.append(value) >= 0
@@ -110,24 +110,34 @@ def test_records_with_everything_and_at_their_bounds(replica: ScriptedReplica) -
 def test_the_largest_record_of_all_fits_a_batch_of_its_own(ledger: Ledger) -> None:
     replica = ScriptedReplica(ledger, ring_bytes=32 << 20)
     assert replica.sender.record_bytes_max == RECORD_BYTES_MAX
-    header = b"h" * 100
-    assert replica.sender.append_record(b"v" * (RECORD_BYTES_MAX - 101), None, [("h", header)], 1) == 0
+    header = ("h", b"h" * 100)  # 104 bytes: each part has its size in front
+    with pytest.raises(RecordTooLarge):
+        replica.sender.append_record(b"v" * (RECORD_BYTES_MAX - 103), None, [header], 1)
+    assert replica.sender.append_record(b"v" * (RECORD_BYTES_MAX - 104), None, [header], 1) == 0
     (batch,) = replica.look()
-    assert len(values_of(batch)[0] or b"") == RECORD_BYTES_MAX - 101
+    assert len(values_of(batch)[0] or b"") == RECORD_BYTES_MAX - 104
     assert replica.sender.append_values(Values([b"w" * RECORD_BYTES_MAX]), 0) == (1, 1)
 
 
 def test_a_kafka_raft_log_refuses_what_its_reader_would(ledger: Ledger) -> None:
-    sender = ScriptedReplica(ledger, records="kafka-raft").sender
+    replica = ScriptedReplica(ledger, records="kafka-raft")
+    sender = replica.sender
     for bad in ((None, None, (), None), (b"", None, (), None), (b"v", b"k", (), None), (b"v", None, [("a", b"")], None)):
         with pytest.raises(RecordsRefused):
             sender.append_record(*bad)
     with pytest.raises(RecordsRefused, match="value 1 "):
         sender.check_values(Values([b"a", b"", b"c"]))
-    assert sender.append(b"good") == 0
     with pytest.raises(RecordsRefused):
-        sender.append_record(b"v", None, (), 5)  # the open batch has another time
-    assert sender.append(b"better") == 1
+        sender.append(b"")
+    assert not sender.has_open and sender.append(b"leaves at once") == 0
+    for ticket, stamp in enumerate((None, None, 5, 5, 6, None), 1):
+        assert sender.append_record(b"%d" % ticket, None, (), stamp) == ticket
+    sender.seal()
+    sent = replica.look()
+    assert [values_of(batch) for batch in sent[1:]] == [[b"1", b"2"], [b"3", b"4"], [b"5"], [b"6"]], (
+        "each timestamp has a batch of its own"
+    )
+    assert [record.timestamp for batch in sent[2:4] for each in batches(batch) for record in each.records()] == [5, 5, 6]
 
 
 def test_many_values_are_checked_before_the_first_one_leaves(replica: ScriptedReplica) -> None:
@@ -252,7 +262,8 @@ def test_a_replica_that_hangs_up_takes_no_more(replica: ScriptedReplica) -> None
     replica.look(1)
     replica.acknowledge(1)
     replica.close()
-    sender.sleep(5.0, 10)
+    for _ in range(2):  # its last word ends the first sleep
+        sender.sleep(5.0, 10)
     assert isinstance(sender.broken, PeerGone)
     back = sender.give_up(LOST)
     assert [values_of(batch) for batch, *_ in back] == [[b"b"]] and sender.ledger.offset_of(0) == 100
