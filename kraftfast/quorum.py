@@ -260,10 +260,15 @@ class LocalQuorum:
         """An asyncio producer, for use inside a running event loop; settings as :meth:`producer`."""
         return AsyncProducer(self.producer(**settings))
 
-    def consumer(self, from_offset: int = 0, *, follow: bool = False, replica: int | None = None) -> Consumer:
-        """Committed records from ``from_offset`` on, in order; see :class:`Consumer`."""
+    def consumer(
+        self, from_offset: int = 0, *, follow: bool = False, replica: int | None = None, timeout: float = 10.0
+    ) -> Consumer:
+        """Committed records from ``from_offset`` on, in order; see :class:`Consumer`.
+
+        ``replica``: only what this one knows of. Raises NoQuorum if none runs within ``timeout`` seconds.
+        """
         directories = self.directories if replica is None else {replica: self.directories[replica]}
-        return Consumer(directories, from_offset, follow=follow)
+        return Consumer(directories, from_offset, follow=follow, timeout=timeout)
 
     def _connector(self, batch_bytes: int, window: int) -> Connector:
         if self.tuning.transport == "socket":

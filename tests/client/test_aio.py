@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
 import time
 from collections.abc import Awaitable, Callable
@@ -124,40 +125,35 @@ def test_a_cancelled_waiter_leaves_the_others_in_order(quorum: LocalQuorum) -> N
     run(quorum, work)
 
 
-def test_nothing_is_said_of_futures_that_nobody_looks_at(own_quorum: LocalQuorum, capfd: pytest.CaptureFixture[str]) -> None:
+def test_nothing_is_said_of_futures_that_nobody_looks_at(mortal_quorum: LocalQuorum, capfd: pytest.CaptureFixture[str]) -> None:
     async def work(producer: AsyncProducer) -> None:
-        leader = own_quorum.leader()
+        leader = mortal_quorum.leader()
         assert leader is not None
         for _ in range(20):
             producer.append(b"v")
-        own_quorum.kill(leader)
-        for _ in range(200):
-            try:
-                await producer.append_wait(b"goes on", timeout=20)
-                break
-            except (UnknownOutcome, TimedOut):
-                await asyncio.sleep(0.01)
+        mortal_quorum.kill(leader)
+        with contextlib.suppress(UnknownOutcome):  # a socket took it, perhaps
+            await producer.append_wait(b"lost", timeout=20)
         await producer.append_wait(b"goes on", timeout=20)
 
-    run(own_quorum, work)
+    run(mortal_quorum, work)
     assert "never retrieved" not in capfd.readouterr().err
 
 
-def test_a_full_window_is_said_and_time_limits_hold(own_quorum: LocalQuorum) -> None:
-    leader = own_quorum.leader()
+def test_a_full_window_is_said_and_time_limits_hold(quorum: LocalQuorum) -> None:
+    leader = quorum.leader()
     assert leader is not None
-    followers = [id for id in own_quorum.directories if id != leader]
+    followers = [id for id in quorum.directories if id != leader]
 
     async def work(producer: AsyncProducer) -> None:
         await producer.append_wait(b"v")
         for id in followers:
-            own_quorum.kill(id, signal.SIGSTOP)
+            quorum.kill(id, signal.SIGSTOP)
         try:
             handed_over = 0
             with pytest.raises(WouldBlock):
-                while True:
+                for handed_over in range(1000):
                     producer.append(b"v" * 40_000)
-                    handed_over += 1
             began = time.monotonic()
             with pytest.raises(TimedOut):
                 await producer.append_wait(b"v" * 40_000, timeout=0.2)
@@ -165,14 +161,14 @@ def test_a_full_window_is_said_and_time_limits_hold(own_quorum: LocalQuorum) -> 
                 await producer.append_many([b"v" * 40_000], timeout=0.2)
             with pytest.raises(UnknownOutcome):
                 await producer.flush(timeout=0.1)
-            assert time.monotonic() - began < 5.0
+            assert time.monotonic() - began < 3.0
             assert producer.producer.ledger.next_ticket == handed_over + 1
         finally:
             for id in followers:
-                own_quorum.kill(id, signal.SIGCONT)
+                quorum.kill(id, signal.SIGCONT)
         await producer.flush(timeout=30)
 
-    run(own_quorum, work, window=4)
+    run(quorum, work, window=4)
 
 
 def test_closing_tells_every_future(quorum: LocalQuorum) -> None:
