@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import kraftfast
+from kraftfast.client import remote_consumer
 from kraftfast.client.connect import Quorum
 from kraftfast.client.consumer import RecordStream
 from kraftfast.client.remote import Cluster
@@ -233,7 +234,10 @@ def test_another_leader_is_looked_for(server: ScriptedServer, code: int) -> None
     assert [record.value for record in consumer_of(server)] == [b"a", b"b", b"c"] and log.asked >= 3
 
 
-def test_a_hang_up_and_silence_are_gone_around(server: ScriptedServer) -> None:
+def test_a_hang_up_and_silence_are_gone_around(
+    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote_consumer, "GRACE_S", 0.3)
     log = Log(server, encode([b"a", b"b", b"c"]))
     consumer = consumer_of(server)
     for connection in server.connections:

@@ -214,6 +214,7 @@ def test_without_a_majority_every_call_ends_in_time_with_the_truth(tmp_path: Pat
             with pytest.raises(kinds):
                 call()
             assert time.monotonic() - began < 3.0
+        producer.close(timeout=0.2)
 
 
 @pytest.mark.processes

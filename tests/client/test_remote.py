@@ -11,6 +11,7 @@ import pytest
 
 from kraftfast.client.connection import Connection
 from kraftfast.client.ledger import Ledger
+from kraftfast.client import producer as producer_module
 from kraftfast.client.producer import Producer
 from kraftfast.client.remote import Cluster, RemoteConnector, connect_producer, parse_addresses
 from kraftfast.errors import (
@@ -129,7 +130,10 @@ def test_a_later_leader_is_heard_of(servers: list[ScriptedServer]) -> None:
     assert not cluster.later_leader(1, 1, soon()), "an epoch without a leader is no use"
 
 
-def test_a_producer_goes_from_a_silent_leader_to_a_later_one(servers: list[ScriptedServer]) -> None:
+def test_a_producer_goes_from_a_silent_leader_to_a_later_one(
+    servers: list[ScriptedServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(producer_module, "DOUBT_S", 0.3)
     old, new = servers
     for server in servers:
         server.leader = (1, old.address)
