@@ -59,6 +59,11 @@ def encode(values: list[bytes], base_offset: int = 0, epoch: int = 1) -> bytes:
     return bytes(out[:size])
 
 
+def ack(first_batch: int, batches: int, base_offset: int, end_offset: int) -> bytes:
+    """An AckMessage of ``ring/layout.pxd``."""
+    return struct.pack("<QQqqQ", first_batch, batches, base_offset, end_offset, time.monotonic_ns())
+
+
 class ScriptedReplica:
     """The other end of a :class:`RingSender`, in this process: it reads the ring in plain Python.
 
@@ -122,7 +127,7 @@ class ScriptedReplica:
     def acknowledge(self, count: int) -> None:
         """The next ``count`` batches are committed, one behind the other."""
         records = sum(len(values_of(batch)) for batch in self.batches[self.answered : self.answered + count])
-        self.say(ACK, struct.pack("<QQqq", self.answered, count, self.offset, self.offset + records))
+        self.say(ACK, ack(self.answered, count, self.offset, self.offset + records))
         self.answered += count
         self.offset += records
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import struct
 from collections import deque
 from typing import Any
 
@@ -13,7 +12,7 @@ from hypothesis import strategies as st
 
 from kraftfast.client.ledger import Ledger
 from kraftfast.errors import DiskFull, ErrorCode, LocalError, RecordTooLarge, UnknownOutcome
-from tests.client.kit import ACK, ScriptedReplica
+from tests.client.kit import ACK, ScriptedReplica, ack
 
 FAILURES = {
     ErrorCode.KAFKA_STORAGE_ERROR: DiskFull,
@@ -36,7 +35,7 @@ class Model:
         base = self.replica.offset + gap
         for i in range(count):
             self.outcome[first + i] = base + i
-        self.replica.say(ACK, struct.pack("<QQqq", first, count, base, base + count))
+        self.replica.say(ACK, ack(first, count, base, base + count))
         self.replica.offset = base + count
         self.replica.sender.poll()
 

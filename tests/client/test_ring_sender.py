@@ -23,7 +23,7 @@ from kraftfast.errors import (
 )
 from kraftfast.record.batch import batches
 from kraftfast.record.builder import Values
-from tests.client.kit import ACK, REFUSED, ScriptedReplica, flat, values_of
+from tests.client.kit import ACK, REFUSED, ScriptedReplica, ack, flat, values_of
 
 LOST = UnknownOutcome("lost")
 
@@ -182,7 +182,7 @@ def test_refusals_count_for_what_they_name_however_early_they_come(replica: Scri
     assert ledger.resolved == 3 and [ledger.offset_of(0), ledger.offset_of(1)] == [100, 101]
     with pytest.raises(DiskFull):
         ledger.offset_of(2)
-    replica.say(ACK, struct.pack("<QQqq", 3, 1, 102, 103))
+    replica.say(ACK, ack(3, 1, 102, 103))
     sender.poll()
     assert ledger.offset_of(3) == 102
 
@@ -190,12 +190,12 @@ def test_refusals_count_for_what_they_name_however_early_they_come(replica: Scri
 @pytest.mark.parametrize(
     "message",
     [
-        (ACK, struct.pack("<QQqq", 0, 3, 0, 3)),  # more than was sent
-        (ACK, struct.pack("<QQqq", 1, 1, 0, 1)),  # not the oldest... twice, see below
-        (ACK, struct.pack("<QQqq", 0, 1, 0, 2)),  # offsets that do not fit
-        (ACK, struct.pack("<QQqq", 0, 1, -1, 0)),
-        (ACK, struct.pack("<QQqq", 0, 1 << 63, 0, 2)),
-        (ACK, struct.pack("<QQqq", 1 << 63, 1, 0, 1)),
+        (ACK, ack(0, 3, 0, 3)),  # more than was sent
+        (ACK, ack(1, 1, 0, 1)),  # not the oldest... twice, see below
+        (ACK, ack(0, 1, 0, 2)),  # offsets that do not fit
+        (ACK, ack(0, 1, -1, 0)),
+        (ACK, ack(0, 1 << 63, 0, 2)),
+        (ACK, ack(1 << 63, 1, 0, 1)),
         (REFUSED, struct.pack("<QQii", 1, 2, 56, -1)),
         (ACK, b"short"),
         (77, b"what"),
@@ -351,7 +351,7 @@ def test_columns_are_encoded_while_other_threads_append_and_poll(ledger: Ledger)
     sender, stop, counts = replica.sender, threading.Event(), []
 
     def serve() -> None:
-        while not stop.is_set() or sender.under_way:
+        while sender.broken is None and (not stop.is_set() or sender.under_way):
             if found := replica.look():
                 replica.release()
                 replica.acknowledge(len(found))
@@ -359,7 +359,7 @@ def test_columns_are_encoded_while_other_threads_append_and_poll(ledger: Ledger)
 
     def append(name: int) -> None:
         taken = 0
-        while not stop.is_set():
+        while not stop.is_set() and sender.broken is None:
             taken += sender.append(b"%d:%d" % (name, taken)) >= 0
         counts.append((name, taken))
 
