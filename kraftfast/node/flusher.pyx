@@ -11,10 +11,6 @@ from kraftfast.log.segment cimport kf_flush_job, kf_flush_run
 cdef extern from "flusher.h":
     ctypedef struct kf_doorbell_page:
         pass
-    ctypedef struct kf_flusher:
-        kf_flush_job job
-        int error
-        uint64_t duration_ns
     int kf_flusher_start(kf_flusher *f, const kf_doorbell_page *doorbell, int doorbell_fd)
     void kf_flusher_ask(kf_flusher *f) nogil
     int kf_flusher_take(kf_flusher *f) nogil
@@ -28,10 +24,6 @@ cdef class Flusher:
 
     ``truncations`` is the log's counter when the flush at hand began (D2).
     """
-
-    cdef kf_flusher *thread
-    cdef readonly uint64_t duration_ns
-    cdef readonly uint64_t truncations
 
     def __init__(self, size_t doorbell, int doorbell_fd):
         self.thread = <kf_flusher *>calloc(1, sizeof(kf_flusher))
@@ -47,13 +39,13 @@ cdef class Flusher:
         """Where the thread's state is, for the idle loop that watches it."""
         return <size_t>self.thread
 
-    def ask(self, Log log):
+    cpdef ask(self, Log log):
         """Begin a flush of everything appended so far. Raises FlushFailed."""
         self.truncations = log.truncations
         log.fill_flush(&self.thread.job)
         kf_flusher_ask(self.thread)
 
-    def run(self, Log log):
+    cpdef run(self, Log log):
         """Flush everything appended so far, now. Raises FlushFailed, for good (D9)."""
         cdef kf_flush_job job
         cdef uint64_t began = kf_now_ns()
@@ -65,7 +57,7 @@ cdef class Flusher:
         self.duration_ns = kf_now_ns() - began
         log.flush_done(error)
 
-    def take(self, Log log):
+    cpdef bint take(self, Log log) except -1:
         """Whether the flush at hand has ended; the log then counts it. Raises FlushFailed (D9)."""
         if not kf_flusher_take(self.thread):
             return False

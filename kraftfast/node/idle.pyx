@@ -14,8 +14,6 @@ from kraftfast.ring.spsc cimport *
 
 
 cdef extern from "flusher.h":
-    ctypedef struct kf_flusher:
-        pass
     int kf_flusher_busy(const kf_flusher *f) nogil
     uint64_t kf_now_ns() nogil
 
@@ -23,11 +21,6 @@ cdef extern from "sched.h" nogil:
     int sched_yield()
 
 cdef extern from "sys/epoll.h" nogil:
-    ctypedef union epoll_data:
-        int fd
-    cdef struct epoll_event:
-        unsigned int events
-        epoll_data data
     int epoll_wait(int epfd, epoll_event *events, int maxevents, int timeout)
 
 cdef enum:
@@ -40,16 +33,6 @@ cdef class Idle:
 
     ``turns`` of spinning and ``sleeps`` are counted for the stats.
     """
-
-    cdef object epoll
-    cdef Doorbell bell
-    cdef kf_ring_in **rings
-    cdef int ring_count, ring_room
-    cdef dict watched              # RingIn -> its slot
-    cdef kf_flusher *flusher
-    cdef public bint flush_asked   # the loop waits for the flusher: its end is news
-    cdef readonly uint64_t sleeps
-    cdef int epoll_fd
 
     def __init__(self, Doorbell bell, size_t flusher):
         self.bell = bell
@@ -101,11 +84,12 @@ cdef class Idle:
                 return True
         return False
 
-    def poll(self) -> list:
+    cpdef list poll(self):
         """[(fd, events)] that are ready now, without waiting."""
-        return self._events(0)
+        cdef epoll_event events[EVENTS_MAX]
+        return self._list(events, epoll_wait(self.epoll_fd, events, EVENTS_MAX, 0))
 
-    def spin(self, int spin_us) -> list | None:
+    cpdef list spin(self, int spin_us):
         """Look around for up to ``spin_us``, yielding the CPU. None: nothing happened.
 
         Else the [(fd, events)] that are ready; an empty list means a ring or the flusher.
@@ -132,7 +116,7 @@ cdef class Idle:
             return None
         return self._list(events, ready)
 
-    def sleep(self, int timeout_ms) -> list:
+    cpdef list sleep(self, int timeout_ms):
         """Wait until there is news or ``timeout_ms`` have passed (-1: for ever).
 
         Returns the [(fd, events)] that are ready.
@@ -145,13 +129,6 @@ cdef class Idle:
                 ready = epoll_wait(self.epoll_fd, events, EVENTS_MAX, timeout_ms)
             kf_doorbell_awake(self.bell.page)
         self.sleeps += 1
-        return self._list(events, ready)
-
-    cdef list _events(self, int timeout_ms):
-        cdef epoll_event events[EVENTS_MAX]
-        cdef int ready
-        with nogil:
-            ready = epoll_wait(self.epoll_fd, events, EVENTS_MAX, timeout_ms)
         return self._list(events, ready)
 
     cdef list _list(self, epoll_event *events, int ready):

@@ -235,10 +235,6 @@ cdef class RingProducer:
 cdef class Intake:
     """All producers on this host, drained in turn so that none starves the others."""
 
-    cdef readonly list producers
-    cdef int next                 # who is first next time
-    cdef readonly bint muted      # the idle loop does not look at their rings
-
     def __init__(self):
         self.producers = []
 
@@ -282,7 +278,7 @@ cdef class Intake:
                 return True
         return False
 
-    def drain(self, Log log, int32_t epoch, int64_t bytes_max, Stats stats) -> int:
+    cpdef int64_t drain(self, Log log, int32_t epoch, int64_t bytes_max, Stats stats) except -1:
         """Append what is queued, at most about ``bytes_max``; returns the bytes appended."""
         cdef RingProducer producer
         cdef int64_t appended = 0
@@ -299,7 +295,7 @@ cdef class Intake:
             stats.sample(S_APPEND, kf_now_ns() - began, 1)
         return appended
 
-    def commit(self, int64_t end_offset, Stats stats):
+    cpdef commit(self, int64_t end_offset, Stats stats):
         """The high watermark (or what all voters hold) reached ``end_offset``."""
         cdef RingProducer producer
         for producer in self.producers:
@@ -320,7 +316,7 @@ cdef class Intake:
                 if not self.muted:
                     idle.unwatch(producer.inbox)
 
-    def publish(self):
+    cpdef publish(self):
         cdef RingProducer producer
         for producer in self.producers:
             if producer.unsent or producer.deferred:

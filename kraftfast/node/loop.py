@@ -163,6 +163,7 @@ class Loop:
         node.show_ends()
         if node.appends_held:
             node.release_appends()
+        self.mesh.drop_broken()
         if 0 <= self.mesh.due_ms <= now_ms:
             self.mesh.tend(now_ms)
         self.door.tend(now_ms)

@@ -3,6 +3,16 @@
 cimport cython
 
 from kraftfast.node.node cimport Node
+from kraftfast.node.ring_peer cimport RingPeer
+
+
+cdef class MeshPeer(RingPeer):
+    cdef public Node node
+    cdef public long long since_ms
+    cdef public dict waiting
+
+    @cython.locals(kind=int)
+    cpdef bint handle(self) except -1
 
 
 cdef class Mesh:
@@ -12,5 +22,7 @@ cdef class Mesh:
     cdef public list peers
     cdef public long long due_ms
 
-    @cython.locals(worked=bint)
+    @cython.locals(peer=MeshPeer, worked=bint)
     cpdef bint handle(self) except -1
+    @cython.locals(peer=MeshPeer)
+    cpdef drop_broken(self)

@@ -381,10 +381,14 @@ class Mesh:
         worked = False
         for peer in self.peers:
             worked |= peer.handle()
-        for peer in [peer for peer in self.peers if peer.broken is not None or not peer.link.alive()]:
-            self.node.log_line(f"dropping the link to replica {peer.id}: {peer.broken}")
-            self._detach(peer)
         return worked
+
+    def drop_broken(self) -> None:
+        """Let go of links whose other side broke the rules."""
+        for peer in list(self.peers):
+            if not peer.intact():
+                self.node.log_line(f"dropping the link to replica {peer.id}: {peer.broken}")
+                self._detach(peer)
 
 
 def _readable(fd: int) -> bool:

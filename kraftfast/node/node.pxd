@@ -3,6 +3,9 @@
 from kraftfast.core.replica cimport Replica
 from kraftfast.link.stats cimport Stats
 from kraftfast.log.log cimport Log
+from kraftfast.node.flusher cimport Flusher
+from kraftfast.node.idle cimport Idle
+from kraftfast.node.intake cimport Intake
 
 
 cdef class Node:
@@ -11,7 +14,9 @@ cdef class Node:
     cdef public Stats stats
     cdef public Log log
     cdef public Replica core
-    cdef public object flusher, idle, intake
+    cdef public Flusher flusher
+    cdef public Idle idle
+    cdef public Intake intake
     cdef public dict links
     cdef public object sockets, at_hand, stalled, control, applier
     cdef public list on_commit, on_role

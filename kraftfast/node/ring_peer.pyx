@@ -10,7 +10,7 @@ import os
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
-from kraftfast.core.messages import FetchRequest, FetchResponse
+from kraftfast.core.messages cimport FetchRequest, FetchResponse
 from kraftfast.errors import ErrorCode, StorageError
 from kraftfast import limits
 from kraftfast.log.log cimport Log
@@ -37,6 +37,7 @@ cdef enum:
 
 KIND_REQUEST, KIND_RESPONSE, KIND_FETCH, KIND_ANSWER = REQUEST, RESPONSE, FETCH, ANSWER
 KIND_FAULT = -1
+cdef object NO_ERROR = ErrorCode.NONE
 
 cdef uint64_t PAGE_BYTES = limits.PAGE_BYTES
 cdef uint64_t TURN_BYTES_MAX = limits.TURN_BYTES_MAX
@@ -50,31 +51,18 @@ cdef class RingPeer:
     link has to be dropped, or None.
     """
 
-    cdef readonly object link, key
-    cdef readonly int id
-    cdef readonly str log_path
-    cdef readonly object cluster_id  # what the other side said when the link was made
-    cdef public str broken
-    cdef public bint quiet           # what is unpublished may wait: a bare high watermark
-    cdef RingIn inbox
-    cdef RingOut out
-    cdef readonly bint unsent
-    # as leader: where the next push starts
-    cdef Segment segment
-    cdef uint64_t position
-    cdef int64_t offset
-    cdef bint bytes_only
-    # as follower: the leader's segments, mapped read-only, by base offset; newest last
-    cdef dict maps
-    cdef AnswerMessage answer_message
-    cdef bint ask_for_bytes
-
     def __init__(self, link, key, str log_path):
         self.link, self.key, self.id, self.log_path = link, key, key.id, log_path
         self.inbox, self.out = link.inbox, link.out
         self.cluster_id = link.hello.cluster_id
         self.maps = {}
         self.offset = -1
+
+    cdef bint intact(self):
+        """Whether neither side has broken the rings' rules; the kernel tells of death."""
+        if self.broken is None and (self.out.faulted() or self.inbox.faulted()):
+            self.broken = "its ring breaks the rules"
+        return self.broken is None
 
     # --- messages -------------------------------------------------------------------------------
 
@@ -124,7 +112,7 @@ cdef class RingPeer:
         self.quiet = False
         self.link.bell.ring()
 
-    def send(self, int kind, payload) -> bool:
+    cpdef bint send(self, int kind, payload) except -1:
         """Commit a cold message; False if the ring has no room."""
         if not self.out.send(kind, payload):
             return False
@@ -133,7 +121,7 @@ cdef class RingPeer:
 
     # --- Fetch as follower ------------------------------------------------------------------------
 
-    def send_fetch(self, request) -> bool:
+    cpdef bint send_fetch(self, FetchRequest request) except -1:
         """Commit a Fetch of a stream; False if the ring has no room."""
         cdef FetchMessage m
         cdef uint8_t *slot = kf_ring_claim(self.out.ring, sizeof(m))
@@ -153,7 +141,7 @@ cdef class RingPeer:
         self.unsent, self.quiet = True, False
         return True
 
-    def answer(self):
+    cpdef FetchResponse answer(self):
         """The ANSWER at hand as a FetchResponse; its records stay where they are."""
         cdef AnswerMessage *m = &self.answer_message
         memcpy(m, self.inbox.message.payload, sizeof(AnswerMessage))  # once (R3)
@@ -163,10 +151,10 @@ cdef class RingPeer:
         other = None
         if m.flags & (ANSWER_DIVERGING | ANSWER_SNAPSHOT):
             other = OffsetAndEpoch(m.other_offset, m.other_epoch)
-        error = error_code(m.error)
+        error = error_code(m.error) if m.error else NO_ERROR
         return FetchResponse(
-            error=error if m.flags & ANSWER_TOP_LEVEL else ErrorCode.NONE,
-            partition_error=ErrorCode.NONE if m.flags & ANSWER_TOP_LEVEL else error,
+            error=error if m.flags & ANSWER_TOP_LEVEL else NO_ERROR,
+            partition_error=NO_ERROR if m.flags & ANSWER_TOP_LEVEL else error,
             leader_id=m.leader_id,
             leader_epoch=m.leader_epoch,
             high_watermark=m.high_watermark,
@@ -177,7 +165,7 @@ cdef class RingPeer:
             records_bytes=m.length,
         )
 
-    def copy_records(self, Log log, int32_t epoch, Stats stats):
+    cpdef tuple copy_records(self, Log log, int32_t epoch, Stats stats):
         """Copy the records of the ANSWER at hand into the log: (all taken, a part rejected).
 
         Neither: the log has no room for the rest yet.
@@ -231,7 +219,7 @@ cdef class RingPeer:
 
     # --- Fetch as leader --------------------------------------------------------------------------
 
-    def fetch(self):
+    cpdef FetchRequest fetch(self):
         """The FETCH at hand as a FetchRequest."""
         cdef FetchMessage m
         if self.inbox.message.length != sizeof(m):
@@ -256,7 +244,7 @@ cdef class RingPeer:
             cluster_id=self.cluster_id,
         )
 
-    def push(self, response, int64_t read_offset, int64_t max_bytes, Log log):
+    cpdef int64_t push(self, FetchResponse response, int64_t read_offset, int64_t max_bytes, Log log) except -2:
         """Commit an answer with what the log has from ``read_offset`` on.
 
         Returns the end offset of what it carries: ``read_offset`` if the ring had no room.
@@ -294,7 +282,7 @@ cdef class RingPeer:
         self.offset = end_offset if length else self.offset
         return end_offset
 
-    cdef _fill(self, AnswerMessage *m, response, uint64_t length):
+    cdef _fill(self, AnswerMessage *m, FetchResponse response, uint64_t length):
         m.stream, m.leader_epoch, m.leader_id = response.stream, response.leader_epoch, response.leader_id
         m.error = response.partition_error
         if response.error:

@@ -1,0 +1,36 @@
+"""Where a replica sleeps, for compiled code. See ``idle.pyx``."""
+
+from libc.stdint cimport uint64_t
+
+from kraftfast.ring.calls cimport kf_ring_in
+from kraftfast.ring.spsc cimport Doorbell
+
+
+cdef extern from "flusher.h":
+    ctypedef struct kf_flusher:
+        pass
+
+cdef extern from "sys/epoll.h" nogil:
+    ctypedef union epoll_data:
+        int fd
+    cdef struct epoll_event:
+        unsigned int events
+        epoll_data data
+
+
+cdef class Idle:
+    cdef object epoll
+    cdef Doorbell bell
+    cdef kf_ring_in **rings
+    cdef int ring_count, ring_room
+    cdef dict watched              # RingIn -> its slot
+    cdef kf_flusher *flusher
+    cdef public bint flush_asked   # the loop waits for the flusher: its end is news
+    cdef readonly uint64_t sleeps
+    cdef int epoll_fd
+
+    cpdef list poll(self)
+    cpdef list spin(self, int spin_us)
+    cpdef list sleep(self, int timeout_ms)
+    cdef bint _news(self) noexcept nogil
+    cdef list _list(self, epoll_event *events, int ready)

@@ -1,0 +1,17 @@
+"""Producers on this host, for compiled code. See ``intake.pyx``."""
+
+from libc.stdint cimport int32_t, int64_t
+
+from kraftfast.link.stats cimport Stats
+from kraftfast.log.log cimport Log
+
+
+cdef class Intake:
+    cdef readonly list producers
+    cdef int next                 # who is first next time
+    cdef readonly bint muted      # the idle loop does not look at their rings
+
+    cpdef bint waiting(self)
+    cpdef int64_t drain(self, Log log, int32_t epoch, int64_t bytes_max, Stats stats) except -1
+    cpdef commit(self, int64_t end_offset, Stats stats)
+    cpdef publish(self)

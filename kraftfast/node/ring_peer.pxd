@@ -1,0 +1,48 @@
+"""A replica at the other end of two rings, for compiled code. See ``ring_peer.pyx``."""
+
+from libc.stdint cimport int32_t, int64_t, uint64_t
+
+from kraftfast.core.messages cimport FetchRequest, FetchResponse
+from kraftfast.link.stats cimport Stats
+from kraftfast.log.log cimport Log
+from kraftfast.log.segment cimport Segment
+from kraftfast.log.segment_file cimport SegmentFile
+from kraftfast.ring.layout cimport AnswerMessage
+from kraftfast.ring.spsc cimport RingIn, RingOut
+
+
+cdef class RingPeer:
+    cdef readonly object link, key
+    cdef readonly int id
+    cdef readonly str log_path
+    cdef readonly object cluster_id  # what the other side said when the link was made
+    cdef public str broken
+    cdef public bint quiet           # what is unpublished may wait: a bare high watermark
+    cdef RingIn inbox
+    cdef RingOut out
+    cdef readonly bint unsent
+    # as leader: where the next push starts
+    cdef Segment segment
+    cdef uint64_t position
+    cdef int64_t offset
+    cdef bint bytes_only
+    # as follower: the leader's segments, mapped read-only, by base offset; newest last
+    cdef dict maps
+    cdef AnswerMessage answer_message
+    cdef bint ask_for_bytes
+
+    cdef bint intact(self)
+    cpdef int peek(self)
+    cpdef release(self)
+    cpdef publish_tail(self)
+    cpdef publish(self)
+    cpdef wake(self)
+    cpdef bint send(self, int kind, payload) except -1
+    cpdef bint send_fetch(self, FetchRequest request) except -1
+    cpdef FetchResponse answer(self)
+    cpdef tuple copy_records(self, Log log, int32_t epoch, Stats stats)
+    cdef SegmentFile _map(self, int64_t base, uint64_t inode)
+    cpdef FetchRequest fetch(self)
+    cpdef int64_t push(self, FetchResponse response, int64_t read_offset, int64_t max_bytes, Log log) except -2
+    cdef _fill(self, AnswerMessage *m, FetchResponse response, uint64_t length)
+    cdef bint _seek(self, Log log, int64_t offset)
