@@ -26,6 +26,8 @@ NEVER_MS = 2**63 - 1
 EARLIEST, LATEST, MAX_TIMESTAMP = -2, -1, -3
 EARLIEST_LOCAL = -4
 TOPIC_ID_VERSION = 13
+LEADER_VERSION = 12  # of Fetch, that can tell who leads
+EPOCH_VERSION = 4  # of ListOffsets, that can tell the epoch
 
 
 class QueuedBatch:
@@ -268,7 +270,8 @@ class DataPlane:
             log_start_offset=node.log.log_start_offset,
             records=records if records is not None else b"",
         )
-        if error in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH):
+        tells = error in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+        if tells and request.version >= LEADER_VERSION:
             fetched.leader_id, fetched.leader_epoch = node.core.leader_id, node.core.epoch
         request.finish(wire_fetch.encode_response(request.version, request.correlation_id, fetched))
 
@@ -321,15 +324,17 @@ class DataPlane:
 
     # --- ListOffsets ------------------------------------------------------------------------------
 
-    def list_offsets(self, message: Any) -> Any:
+    def list_offsets(self, message: Any, version: int) -> Any:
         """The first, the last, or the first offset at or after a timestamp."""
         kind = wire.ListOffsetsResponse
-        return kind(
-            topics=[
-                kind.Topic(name=topic.name, partitions=[self._list(kind, topic, part) for part in topic.partitions])
-                for topic in message.topics
-            ]
-        )
+        topics = []
+        for topic in message.topics:
+            answers = [self._list(kind, topic, part) for part in topic.partitions]
+            if version < EPOCH_VERSION:
+                for answer in answers:
+                    answer.leader_epoch = -1
+            topics.append(kind.Topic(name=topic.name, partitions=answers))
+        return kind(topics=topics)
 
     def _list(self, kind: Any, topic: Any, part: Any) -> Any:
         node = self.node

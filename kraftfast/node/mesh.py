@@ -60,7 +60,7 @@ class RingRequest:
             pieces = wire_fetch.encode_response(self.version, self.correlation_id, fetched)
             data = b"".join(pieces)
         else:
-            body = translate.response_to_wire(self.api_key, response, partition)
+            body = translate.response_to_wire(self.api_key, response, partition, self.version)
             data = frame.encode_response(self.api_key, self.version, self.correlation_id, body)
         self.peer.send(KIND_RESPONSE, data[frame.LENGTH_BYTES :])
 

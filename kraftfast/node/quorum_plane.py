@@ -6,11 +6,12 @@ import time
 from typing import Any
 
 from kraftfast.errors import ErrorCode
-from kraftfast.types import METADATA_PARTITION
+from kraftfast.types import METADATA_PARTITION, ZERO_UUID
 from kraftfast.wire import messages as wire
 
 AUTHORIZED_OPERATIONS_UNKNOWN = -(2**31)
 CONTROLLERS = 2
+NODES_VERSION = 2  # of DescribeQuorum, that has nodes and directory ids
 
 
 def advertised(node: Any) -> list[tuple[int, str, int]]:
@@ -73,8 +74,11 @@ def describe_cluster(node: Any, message: Any) -> Any:
     )
 
 
-def describe_quorum(node: Any, message: Any) -> Any:
-    """Kafka's check order and texts: kraft-reference.md section 7."""
+def describe_quorum(node: Any, message: Any, version: int) -> Any:
+    """Kafka's check order and texts: kraft-reference.md section 7.
+
+    Nodes and directory ids are told from version 2 on.
+    """
     kind = wire.DescribeQuorumResponse
     ours = all(
         topic.topic_name == node.partition.topic and part.partition_index == METADATA_PARTITION
@@ -93,30 +97,34 @@ def describe_quorum(node: Any, message: Any) -> Any:
         return _describe_error(kind, message, ErrorCode.NOT_LEADER_OR_FOLLOWER, text)
     description = node.core.describe(node.now_ms())
     to_wall_ms = time.time_ns() // 1_000_000 - node.now_ms()
+    told = version >= NODES_VERSION
     partition = kind.Partition(
         partition_index=METADATA_PARTITION,
         error_message="",
         leader_id=description.leader_id,
         leader_epoch=description.epoch,
         high_watermark=description.high_watermark,
-        current_voters=[_replica(kind.CurrentVoter, each, to_wall_ms) for each in description.voters],
-        observers=[_replica(kind.Observer, each, to_wall_ms) for each in description.observers],
+        current_voters=[
+            _replica(kind.CurrentVoter, each, to_wall_ms, told) for each in description.voters
+        ],
+        observers=[_replica(kind.Observer, each, to_wall_ms, told) for each in description.observers],
     )
     nodes = [
         kind.Node(node_id=voter.id, listeners=[kind.Listener(*endpoint) for endpoint in voter.endpoints])
         for voter in node.voters
+        if told
     ]
     topic = kind.Topic(topic_name=node.partition.topic, partitions=[partition])
     return kind(error_message="", topics=[topic], nodes=nodes)
 
 
-def _replica(kind: Any, each: Any, to_wall_ms: int) -> Any:
+def _replica(kind: Any, each: Any, to_wall_ms: int, told: bool) -> Any:
     def wall(at_ms: int) -> int:
         return at_ms + to_wall_ms if at_ms >= 0 else -1
 
     return kind(
         replica_id=each.key.id,
-        replica_directory_id=each.key.directory_id,
+        replica_directory_id=each.key.directory_id if told else ZERO_UUID,
         log_end_offset=each.log_end_offset,
         last_fetch_timestamp=wall(each.last_fetch_ms),
         last_caught_up_timestamp=wall(each.last_caught_up_ms),

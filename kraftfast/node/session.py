@@ -51,7 +51,8 @@ class SessionRequest:
             fetched = translate.fetched_to_wire(response, partition, records, self.version)
             self.finish(wire_fetch.encode_response(self.version, self.correlation_id, fetched))
         else:
-            self.respond(translate.response_to_wire(self.api_key, response, partition))
+            body = translate.response_to_wire(self.api_key, response, partition, self.version)
+            self.respond(body)
 
     def answer_fetch(self, response: Any, log: Any, effect: Any) -> None:
         """Answer a Fetch with the log's bytes, copied: the segment may be cut or unmapped later (R8)."""

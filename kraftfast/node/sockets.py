@@ -180,9 +180,9 @@ class Sockets:
         if api_key == ApiKey.METADATA:
             request.respond(metadata(self.node, message, request.version))
         elif api_key == ApiKey.LIST_OFFSETS:
-            request.respond(self.data.list_offsets(message))
+            request.respond(self.data.list_offsets(message, request.version))
         elif api_key == ApiKey.DESCRIBE_QUORUM:
-            request.respond(describe_quorum(self.node, message))
+            request.respond(describe_quorum(self.node, message, request.version))
         elif api_key == ApiKey.DESCRIBE_CLUSTER:
             request.respond(describe_cluster(self.node, message))
         elif request.session is not None:

@@ -212,8 +212,11 @@ def _endpoints(entries: list[Any]) -> tuple[Endpoint, ...]:
 # --- responses ------------------------------------------------------------------------------------
 
 
-def response_to_wire(api_key: int, response: Any, partition: Partition) -> Any:
-    """The wire message of a core response to Vote, BeginQuorumEpoch or EndQuorumEpoch."""
+def response_to_wire(api_key: int, response: Any, partition: Partition, version: int) -> Any:
+    """The wire message of a core response to Vote, BeginQuorumEpoch or EndQuorumEpoch.
+
+    Version 0 of each has no place for the leader's endpoints.
+    """
     kind = wire.RESPONSES[api_key]
     if response.error:
         return kind(error_code=response.error, topics=[])
@@ -229,7 +232,7 @@ def response_to_wire(api_key: int, response: Any, partition: Partition) -> Any:
     return kind(
         error_code=0,
         topics=[kind.Topic(topic_name=partition.topic, partitions=[fields])],
-        node_endpoints=_node_endpoints(kind, response, partition),
+        node_endpoints=_node_endpoints(kind, response, partition) if version else [],
     )
 
 
@@ -279,10 +282,11 @@ def fetched_to_wire(response: core.FetchResponse, partition: Partition, records:
         partition_error_code=response.partition_error,
         high_watermark=response.high_watermark,
         log_start_offset=response.log_start_offset,
-        leader_id=response.leader_id,
-        leader_epoch=response.leader_epoch,
         records=records if records is not None else b"",
     )
+    if version < 12:
+        return fetched  # nothing of Raft can be said
+    fetched.leader_id, fetched.leader_epoch = response.leader_id, response.leader_epoch
     if response.diverging is not None:
         fetched.diverging_end_offset, fetched.diverging_epoch = response.diverging
     if response.snapshot_id is not None:
