@@ -352,7 +352,6 @@ class Recovery:
             segment.note_prepared(max(segment.stored_prepared(), segment.position))
             if segment.page != NULL:
                 segment.lower_watermark(segment.end_offset, max(segment.last_epoch, 0))
-                segment.note_prepared(max(segment.stored_prepared(), segment.position))
                 segment.store_again(self.flushed.offset)
             elif segment.file.size > segment.position and segment.file.exclude():
                 self.cut_bytes += segment.file.size - segment.position

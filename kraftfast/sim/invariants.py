@@ -381,6 +381,8 @@ class Oracle:
             f"I6: {process.id} goes from {shadow.high_watermark} to {offset} of {shadow.end}",
         )
         shadow.high_watermark = offset
+        if offset == 0:
+            return  # the beginning, which everybody has
         if offset > self.committed_end:
             require(
                 process.core.role == "leader",
@@ -418,10 +420,12 @@ class Oracle:
         """Whether a machine has these batches where this durability wants them."""
         shadow = self.shadow(machine.id)
         mine = shadow.between(entries[0].batch.base_offset, entries[-1].batch.end_offset)
+        if self.world.settings.durability == "memory" and machine.memory_in_doubt:
+            return True  # it may have; while a minority is in doubt nothing is lost by that
         if [entry.batch for entry in mine] != [entry.batch for entry in entries]:
             return False
-        if self.world.settings.durability == "memory":
-            return not shadow.lost_memory
+        if self.world.settings.durability == "memory" or machine.rotten:
+            return True
         return all(self.is_stable(machine, entry) for entry in mine)
 
     def acknowledged_by_all(self, process: Process, offset: int) -> None:
@@ -429,7 +433,7 @@ class Oracle:
         last = self.shadow(process.id).below(offset)
         for machine in self.world.voters():
             require(
-                last is not None and self._holds(machine, [last]),
+                machine.rotten or last is not None and self._holds(machine, [last]),
                 f"durability=all: {machine.id} does not hold everything below {offset}",
             )
 

@@ -27,6 +27,7 @@ class Machine:
     boot_id: str  # changes with every loss of power
     disk_factor: int  # how many times slower than usual the disk is
     crash_loses_power: bool  # what a crash inside a system call takes with it
+    memory_in_doubt: bool  # durability=memory: it lost what it held, and nobody told it since
     rotten: bool  # bytes of its disk have changed by themselves
     dead: str  # why it will never run again; empty while it may
     starting: bool  # a start is due
@@ -41,7 +42,7 @@ class Machine:
         self.boots = 0
         self.disk_factor = 1
         self.crash_loses_power = False
-        self.rotten = False
+        self.memory_in_doubt = self.rotten = False
         self.dead = ""
         self.starting = False
         self.may_start = True
@@ -63,6 +64,7 @@ class Machine:
     def lose_power(self) -> None:
         """Only what is on the disk is left."""
         self.boots += 1
+        self.memory_in_doubt = self.settings.durability == "memory"
         self.disk.lose_power()
 
     def is_voter(self) -> bool:

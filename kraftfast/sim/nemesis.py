@@ -92,7 +92,7 @@ class Nemesis:
             return True
         unsure = {
             each.id for each in self.world.voters()
-            if each.id == machine.id or self.world.oracle.shadow(each.id).lost_memory
+            if each.id == machine.id or each.memory_in_doubt
             or (each.process is not None and each.process.core.in_doubt)
         }
         return len(unsure) <= (len(self.world.voters()) - 1) // 2

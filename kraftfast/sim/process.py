@@ -375,6 +375,7 @@ class Process(Carrying):
         if self._memory_lost:
             self.directory.write_boot_id(self.machine.boot_id)
             self._memory_lost = False
+        self.machine.memory_in_doubt = False
 
     # --- the end ------------------------------------------------------------------------------
 

@@ -261,7 +261,7 @@ class World:
         self.network_delays = self.disk_delays = CALM
         self.drop = self.duplicate = 0.0
         left: set[int] = set()
-        broken = sum(1 for machine in self.voters() if machine.dead)
+        broken = sum(1 for machine in self.voters() if machine.dead or machine.rotten)
         spare = (len(self.voters()) - 1) // 2 - broken
         if self.settings.leave_broken and spare > 0 and self.random.random() < 0.3:
             left = set(self.random.sample([m.id for m in self.voters()], spare))
