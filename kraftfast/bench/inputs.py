@@ -17,7 +17,7 @@ from kraftfast import limits
 from kraftfast.errors import InputError, InvalidOption, RecordTooLarge
 
 CHUNK_BYTES = 4 * 1024 * 1024
-ROWS_BYTES = 8 * 1024 * 1024
+ROWS_BYTES = 1024 * 1024  # stays in a cache, as the value of the floor does
 NUMBER_BYTES = 8
 BLOCK_RECORDS = 1 << 16
 RECORD_BYTES_MAX = limits.BATCH_BYTES_MAX - limits.BATCH_HEADER_BYTES - 64
