@@ -221,11 +221,6 @@ class Replica:
         return self._state.log.flushed_end_offset
 
     @property
-    def in_doubt(self) -> bool:
-        """Whether the head of the own log is uncertain (D10)."""
-        return self._state.doubt.exists()
-
-    @property
     def epoch_start_offset(self) -> int:
         """Where the epoch led by this replica begins; -1 where it does not lead."""
         leader = self._state.leader
