@@ -31,8 +31,12 @@ class MemoryFile:
         self.fd = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
             os.ftruncate(self.fd, size)
-            self.memory = mmap.mmap(self.fd, size, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
-            fcntl.fcntl(self.fd, F_ADD_SEALS, SEALS)  # after our map: FUTURE_WRITE is for the others
+            self.memory = mmap.mmap(
+                self.fd, size, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE
+            )
+            fcntl.fcntl(
+                self.fd, F_ADD_SEALS, SEALS
+            )  # after our map: FUTURE_WRITE is for the others
         except OSError:
             self.close()
             raise
@@ -78,7 +82,7 @@ def check_eventfd(fd: int) -> None:
 
 
 def send_with_fds(sock: socket.socket, data: bytes, fds: list[int]) -> None:
-    """One message with descriptors. The socket is SOCK_SEQPACKET: a message is whole or not there."""
+    """One message with descriptors, over SOCK_SEQPACKET: a message is whole or not there."""
     ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
     sock.sendmsg([data], ancillary)
 
@@ -100,6 +104,6 @@ def receive_with_fds(sock: socket.socket, bytes_max: int) -> tuple[bytes, list[i
         if flags & socket.MSG_TRUNC:
             raise MalformedFrame(f"a local message of more than {bytes_max} bytes")
         raise MalformedFrame(
-            f"a local message with more than {FDS_MAX} files, or with files for which no descriptors are left"
+            f"a local message with more than {FDS_MAX} files, or more than descriptors are left for"
         )
     return data, list(fds)

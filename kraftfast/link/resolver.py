@@ -42,7 +42,9 @@ class Resolver:
         if (host, port) in self._asking or len(self._asking) >= THREADS_MAX:
             return
         self._asking.add((host, port))
-        thread = threading.Thread(target=self._run, args=(host, port), name="kraftfast-names", daemon=True)
+        thread = threading.Thread(
+            target=self._run, args=(host, port), name="kraftfast-names", daemon=True
+        )
         thread.start()
 
     def _run(self, host: str, port: int) -> None:

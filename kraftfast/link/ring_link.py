@@ -1,4 +1,4 @@
-"""A link over rings: two rings in sealed memory files, one each way, and the doorbells of both ends.
+"""A link over rings: two rings in sealed memory files, one each way, and both ends' doorbells.
 
 Whoever connects proposes a generation and two capacities and passes its files; whoever accepts
 checks them, makes its own and answers. The UNIX socket stays open: its end, or the pidfd, tells
@@ -153,7 +153,9 @@ class RingOffer:
             self.files = RingFiles(generation, capacity_out, capacity_in)
         except OSError as error:
             raise PeerGone(f"no memory for rings: {error.strerror}") from None
-        offer = msgspec.structs.replace(hello, generation=generation, out=capacity_out, into=capacity_in)
+        offer = msgspec.structs.replace(
+            hello, generation=generation, out=capacity_out, into=capacity_in
+        )
         try:
             send_with_fds(sock, encode_hello(offer), self.files.fds(doorbell))
         except OSError as error:

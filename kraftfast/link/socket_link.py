@@ -99,7 +99,9 @@ class FramedSocket:
         queued = self.queued
         while queued:
             try:
-                sent = self.sock.sendmsg([queued[i] for i in range(min(len(queued), PIECES_A_CALL))])
+                sent = self.sock.sendmsg(
+                    [queued[i] for i in range(min(len(queued), PIECES_A_CALL))]
+                )
             except (BlockingIOError, InterruptedError):
                 return False
             except OSError as error:

@@ -41,7 +41,9 @@ class Doorbells:
         self.yours.close()
 
 
-def linked(bells: Doorbells, out: int = CAPACITY, into: int = CAPACITY) -> tuple[RingLink, RingLink]:
+def linked(
+    bells: Doorbells, out: int = CAPACITY, into: int = CAPACITY
+) -> tuple[RingLink, RingLink]:
     """A link, both ends: (who offered, who accepted)."""
     a, b = pair()
     offer = RingOffer(a, bells.mine, Hello(kind="peer"), out, into)

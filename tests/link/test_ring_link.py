@@ -64,7 +64,9 @@ def test_the_doorbell_wakes_who_sleeps_and_nobody_else() -> None:
         b.close()
 
 
-@pytest.mark.parametrize(("place", "word"), [("data", 1 << 40), ("data", 8), ("cursor", 1 << 40), ("cursor", 8)])
+@pytest.mark.parametrize(
+    ("place", "word"), [("data", 1 << 40), ("data", 8), ("cursor", 1 << 40), ("cursor", 8)]
+)
 def test_a_peer_whose_words_make_no_sense_is_not_alive(place: str, word: int) -> None:
     """R7: the head of his ring, the cursor of ours; both are his to write."""
     with Doorbells() as bells:
@@ -135,7 +137,8 @@ def say(**fields: int) -> Callable[[Forger], None]:
 
 FORGERIES = [
     cut_files, add_file, unseal_data, shrink_data, empty_data, shrink_cursor, swap_files,
-    pipe_for_a_doorbell, no_flag, say(out=2 * CAPACITY), say(out=CAPACITY // 2), say(into=2 * CAPACITY),
+    pipe_for_a_doorbell, no_flag, say(out=2 * CAPACITY), say(out=CAPACITY // 2),
+    say(into=2 * CAPACITY),
     say(out=CAPACITY - 1), say(out=0), say(out=-1), say(into=-1), say(out=2 * RING_BYTES_MAX),
     say(out=1 << 62), say(into=1 << 62), say(generation=0), say(generation=-1), say(generation=8),
 ]  # fmt: skip
@@ -157,7 +160,8 @@ def test_forged_offers_are_refused_and_leave_nothing(forge: Callable[[Forger], N
 
 
 @pytest.mark.parametrize(
-    "forge", [cut_files, unseal_data, shrink_data, empty_data, swap_files, pipe_for_a_doorbell],
+    "forge",
+    [cut_files, unseal_data, shrink_data, empty_data, swap_files, pipe_for_a_doorbell],
     ids=lambda forge: forge.__name__,
 )
 def test_forged_answers_are_refused_and_leave_nothing(forge: Callable[[Forger], None]) -> None:
@@ -233,7 +237,9 @@ def test_nobody_there_to_answer() -> None:
 
 
 def test_a_hello_says_what_it_said() -> None:
-    hello = Hello(kind="peer", node_id=3, cluster_id="c", durability="memory", generation=5, out=6, into=7)
+    hello = Hello(
+        kind="peer", node_id=3, cluster_id="c", durability="memory", generation=5, out=6, into=7
+    )
     assert decode_hello(encode_hello(hello)) == hello
     assert decode_hello(b'{"kind": "poke", "later": {"more": 1}}') == Hello(kind="poke")
     assert b"at_least" not in encode_hello(hello), "only what differs from nothing is said"

@@ -87,7 +87,8 @@ def test_another_user_is_told_by_the_kernel() -> None:
 def refuse_another_user(path: str) -> None:
     code = (
         "import os, socket, sys; os.setgid(65534); os.setuid(65534)\n"
-        "s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET); s.bind(sys.argv[1]); s.listen(1)\n"
+        "s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)\n"
+        "s.bind(sys.argv[1]); s.listen(1)\n"
         "os.chmod(sys.argv[1], 0o777); print('listens', flush=True); c, _ = s.accept(); c.recv(1)"
     )
     child = subprocess.Popen([sys.executable, "-c", code, path], stdout=subprocess.PIPE)

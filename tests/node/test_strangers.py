@@ -11,6 +11,7 @@ import socket
 import struct
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -50,9 +51,7 @@ def a_request(api_key: int, version: int, body: bytes = b"") -> bytes:
     return struct.pack(">i", len(data)) + data
 
 
-GREETING = frame.encode_request(
-    ApiKey.API_VERSIONS, 3, 1, "s", ApiVersionsRequest("stranger", "1")
-)
+GREETING = frame.encode_request(ApiKey.API_VERSIONS, 3, 1, "s", ApiVersionsRequest("stranger", "1"))
 MALFORMED: dict[str, bytes] = {
     "a negative length": b"\xff\xff\xff\xff",
     "the smallest length": b"\x80\0\0\0",
@@ -95,7 +94,7 @@ def test_an_oversized_length_after_the_greeting(unmoved: LocalQuorum, size: int)
 
 
 def test_a_length_that_is_claimed_and_never_sent(unmoved: LocalQuorum) -> None:
-    """A hundred connections that claim the largest frame get a turn's worth each, not what they claim."""
+    """Each of a hundred that claim the largest frame gets a turn's worth, not what it claims."""
     leader = unmoved.wait_leader(TIMEOUT_S)
     before = rss_bytes(unmoved, leader)
     strangers = [Stranger(unmoved, leader) for _ in range(100)]
@@ -166,7 +165,9 @@ def a_fetch(cluster_id: str, epoch: int) -> core.FetchRequest:
 
 
 @pytest.mark.parametrize("make", [a_vote, a_begin, an_end, a_fetch], ids=lambda make: make.__name__)
-def test_another_cluster_is_refused(unmoved: LocalQuorum, make: Callable[[str, int], object]) -> None:
+def test_another_cluster_is_refused(
+    unmoved: LocalQuorum, make: Callable[[str, int], object]
+) -> None:
     leader = unmoved.wait_leader(TIMEOUT_S)
     epoch = unmoved.status(leader)["epoch"]
     for id in unmoved.directories:
@@ -206,7 +207,9 @@ def test_votes_of_a_stranger_far_ahead_are_refused(unmoved: LocalQuorum) -> None
             assert not answer.vote_granted and answer.leader_epoch == epoch
             for request in (a_vote(cluster_id, far), a_begin(cluster_id, far)):
                 assert stranger.ask(request).partition_error == ErrorCode.INVALID_REQUEST
-            ask = core.VoteRequest(epoch + 10, NOBODY, epoch + 9, 1 << 40, True, cluster_id=cluster_id)
+            ask = core.VoteRequest(
+                epoch + 10, NOBODY, epoch + 9, 1 << 40, True, cluster_id=cluster_id
+            )
             assert not stranger.ask(ask).vote_granted
 
 
@@ -234,6 +237,8 @@ def test_what_kafka_was_hurt_by(unmoved: LocalQuorum, golden: Path) -> None:
             for partition in topic.partitions:
                 name = "replica_epoch" if hasattr(partition, "replica_epoch") else "leader_epoch"
                 setattr(partition, name, epoch)
+                if hasattr(partition, "leader_id"):
+                    partition.leader_id = NOBODY.id  # in the leader's name it would be obeyed
                 if hasattr(partition, "last_offset"):
                     partition.last_offset_epoch, partition.last_offset = 0, 0
         again = frame.encode_request(header.api_key, header.version, 9, "stranger", message)
@@ -247,7 +252,9 @@ def test_what_kafka_was_hurt_by(unmoved: LocalQuorum, golden: Path) -> None:
 # --- the local socket -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("data", [b"", b"{", b"[]", b'{"kind": 1}', b"\xff" * 1000, b'{"kind":"query"}'])
+@pytest.mark.parametrize(
+    "data", [b"", b"{", b"[]", b'{"kind": 1}', b"\xff" * 1000, b'{"kind":"query"}']
+)
 def test_hellos_that_make_no_sense(unmoved: LocalQuorum, data: bytes) -> None:
     path = os.path.join(unmoved.directories[1], SOCKET_NAME)
     with connect(path, TIMEOUT_S) as sock:
@@ -258,7 +265,8 @@ def test_hellos_that_make_no_sense(unmoved: LocalQuorum, data: bytes) -> None:
 
 
 def peer(**fields: object) -> Hello:
-    return Hello(**{"kind": "peer", "node_id": 2, "durability": "majority", **fields})  # type: ignore[arg-type]
+    given: dict[str, Any] = {"kind": "peer", "node_id": 2, "durability": "majority", **fields}
+    return Hello(**given)
 
 
 def test_rings_with_replicas_that_are_none_of_ours(tmp_path: Path) -> None:

@@ -21,7 +21,11 @@ from kraftfast.quorum import LocalQuorum
 from tests import histories
 from tests.histories import COMMITTED, FAILED, UNKNOWN, Append
 
-SMALL: dict[str, Any] = {"segment_bytes": 8 << 20, "stride_bytes": 2 << 20, "prepare_bytes": 1 << 20}
+SMALL: dict[str, Any] = {
+    "segment_bytes": 8 << 20,
+    "stride_bytes": 2 << 20,
+    "prepare_bytes": 1 << 20,
+}
 """Segments that roll within a test."""
 BATCH_BYTES, WINDOW_BATCHES = 4096, 64
 PATIENCE_S = 90.0
@@ -31,7 +35,9 @@ PATIENCE_S = 90.0
 @contextmanager
 def a_quorum(path: Path, **settings: Any) -> Iterator[LocalQuorum]:
     """A quorum whose workers are gone at the end, whatever happened."""
-    quorum = kraftfast.LocalQuorum(path, **{"voters": 3, "timeout": PATIENCE_S, **SMALL, **settings})
+    quorum = kraftfast.LocalQuorum(
+        path, **{"voters": 3, "timeout": PATIENCE_S, **SMALL, **settings}
+    )
     try:
         yield quorum
     finally:
@@ -60,9 +66,10 @@ def wait_until(what: Callable[[], Any], pause: float = 0.01) -> Any:
 
 
 class Load(threading.Thread):
-    """One producer that appends unique values as fast as ``pause`` lets it, and notes what it sees."""
+    """One producer that appends unique values, ``pause`` apart, and notes what it sees."""
 
-    # appends: the history, in the order of tickets. commits: (time, offset) of each acknowledgement.
+    # appends: the history, in the order of tickets.
+    # commits: (time, offset) of each acknowledgement.
     # refused: errors of appends that were not handed over. refusals: of those that were.
 
     def __init__(
@@ -238,7 +245,10 @@ def committed_bytes(path: str, end_offset: int) -> str:
 def data_records(path: str, end_offset: int) -> list[tuple[int, bytes]]:
     """(offset, value) of every data record below ``end_offset``."""
     with LogReader(path) as reader:
-        return [(r.offset, bytes(r.value or b"")) for r in reader.records(reader.log_start_offset, end_offset)]
+        return [
+            (r.offset, bytes(r.value or b""))
+            for r in reader.records(reader.log_start_offset, end_offset)
+        ]
 
 
 def verify(

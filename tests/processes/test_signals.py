@@ -85,7 +85,9 @@ def test_the_leader_is_stopped_for_longer_than_the_timeouts(tmp_path: Path, tran
 
             def another_leads() -> bool:
                 found = [status_of(quorum, id) for id in others]
-                return any(s is not None and s["role"] == "leader" and s["epoch"] > epoch for s in found)
+                return any(
+                    s is not None and s["role"] == "leader" and s["epoch"] > epoch for s in found
+                )
 
             wait_until(another_leads)
             go_on(running)
@@ -116,7 +118,9 @@ def test_both_followers_are_stopped(tmp_path: Path) -> None:
             followers = followers_of(quorum)
             for id in followers:
                 quorum.kill(id, signal.SIGSTOP)
-            wait_until(lambda: (status_of(quorum, leader) or {"role": ""})["role"] not in ("", "leader"))
+            wait_until(
+                lambda: (status_of(quorum, leader) or {"role": ""})["role"] not in ("", "leader")
+            )
             acknowledged = running[0].acknowledged
             time.sleep(TIMEOUT_MS / 1000)
             assert running[0].acknowledged == acknowledged
@@ -143,7 +147,13 @@ if __name__ == "__main__":
 @pytest.mark.parametrize("stopped", [False, True])
 def test_the_supervisor_is_killed(tmp_path: Path, stopped: bool) -> None:
     """No orphan holds a directory; one that was stopped at that moment ends when it goes on."""
-    command = [sys.executable, "-c", textwrap.dedent(SUPERVISOR), str(tmp_path / "q"), json.dumps(SMALL)]
+    command = [
+        sys.executable,
+        "-c",
+        textwrap.dedent(SUPERVISOR),
+        str(tmp_path / "q"),
+        json.dumps(SMALL),
+    ]
     parent = subprocess.Popen(command, stdout=subprocess.PIPE)
     assert parent.stdout is not None
     told = json.loads(parent.stdout.readline())
@@ -160,5 +170,8 @@ def test_the_supervisor_is_killed(tmp_path: Path, stopped: bool) -> None:
         poll.register(pidfd, select.POLLIN)
         assert poll.poll(PATIENCE_S * 1000), "a worker outlives its supervisor"
         os.close(pidfd)
-    with a_quorum(tmp_path / "q", voters=None) as quorum, quorum.consumer(told["offset"]) as consumer:
+    with (
+        a_quorum(tmp_path / "q", voters=None) as quorum,
+        quorum.consumer(told["offset"]) as consumer,
+    ):
         assert next(iter(consumer)).value == b"committed"
