@@ -62,10 +62,10 @@ def segment_of(quorum: LocalQuorum, id: int) -> Path:
     return sorted(Path(log_path(quorum, id)).glob("*.log"))[0]
 
 
-def place_of_batch(path: str, offset: int) -> int:
-    """Where a batch begins in the first segment."""
+def place_of_batch(path: str, offset: int, end_offset: int) -> int:
+    """Where the batch of an offset begins in the first segment; the log has so much at least."""
     with LogReader(path) as reader:
-        span = next(iter(reader.spans(offset, offset + 1)))
+        span = next(iter(reader.spans(offset, end_offset)))
         return int(span.position)
 
 
@@ -118,7 +118,7 @@ def test_a_corrupt_segment_at_the_start(tmp_path: Path) -> None:
             pass
         end_offset = settled(quorum)
         file, directory = segment_of(quorum, 2), log_path(quorum, 2)
-    position = place_of_batch(directory, end_offset // 2)
+    position = place_of_batch(directory, end_offset // 2, end_offset)
     flip(file, position + 70)
     before = {path: path.read_bytes() for path in sorted(file.parent.glob("0*"))}
     with pytest.raises(CorruptLog, match=f"{file}.*{position}") as refused:
@@ -136,8 +136,10 @@ def test_a_segment_that_is_damaged_while_its_quorum_runs(tmp_path: Path) -> None
         with loads(quorum, "ring") as running:
             damaged = followers_of(quorum)[0]
             wait_until(lambda: quorum.status(damaged)["flushed_end_offset"] > 20)
+            flushed = quorum.status(damaged)["flushed_end_offset"]
             quorum.kill(damaged, signal.SIGSTOP)
-            flip(segment_of(quorum, damaged), place_of_batch(log_path(quorum, damaged), 10) + 70)
+            position = place_of_batch(log_path(quorum, damaged), 1, flushed)
+            flip(segment_of(quorum, damaged), position + 70)
             quorum.kill(damaged)
             error = error_of(quorum, damaged)
             assert isinstance(error, CorruptLog) and error.exit_code == 33, error
