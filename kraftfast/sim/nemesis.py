@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from kraftfast.core import events as ev
 from kraftfast.limits import BATCH_HEADER_BYTES, BATCH_OVERHEAD_BYTES
+from kraftfast.log.segment import LOG_SUFFIX, segment_name
 
 if TYPE_CHECKING:
     from kraftfast.sim.machine import Machine
@@ -215,11 +216,18 @@ class Nemesis:
             return
         if machine.process is not None:
             self.world.end(machine, power=True)
-        files = [file for file in machine.disk.segment_files() if file.size]
-        if files:
+        entries = self.world.oracle.shadow(machine.id).entries
+        if entries and self.random.random() < 0.8:  # else mostly where nothing is yet
+            entry = self.random.choice(entries)
+            name = segment_name(entry.segment_base) + LOG_SUFFIX
+            file = machine.disk.paged_file(f"{self.world.log_path(machine)}/{name}")
+            place = entry.position + self.random.randrange(entry.batch.size)
+        else:
+            file = self.random.choice(machine.disk.segment_files() or [None])
+            place = self.random.randrange(file.size) if file is not None and file.size else 0
+        if file is not None and place < file.size:
             machine.rotten = True
-            file = self.random.choice(files)
-            file.flip(self.random.randrange(file.size), self.random.randrange(8))
+            file.flip(place, self.random.randrange(8))
 
     def _clock(self) -> None:
         machine = self.random.choice(self.world.machines)

@@ -1,0 +1,56 @@
+"""Runs seeds until one is violated: exit status 3 then, 0 if all hold.
+
+``python -m tests.sim.kill FIRST LAST [SEAM]``: for the kill matrix, in a process of its own. ``SEAM``
+names a function of ``tests.sim.seams`` that breaks something before the seeds are run. The seeds
+choose among few kinds of quorum, and everything that can go wrong with a log does, often. What the
+core asserts of itself is not asked: a mutant has to show in what the replicas do.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from kraftfast.core.replica import Replica
+from kraftfast.sim import Settings, run_seed
+from tests.sim import seams
+
+KILLED = 3
+FAULTS = ("kill", "power", "blackout", "crash_in_call", "isolate", "cut", "failing_sync", "rot")
+
+
+def settings_of(seed: int) -> Settings:
+    """A small quorum with a hard life."""
+    return Settings.of_seed(
+        seed,
+        voters=(1, 3, 3, 3)[seed % 4],
+        observers=0,
+        durability="majority",
+        election_timeout_ms=50,
+        fetch_timeout_ms=100,
+        request_timeout_ms=100,
+        fetch_max_wait_ms=30,
+        append_every_ms=6.0,
+        value_bytes_max=600,
+        faults=FAULTS,
+        fault_every_ms=40.0,
+        chaos_ms=1_200,
+        idle_ms=200,
+        settle_ms=20_000,
+    )
+
+
+def main(words: list[str]) -> int:
+    first, last, *seam = words
+    Replica.check_invariants = lambda self: None  # type: ignore[method-assign]
+    for name in seam:
+        getattr(seams, name)()
+    for seed in range(int(first), int(last)):
+        result = run_seed(seed, settings_of(seed))
+        if not result["ok"]:
+            print(f"seed {seed}: {result['violation']}")
+            return KILLED
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

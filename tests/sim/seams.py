@@ -1,0 +1,120 @@
+"""What breaks a safety condition of the log, each where Python can still reach in.
+
+The log is compiled; a mutant replaces a method or function that it calls by name, in the process
+that runs the seeds. The core's mutants are patches (``tests/core/mutants``).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kraftfast.errors import FlushFailed
+from kraftfast.log import recovery
+from kraftfast.log.log import Log
+from kraftfast.sim import carrying, process
+from kraftfast.sim.disk import SimDisk, SmallFile
+from kraftfast.sim.paged_file import SteppedFlush
+
+
+def _log(**methods: Any) -> None:
+    """Have recovery make logs with these methods instead of the log's own."""
+    recovery.Log = type("Mutant", (Log,), methods)
+
+
+def d01_flushed_before_the_disk_has_it() -> None:
+    """The end of the log counts as flushed when the flush begins."""
+
+    class Eager(SteppedFlush):
+        def step(self, disk: SimDisk) -> int:
+            return 0
+
+    process.SteppedFlush = Eager  # type: ignore[misc]
+
+
+def d03_a_restart_takes_the_page_cache_for_the_disk() -> None:
+    """What recovery read is called flushed without a sync of its files."""
+
+    def put_on_disk(self: Any) -> None:
+        for segment in self.segments:
+            segment.note_flushed(segment.position)
+
+    recovery.Recovery._put_on_disk = put_on_disk
+
+
+def d08_a_cut_leaves_its_bytes() -> None:
+    """What was cut stays behind the log's end, where the next start finds it (I14)."""
+
+    def cut_prepared(self: Any, segment: Any, position: int) -> None:
+        self.nursery.release(segment)
+        segment.cut(position)
+        segment.lower_watermark(segment.end_offset, self.last_epoch)
+        self.sync_file(segment.file)
+        segment.note_flushed(segment.position)
+
+    _log(_cut_prepared=cut_prepared)
+
+
+def d08_a_cut_is_not_synced() -> None:
+    """The zeros over what was cut are not on the disk when appends go on."""
+
+    def cut_prepared(self: Any, segment: Any, position: int) -> None:
+        self.nursery.release(segment)
+        segment.cut(position)
+        segment.lower_watermark(segment.end_offset, self.last_epoch)
+        segment.clear_dirt()
+        segment.note_flushed(segment.position)
+
+    _log(_cut_prepared=cut_prepared)
+
+
+def d09_a_failed_sync_is_tried_again() -> None:
+    """The flusher asks once more, and believes the answer (fsyncgate)."""
+    step = SteppedFlush.step
+
+    class Again(SteppedFlush):
+        def step(self, disk: SimDisk) -> int:
+            state = step(self, disk)
+            return step(self, disk) if state < 0 else state
+
+    process.SteppedFlush = Again  # type: ignore[misc]
+
+
+def d10_damage_is_cut_like_a_torn_tail() -> None:
+    """Bytes below the durable watermark that do not check are forgotten, and leave no trace."""
+    recovery.Recovery._durable_bound = lambda self, index: 0
+    recovery.Recovery._find_phantom_tail = lambda self, end_offset: None
+
+
+def d18_the_name_of_a_segment_is_not_synced() -> None:
+    """A flush syncs files, and not the directory that they are in (KAFKA-3968)."""
+    end_sync = SimDisk.end_sync
+
+    def without_names(self: SimDisk, fd: int) -> int:
+        return 0 if isinstance(self._open[fd], str) else end_sync(self, fd)
+
+    SimDisk.end_sync = without_names  # type: ignore[method-assign]
+
+
+def d18_the_epoch_checkpoint_is_not_synced() -> None:
+    """Small files are renamed into place without a sync before (KAFKA-16541, KAFKA-15312)."""
+
+    def replace(self: Any, path: str, data: bytes) -> None:
+        directory, name = self.disk._parent(path)
+        file = SmallFile()
+        file.write(data)
+        directory.change(None, name, file)
+
+    _log(replace=replace)
+
+
+def d09_a_failed_sync_is_no_end() -> None:
+    """The process goes on after a flush that failed, as if it had not been asked for."""
+    flushed = carrying.Carrying._flushed
+
+    def going_on(self: Any, error: int) -> None:
+        try:
+            flushed(self, error)
+        except FlushFailed:
+            flushed(self, 0)
+
+    carrying.Carrying._flushed = going_on  # type: ignore[method-assign]

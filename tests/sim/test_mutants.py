@@ -1,0 +1,101 @@
+"""The kill matrix of the simulator: without the line that keeps a condition, seeds find it.
+
+The core's mutants are those of ``tests/core/mutants``, applied to a copy; the log's are functions
+of ``tests.sim.seams``. What the core asserts of itself is switched off: each has to show in what
+the replicas do to each other, their disks or their clients.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.core.test_mutants import PATCHES, apply
+from tests.sim.kill import KILLED
+
+ROOT = Path(__file__).parents[2]
+SEEDS = "0", "60"
+"""The first of them that dies ends a run; without a mutant all of them hold."""
+CORE = (
+    "d01_leader_counts_what_is_not_on_its_disk",
+    "d03_stream_acknowledges_memory",
+    "d04_leader_resumes_as_unattached",
+    "d05_vote_not_written",
+    "d05_leader_not_written",
+    "d06_old_records_commit_alone",
+    "d07_vote_is_an_acknowledgement",
+    "d12_high_watermark_beyond_the_log",
+    "d15_sole_voter_commits_unflushed",
+    "i20_consumers_read_ahead",
+)
+LOG = (
+    "d01_flushed_before_the_disk_has_it",
+    "d03_a_restart_takes_the_page_cache_for_the_disk",
+    "d08_a_cut_leaves_its_bytes",
+    "d08_a_cut_is_not_synced",
+    "d09_a_failed_sync_is_tried_again",
+    "d09_a_failed_sync_is_no_end",
+    "d10_damage_is_cut_like_a_torn_tail",
+    "d18_the_name_of_a_segment_is_not_synced",
+    "d18_the_epoch_checkpoint_is_not_synced",
+)
+
+
+def copy_sources(root: Path) -> None:
+    """The sources, with a core that is interpreted, but for what exists compiled only."""
+    core = root / "kraftfast" / "core"
+    core.mkdir(parents=True)
+    for path in (ROOT / "kraftfast").iterdir():
+        if path.name != "core":
+            (root / "kraftfast" / path.name).symlink_to(path)
+    for path in (ROOT / "kraftfast" / "core").iterdir():
+        twin = path.parent / f"{path.name.split('.')[0]}.py"
+        if path.suffix == ".py" or (path.suffix == ".so" and not twin.exists()):
+            shutil.copy(path, core)
+    (root / "tests").mkdir()
+    (root / "tests" / "sim").symlink_to(ROOT / "tests" / "sim")
+
+
+def run(root: Path, *seam: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "tests.sim.kill", *SEEDS, *seam],
+        cwd=root,
+        env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+
+
+@pytest.mark.parametrize("name", CORE)
+def test_a_mutant_of_the_core_is_killed(name: str, tmp_path: Path) -> None:
+    (patch,) = [path for path in PATCHES if path.stem == name]
+    copy_sources(tmp_path)
+    apply(patch.read_text(), tmp_path)
+    outcome = run(tmp_path)
+    assert outcome.returncode == KILLED, f"it lives: {outcome.stdout}{outcome.stderr}"
+
+
+@pytest.mark.parametrize("name", LOG)
+def test_a_mutant_of_the_log_is_killed(name: str, tmp_path: Path) -> None:
+    copy_sources(tmp_path)
+    outcome = run(tmp_path, name)
+    assert outcome.returncode == KILLED, f"it lives: {outcome.stdout}{outcome.stderr}"
+
+
+@pytest.mark.slow
+def test_without_a_mutant_all_seeds_hold(tmp_path: Path) -> None:
+    copy_sources(tmp_path)
+    outcome = run(tmp_path)
+    assert outcome.returncode == 0, outcome.stdout + outcome.stderr
+
+
+def test_every_seam_is_in_the_matrix() -> None:
+    text = (Path(__file__).parent / "seams.py").read_text()
+    assert sorted(re.findall(r"^def (d\w+)\(", text, re.MULTILINE)) == sorted(LOG)
