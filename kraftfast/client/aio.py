@@ -16,13 +16,15 @@ leader, which blocks, runs in a thread.
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections import deque
 from types import TracebackType
 from typing import Any
 
+from kraftfast.client.appender import DEFAULT_TIMEOUT
 from kraftfast.client.producer import DOUBT_S, Producer, add_tickets, offsets_of
-from kraftfast.client.sender import DEFAULT_TIMEOUT, Sender
+from kraftfast.client.sender import Sender
 from kraftfast.errors import (
     Closed,
     KraftfastError,
@@ -33,6 +35,9 @@ from kraftfast.errors import (
 )
 from kraftfast.record.builder import Values
 
+ALARM_STEP_S = 0.005
+NO_ROOM = "no room: the quorum does not keep up, or has no majority"
+NOT_IN_TIME = "not acknowledged in time: the record may still be committed"
 SEARCH_S = 0.5
 ROOM_S = 0.05
 
@@ -40,7 +45,9 @@ ROOM_S = 0.05
 class AsyncProducer:
     """Wraps a :class:`Producer` for one event loop. Not thread-safe; not to be mixed with blocking calls."""
 
-    # producer: whose ledger and sender. _waiting: (ticket, future), by ticket.
+    # producer: whose ledger and sender. _waiting: (ticket, future, deadline), by ticket.
+    # _alarm_at: the earliest deadline of these, or earlier; _alarm: goes off then, if there is one.
+    # _turn: held by the append that waits for room longest.
     # _watched: the sender whose descriptor the loop watches. _room: set when there may be room again.
     # _turn_ends: _end_turn is due. _search: the task that looks for a leader, while it does.
     # _tick: checks now and then whether the leader still answers.
@@ -49,7 +56,10 @@ class AsyncProducer:
         self.producer = producer
         self._ledger = producer.ledger
         self._loop = asyncio.get_running_loop()
-        self._waiting: deque[tuple[int, asyncio.Future[int]]] = deque()
+        self._waiting: deque[tuple[int, asyncio.Future[int], float]] = deque()
+        self._alarm_at = math.inf
+        self._alarm: asyncio.TimerHandle | None = None
+        self._turn = asyncio.Lock()
         self._watched: Sender | None = None
         self._room = asyncio.Event()
         self._turn_ends = False
@@ -67,6 +77,9 @@ class AsyncProducer:
         Fields as in :meth:`Producer.append`. Raises WouldBlock where there is no room or no leader,
         RecordTooLarge (:meth:`append_wait` takes larger ones), InvalidOption, RecordsRefused, Closed.
         """
+        return self._append(value, fields, math.inf)
+
+    def _append(self, value: Any, fields: dict[str, Any], deadline: float) -> asyncio.Future[int]:
         sender = self.producer.sender
         if sender is None or self._closed:
             self._check_open()
@@ -78,12 +91,10 @@ class AsyncProducer:
             if ticket < 0:
                 self._notice(sender)
                 raise WouldBlock("no room in the window at the moment, or no leader")
-        future = self._loop.create_future()
-        self._waiting.append((ticket, future))
         if not self._turn_ends:
             self._turn_ends = True
             self._loop.call_soon(self._end_turn)
-        return future
+        return self._await_ticket(ticket, deadline)
 
     async def append_wait(self, value: Any, *, timeout: float = DEFAULT_TIMEOUT, **fields: Any) -> int:
         """Append one record; its offset once it is committed.
@@ -92,17 +103,36 @@ class AsyncProducer:
         Cancelled, it may or may not have been handed over.
         """
         deadline = time.monotonic() + timeout
-        while True:
-            try:
-                future = self.append(value, **fields)
-                break
-            except WouldBlock:
-                await self._wait_room(deadline)
-            except RecordTooLarge as error:
-                await asyncio.to_thread(self.producer.enlarge, error.record_bytes, deadline)
-                self._watch()
-        await self._wait_future(future, deadline)
-        return future.result()
+        if self._turn.locked():
+            return await (await self._append_in_turn(value, fields, deadline))
+        try:
+            return await self._append(value, fields, deadline)
+        except (WouldBlock, RecordTooLarge):
+            return await (await self._append_in_turn(value, fields, deadline))
+
+    async def _append_in_turn(
+        self, value: Any, fields: dict[str, Any], deadline: float
+    ) -> asyncio.Future[int]:
+        """Append as soon as there is room; who has waited longest is first."""
+        try:
+            async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
+                await self._turn.acquire()
+        except TimeoutError:
+            raise TimedOut(NO_ROOM) from None
+        try:
+            while True:
+                try:
+                    return self._append(value, fields, deadline)
+                except WouldBlock:
+                    await self._wait_room(deadline)
+                except RecordTooLarge as error:
+                    await self._enlarge(error.record_bytes, deadline)
+        finally:
+            self._turn.release()
+
+    async def _enlarge(self, record_bytes: int, deadline: float) -> None:
+        await asyncio.to_thread(self.producer.enlarge, record_bytes, deadline)
+        self._watch()
 
     async def append_many(
         self, values: Any, offsets: Any = None, *, size: int | None = None, timeout: float = DEFAULT_TIMEOUT
@@ -120,8 +150,7 @@ class AsyncProducer:
                     self._check_open()
                     largest = sender.check_values(column)
                 if sender is not None and largest > sender.record_bytes_max:
-                    await asyncio.to_thread(self.producer.enlarge, largest, deadline)
-                    self._watch()
+                    await self._enlarge(largest, deadline)
                     continue
                 if sender is not None:
                     first, taken = sender.append_values(column, done)
@@ -148,7 +177,7 @@ class AsyncProducer:
         self._check_open()
         left = deadline - time.monotonic()
         if left <= 0:
-            raise TimedOut("no room: the quorum does not keep up, or has no majority")
+            raise TimedOut(NO_ROOM)
         self._room.clear()
         sender = self.producer.sender
         if sender is not None:
@@ -162,16 +191,44 @@ class AsyncProducer:
     async def _wait_ticket(self, ticket: int, deadline: float) -> None:
         """Until a ticket, the last one that was handed out, is resolved. Raises UnknownOutcome."""
         if ticket >= self._ledger.resolved:
-            future: asyncio.Future[int] = self._loop.create_future()
-            self._waiting.append((ticket, future))
-            await self._wait_future(future, deadline)
+            try:
+                await self._await_ticket(ticket, deadline)
+            except UnknownOutcome:
+                if ticket >= self._ledger.resolved:
+                    raise
+            except KraftfastError:
+                pass  # what became of it is not asked for here
 
-    async def _wait_future(self, future: asyncio.Future[int], deadline: float) -> None:
-        """Until it is done, whatever with; its ticket stays in order if the caller is cancelled."""
-        if not future.done():
-            await asyncio.wait((future,), timeout=max(0.0, deadline - time.monotonic()))
-        if not future.done():
-            raise UnknownOutcome("not acknowledged in time: the record may still be committed")
+    # --- futures ----------------------------------------------------------------------------------
+
+    def _await_ticket(self, ticket: int, deadline: float) -> asyncio.Future[int]:
+        """A future of the last ticket handed out; UnknownOutcome if its time is over before.
+
+        Whoever awaits it may be cancelled, and it with him: it goes in its turn all the same.
+        """
+        future: asyncio.Future[int] = self._loop.create_future()
+        self._waiting.append((ticket, future, deadline))
+        if deadline < self._alarm_at:
+            self._set_alarm(deadline)
+        return future
+
+    def _set_alarm(self, deadline: float) -> None:
+        """One timer for all futures: mostly they are done long before, and ask no more of it."""
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._alarm_at = deadline
+        if deadline < math.inf:
+            self._alarm = self._loop.call_later(deadline - time.monotonic(), self._time_is_over)
+
+    def _time_is_over(self) -> None:
+        self._attend()
+        self._alarm, soon, earliest = None, time.monotonic() + ALARM_STEP_S, math.inf
+        for _, future, deadline in self._waiting:
+            if deadline > soon:
+                earliest = min(earliest, deadline)
+            elif not future.done():
+                future.set_exception(UnknownOutcome(NOT_IN_TIME))
+        self._set_alarm(earliest)
 
     # --- what comes back --------------------------------------------------------------------------
 
@@ -181,7 +238,7 @@ class AsyncProducer:
         sender = self.producer.sender
         if sender is not None:
             sender.seal()
-            self._attend()
+            self._watch()
 
     def _attend(self) -> None:
         """Take in what came back, and announce sleep (R12)."""
@@ -266,6 +323,8 @@ class AsyncProducer:
             pass
         self._closed = True
         self._tick.cancel()
+        if self._alarm is not None:
+            self._alarm.cancel()
         self._unwatch()
         if self._search is not None:
             await asyncio.wait((self._search,))

@@ -22,4 +22,5 @@ cdef class Ledger:
     cdef int begin_stretch(self, int64_t first_ticket, int64_t delta) except -1
     # Number of the stretch that holds a ticket, -1 if it is forgotten.
     cdef Py_ssize_t place(self, int64_t ticket) noexcept
+    cpdef int64_t offset_of(self, int64_t ticket) except? -1
     cdef failure_at(self, Py_ssize_t number)

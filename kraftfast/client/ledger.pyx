@@ -95,7 +95,7 @@ cdef class Ledger:
             return UnknownOutcome("it was not acknowledged; the reason is too long ago")
         return copy.copy(exception)
 
-    def offset_of(self, int64_t ticket) -> int:
+    cpdef int64_t offset_of(self, int64_t ticket) except? -1:
         """The offset of a resolved ticket. Raises its failure; LocalError if it is unknown."""
         cdef Py_ssize_t number
         if 0 <= ticket < self.resolved:
@@ -140,19 +140,19 @@ cdef class Ledger:
         return found
 
     def settle(self, waiting):
-        """Give every future of ``waiting``, a deque of (ticket, future), what became of its ticket.
+        """Give every future of ``waiting``, a deque of (ticket, future, _), what became of its ticket.
 
         As far as they are resolved; ``waiting`` is in the order of tickets.
         """
         cdef int64_t ticket
         cdef Py_ssize_t number
         while waiting:
-            ticket, future = waiting[0]
+            ticket, future, _ = waiting[0]
             if ticket >= self.resolved:
                 return
             waiting.popleft()
             if future.done():
-                continue  # cancelled
+                continue  # cancelled, or its time was over
             number = self.place(ticket)
             if number < 0 or self.stretches[number].delta == FAILED:
                 try:

@@ -22,7 +22,8 @@ from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 from kraftfast.client.ledger import Ledger
-from kraftfast.client.sender import DEFAULT_TIMEOUT, RECORD_BYTES_MAX, Appender, Sender
+from kraftfast.client.appender import DEFAULT_TIMEOUT, Appender
+from kraftfast.client.sender import RECORD_BYTES_MAX, Sender
 from kraftfast.errors import (
     Closed,
     KraftfastError,
@@ -110,7 +111,7 @@ class Producer(Appender):
         self.keeper_sleeps = True
         self.reconnect(time.monotonic() + timeout)
 
-    # --- appending: append() itself is the Appender's ---------------------------------------------
+    # --- appending; append(), wait() and resolved are the Appender's ------------------------------
 
     def append_waiting(
         self, value: Any, key: Any, headers: Iterable[tuple[str, Any]], timestamp: int | None, timeout: float
@@ -157,7 +158,7 @@ class Producer(Appender):
         """
         deadline = time.monotonic() + timeout
         ticket = self.append(value, timeout=timeout, **fields)
-        self._wait_resolved(ticket, deadline)
+        self.wait_resolved(ticket, deadline)
         return self.ledger.offset_of(ticket)
 
     def append_many(
@@ -174,7 +175,7 @@ class Producer(Appender):
         deadline = time.monotonic() + timeout
         tickets = self.append_many_nowait(values, offsets, size=size, timeout=timeout)
         if tickets:
-            self._wait_resolved(tickets[-1].stop - 1, deadline)
+            self.wait_resolved(tickets[-1].stop - 1, deadline)
         return offsets_of(self.ledger, tickets)
 
     def append_many_nowait(
@@ -217,27 +218,9 @@ class Producer(Appender):
 
     # --- waiting ----------------------------------------------------------------------------------
 
-    def wait(self, ticket: int, *, timeout: float = DEFAULT_TIMEOUT) -> int:
-        """Wait until a record is committed; returns its offset.
-
-        Raises UnknownOutcome: it may or may not be committed, also when ``timeout`` seconds pass.
-        Whatever else it raises says that it was not appended and will not be: NotLeader, NoQuorum,
-        DiskFull, RecordTooLarge, RecordsRefused, RequestRefused, Closed (it never left).
-        """
-        self._wait_resolved(ticket, time.monotonic() + timeout)
-        return self.ledger.offset_of(ticket)
-
     def flush(self, *, timeout: float = DEFAULT_TIMEOUT) -> None:
         """Wait until everything handed over so far is resolved. Raises UnknownOutcome."""
-        self._wait_resolved(self.ledger.next_ticket - 1, time.monotonic() + timeout)
-
-    @property
-    def resolved(self) -> int:
-        """Every ticket below is committed or failed, by all that came back until now."""
-        sender = self.sender
-        if sender is not None:
-            sender.poll()
-        return self.ledger.resolved
+        self.wait_resolved(self.ledger.next_ticket - 1, time.monotonic() + timeout)
 
     def on_commit(self, callback: Callable[[Batch], None]) -> None:
         """Call ``callback(batch)`` for every run of records that is resolved from now on, in order.
@@ -345,7 +328,8 @@ class Producer(Appender):
             sender.want_room()
             self._pump(sender, self.ledger.resolved, deadline)
 
-    def _wait_resolved(self, ticket: int, deadline: float) -> None:
+    def wait_resolved(self, ticket: int, deadline: float) -> None:
+        """Until ``time.monotonic()`` is ``deadline``. Raises UnknownOutcome, LocalError."""
         ledger = self.ledger
         if ticket >= ledger.next_ticket:
             ledger.offset_of(ticket)  # raises: it was never handed out
@@ -395,9 +379,9 @@ class Producer(Appender):
 
     def _tell_threads(self, sender: Sender) -> None:
         if self.caller_sleeps or (self.keeper_sleeps and (sender.has_open or sender.has_backlog)):
-            self.wake_keeper()
+            self.wake_threads()
 
-    def wake_keeper(self) -> None:
+    def wake_threads(self) -> None:
         """See to it that what is open leaves, and that callbacks are called, if nobody waits."""
         if self._keeper is None:
             with self._wanted:
@@ -486,7 +470,7 @@ class Producer(Appender):
         deadline = time.monotonic() + timeout
         try:
             if not self._closed and self.ledger.next_ticket > self.ledger.resolved:
-                self._wait_resolved(self.ledger.next_ticket - 1, deadline)
+                self.wait_resolved(self.ledger.next_ticket - 1, deadline)
         except KraftfastError:
             pass  # said below, ticket by ticket
         self._closed = True

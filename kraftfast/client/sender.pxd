@@ -111,9 +111,3 @@ cdef class Sender:
     cdef int nudge(self) except -1
     cdef int leave(self) except -1
     cdef int hand_over(self) except -1
-
-
-cdef class Appender:
-    cdef public Sender sender        # to the leader, None while there is none
-    cdef public bint keeper_sleeps   # wake_keeper() is wanted once a batch stays open
-    cdef public bint caller_sleeps   # wake_keeper() is wanted after the next append

@@ -17,7 +17,6 @@ after it: then it fails, and the order of tickets is the order of offsets.
 
 import select
 from collections import deque
-from functools import partial
 
 from cpython.bytes cimport PyBytes_CheckExact, PyBytes_FromStringAndSize
 from cpython.object cimport PyObject
@@ -34,10 +33,8 @@ from kraftfast.record.encode cimport (
 )
 
 from kraftfast import limits
-from kraftfast.errors import (
-    DiskFull, ErrorCode, InvalidOption, NoQuorum, NotLeader, RecordsRefused, RecordTooLarge,
-    RequestRefused, UnknownOutcome,
-)
+from kraftfast.client.refusals import refusal
+from kraftfast.errors import ErrorCode, InvalidOption, RecordsRefused, RecordTooLarge
 
 
 cdef extern from "histogram.h" nogil:
@@ -79,8 +76,6 @@ cdef enum:
 
 RECORD_BYTES_MAX = limits.BATCH_BYTES_MAX - RECORD_OVERHEAD
 """The most that value, key and headers (as encoded) of one record may have together."""
-
-DEFAULT_TIMEOUT = 30.0
 
 cdef int64_t RECORD_MAX = RECORD_BYTES_MAX
 
@@ -669,29 +664,6 @@ cdef dict quantiles(const kf_histogram *h):
     }
 
 
-cdef class Appender:
-    """The quick path of a producer; the others are in ``producer``."""
-
-    def append(self, value, *, key=None, headers=(), timestamp=None, double timeout=DEFAULT_TIMEOUT) -> int:
-        """Hand over one record; returns its ticket at once, waiting only for room.
-
-        ``value``, ``key``: bytes-like or None; ``headers``: pairs of str and bytes-like or None;
-        ``timestamp``: milliseconds, the present if None. ``timeout``: seconds.
-
-        Raises TimedOut (no room in time) and NoQuorum (no leader): the record was not handed over;
-        InvalidOption, RecordTooLarge, RecordsRefused, Closed.
-        """
-        cdef Sender sender = self.sender
-        cdef int64_t ticket
-        if sender is not None and key is None and timestamp is None and not headers:
-            ticket = sender.append_value(value)
-            if ticket >= 0:
-                if self.caller_sleeps or (self.keeper_sleeps and sender.open):
-                    self.wake_keeper()
-                return ticket
-        return self.append_waiting(value, key, headers, timestamp, timeout)
-
-
 cdef int64_t value_of(const Column *column, int64_t i, const uint8_t **value) noexcept nogil:
     """Size of value i; -1 if it is null, -2 if it lies outside the data."""
     cdef int64_t begin, end, bit
@@ -715,33 +687,3 @@ cdef int64_t value_of(const Column *column, int64_t i, const uint8_t **value) no
         return -2
     value[0] = column.data + begin
     return end - begin
-
-
-NOT_LEADER_CODES = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS})
-"""Answers after which a batch is in no log, and the next leader may have it."""
-
-REFUSALS = {
-    ErrorCode.NOT_LEADER_OR_FOLLOWER: (NotLeader, "the leader was lost before it took this record"),
-    ErrorCode.NOT_ENOUGH_REPLICAS: (NoQuorum, "the leader had no majority in time"),
-    ErrorCode.KAFKA_STORAGE_ERROR: (DiskFull, "the leader has no space left for its log"),
-    ErrorCode.MESSAGE_TOO_LARGE: (RecordTooLarge, "the leader takes no batch of this size"),
-    ErrorCode.RECORD_LIST_TOO_LARGE: (RecordTooLarge, "the leader takes no batch of this size"),
-    ErrorCode.INVALID_RECORD: (RecordsRefused, "the log does not take such records (records=kafka-raft)"),
-} | {
-    code: (partial(RequestRefused, code=code), f"the leader refused it: {code.name}")
-    for code in (
-        ErrorCode.CORRUPT_MESSAGE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID,
-        ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, ErrorCode.INVALID_REQUEST, ErrorCode.UNSUPPORTED_VERSION,
-        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
-    )
-}
-"""Answers after which a batch is certainly in no log; after any other code nobody knows (I24)."""
-
-
-def refusal(code: int) -> Exception:
-    """The exception for a batch that was answered with a Kafka error code."""
-    if code in REFUSALS:
-        kind, text = REFUSALS[code]
-        return kind(f"{text}; nothing was appended")
-    name = ErrorCode(code).name if code in set(ErrorCode) else f"error {code}"
-    return UnknownOutcome(f"the leader took it and cannot tell its fate ({name})")

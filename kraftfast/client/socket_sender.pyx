@@ -18,7 +18,7 @@ from kraftfast.client.sender cimport COMMITTED, NOT_APPENDED, REFUSED_BATCH, UNK
 from kraftfast.wire.produce cimport PartitionProduced
 
 from kraftfast import limits
-from kraftfast.client.sender import NOT_LEADER_CODES, REFUSALS
+from kraftfast.client.refusals import NOT_LEADER_CODES, REFUSALS
 from kraftfast.errors import ErrorCode, MalformedFrame, NotLeader, PeerGone, UnsupportedVersion
 from kraftfast.types import ZERO_UUID
 from kraftfast.wire import produce

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
 from typing import Any
 
@@ -134,8 +135,8 @@ def test_futures_get_what_became_of_their_tickets() -> None:
     async def main() -> None:
         model = Model()
         loop = asyncio.get_running_loop()
-        waiting = deque((ticket, loop.create_future()) for ticket in range(5))
-        futures = [future for _, future in waiting]
+        waiting = deque((ticket, loop.create_future(), math.inf) for ticket in range(5))
+        futures = [future for _, future, _ in waiting]
         futures[1].cancel()
         model.commit(2, 0)
         model.fail(1, ErrorCode.KAFKA_STORAGE_ERROR)

@@ -1,0 +1,55 @@
+"""The quick paths of a producer, for one record a call; the others are in ``producer``."""
+
+import time
+
+from libc.stdint cimport int64_t
+
+from kraftfast.client.ledger cimport Ledger
+from kraftfast.client.sender cimport Sender
+
+DEFAULT_TIMEOUT = 30.0
+
+
+cdef class Appender:
+    """What a ``Producer`` does on every call. Its fields: ``appender.pxd``."""
+
+    def append(
+        self, value, *, key=None, headers=(), timestamp=None, double timeout=DEFAULT_TIMEOUT
+    ) -> int:
+        """Hand over one record; returns its ticket at once, waiting only for room.
+
+        ``value``, ``key``: bytes-like or None; ``headers``: pairs of str and bytes-like or None;
+        ``timestamp``: milliseconds, the present if None. ``timeout``: seconds.
+
+        Raises TimedOut (no room in time) and NoQuorum (no leader): the record was not handed over;
+        InvalidOption, RecordTooLarge, RecordsRefused, Closed.
+        """
+        cdef Sender sender = self.sender
+        cdef int64_t ticket
+        if sender is not None and key is None and timestamp is None and not headers:
+            ticket = sender.append_value(value)
+            if ticket >= 0:
+                if self.caller_sleeps or (self.keeper_sleeps and sender.open):
+                    self.wake_threads()
+                return ticket
+        return self.append_waiting(value, key, headers, timestamp, timeout)
+
+    def wait(self, int64_t ticket, *, double timeout=DEFAULT_TIMEOUT) -> int:
+        """Wait until a record is committed; returns its offset.
+
+        Raises UnknownOutcome: it may or may not be committed, also when ``timeout`` seconds pass.
+        Whatever else it raises says that it was not appended and will not be: NotLeader, NoQuorum,
+        DiskFull, RecordTooLarge, RecordsRefused, RequestRefused, Closed (it never left).
+        """
+        if ticket >= self.ledger.resolved and self.sender is not None:
+            self.sender.poll()
+        if ticket >= self.ledger.resolved:
+            self.wait_resolved(ticket, time.monotonic() + timeout)
+        return self.ledger.offset_of(ticket)
+
+    @property
+    def resolved(self) -> int:
+        """Every ticket below is committed or failed, by all that came back until now."""
+        if self.sender is not None and self.sender.waiting():
+            self.sender.poll()
+        return self.ledger.resolved

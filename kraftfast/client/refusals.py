@@ -1,0 +1,61 @@
+"""What an answer with an error code says of a batch: which exception tells its producer."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from kraftfast.errors import (
+    DiskFull,
+    ErrorCode,
+    KraftfastError,
+    NoQuorum,
+    NotLeader,
+    RecordsRefused,
+    RecordTooLarge,
+    RequestRefused,
+    UnknownOutcome,
+)
+
+NOT_LEADER_CODES = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS})
+"""Answers after which a batch is in no log, and the next leader may have it."""
+
+TOO_LARGE = partial(RecordTooLarge, "the leader takes no batch of this size; nothing was appended")
+REFUSALS: dict[int, partial[KraftfastError]] = {
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: partial(
+        NotLeader, "the leader was lost before it took this record; nothing was appended"
+    ),
+    ErrorCode.NOT_ENOUGH_REPLICAS: partial(
+        NoQuorum, "the leader had no majority in time; nothing was appended"
+    ),
+    ErrorCode.KAFKA_STORAGE_ERROR: partial(
+        DiskFull, "the leader has no space left for its log; nothing was appended"
+    ),
+    ErrorCode.MESSAGE_TOO_LARGE: TOO_LARGE,
+    ErrorCode.RECORD_LIST_TOO_LARGE: TOO_LARGE,
+    ErrorCode.INVALID_RECORD: partial(
+        RecordsRefused,
+        "the log does not take such records (records=kafka-raft); nothing was appended",
+    ),
+} | {
+    code: partial(
+        RequestRefused, f"the leader refused it: {code.name}; nothing was appended", code=code
+    )
+    for code in (
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.UNSUPPORTED_VERSION,
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    )
+}
+"""Answers after which a batch is certainly in no log; after any other code nobody knows (I24)."""
+
+
+def refusal(code: int) -> KraftfastError:
+    """A fresh exception for a batch that was answered with a Kafka error code."""
+    if code in REFUSALS:
+        return REFUSALS[code]()
+    name = ErrorCode(code).name if code in set(ErrorCode) else f"error {code}"
+    return UnknownOutcome(f"the leader took it and cannot tell its fate ({name})")
