@@ -52,7 +52,7 @@ DESCRIPTION = "quorum.json"
 TRANSPORTS = ("ring", "socket")
 FLUSHES = ("adaptive", "deferred", "parallel")
 ELECTION_TIMEOUT_MS = 150
-"""Pre-vote shields a living leader and the kernel tells of a dead one: this is for start-up alone."""
+"""For start-up alone: pre-vote shields a living leader, and the kernel tells of a dead one."""
 
 
 class Description(msgspec.Struct):
@@ -74,7 +74,7 @@ class Tuning:
     transport: str = "ring"
     idle: str = "hybrid"
     port: int = 0
-    """Replica N also listens on ``port`` + N for Kafka's clients; 0: only where sockets are asked for."""
+    """Replica N also listens on ``port`` + N for Kafka's clients; 0: only with sockets."""
     host: str = "127.0.0.1"
     segment_bytes: int = 256 * 1024 * 1024
     stride_bytes: int = limits.PREPARE_STRIDE_BYTES
@@ -87,9 +87,15 @@ class Tuning:
 
     def __post_init__(self) -> None:
         self.state_machine = describe_class(self.state_machine) if self.state_machine else ""
-        for name, known in (("flush", FLUSHES), ("transport", TRANSPORTS), ("idle", tuple(IDLE_SPIN_US))):
+        for name, known in (
+            ("flush", FLUSHES),
+            ("transport", TRANSPORTS),
+            ("idle", tuple(IDLE_SPIN_US)),
+        ):
             if getattr(self, name) not in known:
-                raise InvalidOption(f"{name} must be one of {', '.join(known)}, not {getattr(self, name)!r}")
+                raise InvalidOption(
+                    f"{name} must be one of {', '.join(known)}, not {getattr(self, name)!r}"
+                )
 
 
 def read_description(path: str) -> Description:
@@ -185,13 +191,19 @@ class LocalQuorum:
             self.close()
             raise
 
-    def _open_or_format(self, voters: int | None, durability: str | None, records: str | None) -> Description:
+    def _open_or_format(
+        self, voters: int | None, durability: str | None, records: str | None
+    ) -> Description:
         try:
             known = read_description(self.path)
         except NotFormatted:
             return format_quorum(self.path, voters or 3, durability or "majority", records or "any")
         asked = {"voters": voters, "durability": durability, "records": records}
-        found = {"voters": len(known.voters), "durability": known.durability, "records": known.records}
+        found = {
+            "voters": len(known.voters),
+            "durability": known.durability,
+            "records": known.records,
+        }
         for name, value in asked.items():
             if value is not None and value != found[name]:
                 raise InvalidOption(f"{self.path} was made with {name} {found[name]}, not {value}")
@@ -251,21 +263,27 @@ class LocalQuorum:
     ) -> Producer:
         """A blocking producer; ``window``: batches under way at most. Raises NoQuorum.
 
-        ``record_bytes_max``: be ready for records of this size from the start; larger ones than the
-        usual ring takes are possible at any time, but the first of them waits for what is under way.
+        ``record_bytes_max``: be ready for records of this size from the start; larger ones than
+        the usual ring takes are possible at any time, but the first waits for what is under way.
         """
         return Producer(self._connector(batch_bytes, window), timeout, record_bytes_max)
 
     def async_producer(self, **settings: Any) -> AsyncProducer:
-        """An asyncio producer, for use inside a running event loop; settings as :meth:`producer`."""
+        """An asyncio producer, for use inside a running loop; settings as :meth:`producer`."""
         return AsyncProducer(self.producer(**settings))
 
     def consumer(
-        self, from_offset: int = 0, *, follow: bool = False, replica: int | None = None, timeout: float = 10.0
+        self,
+        from_offset: int = 0,
+        *,
+        follow: bool = False,
+        replica: int | None = None,
+        timeout: float = 10.0,
     ) -> Consumer:
         """Committed records from ``from_offset`` on, in order; see :class:`Consumer`.
 
-        ``replica``: only what this one knows of. Raises NoQuorum if none runs within ``timeout`` seconds.
+        ``replica``: only what this one knows of. Raises NoQuorum if none runs within ``timeout``
+        seconds.
         """
         directories = self.directories if replica is None else {replica: self.directories[replica]}
         return Consumer(directories, from_offset, follow=follow, timeout=timeout)
@@ -309,14 +327,19 @@ class LocalQuorum:
 
     def leader(self) -> int | None:
         """The id of the leader, None if nobody leads at the moment."""
-        leaders = [(status["epoch"], id) for id, status in self.statuses().items() if status["role"] == "leader"]
+        leaders = [
+            (status["epoch"], id)
+            for id, status in self.statuses().items()
+            if status["role"] == "leader"
+        ]
         return max(leaders)[1] if leaders else None
 
     def wait_leader(self, timeout: float = 10.0) -> int:
         """The leader's id, once it can commit. Raises NoQuorum."""
         deadline = time.monotonic() + timeout
         while True:
-            failed = [worker.error for worker in self.supervisor.workers.values() if worker.is_final]
+            workers = self.supervisor.workers.values()
+            failed = [each.error for each in workers if each.is_final and each.error is not None]
             if 2 * len(failed) >= len(self.directories):
                 raise failed[0]  # what is left is no majority
             for id, status in self.statuses().items():

@@ -43,12 +43,15 @@ ROOM_S = 0.05
 
 
 class AsyncProducer:
-    """Wraps a :class:`Producer` for one event loop. Not thread-safe; not to be mixed with blocking calls."""
+    """Wraps a :class:`Producer` for one event loop.
+
+    Not thread-safe; not to be mixed with blocking calls.
+    """
 
     # producer: whose ledger and sender. _waiting: (ticket, future, deadline), by ticket.
     # _alarm_at: the earliest deadline of these, or earlier; _alarm: goes off then, if there is one.
     # _turn: held by the append that waits for room longest.
-    # _watched: the sender whose descriptor the loop watches. _room: set when there may be room again.
+    # _watched: the sender whose descriptor the loop watches. _room: set when there may be room.
     # _turn_ends: _end_turn is due. _search: the task that looks for a leader, while it does.
     # _tick: checks now and then whether the leader still answers.
 
@@ -75,7 +78,8 @@ class AsyncProducer:
         """Hand over one record; a future of its offset, which raises as :meth:`Producer.wait`.
 
         Fields as in :meth:`Producer.append`. Raises WouldBlock where there is no room or no leader,
-        RecordTooLarge (:meth:`append_wait` takes larger ones), InvalidOption, RecordsRefused, Closed.
+        RecordTooLarge (:meth:`append_wait` takes larger ones), InvalidOption, RecordsRefused,
+        Closed.
         """
         return self._append(value, fields, math.inf)
 
@@ -96,7 +100,9 @@ class AsyncProducer:
             self._loop.call_soon(self._end_turn)
         return self._await_ticket(ticket, deadline)
 
-    async def append_wait(self, value: Any, *, timeout: float = DEFAULT_TIMEOUT, **fields: Any) -> int:
+    async def append_wait(
+        self, value: Any, *, timeout: float = DEFAULT_TIMEOUT, **fields: Any
+    ) -> int:
         """Append one record; its offset once it is committed.
 
         Raises TimedOut (no room: not handed over), UnknownOutcome, and as :meth:`Producer.wait`.
@@ -135,7 +141,12 @@ class AsyncProducer:
         self._watch()
 
     async def append_many(
-        self, values: Any, offsets: Any = None, *, size: int | None = None, timeout: float = DEFAULT_TIMEOUT
+        self,
+        values: Any,
+        offsets: Any = None,
+        *,
+        size: int | None = None,
+        timeout: float = DEFAULT_TIMEOUT,
     ) -> range | list[int]:
         """Append many records and wait until all are committed; as :meth:`Producer.append_many`."""
         deadline = time.monotonic() + timeout
@@ -273,7 +284,11 @@ class AsyncProducer:
 
     def _notice(self, sender: Sender | None) -> None:
         """Look for a leader if there is none any more."""
-        if (sender is None or sender.broken is not None) and self._search is None and not self._closed:
+        if (
+            (sender is None or sender.broken is not None)
+            and self._search is None
+            and not self._closed
+        ):
             self._unwatch()
             self._search = self._loop.create_task(self._search_leader())
 
@@ -314,7 +329,7 @@ class AsyncProducer:
         await self._wait_ticket(self._ledger.next_ticket - 1, time.monotonic() + timeout)
 
     async def close(self, *, timeout: float = 5.0) -> None:
-        """Wait for what is under way, then let go; what has no answer by then has an unknown outcome."""
+        """Wait for what is under way, then let go: what has no answer by then is UnknownOutcome."""
         if self._closed:
             return
         try:
@@ -336,8 +351,9 @@ class AsyncProducer:
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         await self.close()
-
-

@@ -1,6 +1,6 @@
 """A quorum that is reached over TCP, as one object.
 
->>> with kraftfast.connect(addresses) as quorum, quorum.producer() as producer:   # "host:port,host:port"
+>>> with kraftfast.connect(addresses) as quorum, quorum.producer() as producer:    # "host:port,..."
 ...     offset = producer.append_wait(b"hello", timeout=5)
 ...     for record in quorum.consumer(from_offset=offset):
 ...         print(record.value)
@@ -28,7 +28,7 @@ from kraftfast.wire.messages import ApiKey, DescribeQuorumRequest
 
 @dataclass(frozen=True, slots=True)
 class ReplicaState:
-    """A replica as the leader sees it. Times are wall-clock milliseconds, -1 if it never fetched."""
+    """A replica as the leader sees it. Times: wall-clock milliseconds, -1 if it never fetched."""
 
     id: int
     directory_id: Uuid
@@ -50,7 +50,7 @@ class QuorumInfo:
 
 
 class Quorum:
-    """A quorum of servers; see :func:`connect`. Thread-safe; its clients are closed on their own."""
+    """A quorum of servers; see :func:`connect`. Thread-safe; its clients are closed apart."""
 
     # cluster: its servers, and who leads.
 
@@ -73,10 +73,12 @@ class Quorum:
         return Producer(RemoteConnector(self.cluster, batch_bytes, window), timeout)
 
     def async_producer(self, **settings: Any) -> AsyncProducer:
-        """An asyncio producer, for use inside a running event loop; settings as :meth:`producer`."""
+        """An asyncio producer, for use inside a running loop; settings as :meth:`producer`."""
         return AsyncProducer(self.producer(**settings))
 
-    def consumer(self, from_offset: int = 0, *, follow: bool = False, timeout: float = 10.0) -> RemoteConsumer:
+    def consumer(
+        self, from_offset: int = 0, *, follow: bool = False, timeout: float = 10.0
+    ) -> RemoteConsumer:
         """Committed records from ``from_offset`` on, in order. Raises NoQuorum."""
         return RemoteConsumer(self.cluster, from_offset, follow=follow, timeout=timeout)
 
@@ -96,17 +98,23 @@ class Quorum:
         topic = DescribeQuorumRequest.Topic(self.topic, [partition])
         connection, _ = self.cluster.find_leader(deadline)
         try:
-            answer = connection.ask(ApiKey.DESCRIBE_QUORUM, DescribeQuorumRequest([topic]), deadline)
+            answer = connection.ask(
+                ApiKey.DESCRIBE_QUORUM, DescribeQuorumRequest([topic]), deadline
+            )
         finally:
             connection.close()
         found = [part for topic in answer.topics for part in topic.partitions]
-        code = answer.error_code or (found[0].error_code if found else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        code = answer.error_code or (
+            found[0].error_code if found else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        )
         if code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
             raise NotLeader("the server does not lead")
         if code != ErrorCode.NONE:
             raise RequestRefused(f"the server does not describe the quorum: error {code}", code)
         endpoints = {
-            node.node_id: tuple(Endpoint(each.name, each.host, each.port) for each in node.listeners)
+            node.node_id: tuple(
+                Endpoint(each.name, each.host, each.port) for each in node.listeners
+            )
             for node in answer.nodes
         }
 

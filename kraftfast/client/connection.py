@@ -62,7 +62,9 @@ class Connection:
             version = negotiate(ApiKey.API_VERSIONS, offered_versions(answer))
             answer = self._exchange(ApiKey.API_VERSIONS, version, body, deadline)
         if answer.error_code != ErrorCode.NONE:
-            raise UnsupportedVersion(f"{_text(self.address)} refuses to be greeted: error {answer.error_code}")
+            raise UnsupportedVersion(
+                f"{_text(self.address)} refuses to be greeted: error {answer.error_code}"
+            )
         self.versions = offered_versions(answer)
         self.splitter.frame_bytes_max = limits.FRAME_BYTES_MAX
 
@@ -136,7 +138,7 @@ class Connection:
     # --- end --------------------------------------------------------------------------------------
 
     def hand_over(self) -> tuple[int, int]:
-        """The descriptor, non-blocking from now on, and the next correlation id: to their new owner."""
+        """To a new owner: the descriptor, non-blocking from now on, and the next correlation id."""
         self.sock.setblocking(False)
         return self.sock.fileno(), self.correlation_id
 
@@ -157,5 +159,3 @@ def _left(deadline: float, doing: str) -> float:
 
 def _text(address: Address) -> str:
     return f"{address[0]}:{address[1]}"
-
-

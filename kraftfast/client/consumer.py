@@ -90,8 +90,11 @@ class RecordStream(ABC):
             self.position = max(self.position, batch.end_offset)
 
     def read(self, count: int, *, timeout: float = 10.0) -> list[Any]:
-        """The next ``count`` records. Raises TimedOut if there are fewer within ``timeout`` seconds:
-        then ``position`` is where it was."""
+        """The next ``count`` records.
+
+        Raises TimedOut if there are fewer within ``timeout`` seconds; then ``position`` is where it
+        was.
+        """
         found: list[Any] = []
         began, deadline = self.position, time.monotonic() + timeout
         follow, self.follow = self.follow, False
@@ -137,7 +140,12 @@ class Consumer(RecordStream):
     # _source: the watch whose segments are read; _reader: of them. Both None while there is none.
 
     def __init__(
-        self, directories: Mapping[int, str], from_offset: int = 0, *, follow: bool = False, timeout: float = 10.0
+        self,
+        directories: Mapping[int, str],
+        from_offset: int = 0,
+        *,
+        follow: bool = False,
+        timeout: float = 10.0,
     ) -> None:
         super().__init__(from_offset, follow)
         self.directories = dict(directories)
@@ -181,7 +189,9 @@ class Consumer(RecordStream):
         while True:
             self._look_around()
             if self._watches:
-                best = max(self._watches.values(), key=lambda watch: (watch.high_watermark, watch.leads))
+                best = max(
+                    self._watches.values(), key=lambda watch: (watch.high_watermark, watch.leads)
+                )
                 self._source, self._reader = best, LogReader(best.log_path)
                 return self._source, self._reader
             if time.monotonic() >= deadline:
@@ -209,7 +219,10 @@ class Consumer(RecordStream):
         source, reader = self._source, self._reader
         if source is not None and reader is not None:
             try:
-                if source.wait_beyond(end_offset - 1, LAG_S_MAX) or source.high_watermark > self.position:
+                if (
+                    source.wait_beyond(end_offset - 1, LAG_S_MAX)
+                    or source.high_watermark > self.position
+                ):
                     return source, reader
             except PeerGone:
                 pass

@@ -15,7 +15,7 @@ cdef class Ledger:
     cdef Py_ssize_t count, room         # of stretches: in use, allocated
     cdef dict failures                  # first ticket of a FAILED stretch -> its exception
 
-    # The next records to be resolved are committed from base_offset on; or failed, up to end_ticket.
+    # The next records to be resolved are committed from base_offset on; or failed to end_ticket.
     # Neither runs Python code.
     cdef int committed(self, int64_t first_ticket, int64_t records, int64_t base_offset) except -1
     cdef int failed(self, int64_t end_ticket, exception) except -1

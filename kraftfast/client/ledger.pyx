@@ -140,9 +140,9 @@ cdef class Ledger:
         return found
 
     def settle(self, waiting):
-        """Give every future of ``waiting``, a deque of (ticket, future, _), what became of its ticket.
+        """Give the futures of ``waiting`` what became of their tickets, as far as that is known.
 
-        As far as they are resolved; ``waiting`` is in the order of tickets.
+        ``waiting``: a deque of (ticket, future, whatever), by ticket; who was told leaves it.
         """
         cdef int64_t ticket
         cdef Py_ssize_t number

@@ -98,7 +98,7 @@ def _attempt(deadline: float) -> float:
 
 
 def _offer(directory: str, ring_bytes: int, timeout: float) -> tuple[RingLink, OwnDoorbell] | int:
-    """A link to the replica, or the id of the one that leads as far as it knows. Raises PeerGone."""
+    """A link to the replica, or the id of the one that leads for all it knows. Raises PeerGone."""
     with contextlib.ExitStack() as undo:
         sock = undo.enter_context(connect(os.path.join(directory, SOCKET_NAME), timeout))
         try:
@@ -155,7 +155,9 @@ class Watch:
         self.pidfd = -1
         try:
             bell = self.doorbell
-            send_with_fds(self.sock, encode_hello(Hello(kind="watch")), [bell.file.fd, bell.bell.fd])
+            send_with_fds(
+                self.sock, encode_hello(Hello(kind="watch")), [bell.file.fd, bell.bell.fd]
+            )
             data, fds = receive_with_fds(self.sock, HELLO_BYTES_MAX)
             if len(fds) != 1:
                 close_all(fds)

@@ -19,11 +19,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kraftfast.client.ledger import Ledger
 from kraftfast.client.appender import DEFAULT_TIMEOUT, Appender
 from kraftfast.client.sender import RECORD_BYTES_MAX, Sender
+
+if TYPE_CHECKING:
+    from kraftfast.client.sender import Unsent
 from kraftfast.errors import (
     Closed,
     KraftfastError,
@@ -67,7 +70,9 @@ class Batch:
 
     __slots__ = ("first_ticket", "end_ticket", "base_offset", "error")
 
-    def __init__(self, first_ticket: int, end_ticket: int, base_offset: int, error: Exception | None) -> None:
+    def __init__(
+        self, first_ticket: int, end_ticket: int, base_offset: int, error: Exception | None
+    ) -> None:
         self.first_ticket, self.end_ticket = first_ticket, end_ticket
         self.base_offset, self.error = base_offset, error
 
@@ -84,19 +89,22 @@ class Producer(Appender):
     ``timeout``: seconds until there must be a leader; NoQuorum if there is none.
     """
 
-    # ledger: tickets and what became of them. sender: to the leader, None while there is none.
-    # _backlog: what a sender gave back and no other has taken over yet; empty while there is a sender.
+    # _backlog: what a sender gave back and no other took over yet; empty while there is a sender.
     # _record_bytes: of the largest record so far that needed a sender for its size.
-    # _exchange: held while senders are exchanged. _news: guards _pumping, notified when tickets were
-    # resolved. _pumping: a thread sleeps on the sender's descriptors, the others wait for _news.
+    # _exchange: held while senders are exchanged.
+    # _pumping: a thread sleeps on the sender's descriptors, the others wait for _news.
+    # _news: guards _pumping, notified when tickets were resolved.
     # _progress_at: when a ticket was last resolved, or the sender last doubted.
-    # _keeper: the thread that sends what stays open; _caller: the one that calls back. _wanted: guards
-    # keeper_sleeps and caller_sleeps, and wakes them. _called_back: tickets below were called back.
+    # _keeper: the thread that sends what stays open. _caller: the one that calls back.
+    # _called_back: tickets below were called back.
+    # _wanted: guards keeper_sleeps and caller_sleeps, and wakes the two.
 
-    def __init__(self, connector: Connector, timeout: float = DEFAULT_TIMEOUT, record_bytes: int = 0) -> None:
+    def __init__(
+        self, connector: Connector, timeout: float = DEFAULT_TIMEOUT, record_bytes: int = 0
+    ) -> None:
         self._connector = connector
         self.ledger = Ledger()
-        self._backlog: list[Any] = []
+        self._backlog: list[Unsent] = []
         self._record_bytes = record_bytes
         self._exchange = threading.RLock()
         self._news = threading.Condition(threading.Lock())
@@ -114,7 +122,12 @@ class Producer(Appender):
     # --- appending; append(), wait() and resolved are the Appender's ------------------------------
 
     def append_waiting(
-        self, value: Any, key: Any, headers: Iterable[tuple[str, Any]], timestamp: int | None, timeout: float
+        self,
+        value: Any,
+        key: Any,
+        headers: Iterable[tuple[str, Any]],
+        timestamp: int | None,
+        timeout: float,
     ) -> int:
         """The rest of :meth:`append`: where there is no room, no leader, or more than a value."""
         deadline = time.monotonic() + timeout
@@ -141,11 +154,13 @@ class Producer(Appender):
     ) -> int:
         """:meth:`append` that never waits. Raises WouldBlock where it would, also without leader.
 
-        RecordTooLarge also for a record that needs a larger ring than there is: ``append`` makes one.
+        RecordTooLarge also for a record that needs a larger ring: ``append`` makes one.
         """
         self._check_open()
         sender = self.sender
-        ticket = -1 if sender is None else sender.append_record(value, key, tuple(headers), timestamp)
+        ticket = (
+            -1 if sender is None else sender.append_record(value, key, tuple(headers), timestamp)
+        )
         if sender is None or ticket < 0:
             raise WouldBlock("no room in the window at the moment, or no leader")
         self._tell_threads(sender)
@@ -162,7 +177,12 @@ class Producer(Appender):
         return self.ledger.offset_of(ticket)
 
     def append_many(
-        self, values: Any, offsets: Any = None, *, size: int | None = None, timeout: float = DEFAULT_TIMEOUT
+        self,
+        values: Any,
+        offsets: Any = None,
+        *,
+        size: int | None = None,
+        timeout: float = DEFAULT_TIMEOUT,
     ) -> range | list[int]:
         """Append many records and wait until all are committed; returns their offsets in order.
 
@@ -179,7 +199,12 @@ class Producer(Appender):
         return offsets_of(self.ledger, tickets)
 
     def append_many_nowait(
-        self, values: Any, offsets: Any = None, *, size: int | None = None, timeout: float = DEFAULT_TIMEOUT
+        self,
+        values: Any,
+        offsets: Any = None,
+        *,
+        size: int | None = None,
+        timeout: float = DEFAULT_TIMEOUT,
     ) -> list[range]:
         """Hand over many records; returns their tickets, waiting only for room.
 
@@ -283,14 +308,18 @@ class Producer(Appender):
         sender = self.sender
         if sender is not None and sender.broken is not None:
             self.sender = None
-            reason = UnknownOutcome(f"the leader was lost after it took the record: {sender.broken}")
+            reason = UnknownOutcome(
+                f"the leader was lost after it took the record: {sender.broken}"
+            )
             self._backlog = sender.give_up(reason)
             self._notify()
 
     def enlarge(self, record_bytes: int, deadline: float) -> None:
         """Exchange the sender for one that takes such a record. Raises RecordTooLarge, TimedOut."""
         if record_bytes > RECORD_BYTES_MAX:
-            raise RecordTooLarge(f"a record of {record_bytes} bytes; at most {RECORD_BYTES_MAX} can be sent")
+            raise RecordTooLarge(
+                f"a record of {record_bytes} bytes; at most {RECORD_BYTES_MAX} can be sent"
+            )
         with self._exchanging(deadline):
             self._record_bytes = max(record_bytes, self._record_bytes)
             while (sender := self.reconnect(deadline)).record_bytes_max < record_bytes:
@@ -298,7 +327,9 @@ class Producer(Appender):
                 while sender.broken is None and (sender.under_way or sender.has_backlog):
                     if time.monotonic() >= deadline:
                         sender.hold(False)
-                        raise TimedOut("what is under way was not acknowledged in time to make room")
+                        raise TimedOut(
+                            "what is under way was not acknowledged in time to make room"
+                        )
                     self._pump(sender, self.ledger.resolved, deadline)
                 if sender.broken is None:
                     self.sender = None
@@ -316,7 +347,9 @@ class Producer(Appender):
         elif now - at >= DOUBT_S:
             self._progress_at = (resolved, now)
             if self._connector.superseded(sender, min(deadline, now + DOUBT_S)):
-                sender.declare_broken(PeerGone("its leader does not answer, and there is a later one"))
+                sender.declare_broken(
+                    PeerGone("its leader does not answer, and there is a later one")
+                )
 
     # --- waiting for what comes back --------------------------------------------------------------
 
@@ -409,7 +442,9 @@ class Producer(Appender):
             else:
                 with self._wanted:
                     self.keeper_sleeps = True
-                    if not (sender.has_open or sender.has_backlog):  # looked at again after it was said
+                    if not (
+                        sender.has_open or sender.has_backlog
+                    ):  # looked at again after it was said
                         self._wanted.wait_for(lambda: not self.keeper_sleeps or self._closed)
                     self.keeper_sleeps = False
 
@@ -477,7 +512,9 @@ class Producer(Appender):
         with self._exchange:
             sender, self.sender = self.sender, None
             if sender is not None:
-                self._backlog = sender.give_up(UnknownOutcome("the producer was closed before the answer came"))
+                self._backlog = sender.give_up(
+                    UnknownOutcome("the producer was closed before the answer came")
+                )
             if self.ledger.next_ticket > self.ledger.resolved:
                 self.ledger.fail_rest(Closed("the producer was closed; the record never left"))
             self._backlog = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 from kraftfast.errors import (
@@ -20,7 +21,7 @@ NOT_LEADER_CODES = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_EN
 """Answers after which a batch is in no log, and the next leader may have it."""
 
 TOO_LARGE = partial(RecordTooLarge, "the leader takes no batch of this size; nothing was appended")
-REFUSALS: dict[int, partial[KraftfastError]] = {
+REFUSALS: dict[int, Callable[[], KraftfastError]] = {
     ErrorCode.NOT_LEADER_OR_FOLLOWER: partial(
         NotLeader, "the leader was lost before it took this record; nothing was appended"
     ),
@@ -36,19 +37,20 @@ REFUSALS: dict[int, partial[KraftfastError]] = {
         RecordsRefused,
         "the log does not take such records (records=kafka-raft); nothing was appended",
     ),
-} | {
-    code: partial(
-        RequestRefused, f"the leader refused it: {code.name}; nothing was appended", code=code
-    )
-    for code in (
-        ErrorCode.CORRUPT_MESSAGE,
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.UNKNOWN_TOPIC_ID,
-        ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
-        ErrorCode.INVALID_REQUEST,
-        ErrorCode.UNSUPPORTED_VERSION,
-        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
-    )
+    **{
+        code: partial(
+            RequestRefused, f"the leader refused it: {code.name}; nothing was appended", code=code
+        )
+        for code in (
+            ErrorCode.CORRUPT_MESSAGE,
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            ErrorCode.UNKNOWN_TOPIC_ID,
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+            ErrorCode.INVALID_REQUEST,
+            ErrorCode.UNSUPPORTED_VERSION,
+            ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+        )
+    },
 }
 """Answers after which a batch is certainly in no log; after any other code nobody knows (I24)."""
 

@@ -44,11 +44,11 @@ def parse_addresses(text: str | Iterable[str | Address]) -> list[Address]:
     found: list[Address] = []
     for part in text.split(",") if isinstance(text, str) else text:
         if isinstance(part, str):
-            host, colon, port = part.strip().rpartition(":")
+            host, _, port = part.strip().rpartition(":")
             host = host[1:-1] if host.startswith("[") and host.endswith("]") else host
         else:
-            (host, port), colon = part, ":"
-        if not colon or not host or not str(port).isdecimal() or not 0 < int(port) < 65536:
+            host, port = part[0], str(part[1])
+        if not host or not port.isdecimal() or not 0 < int(port) < 65536:
             raise InvalidOption(f"{part!r} is no address: host:port is wanted")
         found.append((host, int(port)))
     if not found:
@@ -153,7 +153,8 @@ class Cluster:
                 self.cluster_id = cluster_id
             elif cluster_id != self.cluster_id:
                 raise InconsistentClusterId(
-                    f"{address[0]}:{address[1]} belongs to cluster {cluster_id}, not {self.cluster_id}"
+                    f"{address[0]}:{address[1]} belongs to cluster {cluster_id}, "
+                    f"not {self.cluster_id}"
                 )
 
     def _promise(self, address: Address, good: bool) -> None:
@@ -198,7 +199,10 @@ class RemoteConnector:
         self.cluster, self.batch_bytes, self.window = cluster, batch_bytes, window
 
     def connect(self, ledger: Ledger, record_bytes: int, deadline: float) -> SocketSender:
-        """A sender to the leader. Raises NotLeader, NoQuorum, RequestRefused, InconsistentClusterId."""
+        """A sender to the leader.
+
+        Raises NotLeader, NoQuorum, RequestRefused, InconsistentClusterId.
+        """
         connection, leader = self.cluster.find_leader(deadline)
         try:
             return SocketSender(
@@ -231,7 +235,7 @@ def connect_producer(
     window: int,
     timeout: float = 10.0,
 ) -> SocketSender:
-    """One sender to the leader of the quorum at ``addresses``; a ``Producer`` finds the next one too.
+    """One sender to the leader of the quorum at ``addresses``, and to no other.
 
     Raises NotLeader, NoQuorum, RequestRefused.
     """

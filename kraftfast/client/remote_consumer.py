@@ -61,8 +61,9 @@ class RemoteConsumer(RecordStream):
     """
 
     # cluster: the servers. _connection, _leader: of the leader that is read from, or None.
-    # _ahead: batches that came and were not read to their end, from offset _ahead_from on. _asked: the offset of the Fetch that is
-    # under way, -1 if none is; _answer_due: until when its answer must come, or the leader is gone.
+    # _ahead: batches that came and were not read to their end, from offset _ahead_from on.
+    # _asked: the offset of the Fetch that is under way, -1 if none is.
+    # _answer_due: until when its answer must come, or the leader is gone.
 
     def __init__(
         self,
@@ -160,8 +161,12 @@ class RemoteConsumer(RecordStream):
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
             start = answer.log_start_offset
             if start > self.position:
-                raise OffsetOutOfRange(f"the log starts at offset {start}, beyond offset {self.position}", start)
-            time.sleep(RETRY_S)  # beyond its end: a new leader may not know yet how much is committed
+                raise OffsetOutOfRange(
+                    f"the log starts at offset {start}, beyond offset {self.position}", start
+                )
+            time.sleep(
+                RETRY_S
+            )  # beyond its end: a new leader may not know yet how much is committed
             return False
         if code != ErrorCode.NONE:
             raise RequestRefused(f"the leader refuses to be read from: error {code}", code)
@@ -169,14 +174,18 @@ class RemoteConsumer(RecordStream):
         expected = -1
         for batch in batches(answer.records or b"", partial=True):
             if batch.base_offset < expected or not batch.crc_ok():
-                raise CorruptBatch(f"what the leader sends at offset {batch.base_offset} does not check")
+                raise CorruptBatch(
+                    f"what the leader sends at offset {batch.base_offset} does not check"
+                )
             expected = batch.end_offset
             if batch.end_offset > self._high_watermark:
                 break  # I20: not committed (Kafka's controllers hand it out all the same)
             if batch.end_offset > self.position:
                 self._ahead.append(batch)
         if self._ahead and self._connection is not None:
-            self._ask(self._connection, WAIT_MS_MAX if self.follow else 0, self._ahead[-1].end_offset)
+            self._ask(
+                self._connection, WAIT_MS_MAX if self.follow else 0, self._ahead[-1].end_offset
+            )
         return bool(self._ahead)
 
     # --- the wire ---------------------------------------------------------------------------------
@@ -223,7 +232,9 @@ class RemoteConsumer(RecordStream):
             fetch_offset=self._asked,
         )
         number = connection.next_correlation_id()
-        data = fetch.encode_request(self._version(connection), number, connection.CLIENT_ID, request)
+        data = fetch.encode_request(
+            self._version(connection), number, connection.CLIENT_ID, request
+        )
         connection.send(data, self._answer_due)
 
     def _take_back(self, connection: Connection) -> None:

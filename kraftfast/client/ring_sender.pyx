@@ -96,7 +96,7 @@ cdef class RingSender(Sender):
         return 0
 
     cdef uint64_t untouched(self):
-        """``taken`` moves no more if the replica said so or its process ended; else it may (D20)."""
+        """What it has ``taken`` is final if the replica said so or its process ended (D20)."""
         cdef uint64_t number = self.sent_tail
         cdef uint64_t place = kf_ring_taken(self.out.ring) if self.final else self.published
         while number < self.sent_head and self.batch_number(number).place <= place:
@@ -172,8 +172,8 @@ cdef class RingSender(Sender):
     cdef int left(self, const LeaderMessage *m) except -1:
         leader_id = m.leader_id
         self.final = True
-        return self.fail(NotLeader(f"the replica does not lead; replica {leader_id} may" if leader_id >= 0
-                                   else "the replica does not lead, nobody is known to", leader_id))
+        who = f"replica {leader_id} may" if leader_id >= 0 else "nobody is known to"
+        return self.fail(NotLeader(f"the replica does not lead, {who}", leader_id))
 
     # --- sleeping ---------------------------------------------------------------------------------
 
@@ -202,7 +202,7 @@ cdef class RingSender(Sender):
         return 0
 
     def replica_gone(self):
-        """Its process ended, or it dropped this ring: what it still said counts, then that is all."""
+        """Its process ended, or it dropped this ring: what it still said counts, and is all."""
         self.poll()
         self.final = True
         self.fail(PeerGone(f"the replica (process {self.link.pid}) is gone"))

@@ -54,7 +54,7 @@ cdef class Sender:
     cdef Sent *sent
     cdef uint64_t sent_mask, sent_head, sent_tail
     cdef object backlog                     # deque of what no leader looked at yet, in order
-    cdef void *samples                      # kf_histogram: from a batch's first record to its commit
+    cdef void *samples                      # kf_histogram: a batch's first record to its commit
     cdef void *told                         # kf_histogram: from the leader's answer to here
 
     cdef object epoll                       # everything that this sender has to attend to
@@ -64,8 +64,8 @@ cdef class Sender:
     cdef int set_up(self, Ledger ledger, int64_t batch_bytes, int64_t batch_bytes_max,
                     int64_t window, int wake_fd) except -1
 
-    # --- what a kind of sender does; claim, abandon, commit, publish and waiting run no Python code,
-    # nor do they make objects that would start a garbage collection, except to fail.
+    # --- what a kind of sender does; claim, abandon, commit, publish and waiting run no Python
+    # code, nor do they make objects that would start a garbage collection, except to fail.
     # Memory for a batch of up to `capacity` bytes; NULL: no room now, or it failed.
     cdef uint8_t *claim(self, int64_t capacity) except? NULL
     # The claim is not needed.
@@ -90,7 +90,8 @@ cdef class Sender:
     # --- for them
     cdef int fail(self, exception) except -1
     cdef Sent *batch_number(self, uint64_t number) noexcept
-    cdef void note_told(self, uint64_t sent_ns, uint64_t batches) noexcept  # when the leader answered
+    # The leader answered these batches then.
+    cdef void note_told(self, uint64_t sent_ns, uint64_t batches) noexcept
 
     # --- for the producer
     cdef int64_t append_value(self, value) except -2

@@ -1,4 +1,4 @@
-"""The hot half of a producer: records go into an open batch, batches go to the leader, answers come.
+"""The hot half of a producer: records go into an open batch, batches to the leader, answers come.
 
 A :class:`Sender` is one way to one leader: ``ring_sender`` over shared memory, ``socket_sender``
 over TCP. A batch leaves when it is full, when nothing else is under way (so that an idle quorum
@@ -135,7 +135,7 @@ cdef class Sender:
         """Its user knows better: the leader is another one by now."""
         self.fail(exception)
 
-    # --- what each kind of sender does in its own way: sender.pxd says what ------------------------
+    # --- what each kind of sender does in its own way: sender.pxd says what -----------------------
 
     cdef uint8_t *claim(self, int64_t capacity) except? NULL:
         raise NotImplementedError
@@ -237,13 +237,15 @@ cdef class Sender:
 
     cdef int64_t append_value(self, value) except -2:
         """Hand over a record with a value alone: its ticket, or -1: not now, or not this way."""
+        cdef const uint8_t *data
         cdef Py_ssize_t size
         if not self.ready or not PyBytes_CheckExact(value):
             return -1
+        data = <const uint8_t *>PyBytes_AS_STRING(<PyObject *>value)
         size = PyBytes_GET_SIZE(<PyObject *>value)
         if not self.open and not self.open_for(size):
             return -1
-        if encode_value(&self.batch, <const uint8_t *>PyBytes_AS_STRING(<PyObject *>value), size) != 1:
+        if encode_value(&self.batch, data, size) != 1:
             return self.put(value, None, b"", 0, 0, False)
         return self.appended()
 
@@ -286,10 +288,12 @@ cdef class Sender:
             raise InvalidOption(f"a timestamp is in milliseconds since 1970, not {stamp}")
         size = self.record_bytes(value_bytes, key_bytes, header_bytes)
         if size > self.record_bytes_max:
-            error = RecordTooLarge(f"a record of {size} bytes; at most {self.record_bytes_max} can be sent")
+            error = RecordTooLarge(
+                f"a record of {size} bytes; at most {self.record_bytes_max} can be sent")
             error.record_bytes = size
             raise error
-        return self.put(value_bytes, key_bytes, header_bytes, len(headers), stamp, timestamp is not None)
+        return self.put(
+            value_bytes, key_bytes, header_bytes, len(headers), stamp, timestamp is not None)
 
     @staticmethod
     def record_bytes(bytes value, bytes key, bytes headers) -> int:
@@ -347,8 +351,8 @@ cdef class Sender:
                 break
             self.open, self.busy, self.ready = False, True, False
             with nogil:
-                encoded = encode_columns(self.batch.start, self.batch_bytes, &values.column, NULL, NULL,
-                                         first + taken, &self.settings)
+                encoded = encode_columns(self.batch.start, self.batch_bytes, &values.column, NULL,
+                                         NULL, first + taken, &self.settings)
             self.busy = False
             self.review()
             if not self.ready or encoded.records == 0:
@@ -358,7 +362,8 @@ cdef class Sender:
                 taken += 1
                 continue
             self.ledger.next_ticket += encoded.records
-            self.send(self.batch.start, encoded.size, self.open_first, encoded.records, self.open_began)
+            self.send(
+                self.batch.start, encoded.size, self.open_first, encoded.records, self.open_began)
             taken += encoded.records
         return start, taken
 
@@ -396,8 +401,10 @@ cdef class Sender:
             if size < -1:
                 raise InvalidOption(f"offsets of value {i} decrease or leave the data")
             if size > RECORD_MAX:
-                raise RecordTooLarge(f"value {i} has {size} bytes; at most {RECORD_BYTES_MAX} can be sent")
-            raise RecordsRefused(f"value {i} is null or empty: this log does not take it (records=kafka-raft)")
+                raise RecordTooLarge(
+                    f"value {i} has {size} bytes; at most {RECORD_BYTES_MAX} can be sent")
+            raise RecordsRefused(
+                f"value {i} is null or empty: this log does not take it (records=kafka-raft)")
         return largest
 
     def seal(self):
@@ -417,7 +424,7 @@ cdef class Sender:
     # --- from one sender to the next --------------------------------------------------------------
 
     def take_over(self, entries):
-        """Hand over first what another sender's :meth:`give_up` returned; appends wait until then."""
+        """Hand over first what another's :meth:`give_up` returned; appends wait until then."""
         self.backlog.extend(entries)
         self.review()
         self.poll()
@@ -453,7 +460,8 @@ cdef class Sender:
             size = close_batch(&self.batch)
             if size:
                 batch = PyBytes_FromStringAndSize(<char *>self.batch.start, size)
-                back.append((batch, self.open_first, self.ledger.next_ticket - self.open_first, self.open_began))
+                records = self.ledger.next_ticket - self.open_first
+                back.append((batch, self.open_first, records, self.open_began))
         touched = self.sent_tail
         for number in range(self.sent_tail, self.sent_head):
             entry = self.batch_number(number)
@@ -560,7 +568,7 @@ cdef class Sender:
     # --- sleeping ---------------------------------------------------------------------------------
 
     def fileno(self) -> int:
-        """Readable when there is something to :meth:`attend` to, once :meth:`going_to_sleep` said so."""
+        """Readable when there is something to :meth:`attend` to, after :meth:`going_to_sleep`."""
         return self.epoll.fileno()
 
     def going_to_sleep(self) -> bool:
@@ -575,7 +583,7 @@ cdef class Sender:
             self.leave()
 
     def attend(self, events=None):
-        """Take in whatever is ready, without waiting. ``events``: what the epoll said, if it was asked."""
+        """Take in whatever is ready, without waiting. ``events``: of the epoll, if it was asked."""
         if self.gone:
             return
         self.users += 1
@@ -638,10 +646,11 @@ cdef class Sender:
 
     cdef void note_told(self, uint64_t sent_ns, uint64_t batches) noexcept:
         cdef uint64_t now = MONOTONIC_NS()
-        kf_histogram_add_n(<kf_histogram *>self.told, now - sent_ns if now > sent_ns else 0, batches)
+        cdef uint64_t took = now - sent_ns if now > sent_ns else 0
+        kf_histogram_add_n(<kf_histogram *>self.told, took, batches)
 
     def commit_latency(self) -> dict[str, float]:
-        """From the first record of a batch to its commit: count, p50_us, p99_us, p999_us, max_us."""
+        """From a batch's first record to its commit: count, p50_us, p99_us, p999_us, max_us."""
         return quantiles(<kf_histogram *>self.samples)
 
     def callback_latency(self) -> dict[str, float]:

@@ -105,7 +105,8 @@ cdef class SocketSender(Sender):
         self.connection, self.node_id, self.epoch = connection, node_id, epoch
         self.splitter = connection.splitter
         self.splitter.frame_bytes_max = ANSWER_BYTES_MAX
-        self.version = connection.version_of(ApiKey.PRODUCE, WITHOUT_TOPIC_IDS if topic_id is None else None)
+        version_max = WITHOUT_TOPIC_IDS if topic_id is None else None
+        self.version = connection.version_of(ApiKey.PRODUCE, version_max)
         self.make_template(topic, topic_id or ZERO_UUID)
         self.set_up(ledger, batch_bytes, limits.BATCH_BYTES_MAX, min(window, REQUESTS_MAX),
                     os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC))
@@ -123,7 +124,8 @@ cdef class SocketSender(Sender):
     def make_template(self, str topic, bytes topic_id):
         """What is the same in every frame: it takes no Python to send one."""
         request = produce.PartitionProduce(
-            acks=ACKS_ALL, timeout_ms=REQUEST_TIMEOUT_MS, topic=topic, topic_id=topic_id, records=b"x",
+            acks=ACKS_ALL, timeout_ms=REQUEST_TIMEOUT_MS, topic=topic, topic_id=topic_id,
+            records=b"x",
         )
         pieces = produce.encode_request(self.version, 0, self.connection.CLIENT_ID, request)
         length = b"\x02" if self.version >= FLEXIBLE_FROM else b"\0\0\0\1"
@@ -185,7 +187,9 @@ cdef class SocketSender(Sender):
         """Give the kernel what it takes; the rest leaves when epoll says that there is room."""
         cdef Frame *frame
         cdef Py_ssize_t count
-        while self.send_number < self.sent_head and self.broken is None and not (self.leaving or self.gone):
+        if self.broken is not None or self.leaving or self.gone:
+            return 0
+        while self.send_number < self.sent_head:
             frame = &self.frames[self.send_number & self.sent_mask]
             count = send(self.fd, frame.start + self.send_at, <size_t>(frame.size - self.send_at),
                          MSG_DONTWAIT | MSG_NOSIGNAL)
@@ -239,7 +243,9 @@ cdef class SocketSender(Sender):
                 self.fail(PeerGone(f"the leader sends what is no answer: {error}"))
             if count < room.shape[0]:
                 break
-        if self.leaving and (self.answer_number == self.send_number or monotonic_ns() > self.leave_ns):
+        if self.leaving and (
+            self.answer_number == self.send_number or monotonic_ns() > self.leave_ns
+        ):
             self.fail(self.last_word)
         return 0
 
@@ -250,9 +256,10 @@ cdef class SocketSender(Sender):
         if number == self.send_number:  # R8: a buffer is used again once it was answered
             raise MalformedFrame("an answer before the request was sent whole")
         correlation_id, response = produce.decode_response(self.version, frame)
+        expected = self.correlation_of(number)
         if self.gone:
             return 0
-        if <uint32_t>correlation_id != self.correlation_of(number) or type(response) is not PartitionProduced:
+        if correlation_id != expected or type(response) is not PartitionProduced:
             raise MalformedFrame("an answer to another request")
         code = response.error_code
         if code == 0 and response.base_offset < 0:
@@ -312,4 +319,5 @@ cdef class SocketSender(Sender):
 
 
 cdef void put_int32(uint8_t *at, uint64_t value) noexcept:
-    at[0], at[1], at[2], at[3] = value >> 24 & 0xFF, value >> 16 & 0xFF, value >> 8 & 0xFF, value & 0xFF
+    at[0], at[1] = value >> 24 & 0xFF, value >> 16 & 0xFF
+    at[2], at[3] = value >> 8 & 0xFF, value & 0xFF

@@ -1,4 +1,4 @@
-"""Quorums of real worker processes, one for each transport, shared by the tests that break nothing."""
+"""Quorums of real worker processes, one for each transport: shared, for a start takes a second."""
 
 from __future__ import annotations
 
@@ -11,7 +11,12 @@ import pytest
 from kraftfast.quorum import LocalQuorum
 from tests.client.kit import wait_until
 
-SMALL: dict[str, Any] = {"voters": 3, "segment_bytes": 32 << 20, "stride_bytes": 8 << 20, "prepare_bytes": 1 << 20}
+SMALL: dict[str, Any] = {
+    "voters": 3,
+    "segment_bytes": 32 << 20,
+    "stride_bytes": 8 << 20,
+    "prepare_bytes": 1 << 20,
+}
 """Little to prepare. The timeout is long: nothing else than what a test does may cost a leader."""
 
 
@@ -38,7 +43,9 @@ def quorum(request: pytest.FixtureRequest) -> LocalQuorum:
 
 
 @pytest.fixture(scope="session", params=["ring", "socket"])
-def _mortal_quorum(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalQuorum]:
+def _mortal_quorum(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[LocalQuorum]:
     path = tmp_path_factory.mktemp("mortal")
     with LocalQuorum(path, **SMALL, fetch_timeout_ms=1000, transport=request.param) as quorum:
         yield quorum

@@ -71,7 +71,13 @@ class ScriptedReplica:
     """
 
     def __init__(
-        self, ledger: Ledger, *, ring_bytes: int = 1 << 20, batch_bytes: int = 4096, window: int = 8, records: str = "any"
+        self,
+        ledger: Ledger,
+        *,
+        ring_bytes: int = 1 << 20,
+        batch_bytes: int = 4096,
+        window: int = 8,
+        records: str = "any",
     ) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.sock = theirs
@@ -126,7 +132,9 @@ class ScriptedReplica:
 
     def acknowledge(self, count: int) -> None:
         """The next ``count`` batches are committed, one behind the other."""
-        records = sum(len(values_of(batch)) for batch in self.batches[self.answered : self.answered + count])
+        records = sum(
+            len(values_of(batch)) for batch in self.batches[self.answered : self.answered + count]
+        )
         self.say(ACK, ack(self.answered, count, self.offset, self.offset + records))
         self.answered += count
         self.offset += records
@@ -147,11 +155,13 @@ class ScriptedReplica:
 class ScriptedServer:
     """A server on loopback: greets, says who leads, and answers as ``on_produce``/``on_fetch`` say.
 
-    ``on_produce(number, request)``: an error code, (base offset), "hold" (never answered), "hang up".
+    ``on_produce(number, request)``: an error code, (base offset), "hold" (no answer), "hang up".
     ``produced``: every PartitionProduce that came whole, over all connections.
     """
 
-    def __init__(self, on_produce: Any = None, *, versions: dict[int, Versions] | None = None) -> None:
+    def __init__(
+        self, on_produce: Any = None, *, versions: dict[int, Versions] | None = None
+    ) -> None:
         self.sock = socket.create_server(("127.0.0.1", 0))
         self.address = self.sock.getsockname()
         self.on_produce = on_produce or self._commit
@@ -211,25 +221,31 @@ class ScriptedServer:
         if header.api_key == ApiKey.FETCH:
             fetched = self.on_fetch(fetch.decode_request(header.version, data, header.body_start))
             if fetched is not None:
-                sock.sendall(b"".join(fetch.encode_response(header.version, header.correlation_id, fetched)))
+                sock.sendall(
+                    b"".join(fetch.encode_response(header.version, header.correlation_id, fetched))
+                )
             return True
         if header.api_key == ApiKey.API_VERSIONS:
             header, body = self._greeting(header)
         else:
             assert header.api_key == ApiKey.METADATA
             body = self._metadata()
-        sock.sendall(frame.encode_response(header.api_key, header.version, header.correlation_id, body))
+        sock.sendall(
+            frame.encode_response(header.api_key, header.version, header.correlation_id, body)
+        )
         return True
 
     def _greeting(self, header: Any) -> tuple[Any, Any]:
-        """ApiVersions, as one says it who knows no version above ``greeting_max`` of it (KIP-511)."""
+        """ApiVersions, of one who knows no version above ``greeting_max`` of it (KIP-511)."""
         kind = wire.ApiVersionsResponse
         versions = self.versions
         code = ErrorCode.NONE
         if header.version > self.greeting_max:
             code, header = ErrorCode.UNSUPPORTED_VERSION, header._replace(version=0)
             versions = {ApiKey.API_VERSIONS: Versions(0, self.greeting_max)}
-        return header, kind(code, [kind.ApiKey(key, *each) for key, each in sorted(versions.items())])
+        return header, kind(
+            code, [kind.ApiKey(key, *each) for key, each in sorted(versions.items())]
+        )
 
     def _metadata(self) -> Any:
         kind = wire.MetadataResponse
@@ -237,10 +253,17 @@ class ScriptedServer:
         partition = kind.Partition(partition_index=0, leader_id=id, leader_epoch=self.epoch)
         code = ErrorCode.NONE if id >= 0 else ErrorCode.LEADER_NOT_AVAILABLE
         topic = kind.Topic(code, self.topic, METADATA_TOPIC_ID, partitions=[partition])
-        return kind(brokers=[kind.Broker(max(id, 0), host, port)], cluster_id=self.cluster_id, topics=[topic])
+        return kind(
+            brokers=[kind.Broker(max(id, 0), host, port)],
+            cluster_id=self.cluster_id,
+            topics=[topic],
+        )
 
     def _commit(self, _number: int, request: Any) -> tuple[int]:
-        base, self.next_offset = self.next_offset, self.next_offset + len(values_of(request.records))
+        base, self.next_offset = (
+            self.next_offset,
+            self.next_offset + len(values_of(request.records)),
+        )
         return (base,)
 
     def values(self) -> list[list[bytes | None]]:

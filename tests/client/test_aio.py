@@ -14,14 +14,23 @@ import pytest
 
 from kraftfast.client.aio import AsyncProducer
 from kraftfast.client.sender import RECORD_BYTES_MAX
-from kraftfast.errors import Closed, InvalidOption, RecordTooLarge, TimedOut, UnknownOutcome, WouldBlock
+from kraftfast.errors import (
+    Closed,
+    InvalidOption,
+    RecordTooLarge,
+    TimedOut,
+    UnknownOutcome,
+    WouldBlock,
+)
 from kraftfast.quorum import LocalQuorum
 from tests.client.test_producer import read_from
 
 pytestmark = pytest.mark.processes
 
 
-def run(quorum: LocalQuorum, work: Callable[[AsyncProducer], Awaitable[Any]], **settings: Any) -> Any:
+def run(
+    quorum: LocalQuorum, work: Callable[[AsyncProducer], Awaitable[Any]], **settings: Any
+) -> Any:
     """``work`` with a producer in a fresh event loop."""
 
     async def main() -> Any:
@@ -54,12 +63,16 @@ def test_a_future_each(quorum: LocalQuorum) -> None:
         return await asyncio.gather(*futures)
 
     offsets = run(quorum, work)
-    assert read_from(quorum, offsets[0]) == [(offset, b"%d" % i) for i, offset in enumerate(offsets)]
+    assert read_from(quorum, offsets[0]) == [
+        (offset, b"%d" % i) for i, offset in enumerate(offsets)
+    ]
 
 
 def test_many_tasks_wait_for_room_and_for_their_record(quorum: LocalQuorum) -> None:
     async def work(producer: AsyncProducer) -> list[int]:
-        return await asyncio.gather(*(producer.append_wait(b"%d" % i + b"v" * 20_000) for i in range(500)))
+        return await asyncio.gather(
+            *(producer.append_wait(b"%d" % i + b"v" * 20_000) for i in range(500))
+        )
 
     offsets = run(quorum, work, window=4)
     found = dict(read_from(quorum, min(offsets)))
@@ -73,7 +86,10 @@ def test_many_records_at_once_beside_single_ones(quorum: LocalQuorum) -> None:
     async def work(producer: AsyncProducer) -> tuple[Any, ...]:
         rows = np.arange(60, dtype=np.uint8).reshape(10, 6)
         return await asyncio.gather(
-            producer.append_many(values), producer.append_wait(b"one"), producer.append_many(rows), producer.append_many([])
+            producer.append_many(values),
+            producer.append_wait(b"one"),
+            producer.append_many(rows),
+            producer.append_many([]),
         )
 
     many, one, rows, none = run(quorum, work)
@@ -87,7 +103,10 @@ def test_large_records_get_the_room_they_need(quorum: LocalQuorum) -> None:
         before = producer.append(b"before")
         offset = await producer.append_wait(b"v" * (5 << 20))
         assert await before == offset - 1
-        assert list(await producer.append_many([b"w" * (7 << 20), b"x"])) == [offset + 1, offset + 2]
+        assert list(await producer.append_many([b"w" * (7 << 20), b"x"])) == [
+            offset + 1,
+            offset + 2,
+        ]
         with pytest.raises(RecordTooLarge):
             await producer.append_wait(b"v" * (RECORD_BYTES_MAX + 1))
 
@@ -120,12 +139,16 @@ def test_a_cancelled_waiter_leaves_the_others_in_order(quorum: LocalQuorum) -> N
         done = await asyncio.gather(*tasks, return_exceptions=True)
         assert isinstance(done[3], asyncio.CancelledError)
         others = [offset for i, offset in enumerate(done) if i != 3]
-        assert others == [last - 11 + i for i in range(10) if i != 3], "it was handed over before it was cancelled"
+        assert others == [last - 11 + i for i in range(10) if i != 3], (
+            "it was handed over before it was cancelled"
+        )
 
     run(quorum, work)
 
 
-def test_nothing_is_said_of_futures_that_nobody_looks_at(mortal_quorum: LocalQuorum, capfd: pytest.CaptureFixture[str]) -> None:
+def test_nothing_is_said_of_futures_that_nobody_looks_at(
+    mortal_quorum: LocalQuorum, capfd: pytest.CaptureFixture[str]
+) -> None:
     async def work(producer: AsyncProducer) -> None:
         leader = mortal_quorum.leader()
         assert leader is not None
@@ -177,7 +200,11 @@ def test_closing_tells_every_future(quorum: LocalQuorum) -> None:
         futures = [producer.append(b"%d" % i) for i in range(100)]
         await producer.close()
         assert [type(future.result()) for future in futures] == [int] * 100
-        for call in (lambda: producer.append(b"v"), lambda: producer.append_wait(b"v"), lambda: producer.append_many([b"v"])):
+        for call in (
+            lambda: producer.append(b"v"),
+            lambda: producer.append_wait(b"v"),
+            lambda: producer.append_many([b"v"]),
+        ):
             with pytest.raises(Closed):
                 result: Any = call()
                 await result

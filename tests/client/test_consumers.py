@@ -34,7 +34,9 @@ from tests.client.kit import ScriptedServer, encode
 
 
 @pytest.fixture(params=["of this host", "over TCP"])
-def readable(request: pytest.FixtureRequest, socket_quorum: LocalQuorum) -> Iterator[tuple[LocalQuorum, Any]]:
+def readable(
+    request: pytest.FixtureRequest, socket_quorum: LocalQuorum
+) -> Iterator[tuple[LocalQuorum, Any]]:
     """A quorum, and what makes consumers of it."""
     if request.param == "of this host":
         yield socket_quorum, socket_quorum.consumer
@@ -44,22 +46,32 @@ def readable(request: pytest.FixtureRequest, socket_quorum: LocalQuorum) -> Iter
 
 
 @pytest.mark.processes
-def test_everything_that_was_committed_comes_once_and_in_order(readable: tuple[LocalQuorum, Any]) -> None:
+def test_everything_that_was_committed_comes_once_and_in_order(
+    readable: tuple[LocalQuorum, Any],
+) -> None:
     quorum, consume = readable
     with quorum.producer() as producer:
         offsets = producer.append_many([b"%d" % i + b"v" * (i % 300) for i in range(20_000)])
         large = producer.append_wait(b"L" * (3 << 20))
         with consume(offsets[100]) as consumer:
             first = [(record.offset, record.value) for record in consumer]
-            assert first[:-1] == [(offsets[i], b"%d" % i + b"v" * (i % 300)) for i in range(100, 20_000)]
+            assert first[:-1] == [
+                (offsets[i], b"%d" % i + b"v" * (i % 300)) for i in range(100, 20_000)
+            ]
             assert first[-1] == (large, b"L" * (3 << 20))
             assert consumer.position == large + 1 == consumer.high_watermark
             assert list(consumer) == []
             more = producer.append_wait(b"more")
             assert [(record.offset, record.value) for record in consumer] == [(more, b"more")]
             consumer.position = offsets[5]
-            assert [record.offset for record in consumer.read(3)] == [offsets[5], offsets[6], offsets[7]]
-            assert [record.offset for record in consumer.read(1)] == [offsets[8]], "in the middle of a batch"
+            assert [record.offset for record in consumer.read(3)] == [
+                offsets[5],
+                offsets[6],
+                offsets[7],
+            ]
+            assert [record.offset for record in consumer.read(1)] == [offsets[8]], (
+                "in the middle of a batch"
+            )
 
 
 @pytest.mark.processes
@@ -122,7 +134,12 @@ def test_a_closed_consumer_says_so(readable: tuple[LocalQuorum, Any]) -> None:
     consumer = consume(0)
     assert isinstance(consumer, RecordStream)
     consumer.close()
-    for call in (lambda: list(consumer), lambda: consumer.wait(1), lambda: consumer.read(1), lambda: consumer.high_watermark):
+    for call in (
+        lambda: list(consumer),
+        lambda: consumer.wait(1),
+        lambda: consumer.read(1),
+        lambda: consumer.high_watermark,
+    ):
         with pytest.raises(Closed):
             call()
 
@@ -180,7 +197,9 @@ class Log:
 
     def answer(self, request: Any) -> Any:
         self.asked += 1
-        fetched = PartitionFetched(topic=request.topic, topic_id=request.topic_id, high_watermark=self.high_watermark)
+        fetched = PartitionFetched(
+            topic=request.topic, topic_id=request.topic_id, high_watermark=self.high_watermark
+        )
         if self.faults and (fault := self.faults.pop(0)) is not None:
             return fault(fetched) if callable(fault) else fault
         fetched.records = self.records if request.fetch_offset < 3 else b""
@@ -227,7 +246,10 @@ def test_what_does_not_check_is_never_handed_out(server: ScriptedServer) -> None
             list(consumer_of(server))
 
 
-@pytest.mark.parametrize("code", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.UNKNOWN_TOPIC_ID])
+@pytest.mark.parametrize(
+    "code",
+    [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.UNKNOWN_TOPIC_ID],
+)
 def test_another_leader_is_looked_for(server: ScriptedServer, code: int) -> None:
     log = Log(server, encode([b"a", b"b", b"c"]))
     log.faults = [with_code(code), with_code(code)]
@@ -280,7 +302,10 @@ def test_what_is_held_is_bounded(server: ScriptedServer) -> None:
     log = Log(server, encode([b"v" * 1000] * 3))
     consumer = consumer_of(server, fetch_bytes=5000)
     requests: list[Any] = []
-    answer, server.on_fetch = server.on_fetch, lambda request: (requests.append(request), answer(request))[1]
+    answer, server.on_fetch = (
+        server.on_fetch,
+        lambda request: (requests.append(request), answer(request))[1],
+    )
     stream = iter(consumer)
     next(stream)
     time.sleep(0.2)

@@ -25,7 +25,9 @@ OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 def run(name: str, **names: object) -> None:
     module = importlib.import_module(name)
-    result = doctest.testmod(module, extraglobs={"kraftfast": kraftfast, **names}, optionflags=OPTIONS)
+    result = doctest.testmod(
+        module, extraglobs={"kraftfast": kraftfast, **names}, optionflags=OPTIONS
+    )
     assert result.failed == 0 and result.attempted > 0, f"{name}: {result}"
 
 

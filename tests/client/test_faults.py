@@ -63,7 +63,9 @@ class Load:
         self.outcomes: dict[bytes, Any] = {}
         self.committed = [0] * threads
         self._stop = threading.Event()
-        self._threads = [threading.Thread(target=self._run, args=(name,)) for name in range(threads)]
+        self._threads = [
+            threading.Thread(target=self._run, args=(name,)) for name in range(threads)
+        ]
 
     def __enter__(self) -> Load:
         for thread in self._threads:
@@ -162,7 +164,9 @@ def test_the_leader_is_killed_under_load(mortal_quorum: LocalQuorum) -> None:
             load.go_on()
     counts = load.verify()
     assert counts["committed"] > 1200
-    assert counts["unknown"] <= 3 * 3 * load.WINDOW, "of a leader that died, what was under way at most"
+    assert counts["unknown"] <= 3 * 3 * load.WINDOW, (
+        "of a leader that died, what was under way at most"
+    )
     assert [b.first_ticket for b in batches] == [0, *(b.end_ticket for b in batches[:-1])]
     assert batches[-1].end_ticket == producer.resolved
     told = sum(b.end_ticket - b.first_ticket for b in batches if b.error is None)
@@ -223,7 +227,9 @@ def test_back_pressure_waits_for_room_and_says_so(quorum: LocalQuorum) -> None:
     with quorum.producer(window=4) as producer:
         start = producer.append_wait(b"start")
         handed_over, done = 0, list[int]()
-        waiter = threading.Thread(target=lambda: done.append(producer.append_wait(b"waited" + value, timeout=20)))
+        waiter = threading.Thread(
+            target=lambda: done.append(producer.append_wait(b"waited" + value, timeout=20))
+        )
         with stopped(quorum, *followers_of(quorum)):
             with pytest.raises(WouldBlock):
                 for handed_over in range(1000):
@@ -314,10 +320,19 @@ def test_a_producer_that_dies_in_the_middle_of_a_claim(ring_quorum: LocalQuorum)
         producers = ask(ring_quorum.directories[leader], {"kind": "status"})["producers"]
         arguments = [f"{id}={path}" for id, path in ring_quorum.directories.items()]
         child = subprocess.run(
-            [sys.executable, "-c", textwrap.dedent(CLAIMS), *arguments], capture_output=True, timeout=60, check=False
+            [sys.executable, "-c", textwrap.dedent(CLAIMS), *arguments],
+            capture_output=True,
+            timeout=60,
+            check=False,
         )
-        assert (child.returncode, child.stdout) == (-signal.SIGKILL, b"claimed\n"), child.stderr.decode()
-        wait_until(lambda: ask(ring_quorum.directories[leader], {"kind": "status"})["producers"] == producers)
+        assert (child.returncode, child.stdout) == (-signal.SIGKILL, b"claimed\n"), (
+            child.stderr.decode()
+        )
+        wait_until(
+            lambda: (
+                ask(ring_quorum.directories[leader], {"kind": "status"})["producers"] == producers
+            )
+        )
         end = producer.append_wait(b"goes on")
         with ring_quorum.consumer(start + 1) as consumer:
             values = [record.value for record in consumer]
@@ -334,7 +349,9 @@ class OneReplica:
 
     def __init__(self, path: Path) -> None:
         disk = Disk()
-        format_directory(disk, str(path), MetaProperties("cluster", 1, bytes(range(16))), LogOptions())
+        format_directory(
+            disk, str(path), MetaProperties("cluster", 1, bytes(range(16))), LogOptions()
+        )
         self.directory = ReplicaDirectory(disk, str(path))
         self.bell = OwnDoorbell()
         preparer = PreparerThread(self.bell.bell.address, self.bell.bell.fd)
@@ -348,7 +365,9 @@ class OneReplica:
         offer = RingOffer(ours, doorbell, Hello(kind="producer"), 1 << 20, 1 << 16)
         data, fds = receive_with_fds(theirs, HELLO_BYTES_MAX)
         hello = Hello(node_id=1, epoch=1, records="any")
-        self.producer = RingProducer(accept_rings(theirs, self.bell, decode_hello(data), fds, hello))
+        self.producer = RingProducer(
+            accept_rings(theirs, self.bell, decode_hello(data), fds, hello)
+        )
         self.intake.add(self.producer, self.idle)
         self.sender = RingSender(offer.finish(*offer.receive()), doorbell, self.ledger, 4096, 8)
 
@@ -376,7 +395,9 @@ def replica(tmp_path: Path) -> Iterator[OneReplica]:
 
 
 @pytest.mark.parametrize("muted", [False, True])
-def test_a_ring_is_never_read_again_once_its_producer_was_told_to_go(replica: OneReplica, muted: bool) -> None:
+def test_a_ring_is_never_read_again_once_its_producer_was_told_to_go(
+    replica: OneReplica, muted: bool
+) -> None:
     """The producer hands the rest to another leader; a replica that leads again would double it."""
     sender = replica.sender
     sender.append(b"taken")
@@ -396,4 +417,3 @@ def test_a_ring_is_never_read_again_once_its_producer_was_told_to_go(replica: On
     back = sender.give_up(UnknownOutcome("lost"))
     assert len(back) == 1 and replica.ledger.resolved == 1
     assert replica.drain(epoch=3) == 0
-

@@ -43,7 +43,9 @@ def test_a_window_of_appends_is_resolved_in_order(quorum: LocalQuorum) -> None:
         assert tickets == list(range(5000))
         offsets = [producer.wait(ticket) for ticket in tickets]
         assert offsets == sorted(set(offsets))
-        assert read_from(quorum, offsets[0]) == [(offset, b"%d" % i) for i, offset in enumerate(offsets)]
+        assert read_from(quorum, offsets[0]) == [
+            (offset, b"%d" % i) for i, offset in enumerate(offsets)
+        ]
 
 
 def test_what_nobody_waits_for_leaves_all_the_same(quorum: LocalQuorum) -> None:
@@ -51,14 +53,20 @@ def test_what_nobody_waits_for_leaves_all_the_same(quorum: LocalQuorum) -> None:
         for _ in range(50):
             producer.append(b"first")
             producer.append(b"stays in the open batch")
-            wait_until(lambda: producer.ledger.next_ticket == producer.resolved or not producer.sender.has_open)
+            wait_until(
+                lambda: (
+                    producer.ledger.next_ticket == producer.resolved or not producer.sender.has_open
+                )
+            )
         producer.flush()
         assert producer.resolved == 100
 
 
 def test_records_keep_keys_headers_and_timestamps(quorum: LocalQuorum) -> None:
     with quorum.producer() as producer:
-        offset = producer.append_wait(b"v", key=b"k", headers=[("a", b"1"), ("b", None)], timestamp=1_234_567)
+        offset = producer.append_wait(
+            b"v", key=b"k", headers=[("a", b"1"), ("b", None)], timestamp=1_234_567
+        )
         nothing = producer.append_wait(None, key=b"k")
         view = producer.append_wait(memoryview(b"view"))
         assert producer.wait(producer.try_append(b"tried", headers=[("h", b"")])) == view + 1
@@ -76,20 +84,32 @@ ENDS = np.cumsum([0, *map(len, VALUES)])
 ROWS = np.arange(120, dtype=np.uint8).reshape(20, 6)
 MANY: list[tuple[str, tuple[Any, ...], dict[str, Any], list[bytes | None]]] = [
     ("list", (VALUES,), {}, list(VALUES)),
-    ("tuple of anything like bytes", ((bytearray(b"x"), memoryview(b"yz"), None),), {}, [b"x", b"yz", None]),
+    (
+        "tuple of anything like bytes",
+        ((bytearray(b"x"), memoryview(b"yz"), None),),
+        {},
+        [b"x", b"yz", None],
+    ),
     ("blob, int64 offsets", (BLOB, ENDS.astype(np.int64)), {}, list(VALUES)),
     ("blob, int32 offsets", (bytearray(BLOB), array.array("i", ENDS.tolist())), {}, list(VALUES)),
     ("blob, size", (b"abcdef",), {"size": 2}, [b"ab", b"cd", b"ef"]),
     ("rows", (ROWS,), {}, [row.tobytes() for row in ROWS]),
     ("arrow binary", (pa.array([b"p", None, b"q" * 100]),), {}, [b"p", None, b"q" * 100]),
-    ("arrow slice", (pa.array([b"p", b"q", b"r", None], pa.large_binary())[1:],), {}, [b"q", b"r", None]),
+    (
+        "arrow slice",
+        (pa.array([b"p", b"q", b"r", None], pa.large_binary())[1:],),
+        {},
+        [b"q", b"r", None],
+    ),
     ("arrow fixed", (pa.array([b"ab", b"cd"], pa.binary(2)),), {}, [b"ab", b"cd"]),
     ("arrow chunks", (pa.chunked_array([[b"a"], [b"b", b"c"]]),), {}, [b"a", b"b", b"c"]),
     ("nothing", ([],), {}, []),
 ]
 
 
-@pytest.mark.parametrize(("args", "kwargs", "expected"), [case[1:] for case in MANY], ids=[case[0] for case in MANY])
+@pytest.mark.parametrize(
+    ("args", "kwargs", "expected"), [case[1:] for case in MANY], ids=[case[0] for case in MANY]
+)
 def test_many_records_in_every_form(
     ring_quorum: LocalQuorum, args: Any, kwargs: Any, expected: list[bytes | None]
 ) -> None:
@@ -119,7 +139,9 @@ def test_many_records_at_once(quorum: LocalQuorum) -> None:
         (([b"good"] * 1000 + [b"v" * (RECORD_BYTES_MAX + 1)],), {}, RecordTooLarge),
     ],
 )
-def test_a_bad_value_among_many_costs_nothing(quorum: LocalQuorum, args: Any, kwargs: Any, kind: type[Exception]) -> None:
+def test_a_bad_value_among_many_costs_nothing(
+    quorum: LocalQuorum, args: Any, kwargs: Any, kind: type[Exception]
+) -> None:
     with quorum.producer() as producer:
         with pytest.raises(kind):
             producer.append_many(*args, **kwargs)
@@ -137,7 +159,12 @@ def test_large_records_get_the_room_they_need(quorum: LocalQuorum) -> None:
         for append in (producer.append, producer.try_append, producer.append_wait):
             with pytest.raises(RecordTooLarge):
                 append(b"v" * (RECORD_BYTES_MAX + 1))  # type: ignore[operator]
-    assert [len(value or b"") for _, value in read_from(quorum, offset)] == [5 << 20, RECORD_BYTES_MAX, 6 << 20, 1]
+    assert [len(value or b"") for _, value in read_from(quorum, offset)] == [
+        5 << 20,
+        RECORD_BYTES_MAX,
+        6 << 20,
+        1,
+    ]
 
 
 def test_a_ring_can_be_large_from_the_start(ring_quorum: LocalQuorum) -> None:
@@ -203,16 +230,23 @@ def test_callbacks_come_in_order_for_everything_and_from_one_thread(quorum: Loca
             if i % 1000 == 999:
                 time.sleep(0.02)  # it goes to sleep, and is woken
         wait_until(lambda: seen and seen[-1].end_ticket == 3001)
-        assert seen[0].first_ticket == 1 and len(threads) == 1 and threads != {threading.get_ident()}
+        assert (
+            seen[0].first_ticket == 1 and len(threads) == 1 and threads != {threading.get_ident()}
+        )
         assert [b.end_ticket for b in seen[:-1]] == [b.first_ticket for b in seen[1:]]
         for batch in seen:
             assert batch.error is None and producer.wait(batch.first_ticket) == batch.base_offset
-            assert producer.wait(batch.end_ticket - 1) == batch.base_offset + batch.end_ticket - batch.first_ticket - 1
+            assert (
+                producer.wait(batch.end_ticket - 1)
+                == batch.base_offset + batch.end_ticket - batch.first_ticket - 1
+            )
         assert repr(seen[0]).startswith("Batch(first_ticket=1, ")
     assert other == seen
 
 
-def test_a_slow_or_broken_callback_delays_nobody(quorum: LocalQuorum, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_or_broken_callback_delays_nobody(
+    quorum: LocalQuorum, monkeypatch: pytest.MonkeyPatch
+) -> None:
     gate, seen, said = threading.Event(), [], []
     monkeypatch.setattr(threading, "excepthook", said.append)
 

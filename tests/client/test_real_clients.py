@@ -30,25 +30,39 @@ def test_confluent_kafka_produces_and_consumes(socket_quorum: LocalQuorum) -> No
         delivered[message.value()] = message.offset()
 
     with socket_quorum.producer() as producer:
-        start = producer.append_wait(b"ours", key=b"k", headers=[("h", b"1")], timestamp=1_700_000_000_000)
-    theirs = kafka.Producer({"bootstrap.servers": bootstrap(socket_quorum), "acks": "all", "linger.ms": 1})
+        start = producer.append_wait(
+            b"ours", key=b"k", headers=[("h", b"1")], timestamp=1_700_000_000_000
+        )
+    theirs = kafka.Producer(
+        {"bootstrap.servers": bootstrap(socket_quorum), "acks": "all", "linger.ms": 1}
+    )
     for i in range(500):
-        theirs.produce(METADATA_TOPIC, b"theirs %d" % i, key=b"%d" % i, headers={"n": b"x"}, on_delivery=report)
+        theirs.produce(
+            METADATA_TOPIC, b"theirs %d" % i, key=b"%d" % i, headers={"n": b"x"}, on_delivery=report
+        )
     assert theirs.flush(60) == 0
     found = ours(socket_quorum, start)
     assert {value: offset for offset, _, value, _, _ in found[1:]} == delivered
     assert [(key, value, headers) for _, key, value, headers, _ in found[1:]] == [
         (b"%d" % i, b"theirs %d" % i, (("n", b"x"),)) for i in range(500)
     ]
-    no_group = {"group.id": "none", "session.timeout.ms": 500, "heartbeat.interval.ms": 100}  # its close waits for one
+    no_group = {
+        "group.id": "none",
+        "session.timeout.ms": 500,
+        "heartbeat.interval.ms": 100,
+    }  # its close waits for one
     consumer = kafka.Consumer({"bootstrap.servers": bootstrap(socket_quorum)} | no_group)
     try:
-        assert consumer.get_watermark_offsets(kafka.TopicPartition(METADATA_TOPIC, 0), timeout=30) == (0, start + 501)
+        assert consumer.get_watermark_offsets(
+            kafka.TopicPartition(METADATA_TOPIC, 0), timeout=30
+        ) == (0, start + 501)
         consumer.assign([kafka.TopicPartition(METADATA_TOPIC, 0, start)])
         seen = []
         while len(seen) < 501 and (message := consumer.poll(30)) is not None:
             assert message.error() is None
-            seen.append((message.offset(), message.key(), message.value(), tuple(message.headers() or ())))
+            seen.append(
+                (message.offset(), message.key(), message.value(), tuple(message.headers() or ()))
+            )
     finally:
         consumer.close()
     assert seen == [each[:4] for each in found]
@@ -58,7 +72,10 @@ def test_kafka_python_produces_and_consumes(socket_quorum: LocalQuorum) -> None:
     kafka = pytest.importorskip("kafka", reason="kafka-python is not installed")
     settings = {"bootstrap_servers": bootstrap(socket_quorum).split(",")}
     theirs = kafka.KafkaProducer(**settings, acks="all", enable_idempotence=False)
-    futures = [theirs.send(METADATA_TOPIC, b"theirs %d" % i, key=b"%d" % i, partition=0) for i in range(200)]
+    futures = [
+        theirs.send(METADATA_TOPIC, b"theirs %d" % i, key=b"%d" % i, partition=0)
+        for i in range(200)
+    ]
     offsets = [future.get(60).offset for future in futures]
     theirs.close()
     found = ours(socket_quorum, offsets[0])

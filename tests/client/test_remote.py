@@ -67,7 +67,9 @@ def test_addresses(text: str, expected: list[tuple[str, int]]) -> None:
     assert parse_addresses(text) == expected
 
 
-@pytest.mark.parametrize("text", ["", "a", "a:", ":1", "a:0", "a:65536", "a:-1", "a:x", "a:1,", [], [("a", "x")]])
+@pytest.mark.parametrize(
+    "text", ["", "a", "a:", ":1", "a:0", "a:65536", "a:-1", "a:x", "a:1,", [], [("a", "x")]]
+)
 def test_what_is_no_address(text: str) -> None:
     with pytest.raises(InvalidOption):
         parse_addresses(text)
@@ -82,7 +84,9 @@ def test_the_leader_is_found_by_asking_anybody(servers: list[ScriptedServer]) ->
     connection.close()
 
 
-def test_dead_and_silent_servers_are_passed_over_and_asked_last(servers: list[ScriptedServer]) -> None:
+def test_dead_and_silent_servers_are_passed_over_and_asked_last(
+    servers: list[ScriptedServer],
+) -> None:
     servers[0].mute = True
     dead = silent_address()
     cluster = Cluster([dead, servers[0].address, servers[1].address], METADATA_TOPIC)
@@ -154,9 +158,13 @@ def test_a_producer_goes_from_a_silent_leader_to_a_later_one(
 
 
 def test_versions_are_agreed_on() -> None:
-    server = ScriptedServer(versions={ApiKey.PRODUCE: Versions(3, 7), ApiKey.METADATA: Versions(0, 5)})
+    server = ScriptedServer(
+        versions={ApiKey.PRODUCE: Versions(3, 7), ApiKey.METADATA: Versions(0, 5)}
+    )
     connection = Connection(server.address, soon())
-    assert connection.version_of(ApiKey.PRODUCE) == 7 and connection.version_of(ApiKey.PRODUCE, 4) == 4
+    assert (
+        connection.version_of(ApiKey.PRODUCE) == 7 and connection.version_of(ApiKey.PRODUCE, 4) == 4
+    )
     with pytest.raises(UnsupportedVersion):
         connection.version_of(ApiKey.FETCH)
     with pytest.raises(NoQuorum, match="does not take"):

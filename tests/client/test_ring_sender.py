@@ -38,7 +38,9 @@ def replica(ledger: Ledger) -> ScriptedReplica:
     return ScriptedReplica(ledger)
 
 
-def test_the_first_record_leaves_at_once_and_others_gather_behind_it(replica: ScriptedReplica) -> None:
+def test_the_first_record_leaves_at_once_and_others_gather_behind_it(
+    replica: ScriptedReplica,
+) -> None:
     sender = replica.sender
     assert [sender.append(b"%d" % i) for i in range(5)] == list(range(5))
     assert [values_of(batch) for batch in replica.look()] == [[b"0"]]
@@ -61,7 +63,10 @@ def test_a_full_batch_leaves_and_a_full_window_takes_no_more(replica: ScriptedRe
     replica.release()
     replica.acknowledge(1)
     assert sender.append(value) == tickets
-    assert len(replica.batches[0]) < 4096 and sum(len(values_of(b)) for b in replica.batches) <= tickets
+    assert (
+        len(replica.batches[0]) < 4096
+        and sum(len(values_of(b)) for b in replica.batches) <= tickets
+    )
 
 
 def test_a_full_ring_takes_no_more_until_the_replica_releases(ledger: Ledger) -> None:
@@ -84,8 +89,15 @@ def test_records_with_everything_and_at_their_bounds(replica: ScriptedReplica) -
     sender.append_record(b"far", None, (), (1 << 62))
     sender.append_record(memoryview(b"view"), bytearray(b"k"), [], None)
     sender.append_record(b"", None, (), 0)
-    for bad in (("text", None, (), None), (b"", 5, (), None), (b"", None, [("a",)], None), (b"", None, [(b"a", b"")], None),
-                (b"", None, (), -1), (b"", None, (), 1 << 63), (b"", None, (), "now")):  # fmt: skip
+    for bad in (
+        ("text", None, (), None),
+        (b"", 5, (), None),
+        (b"", None, [("a",)], None),
+        (b"", None, [(b"a", b"")], None),
+        (b"", None, (), -1),
+        (b"", None, (), 1 << 63),
+        (b"", None, (), "now"),
+    ):
         with pytest.raises(InvalidOption):
             sender.append_record(*bad)
     largest = sender.record_bytes_max
@@ -102,7 +114,11 @@ def test_records_with_everything_and_at_their_bounds(replica: ScriptedReplica) -
     records = flat([list(found.records()) for batch in replica.batches for found in batches(batch)])
     assert [record.value for record in records[:4]] == [None, b"far", b"view", b""]
     assert records[0].key == b"key" and list(records[0].headers) == [("a", b"1"), ("b", None)]
-    assert [record.timestamp for record in (records[0], records[1], records[3])] == [1234, 1 << 62, 0]
+    assert [record.timestamp for record in (records[0], records[1], records[3])] == [
+        1234,
+        1 << 62,
+        0,
+    ]
     assert abs(records[2].timestamp - time.time() * 1000) < 10_000
     assert len(records[4].value) == largest - 8 and sender.ledger.resolved == 5
 
@@ -122,7 +138,12 @@ def test_the_largest_record_of_all_fits_a_batch_of_its_own(ledger: Ledger) -> No
 def test_a_kafka_raft_log_refuses_what_its_reader_would(ledger: Ledger) -> None:
     replica = ScriptedReplica(ledger, records="kafka-raft")
     sender = replica.sender
-    for bad in ((None, None, (), None), (b"", None, (), None), (b"v", b"k", (), None), (b"v", None, [("a", b"")], None)):
+    for bad in (
+        (None, None, (), None),
+        (b"", None, (), None),
+        (b"v", b"k", (), None),
+        (b"v", None, [("a", b"")], None),
+    ):
         with pytest.raises(RecordsRefused):
             sender.append_record(*bad)
     with pytest.raises(RecordsRefused, match="value 1 "):
@@ -134,10 +155,18 @@ def test_a_kafka_raft_log_refuses_what_its_reader_would(ledger: Ledger) -> None:
         assert sender.append_record(b"%d" % ticket, None, (), stamp) == ticket
     sender.seal()
     sent = replica.look()
-    assert [values_of(batch) for batch in sent[1:]] == [[b"1", b"2"], [b"3", b"4"], [b"5"], [b"6"]], (
-        "each timestamp has a batch of its own"
-    )
-    assert [record.timestamp for batch in sent[2:4] for each in batches(batch) for record in each.records()] == [5, 5, 6]
+    assert [values_of(batch) for batch in sent[1:]] == [
+        [b"1", b"2"],
+        [b"3", b"4"],
+        [b"5"],
+        [b"6"],
+    ], "each timestamp has a batch of its own"
+    assert [
+        record.timestamp
+        for batch in sent[2:4]
+        for each in batches(batch)
+        for record in each.records()
+    ] == [5, 5, 6]
 
 
 def test_many_values_are_checked_before_the_first_one_leaves(replica: ScriptedReplica) -> None:
@@ -168,7 +197,9 @@ def test_values_of_all_sizes_arrive_in_order(ledger: Ledger) -> None:
 # --- what comes back --------------------------------------------------------------------------
 
 
-def test_refusals_count_for_what_they_name_however_early_they_come(replica: ScriptedReplica) -> None:
+def test_refusals_count_for_what_they_name_however_early_they_come(
+    replica: ScriptedReplica,
+) -> None:
     sender, ledger = replica.sender, replica.sender.ledger
     for i in range(4):
         sender.append(b"%d" % i)
@@ -201,7 +232,9 @@ def test_refusals_count_for_what_they_name_however_early_they_come(replica: Scri
         (77, b"what"),
     ],
 )
-def test_an_answer_that_makes_no_sense_ends_the_ring(replica: ScriptedReplica, message: tuple[int, bytes]) -> None:
+def test_an_answer_that_makes_no_sense_ends_the_ring(
+    replica: ScriptedReplica, message: tuple[int, bytes]
+) -> None:
     sender = replica.sender
     for value in (b"a", b"b"):
         sender.append(value)
@@ -215,12 +248,16 @@ def test_an_answer_that_makes_no_sense_ends_the_ring(replica: ScriptedReplica, m
     assert sender.append(b"c") == -1
     back = sender.give_up(LOST)
     ledger = sender.ledger
-    assert back == [] and ledger.resolved == ledger.next_ticket == 2, "a living replica may take all of it"
+    assert back == [] and ledger.resolved == ledger.next_ticket == 2, (
+        "a living replica may take all of it"
+    )
     with pytest.raises(UnknownOutcome):
         ledger.offset_of(0)
 
 
-def test_what_a_leaver_looked_at_is_unknown_and_the_rest_comes_back_in_order(replica: ScriptedReplica) -> None:
+def test_what_a_leaver_looked_at_is_unknown_and_the_rest_comes_back_in_order(
+    replica: ScriptedReplica,
+) -> None:
     sender, ledger = replica.sender, replica.sender.ledger
     for i in range(5):
         sender.append(b"%d" % i)
@@ -241,7 +278,9 @@ def test_what_a_leaver_looked_at_is_unknown_and_the_rest_comes_back_in_order(rep
             ledger.offset_of(ticket)
 
 
-def test_only_a_ring_that_nobody_reads_any_more_gives_anything_back(replica: ScriptedReplica) -> None:
+def test_only_a_ring_that_nobody_reads_any_more_gives_anything_back(
+    replica: ScriptedReplica,
+) -> None:
     sender = replica.sender
     for value in (b"a", b"b"):
         sender.append(value)
@@ -266,7 +305,9 @@ def test_a_replica_that_hangs_up_takes_no_more(replica: ScriptedReplica) -> None
         sender.sleep(5.0, 10)
     assert isinstance(sender.broken, PeerGone)
     back = sender.give_up(LOST)
-    assert [values_of(batch) for batch, *_ in back] == [[b"b"]] and sender.ledger.offset_of(0) == 100
+    assert [values_of(batch) for batch, *_ in back] == [[b"b"]] and sender.ledger.offset_of(
+        0
+    ) == 100
 
 
 def test_a_backlog_goes_before_what_is_appended_meanwhile(ledger: Ledger) -> None:
@@ -288,7 +329,9 @@ def test_a_backlog_goes_before_what_is_appended_meanwhile(ledger: Ledger) -> Non
     new.look()
     new.acknowledge(3)
     new.sender.poll()
-    assert flat(values_of(batch) for batch in new.batches) == [b"old %d" % i for i in range(6)] + [b"new"]
+    assert flat(values_of(batch) for batch in new.batches) == [b"old %d" % i for i in range(6)] + [
+        b"new"
+    ]
     assert [ledger.offset_of(ticket) for ticket in range(7)] == list(range(100, 107))
 
 
@@ -311,7 +354,9 @@ def test_a_backlog_survives_a_second_leader_too(ledger: Ledger) -> None:
 # --- threads and sleep ------------------------------------------------------------------------
 
 
-def test_a_sleeper_is_woken_by_the_replica_and_by_another_thread_that_took_its_answer(replica: ScriptedReplica) -> None:
+def test_a_sleeper_is_woken_by_the_replica_and_by_another_thread_that_took_its_answer(
+    replica: ScriptedReplica,
+) -> None:
     sender = replica.sender
     for round in range(20):
         ticket = sender.append(b"v")
@@ -363,7 +408,10 @@ def test_columns_are_encoded_while_other_threads_append_and_poll(ledger: Ledger)
             taken += sender.append(b"%d:%d" % (name, taken)) >= 0
         counts.append((name, taken))
 
-    threads = [threading.Thread(target=serve), *(threading.Thread(target=append, args=(n,)) for n in (1, 2))]
+    threads = [
+        threading.Thread(target=serve),
+        *(threading.Thread(target=append, args=(n,)) for n in (1, 2)),
+    ]
     for thread in threads:
         thread.start()
     column, done, deadline = Values([b"0:%d" % i for i in range(60_000)]), 0, time.monotonic() + 20

@@ -66,7 +66,9 @@ def script(*answers: Any) -> Any:
     return lambda number, _request: answers[number]
 
 
-@pytest.mark.parametrize("version", range(SERVED[ApiKey.PRODUCE].first, SERVED[ApiKey.PRODUCE].last + 1))
+@pytest.mark.parametrize(
+    "version", range(SERVED[ApiKey.PRODUCE].first, SERVED[ApiKey.PRODUCE].last + 1)
+)
 def test_frames_are_those_of_the_wire_codec_in_every_version(version: int) -> None:
     server = ScriptedServer(versions=dict(SERVED) | {ApiKey.PRODUCE: Versions(0, version)})
     sender = sender_to(server, batch_bytes=1 << 17)
@@ -80,7 +82,12 @@ def test_frames_are_those_of_the_wire_codec_in_every_version(version: int) -> No
             acks=-1, timeout_ms=REQUEST_TIMEOUT_MS, topic=METADATA_TOPIC if version <= 12 else "",
             topic_id=METADATA_TOPIC_ID if version > 12 else bytes(16), records=request.records,
         )  # fmt: skip
-        assert b"".join(produce.encode_request(version, header.correlation_id, "kraftfast", expected))[4:] == data
+        assert (
+            b"".join(produce.encode_request(version, header.correlation_id, "kraftfast", expected))[
+                4:
+            ]
+            == data
+        )
     numbers = [frame.decode_request_header(data).correlation_id for data in server.frames]
     assert numbers == list(range(len(numbers))), "every request has a number of its own"
     sender.close()
@@ -96,7 +103,9 @@ def test_a_server_without_topic_ids_is_named_the_topic() -> None:
     sender.close()
 
 
-def test_batches_are_pipelined_up_to_the_window_and_answered_in_order(server: ScriptedServer) -> None:
+def test_batches_are_pipelined_up_to_the_window_and_answered_in_order(
+    server: ScriptedServer,
+) -> None:
     release = threading.Event()
 
     def later(number: int, _request: Any) -> Any:
@@ -142,26 +151,37 @@ def test_bytes_under_way_are_bounded_also_where_records_are_large(server: Script
         (999, UnknownOutcome),
     ],
 )
-def test_what_a_code_says_of_one_batch_and_the_next_goes_on(server: ScriptedServer, code: int, kind: type[Exception]) -> None:
+def test_what_a_code_says_of_one_batch_and_the_next_goes_on(
+    server: ScriptedServer, code: int, kind: type[Exception]
+) -> None:
     server.on_produce = script((5,), code, (6,))
     sender = sender_to(server)
     one_batch_each(sender, [b"a", b"b", b"c"])
     answered(sender, lambda: sender.under_way == 0)
-    assert sender.broken is None and (sender.ledger.offset_of(0), sender.ledger.offset_of(2)) == (5, 6)
+    assert sender.broken is None and (sender.ledger.offset_of(0), sender.ledger.offset_of(2)) == (
+        5,
+        6,
+    )
     with pytest.raises(kind):
         sender.ledger.offset_of(1)
     sender.close()
 
 
 @pytest.mark.parametrize("code", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS])
-def test_what_was_not_appended_goes_to_the_next_leader_in_order(server: ScriptedServer, code: int) -> None:
+def test_what_was_not_appended_goes_to_the_next_leader_in_order(
+    server: ScriptedServer, code: int
+) -> None:
     server.on_produce = script((7,), code, code, code)
     sender = sender_to(server)
     one_batch_each(sender, [b"a", b"b", b"c", b"d"])
     answered(sender, lambda: sender.broken is not None)
     assert isinstance(sender.broken, NotLeader) and sender.append(b"e") == -1
     back = sender.give_up(LOST)
-    assert [(values_of(batch), first) for batch, first, *_ in back] == [([b"b"], 1), ([b"c"], 2), ([b"d"], 3)]
+    assert [(values_of(batch), first) for batch, first, *_ in back] == [
+        ([b"b"], 1),
+        ([b"c"], 2),
+        ([b"d"], 3),
+    ]
     assert sender.ledger.resolved == 1
     other = ScriptedServer()
     following = connect_producer([other.address], METADATA_TOPIC, sender.ledger, 4096, 8)
@@ -172,9 +192,13 @@ def test_what_was_not_appended_goes_to_the_next_leader_in_order(server: Scripted
     other.close()
 
 
-@pytest.mark.parametrize("then", [(9,), ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.REQUEST_TIMED_OUT, "hold"])
-def test_nothing_is_handed_on_behind_what_may_have_been_appended_after_it(server: ScriptedServer, then: Any) -> None:
-    """A leader that was none for a moment: the order of tickets would not be that of offsets (I24)."""
+@pytest.mark.parametrize(
+    "then", [(9,), ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.REQUEST_TIMED_OUT, "hold"]
+)
+def test_nothing_is_handed_on_behind_what_may_have_been_appended_after_it(
+    server: ScriptedServer, then: Any
+) -> None:
+    """A leader that was none for a moment: offsets would not be in the order of tickets (I24)."""
     lost = ErrorCode.NOT_LEADER_OR_FOLLOWER
     server.on_produce = script((8,), lost, then, lost)
     sender = sender_to(server)
@@ -227,7 +251,9 @@ def test_what_never_left_whole_comes_back() -> None:
     back = sender.give_up(LOST)
     unknown = sender.ledger.resolved
     assert unknown > 0 and back and unknown + len(back) == 14
-    assert [(values_of(batch)[0] or b"")[:2] for batch, *_ in back] == [b"%02d" % i for i in range(unknown, 14)]
+    assert [(values_of(batch)[0] or b"")[:2] for batch, *_ in back] == [
+        b"%02d" % i for i in range(unknown, 14)
+    ]
     received = b"".join(iter(lambda: theirs.recv(1 << 20), b""))
     whole = [bytes(found) for found in frame.FrameSplitter(1 << 20).frames(received)]
     assert len(whole) == unknown and sum(map(len, whole)) + 4 * unknown < len(received)
@@ -235,7 +261,9 @@ def test_what_never_left_whole_comes_back() -> None:
 
 
 def answer(number: int, base_offset: int = 1) -> bytes:
-    return produce.encode_response(9, number, produce.PartitionProduced(topic=METADATA_TOPIC, base_offset=base_offset))
+    return produce.encode_response(
+        9, number, produce.PartitionProduced(topic=METADATA_TOPIC, base_offset=base_offset)
+    )
 
 
 @pytest.mark.parametrize(
@@ -314,7 +342,9 @@ def test_another_thread_that_takes_the_answer_wakes_the_sleeper() -> None:
         ticket = sender.append(b"v")
         theirs.recv(1 << 16)
         done = threading.Event()
-        sleeper = threading.Thread(target=lambda ticket=ticket: (sender.sleep(5.0, ticket), done.set()))
+        sleeper = threading.Thread(
+            target=lambda ticket=ticket: (sender.sleep(5.0, ticket), done.set())
+        )
         began = time.monotonic()
         sleeper.start()
         theirs.sendall(answer(round, round))
@@ -339,6 +369,9 @@ def test_buffers_are_used_again_only_once_they_are_answered() -> None:
     theirs.settimeout(1.0)
     while len(received) < 40:
         received += [bytes(found) for found in splitter.frames(theirs.recv(1 << 20))]
-    requests = [produce.decode_request(9, data, frame.decode_request_header(data).body_start) for data in received]
+    requests = [
+        produce.decode_request(9, data, frame.decode_request_header(data).body_start)
+        for data in received
+    ]
     assert flat(values_of(request.records) for request in requests) == values
     sender.close()

@@ -1,0 +1,26 @@
+from collections.abc import Iterable
+
+from typing_extensions import Buffer
+
+from kraftfast.client.ledger import Ledger
+from kraftfast.client.sender import Sender
+
+DEFAULT_TIMEOUT: float
+
+class Appender:
+    ledger: Ledger
+    sender: Sender | None
+    keeper_sleeps: bool
+    caller_sleeps: bool
+    def append(
+        self,
+        value: Buffer | None,
+        *,
+        key: Buffer | None = None,
+        headers: Iterable[tuple[str, Buffer | None]] = (),
+        timestamp: int | None = None,
+        timeout: float = 30.0,
+    ) -> int: ...
+    def wait(self, ticket: int, *, timeout: float = 30.0) -> int: ...
+    @property
+    def resolved(self) -> int: ...
