@@ -26,7 +26,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from kraftfast.client.producer import Batch
+from kraftfast.client.tickets import Batch
 from kraftfast.errors import KraftfastError, TimedOut
 from kraftfast.log import epoch_checkpoint
 from kraftfast.quorum import LocalQuorum

@@ -22,9 +22,10 @@ import msgspec
 
 from kraftfast import limits
 from kraftfast.client.aio import AsyncProducer
+from kraftfast.client.connector import Connector
 from kraftfast.client.consumer import Consumer
 from kraftfast.client.local import LocalConnector, Watch, ask, ask_raw
-from kraftfast.client.producer import BATCH_BYTES, WINDOW_BATCHES, Connector, Producer
+from kraftfast.client.producer import BATCH_BYTES, WINDOW_BATCHES, Producer
 from kraftfast.errors import (
     ErrorCode,
     ForeignDirectory,

@@ -23,8 +23,9 @@ from types import TracebackType
 from typing import Any
 
 from kraftfast.client.appender import DEFAULT_TIMEOUT
-from kraftfast.client.producer import DOUBT_S, Producer, add_tickets, offsets_of
+from kraftfast.client.producer import DOUBT_S, Producer
 from kraftfast.client.sender import Sender
+from kraftfast.client.tickets import add_tickets, cut_short, offsets_of
 from kraftfast.errors import (
     Closed,
     KraftfastError,
@@ -172,9 +173,7 @@ class AsyncProducer:
         except KraftfastError as error:
             if not done:
                 raise
-            unknown = UnknownOutcome(f"{done} of {len(column)} records were handed over: {error}")
-            unknown.handed_over, unknown.tickets = done, tickets
-            raise unknown from None
+            raise cut_short(tickets, len(column), error) from None
         if tickets:
             await self._wait_ticket(tickets[-1].stop - 1, deadline)
         return offsets_of(self._ledger, tickets)

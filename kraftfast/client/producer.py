@@ -15,22 +15,21 @@ and did not acknowledge raises :class:`~kraftfast.errors.UnknownOutcome` for its
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
-from kraftfast.client.ledger import Ledger
 from kraftfast.client.appender import DEFAULT_TIMEOUT, Appender
+from kraftfast.client.connector import Connector
+from kraftfast.client.ledger import Ledger
 from kraftfast.client.sender import RECORD_BYTES_MAX, Sender
-
-if TYPE_CHECKING:
-    from kraftfast.client.sender import Unsent
+from kraftfast.client.tickets import Batch, add_tickets, cut_short, offsets_of, resolved_batches
 from kraftfast.errors import (
     Closed,
     KraftfastError,
-    LocalError,
     NoQuorum,
     NotLeader,
     PeerGone,
@@ -48,39 +47,6 @@ SLEEP_S_MAX = 0.5
 PAUSE_S = 0.005  # between two looks for a leader
 LINGER_S = 0.001
 DOUBT_S = 1.0  # without an answer, until other replicas are asked who leads
-
-
-class Connector(Protocol):
-    """Finds the leader; over rings in ``local``, over TCP in ``remote``. Thread-safe enough for a
-    producer, which calls it from one thread at a time."""
-
-    def connect(self, ledger: Ledger, record_bytes: int, deadline: float) -> Sender:
-        """A sender that takes records of ``record_bytes``. Raises NotLeader, NoQuorum, PeerGone."""
-
-    def superseded(self, sender: Sender, deadline: float) -> bool:
-        """Whether somebody leads in a later epoch than the leader that this sender goes to."""
-
-
-class Batch:
-    """Records that were resolved together: tickets from ``first_ticket`` up to ``end_ticket``.
-
-    ``base_offset`` is the offset of the first, the others follow; -1 if they failed: then ``error``
-    says why.
-    """
-
-    __slots__ = ("first_ticket", "end_ticket", "base_offset", "error")
-
-    def __init__(
-        self, first_ticket: int, end_ticket: int, base_offset: int, error: Exception | None
-    ) -> None:
-        self.first_ticket, self.end_ticket = first_ticket, end_ticket
-        self.base_offset, self.error = base_offset, error
-
-    def __repr__(self) -> str:
-        return (
-            f"Batch(first_ticket={self.first_ticket}, end_ticket={self.end_ticket}, "
-            f"base_offset={self.base_offset}, error={self.error!r})"
-        )
 
 
 class Producer(Appender):
@@ -104,7 +70,7 @@ class Producer(Appender):
     ) -> None:
         self._connector = connector
         self.ledger = Ledger()
-        self._backlog: list[Unsent] = []
+        self._backlog: list[tuple[bytes, int, int, int]] = []
         self._record_bytes = record_bytes
         self._exchange = threading.RLock()
         self._news = threading.Condition(threading.Lock())
@@ -234,9 +200,7 @@ class Producer(Appender):
         except KraftfastError as error:
             if not done:
                 raise
-            unknown = UnknownOutcome(f"{done} of {len(column)} records were handed over: {error}")
-            unknown.handed_over, unknown.tickets = done, tickets
-            raise unknown from None
+            raise cut_short(tickets, len(column), error) from None
         if tickets:
             self._tell_threads(sender)
         return tickets
@@ -281,7 +245,7 @@ class Producer(Appender):
 
         Raises NoQuorum when the deadline passes without one, RequestRefused, Closed.
         """
-        with self._exchanging(deadline):
+        with _held(self._exchange, deadline):
             self._give_up_broken()
             while self.sender is None:
                 self._check_open()
@@ -301,9 +265,6 @@ class Producer(Appender):
                 self._tell_threads(sender)
             return self.sender
 
-    def _exchanging(self, deadline: float) -> _Held:
-        return _Held(self._exchange, deadline)
-
     def _give_up_broken(self) -> None:
         sender = self.sender
         if sender is not None and sender.broken is not None:
@@ -320,7 +281,7 @@ class Producer(Appender):
             raise RecordTooLarge(
                 f"a record of {record_bytes} bytes; at most {RECORD_BYTES_MAX} can be sent"
             )
-        with self._exchanging(deadline):
+        with _held(self._exchange, deadline):
             self._record_bytes = max(record_bytes, self._record_bytes)
             while (sender := self.reconnect(deadline)).record_bytes_max < record_bytes:
                 sender.hold(True)  # nothing may be under way while it is exchanged
@@ -478,21 +439,13 @@ class Producer(Appender):
 
     def _call_back(self) -> None:
         """Give the callbacks what was resolved, in order."""
-        for batch in self._resolved_batches():
+        for batch in resolved_batches(self.ledger, self._called_back):
             for callback in list(self._callbacks):
                 try:
                     callback(batch)
                 except Exception:  # noqa: BLE001 - a user's callback may raise anything
                     threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), self._caller)))
             self._called_back = batch.end_ticket
-
-    def _resolved_batches(self) -> list[Batch]:
-        ledger, first = self.ledger, self._called_back
-        try:
-            return [Batch(*run) for run in ledger.runs(first, ledger.resolved)]
-        except LocalError:
-            late = UnknownOutcome("called back too late: what became of them is forgotten")
-            return [Batch(first, ledger.first_known, -1, late)]
 
     # --- end --------------------------------------------------------------------------------------
 
@@ -532,37 +485,12 @@ class Producer(Appender):
         self.close()
 
 
-class _Held:
-    """A lock, waited for until a deadline. Raises NoQuorum."""
-
-    def __init__(self, lock: threading.RLock, deadline: float) -> None:
-        self._lock, self._deadline = lock, deadline
-
-    def __enter__(self) -> None:
-        if not self._lock.acquire(timeout=max(0.0, self._deadline - time.monotonic())):
-            raise NoQuorum("no leader could be found: another thread is still looking for one")
-
-    def __exit__(self, *_exc: object) -> None:
-        self._lock.release()
-
-
-def add_tickets(tickets: list[range], first: int, count: int) -> None:
-    """Add tickets to ranges of them, the last of which may grow."""
-    if not count:
-        return
-    if tickets and tickets[-1].stop == first:
-        tickets[-1] = range(tickets[-1].start, first + count)
-    else:
-        tickets.append(range(first, first + count))
-
-
-def offsets_of(ledger: Ledger, tickets: list[range]) -> range | list[int]:
-    """The offsets of resolved tickets, in order. Raises the failure of the first that failed."""
-    runs = [run for each in tickets for run in ledger.runs(each.start, each.stop)]
-    for _, _, _, failure in runs:
-        if failure is not None:
-            raise failure
-    parts = [range(base, base + end - first) for first, end, base, _ in runs]
-    if all(one.stop == other.start for one, other in zip(parts, parts[1:])):
-        return range(parts[0].start, parts[-1].stop) if parts else range(0)
-    return [offset for part in parts for offset in part]
+@contextlib.contextmanager
+def _held(lock: threading.RLock, deadline: float) -> Iterator[None]:
+    """Hold a lock, waited for until a deadline. Raises NoQuorum."""
+    if not lock.acquire(timeout=max(0.0, deadline - time.monotonic())):
+        raise NoQuorum("no leader could be found: another thread is still looking for one")
+    try:
+        yield
+    finally:
+        lock.release()

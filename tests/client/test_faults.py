@@ -20,10 +20,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kraftfast.log.nursery import PreparerThread
+from kraftfast.log.recovery import Settings, open_log
+from kraftfast.node.flusher import Flusher
+from kraftfast.node.idle import Idle
+from kraftfast.node.intake import Intake, RingProducer
 
 from kraftfast.client.ledger import Ledger
 from kraftfast.client.local import ask
-from kraftfast.client.producer import Batch, Producer
+from kraftfast.client.producer import Producer
+from kraftfast.client.ring_sender import RingSender
+from kraftfast.client.tickets import Batch
 from kraftfast.errors import (
     Closed,
     KraftfastError,
@@ -32,18 +39,12 @@ from kraftfast.errors import (
     UnknownOutcome,
     WouldBlock,
 )
+from kraftfast.link.hello import HELLO_BYTES_MAX, Hello, decode_hello
+from kraftfast.link.memory_file import receive_with_fds
+from kraftfast.link.ring_link import OwnDoorbell, RingOffer, accept_rings
 from kraftfast.link.stats import Stats
 from kraftfast.log.directory import LogOptions, MetaProperties, ReplicaDirectory, format_directory
 from kraftfast.log.disk import Disk
-from kraftfast.log.nursery import PreparerThread
-from kraftfast.log.recovery import Settings, open_log
-from kraftfast.link.hello import HELLO_BYTES_MAX, Hello, decode_hello
-from kraftfast.link.ring_link import OwnDoorbell, RingOffer, accept_rings
-from kraftfast.link.memory_file import receive_with_fds
-from kraftfast.client.ring_sender import RingSender
-from kraftfast.node.flusher import Flusher
-from kraftfast.node.idle import Idle
-from kraftfast.node.intake import Intake, RingProducer
 from kraftfast.quorum import LocalQuorum
 from tests.client.conftest import SMALL
 from tests.client.kit import wait_until

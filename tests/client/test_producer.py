@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from kraftfast.client.producer import Batch
 from kraftfast.client.sender import RECORD_BYTES_MAX
+from kraftfast.client.tickets import Batch
 from kraftfast.errors import Closed, InvalidOption, LocalError, RecordTooLarge, UnknownOutcome
 from kraftfast.quorum import LocalQuorum
 from tests.client.kit import wait_until

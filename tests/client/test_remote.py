@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from kraftfast.client import producer as producer_module
 from kraftfast.client.connection import Connection
 from kraftfast.client.ledger import Ledger
-from kraftfast.client import producer as producer_module
 from kraftfast.client.producer import Producer
 from kraftfast.client.remote import Cluster, RemoteConnector, connect_producer, parse_addresses
 from kraftfast.errors import (

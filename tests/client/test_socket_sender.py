@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from kraftfast.client.connection import Connection
 from kraftfast.client.ledger import Ledger
 from kraftfast.client.remote import connect_producer
 from kraftfast.client.socket_sender import REQUEST_TIMEOUT_MS, SocketSender

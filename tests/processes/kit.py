@@ -14,7 +14,8 @@ from typing import Any
 
 import kraftfast
 from kraftfast.client.local import LocalConnector
-from kraftfast.client.producer import Batch, Producer
+from kraftfast.client.producer import Producer
+from kraftfast.client.tickets import Batch
 from kraftfast.errors import KraftfastError, PeerGone, TimedOut, UnknownOutcome
 from kraftfast.log.reader import LogReader
 from kraftfast.quorum import LocalQuorum

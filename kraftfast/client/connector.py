@@ -1,0 +1,18 @@
+"""What a producer asks of whoever finds the leader: over rings ``local``, over TCP ``remote``."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from kraftfast.client.ledger import Ledger
+from kraftfast.client.sender import Sender
+
+
+class Connector(Protocol):
+    """Finds the leader. A producer calls it from one thread at a time."""
+
+    def connect(self, ledger: Ledger, record_bytes: int, deadline: float) -> Sender:
+        """A sender that takes records of ``record_bytes``. Raises NotLeader, NoQuorum, PeerGone."""
+
+    def superseded(self, sender: Sender, deadline: float) -> bool:
+        """Whether somebody leads in a later epoch than the leader that this sender goes to."""

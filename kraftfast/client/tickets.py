@@ -1,0 +1,67 @@
+"""Runs of tickets: what a callback is given, and the offsets of records appended together."""
+
+from __future__ import annotations
+
+from kraftfast.client.ledger import Ledger
+from kraftfast.errors import KraftfastError, LocalError, UnknownOutcome
+
+
+class Batch:
+    """Records that were resolved together: tickets from ``first_ticket`` up to ``end_ticket``.
+
+    ``base_offset`` is the offset of the first, the others follow; -1 if they failed: then ``error``
+    says why.
+    """
+
+    __slots__ = ("first_ticket", "end_ticket", "base_offset", "error")
+
+    def __init__(
+        self, first_ticket: int, end_ticket: int, base_offset: int, error: Exception | None
+    ) -> None:
+        self.first_ticket, self.end_ticket = first_ticket, end_ticket
+        self.base_offset, self.error = base_offset, error
+
+    def __repr__(self) -> str:
+        return (
+            f"Batch(first_ticket={self.first_ticket}, end_ticket={self.end_ticket}, "
+            f"base_offset={self.base_offset}, error={self.error!r})"
+        )
+
+
+def resolved_batches(ledger: Ledger, first: int) -> list[Batch]:
+    """What became of the resolved tickets from ``first`` on."""
+    try:
+        return [Batch(*run) for run in ledger.runs(first, ledger.resolved)]
+    except LocalError:
+        late = UnknownOutcome("called back too late: what became of them is forgotten")
+        return [Batch(first, ledger.first_known, -1, late)]
+
+
+def add_tickets(tickets: list[range], first: int, count: int) -> None:
+    """Add tickets to ranges of them, the last of which may grow."""
+    if not count:
+        return
+    if tickets and tickets[-1].stop == first:
+        tickets[-1] = range(tickets[-1].start, first + count)
+    else:
+        tickets.append(range(first, first + count))
+
+
+def cut_short(tickets: list[range], count: int, error: KraftfastError) -> UnknownOutcome:
+    """What to raise where ``error`` came after some of ``count`` records were handed over."""
+    done = sum(map(len, tickets))
+    unknown = UnknownOutcome(f"{done} of {count} records were handed over: {error}")
+    unknown.handed_over, unknown.tickets = done, tickets
+    return unknown
+
+
+def offsets_of(ledger: Ledger, tickets: list[range]) -> range | list[int]:
+    """The offsets of resolved tickets, in order. Raises the failure of the first that failed."""
+    runs = [run for each in tickets for run in ledger.runs(each.start, each.stop)]
+    for _, _, _, failure in runs:
+        if failure is not None:
+            raise failure
+    parts = [range(base, base + end - first) for first, end, base, _ in runs]
+    if all(one.stop == other.start for one, other in zip(parts, parts[1:])):
+        return range(parts[0].start, parts[-1].stop) if parts else range(0)
+    return [offset for part in parts for offset in part]
