@@ -1,7 +1,7 @@
 """Tools of real Apache Kafka, for tests that ask it what it thinks of our files.
 
 The jars come from Maven Central through ``mvn``, once, into ``KRAFT_KAFKA_CACHE`` (by default
-``~/.cache/kraft-kafka``). Where Java, Maven or the network is missing, tests are skipped and say so.
+``~/.cache/kraft-kafka``). Tests are skipped, and say so, without Java, Maven or the network.
 """
 
 from __future__ import annotations
