@@ -18,6 +18,7 @@ import pytest
 from kraftfast.errors import DiskFull, FlushFailed
 from kraftfast.link.ring_link import OwnDoorbell
 from kraftfast.log.disk import Disk
+from kraftfast.log.reader import LogReader
 from kraftfast.node.flusher import Flusher
 from kraftfast.record.control import KRaftVersion, control_batch
 from kraftfast.sim.disk import SimDisk
@@ -140,6 +141,21 @@ def test_a_failed_sync_outside_a_flush_is_final(what: str) -> None:
         log.flush()
 
 
+def test_a_failed_sync_of_a_small_file_is_final(monkeypatch: pytest.MonkeyPatch) -> None:
+    home = crashing()
+    log = home.open()
+
+    def fail(path: str, _data: bytes) -> None:
+        raise FlushFailed(f"fsync of {path} failed: made to fail")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(home.disk, "replace_file", fail)
+        with pytest.raises(FlushFailed):
+            append(log, batch_of_size(100), 1)
+    with pytest.raises(FlushFailed):
+        log.flush()
+
+
 def test_a_failed_log_does_not_close_cleanly() -> None:
     home = crashing()
     log = home.open()
@@ -250,14 +266,16 @@ def on_disk_now(disk: CrashDisk) -> CrashDisk:
     return on_stable_storage(disk)
 
 
-def test_a_cut_is_no_damage_at_any_step() -> None:
+@pytest.mark.parametrize("count", [30, 100])
+def test_a_cut_is_no_damage_at_any_step(count: int) -> None:
+    """Inside the one prepared segment; or inside one that was trimmed, with others behind it."""
     home = crashing()
-    fill(home.open(), 100)
+    fill(home.open(), count)
     home.log.flush()
     home.kill()
     for after in at_every_step(home, lambda log: log.truncate(10)):
         log = after.open()
-        assert 10 <= log.end_offset <= 100
+        assert 10 <= log.end_offset <= count
         assert after.recovered is not None and after.recovered.phantom_tail is None
 
 
@@ -282,6 +300,34 @@ def test_a_close_is_no_damage_at_any_step() -> None:
         assert after.open().end_offset <= 30
 
 
+# --- D11: a reader sees what is there now ---------------------------------------------------------
+
+
+def test_a_reader_notices_a_cut_in_place(tmp_path: Path) -> None:
+    home = Home(tmp_path / "replica")
+    log = home.open()
+    fill(log, 20)
+    with LogReader(home.log_path) as reader:
+        assert reader.end_offset() == 20
+        log.truncate(5)
+        assert reader.end_offset() == 5
+        stored = fill(log, 2, 700, 2)
+        assert reader.end_offset() == 7
+        assert b"".join(bytes(each.data) for each in reader.batches(5)) == b"".join(stored)
+    home.close()
+
+
+def test_a_reader_notices_that_a_file_grew(tmp_path: Path) -> None:
+    """Kafka's own grow as they are appended to."""
+    path = tmp_path / "00000000000000000000.log"
+    reader = LogReader(tmp_path)
+    for count in range(1, 4):
+        with open(path, "ab") as file:
+            file.write(batch_of_size(100, base_offset=count - 1))
+        assert reader.end_offset() == count
+        assert [record.offset for record in reader.records(0)] == list(range(count))
+
+
 # --- D18: an acknowledgement needs every byte and every name before it ----------------------------
 
 
@@ -304,7 +350,7 @@ def test_what_recovery_counts_as_flushed_is_there_after_a_power_cut() -> None:
     fill(log, 10)
     log.sync_names()
     home.kill()
-    assert home.open().flushed_end_offset == 10
+    assert home.open(stride_bytes=4 * KIB).flushed_end_offset == 10  # nothing is to be prepared
     assert Home("/replica", on_stable_storage(home.disk)).open().end_offset == 10
 
 
