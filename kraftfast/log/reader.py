@@ -179,6 +179,12 @@ class LogReader:
 
     Raises StorageError if the directory cannot be read. Give a live log's high watermark as
     ``end_offset``: what lies beyond may be cut again.
+
+    >>> with LogReader(log_path) as reader:
+    ...     reader.log_start_offset, reader.end_offset()
+    (0, 3)
+    >>> [(record.offset, record.value) for record in reader.records(1)]
+    [(1, b'b'), (2, b'c')]
     """
 
     # _bases: base offsets of the segments, rising, as last listed. _held: mapped, by base offset,
@@ -236,6 +242,9 @@ class LogReader:
         batch's if not given; offsets below it must be there. About ``bytes_max`` bytes a span.
 
         Raises OffsetOutOfRange below the log's start, CorruptLog.
+
+        >>> [(span.base_offset, span.end_offset) for span in LogReader(log_path).spans(0)]
+        [(0, 3)]
         """
         end_offset = self.end_offset() if end_offset is None else end_offset
         offset = start_offset
@@ -255,7 +264,11 @@ class LogReader:
             offset = reached
 
     def batches(self, start_offset: int, end_offset: int | None = None) -> Iterator[BatchView]:
-        """The batches one by one, as :meth:`spans`; the first may begin below ``start_offset``."""
+        """The batches one by one, as :meth:`spans`; the first may begin below ``start_offset``.
+
+        >>> [(batch.base_offset, batch.record_count) for batch in LogReader(log_path).batches(1)]
+        [(0, 2), (2, 1)]
+        """
         for span in self.spans(start_offset, end_offset):
             for found in record_batch.batches(span.buffer, span.position, span.end):
                 if self.verify_crc and not found.crc_ok():
@@ -264,7 +277,11 @@ class LogReader:
                 yield found
 
     def records(self, start_offset: int, end_offset: int | None = None) -> Iterator[Record]:
-        """The records from ``start_offset`` on; those of control batches are passed over."""
+        """The records from ``start_offset`` on; those of control batches are passed over.
+
+        >>> [record.value for record in LogReader(log_path).records(0, end_offset=2)]
+        [b'a', b'b']
+        """
         for found in self.batches(start_offset, end_offset):
             if found.is_control:
                 continue
@@ -281,7 +298,14 @@ class LogReader:
         bytes_max: int | None = None,
         keys: bool = True,
     ) -> Iterator[Columns]:
-        """The records as columns (numpy, Arrow), about ``bytes_max`` bytes at once; CRCs checked."""
+        """The records as columns (numpy, Arrow), about ``bytes_max`` bytes at once.
+
+        CRCs are checked.
+
+        >>> for columns in LogReader(log_path).columns(0):
+        ...     columns.offsets.tolist(), columns.values.to_pylist()
+        ([0, 1, 2], [b'a', b'b', b'c'])
+        """
         for span in self.spans(start_offset, end_offset, bytes_max or SPAN_BYTES):
             position = span.position
             while position < span.end:

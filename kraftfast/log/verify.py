@@ -107,6 +107,10 @@ def verify(path: str, records: bool = False) -> Verified:
 
     ``records``: decode every record too. Nothing is changed; a replica may run meanwhile.
     Raises CorruptLog with the place, ForeignDirectory, NotFormatted, InputError, StorageError.
+
+    >>> found = verify(log_path)
+    >>> found.batches, found.records, found.end_offset, found.tail.kind
+    (2, 3, 3, 'none')
     """
     if not os.path.isdir(path):
         return verify_file(path, records)

@@ -12,4 +12,28 @@
 ``control``          control records: leader change, snapshot header and footer, voters
 ``pure``             the plain-Python twin, which needs none of the compiled modules
 ===================  ===========================================================================
+
+Values become a batch in a buffer of the caller's, and come back one by one or as columns:
+
+>>> from kraftfast.record import batch, builder, columns
+>>> buffer = bytearray(1024)
+>>> settings = builder.Settings(timestamp=1_700_000_000_000)
+>>> size, count = builder.Values([b"one", b"two"]).encode_into(buffer, settings)
+>>> size, count
+(81, 2)
+>>> found = batch.check_batch(buffer, end=size)
+>>> [(record.offset, record.value) for record in found.records()]
+[(0, b'one'), (1, b'two')]
+>>> columns.decode_values(buffer, end=size)
+[b'one', b'two']
+
+Its leader stamps what lies outside the CRC; what does not check is refused with its place:
+
+>>> batch.stamp(buffer, base_offset=40, leader_epoch=3)
+>>> batch.batch_at(buffer).last_offset
+41
+>>> buffer[70] ^= 1
+>>> batch.check_batch(buffer, end=size)
+Traceback (most recent call last):
+kraftfast.errors.CorruptBatch: batch at byte 0: CRC-32C does not match
 """

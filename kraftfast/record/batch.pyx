@@ -248,6 +248,11 @@ def batches(buffer, int64_t position=0, end=None, *, bint partial=False) -> Batc
 
     With ``partial`` a last batch that is cut off ends the iteration (a Fetch answer may end so);
     else, as at anything that is no batch, :class:`~kraftfast.errors.CorruptBatch` is raised.
+
+    >>> from kraftfast.record import pure
+    >>> data = pure.encode_batch(pure.values_to_records([b"a", b"b"], timestamp=0))
+    >>> [(found.position, found.record_count) for found in batches(data + data)]
+    [(0, 2), (77, 2)]
     """
     return BatchIterator(buffer, position, end, partial)
 

@@ -99,6 +99,12 @@ cdef class Values:
 
     Nothing is copied, and nothing may be resized meanwhile. Raises
     :class:`~kraftfast.errors.InvalidOption` for anything else.
+
+    >>> from array import array
+    >>> by_offsets = Values(b"onetwo", array("q", [0, 3, 6]))
+    >>> by_size = Values(b"onetwo", size=3)
+    >>> len(by_offsets), len(by_size)
+    (2, 2)
     """
 
     def __init__(self, source, offsets=None, *, size=None):
@@ -276,6 +282,15 @@ cdef class BatchBuilder:
 
     It takes at most ``capacity`` bytes (default: what is left) from byte ``position`` on. The
     buffer holds a batch once :meth:`finish` has returned its size.
+
+    >>> buffer = bytearray(200)
+    >>> builder = BatchBuilder(buffer, Settings(timestamp=0))
+    >>> builder.append(b"value", key=b"key", headers=[("name", b"x")])
+    True
+    >>> builder.append(bytes(200))  # no room: the batch stays as it is
+    False
+    >>> builder.finish(), builder.record_count
+    (83, 1)
     """
 
     def __init__(self, target, Settings settings not None, *, int64_t position=0, capacity=None):

@@ -335,6 +335,12 @@ def decode_columns(
     go on. Every CRC is checked. ``partial`` as for :func:`kraftfast.record.batch.batches`.
 
     Raises :class:`~kraftfast.errors.CorruptBatch` or ``UnsupportedCodec``.
+
+    >>> from kraftfast.record import pure
+    >>> data = pure.encode_batch(pure.values_to_records([b"a", b"b"], timestamp=0))
+    >>> found = decode_columns(data, first_offset=1)
+    >>> found.offsets.tolist(), found.values.to_pylist()
+    ([1], [b'b'])
     """
     cdef Parts parts = find_parts(
         buffer, position, end, first_offset, (1 << 62) if records_max is None else records_max,

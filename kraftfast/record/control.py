@@ -240,6 +240,10 @@ def decode_control(record: Record) -> ControlRecord:
 
     Raises :class:`~kraftfast.errors.CorruptBatch` if key or value do not decode,
     ``UnsupportedVersion`` if the value is of a version made after this code.
+
+    >>> data = control_batch([KRaftVersion(1)], timestamp=0, leader_epoch=2)
+    >>> [decode_control(record) for record in pure.check_batch(data).records()]
+    [KRaftVersion(kraft_version=1, tags=())]
     """
     key = record.key or b""
     if len(key) < 4 or key[0] & 0x80:
