@@ -194,6 +194,36 @@ def test_a_full_window_is_said_and_time_limits_hold(quorum: LocalQuorum) -> None
     run(quorum, work, window=4)
 
 
+def test_every_deadline_is_kept_whatever_their_order(quorum: LocalQuorum) -> None:
+    leader = quorum.leader()
+    followers = [id for id in quorum.directories if id != leader]
+
+    async def late(producer: AsyncProducer, timeout: float) -> float:
+        began = time.monotonic()
+        with pytest.raises(UnknownOutcome):
+            await producer.append_wait(b"late", timeout=timeout)
+        return time.monotonic() - began
+
+    async def work(producer: AsyncProducer) -> int:
+        await producer.append_wait(b"v", timeout=20)
+        for id in followers:
+            quorum.kill(id, signal.SIGSTOP)
+        try:
+            patient = asyncio.ensure_future(producer.append_wait(b"patient", timeout=20))
+            timeouts = (0.3, 0.1, 0.2, 0.0)
+            took = await asyncio.gather(*(late(producer, timeout) for timeout in timeouts))
+        finally:
+            for id in followers:
+                quorum.kill(id, signal.SIGCONT)
+        for timeout, seconds in zip(timeouts, took):
+            assert timeout - 0.01 <= seconds < timeout + 1.0
+        return await patient
+
+    offset = run(quorum, work)
+    values = [value for _, value in read_from(quorum, offset)]
+    assert values == [b"patient"] + [b"late"] * 4, "they were under way all the same"
+
+
 def test_closing_tells_every_future(quorum: LocalQuorum) -> None:
     async def main() -> None:
         producer = quorum.async_producer()

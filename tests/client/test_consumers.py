@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -162,6 +163,25 @@ def test_a_quorum_by_its_addresses(socket_quorum: LocalQuorum) -> None:
         assert 0 < voter.log_end_offset <= offset + 10
     with pytest.raises(RequestRefused):
         kraftfast.connect(f"{host}:{port}", topic="another")
+
+
+@pytest.mark.processes
+def test_what_was_acknowledged_is_read_though_the_replica_that_is_read_from_lags(
+    ring_quorum: LocalQuorum,
+) -> None:
+    leader = ring_quorum.leader()
+    follower = next(id for id in ring_quorum.directories if id != leader)
+    with ring_quorum.producer() as producer, ring_quorum.consumer(replica=follower) as consumer:
+        end = producer.append_wait(b"known to all") + 1
+        assert consumer.wait(10) and consumer.position == 0
+        consumer.directories, consumer.position = ring_quorum.directories, end
+        ring_quorum.kill(follower, signal.SIGSTOP)
+        try:
+            for value in (b"known to the leader", b"and this"):
+                producer.append_wait(value)
+                assert [record.value for record in consumer] == [value]
+        finally:
+            ring_quorum.kill(follower, signal.SIGCONT)
 
 
 @pytest.mark.processes
