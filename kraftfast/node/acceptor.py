@@ -20,9 +20,12 @@ OUT_OF = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 class Acceptor:
     """One listener. ``accepted(sock, address)`` takes over each connection."""
 
-    # loop, sock: as named. accepted: who takes connections. resume_ms: when a pause ends, -1 for none.
+    # loop, sock: as named. accepted: who takes connections.
+    # resume_ms: when a pause ends, -1 for none.
 
-    def __init__(self, loop: Any, sock: socket.socket, accepted: Callable[[socket.socket, Any], None]) -> None:
+    def __init__(
+        self, loop: Any, sock: socket.socket, accepted: Callable[[socket.socket, Any], None]
+    ) -> None:
         self.loop, self.sock, self.accepted = loop, sock, accepted
         self.resume_ms = -1
         loop.watch(sock.fileno(), select.EPOLLIN, self._ready)

@@ -32,7 +32,7 @@ class Loop:
     """Runs a :class:`Node` until it is told to stop. Raises FlushFailed once the log has (D9)."""
 
     # node: whose loop. handlers: descriptor -> what to call with its events.
-    # _forgotten: unwatched since the events at hand were fetched: a number may be used again by now.
+    # _forgotten: unwatched since the events at hand were fetched: a number may be in use again.
     # mesh, door: replicas and clients on this host. sockets: the TCP side, None without listeners.
     # resolver: where other hosts are. spin_us: how long to look around before blocking.
     # stop_at_ms: when a graceful end is given up; None while none was asked for.
@@ -104,7 +104,10 @@ class Loop:
             signal.signal(signo, lambda _signo, _frame: None)  # the wake-up descriptor tells
 
     def run(self) -> None:
-        """Until stopped. The doors are open already. The node is closed (or abandoned after a failed flush) when it returns."""
+        """Until stopped. The doors are open already.
+
+        The node is closed (or abandoned after a failed flush) when it returns.
+        """
         node = self.node
         try:
             node.start()
@@ -188,7 +191,7 @@ class Loop:
         self._dispatch(ready)
 
     def _in_flight(self) -> bool:
-        """Whether something waits for its commit, or came since the last time: an idle quorum blocks."""
+        """Whether something waits for its commit, or came since the last time: else it blocks."""
         log = self.node.log
         appended, self._appended = self._appended, log.bytes_appended
         return appended != self._appended or self.node.core.high_watermark < log.end_offset

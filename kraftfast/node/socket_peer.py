@@ -38,8 +38,9 @@ class SocketPeer:
     # ready: ApiVersions was answered; versions: what it said.
     # waiting: correlation id -> (API, version) of what was asked.
     # asked_ms: when the oldest of them was asked, or something came since. held: the requests that
-    # wait for the connection. probing: the last connection ended, and this one is to tell whether the
-    # process lives. turn: which of its addresses is tried. retry_at_ms, pause_ms: when to connect again.
+    # wait for the connection. probing: the last connection ended, and this one is to tell whether
+    # the process lives. turn: which of its addresses is tried.
+    # retry_at_ms, pause_ms: when to connect again.
 
     def __init__(self, node: Any, loop: Any, peer_id: int, host: str, port: int) -> None:
         self.node, self.loop, self.id = node, loop, peer_id
@@ -100,7 +101,9 @@ class SocketPeer:
             return
         self.loop.unwatch(self.framed.fileno())
         self.loop.watch(self.framed.fileno(), select.EPOLLIN, self._ready)
-        hello = ApiVersionsRequest(client_software_name=CLIENT_NAME, client_software_version=CLIENT_VERSION)
+        hello = ApiVersionsRequest(
+            client_software_name=CLIENT_NAME, client_software_version=CLIENT_VERSION
+        )
         data = frame.encode_request(ApiKey.API_VERSIONS, 4, 0, self._client_id(), hello)
         try:
             self.framed.send([data])

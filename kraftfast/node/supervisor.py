@@ -101,7 +101,9 @@ class Worker:
         while self.heard():
             pass
         if self.process.wait() == SIGBUS_EXIT_CODE and self.error is None:
-            self.error = StorageError(f"{self.config.directory}: a mapped file could not be read or written")
+            self.error = StorageError(
+                f"{self.config.directory}: a mapped file could not be read or written"
+            )
         self.sock.close()
         os.close(self.pidfd)
         lived = time.monotonic() - self.started_at
@@ -162,7 +164,9 @@ class Supervisor:
         for worker in self.workers.values():
             while not worker.ready.wait(0.05) and worker.error is None:
                 if time.monotonic() >= deadline:
-                    raise TimedOut(f"replica {worker.config.node_id} did not start within {timeout_s} s")
+                    raise TimedOut(
+                        f"replica {worker.config.node_id} did not start within {timeout_s} s"
+                    )
             if worker.error is not None:
                 raise worker.error
         self._started = True
@@ -238,7 +242,11 @@ class Supervisor:
                     worker.start()
                     continue
                 except OSError as error:
-                    print(f"kraftfast: cannot start a worker: {error} -> later", file=sys.stderr, flush=True)
+                    print(
+                        f"kraftfast: cannot start a worker: {error} -> later",
+                        file=sys.stderr,
+                        flush=True,
+                    )
             left = max(0.0, worker.start_at - now)
             due = left if due is None else min(due, left)
         return due
