@@ -26,7 +26,7 @@ from kraftfast.errors import Closed, NoQuorum, PeerGone, TimedOut
 from kraftfast.log.reader import LogReader
 
 RETRY_S = 0.02
-SEARCH_S = 10.0
+SEARCH_S = 10.0  # until NoQuorum, however long a call may take
 SLEEP_S_MAX = 0.5
 LAG_S_MAX = 0.1  # for so long a replica that knows less than another is waited for
 PATIENCE_FACTOR = 20  # a replica that did not answer is left alone so much longer than it took
@@ -92,8 +92,8 @@ class RecordStream(ABC):
     def read(self, count: int, *, timeout: float = 10.0) -> list[Any]:
         """The next ``count`` records.
 
-        Raises TimedOut if there are fewer within ``timeout`` seconds; then ``position`` is where it
-        was.
+        Raises TimedOut if there are fewer within ``timeout`` seconds, NoQuorum; ``position`` is
+        where it was then.
         """
         found: list[Any] = []
         began, deadline = self.position, time.monotonic() + timeout
@@ -108,8 +108,10 @@ class RecordStream(ABC):
                 if len(found) == count:
                     return found
                 if not self.wait(max(0.0, deadline - time.monotonic())):
-                    self.position = began
                     raise TimedOut(f"{len(found)} of {count} records within {timeout} s")
+        except BaseException:
+            self.position = began  # what was found is not handed out: it comes again
+            raise
         finally:
             self.follow = follow
 
@@ -233,7 +235,10 @@ class Consumer(RecordStream):
         deadline = time.monotonic() + (FOREVER_S if timeout is None else timeout)
         while True:
             try:
-                source = self._source or self._choose_source(deadline)[0]
+                source = self._source
+                if source is None:
+                    until = min(deadline, time.monotonic() + SEARCH_S)
+                    source = self._choose_source(until)[0]
                 if source.wait_beyond(self.position, min(SLEEP_S_MAX, deadline - time.monotonic())):
                     return True
             except PeerGone:

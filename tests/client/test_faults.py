@@ -26,6 +26,7 @@ from kraftfast.node.flusher import Flusher
 from kraftfast.node.idle import Idle
 from kraftfast.node.intake import Intake, RingProducer
 
+from kraftfast.client import consumer as consumer_module
 from kraftfast.client.ledger import Ledger
 from kraftfast.client.local import ask
 from kraftfast.client.producer import Producer
@@ -190,10 +191,14 @@ def test_the_leader_is_stopped_and_comes_back(mortal_quorum: LocalQuorum) -> Non
 
 
 @pytest.mark.processes
-def test_without_a_majority_every_call_ends_in_time_with_the_truth(tmp_path: Path) -> None:
+def test_without_a_majority_every_call_ends_in_time_with_the_truth(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consumer_module, "SEARCH_S", 0.3)
     settings = SMALL | {"fetch_timeout_ms": 600, "restart": False}
     with LocalQuorum(tmp_path / "q", **settings) as quorum, quorum.producer() as producer:
         producer.append_wait(b"committed")
+        reader = quorum.consumer()
         for id in followers_of(quorum):
             quorum.kill(id)
         with pytest.raises(UnknownOutcome):
@@ -213,12 +218,15 @@ def test_without_a_majority_every_call_ends_in_time_with_the_truth(tmp_path: Pat
             (lambda: producer.flush(timeout=0.2), UnknownOutcome),
             (lambda: quorum.producer(timeout=0.2), NoQuorum),
             (lambda: quorum.consumer(0, timeout=0.2), NoQuorum),
+            (lambda: reader.read(10, timeout=0.2), NoQuorum),  # it found one, and gives it back
+            (lambda: reader.wait(None), NoQuorum),
         ]
         for call, kinds in calls:
             began = time.monotonic()
             with pytest.raises(kinds):
                 call()
             assert time.monotonic() - began < 3.0
+        assert reader.position == 0
         producer.close(timeout=0.2)
 
 
