@@ -13,7 +13,7 @@ cdef class Loop:
     cdef public object door, sockets, resolver, stop_at_ms
     cdef public int spin_us
     cdef set _forgotten
-    cdef long long _turns, _appended, _tended_ms
+    cdef long long _turns, _progress, _tended_ms
     cdef int _latency_fd
     cdef object _wake_reader, _wake_writer
 
@@ -21,6 +21,7 @@ cdef class Loop:
     cpdef bint turn(self) except -1
     @cython.locals(node=Node)
     cpdef _tend(self, long long now_ms)
+    @cython.locals(before="long long", committed="long long")
     cpdef bint _in_flight(self) except -1
     @cython.locals(node=Node, now_ms="long long", due="long long")
     cpdef long long _sleep_ms(self) except -1

@@ -48,7 +48,7 @@ class Loop:
         self.resolver = Resolver()
         self.stop_at_ms: int | None = None
         self._turns = 0
-        self._appended = 0
+        self._progress = 0
         self._tended_ms = -1
         self._latency_fd = _hold_cpu_latency() if node.config.idle == "poll" else -1
         self._wake_reader, self._wake_writer = socket.socketpair()
@@ -191,10 +191,13 @@ class Loop:
         self._dispatch(ready)
 
     def _in_flight(self) -> bool:
-        """Whether something waits for its commit, or came since the last time: else it blocks."""
-        log = self.node.log
-        appended, self._appended = self._appended, log.bytes_appended
-        return appended != self._appended or self.node.core.high_watermark < log.end_offset
+        """Whether something waits for its commit, or came or was committed since the last time.
+
+        Whoever waited for a commit goes on at once, mostly. An idle quorum blocks.
+        """
+        log, committed = self.node.log, self.node.core.high_watermark
+        before, self._progress = self._progress, log.bytes_appended + committed
+        return before != self._progress or committed < log.end_offset
 
     def _sleep_ms(self) -> int:
         node = self.node
