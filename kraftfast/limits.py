@@ -36,7 +36,10 @@ EPOCH_JUMP_MAX = 1 << 20  # design.md: no message moves the epoch by more at onc
 UNFLUSHED_BYTES_MAX = 64 * 1024 * 1024  # D14
 UNFLUSHED_AGE_MS_MAX = 50  # D14: a flush starts at the latest then
 HELD_AGE_MS_MAX = 500  # D14: while a flush takes longer than this, no appends are taken
-INLINE_FLUSH_BYTES_MAX = 64 * 1024  # design.md: flushed inside the loop up to here
+INLINE_FLUSH_BYTES_MAX = 64 * 1024  # design.md: a leader flushes inside its loop up to here
+# A follower has nothing else to do meanwhile; a flush by another thread costs it a flush of the
+# processors' page tables for every folio, since both run on the same map.
+FOLLOWER_INLINE_FLUSH_BYTES_MAX = 4 * 1024 * 1024
 VOTERS_MAX = 64
 STREAM_PUSHES_MAX = 4  # answers with records under way on one stream
 OBSERVERS_MAX = 1024  # I25: whom a leader remembers beside the voters
@@ -55,7 +58,7 @@ PAGE_BYTES = 4096
 
 assert BATCH_BYTES_MAX <= SEGMENT_BYTES_MIN, "a batch must fit a segment"
 assert FETCH_MAX_BYTES <= BATCH_BYTES_MAX, "a fetch may always return one whole batch"
-assert INLINE_FLUSH_BYTES_MAX < UNFLUSHED_BYTES_MAX
+assert INLINE_FLUSH_BYTES_MAX <= FOLLOWER_INLINE_FLUSH_BYTES_MAX < UNFLUSHED_BYTES_MAX
 assert TURN_BYTES_MAX <= UNFLUSHED_BYTES_MAX
 assert UNFLUSHED_AGE_MS_MAX <= HELD_AGE_MS_MAX
 assert PREPARE_STRIDE_BYTES % PREPARE_PIECE_BYTES == 0

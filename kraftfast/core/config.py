@@ -61,6 +61,7 @@ class QuorumConfig:
     held_age_ms_max: int = limits.HELD_AGE_MS_MAX
     """D14: no appends are taken while the oldest unflushed record is older than this."""
     inline_flush_bytes_max: int = limits.INLINE_FLUSH_BYTES_MAX
+    follower_inline_flush_bytes_max: int = limits.FOLLOWER_INLINE_FLUSH_BYTES_MAX
     """A flush of at most this much may be done inside the loop."""
     stream_pushes_max: int = limits.STREAM_PUSHES_MAX
     """How many answers with records may be under way, not yet copied, on one stream."""
@@ -87,6 +88,7 @@ class QuorumConfig:
             "retry_backoff_ms",
             "failover_step_ms",
             "inline_flush_bytes_max",
+            "follower_inline_flush_bytes_max",
         ):
             if getattr(self, name) < 0:
                 raise InvalidOption(f"{name} must not be negative, not {getattr(self, name)}")

@@ -17,12 +17,14 @@ PARALLEL = FlushPolicy.PARALLEL
 def flush_leader(state: ReplicaState, leader: Leader, idle: bool, now_ms: int) -> None:
     """Start a flush of the leader's log if its policy says so.
 
-    ``idle``: the append just made is all that waits for its commit.
+    ``idle``: the append just made is all that waits for its commit. A large one tells of load all
+    the same: then the other disks come first.
     """
     log = state.log
     if log.flushing or log.in_memory or log.flushed_end_offset >= log.end_offset:
         return
-    at_once = idle and state.config.flush is not DEFERRED
+    small = log.unflushed_bytes <= state.config.inline_flush_bytes_max
+    at_once = idle and small and state.config.flush is not DEFERRED
     if at_once or is_due(state, leader, now_ms):
         start_flush(state, idle or state.high_watermark >= log.flushed_end_offset)
 
@@ -56,5 +58,13 @@ def start_flush(state: ReplicaState, may_inline: bool) -> None:
     """Flush all that was appended; inside the loop if it is small and nothing else waits."""
     log = state.log
     log.begin_flush()
-    inline = may_inline and log.flushing_bytes <= state.config.inline_flush_bytes_max
+    inline = may_inline and log.flushing_bytes <= inline_bytes_max(state)
     state.effects.append(Flush(log.end_offset, inline))
+
+
+def inline_bytes_max(state: ReplicaState) -> int:
+    """Up to how many bytes a flush may hold the loop up."""
+    config = state.config
+    if state.leader is None:
+        return config.follower_inline_flush_bytes_max
+    return config.inline_flush_bytes_max

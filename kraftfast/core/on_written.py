@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kraftfast.core.events import FetchedWritten
 from kraftfast.core.fetching import fetch_next, update_stream
-from kraftfast.core.flush_policy import flush_follower
+from kraftfast.core.flush_policy import flush_follower, inline_bytes_max
 from kraftfast.core.on_fetch_response import learn_high_watermark, on_rejected
 from kraftfast.core.state import ReplicaState
 
@@ -32,6 +32,6 @@ def on_fetched_written(state: ReplicaState, event: FetchedWritten, now_ms: int) 
         return
     if log.durable_end_offset() < log.end_offset and not log.flushing:
         flush_follower(state)
-        if state.log.flushing_bytes <= state.config.inline_flush_bytes_max:
+        if state.log.flushing_bytes <= inline_bytes_max(state):
             return  # done in this turn: Flushed sends both cursors in one Fetch
     update_stream(state, follower)

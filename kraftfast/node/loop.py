@@ -139,17 +139,21 @@ class Loop:
         worked = node.take_flush()
         if self.mesh.peers:
             worked |= self.mesh.handle()
+        worked |= node.flush_inline()
         if not node.appends_held and (node.intake.waiting() or self._socket_appends()):
             before = node.log.bytes_appended
             node.step(ev.AppendsQueued())
             if node.log.bytes_appended == before:
                 node.hold_appends()  # the core takes none now (D14): no reason to ask again at once
             worked = True
+            node.flush_inline()
+        node.publish()  # before anything that could wait
         now_ms = node.now_ms()
         if now_ms != self._tended_ms:
             self._tended_ms = now_ms
             self._tend(now_ms)
-        node.publish()
+            node.publish()
+            worked |= node.flush_inline()
         if worked and self._turns % TURNS_BETWEEN_POLLS == 0:
             self._dispatch(node.idle.poll())
         return worked
@@ -176,6 +180,7 @@ class Loop:
     def _rest(self) -> None:
         """Spin while something may come soon, then block until something has."""
         node = self.node
+        assert not node.flush_wanted, "a turn ends with what it asked for"
         if self.spin_us and self._in_flight():
             ready = node.idle.spin(self.spin_us)
             if ready is not None:
@@ -184,11 +189,7 @@ class Loop:
         for peer in self.mesh.peers:
             if peer.quiet:
                 peer.wake()  # a bare high watermark that nobody has looked at yet
-        ready = node.idle.sleep(self._sleep_ms())
-        if node.core.role == "leader" and node.intake.waiting():
-            for peer in self.mesh.peers:
-                peer.wake()  # they wake up while this replica copies: it is the longest step
-        self._dispatch(ready)
+        self._dispatch(node.idle.sleep(self._sleep_ms()))
 
     def _in_flight(self) -> bool:
         """Whether something waits for its commit, or came or was committed since the last time.

@@ -21,7 +21,7 @@ cdef class Node:
     cdef public object sockets, at_hand, stalled, control, applier
     cdef public list on_commit, on_role
     cdef public long long stalled_ms, full_ms, persisted_epoch
-    cdef public bint yielded, appends_held, stopped
+    cdef public bint yielded, appends_held, flush_wanted, stopped
     cdef object _events
     cdef dict _handlers
     cdef str _boot, _state_path
@@ -32,6 +32,7 @@ cdef class Node:
     cpdef run_events(self)
     cpdef _carry_out(self, list effects)
     cpdef bint take_flush(self) except -1
+    cpdef bint flush_inline(self) except -1
     cpdef tend(self)
     cpdef show_ends(self)
     cpdef publish(self)

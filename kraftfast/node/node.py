@@ -72,6 +72,7 @@ class Node:
     # full_ms: since when the disk has been full, -1 if it is not. yielded: leadership was given up
     # for that already.
     # persisted_epoch: what quorum-state holds (D5).
+    # flush_wanted: the loop is to flush before it waits for anything.
     # appends_held: producers are left alone until there is room or the core asks.
 
     def __init__(self, config: NodeConfig, boot: str | None = None) -> None:
@@ -107,6 +108,7 @@ class Node:
         self.full_ms = -1
         self.yielded = False
         self.appends_held = False
+        self.flush_wanted = False
         self.stopped = False
         self.applier: Any = None
         self.on_commit: list[Any] = []
@@ -342,12 +344,21 @@ class Node:
 
     def _flush(self, effect: fx.Flush) -> None:
         if effect.inline:
-            self.publish()  # others start on it before this process waits for its disk
-            self.flusher.run(self.log)
-            self._flushed()
+            self.flush_wanted = True
         else:
             self.flusher.ask(self.log)
             self.idle.flush_asked = True
+
+    def flush_inline(self) -> bool:
+        """The flush that was asked for inside the loop: after all that had come was taken."""
+        if not self.flush_wanted:
+            return False
+        self.flush_wanted = False
+        self.publish()  # others start on it before this process waits for its disk
+        self.flusher.run(self.log)
+        self._flushed()
+        self.run_events()
+        return True
 
     def _flushed(self) -> None:
         stage = "leader_flush" if self.core.role == "leader" else "follower_flush"
@@ -364,7 +375,8 @@ class Node:
         return True
 
     def wait_for_flush(self) -> None:
-        """Until no flush is under way."""
+        """Until no flush is under way or asked for."""
+        self.flush_inline()
         while self.idle.flush_asked:
             if self.flusher.take(self.log):
                 self.idle.flush_asked = False
@@ -450,6 +462,7 @@ class Node:
 
     def _commit(self, offset: int) -> None:
         self.intake.commit(offset, self.stats)
+        self.intake.publish()  # whoever waits for the commit goes on meanwhile
         if self.sockets is not None:
             self.sockets.commit(offset)
 

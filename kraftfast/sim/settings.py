@@ -65,6 +65,7 @@ class Settings:
     fetch_max_bytes: int = limits.FETCH_MAX_BYTES
     stream_pushes_max: int = limits.STREAM_PUSHES_MAX
     inline_flush_bytes_max: int = limits.INLINE_FLUSH_BYTES_MAX
+    follower_inline_flush_bytes_max: int = limits.FOLLOWER_INLINE_FLUSH_BYTES_MAX
     unflushed_age_ms_max: int = limits.UNFLUSHED_AGE_MS_MAX
     segment_bytes: int = 64 * 1024
     segment_ms: int = limits.SEGMENT_MS
@@ -118,6 +119,7 @@ class Settings:
             fetch_max_bytes=random.choice((1, 2_000, 20_000, limits.FETCH_MAX_BYTES)),
             stream_pushes_max=random.choice((1, 2, limits.STREAM_PUSHES_MAX)),
             inline_flush_bytes_max=random.choice((0, 0, 2_000, limits.INLINE_FLUSH_BYTES_MAX)),
+            follower_inline_flush_bytes_max=random.choice((0, 0, 2_000, 1 << 20)),
             unflushed_age_ms_max=random.choice((5, 50, 300)),
             segment_bytes=random.choice((8, 16, 64, 64, 256)) * 1024,
             segment_ms=random.choice((300, limits.SEGMENT_MS, limits.SEGMENT_MS)),
@@ -152,6 +154,7 @@ class Settings:
             fetch_max_wait_ms=self.fetch_max_wait_ms,
             stream_pushes_max=self.stream_pushes_max,
             inline_flush_bytes_max=self.inline_flush_bytes_max,
+            follower_inline_flush_bytes_max=self.follower_inline_flush_bytes_max,
             unflushed_age_ms_max=self.unflushed_age_ms_max,
             held_age_ms_max=max(limits.HELD_AGE_MS_MAX, self.unflushed_age_ms_max),
             durability=Durability(self.durability),

@@ -148,7 +148,7 @@ def test_an_answer_is_never_larger_than_a_batch_may_be() -> None:
 
 
 def test_a_stream_update_acknowledges_only_what_is_on_disk() -> None:
-    config = QuorumConfig(inline_flush_bytes_max=0)
+    config = QuorumConfig(follower_inline_flush_bytes_max=0)
     it = started(epoch=5, leader=2, log=((5, 10),), config=config)
     it.step(ev.LinkUp(2, streaming=True), 0)
     pushed = msg.FetchResponse(
