@@ -24,6 +24,8 @@ from kraftfast.node.node import Node
 
 SLEEP_MS_MAX = 500
 TURNS_BETWEEN_POLLS = 16
+TEND_BUSY_MS = 4
+"""While there is work, timers and the like are looked at so often: somebody waits for that work."""
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 CPU_LATENCY_FILE = "/dev/cpu_dma_latency"
 
@@ -149,7 +151,7 @@ class Loop:
             node.flush_inline()
         node.publish()  # before anything that could wait
         now_ms = node.now_ms()
-        if now_ms != self._tended_ms:
+        if now_ms >= self._tended_ms + (TEND_BUSY_MS if worked else 1):
             self._tended_ms = now_ms
             self._tend(now_ms)
             node.publish()
@@ -162,7 +164,7 @@ class Loop:
         return self.sockets is not None and self.sockets.appends_waiting()
 
     def _tend(self, now_ms: int) -> None:
-        """Once a millisecond at most: timers, the nursery, connections."""
+        """Once in a while: timers, the nursery, connections."""
         node = self.node
         if now_ms >= node.core.deadline_ms:
             node.step(ev.Tick())
