@@ -1,4 +1,4 @@
-"""Builds the Cython modules and the C kernels of kraftfast. Everything else is in pyproject.toml."""
+"""Builds the Cython modules and the C kernels of kraftfast. All else is in pyproject.toml."""
 
 from __future__ import annotations
 
@@ -29,19 +29,21 @@ KERNELS: dict[str, list[str]] = {
     "kraftfast.sim.paged_file": ["cext/batch.c", "cext/flusher.c", *THREAD, *MAPPING],
 }
 
-# core/ and node/ modules that are compiled from their .py through an augmenting .pxd (style rule 9).
+# core/ and node/ modules that are compiled from their .py through an augmenting .pxd.
 AUGMENTED = [
     path[:-4] + ".py"
     for path in (*glob("kraftfast/core/*.pxd"), *glob("kraftfast/node/*.pxd"))
     if os.path.exists(path[:-4] + ".py") and not path.endswith("__init__.pxd")
 ]
 
-COMPILE = ["-O3", "-std=gnu11", "-fvisibility=hidden", "-fstack-protector-strong", "-fno-strict-aliasing"]
-if not os.environ.get("KRAFTFAST_SANITIZE"):
+COMPILE = ["-O3", "-std=gnu11", "-fvisibility=hidden"]
+COMPILE += ["-fstack-protector-strong", "-fno-strict-aliasing"]
+SANITIZE = os.environ.get("KRAFTFAST_SANITIZE")  # "address,undefined" or "thread": for suites
+if not SANITIZE:
     COMPILE += ["-U_FORTIFY_SOURCE", "-D_FORTIFY_SOURCE=3"]
-else:  # "address,undefined" or "thread": for the suites under sanitizers only
-    COMPILE += ["-g", f"-fsanitize={os.environ['KRAFTFAST_SANITIZE']}"]
-LINK = [f"-fsanitize={os.environ['KRAFTFAST_SANITIZE']}"] if os.environ.get("KRAFTFAST_SANITIZE") else []
+else:
+    COMPILE += ["-g", f"-fsanitize={SANITIZE}"]
+LINK = [f"-fsanitize={SANITIZE}"] if SANITIZE else []
 
 
 # The core's modules are interpreter calls from end to end: -O3 takes minutes and gains nothing.

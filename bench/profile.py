@@ -28,7 +28,12 @@ def sampler(pid: int, output: Path, seconds: float) -> subprocess.Popen[bytes]:
     """py-spy, attached to a worker."""
     command = ["py-spy", "record", "--pid", str(pid), "--native"]
     command += ["--duration", str(int(seconds)), "--rate", str(RATE_HZ)]
-    command += ["--format", "raw" if output.suffix == ".txt" else "flamegraph", "--output", str(output)]
+    command += [
+        "--format",
+        "raw" if output.suffix == ".txt" else "flamegraph",
+        "--output",
+        str(output),
+    ]
     return subprocess.Popen(command, stdout=subprocess.DEVNULL)
 
 

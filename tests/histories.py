@@ -50,7 +50,9 @@ def lost_writes(appends: Iterable[Append], log: Log) -> list[str]:
     found = []
     for append in appends:
         if append.outcome == COMMITTED and at.get(append.offset) != append.value:
-            found.append(f"lost: {append.value!r} was acknowledged at {append.offset}, where {at.get(append.offset)!r} is")
+            found.append(
+                f"lost: {append.value!r} was acknowledged at {append.offset}, where {at.get(append.offset)!r} is"
+            )
     return found
 
 
@@ -89,7 +91,9 @@ def reordered(appends: Iterable[Append], log: Log) -> list[str]:
             continue
         before = last.get(append.producer, -1)
         if append.sequence < before:
-            found.append(f"reordered: {value!r} at {offset} stands behind number {before} of {append.producer}")
+            found.append(
+                f"reordered: {value!r} at {offset} stands behind number {before} of {append.producer}"
+            )
         last[append.producer] = max(before, append.sequence)
     return found
 

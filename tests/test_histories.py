@@ -147,7 +147,10 @@ def test_planted_faults_are_found(plant: Callable[[History], None], kind: str) -
 
 def test_equal_times_prove_nothing() -> None:
     """Acknowledged and handed over at the same instant: no order follows."""
-    appends = [Append("a", 0, b"x", 0.0, COMMITTED, 1.0, 5), Append("b", 0, b"y", 1.0, COMMITTED, 2.0, 4)]
+    appends = [
+        Append("a", 0, b"x", 0.0, COMMITTED, 1.0, 5),
+        Append("b", 0, b"y", 1.0, COMMITTED, 2.0, 4),
+    ]
     assert histories.unreal_time(appends) == []
     appends[1].invoked = 1.1
     assert len(histories.unreal_time(appends)) == 1

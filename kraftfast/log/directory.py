@@ -58,7 +58,9 @@ class LogOptions:
 
     def __post_init__(self) -> None:
         if self.durability not in DURABILITIES:
-            raise InvalidOption(f"durability must be one of {DURABILITIES}, not {self.durability!r}")
+            raise InvalidOption(
+                f"durability must be one of {DURABILITIES}, not {self.durability!r}"
+            )
         if self.records not in RECORDS:
             raise InvalidOption(f"records must be one of {RECORDS}, not {self.records!r}")
 
@@ -222,7 +224,9 @@ class ReplicaDirectory:
     def left_in_memory(self, boot_id: str) -> bool:
         """Whether a ``memory`` log was lost with the page cache: another boot, no clean close."""
         try:
-            stored = self.disk.read_file(os.path.join(self.path, BOOT_ID)).decode("ascii", "replace")
+            stored = self.disk.read_file(os.path.join(self.path, BOOT_ID)).decode(
+                "ascii", "replace"
+            )
         except FileNotFoundError:
             return False
         return stored != boot_id

@@ -210,7 +210,10 @@ class LogReader:
     def segments(self) -> list[tuple[int, str]]:
         """(base offset, path) of each segment, oldest first."""
         self._list()
-        return [(base, os.path.join(self.log_path, segment_name(base) + LOG_SUFFIX)) for base in self._bases]
+        return [
+            (base, os.path.join(self.log_path, segment_name(base) + LOG_SUFFIX))
+            for base in self._bases
+        ]
 
     def end_offset(self) -> int:
         """After the last whole batch, its CRC checked. What follows is a torn or zero tail."""
@@ -226,7 +229,9 @@ class LogReader:
             if self._checked_end is not None and self._checked_end[0] is segment:
                 _, position, offset, epoch = self._checked_end
             if segment.map is not None:
-                walked = scan.walk(segment.map, position, segment.limit, offset, epoch, verify_crc=True)
+                walked = scan.walk(
+                    segment.map, position, segment.limit, offset, epoch, verify_crc=True
+                )
                 position, offset, epoch, _ = walked
             self._checked_end = segment, position, offset, epoch
             return offset
@@ -315,7 +320,9 @@ class LogReader:
                         records_max=records_max, bytes_max=bytes_max, keys=keys,
                     )  # fmt: skip
                 except CorruptBatch as error:
-                    raise corrupt_log(span.path, error.position, span.base_offset, error.reason) from None
+                    raise corrupt_log(
+                        span.path, error.position, span.base_offset, error.reason
+                    ) from None
                 position = found.position
                 if len(found):
                     yield found
@@ -378,7 +385,9 @@ class LogReader:
             if not known:
                 raise corrupt_log(segment.path, position, base_offset, _reason(fault, end_offset))
         first = self._bases[0] if self._bases else 0
-        raise OffsetOutOfRange(f"{self.log_path} starts at offset {first}, beyond offset {offset}", first)
+        raise OffsetOutOfRange(
+            f"{self.log_path} starts at offset {first}, beyond offset {offset}", first
+        )
 
     def _holds(self, segment: MappedSegment, position: int, offset: int) -> bool:
         found = record_batch.batch_at(segment.map, position, segment.limit)

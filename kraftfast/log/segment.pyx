@@ -90,7 +90,7 @@ cdef class Segment:
         memcpy(self.page, &magic, 8)
 
     def watermark(self):
-        """((target offset, epoch), (flushed offset, epoch)) of D10, or None if neither slot holds."""
+        """((target offset, epoch), (flushed offset, epoch)) of D10; None if neither slot holds."""
         cdef kf_watermark w
         if self.page == NULL or kf_watermark_load(self.page, &w):
             return None
@@ -160,7 +160,8 @@ cdef class Segment:
         if self.times_count == self.times_room:
             self._grow_times()
         self.times[self.times_count].timestamp = self.max_timestamp
-        self.times[self.times_count].relative_offset = <int32_t>(self.max_timestamp_offset - self.base_offset)
+        self.times[self.times_count].relative_offset = \
+            <int32_t>(self.max_timestamp_offset - self.base_offset)
         self.times_count += 1
         return 0
 
@@ -218,7 +219,7 @@ cdef class Segment:
         return h.base_offset
 
     def cut(self, uint64_t end):
-        """Forget every batch from byte ``end`` on: indexes and ends. The bytes are the log's task."""
+        """Forget every batch from byte ``end`` on: indexes, ends. The bytes are the log's task."""
         cdef kf_batch_header h
         cdef uint64_t flushed = min(self.flushed_position, end)
         assert end <= self.position
@@ -242,7 +243,7 @@ cdef class Segment:
         return cleared
 
     def store_again(self, int64_t offset):
-        """Store every page from the batch of ``offset`` on once more, and the zeros behind the last.
+        """Store every page from the batch of ``offset`` on once more, and zeros behind the last.
 
         A write-back that failed in another process left pages that look written and are not
         (reliability.md section 1): the next sync writes them, and its error is ours (D9). Zeros
@@ -273,7 +274,7 @@ cdef class Segment:
         return made
 
     def time_index_bytes(self, bint closing) -> bytes:
-        """The ``.timeindex`` file: 12 bytes an entry; closing adds the largest timestamp (Kafka)."""
+        """The ``.timeindex`` file: 12 bytes an entry; closing adds the largest (Kafka)."""
         if closing:
             self.add_times()
         made = PyBytes_FromStringAndSize(NULL, self.times_count * 12)

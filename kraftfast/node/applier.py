@@ -31,7 +31,9 @@ class Question:
 
     __slots__ = ("args", "at_least", "answer", "until")
 
-    def __init__(self, args: list[Any], at_least: int, answer: Callable[[dict[str, Any]], None]) -> None:
+    def __init__(
+        self, args: list[Any], at_least: int, answer: Callable[[dict[str, Any]], None]
+    ) -> None:
         self.args, self.at_least, self.answer = args, at_least, answer
         self.until = time.monotonic() + QUESTION_S_MAX
 
@@ -100,7 +102,9 @@ class Applier:
                 reader.close()
         except BaseException:
             traceback.print_exc()
-            print("kraftfast: the state machine failed; the replica ends", file=sys.stderr, flush=True)
+            print(
+                "kraftfast: the state machine failed; the replica ends", file=sys.stderr, flush=True
+            )
             os._exit(FAILED_EXIT_CODE)
 
     def _apply(self, reader: LogReader) -> None:

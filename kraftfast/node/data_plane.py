@@ -10,7 +10,13 @@ from collections import deque
 from typing import Any
 
 from kraftfast import limits
-from kraftfast.errors import CorruptBatch, ErrorCode, RecordsRefused, RecordTooLarge, UnsupportedCodec
+from kraftfast.errors import (
+    CorruptBatch,
+    ErrorCode,
+    RecordsRefused,
+    RecordTooLarge,
+    UnsupportedCodec,
+)
 from kraftfast.record.batch import check_batches
 from kraftfast.types import METADATA_PARTITION
 from kraftfast.wire import fetch as wire_fetch
@@ -35,7 +41,9 @@ class QueuedBatch:
 
     __slots__ = ("request", "message", "batch", "base_offset", "end_offset", "deadline_ms")
 
-    def __init__(self, request: Any, message: PartitionProduce, batch: Any, deadline_ms: int) -> None:
+    def __init__(
+        self, request: Any, message: PartitionProduce, batch: Any, deadline_ms: int
+    ) -> None:
         self.request, self.message, self.batch = request, message, batch
         self.deadline_ms = deadline_ms
         self.base_offset = self.end_offset = -1
@@ -89,7 +97,11 @@ class DataPlane:
     def _check_target(self, message: PartitionProduce, version: int) -> ErrorCode:
         node = self.node
         by_id = version >= TOPIC_ID_VERSION
-        if (message.topic_id != node.partition.topic_id) if by_id else (message.topic != node.partition.topic):
+        if (
+            (message.topic_id != node.partition.topic_id)
+            if by_id
+            else (message.topic != node.partition.topic)
+        ):
             return ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if message.partition != METADATA_PARTITION:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -107,7 +119,9 @@ class DataPlane:
 
     def _check_records(self, records: Any) -> ErrorCode:
         try:
-            found = check_batches(records or b"", records=self.node.directory.options.records, control=False)
+            found = check_batches(
+                records or b"", records=self.node.directory.options.records, control=False
+            )
         except UnsupportedCodec:
             return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
         except RecordsRefused:
@@ -179,7 +193,9 @@ class DataPlane:
             leader_id=node.core.leader_id if error is ErrorCode.NOT_LEADER_OR_FOLLOWER else -1,
             leader_epoch=node.core.epoch if error is ErrorCode.NOT_LEADER_OR_FOLLOWER else -1,
         )
-        request.finish([wire_produce.encode_response(request.version, request.correlation_id, produced)])
+        request.finish(
+            [wire_produce.encode_response(request.version, request.correlation_id, produced)]
+        )
 
     def _refuse_all(self, message: Any) -> Any:
         """Several partitions or none: each is refused, for there is only one."""
@@ -191,7 +207,9 @@ class DataPlane:
                     topic_id=topic.topic_id,
                     partition_responses=[
                         kind.PartitionResponse(
-                            index=part.index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, base_offset=-1
+                            index=part.index,
+                            error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                            base_offset=-1,
                         )
                         for part in topic.partition_data
                     ],
@@ -206,7 +224,9 @@ class DataPlane:
         """Whether a Fetch comes from a client: no replica id, and none of the fields of a replica."""
         if not isinstance(message, PartitionFetch):
             return version < TOPIC_ID_VERSION or not _names_replica(message)
-        return message.replica_id < 0 and (message.last_fetched_epoch < 0 or message.current_leader_epoch < 0)
+        return message.replica_id < 0 and (
+            message.last_fetched_epoch < 0 or message.current_leader_epoch < 0
+        )
 
     def fetch(self, request: Any, message: Any) -> None:
         """Answer a consumer, now or when there is something for it."""
@@ -232,7 +252,11 @@ class DataPlane:
     def _check_fetch(self, message: PartitionFetch, version: int) -> ErrorCode:
         node = self.node
         by_id = version >= TOPIC_ID_VERSION
-        if (message.topic_id != node.partition.topic_id) if by_id else (message.topic != node.partition.topic):
+        if (
+            (message.topic_id != node.partition.topic_id)
+            if by_id
+            else (message.topic != node.partition.topic)
+        ):
             return ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if message.partition != METADATA_PARTITION:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -258,7 +282,9 @@ class DataPlane:
         segment, position, length = found
         return bytes(segment.file.view(position, position + length))
 
-    def _answer_fetch(self, request: Any, message: PartitionFetch, error: ErrorCode, records: Any) -> None:
+    def _answer_fetch(
+        self, request: Any, message: PartitionFetch, error: ErrorCode, records: Any
+    ) -> None:
         node = self.node
         fetched = PartitionFetched(
             topic=message.topic,
@@ -308,7 +334,9 @@ class DataPlane:
                         records=records or b"",
                     )
                 )
-            responses.append(kind.Response(topic=topic.topic, topic_id=topic.topic_id, partitions=parts))
+            responses.append(
+                kind.Response(topic=topic.topic, topic_id=topic.topic_id, partitions=parts)
+            )
         return kind(responses=responses)
 
     def committed(self, offset: int) -> None:
@@ -370,10 +398,14 @@ class DataPlane:
         for entry in [entry for entry in self.queued if entry.deadline_ms <= now_ms]:
             self.queued.remove(entry)
             self.queued_bytes -= len(entry.batch)
-            self._answer(entry.request, entry.message, ErrorCode.NOT_ENOUGH_REPLICAS)  # not appended
+            self._answer(
+                entry.request, entry.message, ErrorCode.NOT_ENOUGH_REPLICAS
+            )  # not appended
         for entry in [entry for entry in self.appended if entry.deadline_ms <= now_ms]:
             self.appended.remove(entry)
-            self._answer(entry.request, entry.message, ErrorCode.REQUEST_TIMED_OUT)  # may be committed
+            self._answer(
+                entry.request, entry.message, ErrorCode.REQUEST_TIMED_OUT
+            )  # may be committed
         waiting = (*self.parked, *self.queued, *self.appended)
         self.next_ms = min((entry.deadline_ms for entry in waiting), default=NEVER_MS)
 

@@ -43,7 +43,7 @@ cdef class Run:
 
 
 cdef class RingProducer:
-    """One producer process. ``link`` is its :class:`RingLink`; ``cut_off`` says why it was dropped."""
+    """One producer process. ``link``: its :class:`RingLink`; ``cut_off``: why it was dropped."""
 
     cdef readonly object link
     cdef RingIn inbox
@@ -167,7 +167,7 @@ cdef class RingProducer:
                     self.cut_off = "its ring breaks the rules"
                 break
             if self.inbox.message.kind != BATCH or self.inbox.message.length <= sizeof(head):
-                self.cut_off = f"a message of kind {self.inbox.message.kind} where batches are expected"
+                self.cut_off = f"a message of kind {self.inbox.message.kind}, not a batch"
                 break
             memcpy(&head, self.inbox.message.payload, sizeof(head))
             kf_ring_take(self.inbox.ring)  # before the append: what lies behind was never looked at
@@ -198,7 +198,8 @@ cdef class RingProducer:
             self.link.bell.ring()
         return appended
 
-    cdef _note_run(self, int64_t base, int64_t end, uint64_t batches, int32_t epoch, uint64_t now_ns):
+    cdef _note_run(self, int64_t base, int64_t end, uint64_t batches, int32_t epoch,
+                   uint64_t now_ns):
         cdef Run run = Run.__new__(Run)
         run.first_batch, run.batches = self.taken, batches
         run.base_offset, run.end_offset = base, end
@@ -265,10 +266,10 @@ cdef class Intake:
                 idle.watch(producer.inbox)
 
     def dismissed(self) -> list:
-        """Producers that are to be dropped: they broke the rules, or were told of another leader."""
+        """Producers to be dropped: they broke the rules, or were told of another leader."""
         cdef RingProducer producer
-        return [producer for producer in self.producers
-                if producer.cut_off is not None or (producer.told_not_leader and not producer.unsent)]
+        return [producer for producer in self.producers if producer.cut_off is not None
+                or (producer.told_not_leader and not producer.unsent)]
 
     cpdef bint waiting(self):
         """Whether any producer has batches queued."""

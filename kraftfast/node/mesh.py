@@ -196,7 +196,9 @@ class Mesh:
         self.node, self.loop = node, loop
         config = node.config
         self.directories = {
-            voter.id: voter.directory for voter in config.voters if voter.directory and voter.id != config.node_id
+            voter.id: voter.directory
+            for voter in config.voters
+            if voter.directory and voter.id != config.node_id
         }
         self.peers: list[MeshPeer] = []
         self.offers: dict[int, tuple[RingOffer, int]] = {}
@@ -228,7 +230,9 @@ class Mesh:
     def _poke(self, peer_id: int) -> None:
         try:
             with connect(os.path.join(self.directories[peer_id], SOCKET_NAME), 0) as sock:
-                send_with_fds(sock, encode_hello(Hello(kind="poke", node_id=self.node.config.node_id)), [])
+                send_with_fds(
+                    sock, encode_hello(Hello(kind="poke", node_id=self.node.config.node_id)), []
+                )
         except (PeerGone, OSError):
             pass  # it will find us
 
@@ -300,7 +304,9 @@ class Mesh:
         """Why whoever says this of himself is not the replica ``peer_id`` of this quorum."""
         node = self.node
         if peer_id not in self.directories or hello.node_id != peer_id:
-            return f"replica {hello.node_id} is no voter of this quorum, or not the one that was asked"
+            return (
+                f"replica {hello.node_id} is no voter of this quorum, or not the one that was asked"
+            )
         if hello.cluster_id != node.cluster_id:
             return f"cluster id {hello.cluster_id}, not {node.cluster_id}"
         if hello.durability != node.durability:

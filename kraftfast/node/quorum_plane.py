@@ -29,9 +29,13 @@ def metadata(node: Any, message: Any, version: int) -> Any:
     kind = wire.MetadataResponse
     asked = message.topics
     wants_all = asked is None or (version == 0 and not asked)
-    topics = [_our_topic(node, kind)] if wants_all else [_topic(node, kind, entry) for entry in asked]
+    topics = (
+        [_our_topic(node, kind)] if wants_all else [_topic(node, kind, entry) for entry in asked]
+    )
     return kind(
-        brokers=[kind.Broker(node_id=id, host=host, port=port) for id, host, port in advertised(node)],
+        brokers=[
+            kind.Broker(node_id=id, host=host, port=port) for id, host, port in advertised(node)
+        ],
         cluster_id=node.cluster_id,
         controller_id=node.core.leader_id,
         topics=topics,
@@ -49,7 +53,9 @@ def _our_topic(node: Any, kind: Any) -> Any:
         replica_nodes=ids,
         isr_nodes=ids,
     )
-    return kind.Topic(name=node.partition.topic, topic_id=node.partition.topic_id, partitions=[partition])
+    return kind.Topic(
+        name=node.partition.topic, topic_id=node.partition.topic_id, partitions=[partition]
+    )
 
 
 def _topic(node: Any, kind: Any, entry: Any) -> Any:
@@ -69,7 +75,9 @@ def describe_cluster(node: Any, message: Any) -> Any:
         endpoint_type=message.endpoint_type,
         cluster_id=node.cluster_id,
         controller_id=node.core.leader_id,
-        brokers=[kind.Broker(broker_id=id, host=host, port=port) for id, host, port in advertised(node)],
+        brokers=[
+            kind.Broker(broker_id=id, host=host, port=port) for id, host, port in advertised(node)
+        ],
         cluster_authorized_operations=AUTHORIZED_OPERATIONS_UNKNOWN,
     )
 
@@ -87,7 +95,9 @@ def describe_quorum(node: Any, message: Any, version: int) -> Any:
     )
     if not ours:
         error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        return _describe_error(kind, message, error, "This server does not host this topic-partition.")
+        return _describe_error(
+            kind, message, error, "This server does not host this topic-partition."
+        )
     if node.core.role != "leader":
         text = (
             "For requests intended only for the leader, this error indicates that the broker is not the current "
@@ -107,10 +117,14 @@ def describe_quorum(node: Any, message: Any, version: int) -> Any:
         current_voters=[
             _replica(kind.CurrentVoter, each, to_wall_ms, told) for each in description.voters
         ],
-        observers=[_replica(kind.Observer, each, to_wall_ms, told) for each in description.observers],
+        observers=[
+            _replica(kind.Observer, each, to_wall_ms, told) for each in description.observers
+        ],
     )
     nodes = [
-        kind.Node(node_id=voter.id, listeners=[kind.Listener(*endpoint) for endpoint in voter.endpoints])
+        kind.Node(
+            node_id=voter.id, listeners=[kind.Listener(*endpoint) for endpoint in voter.endpoints]
+        )
         for voter in node.voters
         if told
     ]

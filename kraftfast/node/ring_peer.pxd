@@ -43,6 +43,7 @@ cdef class RingPeer:
     cpdef tuple copy_records(self, Log log, int32_t epoch, Stats stats)
     cdef SegmentFile _map(self, int64_t base, uint64_t inode)
     cpdef FetchRequest fetch(self)
-    cpdef int64_t push(self, FetchResponse response, int64_t read_offset, int64_t max_bytes, Log log) except -2
+    cpdef int64_t push(self, FetchResponse response, int64_t read_offset, int64_t max_bytes,
+                       Log log) except -2
     cdef _fill(self, AnswerMessage *m, FetchResponse response, uint64_t length)
     cdef bint _seek(self, Log log, int64_t offset)

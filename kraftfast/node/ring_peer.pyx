@@ -132,7 +132,9 @@ cdef class RingPeer:
         m.fetch_offset, m.read_offset = request.fetch_offset, request.read_offset
         m.high_watermark, m.last_fetched_epoch = request.high_watermark, request.last_fetched_epoch
         m.max_wait_ms, m.max_bytes = request.max_wait_ms, request.max_bytes
-        m.flags = (FETCH_OPENS if request.opens else 0) | (FETCH_IN_MEMORY if request.in_memory else 0)
+        m.flags = FETCH_OPENS if request.opens else 0
+        if request.in_memory:
+            m.flags |= FETCH_IN_MEMORY
         if self.ask_for_bytes:
             m.flags |= FETCH_BYTES_ONLY
         m.sent_ns = kf_now_ns()
@@ -145,7 +147,8 @@ cdef class RingPeer:
         """The ANSWER at hand as a FetchResponse; its records stay where they are."""
         cdef AnswerMessage *m = &self.answer_message
         memcpy(m, self.inbox.message.payload, sizeof(AnswerMessage))  # once (R3)
-        if not m.flags & ANSWER_REFERENCE and m.length != self.inbox.message.length - sizeof(AnswerMessage):
+        if not m.flags & ANSWER_REFERENCE \
+                and m.length != self.inbox.message.length - sizeof(AnswerMessage):
             self.broken = "an answer whose length does not fit"
             return None
         other = None
@@ -244,7 +247,8 @@ cdef class RingPeer:
             cluster_id=self.cluster_id,
         )
 
-    cpdef int64_t push(self, FetchResponse response, int64_t read_offset, int64_t max_bytes, Log log) except -2:
+    cpdef int64_t push(self, FetchResponse response, int64_t read_offset, int64_t max_bytes,
+                       Log log) except -2:
         """Commit an answer with what the log has from ``read_offset`` on.
 
         Returns the end offset of what it carries: ``read_offset`` if the ring had no room.
@@ -283,7 +287,8 @@ cdef class RingPeer:
         return end_offset
 
     cdef _fill(self, AnswerMessage *m, FetchResponse response, uint64_t length):
-        m.stream, m.leader_epoch, m.leader_id = response.stream, response.leader_epoch, response.leader_id
+        m.stream, m.leader_id = response.stream, response.leader_id
+        m.leader_epoch = response.leader_epoch
         m.error = response.partition_error
         if response.error:
             m.error = response.error

@@ -67,7 +67,9 @@ class SessionRequest:
     def respond(self, body: Any) -> None:
         """Answer with a wire message."""
         if self.session is not None:
-            self.finish(frame.response_pieces(self.api_key, self.version, self.correlation_id, body))
+            self.finish(
+                frame.response_pieces(self.api_key, self.version, self.correlation_id, body)
+            )
 
     def finish(self, pieces: list[Any]) -> None:
         """Answer with the pieces of a frame; an empty list: there is no answer (acks=0)."""
@@ -193,7 +195,9 @@ class Session:
         else:
             self.door.ask(request, frame.decode_request_body(header, data))
 
-    def _api_versions(self, request: SessionRequest, header: frame.RequestHeader, data: frame.Frame) -> None:
+    def _api_versions(
+        self, request: SessionRequest, header: frame.RequestHeader, data: frame.Frame
+    ) -> None:
         if not header.served:
             request.finish([frame.unsupported_api_versions(header.correlation_id)])
             return

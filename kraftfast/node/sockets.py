@@ -122,7 +122,10 @@ class Sockets:
 
     def _accepted(self, sock: socket.socket, address: Any) -> None:
         host = address[0]
-        if len(self.sessions) >= CONNECTIONS_MAX or self.per_address.get(host, 0) >= CONNECTIONS_PER_ADDRESS_MAX:
+        if (
+            len(self.sessions) >= CONNECTIONS_MAX
+            or self.per_address.get(host, 0) >= CONNECTIONS_PER_ADDRESS_MAX
+        ):
             sock.close()
             return
         try:
@@ -186,7 +189,9 @@ class Sockets:
         elif api_key == ApiKey.DESCRIBE_CLUSTER:
             request.respond(describe_cluster(self.node, message))
         elif request.session is not None:
-            self.node.log_line(f"{request.session.host} asks for API {api_key}, not served -> closed")
+            self.node.log_line(
+                f"{request.session.host} asks for API {api_key}, not served -> closed"
+            )
             request.session.close()
 
     # --- what the loop needs ----------------------------------------------------------------------

@@ -10,7 +10,14 @@ from typing import Any, NamedTuple
 
 from kraftfast.core import messages as core
 from kraftfast.errors import ErrorCode
-from kraftfast.types import METADATA_PARTITION, ZERO_UUID, Endpoint, OffsetAndEpoch, ReplicaKey, Uuid
+from kraftfast.types import (
+    METADATA_PARTITION,
+    ZERO_UUID,
+    Endpoint,
+    OffsetAndEpoch,
+    ReplicaKey,
+    Uuid,
+)
 from kraftfast.wire import messages as wire
 from kraftfast.wire.fetch import PartitionFetch, PartitionFetched
 
@@ -82,7 +89,9 @@ def _end(request: core.EndQuorumEpochRequest, partition: Partition) -> Any:
         leader_id=request.leader_id,
         leader_epoch=request.epoch,
         preferred_successors=[key.id for key in request.preferred_candidates],
-        preferred_candidates=[kind.PreferredCandidate(*key) for key in request.preferred_candidates],
+        preferred_candidates=[
+            kind.PreferredCandidate(*key) for key in request.preferred_candidates
+        ],
     )
     return kind(
         cluster_id=request.cluster_id,
@@ -134,7 +143,9 @@ def vote_from_wire(message: Any, partition: Partition) -> core.VoteRequest:
     """A Vote; ``partition_known`` False if it does not name our partition alone."""
     fields = _only_partition(message.topics, "topic_name", partition)
     if fields is None:
-        return core.VoteRequest(0, core.NOBODY, 0, 0, cluster_id=message.cluster_id, partition_known=False)
+        return core.VoteRequest(
+            0, core.NOBODY, 0, 0, cluster_id=message.cluster_id, partition_known=False
+        )
     return core.VoteRequest(
         epoch=fields.replica_epoch,
         replica=ReplicaKey(fields.replica_id, fields.replica_directory_id),
@@ -151,7 +162,9 @@ def begin_from_wire(message: Any, partition: Partition) -> core.BeginQuorumEpoch
     """A BeginQuorumEpoch."""
     fields = _only_partition(message.topics, "topic_name", partition)
     if fields is None:
-        return core.BeginQuorumEpochRequest(0, -1, cluster_id=message.cluster_id, partition_known=False)
+        return core.BeginQuorumEpochRequest(
+            0, -1, cluster_id=message.cluster_id, partition_known=False
+        )
     return core.BeginQuorumEpochRequest(
         epoch=fields.leader_epoch,
         leader_id=fields.leader_id,
@@ -165,8 +178,12 @@ def end_from_wire(message: Any, partition: Partition) -> core.EndQuorumEpochRequ
     """An EndQuorumEpoch; version 0 names successors by id alone."""
     fields = _only_partition(message.topics, "topic_name", partition)
     if fields is None:
-        return core.EndQuorumEpochRequest(0, -1, cluster_id=message.cluster_id, partition_known=False)
-    candidates = [ReplicaKey(c.candidate_id, c.candidate_directory_id) for c in fields.preferred_candidates]
+        return core.EndQuorumEpochRequest(
+            0, -1, cluster_id=message.cluster_id, partition_known=False
+        )
+    candidates = [
+        ReplicaKey(c.candidate_id, c.candidate_directory_id) for c in fields.preferred_candidates
+    ]
     successors = candidates or [ReplicaKey(id) for id in fields.preferred_successors]
     return core.EndQuorumEpochRequest(
         epoch=fields.leader_epoch,
@@ -266,13 +283,19 @@ def response_from_wire(api_key: int, message: Any, partition: Partition) -> Any:
     return response
 
 
-def _leader_endpoints(nodes: list[Any], leader_id: int, partition: Partition) -> tuple[Endpoint, ...]:
+def _leader_endpoints(
+    nodes: list[Any], leader_id: int, partition: Partition
+) -> tuple[Endpoint, ...]:
     return tuple(
-        Endpoint(partition.listener, node.host, node.port) for node in nodes if node.node_id == leader_id
+        Endpoint(partition.listener, node.host, node.port)
+        for node in nodes
+        if node.node_id == leader_id
     )
 
 
-def fetched_to_wire(response: core.FetchResponse, partition: Partition, records: Any, version: int) -> PartitionFetched:
+def fetched_to_wire(
+    response: core.FetchResponse, partition: Partition, records: Any, version: int
+) -> PartitionFetched:
     """The answer to a Fetch with its records (None or bytes-like)."""
     fetched = PartitionFetched(
         error_code=response.error,

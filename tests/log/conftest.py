@@ -22,5 +22,7 @@ def recorded(request: pytest.FixtureRequest) -> list[Path]:
     else:
         root = request.getfixturevalue("golden") / "disk"
     found = sorted(path.parent for path in root.rglob("quorum-state"))
-    assert len(found) >= (2 if request.param == "committed" else 30), "the recorded data is not there"
+    assert len(found) >= (2 if request.param == "committed" else 30), (
+        "the recorded data is not there"
+    )
     return found

@@ -166,8 +166,12 @@ class CrashDisk(Disk):
                 if file.is_file():
                     data = file.read_bytes()
                     pages = {at // PAGE: data[at : at + PAGE] for at in range(0, len(data), PAGE)}
-                    names[file.name] = Inode(len(data), {n: p.ljust(PAGE, b"\0") for n, p in pages.items()})
-            disk.directories[os.path.join(directory, path.relative_to(source)).rstrip("/.")] = Directory(names)
+                    names[file.name] = Inode(
+                        len(data), {n: p.ljust(PAGE, b"\0") for n, p in pages.items()}
+                    )
+            disk.directories[os.path.join(directory, path.relative_to(source)).rstrip("/.")] = (
+                Directory(names)
+            )
         return disk
 
     # --- faults ---
@@ -201,7 +205,9 @@ class CrashDisk(Disk):
             for node in names.values():
                 if node.number not in images:
                     images[node.number] = node.after_cut(chance, kept)
-            disk.directories[path] = Directory({n: images[node.number] for n, node in names.items()})
+            disk.directories[path] = Directory(
+                {n: images[node.number] for n, node in names.items()}
+            )
         return disk
 
     # --- the seam ---
@@ -224,7 +230,9 @@ class CrashDisk(Disk):
 
     def list_directory(self, path: str) -> list[str]:
         inside = [os.path.basename(p) for p in self.directories if os.path.dirname(p) == path]
-        return sorted([*inside, *(self.directories[path].names if path in self.directories else ())])
+        return sorted(
+            [*inside, *(self.directories[path].names if path in self.directories else ())]
+        )
 
     def make_directory(self, path: str) -> None:
         self.directories.setdefault(path, Directory())

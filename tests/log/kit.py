@@ -134,7 +134,10 @@ class Home:
         self.directory = ReplicaDirectory(self.disk, self.path)
         try:
             self.recovered = open_log(
-                self.disk, self.directory, Settings(**{**SMALL, **settings}), preparer or SteadyPreparer()
+                self.disk,
+                self.directory,
+                Settings(**{**SMALL, **settings}),
+                preparer or SteadyPreparer(),
             )
         except BaseException:
             self.directory.close()

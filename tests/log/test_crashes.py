@@ -162,7 +162,9 @@ def check(disk: CrashDisk, history: History) -> None:
     assert any(known), "not a prefix of what was appended"
     assert log.end_offset >= min(history.flushed, history.end()), "flushed records are missing (I5)"
     assert log.epochs == epochs_of(found)
-    more = [batch_of_size(200, base_offset=log.end_offset + i, epoch=900, fill=b"z") for i in (0, 1)]
+    more = [
+        batch_of_size(200, base_offset=log.end_offset + i, epoch=900, fill=b"z") for i in (0, 1)
+    ]
     for one in more:
         while not log.append(one, 900):
             log.tend(0)

@@ -70,7 +70,12 @@ def test_what_is_promised_is_checked(tmp_path: Path) -> None:
             LogOptions(**bad)
     Home(tmp_path)
     good = (tmp_path / OPTIONS).read_text()
-    for old, new in (("majority", "most"), ("topic.id=", "topic.id=x"), ("records=", "record="), ("=", "\\u")):
+    for old, new in (
+        ("majority", "most"),
+        ("topic.id=", "topic.id=x"),
+        ("records=", "record="),
+        ("=", "\\u"),
+    ):
         (tmp_path / OPTIONS).write_text(good.replace(old, new, 1))
         with pytest.raises(ForeignDirectory):
             read_options(Disk(), str(tmp_path))

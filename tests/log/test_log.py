@@ -168,7 +168,16 @@ def test_ends_of_epochs(home: Home) -> None:
     for epoch, count in ((2, 3), (3, 1), (7, 2)):
         for _ in range(count):
             append(log, GOOD, epoch)
-    expected = {0: None, 1: None, 2: (2, 6), 3: (3, 8), 4: (3, 8), 6: (3, 8), 7: (7, 12), 9: (7, 12)}
+    expected = {
+        0: None,
+        1: None,
+        2: (2, 6),
+        3: (3, 8),
+        4: (3, 8),
+        6: (3, 8),
+        7: (7, 12),
+        9: (7, 12),
+    }
     assert {epoch: log.end_offset_for_epoch(epoch) for epoch in expected} == expected
 
 

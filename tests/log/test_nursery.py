@@ -146,7 +146,11 @@ def test_no_space_is_told_and_forgotten_when_there_is_some(tmp_path: Path) -> No
     preparer = SteadyPreparer()
     log = home.open(preparer, **ROOM)
     stored = fill(log, 5)
-    for code, kind in ((errno.ENOSPC, DiskFull), (errno.EDQUOT, DiskFull), (errno.EIO, StorageError)):
+    for code, kind in (
+        (errno.ENOSPC, DiskFull),
+        (errno.EDQUOT, DiskFull),
+        (errno.EIO, StorageError),
+    ):
         preparer.refuse = code
         now_ms = 0
         while log.append(batch_of_size(1000, fill=b"x"), 1):
@@ -190,7 +194,9 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         pytest.skip("mounting needs root")
     target = tmp_path / "mounted"
     target.mkdir()
-    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "none", target], capture_output=True)
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=24m", "none", target], capture_output=True
+    )
     if done.returncode:
         pytest.skip(f"cannot mount a tmpfs here: {done.stderr.decode().strip()}")
     yield target
@@ -198,7 +204,9 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("how", ["written", "mapped"])
-def test_a_disk_that_is_full_while_appending_and_has_space_again(small_disk: Path, how: str) -> None:
+def test_a_disk_that_is_full_while_appending_and_has_space_again(
+    small_disk: Path, how: str
+) -> None:
     home = Home(small_disk / "replica")
     with preparer_thread() as preparer:
         log = home.open(preparer, segment_bytes=8 << 20, stride_bytes=4 << 20, how=how)

@@ -65,11 +65,17 @@ def test_every_offset_of_batches_with_many_records(home: Home) -> None:
         for end in range(reader.end_offset()):
             found = list(reader.batches(0, end))
             assert not found or found[-1].end_offset <= end, "never past the bound"
-            columns = [value for part in reader.columns(0, end) for value in part.values.to_pylist()]
-            assert columns == [record.value for record in records[: found[-1].end_offset if found else 0]]
+            columns = [
+                value for part in reader.columns(0, end) for value in part.values.to_pylist()
+            ]
+            assert columns == [
+                record.value for record in records[: found[-1].end_offset if found else 0]
+            ]
 
 
-def test_goes_by_the_index_where_it_can_be_trusted(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_goes_by_the_index_where_it_can_be_trusted(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(reader_module, "SPAN_BYTES", 8 * KIB)
     log = home.open(segment_bytes=512 * KIB, stride_bytes=512 * KIB)
     stored = fill(log, 400)
@@ -197,7 +203,9 @@ def test_damage_is_reported_with_its_place(home: Home) -> None:
         assert (damage.value.position, damage.value.offset) == (4 * 1500, base + 4)
 
 
-def test_an_owner_at_work_is_waited_for_not_for_ever(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_owner_at_work_is_waited_for_not_for_ever(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
     home.open()
     fill(home.log, 3)
     home.close()

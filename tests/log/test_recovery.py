@@ -50,7 +50,9 @@ def edit(path: str, position: int, data: bytes) -> None:
 # --- Kafka's directories ---
 
 
-def test_kafkas_directories_open_and_are_left_as_they_were(recorded: list[Path], tmp_path: Path) -> None:
+def test_kafkas_directories_open_and_are_left_as_they_were(
+    recorded: list[Path], tmp_path: Path
+) -> None:
     for number, log_path in enumerate(recorded):
         home = Home.copied(log_path, tmp_path / str(number))
         before = {path.name: path.read_bytes() for path in log_path.glob("*.log")}
@@ -75,12 +77,16 @@ def test_kafkas_directories_open_and_are_left_as_they_were(recorded: list[Path],
         home.close()
 
 
-def test_a_torn_tail_of_kafkas_is_cut_at_the_first_bad_batch(recorded: list[Path], tmp_path: Path) -> None:
+def test_a_torn_tail_of_kafkas_is_cut_at_the_first_bad_batch(
+    recorded: list[Path], tmp_path: Path
+) -> None:
     log_path = recorded[0]
     (path,) = log_path.glob("*.log")
     data = path.read_bytes()
     whole = split(data)
-    ends = [sum(map(len, whole[: len(whole) - n])) for n in range(3)]  # of the last batches, the largest first
+    ends = [
+        sum(map(len, whole[: len(whole) - n])) for n in range(3)
+    ]  # of the last batches, the largest first
     for length in range(ends[2], ends[0]):
         home = Home.on(CrashDisk.holding("/replica", log_path.parent), "/replica", log_path.name)
         os.ftruncate(home.disk._node(home.segment_paths()[0]).fd, length)
@@ -176,14 +182,21 @@ def test_damage_to_any_field_is_refused_with_its_exact_place(
             with pytest.raises(CorruptLog) as damage:
                 home.open(segment_bytes=8 * KIB)
             found = damage.value
-            assert (found.path, found.position, found.offset) == (path, position, offset), (at, str(found))
+            assert (found.path, found.position, found.offset) == (path, position, offset), (
+                at,
+                str(found),
+            )
             assert f"{path} is damaged at byte {position} (offset {offset})" in str(found)
         edit(path, position + at, data[position + at : position + at + 1])
     for end in (position + len(stored[offset]), position + 61):
         edit(path, position, bytes(end - position))
         with pytest.raises(CorruptLog) as damage:
             home.open(segment_bytes=8 * KIB)
-        assert (damage.value.path, damage.value.position, damage.value.offset) == (path, position, offset)
+        assert (damage.value.path, damage.value.position, damage.value.offset) == (
+            path,
+            position,
+            offset,
+        )
         edit(path, position, data[position:end])
     assert content(home.open(segment_bytes=8 * KIB)) == b"".join(stored), "nothing was changed"
     home.close()
@@ -298,7 +311,9 @@ def test_the_larger_phantom_tail_by_epoch_then_offset() -> None:
     home.open()
     lose_unflushed(home, 1, 2, epoch=4)
     home.open()
-    assert home.recovered.phantom_tail == OffsetAndEpoch(6, 4), "a later epoch, though it is shorter"
+    assert home.recovered.phantom_tail == OffsetAndEpoch(6, 4), (
+        "a later epoch, though it is shorter"
+    )
     marks.write(home.disk, "/replica", marks.PHANTOM_TAIL, (5, 7))
     lose_unflushed(home, 1, 4, epoch=6)
     home.open()

@@ -78,7 +78,9 @@ def test_time_index(tmp_path: Path) -> None:
     home = Home(tmp_path)
     log = home.open()
     stamps = [5, 9, 7, 9, 20, 3]
-    for stamp in stamps:  # more than the interval each, so that each but the first may have an entry
+    for (
+        stamp
+    ) in stamps:  # more than the interval each, so that each but the first may have an entry
         append(log, batch([bytes(4200)], timestamp=TIMESTAMP + stamp))
     home.close()
     data = Path(home.segment_paths()[0]).with_suffix(".timeindex").read_bytes()
@@ -91,7 +93,14 @@ def test_offsets_by_time(tmp_path: Path) -> None:
     log = home.open()
     for stamp in (5, 9, 7, 20, 3):
         append(log, batch([bytes(4200)] * 2, timestamp=TIMESTAMP + stamp))
-    for wanted, expected in ((0, (0, 5)), (5, (0, 5)), (6, (2, 9)), (9, (2, 9)), (10, (6, 20)), (21, None)):
+    for wanted, expected in (
+        (0, (0, 5)),
+        (5, (0, 5)),
+        (6, (2, 9)),
+        (9, (2, 9)),
+        (10, (6, 20)),
+        (21, None),
+    ):
         found = log.offset_for_timestamp(TIMESTAMP + wanted, log.end_offset)
         assert found == (expected and (expected[0], TIMESTAMP + expected[1]))
     assert log.offset_for_timestamp(TIMESTAMP + 10, 6) is None, "not committed yet"

@@ -56,7 +56,8 @@ def test_kafkas_files_come_out_as_they_went_in(recorded: list[Path]) -> None:
 @given(
     st.integers(0, 2**31 - 1),
     st.integers(-1, 2**31 - 1),
-    st.none() | st.builds(ReplicaKey, st.integers(0, 2**31 - 1), st.binary(min_size=16, max_size=16)),
+    st.none()
+    | st.builds(ReplicaKey, st.integers(0, 2**31 - 1), st.binary(min_size=16, max_size=16)),
 )
 def test_a_quorum_state_comes_back(epoch: int, leader_id: int, voted: ReplicaKey | None) -> None:
     state = StoredQuorumState(epoch, leader_id, voted)
@@ -129,7 +130,15 @@ def test_marks(tmp_path: Path) -> None:
     assert marks.read(disk, str(tmp_path), marks.DURABLE_END) is None
     marks.write(disk, str(tmp_path), marks.DURABLE_END, (7, 3))
     assert marks.read(disk, str(tmp_path), marks.DURABLE_END) == OffsetAndEpoch(7, 3)
-    for bad in (b"", b"0\n", b"1\n7 3\n", b"0\n7\n", b"0\n7 3\n8 4\n", b"0\n-7 3\n", b"\xff\n7 3\n"):
+    for bad in (
+        b"",
+        b"0\n",
+        b"1\n7 3\n",
+        b"0\n7\n",
+        b"0\n7 3\n8 4\n",
+        b"0\n-7 3\n",
+        b"\xff\n7 3\n",
+    ):
         (tmp_path / marks.DURABLE_END).write_bytes(bad)
         with pytest.raises(ForeignDirectory):
             marks.read(disk, str(tmp_path), marks.DURABLE_END)
@@ -137,7 +146,14 @@ def test_marks(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"version: 0", b"version: 1\ntopic_id: " + b"A" * 22, b"version: 0\ntopic_id: A", b"x", b"\xff"],
+    [
+        b"",
+        b"version: 0",
+        b"version: 1\ntopic_id: " + b"A" * 22,
+        b"version: 0\ntopic_id: A",
+        b"x",
+        b"\xff",
+    ],
 )
 def test_partition_metadata_that_does_not_parse(data: bytes) -> None:
     with pytest.raises(ForeignDirectory):
@@ -223,7 +239,9 @@ def meta(tmp_path: Path, text: str) -> Callable[[], object]:
 
 
 def test_meta_properties_of_every_version(tmp_path: Path) -> None:
-    one = meta(tmp_path, "version=1\nnode.id=7\ncluster.id=c\ndirectory.id=AAAAAAAAAAAAAAAAAAAABQ\n")()
+    one = meta(
+        tmp_path, "version=1\nnode.id=7\ncluster.id=c\ndirectory.id=AAAAAAAAAAAAAAAAAAAABQ\n"
+    )()
     assert (one.cluster_id, one.node_id, one.directory_id) == ("c", 7, bytes(15) + b"\5")
     old = meta(tmp_path, "broker.id=3\n")()
     assert (old.cluster_id, old.node_id, old.directory_id) == ("", 3, ZERO_UUID)

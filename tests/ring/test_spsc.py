@@ -46,7 +46,10 @@ def taken(inbox: RingIn) -> list[tuple[int, bytes]]:
     return found
 
 
-@given(st.lists(st.tuples(st.integers(1, 100), st.binary(max_size=600)), max_size=60), st.integers(0, 2**32))
+@given(
+    st.lists(st.tuples(st.integers(1, 100), st.binary(max_size=600)), max_size=60),
+    st.integers(0, 2**32),
+)
 @settings(max_examples=60, deadline=None)
 def test_what_goes_in_comes_out(messages: list[tuple[int, bytes]], seed: int) -> None:
     """In order, whole, once, over many laps, whatever the sizes and the moments of publishing."""
@@ -119,7 +122,13 @@ def test_a_file_too_small_for_its_capacity() -> None:
 
 def test_files_that_do_not_belong_together() -> None:
     data, cursor = memories()
-    for other in (memories(8192)[1], memories(generation=10)[1], mmap.mmap(-1, PAGE_BYTES), b"", b"x" * 100):
+    for other in (
+        memories(8192)[1],
+        memories(generation=10)[1],
+        mmap.mmap(-1, PAGE_BYTES),
+        b"",
+        b"x" * 100,
+    ):
         with pytest.raises(PeerGone):
             RingOut(data, other)
     for other in (memories(8192)[0], memories(generation=10)[0], mmap.mmap(-1, PAGE_BYTES), b""):
