@@ -421,7 +421,9 @@ class Producer(Appender):
                 if sender is None or sender.broken is not None:
                     self._try_reconnect()
                 else:
-                    self._pump(sender, self._called_back, time.monotonic() + SLEEP_S_MAX)
+                    # After the sleep there must be time left to ask others who leads (doubt).
+                    deadline = time.monotonic() + SLEEP_S_MAX + DOUBT_S
+                    self._pump(sender, self._called_back, deadline)
             else:
                 with self._wanted:
                     self.caller_sleeps = True

@@ -191,6 +191,21 @@ def test_the_leader_is_stopped_and_comes_back(mortal_quorum: LocalQuorum) -> Non
 
 
 @pytest.mark.processes
+def test_callbacks_learn_of_a_stopped_leader_though_nobody_waits(
+    mortal_quorum: LocalQuorum,
+) -> None:
+    told: list[Any] = []
+    with mortal_quorum.producer() as producer:
+        producer.append_wait(b"before")
+        producer.on_commit(told.append)
+        with stopped(mortal_quorum, leader_of(mortal_quorum)):
+            ticket = producer.append(b"nobody asks for it")
+            wait_until(lambda: told)
+        assert told[0].first_ticket <= ticket < told[0].end_ticket
+        assert isinstance(told[0].error, UnknownOutcome)
+
+
+@pytest.mark.processes
 def test_without_a_majority_every_call_ends_in_time_with_the_truth(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
