@@ -22,7 +22,7 @@ KERNELS: dict[str, list[str]] = {
     "kraftfast.log.log": ["cext/batch.c", "cext/flusher.c", *THREAD, *MAPPING],
     "kraftfast.node.flusher": ["cext/batch.c", "cext/flusher.c", *THREAD, *MAPPING],
     "kraftfast.node.intake": ["cext/batch.c", "cext/flusher.c", *THREAD, *MAPPING],
-    "kraftfast.node.idle": ["cext/flusher.c", *THREAD, *MAPPING],
+    "kraftfast.node.idle": ["cext/flusher.c", "cext/vigil.c", *THREAD, *MAPPING],
     "kraftfast.node.ring_peer": ["cext/batch.c", "cext/flusher.c", *THREAD, *MAPPING],
     "kraftfast.client.ring_sender": ["cext/ring.c"],
     "kraftfast.record.checksum": ["cext/crc32c.c"],

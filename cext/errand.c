@@ -37,13 +37,7 @@ static void *run(void *arg) {
     }
 }
 
-int kf_errand_start(kf_errand *e, const char *name, void (*work)(void *), void *owner,
-                    const kf_doorbell_page *doorbell, int doorbell_fd) {
-    memset(e, 0, sizeof *e);
-    e->work = work;
-    e->owner = owner;
-    e->doorbell = doorbell;
-    e->doorbell_fd = doorbell_fd;
+int kf_thread_start(pthread_t *thread, const char *name, void *(*body)(void *), void *arg) {
     /* Signals are the main thread's: one that lands here would not end its epoll_wait. Those that
      * a thread causes itself stay: blocked, they would kill without a word. */
     static const int own[] = {SIGBUS, SIGSEGV, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS};
@@ -52,10 +46,20 @@ int kf_errand_start(kf_errand *e, const char *name, void (*work)(void *), void *
     for (size_t i = 0; i < sizeof own / sizeof *own; i++) sigdelset(&blocked, own[i]);
     int error = pthread_sigmask(SIG_SETMASK, &blocked, &before);
     if (error) return error;
-    error = pthread_create(&e->thread, NULL, run, e);
+    error = pthread_create(thread, NULL, body, arg);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (!error) pthread_setname_np(e->thread, name);
+    if (!error) pthread_setname_np(*thread, name);
     return error;
+}
+
+int kf_errand_start(kf_errand *e, const char *name, void (*work)(void *), void *owner,
+                    const kf_doorbell_page *doorbell, int doorbell_fd) {
+    memset(e, 0, sizeof *e);
+    e->work = work;
+    e->owner = owner;
+    e->doorbell = doorbell;
+    e->doorbell_fd = doorbell_fd;
+    return kf_thread_start(&e->thread, name, run, e);
 }
 
 void kf_errand_ask(kf_errand *e) {

@@ -23,8 +23,10 @@ typedef struct {
     int doorbell_fd;
 } kf_errand;
 
-/* Starts the thread, with every asynchronous signal blocked. Returns 0 or an errno.
+/* Starts a thread with every asynchronous signal blocked. Returns 0 or an errno.
  * `name` is what tools show, at most 15 characters. */
+int kf_thread_start(pthread_t *thread, const char *name, void *(*body)(void *), void *arg);
+/* Starts the errand's thread, likewise. */
 int kf_errand_start(kf_errand *e, const char *name, void (*work)(void *), void *owner,
                     const kf_doorbell_page *doorbell, int doorbell_fd);
 /* Only while idle (else a trap). */

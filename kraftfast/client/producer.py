@@ -42,7 +42,6 @@ from kraftfast.record.builder import Values
 
 BATCH_BYTES = 64 * 1024
 WINDOW_BATCHES = 64
-SPIN_US = 300
 SLEEP_S_MAX = 0.5
 PAUSE_S = 0.005  # between two looks for a leader
 LINGER_S = 0.001
@@ -358,7 +357,7 @@ class Producer(Appender):
                 return
             self._pumping = True
         try:
-            if not sender.spin(ticket, SPIN_US):
+            if not sender.look(ticket):
                 sender.sleep(min(left, SLEEP_S_MAX), ticket)
                 self.doubt(sender, deadline)
         finally:

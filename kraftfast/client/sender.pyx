@@ -45,9 +45,6 @@ cdef extern from "histogram.h" nogil:
     void kf_histogram_add_n(kf_histogram *h, uint64_t ns, uint64_t n)
     uint64_t kf_histogram_quantile(const kf_histogram *h, double quantile)
 
-cdef extern from "sched.h" nogil:
-    int sched_yield()
-
 cdef extern from *:
     """
     #include <time.h>
@@ -542,28 +539,14 @@ cdef class Sender:
             self.sent_tail += 1
         return 0
 
-    def spin(self, int64_t ticket, int spin_us) -> bool:
-        """Take answers in until ``ticket`` is resolved, or for so long, yielding the CPU.
+    def look(self, int64_t ticket) -> bool:
+        """Take in what came back. False: it was nothing, and it is time to sleep.
 
-        False: nothing happened, and it is time to sleep.
+        There is no spinning here: on few processors it costs the replicas one of them.
         """
-        cdef uint64_t until = MONOTONIC_NS() + <uint64_t>spin_us * 1000
         cdef int64_t before = self.ledger.resolved
-        cdef bint news = False
-        while True:
-            self.poll()
-            if self.ledger.resolved > ticket or self.broken is not None or self.gone:
-                return True
-            self.users += 1
-            with nogil:
-                while True:
-                    news = self.waiting() or self.ledger.resolved > ticket
-                    if news or MONOTONIC_NS() >= until:
-                        break
-                    sched_yield()
-            self.leave()
-            if not news or MONOTONIC_NS() >= until:
-                return news or self.ledger.resolved > before
+        self.poll()
+        return self.ledger.resolved > min(before, ticket) or self.broken is not None or self.gone
 
     # --- sleeping ---------------------------------------------------------------------------------
 

@@ -15,8 +15,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from kraftfast.core import effects as fx
 from kraftfast.log.reader import LogReader
-from kraftfast.node.state_machine import StateMachine
+from kraftfast.node.state_machine import StateMachine, load_class
 
 FAILED_EXIT_CODE = 72
 QUESTION_S_MAX = 60.0  # I25: whoever asks has gone by then
@@ -138,3 +139,21 @@ class Applier:
             except Exception as error:  # noqa: BLE001 - the asker's to know
                 answer = {"error": f"{type(error).__name__}: {error}"}
             question.answer(answer)
+
+
+def embed(node: Any, state_machine: str) -> None:
+    """Have a thread apply what a node commits to the user's state machine."""
+    log = node.log
+    applier = Applier(load_class(state_machine)(), node.directory.log_path, log.log_start_offset)
+    told = (-1, 0)
+
+    def role_changed(effect: fx.RoleChanged) -> None:
+        nonlocal told
+        if (effect.leader_id, effect.epoch) != told and effect.role != "resigned":
+            told = (effect.leader_id, effect.epoch)
+            applier.leader_changed(*told, max(node.core.epoch_start_offset, 0))
+
+    node.applier = applier
+    node.on_commit.append(applier.committed)
+    node.on_role.append(role_changed)
+    applier.start()

@@ -10,6 +10,10 @@ cdef extern from "flusher.h":
     ctypedef struct kf_flusher:
         pass
 
+cdef extern from "vigil.h":
+    ctypedef struct kf_vigil:
+        pass
+
 cdef extern from "sys/epoll.h" nogil:
     ctypedef union epoll_data:
         int fd
@@ -28,7 +32,10 @@ cdef class Idle:
     cdef public bint flush_asked   # the loop waits for the flusher: its end is news
     cdef readonly uint64_t sleeps
     cdef int epoll_fd
+    cdef kf_vigil *vigil           # NULL: processors may halt
+    cdef uint64_t keep_ns          # for so long after something was in flight
 
+    cpdef keep_awake(self)
     cpdef list poll(self)
     cpdef list spin(self, int spin_us)
     cpdef list sleep(self, int timeout_ms)

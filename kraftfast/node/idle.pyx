@@ -7,7 +7,7 @@ yields and looks for a while before it blocks; an idle replica never polls.
 import select
 
 from libc.stdint cimport uint64_t
-from libc.stdlib cimport free, realloc
+from libc.stdlib cimport calloc, free, realloc
 
 from kraftfast.ring.calls cimport *
 from kraftfast.ring.spsc cimport *
@@ -16,6 +16,11 @@ from kraftfast.ring.spsc cimport *
 cdef extern from "flusher.h":
     int kf_flusher_busy(const kf_flusher *f) nogil
     uint64_t kf_now_ns() nogil
+
+cdef extern from "vigil.h":
+    int kf_vigil_start(kf_vigil *v)
+    void kf_vigil_keep(kf_vigil *v, uint64_t until_ns) nogil
+    void kf_vigil_stop(kf_vigil *v) nogil
 
 cdef extern from "sched.h" nogil:
     int sched_yield()
@@ -42,7 +47,24 @@ cdef class Idle:
         self.watched = {}
         self.epoll.register(bell.fd, select.EPOLLIN | select.EPOLLET)
 
+    def stay_awake(self, int keep_us):
+        """Let no processor halt for ``keep_us`` after :meth:`keep_awake`."""
+        self.vigil = <kf_vigil *>calloc(1, sizeof(kf_vigil))
+        if self.vigil != NULL and kf_vigil_start(self.vigil):
+            free(self.vigil)
+            self.vigil = NULL  # it is but slower without
+        self.keep_ns = <uint64_t>keep_us * 1000
+
+    cpdef keep_awake(self):
+        """Something is in flight."""
+        if self.vigil != NULL:
+            kf_vigil_keep(self.vigil, kf_now_ns() + self.keep_ns)
+
     def __dealloc__(self):
+        if self.vigil != NULL:
+            with nogil:
+                kf_vigil_stop(self.vigil)
+            free(self.vigil)
         free(self.rings)
 
     def watch(self, RingIn ring):

@@ -52,6 +52,8 @@ class Loop:
         self._turns = 0
         self._progress = 0
         self._tended_ms = -1
+        if self.spin_us:
+            node.idle.stay_awake(self.spin_us)
         self._latency_fd = _hold_cpu_latency() if node.config.idle == "poll" else -1
         self._wake_reader, self._wake_writer = socket.socketpair()
         self._wake_reader.setblocking(False)

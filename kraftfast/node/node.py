@@ -83,7 +83,9 @@ class Node:
         meta = self.directory.meta
         if meta.node_id != config.node_id:
             self.directory.close()
-            raise ForeignDirectory(f"{config.directory} belongs to node {meta.node_id}, not {config.node_id}")
+            raise ForeignDirectory(
+                f"{config.directory} belongs to node {meta.node_id}, not {config.node_id}"
+            )
         if config.cluster_id not in ("", meta.cluster_id):
             self.directory.close()
             raise ForeignDirectory(
@@ -176,29 +178,10 @@ class Node:
             fx.Stopped: self._stopped,
         }
         if config.state_machine:
-            self._embed(config.state_machine)
+            from kraftfast.node.applier import embed  # numpy comes with it: half of a start's time
+
+            embed(self, config.state_machine)
         self._show()
-
-    def _embed(self, state_machine: str) -> None:
-        """Have a thread apply what is committed to the user's state machine."""
-        from kraftfast.node.applier import Applier  # numpy comes with it: half of a start's time
-        from kraftfast.node.state_machine import load_class
-
-        machine = load_class(state_machine)()
-        applier = Applier(machine, self.directory.log_path, self.log.log_start_offset)
-
-        told = (-1, 0)
-
-        def role_changed(effect: fx.RoleChanged) -> None:
-            nonlocal told
-            if (effect.leader_id, effect.epoch) != told and effect.role != "resigned":
-                told = (effect.leader_id, effect.epoch)
-                applier.leader_changed(*told, max(self.core.epoch_start_offset, 0))
-
-        self.applier = applier
-        self.on_commit.append(applier.committed)
-        self.on_role.append(role_changed)
-        applier.start()
 
     def _stored_state(self) -> QuorumState | None:
         try:
@@ -253,7 +236,8 @@ class Node:
         if type(after) is fx.Persisted:
             assert self.persisted_epoch >= after.epoch, "D5: sent before quorum-state was on disk"
         elif type(after) is fx.FlushedTo:
-            assert self.log.flushed_end_offset >= after.end_offset, "D3: acknowledged before the flush"
+            flushed = self.log.flushed_end_offset
+            assert flushed >= after.end_offset, "D3: acknowledged before the flush"
 
     def _persist(self, effect: fx.PersistQuorumState) -> None:
         state = quorum_state.StoredQuorumState(effect.epoch, effect.leader_id, effect.voted)
@@ -267,7 +251,8 @@ class Node:
         link = self.links.get(effect.peer_id)
         if link is None or not link.send_request(effect.correlation, effect.request):
             if effect.correlation:
-                failed = ev.RequestFailed(effect.peer_id, effect.correlation, ErrorCode.BROKER_NOT_AVAILABLE)
+                error = ErrorCode.BROKER_NOT_AVAILABLE
+                failed = ev.RequestFailed(effect.peer_id, effect.correlation, error)
                 self._events.append(failed)
 
     def _reply(self, effect: fx.Reply) -> None:
@@ -355,6 +340,7 @@ class Node:
             return False
         self.flush_wanted = False
         self.publish()  # others start on it before this process waits for its disk
+        self.idle.keep_awake()
         self.flusher.run(self.log)
         self._flushed()
         self.run_events()
@@ -398,7 +384,7 @@ class Node:
             self.settle_doubt()
 
     def _go_on_copying(self, now_ms: int) -> None:
-        """A copy that waited for room. A follower that waits long goes on sending Fetches instead."""
+        """A copy that waited for room. Who waits long goes on sending Fetches instead."""
         assert self.stalled is not None
         link, effect = self.stalled
         self._copy(link, effect)

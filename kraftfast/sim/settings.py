@@ -118,8 +118,10 @@ class Settings:
             fetch_max_wait_ms=fetch_timeout // random.choice((3, 10)),
             fetch_max_bytes=random.choice((1, 2_000, 20_000, limits.FETCH_MAX_BYTES)),
             stream_pushes_max=random.choice((1, 2, limits.STREAM_PUSHES_MAX)),
-            inline_flush_bytes_max=random.choice((0, 0, 2_000, limits.INLINE_FLUSH_BYTES_MAX)),
-            follower_inline_flush_bytes_max=random.choice((0, 0, 2_000, 1 << 20)),
+            inline_flush_bytes_max=(
+                inline := random.choice((0, 0, 2_000, limits.INLINE_FLUSH_BYTES_MAX))
+            ),
+            follower_inline_flush_bytes_max=inline,
             unflushed_age_ms_max=random.choice((5, 50, 300)),
             segment_bytes=random.choice((8, 16, 64, 64, 256)) * 1024,
             segment_ms=random.choice((300, limits.SEGMENT_MS, limits.SEGMENT_MS)),
