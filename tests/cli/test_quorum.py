@@ -146,7 +146,8 @@ def test_a_life(tmp_path: Path, program: Callable[..., Program]) -> None:
     pids = replica_pids(tmp_path)
     os.kill(pids[leader], signal.SIGKILL)
     assert f"replica {leader} ended -> started again" in running.wait_for("started again")
-    running.wait_for("leads")
+    if running.log.count("leads") == 1:  # mostly another leads before the process is there again
+        running.wait_for("leads")
     done = run("append", "--dir", tmp_path, data=b"after\n")
     assert done.returncode == 0, done.stderr
     assert replica_pids(tmp_path)[leader] != pids[leader]
