@@ -41,6 +41,8 @@ INLINE_FLUSH_BYTES_MAX = 64 * 1024  # design.md: a leader flushes inside its loo
 # processors' page tables for every folio, since both run on the same map.
 FOLLOWER_INLINE_FLUSH_BYTES_MAX = 4 * 1024 * 1024
 VOTERS_MAX = 64
+KRAFT_VERSION_MIN = 0  # kraft.version: what this code speaks
+KRAFT_VERSION_MAX = 1
 STREAM_PUSHES_MAX = 4  # answers with records under way on one stream
 OBSERVERS_MAX = 1024  # I25: whom a leader remembers beside the voters
 OBSERVER_AGE_MS_MAX = 300 * 1000  # LeaderState.OBSERVER_SESSION_TIMEOUT_MS

@@ -13,6 +13,7 @@ cdef class PersistQuorumState:
     cdef public long long epoch
     cdef public long long leader_id
     cdef public object voted
+    cdef public long long kraft_version
 
 
 cdef class Send:
@@ -48,9 +49,7 @@ cdef class RefuseAppends:
 
 cdef class AppendControl:
     cdef public long long epoch
-    cdef public long long leader_id
-    cdef public tuple voter_ids
-    cdef public tuple granting_voter_ids
+    cdef public tuple records
 
 
 cdef class WriteFetched:

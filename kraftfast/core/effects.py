@@ -9,7 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from kraftfast.core.control import ControlRecord
 from kraftfast.core.messages import FetchResponse, Request, Response
+from kraftfast.core.voters import VoterSet
 from kraftfast.errors import ErrorCode
 from kraftfast.types import Endpoint, ReplicaKey
 
@@ -33,11 +35,15 @@ After = Persisted | FlushedTo | None
 
 @dataclass
 class PersistQuorumState:
-    """Write ``quorum-state`` and wait until it is durable (D5)."""
+    """Write ``quorum-state`` and wait until it is durable (D5).
+
+    The file's ``data_version`` is the ``kraft_version`` in force.
+    """
 
     epoch: int
     leader_id: int = -1
     voted: ReplicaKey | None = None
+    kraft_version: int = 0
 
 
 @dataclass
@@ -101,12 +107,13 @@ class RefuseAppends:
 
 @dataclass
 class AppendControl:
-    """Append one control batch with a LeaderChange record; then ``Appended``."""
+    """Append these in one control batch at the log's end; then ``Appended`` with their offsets.
+
+    A ``RoleChanged`` cancels one that still waits for room.
+    """
 
     epoch: int
-    leader_id: int
-    voter_ids: tuple[int, ...]
-    granting_voter_ids: tuple[int, ...]
+    records: tuple[ControlRecord, ...]
 
 
 @dataclass
@@ -170,6 +177,14 @@ class RoleChanged:
 
 
 @dataclass
+class VotersChanged:
+    """Another voter set or ``kraft.version`` is in force: links go where these voters are."""
+
+    kraft_version: int
+    voters: VoterSet
+
+
+@dataclass
 class Stopped:
     """A graceful shutdown is complete."""
 
@@ -188,5 +203,6 @@ Effect = (
     | AdvanceHighWatermark
     | AcknowledgedByAll
     | RoleChanged
+    | VotersChanged
     | Stopped
 )

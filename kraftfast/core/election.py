@@ -42,6 +42,14 @@ class Election:
         mine.add(voter_id)
         return True
 
+    def adopt(self, voters: VoterSet) -> None:
+        """Another voter set is in force: its members' votes count, and its majority wins."""
+        assert self._local_id in voters, f"{self._local_id} is no voter of {voters}"
+        self.voter_ids = voters.ids
+        self.granted &= set(voters.ids)
+        self.rejected &= set(voters.ids)
+        self.needed = len(voters) if self.unanimous else voters.majority
+
     def ask_again(self) -> None:
         """Forget the answers of the others: to be asked once more. For pre-votes alone."""
         assert self.may_flip, "a real vote is given once"

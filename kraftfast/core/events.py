@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from kraftfast.core.control import VoterControls
 from kraftfast.core.messages import Request, Response
 from kraftfast.errors import ErrorCode
 
@@ -91,11 +92,13 @@ class Appended:
     """The log wrote batches as leader of ``epoch`` (after DrainAppends or AppendControl).
 
     Reported after every DrainAppends, with the old end and 0 bytes if nothing could be taken.
+    ``controls``: the KRaftVersion and KRaftVoters records among them.
     """
 
     epoch: int
     end_offset: int
     bytes: int
+    controls: VoterControls = ()
 
 
 @dataclass
@@ -104,12 +107,14 @@ class FetchedWritten:
 
     ``epochs`` are the changes of the epoch trail, (epoch, start offset) in order. ``rejected`` is
     True if the rest of the answer failed a check (D20) and nothing of that rest was kept.
+    ``controls``: the KRaftVersion and KRaftVoters records among what was kept.
     """
 
     end_offset: int
     bytes: int
     epochs: tuple[tuple[int, int], ...] = ()
     rejected: bool = False
+    controls: VoterControls = ()
 
 
 @dataclass

@@ -34,6 +34,9 @@ def check_invariants(state: ReplicaState) -> None:
     assert state.high_watermark <= state.committed_offset <= state.log.end_offset  # I6, I7
     state.peers.check_invariants()
     assert not state.effects, "effects of this step are still here"
+    assert state.voters == state.voters_in_force()  # I16
+    assert state.kraft_version == state.history.kraft_version
+    assert state.history.last_offset < state.log.end_offset
     if state.leader is not None:
         check_leader(state, state.leader)
     if state.follower is not None:
@@ -76,4 +79,8 @@ def check_leader(state: ReplicaState, leader: Leader) -> None:
     assert state.high_watermark == -1 or state.high_watermark > leader.epoch_start_offset  # D6
     if leader.slot >= 0:
         assert leader.acknowledged.get(leader.slot) <= state.log.durable_end_offset()  # I12, D1
+    assert leader.acknowledged.voter_ids == state.voters.ids  # D16
+    assert (leader.slot >= 0) == state.is_voter()
+    uncommitted_from = max(state.high_watermark, leader.epoch_start_offset)
+    assert state.history.uncommitted_sets(uncommitted_from) <= 1  # I16, D17
     leader.check_invariants(state.log.end_offset)

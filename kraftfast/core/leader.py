@@ -151,13 +151,10 @@ class Leader:
     ) -> None:
         self.epoch_start_offset = epoch_start_offset
         self.granting_voter_ids = granting_voter_ids
-        self.acknowledged = Acknowledged(voters.ids)
-        self.slot = self.acknowledged.slot(local.id) if voters.is_voter(local) else -1
-        self.needed_of_others = voters.majority - (1 if self.slot >= 0 else 0)
-        self.voters = {
-            voter_id: Progress(voters.key(voter_id), self.acknowledged.slot(voter_id))
-            for voter_id in voters.others(local)
-        }
+        self.acknowledged = Acknowledged(())
+        self.slot = -1
+        self.needed_of_others = 0
+        self.voters = {}
         self.observers = {}
         self.streams = []
         self.parked = []
@@ -168,10 +165,43 @@ class Leader:
         self.heartbeat_at_ms = 0
         self.appends_held = False
         self.draining = False
+        self.adopt(voters, local, -1)
 
     def grants_pre_vote(self) -> bool:
         """A leader is there: this one."""
         return False
+
+    def adopt(self, voters: VoterSet, local: ReplicaKey, own_end_offset: int) -> None:
+        """Count by this voter set from now on, without the leader if it is not in it (D16).
+
+        Who stays keeps what it acknowledged. A new voter counts from its next Fetch on: as an
+        observer it may have told of what was not on its disk. Who is removed is an observer.
+        """
+        before, acknowledged = self.voters, self.acknowledged
+        self.voters = {}
+        self.acknowledged = Acknowledged(voters.ids)
+        for voter_id in voters.others(local):
+            key = voters.key(voter_id)
+            slot = self.acknowledged.slot(voter_id)
+            progress = before.get(voter_id)
+            if progress is not None and key == progress.key:
+                del before[voter_id]
+                self.acknowledged.put(slot, acknowledged.get(progress.slot))
+            elif progress is not None and progress.key.directory_id == ZERO_UUID:
+                del before[voter_id]  # the same one, of which now the directory is known
+            else:
+                progress = self.observers.pop(key, None) or Progress(key, slot)
+            progress.key = key
+            progress.slot = slot
+            self.voters[voter_id] = progress
+        for progress in before.values():
+            progress.slot = -1
+            self.observers[progress.key] = progress
+        self.slot = self.acknowledged.slot(local.id) if voters.is_voter(local) else -1
+        if self.slot >= 0:
+            self.acknowledged.put(self.slot, own_end_offset)
+        self.needed_of_others = voters.majority - (1 if self.slot >= 0 else 0)
+        self.fetched_since &= set(self.voters)
 
     def progress(self, key: ReplicaKey, voters: VoterSet, now_ms: int) -> Progress:
         """What is known of this replica; one with a wrong directory id counts as an observer."""

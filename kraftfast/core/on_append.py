@@ -5,6 +5,7 @@ from __future__ import annotations
 from kraftfast.core.effects import RefuseAppends
 from kraftfast.core.events import Appended, AppendsQueued
 from kraftfast.core.flush_policy import flush_leader
+from kraftfast.core.on_controls import on_controls
 from kraftfast.core.serving import acknowledge_self, advance, answer_parked, drain, push_all
 from kraftfast.core.state import ReplicaState
 from kraftfast.errors import ErrorCode
@@ -36,11 +37,15 @@ def on_appended(state: ReplicaState, event: Appended, now_ms: int) -> None:
     leader.draining = False
     before = log.end_offset
     log.appended(event.end_offset, event.bytes, now_ms)
+    if event.controls:
+        on_controls(state, event.controls, now_ms)
     if event.end_offset > before:
         answer_parked(state, leader, False)
         push_all(state, leader, now_ms)
         if log.in_memory:
             acknowledge_self(state, leader)
+            advance(state, leader, now_ms)
+        elif event.controls:  # fewer may be needed now
             advance(state, leader, now_ms)
         idle = before == state.high_watermark or before == leader.epoch_start_offset
         flush_leader(state, leader, idle, now_ms)
@@ -62,4 +67,5 @@ def on_appended_late(state: ReplicaState, event: Appended, now_ms: int) -> None:
     if state.follower is not None:
         state.follower.stream = 0
     assert not state.writing and state.leader is None
+    on_controls(state, event.controls, now_ms)
     state.poll_due = True

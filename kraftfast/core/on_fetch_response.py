@@ -11,6 +11,7 @@ from kraftfast.core.fetching import (
     update_stream,
 )
 from kraftfast.core.follower import Follower
+from kraftfast.core.on_controls import on_cut
 from kraftfast.core.responses import Outcome, learn_from
 from kraftfast.core.state import ReplicaState
 from kraftfast.errors import ErrorCode
@@ -127,6 +128,7 @@ def on_diverging(
     if offset < log.end_offset:
         log.truncate(offset)
         state.effects.append(Truncate(offset, log.truncations))
+        on_cut(state, now_ms)
         state.fetch_failures = 0
         fetch_next(state, now_ms)
     else:

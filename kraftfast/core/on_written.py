@@ -5,6 +5,7 @@ from __future__ import annotations
 from kraftfast.core.events import FetchedWritten
 from kraftfast.core.fetching import fetch_next, update_stream
 from kraftfast.core.flush_policy import flush_follower, inline_bytes_max
+from kraftfast.core.on_controls import on_controls
 from kraftfast.core.on_fetch_response import learn_high_watermark, on_rejected
 from kraftfast.core.state import ReplicaState
 
@@ -22,6 +23,8 @@ def on_fetched_written(state: ReplicaState, event: FetchedWritten, now_ms: int) 
         assert epoch <= state.epoch, "records of a later epoch are not stored (KAFKA-18723)"
         log.trail.assign(epoch, start_offset)
     log.appended(event.end_offset, event.bytes, now_ms)
+    if event.controls:
+        on_controls(state, event.controls, now_ms)
     learn_high_watermark(state, follower)
     if event.rejected:
         on_rejected(state, follower, now_ms)

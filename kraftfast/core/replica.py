@@ -63,6 +63,7 @@ from kraftfast.core.resigned import Resigned
 from kraftfast.core.state import AnyRole, ReplicaState
 from kraftfast.core.trail import EpochTrail
 from kraftfast.core.unattached import Unattached
+from kraftfast.core.voter_history import VoterHistory
 from kraftfast.core.voters import VoterSet
 from kraftfast.errors import ForeignDirectory, InvalidOption
 from kraftfast.types import NO_NODE, ZERO_UUID, OffsetAndEpoch, ReplicaKey
@@ -123,7 +124,7 @@ class Replica:
 
     Args:
         local: id and directory id; id -1 for an observer without an id.
-        voters: the set in force according to the log, else the static one.
+        static_voters: controller.quorum.voters; they count only while the log holds none.
         random: draws election timeouts and bootstrap servers.
         stored: the content of ``quorum-state``, None if there is no such file.
         trail, end_offset, flushed_end_offset, log_start_offset: what recovery found. The flushed
@@ -131,6 +132,8 @@ class Replica:
         phantom_tail: upper bound of what may have been acknowledged and is damaged (D10).
         memory_uncertain: a ``durability=memory`` replica came back without its memory.
         cluster_id: None until it is known.
+        history: the KRaftVersion and KRaftVoters records of the latest snapshot and of the whole
+            log, committed or not; None: there are none.
 
     Raises ``InvalidOption`` for a zero directory id, ``ForeignDirectory`` for a stored vote of a
     replica without an id.
@@ -140,7 +143,7 @@ class Replica:
         self,
         config: QuorumConfig,
         local: ReplicaKey,
-        voters: VoterSet,
+        static_voters: VoterSet,
         random: Random,
         now_ms: int,
         stored: QuorumState | None,
@@ -151,6 +154,7 @@ class Replica:
         phantom_tail: OffsetAndEpoch | None = None,
         memory_uncertain: bool = False,
         cluster_id: str | None = None,
+        history: VoterHistory | None = None,
     ) -> None:
         if local.directory_id == ZERO_UUID:
             raise InvalidOption("a replica needs a directory id of its own, not zero (D19)")
@@ -159,7 +163,16 @@ class Replica:
         in_memory = config.durability is Durability.MEMORY
         log = LogView(trail, log_start_offset, end_offset, flushed_end_offset, in_memory, now_ms)
         doubt = Doubt(phantom_tail, memory_uncertain)
-        self._state = ReplicaState(config, local, voters, random, log, doubt, cluster_id)
+        self._state = ReplicaState(
+            config,
+            local,
+            static_voters,
+            VoterHistory() if history is None else history,
+            random,
+            log,
+            doubt,
+            cluster_id,
+        )
         self._stored = stored or QuorumState()
 
     # --- what is to be done -------------------------------------------------------------------
@@ -225,6 +238,21 @@ class Replica:
         """Where the epoch led by this replica begins; -1 where it does not lead."""
         leader = self._state.leader
         return -1 if leader is None else leader.epoch_start_offset
+
+    @property
+    def voters(self) -> VoterSet:
+        """The voter set in force, committed or not."""
+        return self._state.voters
+
+    @property
+    def kraft_version(self) -> int:
+        """The ``kraft.version`` in force, committed or not."""
+        return self._state.kraft_version
+
+    @property
+    def history(self) -> VoterHistory:
+        """Voter sets and versions by offset; what a snapshot holds of them is asked there."""
+        return self._state.history
 
     @property
     def in_doubt(self) -> bool:

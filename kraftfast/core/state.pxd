@@ -9,7 +9,10 @@ from kraftfast.core.request_manager cimport RequestManager
 cdef class ReplicaState:
     cdef public object config
     cdef public object local
+    cdef public object static_voters
+    cdef public object history
     cdef public object voters
+    cdef public long long kraft_version
     cdef public object random
     cdef public object cluster_id
     cdef public bint for_all

@@ -12,6 +12,7 @@ from random import Random
 from kraftfast import limits
 from kraftfast.core.candidate import Candidate
 from kraftfast.core.config import Durability, QuorumConfig
+from kraftfast.core.control import LeaderChange
 from kraftfast.core.doubt import Doubt
 from kraftfast.core.effects import (
     AppendControl,
@@ -25,12 +26,14 @@ from kraftfast.core.follower import Follower
 from kraftfast.core.leader import Leader
 from kraftfast.core.log_view import NEVER_MS, LogView
 from kraftfast.core.messages import FetchResponse
+from kraftfast.core.own_entry import first_records
 from kraftfast.core.prospective import Prospective
 from kraftfast.core.quorum_state import QuorumState
 from kraftfast.core.request_manager import RequestManager
 from kraftfast.core.resigned import Resigned
 from kraftfast.core.roles import Role, check_transition
 from kraftfast.core.unattached import Unattached
+from kraftfast.core.voter_history import VoterHistory
 from kraftfast.core.voters import VoterSet
 from kraftfast.errors import ErrorCode
 from kraftfast.types import NO_NODE, NO_OFFSET, Endpoint, ReplicaKey
@@ -47,7 +50,10 @@ class ReplicaState:
 
     config: QuorumConfig
     local: ReplicaKey  # id -1: an observer without an id
-    voters: VoterSet  # in force: the latest, committed or not
+    static_voters: VoterSet  # count only while the log holds none and kraft.version is 0
+    history: VoterHistory  # of the latest snapshot and the log
+    voters: VoterSet  # in force: the latest, committed or not (D16)
+    kraft_version: int  # in force
     random: Random  # the only chance there is
     cluster_id: str | None  # None: not known, not checked
     for_all: bool  # durability=all: producers wait for every voter
@@ -82,7 +88,8 @@ class ReplicaState:
         self,
         config: QuorumConfig,
         local: ReplicaKey,
-        voters: VoterSet,
+        static_voters: VoterSet,
+        history: VoterHistory,
         random: Random,
         log: LogView,
         doubt: Doubt,
@@ -90,7 +97,10 @@ class ReplicaState:
     ) -> None:
         self.config = config
         self.local = local
-        self.voters = voters
+        self.static_voters = static_voters
+        self.history = history
+        self.voters = self.voters_in_force()
+        self.kraft_version = history.kraft_version
         self.random = random
         self.cluster_id = cluster_id
         self.for_all = config.durability is Durability.ALL
@@ -122,6 +132,13 @@ class ReplicaState:
         self.stopped = False
 
     # --- what is often asked ------------------------------------------------------------------
+
+    def voters_in_force(self) -> VoterSet:
+        """The latest of the log, else the static ones; none if the log should have some."""
+        latest = self.history.latest
+        if latest is not None:
+            return latest.voters
+        return VoterSet() if self.history.kraft_version else self.static_voters
 
     def is_voter(self) -> bool:
         """Whether this replica is in the voter set in force."""
@@ -277,9 +294,9 @@ class ReplicaState:
         self.log.trail.assign(self.epoch, self.log.end_offset)
         if leader.slot >= 0:
             leader.acknowledged.put(leader.slot, self.log.durable_end_offset())
-        self.effects.append(
-            AppendControl(self.epoch, self.local.id, self.voters.ids, granting)
-        )
+        change = LeaderChange(self.local.id, self.voters.ids, granting)
+        records = first_records(self.config, self.local, self.history, change)
+        self.effects.append(AppendControl(self.epoch, records))
 
     def to_resigned(self, now_ms: int) -> None:
         """Step down in favour of the voters with the longest logs."""
@@ -322,7 +339,7 @@ class ReplicaState:
                     "one vote in an epoch (I9)"
                 )
         self.persisted = wanted
-        self.effects.append(PersistQuorumState(epoch, leader_id, voted))
+        self.effects.append(PersistQuorumState(epoch, leader_id, voted, self.kraft_version))
 
     def _next_failover_ms(self) -> int:
         """How long after a lost campaign the next goes, while the leader is known dead.

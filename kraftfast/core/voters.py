@@ -48,6 +48,31 @@ class VoterSet:
             return False
         return voter.directory_id in (ZERO_UUID, key.directory_id)
 
+    def get(self, voter_id: int) -> Voter | None:
+        """The entry of this id, whatever its directory."""
+        return self._by_id.get(voter_id)
+
+    @property
+    def keys(self) -> tuple[ReplicaKey, ...]:
+        """All voters as requests address them."""
+        return tuple(voter.key for voter in self.voters)
+
+    def with_voter(self, voter: Voter) -> VoterSet:
+        """This set and ``voter``, instead of an entry of the same id."""
+        others = [each for each in self.voters if each.id != voter.id]
+        return VoterSet([*others, voter])
+
+    def without(self, voter_id: int) -> VoterSet:
+        """This set but for one."""
+        return VoterSet(each for each in self.voters if each.id != voter_id)
+
+    def supports(self, kraft_version: int) -> bool:
+        """Whether every voter takes this ``kraft.version``."""
+        return all(
+            each.kraft_version_min <= kraft_version <= each.kraft_version_max
+            for each in self.voters
+        )
+
     def is_only_voter(self, key: ReplicaKey) -> bool:
         """Whether this replica is the whole set."""
         return len(self.voters) == 1 and self.is_voter(key)

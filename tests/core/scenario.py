@@ -8,10 +8,12 @@ if you understand what caused it, and say why.
 Commands (``N``, ``P``: replica ids; ``e6``: epoch 6; ``10@5``: end offset 10, last epoch 5)::
 
     voters 1 2 3 | voters 1:a 2:b         static voters, or voters with directory ids
+    bootstrap 1:a 2:b                     voters in the bootstrap snapshot, kraft.version 1
     config name=value ...                 QuorumConfig of all replicas
     cluster C | observer N | jitter 300   cluster id; one more replica; the next random draw
     show all | show news                  every step, or only roles, commits, cuts
     disk N log e1:5,e3:10 flushed 8 epoch 5 leader 2 voted 3 | dir z
+    ... version 2=1 voters 3=1:a,2:b      the records at 2 and 3 say so (disk, reply)
     start N|all [phantom 20@5] [memory-lost]
     crash N [keep K|all]
     link N P ring|socket|old|down         N's link to P (old: its Vote is below v2)
@@ -45,12 +47,23 @@ from pathlib import Path
 from kraftfast.core import effects as fx
 from kraftfast.core import events as ev
 from kraftfast.core import messages as msg
+from kraftfast.core.control import KRaftVersion, KRaftVoters
 from kraftfast.core.quorum_state import QuorumState
 from kraftfast.core.voters import VoterSet
 from kraftfast.errors import ErrorCode, KraftfastError
 from kraftfast.types import OffsetAndEpoch, ReplicaKey, Voter
 from tests.core import wording
-from tests.core.world import RECORD_BYTES, Host, Message, NoJitter, Origin, Record, World, log_of
+from tests.core.world import (
+    RECORD_BYTES,
+    Host,
+    Message,
+    NoJitter,
+    Origin,
+    Record,
+    World,
+    log_of,
+    voter_of,
+)
 
 SCENARIOS = Path(__file__).parent / "scenarios"
 OUTSIDE = 0  # the correlation of a request from outside
@@ -124,6 +137,19 @@ class Scenario:
             world.add(int(id))
         world.voters = VoterSet(members)
 
+    def cmd_bootstrap(self, *voters: str) -> None:
+        world = self.world
+        world.with_endpoints = True
+        world.voters = VoterSet()
+        for text in voters:
+            id, _, directory = text.partition(":")
+            if directory:
+                world.directory_ids[int(id)] = directory.encode() * 16
+            world.add(int(id))
+        entries = VoterSet(voter_of(world.key(id)) for id in world.hosts)
+        for host in world.hosts.values():
+            host.disk.bootstrap = (KRaftVersion(1), KRaftVoters(entries))
+
     def cmd_observer(self, id: str) -> None:
         self.world.add(int(id))
 
@@ -156,6 +182,7 @@ class Scenario:
             self.world.directory_ids[int(id)] = said["dir"].encode() * 16
         if "log" in said:
             host.disk.records = log_of(*(wording.epoch_run(run) for run in said["log"].split(",")))
+            self.put_controls(said, host.disk.records, 0)
             host.disk.flushed = len(host.disk.records)
         if "flushed" in said:
             host.disk.flushed = int(said["flushed"])
@@ -168,6 +195,18 @@ class Scenario:
         committed = max((h.disk.records for h in self.world.hosts.values()), key=len)
         self.world.log_of_all = []
         self.world._values = max(self.world._values, len(committed))
+
+    def put_controls(self, said: dict[str, str], records: list[Record], base: int) -> None:
+        """``version 2=1`` and ``voters 3=1:a,2:b``: what the records at these offsets say."""
+        if "version" in said:
+            offset, version = map(int, said["version"].split("="))
+            record = records[offset - base]
+            records[offset - base] = record._replace(control=KRaftVersion(version))
+        if "voters" in said:
+            text, _, keys = said["voters"].partition("=")
+            voters = VoterSet(voter_of(key) for key in self.keys(keys))
+            record = records[int(text) - base]
+            records[int(text) - base] = record._replace(control=KRaftVoters(voters))
 
     # --- life ---
 
@@ -415,6 +454,7 @@ class Scenario:
             epoch, end_offset = wording.epoch_run(run)
             while end + len(records) < end_offset:
                 records.append(Record(epoch, f"{end + len(records)}@{epoch}"))
+        self.put_controls(said, records, end)
         host.at_hand = tuple(records)
         diverging = None
         if "diverging" in said:

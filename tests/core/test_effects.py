@@ -9,6 +9,7 @@ from kraftfast.core import effects as fx
 from kraftfast.core import events as ev
 from kraftfast.core import messages as msg
 from kraftfast.core.config import Durability, QuorumConfig
+from kraftfast.core.control import LeaderChange
 from kraftfast.core.quorum_state import QuorumState
 from kraftfast.core.replica import Replica
 from kraftfast.core.trail import EpochTrail
@@ -101,7 +102,7 @@ def test_an_elected_leader_persists_appends_and_makes_itself_known() -> None:
     assert effects[:3] == [
         fx.PersistQuorumState(4, 1, None),
         fx.RoleChanged("leader", 4, 1, at),
-        fx.AppendControl(4, 1, (1, 2, 3), (1, 2)),
+        fx.AppendControl(4, (LeaderChange(1, (1, 2, 3), (1, 2)),)),
     ]
     assert [(send.peer_id, send.request, send.after) for send in effects[3:]] == [
         (

@@ -11,10 +11,18 @@ from kraftfast import limits
 from kraftfast.core import effects as fx
 from kraftfast.core import events as ev
 from kraftfast.core import messages as msg
+from kraftfast.core.control import KRaftVersion, KRaftVoters, LeaderChange
 from kraftfast.errors import ErrorCode
 from kraftfast.types import Endpoint, ReplicaKey
 
-NEWS = (fx.RoleChanged, fx.AdvanceHighWatermark, fx.AcknowledgedByAll, fx.Truncate, fx.Stopped)
+NEWS = (
+    fx.RoleChanged,
+    fx.AdvanceHighWatermark,
+    fx.AcknowledgedByAll,
+    fx.Truncate,
+    fx.VotersChanged,
+    fx.Stopped,
+)
 """What a scenario that shows only news prints."""
 
 
@@ -167,8 +175,10 @@ def effect(body: fx.Effect) -> str:
             return f"drains e{epoch}{bound}"
         case fx.RefuseAppends(error, leader_id):
             return f"refuses appends {named(error)}{of_leader(leader_id)}"
-        case fx.AppendControl(epoch, _, _, granting):
-            return f"appends LeaderChange e{epoch} by {' '.join(map(str, granting))}"
+        case fx.AppendControl(epoch, records):
+            return f"appends {', '.join(control(each, epoch) for each in records)}"
+        case fx.VotersChanged(kraft_version, voters):
+            return f"counts {voter_set(voters)}{f' v{kraft_version}' if kraft_version else ''}"
         case fx.WriteFetched(_, _, offset):
             return f"writes at {offset}"
         case fx.Truncate(end_offset, _):
@@ -182,6 +192,26 @@ def effect(body: fx.Effect) -> str:
         case fx.Stopped():
             return "stopped"
     raise AssertionError(body)
+
+
+def control(record: Any, epoch: int) -> str:
+    match record:
+        case LeaderChange(_, _, granting):
+            return f"LeaderChange e{epoch} by {' '.join(map(str, granting))}"
+        case KRaftVersion(kraft_version):
+            return f"version {kraft_version}"
+        case KRaftVoters(voters, target):
+            towards = "" if target is None else f" towards {' '.join(map(str, target))}"
+            return f"voters {voter_set(voters)}{towards}"
+    raise AssertionError(record)
+
+
+def voter_set(voters: Any) -> str:
+    """``1:a 2:b``: ids with the letter of their directory, where the set has one."""
+    return " ".join(
+        f"{voter.id}:{chr(voter.directory_id[0])}" if voter.directory_id[0] else str(voter.id)
+        for voter in voters
+    ) or "nobody"
 
 
 def step(id: int, text: str, effects: list[fx.Effect]) -> str:

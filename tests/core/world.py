@@ -9,20 +9,22 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, NamedTuple
 
 from kraftfast.core import effects as fx
 from kraftfast.core import events as ev
 from kraftfast.core.config import QuorumConfig
+from kraftfast.core.control import KRaftVersion, KRaftVoters, LeaderChange, VoterControls
 from kraftfast.core.messages import FetchRequest, FetchResponse
 from kraftfast.core.quorum_state import QuorumState
 from kraftfast.core.replica import Replica
 from kraftfast.core.trail import EpochTrail
+from kraftfast.core.voter_history import VoterHistory
 from kraftfast.core.voters import VoterSet
 from kraftfast.errors import ErrorCode
-from kraftfast.types import OffsetAndEpoch, ReplicaKey
+from kraftfast.types import Endpoint, OffsetAndEpoch, ReplicaKey, Voter
 
 RECORD_BYTES = 100
 
@@ -30,6 +32,11 @@ RECORD_BYTES = 100
 class Record(NamedTuple):
     epoch: int
     value: str
+    control: KRaftVersion | KRaftVoters | None = None
+
+
+GONE = Record(0, "in a snapshot")
+"""Stands where the log's start has moved on."""
 
 
 class NoJitter(Random):
@@ -48,23 +55,44 @@ class NoJitter(Random):
 
 @dataclass
 class Disk:
-    """What one replica has: the log in memory, and what of it and of quorum-state is on disk."""
+    """What one replica has: the log in memory, and what of it and of quorum-state is on disk.
+
+    ``records`` holds ``GONE`` below ``start``; ``bootstrap`` is what the 0-0 snapshot says.
+    """
 
     records: list[Record] = field(default_factory=list)
     flushed: int = 0
     quorum_state: QuorumState | None = None
     truncations: int = 0
+    start: int = 0
+    bootstrap: tuple[KRaftVersion | KRaftVoters, ...] = ()
 
     def trail(self) -> EpochTrail:
         trail = EpochTrail()
-        for offset, record in enumerate(self.records):
+        for offset, record in enumerate(self.records[self.start:], self.start):
             trail.assign(record.epoch, offset)
         return trail
+
+    def history(self) -> VoterHistory:
+        """What a replay of snapshot and log says of the voters (I16)."""
+        history = VoterHistory([(-1, control) for control in self.bootstrap])
+        for offset, control in controls_of(self.records, self.start):
+            history.add(offset, control)
+        return history
 
     def lose_power(self, keep: int | None = None) -> None:
         """Unflushed records are lost, but for ``keep`` of them."""
         del self.records[self.flushed + (keep or 0):]
         self.flushed = min(self.flushed, len(self.records))
+
+
+def controls_of(records: list[Record], start: int) -> VoterControls:
+    """The records from ``start`` on that change who counts, with their offsets."""
+    return tuple(
+        (offset, record.control)
+        for offset, record in enumerate(records[start:], start)
+        if record.control is not None
+    )
 
 
 @dataclass
@@ -130,6 +158,7 @@ class Host:
             len(self.disk.records),
             self.disk.flushed,
             cluster_id=world.cluster_id,
+            history=self.disk.history(),
             **options,
         )
         self.run("start", lambda replica: replica.start(world.now_ms))
@@ -156,6 +185,7 @@ class Host:
         assert self.replica is not None
         effects = call(self.replica)
         self.replica.check_invariants()
+        self.check_history()
         self.world.log_step(self.id, text, effects)
         follow_on: list[ev.Event] = []
         for effect in effects:
@@ -163,6 +193,13 @@ class Host:
         self.world.after_step(self)
         for event in follow_on:
             self.step(event)
+
+    def check_history(self) -> None:
+        """I16: the voter sets are those of snapshot and log, up to what the core knows of."""
+        assert self.replica is not None
+        replayed = self.disk.history()
+        replayed.truncate_to(self.replica.end_offset)
+        assert self.replica.history == replayed, "I16"
 
     # --- effects ---
 
@@ -238,9 +275,22 @@ class Host:
         self.queued = 0
 
     def do_AppendControl(self, effect: fx.AppendControl, follow_on: list) -> None:
-        self.world.elected(effect.epoch, effect.leader_id)
-        self.disk.records.append(Record(effect.epoch, f"leader {effect.leader_id}"))
-        follow_on.append(ev.Appended(effect.epoch, len(self.disk.records), RECORD_BYTES))
+        began = len(self.disk.records)
+        for record in effect.records:
+            if isinstance(record, LeaderChange):
+                self.world.elected(effect.epoch, record.leader_id)
+                self.disk.records.append(Record(effect.epoch, f"leader {record.leader_id}"))
+            else:
+                value = self.world.new_value(self.id)
+                self.disk.records.append(Record(effect.epoch, value, record))
+        follow_on.append(
+            ev.Appended(
+                effect.epoch,
+                len(self.disk.records),
+                len(effect.records) * RECORD_BYTES,
+                controls_of(self.disk.records, began),
+            )
+        )
 
     def do_WriteFetched(self, effect: fx.WriteFetched, follow_on: list) -> None:
         assert effect.offset == len(self.disk.records)
@@ -256,6 +306,7 @@ class Host:
         epochs = []
         last_epoch = self.disk.records[-1].epoch if self.disk.records else 0
         written = 0
+        began = len(self.disk.records)
         for record in records:
             if record.epoch > effect.epoch or record.epoch < last_epoch:
                 break
@@ -266,7 +317,11 @@ class Host:
             written += 1
         follow_on.append(
             ev.FetchedWritten(
-                len(self.disk.records), written * RECORD_BYTES, tuple(epochs), rejected
+                len(self.disk.records),
+                written * RECORD_BYTES,
+                tuple(epochs),
+                rejected,
+                controls_of(self.disk.records, began),
             )
         )
 
@@ -317,6 +372,9 @@ class Host:
     def do_RoleChanged(self, effect: fx.RoleChanged, follow_on: list) -> None:
         self.waiting_write = None
 
+    def do_VotersChanged(self, effect: fx.VotersChanged, follow_on: list) -> None:
+        pass
+
     def do_Stopped(self, effect: fx.Stopped, follow_on: list) -> None:
         pass
 
@@ -331,7 +389,8 @@ class World:
         self.random = random or NoJitter()
         self.config = QuorumConfig()
         self.configs: dict[int, QuorumConfig] = {}
-        self.voters = VoterSet.of(*voter_ids)
+        self.voters = VoterSet.of(*voter_ids)  # static
+        self.with_endpoints = False  # replicas know where they are reached (KIP-853)
         self.cluster_id: str | None = None
         self.directory_ids: dict[int, bytes] = {}
         self.hosts: dict[int, Host] = {}
@@ -357,7 +416,10 @@ class World:
         return ReplicaKey(id, self.directory_ids.get(id, bytes([64 + id]) * 16))
 
     def config_of(self, id: int) -> QuorumConfig:
-        return self.configs.get(id, self.config)
+        config = self.configs.get(id, self.config)
+        if self.with_endpoints and not config.endpoints:
+            config = replace(config, endpoints=(endpoint_of(id),))
+        return config
 
     def new_value(self, id: int) -> str:
         self._values += 1
@@ -393,15 +455,17 @@ class World:
                 assert self.log_of_all[offset] == record, f"I8 at {offset}"
                 continue
             assert offset == len(self.log_of_all)
+            assert host.replica is not None
+            voters = host.replica.voters  # in force where it is committed first: at the leader
             holders = [
                 each.id
                 for each in self.hosts.values()
-                if each.id in self.voters
+                if voters.is_voter(self.key(each.id))
                 and len(each.disk.records) > offset
                 and each.disk.records[offset] == record
                 and (each.disk.flushed > offset or not self.durable)
             ]
-            assert len(holders) >= self.voters.majority, f"I5: {offset} only on {holders}"
+            assert len(holders) >= voters.majority, f"I5: {offset} only on {holders}"
             self.log_of_all.append(record)
 
     def on_all(self, end_offset: int) -> None:
@@ -456,6 +520,15 @@ class World:
             for other in ids:
                 if other != id:
                     self.hosts[id].step(ev.LinkUp(other, streaming))
+
+
+def endpoint_of(id: int) -> Endpoint:
+    return Endpoint("CONTROLLER", f"host{id}", 9000 + id)
+
+
+def voter_of(key: ReplicaKey) -> Voter:
+    """A voter's entry as it writes it itself."""
+    return Voter(key.id, key.directory_id, (endpoint_of(key.id),), 0, 1)
 
 
 def log_of(*runs: tuple[int, int]) -> list[Record]:

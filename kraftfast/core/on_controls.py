@@ -1,0 +1,54 @@
+"""Control records were appended, or undone: another voter set is in force (KIP-853, D16)."""
+
+from __future__ import annotations
+
+from kraftfast.core.candidate import Candidate
+from kraftfast.core.control import VoterControls
+from kraftfast.core.effects import VotersChanged
+from kraftfast.core.log_view import NEVER_MS
+from kraftfast.core.prospective import Prospective
+from kraftfast.core.state import ReplicaState
+from kraftfast.core.unattached import Unattached
+
+
+def on_controls(state: ReplicaState, controls: VoterControls, now_ms: int) -> None:
+    """Records that change who counts were appended: they count at once, committed or not."""
+    for offset, control in controls:
+        state.history.add(offset, control)
+    adopt(state, now_ms)
+
+
+def on_cut(state: ReplicaState, now_ms: int) -> None:
+    """The log was cut to its present end: what stood above counts no more."""
+    if state.history.truncate_to(state.log.end_offset):
+        adopt(state, now_ms)
+
+
+def adopt(state: ReplicaState, now_ms: int) -> None:
+    """Let the voter set in force be that of the history, and every role know it."""
+    voters = state.voters_in_force()
+    kraft_version = state.history.kraft_version
+    if voters == state.voters and kraft_version == state.kraft_version:
+        return
+    was_voter = state.is_voter()
+    state.voters = voters
+    state.kraft_version = kraft_version
+    state.effects.append(VotersChanged(kraft_version, voters))
+    leader = state.leader
+    current = state.current
+    if leader is not None:
+        leader.adopt(voters, state.local, state.log.durable_end_offset())
+        if leader.needed_of_others <= 0:
+            leader.check_quorum_deadline_ms = NEVER_MS
+        elif leader.check_quorum_deadline_ms == NEVER_MS:
+            leader.check_quorum_deadline_ms = now_ms + state.config.check_quorum_timeout_ms
+    elif isinstance(current, Prospective | Candidate):
+        if state.is_voter():
+            current.election.adopt(voters)
+        else:
+            state.to_unattached(state.epoch, state.leader_id, now_ms)
+    elif isinstance(current, Unattached) and state.is_voter() != was_voter:
+        is_voter = state.is_voter()
+        timeout_ms = state.election_timeout_ms() if is_voter else NEVER_MS - now_ms
+        current.election_deadline_ms = now_ms + timeout_ms
+    state.poll_due = True

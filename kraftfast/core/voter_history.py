@@ -1,0 +1,106 @@
+"""``kraft.version`` and the voter sets by offset: what the latest snapshot and the log say.
+
+They are in force as soon as they are appended, committed or not, and undone by truncation
+(KIP-853; Kafka's ``KRaftControlRecordStateMachine``, ``VoterSetHistory``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kraftfast.core.control import KRaftVersion, KRaftVoters
+from kraftfast.types import NO_OFFSET, ReplicaKey
+
+
+class VoterHistory:
+    """Every KRaftVersion and KRaftVoters record from the latest snapshot to the log's end.
+
+    A snapshot's records are filed at its end offset less one, so those of the bootstrap snapshot
+    at -1. Invariant: offsets strictly ascend in both lists.
+    """
+
+    versions: list[tuple[int, int]]  # (offset, kraft.version)
+    voter_sets: list[tuple[int, KRaftVoters]]
+
+    def __init__(self, controls: Iterable[tuple[int, KRaftVersion | KRaftVoters]] = ()) -> None:
+        self.versions = []
+        self.voter_sets = []
+        for offset, control in controls:
+            self.add(offset, control)
+
+    def add(self, offset: int, control: KRaftVersion | KRaftVoters) -> None:
+        """A record was appended or read. Raises ``ValueError`` where offsets do not ascend."""
+        if isinstance(control, KRaftVersion):
+            _append(self.versions, offset, control.kraft_version)
+        else:
+            _append(self.voter_sets, offset, control)
+
+    def truncate_to(self, end_offset: int) -> bool:
+        """The log was cut; True if that undid a record. The bootstrap snapshot's stay."""
+        entries: list
+        undone = False
+        for entries in (self.versions, self.voter_sets):
+            while entries and entries[-1][0] >= max(end_offset, 0):
+                entries.pop()
+                undone = True
+        return undone
+
+    def truncate_from_start(self, start_offset: int) -> None:
+        """Records below are in a snapshot: of those, the newest of each kind is kept."""
+        entries: list
+        for entries in (self.versions, self.voter_sets):
+            below = sum(1 for offset, _ in entries if offset < start_offset)
+            del entries[:max(below - 1, 0)]
+
+    @property
+    def kraft_version(self) -> int:
+        """The one in force; 0 without any record."""
+        return self.versions[-1][1] if self.versions else 0
+
+    @property
+    def latest(self) -> KRaftVoters | None:
+        """The voters record in force."""
+        return self.voter_sets[-1][1] if self.voter_sets else None
+
+    @property
+    def latest_offset(self) -> int:
+        """Where the voters record in force stands; -1 for the bootstrap snapshot's or none."""
+        return self.voter_sets[-1][0] if self.voter_sets else NO_OFFSET
+
+    @property
+    def last_offset(self) -> int:
+        """Where the latest record of either kind stands."""
+        version_offset = self.versions[-1][0] if self.versions else NO_OFFSET
+        return max(version_offset, self.latest_offset)
+
+    def version_at(self, end_offset: int) -> int:
+        """``kraft.version`` as of the records below ``end_offset``."""
+        return next((each for at, each in reversed(self.versions) if at < end_offset), 0)
+
+    def voters_at(self, end_offset: int) -> KRaftVoters | None:
+        """The voters record as of the records below ``end_offset``: what a snapshot holds."""
+        return next((each for at, each in reversed(self.voter_sets) if at < end_offset), None)
+
+    def ever_named(self, key: ReplicaKey) -> bool:
+        """Whether some voter set of this history holds exactly this replica."""
+        return any(key in record.voters.keys for _, record in self.voter_sets)
+
+    def uncommitted_sets(self, high_watermark: int) -> int:
+        """How many voters records stand at or above an offset (I16)."""
+        return sum(1 for offset, _ in self.voter_sets if offset >= high_watermark)
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, VoterHistory)
+            and self.versions == other.versions
+            and self.voter_sets == other.voter_sets
+        )
+
+    def __repr__(self) -> str:
+        return f"VoterHistory({self.versions}, {self.voter_sets})"
+
+
+def _append(entries: list, offset: int, value: object) -> None:
+    if entries and offset <= entries[-1][0]:
+        raise ValueError(f"a record at {offset} behind one at {entries[-1][0]}")
+    entries.append((offset, value))
