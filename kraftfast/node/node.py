@@ -30,12 +30,13 @@ from kraftfast.log.marks import PHANTOM_TAIL
 from kraftfast.log.nursery import PreparerThread
 from kraftfast.log.recovery import Settings, open_log
 from kraftfast.node.config import NodeConfig
+from kraftfast.node.control_records import appended_controls, to_record
 from kraftfast.node.flusher import Flusher
 from kraftfast.node.idle import Idle
 from kraftfast.node.intake import Intake
 from kraftfast.link.stats import ROLES, Stats
 from kraftfast.node.translate import Partition
-from kraftfast.record.control import LeaderChange, control_batch
+from kraftfast.record.control import control_batch
 from kraftfast.types import OffsetAndEpoch, ReplicaKey
 
 STALL_MS_MAX = 200
@@ -68,7 +69,7 @@ class Node:
     # links: peer id -> something with send/reply (RingPeer or SocketPeer), while it stands.
     # at_hand: the link whose answer is being handled, for WriteFetched.
     # stalled: (link, effect): a copy that waits for the nursery; nothing of it is taken yet.
-    # stalled_ms: since when. control: the LeaderChange of this epoch, while the log has no room.
+    # stalled_ms: since when. control: a control batch of this epoch, while the log has no room.
     # full_ms: since when the disk has been full, -1 if it is not. yielded: leadership was given up
     # for that already.
     # persisted_epoch: what quorum-state holds (D5).
@@ -175,6 +176,7 @@ class Node:
             fx.AdvanceHighWatermark: self._advance,
             fx.AcknowledgedByAll: self._acknowledged_by_all,
             fx.RoleChanged: self._role_changed,
+            fx.VotersChanged: self._voters_changed,
             fx.Stopped: self._stopped,
         }
         if config.state_machine:
@@ -241,7 +243,7 @@ class Node:
 
     def _persist(self, effect: fx.PersistQuorumState) -> None:
         state = quorum_state.StoredQuorumState(effect.epoch, effect.leader_id, effect.voted)
-        data = quorum_state.encode(state, 0, self.voters.ids)
+        data = quorum_state.encode(state, effect.kraft_version, self.voters.ids)
         self.disk.replace_file(self._state_path, data)  # D5: durable before anything after it
         self.persisted_epoch = effect.epoch
 
@@ -292,14 +294,14 @@ class Node:
 
     def _append_control(self, effect: fx.AppendControl) -> None:
         """The first record of an epoch; it waits for room like any other, and the loop goes on."""
-        voters = tuple(ReplicaKey(id) for id in effect.voter_ids)
-        granting = tuple(ReplicaKey(id) for id in effect.granting_voter_ids)
-        record = LeaderChange(effect.leader_id, voters, granting)
+        records = [to_record(each) for each in effect.records]
         timestamp_ms = time.time_ns() // 1_000_000
-        batch = control_batch([record], timestamp=timestamp_ms, leader_epoch=effect.epoch)
+        batch = control_batch(records, timestamp=timestamp_ms, leader_epoch=effect.epoch)
         if self.log.append(batch, effect.epoch, True):
             self.control = None
-            self._events.append(ev.Appended(effect.epoch, self.log.end_offset, len(batch)))
+            end_offset = self.log.end_offset
+            controls = appended_controls(effect.records, end_offset - len(effect.records))
+            self._events.append(ev.Appended(effect.epoch, end_offset, len(batch), controls))
         else:
             self.control = effect
 
@@ -465,6 +467,9 @@ class Node:
         self._show()
         for callback in self.on_role:
             callback(effect)
+
+    def _voters_changed(self, effect: fx.VotersChanged) -> None:
+        self.voters = effect.voters
 
     def _stopped(self, _effect: fx.Stopped) -> None:
         self.stopped = True

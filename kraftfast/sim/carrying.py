@@ -15,11 +15,11 @@ from kraftfast.core.quorum_state import QuorumState
 from kraftfast.core.replica import Replica
 from kraftfast.errors import ErrorCode
 from kraftfast.log import quorum_state
-from kraftfast.record.control import LeaderChange, control_batch
+from kraftfast.node.control_records import appended_controls, to_record
+from kraftfast.record.control import control_batch
 from kraftfast.sim.network import Link, Source
 from kraftfast.sim.paged_file import SteppedFlush, append_batch
 from kraftfast.sim.records import Records, Reference
-from kraftfast.types import ReplicaKey
 
 if TYPE_CHECKING:
     from kraftfast.sim.clients import Append
@@ -54,7 +54,7 @@ class Carrying:
     at_hand: tuple[Link, Records] | None  # of the answer that is being handled, for WriteFetched
     stalled: tuple[Link, Records, fx.WriteFetched] | None  # a copy that waits for the nursery
     stalled_ms: int  # since when
-    control: fx.AppendControl | None  # the LeaderChange of this epoch, while the log has no room
+    control: fx.AppendControl | None  # a control batch of this epoch, while the log has no room
     appends_held: bool  # producers are left alone until there is room
     queue: deque[Append]  # what producers handed over and the log has not taken
     runs: deque[Append]  # taken and not committed, in offset order
@@ -73,7 +73,7 @@ class Carrying:
 
     def _do_PersistQuorumState(self, effect: fx.PersistQuorumState) -> None:
         state = quorum_state.StoredQuorumState(effect.epoch, effect.leader_id, effect.voted)
-        data = quorum_state.encode(state, 0, self.machine.voters.ids)
+        data = quorum_state.encode(state, effect.kraft_version, self.machine.voters.ids)
         self.disk.replace_file(self.state_path, data)
         self.persisted = self.stored_state()
         self.world.oracle.persisted(self)
@@ -170,14 +170,14 @@ class Carrying:
 
     def _do_AppendControl(self, effect: fx.AppendControl) -> None:
         """The first record of an epoch; it waits for room like any other."""
-        voters = tuple(ReplicaKey(id) for id in effect.voter_ids)
-        granting = tuple(ReplicaKey(id) for id in effect.granting_voter_ids)
-        record = LeaderChange(effect.leader_id, voters, granting)
-        batch = control_batch([record], timestamp=self.now_ms(), leader_epoch=effect.epoch)
+        records = [to_record(each) for each in effect.records]
+        batch = control_batch(records, timestamp=self.now_ms(), leader_epoch=effect.epoch)
         self.world.oracle.appends(self, effect.epoch)
         if self.log.append(batch, effect.epoch, True):
             self.control = None
-            self._events.append(ev.Appended(effect.epoch, self.log.end_offset, len(batch)))
+            end_offset = self.log.end_offset
+            controls = appended_controls(effect.records, end_offset - len(effect.records))
+            self._events.append(ev.Appended(effect.epoch, end_offset, len(batch), controls))
         else:
             self.control = effect
 
@@ -271,6 +271,9 @@ class Carrying:
     def _refuse_queue(self, leader_id: int) -> None:
         while self.queue:
             self.queue.popleft().refused(self.world.now_us, leader_id)
+
+    def _do_VotersChanged(self, effect: fx.VotersChanged) -> None:
+        pass
 
     def _do_Stopped(self, effect: fx.Stopped) -> None:
         self.stopped = True

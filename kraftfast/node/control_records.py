@@ -1,0 +1,62 @@
+"""Between the core's control records and the log's.
+
+The target of a reassignment travels as a tagged field of KRaftVoters that Kafka skips: ids as
+big-endian 32-bit numbers.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from kraftfast.core import control as core
+from kraftfast.core.voters import VoterSet
+from kraftfast.errors import CorruptBatch
+from kraftfast.record import control as record
+from kraftfast.types import ReplicaKey
+
+TARGET_TAG = 10003
+"""Our own field of KRaftVoters: the ids that a reassignment is on the way to."""
+
+
+def to_record(control: core.ControlRecord) -> record.ControlRecord:
+    """What the log writes."""
+    if isinstance(control, core.LeaderChange):
+        voters = tuple(ReplicaKey(id) for id in control.voter_ids)
+        granting = tuple(ReplicaKey(id) for id in control.granting_voter_ids)
+        return record.LeaderChange(control.leader_id, voters, granting)
+    if isinstance(control, core.KRaftVersion):
+        return record.KRaftVersion(control.kraft_version)
+    tags: record.Tags = ()
+    if control.target is not None:
+        tags = ((TARGET_TAG, struct.pack(f">{len(control.target)}i", *control.target)),)
+    return record.KRaftVoters(control.voters.voters, tags)
+
+
+def from_record(found: object) -> core.KRaftVersion | core.KRaftVoters | None:
+    """What the core is told of a control record of the log; None if it does not concern it.
+
+    Raises ``CorruptBatch`` for a target that is no list of ids.
+    """
+    if isinstance(found, record.KRaftVersion):
+        return core.KRaftVersion(found.kraft_version)
+    if not isinstance(found, record.KRaftVoters):
+        return None
+    target = dict(found.tags).get(TARGET_TAG)
+    if target is None:
+        return core.KRaftVoters(VoterSet(found.voters))
+    if len(target) % 4:
+        reason = "control record: a target that is no list of ids"
+        raise CorruptBatch(reason, reason=reason)
+    ids = struct.unpack(f">{len(target) // 4}i", target)
+    return core.KRaftVoters(VoterSet(found.voters), ids)
+
+
+def appended_controls(
+    records: tuple[core.ControlRecord, ...], base_offset: int
+) -> core.VoterControls:
+    """What ``Appended`` tells of a control batch that went to ``base_offset``."""
+    return tuple(
+        (offset, each)
+        for offset, each in enumerate(records, base_offset)
+        if not isinstance(each, core.LeaderChange)
+    )
