@@ -69,7 +69,12 @@ class QuorumConfig:
     """Whom to ask for the leader: ids of voters, or ids below -1 that the node gives to addresses.
     Empty: the voters."""
     endpoints: tuple[Endpoint, ...] = ()
-    """Where this replica can be reached, for BeginQuorumEpoch. Empty: as in the voter set."""
+    """Where this replica can be reached: for BeginQuorumEpoch and its entry in the voter set, which
+    it keeps up to date (UpdateRaftVoter). Empty: as in the voter set."""
+    default_listener: str = "CONTROLLER"
+    """The first of controller.listener.names: a voter must have an endpoint of this name."""
+    auto_join: bool = False
+    """controller.quorum.auto.join.enable: an observer makes itself a voter, unless it was one."""
 
     def __post_init__(self) -> None:
         for name in (
@@ -115,6 +120,11 @@ class QuorumConfig:
     def check_quorum_timeout_ms(self) -> int:
         """A leader that a majority has not fetched from for this long resigns."""
         return self.fetch_timeout_ms * 3 // 2
+
+    @property
+    def membership_period_ms(self) -> int:
+        """How often a follower looks whether its entry in the voter set is as it should be."""
+        return self.fetch_timeout_ms * 2
 
     @property
     def heartbeat_ms(self) -> int:

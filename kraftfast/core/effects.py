@@ -177,6 +177,15 @@ class RoleChanged:
 
 
 @dataclass
+class Probe:
+    """Ask these endpoints of voter ``voter_id`` for ApiVersions; then ``Probed``."""
+
+    probe: int
+    voter_id: int
+    endpoints: tuple[Endpoint, ...]
+
+
+@dataclass
 class VotersChanged:
     """Another voter set or ``kraft.version`` is in force: links go where these voters are."""
 
@@ -203,6 +212,7 @@ Effect = (
     | AdvanceHighWatermark
     | AcknowledgedByAll
     | RoleChanged
+    | Probe
     | VotersChanged
     | Stopped
 )

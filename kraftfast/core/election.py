@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from kraftfast.core.voters import VoterSet
+from kraftfast.types import ReplicaKey
 
 
 class Election:
     """The votes of one election (Kafka's ``EpochElection``).
 
-    Invariants: the own vote is granted from the start and stays; only voters of the set vote.
+    Invariants: the own vote, if this replica is a voter, is granted from the start and stays; only
+    voters of the set vote.
     """
 
     voter_ids: tuple[int, ...]
@@ -18,15 +20,17 @@ class Election:
     needed: int  # how many votes win
     may_flip: bool  # pre-votes may change, real votes never do
 
-    def __init__(self, voters: VoterSet, local_id: int, unanimous: bool, may_flip: bool) -> None:
-        assert local_id in voters, f"{local_id} is no voter of {voters}"
+    def __init__(
+        self, voters: VoterSet, local: ReplicaKey, unanimous: bool, may_flip: bool
+    ) -> None:
         self.voter_ids = voters.ids
-        self.granted = {local_id}
+        self._local_id = local.id
+        self._own = {local.id} if voters.is_voter(local) else set()
+        self.granted = set(self._own)
         self.rejected = set()
         self.unanimous = unanimous
         self.needed = len(voters) if unanimous else voters.majority
         self.may_flip = may_flip
-        self._local_id = local_id
 
     def record(self, voter_id: int, granted: bool) -> bool:
         """Note a vote; False if it does not count: of no voter, or a real vote that flips."""
@@ -42,18 +46,18 @@ class Election:
         mine.add(voter_id)
         return True
 
-    def adopt(self, voters: VoterSet) -> None:
+    def adopt(self, voters: VoterSet, local: ReplicaKey) -> None:
         """Another voter set is in force: its members' votes count, and its majority wins."""
-        assert self._local_id in voters, f"{self._local_id} is no voter of {voters}"
         self.voter_ids = voters.ids
-        self.granted &= set(voters.ids)
+        self._own = {local.id} if voters.is_voter(local) else set()
+        self.granted = (self.granted & set(voters.ids)) - {local.id} | self._own
         self.rejected &= set(voters.ids)
         self.needed = len(voters) if self.unanimous else voters.majority
 
     def ask_again(self) -> None:
         """Forget the answers of the others: to be asked once more. For pre-votes alone."""
         assert self.may_flip, "a real vote is given once"
-        self.granted = {self._local_id}
+        self.granted = set(self._own)
         self.rejected = set()
 
     def is_won(self) -> bool:
@@ -67,5 +71,7 @@ class Election:
     def unrecorded(self) -> tuple[int, ...]:
         """The voters who have not answered."""
         return tuple(
-            id for id in self.voter_ids if id not in self.granted and id not in self.rejected
+            id
+            for id in self.voter_ids
+            if id not in self.granted and id not in self.rejected and id != self._local_id
         )

@@ -130,6 +130,19 @@ class Flushed:
 
 
 @dataclass
+class Probed:
+    """What ``Probe`` number ``probe`` found: the ``kraft.version`` range of an ApiVersions answer.
+
+    -1: the answer had none. REQUEST_TIMED_OUT or any other error: nobody, or somebody else, spoke.
+    """
+
+    probe: int
+    error: ErrorCode = ErrorCode.NONE
+    kraft_version_min: int = -1
+    kraft_version_max: int = -1
+
+
+@dataclass
 class ResignRequested:
     """The state machine or an operator asks the leader of ``epoch`` to step down.
 
@@ -159,6 +172,7 @@ Event = (
     | Appended
     | FetchedWritten
     | Flushed
+    | Probed
     | ResignRequested
     | ShutdownRequested
 )

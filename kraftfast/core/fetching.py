@@ -9,6 +9,7 @@ from __future__ import annotations
 from kraftfast.core.effects import FlushedTo, Send
 from kraftfast.core.flush_policy import flush_follower
 from kraftfast.core.follower import Follower
+from kraftfast.core.joining import is_asking, tend_membership
 from kraftfast.core.log_view import NEVER_MS
 from kraftfast.core.messages import FetchRequest
 from kraftfast.core.roles import Role
@@ -24,8 +25,12 @@ def fetch_next(state: ReplicaState, now_ms: int) -> None:
         return
     if state.writing or state.peers.fetching is not None or now_ms < state.fetch_at_ms:
         return
-    if follower is not None and follower.stream:
-        return
+    if follower is not None:
+        if follower.stream:
+            return
+        tend_membership(state, follower, now_ms)  # first: a Fetch would hold the leader's ear
+        if is_asking(state, follower):
+            return
     if state.log.durable_end_offset() < state.log.end_offset:
         flush_follower(state)  # D3: whenever a stream is opened, too
         return
@@ -71,6 +76,8 @@ def fetch_due_ms(state: ReplicaState) -> int:
         return NEVER_MS
     if follower is not None and follower.stream:
         return follower.stream_deadline_ms
+    if follower is not None and is_asking(state, follower):
+        return state.peers.due_ms(state.leader_id)
     if state.peers.fetching is not None:
         return state.peers.fetching.deadline_ms
     targets = bootstrap_ids(state)

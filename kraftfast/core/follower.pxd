@@ -8,3 +8,6 @@ cdef class Follower:
     cdef public long long stream
     cdef public long long stream_deadline_ms
     cdef public long long update_at_ms
+    cdef public long long membership_at_ms
+    cdef public long long membership_correlation
+    cdef public bint leader_updated

@@ -22,6 +22,10 @@ class Follower:
     stream_deadline_ms: int  # given up if nothing came on it until then
     update_at_ms: int  # while the log has no room: when the leader is told again that we live
 
+    membership_at_ms: int  # when its entry in the voter set is looked at again
+    membership_correlation: int  # of the request about it that went to the leader, 0 for none
+    leader_updated: bool  # kraft.version 0: this leader was told where this voter listens
+
     def __init__(self, fetch_deadline_ms: int) -> None:
         self.fetch_deadline_ms = fetch_deadline_ms
         self.has_fetched = False
@@ -29,6 +33,9 @@ class Follower:
         self.stream = 0
         self.stream_deadline_ms = NEVER_MS
         self.update_at_ms = NEVER_MS
+        self.membership_at_ms = NEVER_MS
+        self.membership_correlation = 0
+        self.leader_updated = False
 
     def grants_pre_vote(self) -> bool:
         """Only until the leader proved to be alive (KIP-996)."""

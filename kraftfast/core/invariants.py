@@ -52,8 +52,8 @@ def check_role(state: ReplicaState) -> None:
     assert state.follower is (current if state.role is Role.FOLLOWER else None)
     nominee = isinstance(current, Prospective | Candidate)
     if nominee:
-        assert state.is_voter()
-        assert state.local.id in current.election.granted
+        assert state.may_campaign()
+        assert (state.local.id in current.election.granted) == state.is_voter()
         assert not current.election.granted & current.election.rejected
         assert current.election.unanimous or not state.doubt.exists()  # I21
     if state.role is Role.LEADER:
@@ -79,6 +79,7 @@ def check_leader(state: ReplicaState, leader: Leader) -> None:
     assert state.high_watermark == -1 or state.high_watermark > leader.epoch_start_offset  # D6
     if leader.slot >= 0:
         assert leader.acknowledged.get(leader.slot) <= state.log.durable_end_offset()  # I12, D1
+    assert leader.slot >= 0 or state.history.latest_offset >= state.high_watermark  # I17
     assert leader.acknowledged.voter_ids == state.voters.ids  # D16
     assert (leader.slot >= 0) == state.is_voter()
     uncommitted_from = max(state.high_watermark, leader.epoch_start_offset)

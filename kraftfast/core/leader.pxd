@@ -51,6 +51,9 @@ cdef class Leader:
     cdef public long long heartbeat_at_ms
     cdef public bint appends_held
     cdef public bint draining
+    cdef public object change
+    cdef public dict reported
+    cdef public bint watches_commit
 
     cpdef Progress find(self, object key)
     cpdef heard_from(self, long long voter_id, long long now_ms, long long timeout_ms)

@@ -9,8 +9,9 @@ from kraftfast import limits
 from kraftfast.core.log_view import NEVER_MS
 from kraftfast.core.majority import Acknowledged
 from kraftfast.core.roles import Role
+from kraftfast.core.voter_change import VoterChange
 from kraftfast.core.voters import VoterSet
-from kraftfast.types import ZERO_UUID, ReplicaKey
+from kraftfast.types import ZERO_UUID, ReplicaKey, Voter
 
 
 class Progress:
@@ -141,6 +142,9 @@ class Leader:
     heartbeat_at_ms: int  # when BeginQuorumEpoch goes out next
     appends_held: bool  # producers have more queued than may be taken now (D14)
     draining: bool  # DrainAppends went out, Appended has not come
+    change: VoterChange | None  # of the voter set, under way (D17)
+    reported: dict[int, Voter]  # kraft.version 0: voters as they told of themselves
+    watches_commit: bool  # something waits for a commit: look after each
 
     def __init__(
         self,
@@ -165,6 +169,9 @@ class Leader:
         self.heartbeat_at_ms = 0
         self.appends_held = False
         self.draining = False
+        self.change = None
+        self.reported = {}
+        self.watches_commit = True
         self.adopt(voters, local, -1)
 
     def grants_pre_vote(self) -> bool:

@@ -126,5 +126,139 @@ class FetchResponse:
     records_bytes: int = 0  # on the receiving side: how many bytes of records came with it
 
 
-Request = VoteRequest | BeginQuorumEpochRequest | EndQuorumEpochRequest | FetchRequest
-Response = VoteResponse | QuorumEpochResponse | FetchResponse
+# --- membership (KIP-853) and reassignment (KIP-642) ------------------------------------------
+
+
+@dataclass
+class AddRaftVoterRequest:
+    """AddRaftVoter (80). Kafka ignores the request's own time-out, and so does this core."""
+
+    voter: ReplicaKey
+    endpoints: tuple[Endpoint, ...]
+    timeout_ms: int = 0
+    ack_when_committed: bool = True  # KIP-1186: False answers as soon as it is appended
+    cluster_id: str | None = None
+
+
+@dataclass
+class RemoveRaftVoterRequest:
+    """RemoveRaftVoter (81)."""
+
+    voter: ReplicaKey
+    cluster_id: str | None = None
+
+
+@dataclass
+class UpdateRaftVoterRequest:
+    """UpdateRaftVoter (82): a voter tells the leader of ``epoch`` where it listens now."""
+
+    epoch: int
+    voter: ReplicaKey
+    endpoints: tuple[Endpoint, ...]
+    kraft_version_min: int
+    kraft_version_max: int
+    cluster_id: str | None = None
+
+
+@dataclass
+class UpdateFeaturesRequest:
+    """UpdateFeatures (57), as far as it asks for a ``kraft.version``."""
+
+    kraft_version: int
+    timeout_ms: int = 60_000
+    validate_only: bool = False
+
+
+@dataclass
+class AlterPartitionReassignmentsRequest:
+    """AlterPartitionReassignments (45): let these ids be the voters; None cancels (KIP-642)."""
+
+    target: tuple[int, ...] | None
+    timeout_ms: int = 60_000
+
+
+@dataclass
+class ListPartitionReassignmentsRequest:
+    """ListPartitionReassignments (46)."""
+
+
+@dataclass
+class AddRaftVoterResponse:
+    """Answer to AddRaftVoter; ``message`` says what to do about an error."""
+
+    error: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+
+
+@dataclass
+class RemoveRaftVoterResponse:
+    """Answer to RemoveRaftVoter."""
+
+    error: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+
+
+@dataclass
+class UpdateRaftVoterResponse:
+    """Answer to UpdateRaftVoter: its one error code is ``partition_error`` here."""
+
+    error: ErrorCode = ErrorCode.NONE
+    partition_error: ErrorCode = ErrorCode.NONE
+    leader_id: int = -1
+    leader_epoch: int = -1
+    leader_endpoints: tuple[Endpoint, ...] = ()
+    message: str | None = None  # has no field on the wire: for the log
+
+
+@dataclass
+class UpdateFeaturesResponse:
+    """Answer to UpdateFeatures."""
+
+    error: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+
+
+@dataclass
+class AlterPartitionReassignmentsResponse:
+    """Answer to AlterPartitionReassignments."""
+
+    error: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+
+
+@dataclass
+class ListPartitionReassignmentsResponse:
+    """Answer to ListPartitionReassignments; ``target`` None: none is under way."""
+
+    error: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+    voter_ids: tuple[int, ...] = ()
+    target: tuple[int, ...] | None = None
+
+
+Request = (
+    VoteRequest
+    | BeginQuorumEpochRequest
+    | EndQuorumEpochRequest
+    | FetchRequest
+    | AddRaftVoterRequest
+    | RemoveRaftVoterRequest
+    | UpdateRaftVoterRequest
+    | UpdateFeaturesRequest
+    | AlterPartitionReassignmentsRequest
+    | ListPartitionReassignmentsRequest
+)
+ChangeVoterResponse = (
+    AddRaftVoterResponse
+    | RemoveRaftVoterResponse
+    | UpdateRaftVoterResponse
+    | UpdateFeaturesResponse
+    | AlterPartitionReassignmentsResponse
+)
+Response = (
+    VoteResponse
+    | QuorumEpochResponse
+    | FetchResponse
+    | ChangeVoterResponse
+    | ListPartitionReassignmentsResponse
+)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from kraftfast.core.effects import RefuseAppends
 from kraftfast.core.events import Appended, AppendsQueued
 from kraftfast.core.flush_policy import flush_leader
+from kraftfast.core.membership import change_appended
 from kraftfast.core.on_controls import on_controls
 from kraftfast.core.serving import acknowledge_self, advance, answer_parked, drain, push_all
 from kraftfast.core.state import ReplicaState
@@ -39,6 +40,7 @@ def on_appended(state: ReplicaState, event: Appended, now_ms: int) -> None:
     log.appended(event.end_offset, event.bytes, now_ms)
     if event.controls:
         on_controls(state, event.controls, now_ms)
+        change_appended(state, leader, event.controls)
     if event.end_offset > before:
         answer_parked(state, leader, False)
         push_all(state, leader, now_ms)

@@ -30,7 +30,7 @@ def adopt(state: ReplicaState, now_ms: int) -> None:
     kraft_version = state.history.kraft_version
     if voters == state.voters and kraft_version == state.kraft_version:
         return
-    was_voter = state.is_voter()
+    campaigned = state.may_campaign()
     state.voters = voters
     state.kraft_version = kraft_version
     state.effects.append(VotersChanged(kraft_version, voters))
@@ -43,12 +43,11 @@ def adopt(state: ReplicaState, now_ms: int) -> None:
         elif leader.check_quorum_deadline_ms == NEVER_MS:
             leader.check_quorum_deadline_ms = now_ms + state.config.check_quorum_timeout_ms
     elif isinstance(current, Prospective | Candidate):
-        if state.is_voter():
-            current.election.adopt(voters)
+        if state.may_campaign():
+            current.election.adopt(voters, state.local)
         else:
             state.to_unattached(state.epoch, state.leader_id, now_ms)
-    elif isinstance(current, Unattached) and state.is_voter() != was_voter:
-        is_voter = state.is_voter()
-        timeout_ms = state.election_timeout_ms() if is_voter else NEVER_MS - now_ms
+    elif isinstance(current, Unattached) and state.may_campaign() != campaigned:
+        timeout_ms = NEVER_MS - now_ms if campaigned else state.election_timeout_ms()
         current.election_deadline_ms = now_ms + timeout_ms
     state.poll_due = True

@@ -18,6 +18,7 @@ def on_end_quorum_epoch(state: ReplicaState, event: RequestReceived, now_ms: int
     follow(state, request, now_ms)
     if state.follower is not None and state.leader_id == request.leader_id:
         state.follower.fetch_deadline_ms = now_ms + backoff_ms(state, request)
+        state.follower.has_fetched = False  # nobody to shield: pre-votes of others are granted
         state.poll_due = True
     answer(state, event, ErrorCode.NONE)
 

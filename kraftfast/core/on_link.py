@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from kraftfast.core.campaigning import begin_campaign
+from kraftfast.core.candidate import Candidate
 from kraftfast.core.events import LinkDown, LinkUp, PeerEnded, RequestFailed
 from kraftfast.core.fetching import retry_later
 from kraftfast.core.follower import Follower
+from kraftfast.core.joining import is_asking, restart_period
 from kraftfast.core.heartbeat import begin_quorum_epoch
 from kraftfast.core.on_vote_response import on_vote_unsupported
+from kraftfast.core.prospective import Prospective
 from kraftfast.core.roles import Role
 from kraftfast.core.state import ReplicaState
 from kraftfast.errors import ErrorCode
@@ -70,10 +73,16 @@ def on_request_failed(state: ReplicaState, event: RequestFailed, now_ms: int) ->
     """No answer will come: leave the peer alone for a while."""
     peer = state.peers.peer(event.peer_id)
     was_fetch = peer.is_fetch
+    was_vote = isinstance(state.current, Prospective | Candidate)
+    follower = state.follower
+    if follower is not None and event.error is ErrorCode.UNSUPPORTED_VERSION:
+        if is_asking(state, follower) and event.peer_id == state.leader_id:
+            follower.leader_updated = True  # a leader of old has nothing to learn
+            restart_period(state, follower, now_ms)
     if not state.peers.answered(event.peer_id, event.correlation):
         return
     state.peers.back_off(event.peer_id, now_ms)
-    if event.error is ErrorCode.UNSUPPORTED_VERSION:
+    if event.error is ErrorCode.UNSUPPORTED_VERSION and was_vote:
         on_vote_unsupported(state, event.peer_id, now_ms)
     if was_fetch:
         retry_later(state, now_ms, event.peer_id)

@@ -20,8 +20,10 @@ from kraftfast.core.fetching import (
 from kraftfast.core.flush_policy import flush_leader
 from kraftfast.core.follower import Follower
 from kraftfast.core.heartbeat import begin_quorum_epoch
+from kraftfast.core.joining import membership_due_ms, tend_membership
 from kraftfast.core.leader import Leader
 from kraftfast.core.log_view import NEVER_MS
+from kraftfast.core.membership import change_due_ms, removed_itself, tend_change
 from kraftfast.core.messages import EndQuorumEpochRequest
 from kraftfast.core.prospective import Prospective
 from kraftfast.core.resigned import Resigned
@@ -58,7 +60,7 @@ def due_ms(state: ReplicaState) -> int:
             due = current.update_at_ms
         else:
             timer_ms = current.fetch_deadline_ms if campaigns(state) else NEVER_MS
-            due = min(timer_ms, fetch_due_ms(state))
+            due = min(timer_ms, fetch_due_ms(state), membership_due_ms(state, current))
     elif isinstance(current, Leader):
         due = leader_due_ms(state, current)
     elif isinstance(current, Unattached):
@@ -77,7 +79,7 @@ def due_ms(state: ReplicaState) -> int:
 
 def campaigns(state: ReplicaState) -> bool:
     """Whether this replica's timers lead to an election: observers and the leaving have none."""
-    return state.is_voter() and not state.shutting_down
+    return state.may_campaign() and not state.shutting_down
 
 
 # --- unattached, follower ---------------------------------------------------------------------
@@ -108,6 +110,7 @@ def poll_follower(state: ReplicaState, current: Follower, now_ms: int) -> None:
     if current.stream and now_ms >= current.stream_deadline_ms:
         close_stream(state, current, now_ms)
         retry_later(state, now_ms, state.leader_id)
+    tend_membership(state, current, now_ms)
     fetch_next(state, now_ms)
 
 
@@ -184,8 +187,13 @@ def poll_resigned(state: ReplicaState, current: Resigned, now_ms: int) -> None:
 
 def poll_leader(state: ReplicaState, leader: Leader, now_ms: int) -> None:
     """Resign if the quorum or the own disk is out of reach; else keep everybody served."""
-    stuck = is_flush_stuck(state, leader, now_ms)
-    if now_ms >= leader.check_quorum_deadline_ms or stuck or state.shutting_down:
+    tend_change(state, leader, now_ms)
+    if (
+        now_ms >= leader.check_quorum_deadline_ms
+        or is_flush_stuck(state, leader, now_ms)
+        or removed_itself(state, leader)
+        or state.shutting_down
+    ):
         state.to_resigned(now_ms)
         return
     if now_ms >= leader.heartbeat_at_ms:
@@ -219,6 +227,7 @@ def leader_due_ms(state: ReplicaState, leader: Leader) -> int:
         leader.heartbeat_at_ms,
         leader.parked_deadline_ms,
         push_due_ms(state, leader),
+        change_due_ms(leader, NEVER_MS),
     )
     if log.flushing:
         if leader.needed_of_others > 0:

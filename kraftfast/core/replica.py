@@ -19,6 +19,7 @@ from kraftfast.core.events import (
     LinkDown,
     LinkUp,
     PeerEnded,
+    Probed,
     RequestFailed,
     RequestReceived,
     ResignRequested,
@@ -26,17 +27,24 @@ from kraftfast.core.events import (
     ShutdownRequested,
     Tick,
 )
-from kraftfast.core.follower import Follower
 from kraftfast.core.log_view import NEVER_MS, LogView
 from kraftfast.core.messages import (
+    AddRaftVoterRequest,
+    AddRaftVoterResponse,
     BeginQuorumEpochRequest,
     EndQuorumEpochRequest,
     FetchRequest,
     FetchResponse,
     QuorumEpochResponse,
+    RemoveRaftVoterRequest,
+    RemoveRaftVoterResponse,
+    UpdateFeaturesRequest,
+    UpdateRaftVoterRequest,
+    UpdateRaftVoterResponse,
     VoteRequest,
     VoteResponse,
 )
+from kraftfast.core.on_add_voter import on_add_voter
 from kraftfast.core.on_append import on_appended, on_appends_queued
 from kraftfast.core.on_begin_quorum_epoch import on_begin_quorum_epoch
 from kraftfast.core.on_end_quorum_epoch import on_end_quorum_epoch
@@ -49,14 +57,19 @@ from kraftfast.core.on_link import (
     on_peer_ended,
     on_request_failed,
 )
+from kraftfast.core.on_probed import on_probed
 from kraftfast.core.on_quorum_epoch_response import on_quorum_epoch_response
+from kraftfast.core.on_remove_voter import on_remove_voter
 from kraftfast.core.on_shutdown import (
     finish_shutdown,
     on_resign_requested,
     on_shutdown_requested,
 )
+from kraftfast.core.on_update_features import on_update_features
+from kraftfast.core.on_update_voter import on_update_voter
 from kraftfast.core.on_vote import on_vote
 from kraftfast.core.on_vote_response import on_vote_response
+from kraftfast.core.on_voter_response import on_join_response, on_update_response
 from kraftfast.core.on_written import on_fetched_written
 from kraftfast.core.quorum_state import QuorumState
 from kraftfast.core.resigned import Resigned
@@ -78,12 +91,19 @@ _ON_REQUEST = {
     BeginQuorumEpochRequest: on_begin_quorum_epoch,
     EndQuorumEpochRequest: on_end_quorum_epoch,
     FetchRequest: on_fetch,
+    AddRaftVoterRequest: on_add_voter,
+    RemoveRaftVoterRequest: on_remove_voter,
+    UpdateRaftVoterRequest: on_update_voter,
+    UpdateFeaturesRequest: on_update_features,
 }
 
 _ON_RESPONSE = {
     VoteResponse: on_vote_response,
     QuorumEpochResponse: on_quorum_epoch_response,
     FetchResponse: on_fetch_response,
+    AddRaftVoterResponse: on_join_response,
+    RemoveRaftVoterResponse: on_join_response,
+    UpdateRaftVoterResponse: on_update_response,
 }
 
 
@@ -114,6 +134,7 @@ _ON_EVENT = {
     Appended: on_appended,
     FetchedWritten: on_fetched_written,
     Flushed: on_flushed,
+    Probed: on_probed,
     ResignRequested: on_resign_requested,
     ShutdownRequested: on_shutdown_requested,
 }
@@ -292,7 +313,8 @@ class Replica:
         stored = self._stored
         local = state.local
         last_epoch = state.log.trail.last_epoch
-        deadline_ms = now_ms + state.election_timeout_ms() if state.is_voter() else NEVER_MS
+        may_campaign = state.may_campaign()
+        deadline_ms = now_ms + state.election_timeout_ms() if may_campaign else NEVER_MS
         if stored.epoch < last_epoch:
             return Unattached(deadline_ms), QuorumState(last_epoch)
         if stored.leader_id == local.id and local.id >= 0:
@@ -300,10 +322,10 @@ class Replica:
             return Resigned(now_ms + state.election_timeout_ms(), others, ()), stored
         votes_for_itself = self._voted_for_itself() and stored.epoch > last_epoch
         if votes_for_itself and state.is_voter() and not state.doubt.exists():
-            election = Election(state.voters, local.id, unanimous=False, may_flip=False)
+            election = Election(state.voters, local, unanimous=False, may_flip=False)
             return Candidate(election, deadline_ms), QuorumState(stored.epoch, NO_NODE, local)
         if stored.leader_id in state.voters:
-            return Follower(now_ms + state.config.fetch_timeout_ms), stored
+            return state.new_follower(now_ms), stored
         return Unattached(deadline_ms), stored
 
     def _voted_for_itself(self) -> bool:

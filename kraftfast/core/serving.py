@@ -50,6 +50,8 @@ def advance(state: ReplicaState, leader: Leader, now_ms: int) -> None:
         state.high_watermark = offset
         state.committed_offset = offset
         state.effects.append(AdvanceHighWatermark(offset))
+        if leader.watches_commit:
+            state.poll_due = True
         answer_parked(state, leader, True)
         push_all(state, leader, now_ms)
     if state.for_all:

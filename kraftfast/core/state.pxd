@@ -38,6 +38,7 @@ cdef class ReplicaState:
     cdef public long long fetch_failures
     cdef public bint ask_others
     cdef public long long next_stream
+    cdef public long long next_probe
     cdef public long long failover_round
     cdef public long long shutdown_deadline_ms
     cdef public bint shutting_down

@@ -79,6 +79,7 @@ class ReplicaState:
     fetch_failures: int  # in a row, for the pause between Fetches
     ask_others: bool  # the leader did not answer well: the next Fetch asks who leads
     next_stream: int  # no number is used twice
+    next_probe: int  # nor this
     failover_round: int  # campaigns lost since the leader is known dead
     shutdown_deadline_ms: int  # a graceful end waits until then
     shutting_down: bool
@@ -126,6 +127,7 @@ class ReplicaState:
         self.fetch_failures = 0
         self.ask_others = False
         self.next_stream = 1
+        self.next_probe = 1
         self.failover_round = 0
         self.shutdown_deadline_ms = NEVER_MS
         self.shutting_down = False
@@ -143,6 +145,14 @@ class ReplicaState:
     def is_voter(self) -> bool:
         """Whether this replica is in the voter set in force."""
         return self.voters.is_voter(self.local)
+
+    def may_campaign(self) -> bool:
+        """Whether this replica is a voter, or was until a removal that may not be committed.
+
+        Its log may then be the only one that can lead: it campaigns without a vote of its own
+        (Ongaro's dissertation, 4.2.2; Kafka's observers do not, and two voters can get stuck).
+        """
+        return self.is_voter() or self.history.may_count(self.local, self.committed_offset)
 
     def has_log_up_to(self, last_epoch: int, last_offset: int) -> bool:
         """Whether a log with this end is at least as long as the own one, epoch before offset.
@@ -184,7 +194,7 @@ class ReplicaState:
         Not if some voter is known to take no pre-votes, which shield a leader that is alive after
         all; and not with an uncertain head (D10).
         """
-        if not self.is_voter() or self.doubt.exists() or self.shutting_down:
+        if not self.may_campaign() or self.doubt.exists() or self.shutting_down:
             return False
         return all(self.peers.peer(id).pre_vote for id in self.voters.others(self.local))
 
@@ -233,7 +243,7 @@ class ReplicaState:
         keeps_timer = self.role in (Role.UNATTACHED, Role.CANDIDATE, Role.RESIGNED) or (
             isinstance(old, Prospective) and not old.election.is_lost()
         )
-        if not self.is_voter():
+        if not self.may_campaign():
             deadline_ms = NEVER_MS
         elif self.peers.is_ended(leader_id) and self.may_fail_over():
             deadline_ms = now_ms + self._next_failover_ms()
@@ -244,7 +254,7 @@ class ReplicaState:
         voted = self.voted if epoch == self.epoch else vote
         self.persist(epoch, leader_id, voted)
         self._enter(Unattached(deadline_ms), epoch, leader_id, (), voted)
-        if self.is_voter():
+        if self.may_campaign():
             self.fetch_at_ms = now_ms + self.config.retry_backoff_ms
 
     def to_follower(
@@ -255,13 +265,20 @@ class ReplicaState:
         assert self.is_reachable(leader_id, endpoints), f"no way to leader {leader_id} is known"
         voted = self.voted if epoch == self.epoch else None
         self.persist(epoch, leader_id, voted)
-        follower = Follower(now_ms + self.config.fetch_timeout_ms)
+        follower = self.new_follower(now_ms)
         self._enter(follower, epoch, leader_id, endpoints, voted)
+
+    def new_follower(self, now_ms: int) -> Follower:
+        """Of a leader that has its first period of time."""
+        follower = Follower(now_ms + self.config.fetch_timeout_ms)
+        if self.config.endpoints:
+            follower.membership_at_ms = now_ms + self.config.membership_period_ms
+        return follower
 
     def to_prospective(self, now_ms: int, failover: bool = False) -> None:
         """Ask for pre-votes: now, or after those of lower id if the leader is known dead."""
         unanimous = self.doubt.calls_for_unanimity()
-        election = Election(self.voters, self.local.id, unanimous, may_flip=True)
+        election = Election(self.voters, self.local, unanimous, may_flip=True)
         campaign_at_ms = now_ms + (self.failover_delay_ms() if failover else 0)
         deadline_ms = now_ms + self.election_timeout_ms()
         prospective = Prospective(election, deadline_ms, campaign_at_ms, failover)
@@ -271,7 +288,7 @@ class ReplicaState:
         """Vote for itself in the next epoch, on disk before it counts (D5)."""
         assert isinstance(self.current, Prospective)
         unanimous = self.current.election.unanimous
-        election = Election(self.voters, self.local.id, unanimous, may_flip=False)
+        election = Election(self.voters, self.local, unanimous, may_flip=False)
         self.persist(self.epoch + 1, NO_NODE, self.local)
         candidate = Candidate(election, now_ms + self.election_timeout_ms())
         self._enter(candidate, self.epoch + 1, NO_NODE, (), self.local)
@@ -323,7 +340,7 @@ class ReplicaState:
         assert isinstance(self.current, Unattached | Prospective)
         self.persist(self.epoch, self.leader_id, candidate)
         self.voted = candidate
-        if self.is_voter():
+        if self.may_campaign():
             self.current.election_deadline_ms = now_ms + self.election_timeout_ms()
 
     def persist(self, epoch: int, leader_id: int, voted: ReplicaKey | None) -> None:
@@ -360,7 +377,7 @@ class ReplicaState:
         endpoints: tuple[Endpoint, ...],
         voted: ReplicaKey | None,
     ) -> None:
-        check_transition(self.role, current.role, self.epoch, epoch, self.is_voter())
+        check_transition(self.role, current.role, self.epoch, epoch, self.may_campaign())
         left = self.leader
         if epoch > self.epoch or current.role is Role.FOLLOWER:
             self.failover_round = 0
@@ -394,6 +411,9 @@ class ReplicaState:
 
     def _dismiss(self, leader: Leader) -> None:
         """Leadership is over: whoever waits for it is told."""
+        if leader.change is not None:
+            error = ErrorCode.NOT_LEADER_OR_FOLLOWER
+            leader.change.answer(self, error, "leadership was lost; it may be committed yet")
         waiting = [(parked.source, 0) for parked in leader.parked]
         waiting += [(progress.source, progress.stream) for progress in leader.streams]
         for source, stream in waiting:

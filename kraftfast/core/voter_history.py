@@ -81,6 +81,18 @@ class VoterHistory:
         """The voters record as of the records below ``end_offset``: what a snapshot holds."""
         return next((each for at, each in reversed(self.voter_sets) if at < end_offset), None)
 
+    def may_count(self, key: ReplicaKey, committed_offset: int) -> bool:
+        """Whether this replica is in a set that may be the committed one, as far as is known.
+
+        That is the latest committed set and every later one.
+        """
+        for offset, record in reversed(self.voter_sets):
+            if record.voters.is_voter(key):
+                return True
+            if offset < committed_offset:
+                return False
+        return False
+
     def ever_named(self, key: ReplicaKey) -> bool:
         """Whether some voter set of this history holds exactly this replica."""
         return any(key in record.voters.keys for _, record in self.voter_sets)

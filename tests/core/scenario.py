@@ -13,7 +13,9 @@ Commands (``N``, ``P``: replica ids; ``e6``: epoch 6; ``10@5``: end offset 10, l
     cluster C | observer N | jitter 300   cluster id; one more replica; the next random draw
     show all | show news                  every step, or only roles, commits, cuts
     disk N log e1:5,e3:10 flushed 8 epoch 5 leader 2 voted 3 | dir z
-    ... version 2=1 voters 3=1:a,2:b      the records at 2 and 3 say so (disk, reply)
+    disk N wiped z                        nothing on it, and another directory id
+    endpoints                             every replica knows where it can be reached
+    ... version 2=1 voters 3=1:a,2:b;9=1:a        the records at 2, 3, 9 say so (disk, reply)
     start N|all [phantom 20@5] [memory-lost]
     crash N [keep K|all]
     link N P ring|socket|old|down         N's link to P (old: its Vote is below v2)
@@ -32,6 +34,9 @@ Commands (``N``, ``P``: replica ids; ``e6``: epoch 6; ``10@5``: end offset 10, l
     to N begin e6 of 2 [for 1] [endpoints 2]      to N end e6 of 2 next 3,1
     to N fetch e6 of 2 10@5 [hw 7] [wait 500] [bytes 200] [memory] [cluster C] [unknown]
     to N open 7 e6 of 2 10@5                      to N stream 7 e6 of 2 ack 10 read 12
+    to N add 4:d [no-ack] [unreachable] | remove 4:d | update e1 2:b [range 0-1] [from 2]
+    to N upgrade 1 [validate]                     kraft.version
+    probed N [range 0-1] [fails CODE] [bare] [late]      what its latest probe found
     reply N P granted e6 [leader 3] [doubt]       reply N P error FENCED_LEADER_EPOCH e7 [leader 3]
     reply N P fetch e6 leader 2 hw 7 [records e6:12] [diverging 8@4] [on S]
     reply N P error CODE e6 fetch|vote ...        reply ... late: to a request given up since
@@ -55,12 +60,14 @@ from kraftfast.types import OffsetAndEpoch, ReplicaKey, Voter
 from tests.core import wording
 from tests.core.world import (
     RECORD_BYTES,
+    Disk,
     Host,
     Message,
     NoJitter,
     Origin,
     Record,
     World,
+    endpoint_of,
     log_of,
     voter_of,
 )
@@ -84,7 +91,7 @@ class ScenarioWorld(World):
 
     def log_step(self, id: int, text: str, effects: list[fx.Effect]) -> None:
         if self.news_only:
-            effects = [each for each in effects if isinstance(each, wording.NEWS)]
+            effects = [each for each in effects if wording.is_news(each)]
             if not effects:
                 return
         self.lines.append(wording.step(id, text, effects))
@@ -150,6 +157,9 @@ class Scenario:
         for host in world.hosts.values():
             host.disk.bootstrap = (KRaftVersion(1), KRaftVoters(entries))
 
+    def cmd_endpoints(self) -> None:
+        self.world.with_endpoints = True
+
     def cmd_observer(self, id: str) -> None:
         self.world.add(int(id))
 
@@ -178,6 +188,9 @@ class Scenario:
     def cmd_disk(self, id: str, *words: str) -> None:
         host = self.world.hosts[int(id)]
         said = wording.pairs(words)
+        if "wiped" in said:
+            host.disk = Disk()
+            said["dir"] = said["wiped"]
         if "dir" in said:
             self.world.directory_ids[int(id)] = said["dir"].encode() * 16
         if "log" in said:
@@ -202,8 +215,8 @@ class Scenario:
             offset, version = map(int, said["version"].split("="))
             record = records[offset - base]
             records[offset - base] = record._replace(control=KRaftVersion(version))
-        if "voters" in said:
-            text, _, keys = said["voters"].partition("=")
+        for each in said["voters"].split(";") if "voters" in said else ():
+            text, _, keys = each.partition("=")
             voters = VoterSet(voter_of(key) for key in self.keys(keys))
             record = records[int(text) - base]
             records[int(text) - base] = record._replace(control=KRaftVoters(voters))
@@ -346,6 +359,9 @@ class Scenario:
     # --- requests and answers from outside ---
 
     def cmd_to(self, id: str, kind: str, *words: str) -> None:
+        if kind in ("add", "remove", "update", "upgrade", "assign", "list"):
+            self.administer(self.world.hosts[int(id)], kind, words)
+            return
         stream = 0
         if kind in ("open", "stream"):
             stream, words = int(words[0]), words[1:]
@@ -402,6 +418,47 @@ class Scenario:
                 **common,
             )
         host.step(ev.RequestReceived(Origin(sender.id, OUTSIDE), body))
+
+    def administer(self, host: Host, kind: str, words: tuple[str, ...]) -> None:
+        """A request about the voters, from an operator or (``from 4``) from a replica."""
+        said = wording.pairs(words)
+        cluster_id = said.get("cluster", self.world.cluster_id)
+        source = Origin(said.get("from", "admin"), OUTSIDE)
+        body: msg.Request
+        key = wording.key(words[0], self.world.directory_ids) if kind in ("add", "remove") else (
+            msg.NOBODY
+        )
+        if kind == "add":
+            endpoints = () if "unreachable" in words else (endpoint_of(key.id),)
+            acks = "no-ack" not in words
+            body = msg.AddRaftVoterRequest(key, endpoints, 0, acks, cluster_id)
+        elif kind == "remove":
+            body = msg.RemoveRaftVoterRequest(key, cluster_id)
+        elif kind == "update":
+            key = wording.key(words[1], self.world.directory_ids)
+            endpoints = () if "unreachable" in words else (endpoint_of(key.id + 50),)
+            least, most = map(int, said.get("range", "0-1").split("-"))
+            epoch = wording.epoch_of(words[0])
+            body = msg.UpdateRaftVoterRequest(epoch, key, endpoints, least, most, cluster_id)
+        elif kind == "upgrade":
+            body = msg.UpdateFeaturesRequest(int(words[0]), validate_only="validate" in words)
+        elif kind == "assign":
+            ids = None if words[0] == "null" else tuple(map(int, words[0].split(",")))
+            body = msg.AlterPartitionReassignmentsRequest(ids)
+        else:
+            body = msg.ListPartitionReassignmentsRequest()
+        host.step(ev.RequestReceived(source, body))
+
+    def cmd_probed(self, id: str, *words: str) -> None:
+        host = self.world.hosts[int(id)]
+        assert host.probing is not None, f"{id} probes nobody"
+        probe = host.probing.probe + (1 if "late" in words else 0)
+        said = wording.pairs(words)
+        error = ErrorCode[said["fails"]] if "fails" in said else ErrorCode.NONE
+        least, most = map(int, said.get("range", "0-1").split("-"))
+        if error is not ErrorCode.NONE or "bare" in words:
+            least = most = -1
+        host.step(ev.Probed(probe, error, least, most))
 
     def keys(self, ids: str | None) -> tuple[ReplicaKey, ...]:
         if ids is None:

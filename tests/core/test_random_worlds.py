@@ -13,8 +13,11 @@ import pytest
 from kraftfast.core import events as ev
 from kraftfast.core import messages as msg
 from kraftfast.core.config import FlushPolicy
+from kraftfast.core.control import KRaftVersion, KRaftVoters
+from kraftfast.core.voters import VoterSet
+from kraftfast.errors import ErrorCode
 from kraftfast.types import ReplicaKey
-from tests.core.world import Host, Origin, World
+from tests.core.world import Host, Origin, World, endpoint_of, voter_of
 
 STEPS = 3000
 
@@ -31,9 +34,23 @@ def random_world(seed: int, kind: type[World] = World) -> World:
         request_timeout_ms=200,
         stream_pushes_max=random.choice((1, 4)),
     )
+    if random.random() < 0.5:
+        with_voters_in_the_log(world)
     world.turn_records = random.choice((2, 50))
     world.durable = world.config.durability != "memory"
     return world
+
+
+def with_voters_in_the_log(world: World) -> None:
+    """kraft.version 1, and one or two more replicas that may become voters."""
+    entries = KRaftVoters(VoterSet(voter_of(world.key(id)) for id in world.hosts))
+    for host in world.hosts.values():
+        host.disk.bootstrap = (KRaftVersion(1), entries)
+    world.voters = VoterSet()
+    world.with_endpoints = True
+    world.config = replace(world.config, bootstrap_ids=tuple(world.hosts))
+    for _ in range(world.random.randrange(1, 3)):
+        world.add(len(world.hosts) + 1)
 
 
 def chaos(world: World, steps: int, faults: bool) -> None:
@@ -83,6 +100,29 @@ def chaos(world: World, steps: int, faults: bool) -> None:
             world.cut.clear()
         elif faults and dice < 0.995:
             trouble(world, host)
+        elif world.with_endpoints and dice >= 0.995:
+            administer(world)
+        if host.probing is not None and random.random() < 0.1:
+            error = random.choice((ErrorCode.NONE, ErrorCode.NONE, ErrorCode.NETWORK_EXCEPTION))
+            probing, host.probing = host.probing, None
+            host.step(ev.Probed(probing.probe, error, 0, 1))
+
+
+def administer(world: World) -> None:
+    """An operator adds, removes or updates a voter."""
+    random = world.random
+    leaders = [h for h in world.hosts.values() if h.running and h.replica.role == "leader"]
+    if not leaders:
+        return
+    host = random.choice(leaders)
+    key = world.key(random.choice(list(world.hosts)))
+    at = (endpoint_of(key.id + random.randrange(2)),)
+    requests = (
+        msg.AddRaftVoterRequest(key, at, 0, random.random() < 0.5, world.cluster_id),
+        msg.RemoveRaftVoterRequest(key, world.cluster_id),
+        msg.UpdateRaftVoterRequest(host.replica.epoch, key, at, 0, 1, world.cluster_id),
+    )
+    host.step(ev.RequestReceived(Origin("admin", 0), random.choice(requests)))
 
 
 def trouble(world: World, host: Host) -> None:
@@ -111,7 +151,11 @@ def trouble(world: World, host: Host) -> None:
 
 
 def settle(world: World) -> None:
-    """Everything heals: all run, all links work, messages arrive at once."""
+    """Everything heals: all run, all links work, messages arrive at once.
+
+    A replica that campaigned and is no voter any more may be ahead of the quorum's epoch. Nobody
+    lets an observer lift it (Kafka neither): it waits for the next election, which comes here.
+    """
     world.cut.clear()
     for host in world.hosts.values():
         host.room_again()
@@ -138,6 +182,9 @@ def settle(world: World) -> None:
         ends = {host.replica.high_watermark for host in world.hosts.values()}
         if ends == {leader.replica.end_offset}:
             return
+        epochs = [host.replica.epoch for host in world.hosts.values()]
+        if leader.replica.epoch < max(epochs) and world.random.random() < 0.01:
+            leader.step(ev.ResignRequested(leader.replica.epoch))
     raise AssertionError("the quorum did not come to rest")
 
 

@@ -238,7 +238,7 @@ def test_timers_of_the_unattached() -> None:
 
 
 def election(*ids: int, unanimous: bool = False, may_flip: bool = False) -> Election:
-    return Election(VoterSet.of(*ids), 1, unanimous, may_flip)
+    return Election(VoterSet.of(*ids), key(1), unanimous, may_flip)
 
 
 def test_a_majority_wins_and_its_impossibility_loses() -> None:
@@ -268,8 +268,23 @@ def test_votes_of_non_voters_and_against_oneself_do_not_count() -> None:
     it = election(1, 2, 3, may_flip=True)
     assert not it.record(9, True) and not it.record(1, False)
     assert it.granted == {1}
-    with pytest.raises(AssertionError):
-        Election(VoterSet.of(2, 3), 1, False, False)
+
+
+def test_whoever_is_no_voter_has_no_vote() -> None:
+    """A replica whose removal is not committed may have the only log that can lead."""
+    it = Election(VoterSet.of(2, 3), key(1), False, False)
+    assert it.granted == set() and it.unrecorded() == (2, 3)
+    assert it.record(2, True) and not it.is_won()
+    assert it.record(3, True) and it.is_won()
+
+
+def test_another_voter_set_counts_in_the_middle_of_an_election() -> None:
+    it = election(1, 2, 3)
+    assert it.record(2, True) and it.is_won()
+    it.adopt(VoterSet.of(1, 3, 4, 5), key(1))
+    assert it.granted == {1} and it.needed == 3 and not it.is_won()
+    it.adopt(VoterSet.of(3), key(1))
+    assert it.granted == set() and it.unrecorded() == (3,)
 
 
 def test_a_unanimous_election_needs_everybody() -> None:

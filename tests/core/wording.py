@@ -26,6 +26,12 @@ NEWS = (
 """What a scenario that shows only news prints."""
 
 
+def is_news(effect: fx.Effect) -> bool:
+    """What changes the quorum, and what an operator is told."""
+    told = isinstance(effect, fx.Reply) and effect.source.peer_id == "admin"
+    return told or isinstance(effect, NEWS)
+
+
 def of_leader(leader_id: int) -> str:
     return f" of {leader_id}" if leader_id >= 0 else ""
 
@@ -51,6 +57,8 @@ def request(body: Any) -> str:
         return f"begin e{body.epoch} of {body.leader_id}"
     if isinstance(body, msg.EndQuorumEpochRequest):
         return f"end e{body.epoch} of {body.leader_id}{successors(body)}"
+    if isinstance(body, ADMIN):
+        return administration(body)
     place = f"{body.fetch_offset}@{body.last_fetched_epoch}"
     if body.stream and not body.opens:
         return f"stream {body.stream} of {body.replica.id} ack {body.fetch_offset} read " + str(
@@ -58,6 +66,38 @@ def request(body: Any) -> str:
         )
     kind = f"open {body.stream}" if body.opens else "fetch"
     return f"{kind} e{body.epoch} of {body.replica.id} {place}{high_watermark(body)}"
+
+
+ADMIN = (
+    msg.AddRaftVoterRequest,
+    msg.RemoveRaftVoterRequest,
+    msg.UpdateRaftVoterRequest,
+    msg.UpdateFeaturesRequest,
+    msg.AlterPartitionReassignmentsRequest,
+    msg.ListPartitionReassignmentsRequest,
+)
+
+
+def administration(body: Any) -> str:
+    """A request about the voters."""
+    match body:
+        case msg.AddRaftVoterRequest(voter, _, _, acks):
+            return f"add {replica(voter)}{'' if acks else ' no-ack'}"
+        case msg.RemoveRaftVoterRequest(voter):
+            return f"remove {replica(voter)}"
+        case msg.UpdateRaftVoterRequest(epoch, voter):
+            return f"update e{epoch} {replica(voter)}"
+        case msg.UpdateFeaturesRequest(version):
+            return f"upgrade {version}"
+        case msg.AlterPartitionReassignmentsRequest(target):
+            return f"assign {' '.join(map(str, target)) if target is not None else 'null'}"
+        case msg.ListPartitionReassignmentsRequest():
+            return "list"
+    raise AssertionError(body)
+
+
+def replica(it: ReplicaKey) -> str:
+    return f"{it.id}:{chr(it.directory_id[0])}" if it.directory_id[0] else str(it.id)
 
 
 def successors(body: msg.EndQuorumEpochRequest) -> str:
@@ -72,15 +112,20 @@ def high_watermark(body: Any) -> str:
 
 def response(body: Any) -> str:
     """The content of an answer, on either side."""
+    if isinstance(body, msg.UpdateRaftVoterResponse) and body.message:
+        return f"{named(body.partition_error)}: {body.message}"
     if body.error != ErrorCode.NONE:
-        return f"top {named(body.error)}"
+        message = getattr(body, "message", None)
+        return f"top {named(body.error)}" if message is None else f"{named(body.error)}: {message}"
+    if not hasattr(body, "partition_error"):
+        return f"ok{assignment(body)}"
     where = f"e{body.leader_epoch}{of_leader(body.leader_id)}"
     if body.partition_error != ErrorCode.NONE:
         return f"{named(body.partition_error)} {where}"
     if isinstance(body, msg.VoteResponse):
         doubt = " in doubt" if body.in_doubt else ""
         return f"{'granted' if body.vote_granted else 'refused'} {where}{doubt}"
-    if isinstance(body, msg.QuorumEpochResponse):
+    if isinstance(body, msg.QuorumEpochResponse | msg.UpdateRaftVoterResponse):
         return f"ok {where}"
     if body.diverging is not None:
         return f"diverging {body.diverging.offset}@{body.diverging.epoch} hw " + str(
@@ -89,6 +134,13 @@ def response(body: Any) -> str:
     count = body.records_bytes // 100
     records = f" {count} records" if count else ""
     return f"hw {body.high_watermark}{records}"
+
+
+def assignment(body: Any) -> str:
+    if not isinstance(body, msg.ListPartitionReassignmentsResponse):
+        return ""
+    towards = "" if body.target is None else f" towards {' '.join(map(str, body.target))}"
+    return f" {' '.join(map(str, body.voter_ids))}{towards}"
 
 
 def event(body: ev.Event) -> str:
@@ -114,6 +166,8 @@ def event(body: ev.Event) -> str:
             return f"wrote to {end_offset}{' rejected' if rejected else ''}"
         case ev.Flushed(end_offset, _):
             return f"flushed to {end_offset}"
+        case ev.Probed(_, error, least, most):
+            return f"probed {least}-{most}" if error == ErrorCode.NONE else f"probed {named(error)}"
         case ev.ResignRequested(epoch):
             return f"resign e{epoch}"
         case ev.Tick():
@@ -139,6 +193,8 @@ def send(effect: fx.Send) -> str:
         return f"tells {peer_id} begin e{body.epoch}"
     if isinstance(body, msg.EndQuorumEpochRequest):
         return f"tells {peer_id} end e{body.epoch}{successors(body)}"
+    if isinstance(body, ADMIN):
+        return f"asks {peer_id} {administration(body)}"
     if body.stream and not body.opens:
         return f"acks {body.fetch_offset} read {body.read_offset} to {peer_id}"
     kind = f"opens {body.stream} to" if body.opens else "fetches"
@@ -177,6 +233,8 @@ def effect(body: fx.Effect) -> str:
             return f"refuses appends {named(error)}{of_leader(leader_id)}"
         case fx.AppendControl(epoch, records):
             return f"appends {', '.join(control(each, epoch) for each in records)}"
+        case fx.Probe(_, voter_id, _):
+            return f"probes {voter_id}"
         case fx.VotersChanged(kraft_version, voters):
             return f"counts {voter_set(voters)}{f' v{kraft_version}' if kraft_version else ''}"
         case fx.WriteFetched(_, _, offset):

@@ -131,6 +131,7 @@ class Host:
         self.stalled = False  # the log has no room
         self.waiting_write: fx.WriteFetched | None = None
         self.applied = -1  # the highest committed offset that was handed out
+        self.probing: fx.Probe | None = None  # the latest
         self.ticks = (-1, 0)  # the last tick's time, and how many came at it
 
     @property
@@ -371,6 +372,9 @@ class Host:
 
     def do_RoleChanged(self, effect: fx.RoleChanged, follow_on: list) -> None:
         self.waiting_write = None
+
+    def do_Probe(self, effect: fx.Probe, follow_on: list) -> None:
+        self.probing = effect
 
     def do_VotersChanged(self, effect: fx.VotersChanged, follow_on: list) -> None:
         pass

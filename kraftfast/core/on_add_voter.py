@@ -1,0 +1,101 @@
+"""AddRaftVoter arrives: an operator, or the replica itself, wants it to be a voter (KIP-853).
+
+The order of checks is that of Kafka's ``AddVoterHandler``.
+"""
+
+from __future__ import annotations
+
+from kraftfast import limits
+from kraftfast.core import membership
+from kraftfast.core.events import Probed, RequestReceived
+from kraftfast.core.leader import Leader
+from kraftfast.core.membership import ACCEPTED, NONE, Refusal
+from kraftfast.core.messages import AddRaftVoterRequest, AddRaftVoterResponse
+from kraftfast.core.state import ReplicaState
+from kraftfast.core.voter_change import VoterChange, reply
+from kraftfast.errors import ErrorCode
+from kraftfast.types import ZERO_UUID, Voter
+
+
+def on_add_voter(state: ReplicaState, event: RequestReceived, now_ms: int) -> None:
+    """Check what can be checked, then ask the new voter what it speaks."""
+    request = event.request
+    error, message = refusal(state, request)
+    if error is not NONE:
+        reply(state, event.source, AddRaftVoterResponse, error, message)
+        return
+    leader = state.leader
+    assert leader is not None
+    change = VoterChange(
+        AddRaftVoterResponse,
+        event.source,
+        now_ms + state.config.request_timeout_ms,
+        Voter(request.voter.id, request.voter.directory_id, request.endpoints),
+        at_append=not request.ack_when_committed,
+    )
+    membership.begin_probe(state, leader, change)
+
+
+def refusal(state: ReplicaState, request: AddRaftVoterRequest) -> Refusal:
+    """Why this replica cannot be added now, if so."""
+    for found in (
+        membership.of_this_cluster(state, request.cluster_id),
+        membership.leads(state),
+    ):
+        if found is not ACCEPTED:
+            return found
+    if request.voter.id < 0 or request.voter.directory_id == ZERO_UUID:
+        return ErrorCode.INVALID_REQUEST, "a voter needs an id and a directory id"
+    for check in (
+        lambda: membership.has_default_listener(state, request.endpoints),
+        lambda: membership.nothing_pending(state),
+        lambda: membership.is_dynamic(state),
+        lambda: membership.set_is_committed(state),
+    ):
+        found = check()
+        if found is not ACCEPTED:
+            return found
+    if request.voter.id in state.voters:
+        return (
+            ErrorCode.DUPLICATE_VOTER,
+            f"{request.voter.id} is a voter: remove it first, if its directory is another",
+        )
+    if len(state.voters) >= limits.VOTERS_MAX:
+        return ErrorCode.INVALID_REQUEST, f"there are {limits.VOTERS_MAX} voters: no more fit"
+    return ACCEPTED
+
+
+def on_probed_to_add(
+    state: ReplicaState, leader: Leader, change: VoterChange, event: Probed, now_ms: int
+) -> None:
+    """The new voter answered: does it speak this version, and has it the log?"""
+    voter = change.voter
+    assert voter is not None
+    if event.error is not NONE:
+        message = f"{voter.id} did not answer at its endpoints"
+        membership.refuse_change(state, leader, ErrorCode.REQUEST_TIMED_OUT, message)
+    elif not event.kraft_version_min <= state.kraft_version <= event.kraft_version_max:
+        message = f"{voter.id} does not speak kraft.version {state.kraft_version}"
+        membership.refuse_change(state, leader, ErrorCode.INVALID_REQUEST, message)
+    elif not has_caught_up(leader, voter, now_ms):
+        message = f"{voter.id} has not caught up with the leader: start it, wait, try again"
+        membership.refuse_change(state, leader, ErrorCode.REQUEST_TIMED_OUT, message)
+    else:
+        entry = Voter(
+            voter.id,
+            voter.directory_id,
+            voter.endpoints,
+            event.kraft_version_min,
+            event.kraft_version_max,
+        )
+        membership.append_voters(state, leader, change, state.voters.with_voter(entry))
+
+
+def has_caught_up(leader: Leader, voter: Voter, now_ms: int) -> bool:
+    """Whether this very replica had all the log once and fetched within the last hour."""
+    progress = leader.observers.get(voter.key)
+    return (
+        progress is not None
+        and progress.last_caught_up_ms >= 0
+        and now_ms - progress.last_fetch_ms <= limits.CAUGHT_UP_AGE_MS_MAX
+    )
