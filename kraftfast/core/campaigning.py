@@ -38,7 +38,7 @@ def request_votes(state: ReplicaState, now_ms: int) -> None:
         request = VoteRequest(
             epoch=state.epoch,
             replica=state.local,
-            last_epoch=state.log.trail.last_epoch,
+            last_epoch=state.log.last_epoch(),
             last_offset=state.log.end_offset,
             pre_vote=pre_vote,
             unanimous=current.election.unanimous,

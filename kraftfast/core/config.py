@@ -45,6 +45,8 @@ class QuorumConfig:
     """controller.quorum.retry.backoff.ms: how long a peer is left alone after a failure."""
     fetch_max_bytes: int = limits.FETCH_MAX_BYTES
     """controller.quorum.fetch.max.bytes: what a Fetch of this replica asks for at most."""
+    fetch_snapshot_max_bytes: int = limits.FETCH_MAX_BYTES
+    """controller.quorum.fetch.snapshot.max.bytes: the largest slice of a snapshot asked for."""
     fetch_max_wait_ms: int = limits.FETCH_MAX_WAIT_MS
     """How long a Fetch may be parked; also the longest silence on a stream (Kafka: constant).
     Lowered to half of what a Fetch is given before it counts as lost."""
@@ -65,6 +67,8 @@ class QuorumConfig:
     """A flush of at most this much may be done inside the loop."""
     stream_pushes_max: int = limits.STREAM_PUSHES_MAX
     """How many answers with records may be under way, not yet copied, on one stream."""
+    snapshot_slices_max: int = limits.SNAPSHOT_SLICES_MAX
+    """How many slices of snapshots a leader sends at once, to all replicas together."""
     bootstrap_ids: tuple[int, ...] = ()
     """Whom to ask for the leader: ids of voters, or ids below -1 that the node gives to addresses.
     Empty: the voters."""
@@ -84,6 +88,8 @@ class QuorumConfig:
             "fetch_max_wait_ms",
             "unflushed_age_ms_max",
             "fetch_max_bytes",
+            "fetch_snapshot_max_bytes",
+            "snapshot_slices_max",
             "stream_pushes_max",
         ):
             if getattr(self, name) < 1:

@@ -54,7 +54,7 @@ class Doubt:
         tail = self.phantom_tail
         end_offset = log.durable_end_offset()
         if tail is not None:
-            if (log.trail.epoch_at(end_offset - 1), end_offset) >= (tail.epoch, tail.offset):
+            if (log.epoch_before(end_offset), end_offset) >= (tail.epoch, tail.offset):
                 self.phantom_tail = None
         if self.memory_lost and 0 <= high_watermark <= end_offset:
             self.memory_lost = False

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from kraftfast.core.control import ControlRecord
-from kraftfast.core.messages import FetchResponse, Request, Response
+from kraftfast.core.messages import FetchResponse, FetchSnapshotResponse, Request, Response
 from kraftfast.core.voters import VoterSet
 from kraftfast.errors import ErrorCode
-from kraftfast.types import Endpoint, ReplicaKey
+from kraftfast.types import Endpoint, OffsetAndEpoch, ReplicaKey
 
 
 @dataclass(frozen=True)
@@ -139,6 +139,52 @@ class Truncate:
 
 
 @dataclass
+class AnswerSnapshot:
+    """Answer a FetchSnapshot with at most ``max_bytes`` from ``position``; ``SnapshotAnswered``
+    once they have left, or cannot any more.
+
+    The node fills in the size; a position at or behind it is answered POSITION_OUT_OF_RANGE.
+    """
+
+    source: Any
+    response: FetchSnapshotResponse
+    snapshot_id: OffsetAndEpoch
+    position: int
+    max_bytes: int
+
+
+@dataclass
+class WriteSnapshot:
+    """Write the slice at hand to the snapshot that is being fetched; then ``SnapshotWritten``.
+
+    Position 0 begins a new file. A ``RoleChanged`` cancels this effect and drops the file.
+    """
+
+    peer_id: int
+    snapshot_id: OffsetAndEpoch
+    position: int
+    last: bool
+
+
+@dataclass
+class InstallSnapshot:
+    """Check the fetched snapshot, give it its name, and begin the log anew behind it, all durably.
+
+    The log's truncation counter becomes ``truncations``. Then ``SnapshotInstalled``.
+    """
+
+    snapshot_id: OffsetAndEpoch
+    truncations: int
+
+
+@dataclass
+class DeleteBefore:
+    """Let the log begin at ``offset``: segments and snapshots wholly below it may go."""
+
+    offset: int
+
+
+@dataclass
 class Flush:
     """Put everything appended so far on disk; then ``Flushed``. ``inline``: inside the loop."""
 
@@ -208,6 +254,10 @@ Effect = (
     | AppendControl
     | WriteFetched
     | Truncate
+    | AnswerSnapshot
+    | WriteSnapshot
+    | InstallSnapshot
+    | DeleteBefore
     | Flush
     | AdvanceHighWatermark
     | AcknowledgedByAll

@@ -11,7 +11,9 @@ from typing import Any
 
 from kraftfast.core.control import VoterControls
 from kraftfast.core.messages import Request, Response
+from kraftfast.core.voter_history import VoterHistory
 from kraftfast.errors import ErrorCode
+from kraftfast.types import OffsetAndEpoch
 
 
 @dataclass
@@ -130,6 +132,53 @@ class Flushed:
 
 
 @dataclass
+class SnapshotCreated:
+    """The state machine's snapshot of the records below ``snapshot_id.offset`` is on disk.
+
+    ``Replica.may_create_snapshot`` was asked first.
+    """
+
+    snapshot_id: OffsetAndEpoch
+
+
+@dataclass
+class RetentionDue:
+    """The log may begin where this snapshot ends: what is below is not to be kept any longer."""
+
+    snapshot_id: OffsetAndEpoch
+
+
+@dataclass
+class SnapshotAnswered:
+    """What one ``AnswerSnapshot`` asked for has left this process, or never will."""
+
+
+@dataclass
+class SnapshotWritten:
+    """A slice of a snapshot was written up to ``end_position`` (after WriteSnapshot).
+
+    ``rejected``: it could not be, and the file is dropped.
+    """
+
+    snapshot_id: OffsetAndEpoch
+    end_position: int
+    rejected: bool = False
+
+
+@dataclass
+class SnapshotInstalled:
+    """The snapshot stands in place of the log (after InstallSnapshot).
+
+    ``history``: its KRaftVersion and KRaftVoters records, filed at its end offset less one.
+    ``rejected``: it failed a check and was dropped; the log is as it was.
+    """
+
+    snapshot_id: OffsetAndEpoch
+    history: VoterHistory
+    rejected: bool = False
+
+
+@dataclass
 class Probed:
     """What ``Probe`` number ``probe`` found: the ``kraft.version`` range of an ApiVersions answer.
 
@@ -172,6 +221,11 @@ Event = (
     | Appended
     | FetchedWritten
     | Flushed
+    | SnapshotCreated
+    | RetentionDue
+    | SnapshotAnswered
+    | SnapshotWritten
+    | SnapshotInstalled
     | Probed
     | ResignRequested
     | ShutdownRequested

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from kraftfast.core.effects import FlushedTo, Send
 from kraftfast.core.flush_policy import flush_follower
-from kraftfast.core.follower import Follower
+from kraftfast.core.follower import Download, Follower
 from kraftfast.core.joining import is_asking, tend_membership
 from kraftfast.core.log_view import NEVER_MS
-from kraftfast.core.messages import FetchRequest
+from kraftfast.core.messages import FetchRequest, FetchSnapshotRequest
 from kraftfast.core.roles import Role
 from kraftfast.core.state import ReplicaState
 
@@ -28,6 +28,9 @@ def fetch_next(state: ReplicaState, now_ms: int) -> None:
     if follower is not None:
         if follower.stream:
             return
+        if follower.download is not None:
+            fetch_slice(state, follower.download, now_ms)
+            return
         tend_membership(state, follower, now_ms)  # first: a Fetch would hold the leader's ear
         if is_asking(state, follower):
             return
@@ -43,6 +46,22 @@ def fetch_next(state: ReplicaState, now_ms: int) -> None:
             return
     correlation = state.peers.sent(target, now_ms, is_fetch=True)
     send_fetch(state, target, correlation, fetch_request(state, 0, False))
+
+
+def fetch_slice(state: ReplicaState, download: Download, now_ms: int) -> None:
+    """Ask the leader for the next slice of its snapshot: this acknowledges nothing."""
+    if download.busy or not state.peers.is_ready(state.leader_id, now_ms):
+        return
+    request = FetchSnapshotRequest(
+        state.epoch,
+        state.local,
+        download.snapshot_id,
+        download.position,
+        state.config.fetch_snapshot_max_bytes,
+        state.cluster_id,
+    )
+    correlation = state.peers.sent(state.leader_id, now_ms, is_fetch=True)
+    state.effects.append(Send(state.leader_id, correlation, request))
 
 
 def choose_target(state: ReplicaState, now_ms: int) -> int | None:
@@ -72,6 +91,10 @@ def bootstrap_ids(state: ReplicaState) -> list[int]:
 def fetch_due_ms(state: ReplicaState) -> int:
     """When ``fetch_next`` has something to do, as far as time decides it."""
     follower = state.follower
+    if follower is not None and follower.download is not None:
+        if follower.download.busy:
+            return NEVER_MS
+        return max(state.peers.due_ms(state.leader_id), state.fetch_at_ms)
     if state.writing or state.log.flushing:
         return NEVER_MS
     if follower is not None and follower.stream:
@@ -107,7 +130,7 @@ def fetch_request(state: ReplicaState, stream: int, opens: bool) -> FetchRequest
         state.epoch,
         state.local,
         log.durable_end_offset(),
-        log.trail.last_epoch,
+        log.last_epoch(),
         state.high_watermark,
         state.config.fetch_max_wait_ms,
         state.config.fetch_max_bytes,

@@ -4,6 +4,25 @@ from __future__ import annotations
 
 from kraftfast.core.log_view import NEVER_MS
 from kraftfast.core.roles import Role
+from kraftfast.types import OffsetAndEpoch
+
+
+class Download:
+    """A snapshot on its way here.
+
+    Invariant: what is on disk of it ends at ``position``, which is at most ``size``.
+    """
+
+    snapshot_id: OffsetAndEpoch
+    position: int
+    size: int  # -1 before the first slice
+    busy: bool  # a slice is being written, or the whole put in place
+
+    def __init__(self, snapshot_id: OffsetAndEpoch) -> None:
+        self.snapshot_id = snapshot_id
+        self.position = 0
+        self.size = -1
+        self.busy = False
 
 
 class Follower:
@@ -24,6 +43,7 @@ class Follower:
 
     membership_at_ms: int  # when its entry in the voter set is looked at again
     membership_correlation: int  # of the request about it that went to the leader, 0 for none
+    download: Download | None  # the leader's snapshot, instead of Fetch
     leader_updated: bool  # kraft.version 0: this leader was told where this voter listens
 
     def __init__(self, fetch_deadline_ms: int) -> None:
@@ -35,6 +55,7 @@ class Follower:
         self.update_at_ms = NEVER_MS
         self.membership_at_ms = NEVER_MS
         self.membership_correlation = 0
+        self.download = None
         self.leader_updated = False
 
     def grants_pre_vote(self) -> bool:

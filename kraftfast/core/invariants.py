@@ -30,7 +30,7 @@ def check_invariants(state: ReplicaState) -> None:
     check_role(state)
     check_quorum_state(state)
     state.log.check_invariants()
-    assert state.log.trail.last_epoch <= state.epoch
+    assert state.log.last_epoch() <= state.epoch
     assert state.high_watermark <= state.committed_offset <= state.log.end_offset  # I6, I7
     state.peers.check_invariants()
     assert not state.effects, "effects of this step are still here"
@@ -58,6 +58,7 @@ def check_role(state: ReplicaState) -> None:
         assert current.election.unanimous or not state.doubt.exists()  # I21
     if state.role is Role.LEADER:
         assert not state.doubt.exists()  # I21
+    assert all(each.offset <= state.committed_offset for each in state.log.snapshots)  # I15
     assert not state.writing or state.role is Role.FOLLOWER
 
 

@@ -53,6 +53,7 @@ cdef class Leader:
     cdef public bint draining
     cdef public object change
     cdef public dict reported
+    cdef public object waiting_slices
     cdef public bint watches_commit
 
     cpdef Progress find(self, object key)

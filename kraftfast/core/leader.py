@@ -6,6 +6,7 @@ from collections import deque
 from typing import Any
 
 from kraftfast import limits
+from kraftfast.core.events import RequestReceived
 from kraftfast.core.log_view import NEVER_MS
 from kraftfast.core.majority import Acknowledged
 from kraftfast.core.roles import Role
@@ -144,6 +145,7 @@ class Leader:
     draining: bool  # DrainAppends went out, Appended has not come
     change: VoterChange | None  # of the voter set, under way (D17)
     reported: dict[int, Voter]  # kraft.version 0: voters as they told of themselves
+    waiting_slices: deque[tuple[RequestReceived, int]]  # FetchSnapshots in a queue, with deadlines
     watches_commit: bool  # something waits for a commit: look after each
 
     def __init__(
@@ -171,6 +173,7 @@ class Leader:
         self.draining = False
         self.change = None
         self.reported = {}
+        self.waiting_slices = deque()
         self.watches_commit = True
         self.adopt(voters, local, -1)
 

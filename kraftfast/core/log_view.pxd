@@ -5,6 +5,7 @@ from kraftfast.core.trail cimport EpochTrail
 
 cdef class LogView:
     cdef public EpochTrail trail
+    cdef public list snapshots
     cdef public long long start_offset
     cdef public long long end_offset
     cdef public long long flushed_end_offset
@@ -16,6 +17,7 @@ cdef class LogView:
     cdef public long long unflushed_bytes
     cdef public long long unflushed_since_ms
 
+    cpdef long long last_epoch(self) except? -2
     cpdef long long durable_end_offset(self) except? -1
     cpdef appended(self, long long end_offset, long long size, long long now_ms)
     cpdef begin_flush(self)

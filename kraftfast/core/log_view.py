@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from kraftfast.core.trail import EpochTrail
+from kraftfast.types import OffsetAndEpoch
 
 NEVER_MS = 2**62
 """A deadline that does not come."""
@@ -11,11 +14,12 @@ NEVER_MS = 2**62
 class LogView:
     """The log as the core sees it, and which part of it is on disk.
 
-    Invariants (I11): ``start_offset <= flushed_end_offset <= end_offset``; at most one flush is
+    Invariants (I11, I15): a log that does not start at 0 starts at its earliest snapshot; ``start_offset <= flushed_end_offset <= end_offset``; at most one flush is
     under way; the trail's last start is not above ``end_offset``.
     """
 
     trail: EpochTrail  # epoch -> start offset
+    snapshots: list[OffsetAndEpoch]  # ascending, without the bootstrap snapshot
     start_offset: int  # of the first record still there
     end_offset: int  # exclusive end of what was appended
     flushed_end_offset: int  # exclusive end of what is on disk, in front of which nothing is not
@@ -35,8 +39,10 @@ class LogView:
         flushed_end_offset: int,
         in_memory: bool,
         now_ms: int,
+        snapshots: Iterable[OffsetAndEpoch] = (),
     ) -> None:
         self.trail = trail
+        self.snapshots = sorted(snapshots)
         self.start_offset = start_offset
         self.end_offset = end_offset
         self.flushed_end_offset = flushed_end_offset
@@ -53,6 +59,35 @@ class LogView:
     def durable_end_offset(self) -> int:
         """What this replica may acknowledge and count itself for (D1, D3)."""
         return self.end_offset if self.in_memory else self.flushed_end_offset
+
+    def last_epoch(self) -> int:
+        """Of the last record, be it in the log or in the snapshot that the log goes on from."""
+        if len(self.trail) == 0 and self.snapshots:
+            return self.snapshots[-1].epoch
+        return self.trail.last_epoch
+
+    def epoch_before(self, end_offset: int) -> int:
+        """Of the record before an offset that is not below the log's start."""
+        if end_offset == self.start_offset and self.snapshots:
+            return self.snapshots[0].epoch
+        return self.trail.epoch_at(end_offset - 1)
+
+    def install(self, snapshot_id: OffsetAndEpoch) -> None:
+        """A snapshot stands in place of everything, on disk."""
+        offset = snapshot_id.offset
+        self.snapshots = [snapshot_id]
+        self.trail.truncate_to(0)
+        self.start_offset = self.end_offset = self.flushed_end_offset = offset
+        self.truncations += 1
+        self.unflushed_bytes = 0
+        self.unflushed_since_ms = NEVER_MS
+
+    def delete_before(self, start_offset: int) -> None:
+        """The log begins at the end of one of its snapshots from now on (I15)."""
+        self.start_offset = start_offset
+        self.flushed_end_offset = max(self.flushed_end_offset, start_offset)  # memory alone
+        self.trail.truncate_from_start(start_offset)
+        self.snapshots = [each for each in self.snapshots if each.offset >= start_offset]
 
     def appended(self, end_offset: int, size: int, now_ms: int) -> None:
         """The log grew by ``size`` bytes up to ``end_offset``."""
@@ -116,6 +151,8 @@ class LogView:
     def check_invariants(self) -> None:
         """Assert what the class promises."""
         assert 0 <= self.start_offset <= self.flushed_end_offset <= self.end_offset  # I11
+        assert self.start_offset == 0 or self.snapshots[0].offset == self.start_offset  # I15
+        assert not self.snapshots or self.snapshots[-1].offset <= self.end_offset
         entries = self.trail.entries
         assert not entries or entries[-1][1] <= self.end_offset
         assert self.flushed_end_offset < self.end_offset or self.unflushed_bytes == 0

@@ -126,6 +126,35 @@ class FetchResponse:
     records_bytes: int = 0  # on the receiving side: how many bytes of records came with it
 
 
+@dataclass
+class FetchSnapshotRequest:
+    """FetchSnapshot (59): ``max_bytes`` of a snapshot from ``position`` on (KIP-630)."""
+
+    epoch: int
+    replica: ReplicaKey
+    snapshot_id: OffsetAndEpoch
+    position: int
+    max_bytes: int = 0x7FFFFFFF
+    cluster_id: str | None = None
+    partition_known: bool = True  # exactly one topic with one partition
+    ours: bool = True  # and that is this quorum's
+
+
+@dataclass
+class FetchSnapshotResponse:
+    """Answer to FetchSnapshot without its bytes, which stay with the node."""
+
+    error: ErrorCode = ErrorCode.NONE
+    partition_error: ErrorCode = ErrorCode.NONE
+    leader_id: int = -1
+    leader_epoch: int = -1
+    snapshot_id: OffsetAndEpoch = OffsetAndEpoch(-1, -1)
+    size: int = -1  # of the whole snapshot; the node fills it in
+    position: int = -1
+    leader_endpoints: tuple[Endpoint, ...] = ()
+    records_bytes: int = 0  # on the receiving side: how many bytes came with it
+
+
 # --- membership (KIP-853) and reassignment (KIP-642) ------------------------------------------
 
 
@@ -241,6 +270,7 @@ Request = (
     | BeginQuorumEpochRequest
     | EndQuorumEpochRequest
     | FetchRequest
+    | FetchSnapshotRequest
     | AddRaftVoterRequest
     | RemoveRaftVoterRequest
     | UpdateRaftVoterRequest
@@ -259,6 +289,7 @@ Response = (
     VoteResponse
     | QuorumEpochResponse
     | FetchResponse
+    | FetchSnapshotResponse
     | ChangeVoterResponse
     | ListPartitionReassignmentsResponse
 )

@@ -62,7 +62,7 @@ def on_appended_late(state: ReplicaState, event: Appended, now_ms: int) -> None:
     log = state.log
     if event.end_offset == log.end_offset:
         return
-    assert event.epoch <= state.epoch and log.trail.last_epoch <= event.epoch
+    assert event.epoch <= state.epoch and log.last_epoch() <= event.epoch
     log.appended(event.end_offset, event.bytes, now_ms)
     if state.peers.fetching is not None:
         state.peers.back_off(state.peers.fetching.id, now_ms)

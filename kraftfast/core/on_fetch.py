@@ -11,6 +11,7 @@ from kraftfast.core.effects import Reply
 from kraftfast.core.events import RequestReceived
 from kraftfast.core.flush_policy import flush_leader
 from kraftfast.core.leader import Leader, Parked, Progress
+from kraftfast.core.log_view import LogView
 from kraftfast.core.messages import FetchRequest, FetchResponse
 from kraftfast.core.requests import top_level_error
 from kraftfast.core.serving import (
@@ -24,10 +25,10 @@ from kraftfast.core.serving import (
 from kraftfast.core.state import ReplicaState
 from kraftfast.core.validation import Validity, validate
 from kraftfast.errors import ErrorCode
-from kraftfast.types import NO_EPOCH
+from kraftfast.types import NO_EPOCH, OffsetAndEpoch
 
 NONE = ErrorCode.NONE  # looked up far faster than an enum's member
-VALID = Validity.VALID
+VALID, _, SNAPSHOT = Validity
 
 
 def on_fetch(state: ReplicaState, event: RequestReceived, now_ms: int) -> None:
@@ -87,12 +88,15 @@ def on_valid_fetch(state: ReplicaState, event: RequestReceived, now_ms: int) -> 
     request = event.request
     leader = state.leader
     if request.replica.id >= 0 or request.epoch != NO_EPOCH:
-        validity, place = validate(state.log, request.fetch_offset, request.last_fetched_epoch)
+        validity, place = judge(state.log, request)
         if validity is not VALID:
             response = state.fetch_refusal(NONE, request.stream)
             response.high_watermark = state.high_watermark
             response.log_start_offset = state.log.start_offset
-            response.diverging = place
+            if validity is SNAPSHOT:
+                response.snapshot_id = place
+            else:
+                response.diverging = place
             if request.replica.id != state.local.id:
                 heard(state, leader, request, now_ms)
             state.effects.append(Reply(event.source, response))
@@ -123,6 +127,18 @@ def on_valid_fetch(state: ReplicaState, event: RequestReceived, now_ms: int) -> 
     else:
         answer_or_park(state, leader, event, now_ms)
     flush_leader(state, leader, False, now_ms)
+
+
+def judge(log: LogView, request: FetchRequest) -> tuple[Validity, OffsetAndEpoch | None]:
+    """Does the sender's log fit? Who has nothing yet begins with the latest snapshot, if any."""
+    snapshots = log.snapshots
+    if not snapshots:
+        return validate(log, request.fetch_offset, request.last_fetched_epoch)
+    if request.fetch_offset == 0:
+        return SNAPSHOT, snapshots[-1]
+    return validate(
+        log, request.fetch_offset, request.last_fetched_epoch, snapshots[0], snapshots[-1]
+    )
 
 
 def heard(

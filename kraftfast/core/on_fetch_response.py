@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kraftfast.core.downloading import begin_download
 from kraftfast.core.effects import AdvanceHighWatermark, Truncate, WriteFetched
 from kraftfast.core.events import ResponseReceived
 from kraftfast.core.fetching import (
@@ -56,10 +57,11 @@ def on_fetch_response(state: ReplicaState, event: ResponseReceived, now_ms: int)
         outcome is not PROCEED
         or follower is None
         or response.partition_error is not NONE
-        or response.snapshot_id is not None
     ):
         if state.current is before:
             retry_later(state, now_ms, event.peer_id)
+    elif response.snapshot_id is not None:
+        begin_download(state, follower, response.snapshot_id, now_ms)
     elif response.diverging is not None:
         on_diverging(state, follower, response.diverging, now_ms)
     else:

@@ -58,6 +58,8 @@ def due_ms(state: ReplicaState) -> int:
     if isinstance(current, Follower):
         if state.writing:
             due = current.update_at_ms
+        elif current.download is not None and current.download.busy:
+            due = NEVER_MS
         else:
             timer_ms = current.fetch_deadline_ms if campaigns(state) else NEVER_MS
             due = min(timer_ms, fetch_due_ms(state), membership_due_ms(state, current))
@@ -102,6 +104,8 @@ def poll_follower(state: ReplicaState, current: Follower, now_ms: int) -> None:
     if state.writing:
         poll_writing(state, current, now_ms)
         return
+    if current.download is not None and current.download.busy:
+        return  # not the leader is silent
     if campaigns(state) and (
         now_ms >= current.fetch_deadline_ms or state.voters.is_only_voter(state.local)
     ):

@@ -108,7 +108,7 @@ def give_way(
     """
     begun = now_ms >= current.campaign_at_ms
     theirs = request.last_epoch, request.last_offset
-    equal = theirs == (state.log.trail.last_epoch, state.log.end_offset)
+    equal = theirs == (state.log.last_epoch(), state.log.end_offset)
     if begun and equal and state.local.id < request.replica.id:
         return False
     current.yield_to(now_ms, state.config.failover_step_ms * len(state.voters))

@@ -5,10 +5,11 @@ from __future__ import annotations
 from random import Random
 
 from kraftfast.core import describe, invariants, on_tick, serving
+from kraftfast.core import snapshots as snapshots_of
 from kraftfast.core.candidate import Candidate
 from kraftfast.core.config import Durability, QuorumConfig
 from kraftfast.core.doubt import Doubt
-from kraftfast.core.effects import Effect
+from kraftfast.core.effects import AdvanceHighWatermark, Effect
 from kraftfast.core.election import Election
 from kraftfast.core.events import (
     Appended,
@@ -24,8 +25,18 @@ from kraftfast.core.events import (
     RequestReceived,
     ResignRequested,
     ResponseReceived,
+    RetentionDue,
     ShutdownRequested,
+    SnapshotAnswered,
+    SnapshotCreated,
+    SnapshotInstalled,
+    SnapshotWritten,
     Tick,
+)
+from kraftfast.core.downloading import (
+    on_fetch_snapshot_response,
+    on_snapshot_installed,
+    on_snapshot_written,
 )
 from kraftfast.core.log_view import NEVER_MS, LogView
 from kraftfast.core.messages import (
@@ -35,6 +46,8 @@ from kraftfast.core.messages import (
     EndQuorumEpochRequest,
     FetchRequest,
     FetchResponse,
+    FetchSnapshotRequest,
+    FetchSnapshotResponse,
     QuorumEpochResponse,
     RemoveRaftVoterRequest,
     RemoveRaftVoterResponse,
@@ -50,6 +63,7 @@ from kraftfast.core.on_begin_quorum_epoch import on_begin_quorum_epoch
 from kraftfast.core.on_end_quorum_epoch import on_end_quorum_epoch
 from kraftfast.core.on_fetch import on_fetch
 from kraftfast.core.on_fetch_response import on_fetch_response, on_pushed
+from kraftfast.core.on_fetch_snapshot import on_fetch_snapshot, on_snapshot_answered
 from kraftfast.core.on_flushed import on_flushed
 from kraftfast.core.on_link import (
     on_link_down,
@@ -73,6 +87,7 @@ from kraftfast.core.on_voter_response import on_join_response, on_update_respons
 from kraftfast.core.on_written import on_fetched_written
 from kraftfast.core.quorum_state import QuorumState
 from kraftfast.core.resigned import Resigned
+from kraftfast.core.snapshots import on_retention_due, on_snapshot_created
 from kraftfast.core.state import AnyRole, ReplicaState
 from kraftfast.core.trail import EpochTrail
 from kraftfast.core.unattached import Unattached
@@ -91,6 +106,7 @@ _ON_REQUEST = {
     BeginQuorumEpochRequest: on_begin_quorum_epoch,
     EndQuorumEpochRequest: on_end_quorum_epoch,
     FetchRequest: on_fetch,
+    FetchSnapshotRequest: on_fetch_snapshot,
     AddRaftVoterRequest: on_add_voter,
     RemoveRaftVoterRequest: on_remove_voter,
     UpdateRaftVoterRequest: on_update_voter,
@@ -101,6 +117,7 @@ _ON_RESPONSE = {
     VoteResponse: on_vote_response,
     QuorumEpochResponse: on_quorum_epoch_response,
     FetchResponse: on_fetch_response,
+    FetchSnapshotResponse: on_fetch_snapshot_response,
     AddRaftVoterResponse: on_join_response,
     RemoveRaftVoterResponse: on_join_response,
     UpdateRaftVoterResponse: on_update_response,
@@ -134,6 +151,11 @@ _ON_EVENT = {
     Appended: on_appended,
     FetchedWritten: on_fetched_written,
     Flushed: on_flushed,
+    SnapshotCreated: on_snapshot_created,
+    RetentionDue: on_retention_due,
+    SnapshotAnswered: on_snapshot_answered,
+    SnapshotWritten: on_snapshot_written,
+    SnapshotInstalled: on_snapshot_installed,
     Probed: on_probed,
     ResignRequested: on_resign_requested,
     ShutdownRequested: on_shutdown_requested,
@@ -155,8 +177,10 @@ class Replica:
         cluster_id: None until it is known.
         history: the KRaftVersion and KRaftVoters records of the latest snapshot and of the whole
             log, committed or not; None: there are none.
+        snapshots: those on disk but the bootstrap snapshot; a log that does not start at 0 starts
+            at the earliest.
 
-    Raises ``InvalidOption`` for a zero directory id, ``ForeignDirectory`` for a stored vote of a
+    Raises ``InvalidOption`` for a zero directory id and a log that starts without a snapshot, ``ForeignDirectory`` for a stored vote of a
     replica without an id.
     """
 
@@ -176,13 +200,24 @@ class Replica:
         memory_uncertain: bool = False,
         cluster_id: str | None = None,
         history: VoterHistory | None = None,
+        snapshots: tuple[OffsetAndEpoch, ...] = (),
     ) -> None:
         if local.directory_id == ZERO_UUID:
             raise InvalidOption("a replica needs a directory id of its own, not zero (D19)")
         if stored is not None and stored.voted is not None and local.id < 0:
             raise ForeignDirectory("quorum-state holds a vote, but this replica has no id")
         in_memory = config.durability is Durability.MEMORY
-        log = LogView(trail, log_start_offset, end_offset, flushed_end_offset, in_memory, now_ms)
+        if log_start_offset > 0 and log_start_offset not in (each.offset for each in snapshots):
+            raise InvalidOption(f"the log starts at {log_start_offset}, where no snapshot ends")
+        log = LogView(
+            trail,
+            log_start_offset,
+            end_offset,
+            flushed_end_offset,
+            in_memory,
+            now_ms,
+            snapshots,
+        )
         doubt = Doubt(phantom_tail, memory_uncertain)
         self._state = ReplicaState(
             config,
@@ -206,6 +241,9 @@ class Replica:
         if self._stored.leader_id == state.local.id and state.local.id >= 0:
             state.resumed_epoch = self._stored.epoch
         state.begin(first, quorum_state)
+        if state.log.snapshots:  # what they hold was committed
+            state.committed_offset = state.log.snapshots[-1].offset
+            state.effects.append(AdvanceHighWatermark(state.committed_offset))
         return self._finish(now_ms)
 
     def step(self, event: Event, now_ms: int) -> list[Effect]:
@@ -250,6 +288,16 @@ class Replica:
         return self._state.log.end_offset
 
     @property
+    def log_start_offset(self) -> int:
+        """Where the log begins: 0, or where one of its snapshots ends."""
+        return self._state.log.start_offset
+
+    @property
+    def snapshots(self) -> tuple[OffsetAndEpoch, ...]:
+        """Those that followers can be sent to, ascending."""
+        return tuple(self._state.log.snapshots)
+
+    @property
     def flushed_end_offset(self) -> int:
         """Exclusive end of what is known to be on disk."""
         return self._state.log.flushed_end_offset
@@ -285,6 +333,10 @@ class Replica:
         """Whether this leader led out of doubt: committed records may be missing (D10)."""
         return self._state.doubt.possible_loss
 
+    def may_create_snapshot(self, snapshot_id: OffsetAndEpoch) -> bool:
+        """Whether a snapshot is to be made there; raises ``InvalidOption`` if it cannot be."""
+        return snapshots_of.may_create(self._state, snapshot_id)
+
     def describe(self, now_ms: int) -> describe.QuorumDescription:
         """The quorum as this replica knows it."""
         return describe.describe(self._state, now_ms)
@@ -312,7 +364,7 @@ class Replica:
         state = self._state
         stored = self._stored
         local = state.local
-        last_epoch = state.log.trail.last_epoch
+        last_epoch = state.log.last_epoch()
         may_campaign = state.may_campaign()
         deadline_ms = now_ms + state.election_timeout_ms() if may_campaign else NEVER_MS
         if stored.epoch < last_epoch:

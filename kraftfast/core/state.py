@@ -25,7 +25,7 @@ from kraftfast.core.election import Election
 from kraftfast.core.follower import Follower
 from kraftfast.core.leader import Leader
 from kraftfast.core.log_view import NEVER_MS, LogView
-from kraftfast.core.messages import FetchResponse
+from kraftfast.core.messages import FetchResponse, FetchSnapshotRequest, FetchSnapshotResponse
 from kraftfast.core.own_entry import first_records
 from kraftfast.core.prospective import Prospective
 from kraftfast.core.quorum_state import QuorumState
@@ -78,6 +78,7 @@ class ReplicaState:
     fetch_at_ms: int  # no Fetch before this
     fetch_failures: int  # in a row, for the pause between Fetches
     ask_others: bool  # the leader did not answer well: the next Fetch asks who leads
+    slices_under_way: int  # of snapshots, on their way to whoever asked
     next_stream: int  # no number is used twice
     next_probe: int  # nor this
     failover_round: int  # campaigns lost since the leader is known dead
@@ -126,6 +127,7 @@ class ReplicaState:
         self.fetch_at_ms = 0
         self.fetch_failures = 0
         self.ask_others = False
+        self.slices_under_way = 0
         self.next_stream = 1
         self.next_probe = 1
         self.failover_round = 0
@@ -159,7 +161,7 @@ class ReplicaState:
 
         The own unflushed tail counts: that is the cautious side (D7).
         """
-        return (last_epoch, last_offset) >= (self.log.trail.last_epoch, self.log.end_offset)
+        return (last_epoch, last_offset) >= (self.log.last_epoch(), self.log.end_offset)
 
     def election_timeout_ms(self) -> int:
         """A fresh one: T to 2T, at random."""
@@ -297,7 +299,7 @@ class ReplicaState:
         """Elected: the epoch begins at the log's end, with a LeaderChange record."""
         assert isinstance(self.current, Candidate) and self.current.election.is_won()
         assert self.epoch > self.resumed_epoch, "an epoch led before a restart is over (D4, I13)"
-        assert self.epoch > self.log.trail.last_epoch, "nobody else led this epoch (I1, I2)"
+        assert self.epoch > self.log.last_epoch(), "nobody else led this epoch (I1, I2)"
         granting = tuple(sorted(self.current.election.granted))
         leader = Leader(self.voters, self.local, self.log.end_offset, granting)
         if leader.needed_of_others > 0:
@@ -414,11 +416,27 @@ class ReplicaState:
         if leader.change is not None:
             error = ErrorCode.NOT_LEADER_OR_FOLLOWER
             leader.change.answer(self, error, "leadership was lost; it may be committed yet")
+        for event, _ in leader.waiting_slices:
+            refusal = self.snapshot_answer(event.request, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            self.effects.append(Reply(event.source, refusal))
         waiting = [(parked.source, 0) for parked in leader.parked]
         waiting += [(progress.source, progress.stream) for progress in leader.streams]
         for source, stream in waiting:
             response = self.fetch_refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, stream)
             self.effects.append(Reply(source, response))
+
+    def snapshot_answer(
+        self, request: FetchSnapshotRequest, error: ErrorCode
+    ) -> FetchSnapshotResponse:
+        """An answer to FetchSnapshot, without its bytes."""
+        return FetchSnapshotResponse(
+            partition_error=error,
+            leader_id=self.leader_id,
+            leader_epoch=self.epoch,
+            snapshot_id=request.snapshot_id,
+            position=request.position,
+            leader_endpoints=self.leader_endpoints,
+        )
 
     def fetch_refusal(self, error: ErrorCode, stream: int) -> FetchResponse:
         """An answer to Fetch that carries an error and who leads."""

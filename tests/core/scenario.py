@@ -24,6 +24,8 @@ Commands (``N``, ``P``: replica ids; ``e6``: epoch 6; ``10@5``: end offset 10, l
     tick N | time +MS | wait MS           one Tick; move the clock; let time and messages go on
     append N K | flushed N | hold N | release N | reject N | stall N | room-for N
     turn K | full N P | room N P          records per answer; the ring from N to P is full
+    snapshot N 10 | may-snapshot N 10@2 | retain N 10@2   make one; may one be made; delete below
+    hold-slices N | slice-sent N          slices of snapshots leave N only when told
     deliver [N P [K]] | drop N P | cut N P | heal
     resign N e6 | shutdown N
     to N vote|pre-vote|begin|end|fetch|open S|stream S ...   a request from outside, see below
@@ -33,6 +35,8 @@ Commands (``N``, ``P``: replica ids; ``e6``: epoch 6; ``10@5``: end offset 10, l
     to N vote e6 of 3 10@5 [unanimous] [for 1:a] [cluster C]
     to N begin e6 of 2 [for 1] [endpoints 2]      to N end e6 of 2 next 3,1
     to N fetch e6 of 2 10@5 [hw 7] [wait 500] [bytes 200] [memory] [cluster C] [unknown]
+    to N slice e6 of 2 10@5 from 0 [bytes 50] [unknown] [foreign]
+    reply N P slice e6 at 10@5 from 0 bytes 50 size 200
     to N open 7 e6 of 2 10@5                      to N stream 7 e6 of 2 ack 10 read 12
     to N add 4:d [no-ack] [unreachable] | remove 4:d | update e1 2:b [range 0-1] [from 2]
     to N upgrade 1 [validate]                     kraft.version
@@ -303,6 +307,27 @@ class Scenario:
     def cmd_release(self, id: str) -> None:
         self.world.held_disks.discard(int(id))
 
+    def cmd_snapshot(self, id: str, offset: str) -> None:
+        self.world.hosts[int(id)].make_snapshot(int(offset))
+
+    def cmd_may_snapshot(self, id: str, place: str) -> None:
+        replica = self.world.hosts[int(id)].replica
+        assert replica is not None
+        wanted = replica.may_create_snapshot(wording.place_of(place))
+        self.world.lines.append("wanted" if wanted else "not wanted")
+
+    def cmd_retain(self, id: str, place: str) -> None:
+        self.world.hosts[int(id)].step(ev.RetentionDue(wording.place_of(place)))
+
+    def cmd_hold_slices(self, id: str) -> None:
+        self.world.held_slices.add(int(id))
+
+    def cmd_slice_sent(self, id: str) -> None:
+        host = self.world.hosts[int(id)]
+        assert host.slices_held > 0
+        host.slices_held -= 1
+        host.step(ev.SnapshotAnswered())
+
     def cmd_reject(self, id: str) -> None:
         self.world.hosts[int(id)].reject_next = True
 
@@ -382,7 +407,16 @@ class Scenario:
             msg.NOBODY
         )
         body: msg.Request
-        if kind in ("vote", "pre-vote"):
+        if kind == "slice":
+            body = msg.FetchSnapshotRequest(
+                replica=sender,
+                snapshot_id=OffsetAndEpoch(offset, last_epoch),
+                position=int(said["from"]),
+                max_bytes=int(said.get("bytes", 1 << 20)),
+                ours="foreign" not in words,
+                **common,
+            )
+        elif kind in ("vote", "pre-vote"):
             body = msg.VoteRequest(
                 replica=sender,
                 last_epoch=last_epoch,
@@ -495,6 +529,15 @@ class Scenario:
             body = msg.VoteResponse(
                 vote_granted=kind == "granted", in_doubt="doubt" in words, **leader
             )
+        elif kind == "slice" or "slice" in words:
+            host.slice_bytes = int(said.get("bytes", 0))
+            body = msg.FetchSnapshotResponse(
+                snapshot_id=wording.place_of(said.get("at", "-1@-1")),
+                position=int(said.get("from", -1)),
+                size=int(said.get("size", -1)),
+                records_bytes=host.slice_bytes,
+                **leader,
+            )
         elif kind == "fetch" or "fetch" in words:
             body = self.fetch_response(host, said, leader)
         elif "vote" in words:
@@ -520,6 +563,7 @@ class Scenario:
         return msg.FetchResponse(
             high_watermark=int(said.get("hw", -1)),
             diverging=diverging,
+            snapshot_id=wording.place_of(said["snapshot"]) if "snapshot" in said else None,
             records_bytes=len(records) * RECORD_BYTES,
             stream=int(said.get("on", 0)),
             **leader,

@@ -13,13 +13,15 @@ from kraftfast.core import events as ev
 from kraftfast.core import messages as msg
 from kraftfast.core.control import KRaftVersion, KRaftVoters, LeaderChange
 from kraftfast.errors import ErrorCode
-from kraftfast.types import Endpoint, ReplicaKey
+from kraftfast.types import Endpoint, OffsetAndEpoch, ReplicaKey
 
 NEWS = (
     fx.RoleChanged,
     fx.AdvanceHighWatermark,
     fx.AcknowledgedByAll,
     fx.Truncate,
+    fx.InstallSnapshot,
+    fx.DeleteBefore,
     fx.VotersChanged,
     fx.Stopped,
 )
@@ -59,6 +61,10 @@ def request(body: Any) -> str:
         return f"end e{body.epoch} of {body.leader_id}{successors(body)}"
     if isinstance(body, ADMIN):
         return administration(body)
+    if isinstance(body, msg.FetchSnapshotRequest):
+        return f"slice {at(body.snapshot_id)} from {body.position} e{body.epoch} of " + str(
+            body.replica.id
+        )
     place = f"{body.fetch_offset}@{body.last_fetched_epoch}"
     if body.stream and not body.opens:
         return f"stream {body.stream} of {body.replica.id} ack {body.fetch_offset} read " + str(
@@ -96,6 +102,10 @@ def administration(body: Any) -> str:
     raise AssertionError(body)
 
 
+def at(place: OffsetAndEpoch) -> str:
+    return f"{place.offset}@{place.epoch}"
+
+
 def replica(it: ReplicaKey) -> str:
     return f"{it.id}:{chr(it.directory_id[0])}" if it.directory_id[0] else str(it.id)
 
@@ -127,6 +137,11 @@ def response(body: Any) -> str:
         return f"{'granted' if body.vote_granted else 'refused'} {where}{doubt}"
     if isinstance(body, msg.QuorumEpochResponse | msg.UpdateRaftVoterResponse):
         return f"ok {where}"
+    if isinstance(body, msg.FetchSnapshotResponse):
+        end = body.position + body.records_bytes
+        return f"snapshot {at(body.snapshot_id)} {body.position}-{end} of {body.size}"
+    if body.snapshot_id is not None:
+        return f"snapshot {at(body.snapshot_id)} hw {body.high_watermark}"
     if body.diverging is not None:
         return f"diverging {body.diverging.offset}@{body.diverging.epoch} hw " + str(
             body.high_watermark
@@ -166,6 +181,16 @@ def event(body: ev.Event) -> str:
             return f"wrote to {end_offset}{' rejected' if rejected else ''}"
         case ev.Flushed(end_offset, _):
             return f"flushed to {end_offset}"
+        case ev.SnapshotCreated(snapshot_id):
+            return f"made snapshot {at(snapshot_id)}"
+        case ev.RetentionDue(snapshot_id):
+            return f"retention to {at(snapshot_id)}"
+        case ev.SnapshotAnswered():
+            return "slice sent"
+        case ev.SnapshotWritten(snapshot_id, end, rejected):
+            return f"wrote snapshot {at(snapshot_id)} to {end}{' rejected' if rejected else ''}"
+        case ev.SnapshotInstalled(snapshot_id, _, rejected):
+            return f"installed {at(snapshot_id)}{' rejected' if rejected else ''}"
         case ev.Probed(_, error, least, most):
             return f"probed {least}-{most}" if error == ErrorCode.NONE else f"probed {named(error)}"
         case ev.ResignRequested(epoch):
@@ -195,6 +220,10 @@ def send(effect: fx.Send) -> str:
         return f"tells {peer_id} end e{body.epoch}{successors(body)}"
     if isinstance(body, ADMIN):
         return f"asks {peer_id} {administration(body)}"
+    if isinstance(body, msg.FetchSnapshotRequest):
+        return f"fetches {peer_id} e{body.epoch} snapshot {at(body.snapshot_id)} from " + str(
+            body.position
+        )
     if body.stream and not body.opens:
         return f"acks {body.fetch_offset} read {body.read_offset} to {peer_id}"
     kind = f"opens {body.stream} to" if body.opens else "fetches"
@@ -233,6 +262,14 @@ def effect(body: fx.Effect) -> str:
             return f"refuses appends {named(error)}{of_leader(leader_id)}"
         case fx.AppendControl(epoch, records):
             return f"appends {', '.join(control(each, epoch) for each in records)}"
+        case fx.AnswerSnapshot(source, _, snapshot_id, position, _):
+            return f"answers {source.peer_id} snapshot {at(snapshot_id)} from {position}"
+        case fx.WriteSnapshot(_, snapshot_id, position, last):
+            return f"writes snapshot {at(snapshot_id)} at {position}{' last' if last else ''}"
+        case fx.InstallSnapshot(snapshot_id, _):
+            return f"installs {at(snapshot_id)}"
+        case fx.DeleteBefore(offset):
+            return f"deletes below {offset}"
         case fx.Probe(_, voter_id, _):
             return f"probes {voter_id}"
         case fx.VotersChanged(kraft_version, voters):
@@ -307,3 +344,8 @@ def epoch_run(text: str) -> tuple[int, int]:
 def endpoints(said: dict[str, str]) -> tuple[Endpoint, ...]:
     count = int(said.get("endpoints", 0))
     return tuple(Endpoint(f"L{i}", "localhost", 9000 + i) for i in range(count))
+
+
+def place_of(text: str) -> OffsetAndEpoch:
+    offset, epoch = map(int, text.split("@"))
+    return OffsetAndEpoch(offset, epoch)

@@ -17,7 +17,7 @@ from kraftfast.core import effects as fx
 from kraftfast.core import events as ev
 from kraftfast.core.config import QuorumConfig
 from kraftfast.core.control import KRaftVersion, KRaftVoters, LeaderChange, VoterControls
-from kraftfast.core.messages import FetchRequest, FetchResponse
+from kraftfast.core.messages import FetchRequest, FetchResponse, FetchSnapshotResponse
 from kraftfast.core.quorum_state import QuorumState
 from kraftfast.core.replica import Replica
 from kraftfast.core.trail import EpochTrail
@@ -66,6 +66,9 @@ class Disk:
     truncations: int = 0
     start: int = 0
     bootstrap: tuple[KRaftVersion | KRaftVoters, ...] = ()
+    snapshots: dict[OffsetAndEpoch, tuple[KRaftVersion | KRaftVoters, ...]] = field(
+        default_factory=dict
+    )
 
     def trail(self) -> EpochTrail:
         trail = EpochTrail()
@@ -75,7 +78,11 @@ class Disk:
 
     def history(self) -> VoterHistory:
         """What a replay of snapshot and log says of the voters (I16)."""
-        history = VoterHistory([(-1, control) for control in self.bootstrap])
+        first = self.bootstrap
+        for snapshot_id, controls in self.snapshots.items():
+            if snapshot_id.offset == self.start:
+                first = controls
+        history = VoterHistory([(self.start - 1, control) for control in first])
         for offset, control in controls_of(self.records, self.start):
             history.add(offset, control)
         return history
@@ -95,6 +102,14 @@ def controls_of(records: list[Record], start: int) -> VoterControls:
     )
 
 
+def filed_from(history: VoterHistory, start: int) -> VoterHistory:
+    """The same, with what stands below ``start`` filed where a snapshot's records are."""
+    filed = VoterHistory()
+    filed.versions = [(max(offset, start - 1), each) for offset, each in history.versions]
+    filed.voter_sets = [(max(offset, start - 1), each) for offset, each in history.voter_sets]
+    return filed
+
+
 @dataclass
 class Message:
     """On its way from one replica to another."""
@@ -106,6 +121,7 @@ class Message:
     is_request: bool
     records: tuple[Record, ...] = ()
     base_offset: int = -1  # of the first record, as a batch says it
+    snapshot: tuple[KRaftVersion | KRaftVoters, ...] = ()  # what its slices will amount to
 
 
 class Origin(NamedTuple):
@@ -132,6 +148,10 @@ class Host:
         self.waiting_write: fx.WriteFetched | None = None
         self.applied = -1  # the highest committed offset that was handed out
         self.probing: fx.Probe | None = None  # the latest
+        self.slice_bytes = 0  # of the snapshot's slice at hand
+        self.slice_content: tuple[KRaftVersion | KRaftVoters, ...] = ()
+        self.fetched_bytes = 0  # of the snapshot on its way here
+        self.slices_held = 0  # AnswerSnapshots that have not left yet
         self.ticks = (-1, 0)  # the last tick's time, and how many came at it
 
     @property
@@ -148,6 +168,7 @@ class Host:
         self.disk.truncations = 0
         self.stalled = False
         self.waiting_write = None
+        self.slices_held = 0
         self.replica = world.replica_class(
             world.config_of(self.id),
             world.key(self.id),
@@ -159,7 +180,9 @@ class Host:
             len(self.disk.records),
             self.disk.flushed,
             cluster_id=world.cluster_id,
+            log_start_offset=self.disk.start,
             history=self.disk.history(),
+            snapshots=tuple(self.disk.snapshots),
             **options,
         )
         self.run("start", lambda replica: replica.start(world.now_ms))
@@ -200,7 +223,8 @@ class Host:
         assert self.replica is not None
         replayed = self.disk.history()
         replayed.truncate_to(self.replica.end_offset)
-        assert self.replica.history == replayed, "I16"
+        if self.replica.log_start_offset == self.disk.start:  # else DeleteBefore is on its way
+            assert filed_from(self.replica.history, self.disk.start) == replayed, "I16"
 
     # --- effects ---
 
@@ -336,8 +360,80 @@ class Host:
             for event in follow_on:
                 self.step(event)
 
+    def do_AnswerSnapshot(self, effect: fx.AnswerSnapshot, follow_on: list) -> None:
+        response = effect.response
+        response.size = self.world.snapshot_bytes(effect.snapshot_id)
+        response.records_bytes = min(effect.max_bytes, response.size - effect.position)
+        if response.records_bytes <= 0:
+            response.partition_error = ErrorCode.POSITION_OUT_OF_RANGE
+        origin = effect.source
+        self.world.send(
+            Message(
+                self.id,
+                origin.peer_id,
+                origin.correlation,
+                response,
+                False,
+                snapshot=self.disk.snapshots[effect.snapshot_id],
+            )
+        )
+        if self.id in self.world.held_slices:
+            self.slices_held += 1
+        else:
+            follow_on.append(ev.SnapshotAnswered())
+
+    def do_WriteSnapshot(self, effect: fx.WriteSnapshot, follow_on: list) -> None:
+        assert effect.position == (self.fetched_bytes if effect.position else 0)
+        rejected, self.reject_next = self.reject_next, False
+        self.fetched_bytes = effect.position + self.slice_bytes
+        follow_on.append(ev.SnapshotWritten(effect.snapshot_id, self.fetched_bytes, rejected))
+
+    def do_InstallSnapshot(self, effect: fx.InstallSnapshot, follow_on: list) -> None:
+        snapshot_id = effect.snapshot_id
+        assert self.fetched_bytes == self.world.snapshot_bytes(snapshot_id)
+        rejected, self.reject_next = self.reject_next, False
+        if rejected:
+            follow_on.append(ev.SnapshotInstalled(snapshot_id, VoterHistory(), True))
+            return
+        assert snapshot_id.offset >= self.applied, "I7"
+        disk = self.disk
+        disk.records = [GONE] * snapshot_id.offset
+        disk.start = disk.flushed = snapshot_id.offset
+        disk.snapshots = {snapshot_id: self.slice_content}
+        disk.truncations = effect.truncations
+        follow_on.append(ev.SnapshotInstalled(snapshot_id, disk.history()))
+
+    def do_DeleteBefore(self, effect: fx.DeleteBefore, follow_on: list) -> None:
+        disk = self.disk
+        assert any(each.offset == effect.offset for each in disk.snapshots), "I15"
+        disk.snapshots = {i: c for i, c in disk.snapshots.items() if i.offset >= effect.offset}
+        disk.records[:effect.offset] = [GONE] * effect.offset
+        disk.start = effect.offset
+        disk.flushed = max(disk.flushed, effect.offset)
+
+    def make_snapshot(self, offset: int) -> None:
+        """The state machine makes a snapshot of the records below ``offset``."""
+        replica = self.replica
+        assert replica is not None
+        snapshot_id = OffsetAndEpoch(offset, self.disk.records[offset - 1].epoch)
+        if not replica.may_create_snapshot(snapshot_id):
+            return
+        assert offset <= min(replica.high_watermark, self.disk.flushed) or (
+            not self.world.durable
+        ), "I15"
+        history = replica.history
+        content: list[KRaftVersion | KRaftVoters] = []
+        if history.version_at(offset):
+            content.append(KRaftVersion(history.version_at(offset)))
+        voters = history.voters_at(offset)
+        if voters is not None:
+            content.append(voters)
+        self.world.snapshot_made(snapshot_id, tuple(content))
+        self.disk.snapshots[snapshot_id] = tuple(content)
+        self.step(ev.SnapshotCreated(snapshot_id))
+
     def do_Truncate(self, effect: fx.Truncate, follow_on: list) -> None:
-        assert effect.end_offset >= self.applied, "I7"
+        assert effect.end_offset >= max(self.applied, self.disk.start), "I7"
         del self.disk.records[effect.end_offset:]
         self.disk.flushed = min(self.disk.flushed, effect.end_offset)
         self.disk.truncations = effect.truncations
@@ -402,6 +498,8 @@ class World:
         self.cut: set[tuple[int, int]] = set()  # (from, to) that loses messages
         self.held_disks: set[int] = set()
         self.full_rings: set[tuple[int, int]] = set()  # (from, to)
+        self.held_slices: set[int] = set()  # replicas whose slices are slow to leave
+        self.snapshots: dict[OffsetAndEpoch, tuple[KRaftVersion | KRaftVoters, ...]] = {}
         self.turn_records = 1 << 30
         self.leaders: dict[int, int] = {}  # epoch -> who led it (I1)
         self.log_of_all: list[Record] = []  # what was ever committed, by offset (I8)
@@ -453,7 +551,7 @@ class World:
 
     def committed(self, host: Host, start: int, end: int) -> None:
         """I5, I8: committed on a majority's disks, and the same records everywhere."""
-        for offset in range(start, end):
+        for offset in range(max(start, host.disk.start), end):
             record = host.disk.records[offset]
             if offset < len(self.log_of_all):
                 assert self.log_of_all[offset] == record, f"I8 at {offset}"
@@ -466,11 +564,20 @@ class World:
                 for each in self.hosts.values()
                 if voters.is_voter(self.key(each.id))
                 and len(each.disk.records) > offset
-                and each.disk.records[offset] == record
+                and each.disk.records[offset] in (record, GONE)
                 and (each.disk.flushed > offset or not self.durable)
             ]
             assert len(holders) >= voters.majority, f"I5: {offset} only on {holders}"
             self.log_of_all.append(record)
+
+    def snapshot_made(
+        self, snapshot_id: OffsetAndEpoch, content: tuple[KRaftVersion | KRaftVoters, ...]
+    ) -> None:
+        """I8: the same snapshot everywhere."""
+        assert self.snapshots.setdefault(snapshot_id, content) == content, "I8"
+
+    def snapshot_bytes(self, snapshot_id: OffsetAndEpoch) -> int:
+        return 100 * (1 + snapshot_id.offset % 4)
 
     def on_all(self, end_offset: int) -> None:
         """durability=all: every voter's disk holds the records below this."""
@@ -515,6 +622,9 @@ class World:
                 return
             host.at_hand = message.records
             host.at_hand_offset = message.base_offset
+        if isinstance(message.body, FetchSnapshotResponse):
+            host.slice_bytes = message.body.records_bytes
+            host.slice_content = message.snapshot
         host.step(ev.ResponseReceived(message.source, message.correlation, message.body))
 
     def links_up(self, streaming: bool, among: list[int] | None = None) -> None:
