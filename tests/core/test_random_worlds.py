@@ -99,13 +99,13 @@ def chaos(world: World, steps: int, faults: bool) -> None:
             world.cut.symmetric_difference_update({(host.id, other.id)})
         elif faults and dice < 0.99:
             world.cut.clear()
-        elif faults and dice < 0.993:
-            trouble(world, host)
         elif faults and dice < 0.995:
+            trouble(world, host)
+        if faults and random.random() < 0.01:
             keep_short(world, host)
-        elif world.with_endpoints and dice >= 0.995:
+        if world.with_endpoints and random.random() < 0.015:
             administer(world)
-        if host.probing is not None and random.random() < 0.1:
+        if host.probing is not None and random.random() < 0.2:
             error = random.choice((ErrorCode.NONE, ErrorCode.NONE, ErrorCode.NETWORK_EXCEPTION))
             probing, host.probing = host.probing, None
             host.step(ev.Probed(probing.probe, error, 0, 1))

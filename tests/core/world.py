@@ -412,9 +412,14 @@ class Host:
         disk.flushed = max(disk.flushed, effect.offset)
 
     def make_snapshot(self, offset: int) -> None:
-        """The state machine makes a snapshot of the records below ``offset``."""
+        """The state machine makes a snapshot of the records below ``offset``.
+
+        It sees whole batches, and control records stand in one with what is before them.
+        """
         replica = self.replica
         assert replica is not None
+        if offset < len(self.disk.records) and self.disk.records[offset].control is not None:
+            return
         snapshot_id = OffsetAndEpoch(offset, self.disk.records[offset - 1].epoch)
         if not replica.may_create_snapshot(snapshot_id):
             return
