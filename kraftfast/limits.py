@@ -44,6 +44,7 @@ VOTERS_MAX = 64
 KRAFT_VERSION_MIN = 0  # kraft.version: what this code speaks
 KRAFT_VERSION_MAX = 1
 STREAM_PUSHES_MAX = 4  # answers with records under way on one stream
+READ_BARRIERS_MAX = 4096  # I25: readers that wait at one replica; above it they are refused
 SNAPSHOT_SLICES_MAX = 2  # slices of snapshots that a leader sends at once
 OBSERVERS_MAX = 1024  # I25: whom a leader remembers beside the voters
 CAUGHT_UP_AGE_MS_MAX = 3600 * 1000  # AddVoterHandler: who fetched longer ago is not added

@@ -51,6 +51,7 @@ class Send:
     """Send a request to a peer; the answer comes back under ``correlation``.
 
     ``correlation`` 0 is a Fetch of a stream: its answers carry the stream's number instead.
+    A ``ReadBarrierRequest`` goes beside the request in flight: not behind a Fetch that is parked.
     """
 
     peer_id: int
@@ -223,6 +224,18 @@ class RoleChanged:
 
 
 @dataclass
+class AnswerReadBarrier:
+    """Tell a reader: whoever has read up to ``offset`` sees all that was committed before it asked.
+
+    -1 with an ``error`` if that could not be known in time.
+    """
+
+    source: Any
+    offset: int
+    error: ErrorCode = ErrorCode.NONE
+
+
+@dataclass
 class Probe:
     """Ask these endpoints of voter ``voter_id`` for ApiVersions; then ``Probed``."""
 
@@ -262,6 +275,7 @@ Effect = (
     | AdvanceHighWatermark
     | AcknowledgedByAll
     | RoleChanged
+    | AnswerReadBarrier
     | Probe
     | VotersChanged
     | Stopped

@@ -203,6 +203,25 @@ class ResignRequested:
 
 
 @dataclass
+class TransferRequested:
+    """An operator asks the leader to hand over to a voter, -1: to the one with the longest log.
+
+    Answered by a ``Reply`` with ``TransferResponse`` to ``source``.
+    """
+
+    source: Any
+    target_id: int = -1
+
+
+@dataclass
+class ReadBarrierRequested:
+    """A reader wants to see all that is committed now: answered by ``AnswerReadBarrier``."""
+
+    source: Any
+    timeout_ms: int = 2000
+
+
+@dataclass
 class ShutdownRequested:
     """Graceful end: a leader hands over before it goes."""
 
@@ -228,5 +247,7 @@ Event = (
     | SnapshotInstalled
     | Probed
     | ResignRequested
+    | TransferRequested
+    | ReadBarrierRequested
     | ShutdownRequested
 )

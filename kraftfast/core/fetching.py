@@ -6,6 +6,7 @@ on disk (D3, I11); over a stream the read cursor may run ahead of it, within one
 
 from __future__ import annotations
 
+from kraftfast import limits
 from kraftfast.core.effects import FlushedTo, Send
 from kraftfast.core.flush_policy import flush_follower
 from kraftfast.core.follower import Download, Follower
@@ -126,7 +127,7 @@ def update_stream(state: ReplicaState, follower: Follower) -> None:
 def fetch_request(state: ReplicaState, stream: int, opens: bool) -> FetchRequest:
     """A Fetch of the present epoch that acknowledges what is on disk."""
     log = state.log
-    return FetchRequest(
+    request = FetchRequest(
         state.epoch,
         state.local,
         log.durable_end_offset(),
@@ -140,6 +141,10 @@ def fetch_request(state: ReplicaState, stream: int, opens: bool) -> FetchRequest
         log.in_memory,
         state.cluster_id,
     )
+    if state.tells_endpoints and (opens or not stream):
+        request.observer_endpoints = state.config.endpoints
+        request.observer_kraft_versions = (limits.KRAFT_VERSION_MIN, limits.KRAFT_VERSION_MAX)
+    return request
 
 
 def send_fetch(

@@ -7,10 +7,10 @@ from kraftfast.core.messages import BeginQuorumEpochRequest
 from kraftfast.core.state import ReplicaState
 
 
-def begin_quorum_epoch(state: ReplicaState, voter_id: int, now_ms: int) -> None:
-    """Tell one voter, unless it has not answered the last time yet."""
+def begin_quorum_epoch(state: ReplicaState, voter_id: int, now_ms: int) -> int:
+    """Tell one voter, unless it has not answered the last time yet: then 0, else the correlation."""
     if not state.peers.is_ready(voter_id, now_ms):
-        return
+        return 0
     request = BeginQuorumEpochRequest(
         epoch=state.epoch,
         leader_id=state.local.id,
@@ -20,3 +20,4 @@ def begin_quorum_epoch(state: ReplicaState, voter_id: int, now_ms: int) -> None:
     )
     correlation = state.peers.sent(voter_id, now_ms)
     state.effects.append(Send(voter_id, correlation, request, Persisted(state.epoch)))
+    return correlation

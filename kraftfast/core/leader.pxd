@@ -9,6 +9,8 @@ cdef class Progress:
     cdef public long long acknowledged_end_offset
     cdef public long long last_fetch_ms
     cdef public long long last_fetch_log_end_offset
+    cdef public tuple endpoints
+    cdef public tuple kraft_versions
     cdef public long long last_caught_up_ms
     cdef public long long stream
     cdef public object source
@@ -53,6 +55,12 @@ cdef class Leader:
     cdef public bint draining
     cdef public object change
     cdef public dict reported
+    cdef public object transfer
+    cdef public long long handed_over_ms
+    cdef public list barriers
+    cdef public long long barrier_round
+    cdef public set confirmed
+    cdef public dict round_asks
     cdef public object waiting_slices
     cdef public bint watches_commit
 

@@ -12,7 +12,7 @@ from kraftfast.core.majority import Acknowledged
 from kraftfast.core.roles import Role
 from kraftfast.core.voter_change import VoterChange
 from kraftfast.core.voters import VoterSet
-from kraftfast.types import ZERO_UUID, ReplicaKey, Voter
+from kraftfast.types import ZERO_UUID, Endpoint, ReplicaKey, Voter
 
 
 class Progress:
@@ -27,6 +27,8 @@ class Progress:
     acknowledged_end_offset: int  # what it has on disk as far as it told (D3), -1: unknown
     last_fetch_ms: int  # -1: never
     last_fetch_log_end_offset: int  # the leader's end at that Fetch
+    endpoints: tuple[Endpoint, ...]  # an observer of ours tells them with its Fetch
+    kraft_versions: tuple[int, ...]  # and the range of kraft.version that it speaks
     last_caught_up_ms: int  # when it last had all the log, -1: never
     stream: int  # number of the open stream, 0 for none
     source: Any  # where that stream's answers go
@@ -46,6 +48,8 @@ class Progress:
         self.acknowledged_end_offset = -1
         self.last_fetch_ms = -1
         self.last_fetch_log_end_offset = -1
+        self.endpoints = ()
+        self.kraft_versions = ()
         self.last_caught_up_ms = -1
         self.stream = 0
         self.source = None
@@ -99,6 +103,44 @@ class Progress:
             pushed.popleft()
 
 
+class Transfer:
+    """A leader on its way to hand over: appends wait until ``target_id`` has everything."""
+
+    target_id: int
+    source: Any  # who asked
+    answered: bool  # it was told, or nobody asked
+    deadline_ms: int  # the leader goes on then
+
+    def __init__(self, target_id: int, source: Any, answered: bool, deadline_ms: int) -> None:
+        self.target_id = target_id
+        self.source = source
+        self.answered = answered
+        self.deadline_ms = deadline_ms
+
+
+class Barrier:
+    """A reader that waits to be told up to where it must have read (ReadIndex)."""
+
+    source: Any
+    remote: bool  # asked by another replica for a reader of its own
+    deadline_ms: int
+    offset: int  # the high watermark when it asked, -1 if that was not known
+    round: int  # of confirmations: those of this one and later ones came after it asked
+    confirmed: bool  # that round is over; only the high watermark is missing
+    correlation: int  # of the request to the leader, 0 for none under way
+    retry_at_ms: int  # when the leader may be asked again
+
+    def __init__(self, source: Any, remote: bool, deadline_ms: int) -> None:
+        self.source = source
+        self.remote = remote
+        self.deadline_ms = deadline_ms
+        self.offset = -1
+        self.round = 0
+        self.confirmed = False
+        self.correlation = 0
+        self.retry_at_ms = 0
+
+
 class Parked:
     """A Fetch that waits for records or a new high watermark (KIP-1166)."""
 
@@ -145,6 +187,12 @@ class Leader:
     draining: bool  # DrainAppends went out, Appended has not come
     change: VoterChange | None  # of the voter set, under way (D17)
     reported: dict[int, Voter]  # kraft.version 0: voters as they told of themselves
+    transfer: Transfer | None  # this leader hands over as soon as it can
+    handed_over_ms: int  # when that last came to nothing
+    barriers: list[Barrier]  # readers that wait, by when they asked
+    barrier_round: int  # of confirmations, the latest begun
+    confirmed: set[int]  # who confirmed in that round that it follows this leader
+    round_asks: dict[int, int]  # correlation of the BeginQuorumEpoch that asked each voter
     waiting_slices: deque[tuple[RequestReceived, int]]  # FetchSnapshots in a queue, with deadlines
     watches_commit: bool  # something waits for a commit: look after each
 
@@ -173,6 +221,12 @@ class Leader:
         self.draining = False
         self.change = None
         self.reported = {}
+        self.transfer = None
+        self.handed_over_ms = -NEVER_MS
+        self.barriers = []
+        self.barrier_round = 0
+        self.confirmed = set()
+        self.round_asks = {}
         self.waiting_slices = deque()
         self.watches_commit = True
         self.adopt(voters, local, -1)
@@ -212,6 +266,7 @@ class Leader:
             self.acknowledged.put(self.slot, own_end_offset)
         self.needed_of_others = voters.majority - (1 if self.slot >= 0 else 0)
         self.fetched_since &= set(self.voters)
+        self.confirmed &= set(self.voters)
 
     def progress(self, key: ReplicaKey, voters: VoterSet, now_ms: int) -> Progress:
         """What is known of this replica; one with a wrong directory id counts as an observer."""
@@ -254,10 +309,13 @@ class Leader:
             fetched.clear()
             self.check_quorum_deadline_ms = now_ms + timeout_ms
 
-    def successors(self) -> tuple[ReplicaKey, ...]:
-        """The other voters, the longest log first; equals by id."""
+    def successors(self, preferred_id: int = -1) -> tuple[ReplicaKey, ...]:
+        """The other voters: a preferred one, then the longest log first; equals by id."""
         order = sorted(
-            self.voters.values(), key=lambda each: (-each.acknowledged_end_offset, each.key.id)
+            self.voters.values(),
+            key=lambda each: (
+                each.key.id != preferred_id, -each.acknowledged_end_offset, each.key.id
+            ),
         )
         return tuple(each.key for each in order)
 

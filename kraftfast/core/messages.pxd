@@ -63,6 +63,8 @@ cdef class FetchRequest:
     cdef public bint in_memory
     cdef public object cluster_id
     cdef public bint partition_known
+    cdef public tuple observer_endpoints
+    cdef public tuple observer_kraft_versions
 
 
 cdef class FetchResponse:

@@ -3,8 +3,8 @@
 A quorum has one topic and one partition, so the arrays of Kafka's messages are flattened away;
 ``node/`` translates to and from frames. ``partition_known`` is False when a request did not name
 exactly that one partition: the core answers INVALID_REQUEST in Kafka's order of checks.
-Fields marked "tag of ours" travel as tagged fields that Kafka skips: ``in_memory``, ``unanimous``
-and ``in_doubt``. ``stream``, ``opens`` and ``read_offset`` travel over rings only.
+Fields marked "tag of ours" travel as tagged fields that Kafka skips: ``in_memory``, ``unanimous``,
+``in_doubt``, ``observer_endpoints`` and ``observer_kraft_versions``. ``stream``, ``opens`` and ``read_offset`` travel over rings only.
 Fields and meanings: kraft-reference.md section 2.2 (KIP-595, KIP-853, KIP-996, KIP-1166).
 """
 
@@ -107,6 +107,8 @@ class FetchRequest:
     in_memory: bool = False  # tag of ours, durability=memory: a durable leader does not count it
     cluster_id: str | None = None
     partition_known: bool = True
+    observer_endpoints: tuple[Endpoint, ...] = ()  # tag of ours: where it can be reached as a voter
+    observer_kraft_versions: tuple[int, ...] = ()  # tag of ours: least and most that it speaks
 
 
 @dataclass
@@ -265,6 +267,35 @@ class ListPartitionReassignmentsResponse:
     target: tuple[int, ...] | None = None
 
 
+# --- ours: no message of Kafka's says this --------------------------------------------------
+
+
+@dataclass
+class TransferResponse:
+    """Answer to ``TransferRequested``."""
+
+    error: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+
+
+@dataclass
+class ReadBarrierRequest:
+    """A replica asks its leader for a reader of its own (ReadIndex)."""
+
+    timeout_ms: int
+    cluster_id: str | None = None
+
+
+@dataclass
+class ReadBarrierResponse:
+    """Answer to it: ``offset`` is the leader's high watermark when it was asked."""
+
+    error: ErrorCode = ErrorCode.NONE
+    offset: int = -1
+    leader_id: int = -1
+    leader_epoch: int = -1
+
+
 Request = (
     VoteRequest
     | BeginQuorumEpochRequest
@@ -277,6 +308,7 @@ Request = (
     | UpdateFeaturesRequest
     | AlterPartitionReassignmentsRequest
     | ListPartitionReassignmentsRequest
+    | ReadBarrierRequest
 )
 ChangeVoterResponse = (
     AddRaftVoterResponse
@@ -292,4 +324,6 @@ Response = (
     | FetchSnapshotResponse
     | ChangeVoterResponse
     | ListPartitionReassignmentsResponse
+    | TransferResponse
+    | ReadBarrierResponse
 )

@@ -33,6 +33,7 @@ def adopt(state: ReplicaState, now_ms: int) -> None:
     campaigned = state.may_campaign()
     state.voters = voters
     state.kraft_version = kraft_version
+    state.tells_endpoints = state.could_be_voter()
     state.effects.append(VotersChanged(kraft_version, voters))
     leader = state.leader
     current = state.current

@@ -110,6 +110,9 @@ def on_valid_fetch(state: ReplicaState, event: RequestReceived, now_ms: int) -> 
     if progress is not None:
         leader.close_stream(progress)
         progress.fetched(request.fetch_offset, state.log.end_offset, now_ms)
+        if request.observer_endpoints:
+            progress.endpoints = request.observer_endpoints
+            progress.kraft_versions = request.observer_kraft_versions
         moved = acknowledge(
             state, leader, progress, request.fetch_offset, request.in_memory
         )

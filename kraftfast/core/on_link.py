@@ -7,10 +7,11 @@ from kraftfast.core.candidate import Candidate
 from kraftfast.core.events import LinkDown, LinkUp, PeerEnded, RequestFailed
 from kraftfast.core.fetching import retry_later
 from kraftfast.core.follower import Follower
-from kraftfast.core.joining import is_asking, restart_period
 from kraftfast.core.heartbeat import begin_quorum_epoch
+from kraftfast.core.joining import is_asking, restart_period
 from kraftfast.core.on_vote_response import on_vote_unsupported
 from kraftfast.core.prospective import Prospective
+from kraftfast.core.read_barrier import ask_again, asked_under
 from kraftfast.core.roles import Role
 from kraftfast.core.state import ReplicaState
 from kraftfast.errors import ErrorCode
@@ -71,6 +72,10 @@ def on_peer_ended(state: ReplicaState, event: PeerEnded, now_ms: int) -> None:
 
 def on_request_failed(state: ReplicaState, event: RequestFailed, now_ms: int) -> None:
     """No answer will come: leave the peer alone for a while."""
+    barrier = asked_under(state, event.correlation)
+    if barrier is not None and event.correlation:
+        ask_again(state, barrier, now_ms)
+        return
     peer = state.peers.peer(event.peer_id)
     was_fetch = peer.is_fetch
     was_vote = isinstance(state.current, Prospective | Candidate)

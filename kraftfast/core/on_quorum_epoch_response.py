@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kraftfast.core.events import ResponseReceived
+from kraftfast.core.read_barrier import on_confirmed
 from kraftfast.core.resigned import Resigned
 from kraftfast.core.responses import Outcome, learn_from
 from kraftfast.core.state import ReplicaState
@@ -16,5 +17,7 @@ def on_quorum_epoch_response(state: ReplicaState, event: ResponseReceived, now_m
         return
     if event.response.partition_error is not ErrorCode.NONE:
         state.peers.back_off(event.peer_id, now_ms)
+    elif state.leader is not None:
+        on_confirmed(state, state.leader, event)
     elif isinstance(state.current, Resigned):
         state.current.unacknowledged.discard(event.peer_id)

@@ -26,9 +26,16 @@ from kraftfast.core.log_view import NEVER_MS
 from kraftfast.core.membership import change_due_ms, removed_itself, tend_change
 from kraftfast.core.messages import EndQuorumEpochRequest
 from kraftfast.core.prospective import Prospective
+from kraftfast.core.read_barrier import (
+    barriers_due_ms,
+    leader_barriers_due_ms,
+    tend_barriers,
+    tend_leader_barriers,
+)
 from kraftfast.core.resigned import Resigned
 from kraftfast.core.serving import answer_parked, drain, push_all, push_due_ms
 from kraftfast.core.state import ReplicaState
+from kraftfast.core.transfer import tend_transfer, transfer_due_ms
 from kraftfast.core.unattached import Unattached
 from kraftfast.types import NO_NODE
 
@@ -39,6 +46,8 @@ def poll(state: ReplicaState, now_ms: int) -> None:
     state.peers.expire(now_ms)
     if fetching is not None and state.peers.fetching is None:
         retry_later(state, now_ms, fetching.id)
+    if state.barriers:
+        tend_barriers(state, now_ms)
     current = state.current
     if isinstance(current, Follower):
         poll_follower(state, current, now_ms)
@@ -74,6 +83,8 @@ def due_ms(state: ReplicaState) -> int:
             due = min(due, state.peers.due_ms(voter_id))
     else:
         due = nominee_due_ms(state, current)
+    if state.barriers:
+        due = min(due, barriers_due_ms(state))
     if not state.stopped:
         due = min(due, state.shutdown_deadline_ms)
     return due
@@ -200,6 +211,9 @@ def poll_leader(state: ReplicaState, leader: Leader, now_ms: int) -> None:
     ):
         state.to_resigned(now_ms)
         return
+    if tend_transfer(state, leader, now_ms):
+        return
+    tend_leader_barriers(state, leader, now_ms)
     if now_ms >= leader.heartbeat_at_ms:
         leader.heartbeat_at_ms = now_ms + state.config.heartbeat_ms
         for voter_id, progress in leader.voters.items():
@@ -232,6 +246,8 @@ def leader_due_ms(state: ReplicaState, leader: Leader) -> int:
         leader.parked_deadline_ms,
         push_due_ms(state, leader),
         change_due_ms(leader, NEVER_MS),
+        transfer_due_ms(leader),
+        leader_barriers_due_ms(state, leader),
     )
     if log.flushing:
         if leader.needed_of_others > 0:

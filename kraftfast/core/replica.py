@@ -21,6 +21,7 @@ from kraftfast.core.events import (
     LinkUp,
     PeerEnded,
     Probed,
+    ReadBarrierRequested,
     RequestFailed,
     RequestReceived,
     ResignRequested,
@@ -32,6 +33,7 @@ from kraftfast.core.events import (
     SnapshotInstalled,
     SnapshotWritten,
     Tick,
+    TransferRequested,
 )
 from kraftfast.core.downloading import (
     on_fetch_snapshot_response,
@@ -49,6 +51,8 @@ from kraftfast.core.messages import (
     FetchSnapshotRequest,
     FetchSnapshotResponse,
     QuorumEpochResponse,
+    ReadBarrierRequest,
+    ReadBarrierResponse,
     RemoveRaftVoterRequest,
     RemoveRaftVoterResponse,
     UpdateFeaturesRequest,
@@ -86,10 +90,16 @@ from kraftfast.core.on_vote_response import on_vote_response
 from kraftfast.core.on_voter_response import on_join_response, on_update_response
 from kraftfast.core.on_written import on_fetched_written
 from kraftfast.core.quorum_state import QuorumState
+from kraftfast.core.read_barrier import (
+    on_read_barrier,
+    on_read_barrier_requested,
+    on_read_barrier_response,
+)
 from kraftfast.core.resigned import Resigned
 from kraftfast.core.snapshots import on_retention_due, on_snapshot_created
 from kraftfast.core.state import AnyRole, ReplicaState
 from kraftfast.core.trail import EpochTrail
+from kraftfast.core.transfer import on_transfer_requested
 from kraftfast.core.unattached import Unattached
 from kraftfast.core.voter_history import VoterHistory
 from kraftfast.core.voters import VoterSet
@@ -111,6 +121,7 @@ _ON_REQUEST = {
     RemoveRaftVoterRequest: on_remove_voter,
     UpdateRaftVoterRequest: on_update_voter,
     UpdateFeaturesRequest: on_update_features,
+    ReadBarrierRequest: on_read_barrier,
 }
 
 _ON_RESPONSE = {
@@ -133,6 +144,8 @@ def _on_response(state: ReplicaState, event: ResponseReceived, now_ms: int) -> N
     response = event.response
     if type(response) is FetchResponse and response.stream:
         on_pushed(state, event, now_ms)
+    elif type(response) is ReadBarrierResponse:
+        on_read_barrier_response(state, event, now_ms)
     elif state.peers.answered(event.peer_id, event.correlation):
         state.peers.peer(event.peer_id).ended = False  # whoever said so was wrong
         _ON_RESPONSE[type(response)](state, event, now_ms)
@@ -157,6 +170,8 @@ _ON_EVENT = {
     SnapshotWritten: on_snapshot_written,
     SnapshotInstalled: on_snapshot_installed,
     Probed: on_probed,
+    TransferRequested: on_transfer_requested,
+    ReadBarrierRequested: on_read_barrier_requested,
     ResignRequested: on_resign_requested,
     ShutdownRequested: on_shutdown_requested,
 }

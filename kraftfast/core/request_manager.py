@@ -87,14 +87,19 @@ class RequestManager:
         """A request goes to the peer; returns its correlation id."""
         peer = self.peer(peer_id)
         assert peer.correlation == 0, f"a request to {peer_id} is already in flight"
-        correlation = self.next_correlation
-        self.next_correlation = correlation + 1 if correlation < 2**31 - 1 else 1
+        correlation = self.next_number()
         peer.correlation = correlation
         peer.is_fetch = is_fetch
         peer.deadline_ms = now_ms + self.request_timeout_ms
         if is_fetch:
             assert self.fetching is None, "one Fetch at a time"
             self.fetching = peer
+        return correlation
+
+    def next_number(self) -> int:
+        """A correlation id; of a request that goes beside the one in flight, if used alone."""
+        correlation = self.next_correlation
+        self.next_correlation = correlation + 1 if correlation < 2**31 - 1 else 1
         return correlation
 
     def answered(self, peer_id: int, correlation: int) -> bool:

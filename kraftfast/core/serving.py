@@ -23,6 +23,8 @@ def acknowledge(
     A durable leader does not count what a voter has in memory only.
     """
     progress.acknowledged_end_offset = offset
+    if leader.transfer is not None:
+        state.poll_due = True  # it may be the successor
     if progress.slot < 0 or (in_memory and not state.log.in_memory):
         return False
     leader.acknowledged.put(progress.slot, offset)
@@ -189,6 +191,8 @@ def drain(state: ReplicaState, leader: Leader, now_ms: int) -> None:
     """Take what producers have queued, within the bound on what is not on disk (D14)."""
     log = state.log
     if not leader.appends_held or leader.draining or state.shutting_down:
+        return
+    if leader.transfer is not None:
         return
     if log.end_offset == leader.epoch_start_offset:
         return  # the epoch's first record is its LeaderChange

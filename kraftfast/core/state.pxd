@@ -38,6 +38,8 @@ cdef class ReplicaState:
     cdef public long long fetch_failures
     cdef public bint ask_others
     cdef public long long slices_under_way
+    cdef public list barriers
+    cdef public bint tells_endpoints
     cdef public long long next_stream
     cdef public long long next_probe
     cdef public long long failover_round

@@ -23,9 +23,15 @@ from kraftfast.core.effects import (
 )
 from kraftfast.core.election import Election
 from kraftfast.core.follower import Follower
-from kraftfast.core.leader import Leader
+from kraftfast.core.leader import Barrier, Leader
 from kraftfast.core.log_view import NEVER_MS, LogView
-from kraftfast.core.messages import FetchResponse, FetchSnapshotRequest, FetchSnapshotResponse
+from kraftfast.core.messages import (
+    FetchResponse,
+    FetchSnapshotRequest,
+    FetchSnapshotResponse,
+    ReadBarrierResponse,
+    TransferResponse,
+)
 from kraftfast.core.own_entry import first_records
 from kraftfast.core.prospective import Prospective
 from kraftfast.core.quorum_state import QuorumState
@@ -79,6 +85,8 @@ class ReplicaState:
     fetch_failures: int  # in a row, for the pause between Fetches
     ask_others: bool  # the leader did not answer well: the next Fetch asks who leads
     slices_under_way: int  # of snapshots, on their way to whoever asked
+    barriers: list[Barrier]  # readers here that the leader is to be asked for
+    tells_endpoints: bool  # an observer that could be a voter says where it can be reached
     next_stream: int  # no number is used twice
     next_probe: int  # nor this
     failover_round: int  # campaigns lost since the leader is known dead
@@ -128,6 +136,8 @@ class ReplicaState:
         self.fetch_failures = 0
         self.ask_others = False
         self.slices_under_way = 0
+        self.barriers = []
+        self.tells_endpoints = self.could_be_voter()
         self.next_stream = 1
         self.next_probe = 1
         self.failover_round = 0
@@ -155,6 +165,10 @@ class ReplicaState:
         (Ongaro's dissertation, 4.2.2; Kafka's observers do not, and two voters can get stuck).
         """
         return self.is_voter() or self.history.may_count(self.local, self.committed_offset)
+
+    def could_be_voter(self) -> bool:
+        """Whether this observer has all that a voter needs."""
+        return not self.is_voter() and self.local.id >= 0 and bool(self.config.endpoints)
 
     def has_log_up_to(self, last_epoch: int, last_offset: int) -> bool:
         """Whether a log with this end is at least as long as the own one, epoch before offset.
@@ -317,13 +331,13 @@ class ReplicaState:
         records = first_records(self.config, self.local, self.history, change)
         self.effects.append(AppendControl(self.epoch, records))
 
-    def to_resigned(self, now_ms: int) -> None:
-        """Step down in favour of the voters with the longest logs."""
+    def to_resigned(self, now_ms: int, preferred_id: int = NO_NODE) -> None:
+        """Step down in favour of the voters with the longest logs, but for a preferred one."""
         assert self.leader is not None
         resigned = Resigned(
             now_ms + self.election_timeout_ms(),
             set(self.voters.others(self.local)),
-            self.leader.successors(),
+            self.leader.successors(preferred_id),
         )
         self.high_watermark = NO_OFFSET
         self._enter(resigned, self.epoch, self.leader_id, self.leader_endpoints, self.voted)
@@ -395,6 +409,8 @@ class ReplicaState:
         endpoints: tuple[Endpoint, ...],
         voted: ReplicaKey | None,
     ) -> None:
+        for barrier in self.barriers:
+            barrier.correlation = 0  # the next leader is asked
         self.current = current
         self.role = current.role
         self.leader = current if isinstance(current, Leader) else None
@@ -416,6 +432,17 @@ class ReplicaState:
         if leader.change is not None:
             error = ErrorCode.NOT_LEADER_OR_FOLLOWER
             leader.change.answer(self, error, "leadership was lost; it may be committed yet")
+        if leader.transfer is not None and not leader.transfer.answered:
+            message = "leadership was lost before it was handed over"
+            response = TransferResponse(ErrorCode.NOT_LEADER_OR_FOLLOWER, message)
+            self.effects.append(Reply(leader.transfer.source, response))
+        for barrier in leader.barriers:
+            if barrier.remote:
+                error = ErrorCode.NOT_LEADER_OR_FOLLOWER
+                refused = ReadBarrierResponse(error, NO_OFFSET, self.leader_id, self.epoch)
+                self.effects.append(Reply(barrier.source, refused))
+            else:
+                self.barriers.append(barrier)  # the next leader is asked
         for event, _ in leader.waiting_slices:
             refusal = self.snapshot_answer(event.request, ErrorCode.NOT_LEADER_OR_FOLLOWER)
             self.effects.append(Reply(event.source, refusal))

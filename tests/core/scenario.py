@@ -27,7 +27,8 @@ Commands (``N``, ``P``: replica ids; ``e6``: epoch 6; ``10@5``: end offset 10, l
     snapshot N 10 | may-snapshot N 10@2 | retain N 10@2   make one; may one be made; delete below
     hold-slices N | slice-sent N          slices of snapshots leave N only when told
     deliver [N P [K]] | drop N P | cut N P | heal
-    resign N e6 | shutdown N
+    resign N e6 | shutdown N | transfer N [P]
+    barrier N [MS]                        a reader at N asks up to where it must have read
     to N vote|pre-vote|begin|end|fetch|open S|stream S ...   a request from outside, see below
     reply N P granted|refused|ok|error|fetch|fails ...       an answer from outside
     state [N ...] | due N | describe N
@@ -260,6 +261,12 @@ class Scenario:
 
     def cmd_resign(self, id: str, epoch: str) -> None:
         self.world.hosts[int(id)].step(ev.ResignRequested(wording.epoch_of(epoch)))
+
+    def cmd_transfer(self, id: str, target: str = "-1") -> None:
+        self.world.hosts[int(id)].step(ev.TransferRequested(Origin("admin", OUTSIDE), int(target)))
+
+    def cmd_barrier(self, id: str, timeout_ms: str = "2000") -> None:
+        self.world.hosts[int(id)].read_barrier(int(timeout_ms))
 
     def cmd_shutdown(self, id: str) -> None:
         self.world.hosts[int(id)].step(ev.ShutdownRequested())

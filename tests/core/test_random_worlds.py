@@ -101,6 +101,8 @@ def chaos(world: World, steps: int, faults: bool) -> None:
             world.cut.clear()
         elif faults and dice < 0.995:
             trouble(world, host)
+        if random.random() < 0.01:
+            host.read_barrier(random.choice((50, 2000)))
         if faults and random.random() < 0.01:
             keep_short(world, host)
         if world.with_endpoints and random.random() < 0.015:
@@ -148,9 +150,12 @@ def trouble(world: World, host: Host) -> None:
     replica = host.replica
     epoch = replica.epoch + random.choice((0, 0, 1, 3))
     stranger = ReplicaKey(99, b"s" * 16)
-    kind = random.randrange(6)
+    kind = random.randrange(7)
     if kind == 0 and replica.role == "leader":
         host.step(ev.ResignRequested(replica.epoch))
+    elif kind == 6:
+        target_id = random.choice((-1, *world.hosts))
+        host.step(ev.TransferRequested(Origin("admin", 0), target_id))
     elif kind == 1:
         host.stalled = True
     elif kind == 2:

@@ -20,6 +20,7 @@ NEWS = (
     fx.AdvanceHighWatermark,
     fx.AcknowledgedByAll,
     fx.Truncate,
+    fx.AnswerReadBarrier,
     fx.InstallSnapshot,
     fx.DeleteBefore,
     fx.VotersChanged,
@@ -61,6 +62,8 @@ def request(body: Any) -> str:
         return f"end e{body.epoch} of {body.leader_id}{successors(body)}"
     if isinstance(body, ADMIN):
         return administration(body)
+    if isinstance(body, msg.ReadBarrierRequest):
+        return f"read barrier within {body.timeout_ms}"
     if isinstance(body, msg.FetchSnapshotRequest):
         return f"slice {at(body.snapshot_id)} from {body.position} e{body.epoch} of " + str(
             body.replica.id
@@ -127,6 +130,8 @@ def response(body: Any) -> str:
     if body.error != ErrorCode.NONE:
         message = getattr(body, "message", None)
         return f"top {named(body.error)}" if message is None else f"{named(body.error)}: {message}"
+    if isinstance(body, msg.ReadBarrierResponse):
+        return f"read to {body.offset}"
     if not hasattr(body, "partition_error"):
         return f"ok{assignment(body)}"
     where = f"e{body.leader_epoch}{of_leader(body.leader_id)}"
@@ -191,6 +196,10 @@ def event(body: ev.Event) -> str:
             return f"wrote snapshot {at(snapshot_id)} to {end}{' rejected' if rejected else ''}"
         case ev.SnapshotInstalled(snapshot_id, _, rejected):
             return f"installed {at(snapshot_id)}{' rejected' if rejected else ''}"
+        case ev.TransferRequested(_, target_id):
+            return f"transfer to {target_id}"
+        case ev.ReadBarrierRequested():
+            return "read barrier"
         case ev.Probed(_, error, least, most):
             return f"probed {least}-{most}" if error == ErrorCode.NONE else f"probed {named(error)}"
         case ev.ResignRequested(epoch):
@@ -220,6 +229,8 @@ def send(effect: fx.Send) -> str:
         return f"tells {peer_id} end e{body.epoch}{successors(body)}"
     if isinstance(body, ADMIN):
         return f"asks {peer_id} {administration(body)}"
+    if isinstance(body, msg.ReadBarrierRequest):
+        return f"asks {peer_id} read barrier"
     if isinstance(body, msg.FetchSnapshotRequest):
         return f"fetches {peer_id} e{body.epoch} snapshot {at(body.snapshot_id)} from " + str(
             body.position
@@ -228,7 +239,8 @@ def send(effect: fx.Send) -> str:
         return f"acks {body.fetch_offset} read {body.read_offset} to {peer_id}"
     kind = f"opens {body.stream} to" if body.opens else "fetches"
     place = f"{body.fetch_offset}@{body.last_fetched_epoch}"
-    return f"{kind} {peer_id} e{body.epoch} {place} hw {body.high_watermark}"
+    told = " telling where it is" if body.observer_endpoints else ""
+    return f"{kind} {peer_id} e{body.epoch} {place} hw {body.high_watermark}{told}"
 
 
 def answer(effect: fx.AnswerFetch) -> str:
@@ -270,6 +282,8 @@ def effect(body: fx.Effect) -> str:
             return f"installs {at(snapshot_id)}"
         case fx.DeleteBefore(offset):
             return f"deletes below {offset}"
+        case fx.AnswerReadBarrier(_, offset, error):
+            return f"reads to {offset}" if error == ErrorCode.NONE else f"reads {named(error)}"
         case fx.Probe(_, voter_id, _):
             return f"probes {voter_id}"
         case fx.VotersChanged(kraft_version, voters):

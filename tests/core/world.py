@@ -474,6 +474,15 @@ class Host:
     def do_RoleChanged(self, effect: fx.RoleChanged, follow_on: list) -> None:
         self.waiting_write = None
 
+    def do_AnswerReadBarrier(self, effect: fx.AnswerReadBarrier, follow_on: list) -> None:
+        if effect.error == ErrorCode.NONE:
+            self.world.barrier_passed(effect.source, effect.offset)
+
+    def read_barrier(self, timeout_ms: int = 2000) -> None:
+        """A reader here asks for what is committed by now, anywhere."""
+        barrier = (self.id, len(self.world.log_of_all))
+        self.step(ev.ReadBarrierRequested(barrier, timeout_ms))
+
     def do_Probe(self, effect: fx.Probe, follow_on: list) -> None:
         self.probing = effect
 
@@ -583,6 +592,10 @@ class World:
 
     def snapshot_bytes(self, snapshot_id: OffsetAndEpoch) -> int:
         return 100 * (1 + snapshot_id.offset % 4)
+
+    def barrier_passed(self, barrier: tuple[int, int], offset: int) -> None:
+        """ReadIndex: it covers whatever was committed when the reader asked."""
+        assert barrier[1] <= offset <= len(self.log_of_all), "a stale read"
 
     def on_all(self, end_offset: int) -> None:
         """durability=all: every voter's disk holds the records below this."""

@@ -1,0 +1,210 @@
+"""ReadIndex: up to where must a reader have read, to see all that was committed before it asked?
+
+The answer is the leader's high watermark when it was asked, once a majority confirmed after that
+moment that it follows this leader still (Ongaro's dissertation, 6.4). What confirms is an answer
+to a BeginQuorumEpoch sent after the question: a Fetch that arrives may have left long ago. Other
+replicas ask their leader. Kafka has no such thing. Every barrier has a deadline.
+"""
+
+from __future__ import annotations
+
+from kraftfast import limits
+from kraftfast.core.effects import AnswerReadBarrier, Reply, Send
+from kraftfast.core.events import (
+    ReadBarrierRequested,
+    RequestReceived,
+    ResponseReceived,
+)
+from kraftfast.core.heartbeat import begin_quorum_epoch
+from kraftfast.core.leader import Barrier, Leader
+from kraftfast.core.log_view import NEVER_MS
+from kraftfast.core.membership import ACCEPTED, NONE, leads, of_this_cluster
+from kraftfast.core.messages import ReadBarrierRequest, ReadBarrierResponse
+from kraftfast.core.state import ReplicaState
+from kraftfast.errors import ErrorCode
+from kraftfast.types import NO_OFFSET
+
+
+def on_read_barrier_requested(
+    state: ReplicaState, event: ReadBarrierRequested, now_ms: int
+) -> None:
+    """A reader in this process asks."""
+    deadline_ms = now_ms + max(event.timeout_ms, 0)
+    barrier = Barrier(event.source, False, deadline_ms)
+    if state.leader is not None:
+        add_barrier(state, state.leader, barrier)
+    elif len(state.barriers) < limits.READ_BARRIERS_MAX:
+        state.barriers.append(barrier)
+        state.poll_due = True
+    else:
+        answer(state, barrier, ErrorCode.BROKER_NOT_AVAILABLE)
+
+
+def on_read_barrier(state: ReplicaState, event: RequestReceived, now_ms: int) -> None:
+    """Another replica asks for a reader of its own."""
+    request = event.request
+    timeout_ms = min(max(request.timeout_ms, 0), state.config.request_timeout_ms)
+    barrier = Barrier(event.source, True, now_ms + timeout_ms)
+    for found in (of_this_cluster(state, request.cluster_id), leads(state)):
+        if found is not ACCEPTED:
+            answer(state, barrier, found[0])
+            return
+    assert state.leader is not None
+    add_barrier(state, state.leader, barrier)
+
+
+def add_barrier(state: ReplicaState, leader: Leader, barrier: Barrier) -> None:
+    """It joins the next round: who confirmed in this one may have done so before."""
+    if len(leader.barriers) >= limits.READ_BARRIERS_MAX:
+        answer(state, barrier, ErrorCode.BROKER_NOT_AVAILABLE)
+        return
+    barrier.offset = state.high_watermark
+    barrier.round = leader.barrier_round + 1
+    leader.barriers.append(barrier)
+    state.poll_due = True
+
+
+def answer(state: ReplicaState, barrier: Barrier, error: ErrorCode) -> None:
+    """Tell the reader, or the replica that asks for one."""
+    offset = barrier.offset if error is NONE else NO_OFFSET
+    if barrier.remote:
+        response = ReadBarrierResponse(error, offset, state.leader_id, state.epoch)
+        state.effects.append(Reply(barrier.source, response))
+    else:
+        state.effects.append(AnswerReadBarrier(barrier.source, offset, error))
+
+
+# --- at the leader ----------------------------------------------------------------------------
+
+
+def tend_leader_barriers(state: ReplicaState, leader: Leader, now_ms: int) -> None:
+    """Ask for confirmation, and answer what is confirmed or has waited too long."""
+    if not leader.barriers:
+        return
+    if len(leader.confirmed) >= leader.needed_of_others:  # the round under way, if any, is over
+        settle_round(state, leader)
+    expired = [each for each in leader.barriers if now_ms >= each.deadline_ms]
+    for barrier in expired:
+        leader.barriers.remove(barrier)
+        answer(state, barrier, ErrorCode.REQUEST_TIMED_OUT)
+    if not asks_for_confirmation(leader):
+        if not any(each.round > leader.barrier_round for each in leader.barriers):
+            return
+        leader.barrier_round += 1
+        leader.confirmed = set()
+        leader.round_asks = {}
+        if leader.needed_of_others <= 0:  # the only voter is its own majority
+            settle_round(state, leader)
+            return
+    for voter_id in leader.voters:
+        if voter_id not in leader.confirmed:
+            correlation = begin_quorum_epoch(state, voter_id, now_ms)
+            if correlation:
+                leader.round_asks[voter_id] = correlation
+
+
+def asks_for_confirmation(leader: Leader) -> bool:
+    """Whether a round is under way that somebody waits for."""
+    return any(
+        each.round == leader.barrier_round and not each.confirmed for each in leader.barriers
+    )
+
+
+def settle_round(state: ReplicaState, leader: Leader) -> None:
+    """A majority follows this leader: who asked before this round is answered.
+
+    But a leader that has committed nothing of its epoch does not know what is committed (D6).
+    """
+    for barrier in list(leader.barriers):
+        if barrier.round > leader.barrier_round:
+            continue
+        barrier.confirmed = True
+        if barrier.offset == NO_OFFSET:
+            barrier.offset = state.high_watermark
+        if barrier.offset == NO_OFFSET:
+            leader.watches_commit = True
+            continue
+        leader.barriers.remove(barrier)
+        answer(state, barrier, NONE)
+
+
+def on_confirmed(
+    state: ReplicaState, leader: Leader, event: ResponseReceived
+) -> None:
+    """A voter answered BeginQuorumEpoch of this epoch: one that was sent in this round counts."""
+    if leader.round_asks.get(event.peer_id) == event.correlation:
+        leader.confirmed.add(event.peer_id)
+        state.poll_due = True
+
+
+def leader_barriers_due_ms(state: ReplicaState, leader: Leader) -> int:
+    """When ``tend_leader_barriers`` has something to do, as far as time decides it."""
+    if not leader.barriers:
+        return NEVER_MS
+    due_ms = min(each.deadline_ms for each in leader.barriers)
+    if asks_for_confirmation(leader):
+        for voter_id in leader.voters:
+            if voter_id not in leader.confirmed:
+                due_ms = min(due_ms, state.peers.due_ms(voter_id))
+    return due_ms
+
+
+# --- at all others ----------------------------------------------------------------------------
+
+
+def tend_barriers(state: ReplicaState, now_ms: int) -> None:
+    """Ask the leader for the readers here; a reader waits for a leader, up to its deadline."""
+    for barrier in list(state.barriers):
+        if now_ms >= barrier.deadline_ms:
+            state.barriers.remove(barrier)
+            answer(state, barrier, ErrorCode.REQUEST_TIMED_OUT)
+        elif state.leader is not None:
+            state.barriers.remove(barrier)
+            add_barrier(state, state.leader, barrier)
+        elif (
+            state.follower is not None
+            and not barrier.correlation
+            and now_ms >= barrier.retry_at_ms
+        ):
+            barrier.correlation = state.peers.next_number()
+            request = ReadBarrierRequest(
+                barrier.deadline_ms - now_ms, state.cluster_id
+            )
+            state.effects.append(Send(state.leader_id, barrier.correlation, request))
+
+
+def barriers_due_ms(state: ReplicaState) -> int:
+    """When ``tend_barriers`` has something to do."""
+    due_ms = NEVER_MS
+    for barrier in state.barriers:
+        due_ms = min(due_ms, barrier.deadline_ms)
+        if state.follower is not None and not barrier.correlation:
+            due_ms = min(due_ms, barrier.retry_at_ms)
+    return due_ms
+
+
+def asked_under(state: ReplicaState, correlation: int) -> Barrier | None:
+    """The barrier that this request was sent for, if it still waits."""
+    return next((each for each in state.barriers if each.correlation == correlation), None)
+
+
+def on_read_barrier_response(
+    state: ReplicaState, event: ResponseReceived, now_ms: int
+) -> None:
+    """The leader's answer is the reader's, an error is tried again until the deadline."""
+    barrier = asked_under(state, event.correlation)
+    if barrier is None or event.correlation == 0:
+        return
+    if event.response.error is NONE:
+        state.barriers.remove(barrier)
+        barrier.offset = event.response.offset
+        answer(state, barrier, NONE)
+    else:
+        ask_again(state, barrier, now_ms)
+
+
+def ask_again(state: ReplicaState, barrier: Barrier, now_ms: int) -> None:
+    """After a pause (L7)."""
+    barrier.correlation = 0
+    barrier.retry_at_ms = now_ms + state.config.retry_backoff_ms
+    state.poll_due = True
