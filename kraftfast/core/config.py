@@ -133,6 +133,11 @@ class QuorumConfig:
         return self.fetch_timeout_ms * 2
 
     @property
+    def move_period_ms(self) -> int:
+        """How often a reassignment looks whether whom it waits for has caught up."""
+        return max(1, self.fetch_max_wait_ms // 5)
+
+    @property
     def heartbeat_ms(self) -> int:
         """How often BeginQuorumEpoch goes to voters that stopped fetching."""
         return max(1, self.fetch_timeout_ms // 2)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from kraftfast.core.leader import Progress
 from kraftfast.core.state import ReplicaState
+from kraftfast.core.voters import VoterSet
 from kraftfast.types import ReplicaKey
 
 
@@ -32,6 +33,11 @@ class QuorumDescription:
     in_doubt: bool  # the own head is uncertain (D10)
     possible_loss: bool  # this leader led out of doubt: committed records may be missing
     in_memory: bool  # durability=memory
+    kraft_version: int
+    voter_set: VoterSet  # in force, with endpoints
+    target: tuple[int, ...] | None  # of a reassignment under way (KIP-642)
+    ended_target: tuple[int, ...] | None  # of one that ended before it got there
+    uncommitted_voter_change: bool  # the voter set in force is not known to be committed
 
 
 def describe(state: ReplicaState, now_ms: int) -> QuorumDescription:
@@ -46,6 +52,7 @@ def describe(state: ReplicaState, now_ms: int) -> QuorumDescription:
         (voters if leader.slot >= 0 else observers).append(own)
         voters.sort(key=lambda each: each.key)
         observers.sort(key=lambda each: each.key)
+    latest = state.history.latest
     return QuorumDescription(
         role=state.role.value,
         epoch=state.epoch,
@@ -56,6 +63,11 @@ def describe(state: ReplicaState, now_ms: int) -> QuorumDescription:
         in_doubt=state.doubt.exists(),
         possible_loss=state.doubt.possible_loss,
         in_memory=state.log.in_memory,
+        kraft_version=state.kraft_version,
+        voter_set=state.voters,
+        target=None if latest is None else latest.target,
+        ended_target=state.history.ended_target,
+        uncommitted_voter_change=state.history.last_offset >= max(state.committed_offset, 0),
     )
 
 

@@ -84,9 +84,9 @@ def choose_target(state: ReplicaState, now_ms: int) -> int | None:
 
 
 def bootstrap_ids(state: ReplicaState) -> list[int]:
-    """Whom to ask for the leader."""
-    ids = state.config.bootstrap_ids or state.voters.ids
-    return [peer_id for peer_id in ids if peer_id != state.local.id]
+    """Whom to ask for the leader: bootstrap servers, or the voters if this is the only one."""
+    others = [peer_id for peer_id in state.config.bootstrap_ids if peer_id != state.local.id]
+    return others or list(state.voters.others(state.local))
 
 
 def fetch_due_ms(state: ReplicaState) -> int:

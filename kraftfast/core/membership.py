@@ -102,9 +102,11 @@ def append_voters(
     voters: VoterSet,
     kraft_version: int | None = None,
 ) -> None:
-    """Append another voter set; a reassignment's target is carried on."""
+    """Append another voter set; a reassignment's target is carried on until it is reached."""
     latest = state.history.latest
     target = None if latest is None else latest.target
+    if target is not None and sorted(target) == sorted(voters.ids):
+        target = None
     append_controls(state, leader, change, KRaftVoters(voters, target), kraft_version)
 
 
@@ -145,6 +147,7 @@ def tend_change(state: ReplicaState, leader: Leader, now_ms: int) -> None:
         if change.offset != NO_OFFSET and state.high_watermark > change.offset:
             change.answer(state, NONE)
             leader.change = None
+            leader.move_at_ms = now_ms  # the next move of a reassignment
         elif now_ms >= change.deadline_ms:
             change.answer(
                 state,

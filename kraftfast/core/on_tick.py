@@ -32,6 +32,7 @@ from kraftfast.core.read_barrier import (
     tend_barriers,
     tend_leader_barriers,
 )
+from kraftfast.core.reassignment import reassignment_due_ms, tend_reassignment
 from kraftfast.core.resigned import Resigned
 from kraftfast.core.serving import answer_parked, drain, push_all, push_due_ms
 from kraftfast.core.state import ReplicaState
@@ -214,6 +215,7 @@ def poll_leader(state: ReplicaState, leader: Leader, now_ms: int) -> None:
     if tend_transfer(state, leader, now_ms):
         return
     tend_leader_barriers(state, leader, now_ms)
+    tend_reassignment(state, leader, now_ms)
     if now_ms >= leader.heartbeat_at_ms:
         leader.heartbeat_at_ms = now_ms + state.config.heartbeat_ms
         for voter_id, progress in leader.voters.items():
@@ -248,6 +250,7 @@ def leader_due_ms(state: ReplicaState, leader: Leader) -> int:
         change_due_ms(leader, NEVER_MS),
         transfer_due_ms(leader),
         leader_barriers_due_ms(state, leader),
+        reassignment_due_ms(state, leader),
     )
     if log.flushing:
         if leader.needed_of_others > 0:

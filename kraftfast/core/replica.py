@@ -44,12 +44,14 @@ from kraftfast.core.log_view import NEVER_MS, LogView
 from kraftfast.core.messages import (
     AddRaftVoterRequest,
     AddRaftVoterResponse,
+    AlterPartitionReassignmentsRequest,
     BeginQuorumEpochRequest,
     EndQuorumEpochRequest,
     FetchRequest,
     FetchResponse,
     FetchSnapshotRequest,
     FetchSnapshotResponse,
+    ListPartitionReassignmentsRequest,
     QuorumEpochResponse,
     ReadBarrierRequest,
     ReadBarrierResponse,
@@ -77,6 +79,7 @@ from kraftfast.core.on_link import (
 )
 from kraftfast.core.on_probed import on_probed
 from kraftfast.core.on_quorum_epoch_response import on_quorum_epoch_response
+from kraftfast.core.on_reassignment import on_alter_reassignments, on_list_reassignments
 from kraftfast.core.on_remove_voter import on_remove_voter
 from kraftfast.core.on_shutdown import (
     finish_shutdown,
@@ -121,6 +124,8 @@ _ON_REQUEST = {
     RemoveRaftVoterRequest: on_remove_voter,
     UpdateRaftVoterRequest: on_update_voter,
     UpdateFeaturesRequest: on_update_features,
+    AlterPartitionReassignmentsRequest: on_alter_reassignments,
+    ListPartitionReassignmentsRequest: on_list_reassignments,
     ReadBarrierRequest: on_read_barrier,
 }
 

@@ -97,6 +97,18 @@ class VoterHistory:
         """Whether some voter set of this history holds exactly this replica."""
         return any(key in record.voters.keys for _, record in self.voter_sets)
 
+    @property
+    def ended_target(self) -> tuple[int, ...] | None:
+        """The latest target that was given up, by request or by a leader that does not know it."""
+        if not self.voter_sets or self.voter_sets[-1][1].target is not None:
+            return None
+        records = [record for _, record in self.voter_sets]
+        for before, after in zip(records[-2::-1], records[:0:-1], strict=True):
+            if before.target is not None:
+                reached = sorted(before.target) == list(after.voters.ids)
+                return None if reached else before.target
+        return None
+
     def uncommitted_sets(self, high_watermark: int) -> int:
         """How many voters records stand at or above an offset (I16)."""
         return sum(1 for offset, _ in self.voter_sets if offset >= high_watermark)

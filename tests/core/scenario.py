@@ -14,8 +14,9 @@ Commands (``N``, ``P``: replica ids; ``e6``: epoch 6; ``10@5``: end offset 10, l
     show all | show news                  every step, or only roles, commits, cuts
     disk N log e1:5,e3:10 flushed 8 epoch 5 leader 2 voted 3 | dir z
     disk N wiped z                        nothing on it, and another directory id
+    answer-probes                         whoever runs answers probes at once
     endpoints                             every replica knows where it can be reached
-    ... version 2=1 voters 3=1:a,2:b;9=1:a        the records at 2, 3, 9 say so (disk, reply)
+    ... version 2=1 voters 3=1:a,2:b;9=1:a/1,4    the records at 2, 3, 9 say so (disk, reply)
     start N|all [phantom 20@5] [memory-lost]
     crash N [keep K|all]
     link N P ring|socket|old|down         N's link to P (old: its Vote is below v2)
@@ -176,6 +177,9 @@ class Scenario:
         self.world.config = replace(self.world.config, **typed)
         self.world.durable = self.world.config.durability != "memory"
 
+    def cmd_answer_probes(self) -> None:
+        self.world.answers_probes = True
+
     def cmd_cluster(self, cluster_id: str) -> None:
         self.world.cluster_id = cluster_id
 
@@ -222,9 +226,10 @@ class Scenario:
             records[offset - base] = record._replace(control=KRaftVersion(version))
         for each in said["voters"].split(";") if "voters" in said else ():
             text, _, keys = each.partition("=")
+            keys, _, target = keys.partition("/")
             voters = VoterSet(voter_of(key) for key in self.keys(keys))
-            record = records[int(text) - base]
-            records[int(text) - base] = record._replace(control=KRaftVoters(voters))
+            control = KRaftVoters(voters, tuple(map(int, target.split(","))) if target else None)
+            records[int(text) - base] = records[int(text) - base]._replace(control=control)
 
     # --- life ---
 
@@ -607,6 +612,11 @@ class Scenario:
         self.world.lines.append(
             f"leader {seen.leader_id} e{seen.epoch} hw {seen.high_watermark}{doubt}{loss}"
         )
+        for name in ("target", "ended_target"):
+            ids = getattr(seen, name)
+            if ids is not None:
+                words = name.replace("_", " ")
+                self.world.lines.append(f"{words} {' '.join(map(str, ids))}")
         for kind, replicas in (("voter", seen.voters), ("observer", seen.observers)):
             for each in replicas:
                 self.world.lines.append(

@@ -137,6 +137,10 @@ def administer(world: World) -> None:
     requests = (
         msg.AddRaftVoterRequest(key, at, 0, random.random() < 0.5, world.cluster_id),
         msg.RemoveRaftVoterRequest(key, world.cluster_id),
+        msg.AlterPartitionReassignmentsRequest(
+            tuple(random.sample(list(world.hosts), random.randrange(1, len(world.hosts) + 1)))
+        ),
+        msg.AlterPartitionReassignmentsRequest(None),
         msg.UpdateRaftVoterRequest(host.replica.epoch, key, at, 0, 1, world.cluster_id),
     )
     host.step(ev.RequestReceived(Origin("admin", 0), random.choice(requests)))
@@ -177,6 +181,7 @@ def settle(world: World) -> None:
     lets an observer lift it (Kafka neither): it waits for the next election, which comes here.
     """
     world.cut.clear()
+    world.answers_probes = True
     for host in world.hosts.values():
         host.room_again()
         if not host.running:
@@ -200,7 +205,8 @@ def settle(world: World) -> None:
             continue
         leader = max(leaders, key=lambda host: host.replica.epoch)
         ends = {host.replica.high_watermark for host in world.hosts.values()}
-        if ends == {leader.replica.end_offset}:
+        assigning = leader.replica.describe(world.now_ms).target is not None  # L3
+        if ends == {leader.replica.end_offset} and not assigning:
             return
         epochs = [host.replica.epoch for host in world.hosts.values()]
         if leader.replica.epoch < max(epochs) and world.random.random() < 0.01:

@@ -485,6 +485,10 @@ class Host:
 
     def do_Probe(self, effect: fx.Probe, follow_on: list) -> None:
         self.probing = effect
+        if self.world.answers_probes:
+            there = self.world.hosts[effect.voter_id].running
+            error = ErrorCode.NONE if there else ErrorCode.NETWORK_EXCEPTION
+            follow_on.append(ev.Probed(effect.probe, error, *((0, 1) if there else ())))
 
     def do_VotersChanged(self, effect: fx.VotersChanged, follow_on: list) -> None:
         pass
@@ -504,6 +508,7 @@ class World:
         self.config = QuorumConfig()
         self.configs: dict[int, QuorumConfig] = {}
         self.voters = VoterSet.of(*voter_ids)  # static
+        self.answers_probes = False
         self.with_endpoints = False  # replicas know where they are reached (KIP-853)
         self.cluster_id: str | None = None
         self.directory_ids: dict[int, bytes] = {}

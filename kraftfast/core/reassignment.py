@@ -1,0 +1,128 @@
+"""A leader on its way to a target set of voters, by single moves (KIP-642 on top of KIP-853).
+
+The target stands in the voters record itself, so it is in force, undone and carried on like the
+voters, and whoever leads next goes on. A voter is added only once it has caught up, one that is
+not in the target removed only if the others can do without it, the leader itself last: it hands
+over to a voter of the target, which then removes it.
+"""
+
+from __future__ import annotations
+
+from kraftfast.core import membership
+from kraftfast.core.leader import Leader, Progress
+from kraftfast.core.log_view import NEVER_MS
+from kraftfast.core.membership import ACCEPTED
+from kraftfast.core.messages import AddRaftVoterResponse, RemoveRaftVoterResponse
+from kraftfast.core.state import ReplicaState
+from kraftfast.core.transfer import begin_transfer
+from kraftfast.core.voter_change import VoterChange
+from kraftfast.types import Voter
+
+
+def tend_reassignment(state: ReplicaState, leader: Leader, now_ms: int) -> None:
+    """Make the next move towards the target, if there is one and the last is committed (D17)."""
+    latest = state.history.latest
+    if latest is None or latest.target is None or now_ms < leader.move_at_ms:
+        return
+    if leader.transfer is not None or leader.slot < 0:
+        return
+    if (
+        membership.nothing_pending(state) is not ACCEPTED
+        or membership.set_is_committed(state) is not ACCEPTED
+    ):
+        return
+    leader.move_at_ms = now_ms + state.config.move_period_ms
+    move(state, leader, frozenset(latest.target), now_ms)
+
+
+def reassignment_due_ms(state: ReplicaState, leader: Leader) -> int:
+    """When to look again, for who was waited for may have caught up."""
+    latest = state.history.latest
+    if latest is None or latest.target is None or leader.change is not None:
+        return NEVER_MS
+    if leader.transfer is not None or state.history.last_offset >= state.high_watermark:
+        return NEVER_MS
+    return leader.move_at_ms
+
+
+def move(state: ReplicaState, leader: Leader, target: frozenset[int], now_ms: int) -> None:
+    """Remove where there are more than in the end, else add, else hand over."""
+    ids = frozenset(state.voters.ids)
+    missing, extra = target - ids, ids - target
+    if len(ids) > len(target) or not missing:
+        victim = choose_victim(state, leader, extra, now_ms)
+        if victim is not None:
+            change = VoterChange(RemoveRaftVoterResponse, None, NEVER_MS, answered=True)
+            voters = state.voters.without(victim)
+            membership.append_voters(state, leader, change, voters)
+            return
+    for voter_id in sorted(missing):
+        newcomer = ready_observer(state, leader, voter_id, now_ms)
+        if newcomer is not None:
+            add(state, leader, newcomer, now_ms)
+            return
+    if extra == {state.local.id} and not missing:
+        hand_over(state, leader, target, now_ms)
+
+
+def choose_victim(
+    state: ReplicaState, leader: Leader, extra: frozenset[int], now_ms: int
+) -> int | None:
+    """Of those that are to go, but the leader, the one silent for longest.
+
+    Nobody goes if those that are left, are alive and have all up to the latest voters on disk
+    were no majority: else the removal itself might wait for somebody who cannot follow.
+    """
+    others = [leader.voters[id] for id in extra if id in leader.voters]
+    if not others:
+        return None
+    victim = min(others, key=lambda each: (each.last_fetch_ms, each.key.id))
+    alive = 1  # the leader
+    for progress in leader.voters.values():
+        recently = now_ms - progress.last_fetch_ms < state.config.fetch_timeout_ms
+        follows = leader.acknowledged.get(progress.slot) > state.history.last_offset
+        alive += progress is not victim and recently and follows
+    return victim.key.id if alive > (len(state.voters) - 1) // 2 else None
+
+
+def ready_observer(
+    state: ReplicaState, leader: Leader, voter_id: int, now_ms: int
+) -> Progress | None:
+    """The observer of this id, if it could be a voter now. Of two directories nobody is it."""
+    named = [each for key, each in leader.observers.items() if key.id == voter_id]
+    if len(named) != 1:
+        return None
+    progress = named[0]
+    caught_up_ms = progress.last_caught_up_ms
+    if caught_up_ms < 0 or now_ms - caught_up_ms >= state.config.fetch_timeout_ms:
+        return None
+    return progress if can_be_voter(state, progress) else None
+
+
+def can_be_voter(state: ReplicaState, progress: Progress) -> bool:
+    """Whether this observer told all that its entry needs: Kafka's do not."""
+    if len(progress.kraft_versions) != 2:
+        return False
+    least, most = progress.kraft_versions
+    return (
+        least <= state.kraft_version <= most
+        and membership.has_default_listener(state, progress.endpoints) is ACCEPTED
+    )
+
+
+def add(state: ReplicaState, leader: Leader, progress: Progress, now_ms: int) -> None:
+    """As if it had asked by AddRaftVoter: it is asked at its endpoints first."""
+    voter = Voter(progress.key.id, progress.key.directory_id, progress.endpoints)
+    deadline_ms = now_ms + state.config.request_timeout_ms
+    change = VoterChange(AddRaftVoterResponse, None, deadline_ms, voter, answered=True)
+    membership.begin_probe(state, leader, change)
+
+
+def hand_over(
+    state: ReplicaState, leader: Leader, target: frozenset[int], now_ms: int
+) -> None:
+    """Only the leader itself is left to go: the best voter of the target goes on."""
+    if now_ms - leader.handed_over_ms < state.config.election_timeout_ms:
+        return
+    successor = next(key for key in leader.successors() if key.id in target)
+    begin_transfer(state, leader, successor.id, None, True, now_ms)
