@@ -152,8 +152,9 @@ def tend_change(state: ReplicaState, leader: Leader, now_ms: int) -> None:
             change.answer(
                 state,
                 ErrorCode.REQUEST_TIMED_OUT,
-                "not committed in time; it may be yet" if change.offset != NO_OFFSET else
-                "the voter did not answer in time",
+                "the voter did not answer in time"
+                if change.probe
+                else "not committed in time; it may be yet",
             )
             if not change.appending:  # D17 holds what was appended until it is committed
                 leader.change = None

@@ -1,0 +1,100 @@
+"""Membership by single steps: who counts, under which directory id, and from when."""
+
+from __future__ import annotations
+
+from kraftfast.core import effects as fx
+from kraftfast.core import events as ev
+from kraftfast.core import messages as msg
+from kraftfast.core.control import KRaftVersion, KRaftVoters
+from kraftfast.core.voter_history import VoterHistory
+from kraftfast.core.voters import VoterSet
+from kraftfast.errors import ErrorCode
+from kraftfast.types import ReplicaKey
+from tests.core.replicas import fetch, key, leader
+from tests.core.world import voter_of
+
+SET = VoterSet(voter_of(key(id)) for id in (1, 2, 3))
+
+
+def history(*voter_sets: VoterSet, at: int = -1) -> VoterHistory:
+    """kraft.version 1 and these sets, one offset each from ``at`` on."""
+    controls: list = [(at, KRaftVersion(1))]
+    controls += [(at + i, KRaftVoters(each)) for i, each in enumerate(voter_sets)]
+    return VoterHistory(controls)
+
+
+def dynamic_leader(**options: object):
+    """Leads 1 2 3 with their directories; the set is in the log at 1, nothing is committed."""
+    return leader(log=((3, 5),), history=history(SET, at=1), epoch=4, **options)
+
+
+def test_another_directory_does_not_acknowledge() -> None:
+    """D19, D16: a wiped disk under an old id is an observer."""
+    it = dynamic_leader()
+    wiped = msg.FetchRequest(4, ReplicaKey(2, b"w" * 16), it.end_offset, 4)
+    assert not any(
+        isinstance(effect, fx.AdvanceHighWatermark)
+        for effect in it.step(ev.RequestReceived("w", wiped), 10)
+    )
+    seen = it.describe(10)
+    assert [each.key.directory_id[:1] for each in seen.observers] == [b"w"]
+    effects = it.step(fetch(2, 4, it.end_offset, 4), 20)
+    assert fx.AdvanceHighWatermark(it.end_offset) in effects
+    it.check_invariants()
+
+
+def test_changes_end_with_the_leadership() -> None:
+    """Kafka: testAddVoterFailsWhenLosingLeadership, testRemoveVoterFailsWhenLosingLeadership."""
+    it = dynamic_leader()
+    it.step(fetch(2, 4, it.end_offset, 4), 10)
+    effects = it.step(ev.RequestReceived("op", msg.RemoveRaftVoterRequest(key(3))), 20)
+    assert isinstance(effects[0], fx.AppendControl)
+    effects = it.step(ev.ResignRequested(4), 30)
+    (answer,) = [each for each in effects if isinstance(each, fx.Reply) and each.source == "op"]
+    assert answer.response.error is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_the_log_may_take_its_time_for_the_record() -> None:
+    """An append that waits for room outlives its deadline: nothing else is appended meanwhile."""
+    it = dynamic_leader()
+    it.step(fetch(2, 4, it.end_offset, 4), 10)
+    it.step(ev.RequestReceived("op", msg.RemoveRaftVoterRequest(key(3))), 20)
+    it.step(fetch(2, 4, it.end_offset, 4), 1500)
+    effects = it.step(ev.Tick(), 2020)
+    (answer,) = [each for each in effects if isinstance(each, fx.Reply)]
+    assert answer.source == "op"
+    assert answer.response.error is ErrorCode.REQUEST_TIMED_OUT
+    again = it.step(ev.RequestReceived("op", msg.RemoveRaftVoterRequest(key(2))), 2030)
+    assert again[0].response.error is ErrorCode.REQUEST_TIMED_OUT
+    assert it.deadline_ms < 10_000, "no busy loop, no sleep for ever"
+    end = it.end_offset
+    smaller = KRaftVoters(SET.without(3))
+    it.step(ev.Appended(4, end + 1, 100, ((end, smaller),)), 2040)
+    it.check_invariants()
+    assert it.voters == SET.without(3)
+
+
+def test_a_snapshot_is_asked_what_it_holds() -> None:
+    """VoterSetHistoryTest: the newest at or below an offset; trimmed, it is still there."""
+    smaller = SET.without(3)
+    it = VoterHistory([(-1, KRaftVersion(1)), (-1, KRaftVoters(SET)), (7, KRaftVoters(smaller))])
+    assert it.voters_at(7) == KRaftVoters(SET)
+    assert it.voters_at(8) == KRaftVoters(smaller)
+    assert (it.version_at(0), it.version_at(8)) == (1, 1)
+    it.truncate_from_start(8)
+    assert it.voter_sets == [(7, KRaftVoters(smaller))]
+    assert it.version_at(8) == 1
+    assert not it.truncate_to(8) and it.truncate_to(7)
+    assert it.latest is None
+
+
+def test_targets_that_were_given_up_are_told() -> None:
+    """A record without the target ends the reassignment, wherever it comes from."""
+    other = SET.without(3)
+    given_up = VoterHistory([(1, KRaftVoters(SET, (1, 2))), (2, KRaftVoters(SET))])
+    assert given_up.ended_target == (1, 2)
+    reached = VoterHistory([(1, KRaftVoters(SET, (1, 2))), (2, KRaftVoters(other))])
+    assert reached.ended_target is None
+    later = VoterHistory([*given_up.voter_sets, (5, KRaftVoters(other))])
+    assert later.ended_target == (1, 2)
+    assert VoterHistory([(1, KRaftVoters(SET, (1, 2)))]).ended_target is None

@@ -1,0 +1,98 @@
+"""Snapshots by single steps: what is refused, and what a start from one looks like."""
+
+from __future__ import annotations
+
+import pytest
+
+from kraftfast.core import effects as fx
+from kraftfast.core import events as ev
+from kraftfast.core import messages as msg
+from kraftfast.core.control import KRaftVersion, KRaftVoters
+from kraftfast.core.trail import EpochTrail
+from kraftfast.core.voter_history import VoterHistory
+from kraftfast.core.voters import VoterSet
+from kraftfast.errors import InvalidOption
+from kraftfast.types import OffsetAndEpoch
+from tests.core.replicas import correlation_of, key, replica, started
+from tests.core.world import voter_of
+
+
+def from_snapshot(offset: int = 30, epoch: int = 4, **options: object):
+    """A replica whose log begins, and ends, behind a snapshot."""
+    it = replica(epoch=5, leader=2, snapshots=(OffsetAndEpoch(offset, epoch),), **options)
+    log = it._state.log
+    log.trail = EpochTrail()
+    log.start_offset = log.end_offset = log.flushed_end_offset = offset
+    return it
+
+
+def test_a_start_from_a_snapshot() -> None:
+    """What it holds was committed; the first Fetch goes on from its end, in its epoch (11)."""
+    it = from_snapshot()
+    effects = it.start(0)
+    assert fx.AdvanceHighWatermark(30) in effects
+    (sent,) = [each.request for each in effects if isinstance(each, fx.Send)]
+    assert (sent.fetch_offset, sent.last_fetched_epoch) == (30, 4)
+    it.check_invariants()
+
+
+def test_a_log_that_starts_nowhere_is_refused() -> None:
+    """Kafka: startup fails if log start > 0 has no snapshot (11)."""
+    with pytest.raises(InvalidOption, match="no snapshot ends"):
+        replica(log=((2, 10),), log_start_offset=5)
+
+
+def answered(it: object, now_ms: int = 10, **options: object) -> list:
+    response = msg.FetchResponse(leader_id=2, leader_epoch=5, **options)
+    return it.step(ev.ResponseReceived(2, correlation_of(it, 2), response), now_ms)
+
+
+def test_a_snapshot_below_the_commit_is_refused() -> None:
+    """I7: no leader has a snapshot in place of what is committed here."""
+    it = started(epoch=5, leader=2, log=((2, 10),))
+    answered(it, high_watermark=9)
+    assert it.high_watermark == 9
+    effects = answered(it, high_watermark=9, snapshot_id=OffsetAndEpoch(8, 3))
+    assert not any(isinstance(each, fx.Send) for each in effects)
+    it.step(ev.Tick(), 100)
+    effects = answered(it, 110, high_watermark=12, snapshot_id=OffsetAndEpoch(12, 3))
+    (sent,) = [each.request for each in effects if isinstance(each, fx.Send)]
+    assert isinstance(sent, msg.FetchSnapshotRequest)
+
+
+def test_an_installed_snapshot_brings_its_voters() -> None:
+    """KIP-630 with KIP-853: log, voters and high watermark are those of the snapshot."""
+    it = started(epoch=5, leader=2, log=((2, 10),))
+    place = OffsetAndEpoch(30, 4)
+    answered(it, high_watermark=40, snapshot_id=place)
+    slice_ = msg.FetchSnapshotResponse(
+        leader_id=2, leader_epoch=5, snapshot_id=place, size=10, position=0, records_bytes=10
+    )
+    effects = it.step(ev.ResponseReceived(2, correlation_of(it, 2), slice_), 20)
+    assert effects == [fx.WriteSnapshot(2, place, 0, True)]
+    effects = it.step(ev.SnapshotWritten(place, 10), 30)
+    assert effects == [fx.InstallSnapshot(place, 1)]
+    voters = VoterSet(voter_of(key(id)) for id in (1, 2))
+    history = VoterHistory([(29, KRaftVersion(1)), (29, KRaftVoters(voters))])
+    effects = it.step(ev.SnapshotInstalled(place, history), 40)
+    assert effects[:2] == [fx.AdvanceHighWatermark(30), fx.VotersChanged(1, voters)]
+    assert (it.log_start_offset, it.end_offset, it.high_watermark) == (30, 30, 30)
+    it.check_invariants()
+
+
+def test_an_installed_snapshot_may_come_late() -> None:
+    """Another leader was learnt of while it was put in place: the log is what it is."""
+    it = started(epoch=5, leader=2)
+    place = OffsetAndEpoch(30, 4)
+    answered(it, high_watermark=40, snapshot_id=place)
+    slice_ = msg.FetchSnapshotResponse(
+        leader_id=2, leader_epoch=5, snapshot_id=place, size=10, position=0, records_bytes=10
+    )
+    it.step(ev.ResponseReceived(2, correlation_of(it, 2), slice_), 20)
+    it.step(ev.SnapshotWritten(place, 10), 30)
+    it.step(ev.RequestReceived("b", msg.BeginQuorumEpochRequest(6, 3)), 30)
+    effects = it.step(ev.SnapshotInstalled(place, VoterHistory()), 30)
+    assert (it.role, it.epoch, it.end_offset) == ("follower", 6, 30)
+    (sent,) = [each.request for each in effects if isinstance(each, fx.Send)]
+    assert (sent.fetch_offset, sent.last_fetched_epoch) == (30, 4)
+    it.check_invariants()
