@@ -10,7 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from kraftfast.core.control import ControlRecord
-from kraftfast.core.messages import FetchResponse, FetchSnapshotResponse, Request, Response
+from kraftfast.core.messages import (
+    FetchResponse,
+    FetchSnapshotResponse,
+    Request,
+    Response,
+)
 from kraftfast.core.voters import VoterSet
 from kraftfast.errors import ErrorCode
 from kraftfast.types import Endpoint, OffsetAndEpoch, ReplicaKey

@@ -8,7 +8,7 @@ from kraftfast.core.state import ReplicaState
 
 
 def begin_quorum_epoch(state: ReplicaState, voter_id: int, now_ms: int) -> int:
-    """Tell one voter, unless it has not answered the last time yet: then 0, else the correlation."""
+    """Tell one voter; returns the correlation, or 0 if it has not answered the last time yet."""
     if not state.peers.is_ready(voter_id, now_ms):
         return 0
     request = BeginQuorumEpochRequest(

@@ -14,8 +14,9 @@ NEVER_MS = 2**62
 class LogView:
     """The log as the core sees it, and which part of it is on disk.
 
-    Invariants (I11, I15): a log that does not start at 0 starts at its earliest snapshot; ``start_offset <= flushed_end_offset <= end_offset``; at most one flush is
-    under way; the trail's last start is not above ``end_offset``.
+    Invariants (I11, I15): a log that does not start at 0 starts where its earliest snapshot ends;
+    ``start_offset <= flushed_end_offset <= end_offset``; at most one flush is under way; the
+    trail's last start is not above ``end_offset``.
     """
 
     trail: EpochTrail  # epoch -> start offset

@@ -6,7 +6,12 @@ Kafka's ``AddVoterHandler``, ``RemoveVoterHandler``, ``UpdateVoterHandler`` and
 
 from __future__ import annotations
 
-from kraftfast.core.control import ControlRecord, KRaftVersion, KRaftVoters, VoterControls
+from kraftfast.core.control import (
+    ControlRecord,
+    KRaftVersion,
+    KRaftVoters,
+    VoterControls,
+)
 from kraftfast.core.effects import AppendControl, Probe
 from kraftfast.core.leader import Leader
 from kraftfast.core.messages import UpdateRaftVoterResponse

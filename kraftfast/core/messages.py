@@ -4,7 +4,8 @@ A quorum has one topic and one partition, so the arrays of Kafka's messages are 
 ``node/`` translates to and from frames. ``partition_known`` is False when a request did not name
 exactly that one partition: the core answers INVALID_REQUEST in Kafka's order of checks.
 Fields marked "tag of ours" travel as tagged fields that Kafka skips: ``in_memory``, ``unanimous``,
-``in_doubt``, ``observer_endpoints`` and ``observer_kraft_versions``. ``stream``, ``opens`` and ``read_offset`` travel over rings only.
+``in_doubt``, ``observer_endpoints`` and ``observer_kraft_versions``. ``stream``, ``opens`` and
+``read_offset`` travel over rings only.
 Fields and meanings: kraft-reference.md section 2.2 (KIP-595, KIP-853, KIP-996, KIP-1166).
 """
 
@@ -16,6 +17,7 @@ from kraftfast.errors import ErrorCode
 from kraftfast.types import Endpoint, OffsetAndEpoch, ReplicaKey
 
 NOBODY = ReplicaKey(-1)
+NOWHERE = OffsetAndEpoch(-1, -1)
 HIGH_WATERMARK_UNASKED = 2**63 - 1
 """A Fetch below v18 has no high watermark field: it never gets the early answer of KIP-1166."""
 
@@ -150,7 +152,7 @@ class FetchSnapshotResponse:
     partition_error: ErrorCode = ErrorCode.NONE
     leader_id: int = -1
     leader_epoch: int = -1
-    snapshot_id: OffsetAndEpoch = OffsetAndEpoch(-1, -1)
+    snapshot_id: OffsetAndEpoch = NOWHERE
     size: int = -1  # of the whole snapshot; the node fills it in
     position: int = -1
     leader_endpoints: tuple[Endpoint, ...] = ()

@@ -7,7 +7,13 @@ from kraftfast.core.events import Appended, AppendsQueued
 from kraftfast.core.flush_policy import flush_leader
 from kraftfast.core.membership import change_appended
 from kraftfast.core.on_controls import on_controls
-from kraftfast.core.serving import acknowledge_self, advance, answer_parked, drain, push_all
+from kraftfast.core.serving import (
+    acknowledge_self,
+    advance,
+    answer_parked,
+    drain,
+    push_all,
+)
 from kraftfast.core.state import ReplicaState
 from kraftfast.errors import ErrorCode
 

@@ -58,8 +58,8 @@ def refusal(state: ReplicaState, request: UpdateFeaturesRequest) -> Refusal:
     if silent or not voters.supports(wanted):
         return (
             ErrorCode.INVALID_UPDATE_VERSION,
-            f"not every voter has told this leader that it speaks kraft.version {wanted}: "
-            f"{silent or voters.ids}",
+            f"not every voter told this leader that it speaks kraft.version {wanted}: "
+            + str(silent or voters.ids),
         )
     return ACCEPTED
 

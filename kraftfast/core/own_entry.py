@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from kraftfast import limits
 from kraftfast.core.config import QuorumConfig
-from kraftfast.core.control import ControlRecord, KRaftVersion, KRaftVoters, LeaderChange
+from kraftfast.core.control import (
+    ControlRecord,
+    KRaftVersion,
+    KRaftVoters,
+    LeaderChange,
+)
 from kraftfast.core.voter_history import VoterHistory
 from kraftfast.core.voters import VoterSet
 from kraftfast.types import NO_OFFSET, ReplicaKey, Voter

@@ -9,6 +9,11 @@ from kraftfast.core import snapshots as snapshots_of
 from kraftfast.core.candidate import Candidate
 from kraftfast.core.config import Durability, QuorumConfig
 from kraftfast.core.doubt import Doubt
+from kraftfast.core.downloading import (
+    on_fetch_snapshot_response,
+    on_snapshot_installed,
+    on_snapshot_written,
+)
 from kraftfast.core.effects import AdvanceHighWatermark, Effect
 from kraftfast.core.election import Election
 from kraftfast.core.events import (
@@ -34,11 +39,6 @@ from kraftfast.core.events import (
     SnapshotWritten,
     Tick,
     TransferRequested,
-)
-from kraftfast.core.downloading import (
-    on_fetch_snapshot_response,
-    on_snapshot_installed,
-    on_snapshot_written,
 )
 from kraftfast.core.log_view import NEVER_MS, LogView
 from kraftfast.core.messages import (
@@ -200,8 +200,8 @@ class Replica:
         snapshots: those on disk but the bootstrap snapshot; a log that does not start at 0 starts
             at the earliest.
 
-    Raises ``InvalidOption`` for a zero directory id and a log that starts without a snapshot, ``ForeignDirectory`` for a stored vote of a
-    replica without an id.
+    Raises ``InvalidOption`` for a zero directory id and a log that starts without a snapshot,
+    ``ForeignDirectory`` for a stored vote of a replica without an id.
     """
 
     def __init__(

@@ -68,7 +68,7 @@ TRANSITIONS: tuple[Transition, ...] = (
     Transition(_C, _L, Epochs.SAME, True, "enough votes"),
     Transition(_L, _U, Epochs.HIGHER, False, _HIGHER_EPOCH),
     Transition(_L, _F, Epochs.HIGHER, False, _LEADER_OF_HIGHER),
-    Transition(_L, _R, Epochs.SAME, False, "asked to, shutting down, or the quorum is out of reach"),
+    Transition(_L, _R, Epochs.SAME, False, "asked to, leaving, removed, or without its quorum"),
     Transition(_R, _U, Epochs.HIGHER, False, "election timer expired, or a higher epoch"),
     Transition(_R, _F, Epochs.HIGHER, False, _LEADER_OF_HIGHER),
     Transition(_R, _P, Epochs.SAME, True, "the only voter"),

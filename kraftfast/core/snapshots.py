@@ -24,7 +24,7 @@ def may_create(state: ReplicaState, snapshot_id: OffsetAndEpoch) -> bool:
     if offset > committed:
         raise InvalidOption(f"no snapshot below {offset}: only {committed} is committed and stored")
     if log.trail.epoch_at(offset - 1) != epoch:
-        raise InvalidOption(f"no snapshot below {offset} of epoch {epoch}: that record is another's")
+        raise InvalidOption(f"no snapshot below {offset}: the record there is not of epoch {epoch}")
     return True
 
 

@@ -13,7 +13,7 @@ from kraftfast.core.replica import Replica
 from kraftfast.core.trail import EpochTrail
 from kraftfast.core.voters import VoterSet
 from kraftfast.types import ReplicaKey
-from tests.core.world import NoJitter
+from tests.core.disk import NoJitter
 
 
 def directory(id: int) -> bytes:

@@ -26,7 +26,7 @@ from tests.core.replicas import (
     started,
     vote,
 )
-from tests.core.world import NoJitter
+from tests.core.disk import NoJitter
 
 
 def test_a_follower_starts_by_fetching_what_it_has_on_disk() -> None:

@@ -11,7 +11,7 @@ from kraftfast.core.voters import VoterSet
 from kraftfast.errors import ErrorCode
 from kraftfast.types import ReplicaKey
 from tests.core.replicas import fetch, key, leader
-from tests.core.world import voter_of
+from tests.core.disk import voter_of
 
 SET = VoterSet(voter_of(key(id)) for id in (1, 2, 3))
 

@@ -17,7 +17,9 @@ from kraftfast.core.control import KRaftVersion, KRaftVoters
 from kraftfast.core.voters import VoterSet
 from kraftfast.errors import ErrorCode
 from kraftfast.types import ReplicaKey
-from tests.core.world import GONE, Host, Origin, World, endpoint_of, voter_of
+from tests.core.disk import GONE, Origin, endpoint_of, voter_of
+from tests.core.host import Host
+from tests.core.world import World
 
 STEPS = 3000
 
@@ -66,7 +68,8 @@ def chaos(world: World, steps: int, faults: bool) -> None:
             # In order per pair of replicas, in any order between pairs.
             first = random.choice(list({(m.source, m.target) for m in world.messages}))
             message = next(m for m in world.messages if (m.source, m.target) == first)
-            if random.random() > 0.02 or not message.correlation:  # few are duplicated, streams never
+            if random.random() > 0.02 or not message.correlation:
+                # Few are duplicated, streams never.
                 world.messages.remove(message)
             world.deliver(replace(message))
         elif dice < 0.75:

@@ -14,7 +14,7 @@ from kraftfast.core.voters import VoterSet
 from kraftfast.errors import InvalidOption
 from kraftfast.types import OffsetAndEpoch
 from tests.core.replicas import correlation_of, key, replica, started
-from tests.core.world import voter_of
+from tests.core.disk import voter_of
 
 
 def from_snapshot(offset: int = 30, epoch: int = 4, **options: object):
