@@ -69,6 +69,7 @@ class NodeConfig(msgspec.Struct, frozen=True):
             retry_backoff_ms=self.retry_backoff_ms,
             fetch_max_bytes=self.fetch_max_bytes,
             durability=Durability(durability),
+            default_listener=self.controller_listener,
             flush=FlushPolicy(self.flush),
         )
 

@@ -366,7 +366,7 @@ class Host:
         self.applied = effect.offset
 
     def do_AcknowledgedByAll(self, effect: fx.AcknowledgedByAll, follow_on: list) -> None:
-        self.world.on_all(effect.offset)
+        self.world.on_all(self, effect.offset)
 
     def do_RoleChanged(self, effect: fx.RoleChanged, follow_on: list) -> None:
         self.waiting_write = None

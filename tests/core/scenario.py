@@ -96,9 +96,9 @@ class ScenarioWorld(World):
             self.last_correlation[message.source, message.target] = message.correlation
         super().send(message)
 
-    def on_all(self, end_offset: int) -> None:
+    def on_all(self, leader: Host, end_offset: int) -> None:
         if self.whole:
-            super().on_all(end_offset)
+            super().on_all(leader, end_offset)
 
     def committed(self, host: Host, start: int, end: int) -> None:
         if self.whole:

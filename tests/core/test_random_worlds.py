@@ -17,7 +17,7 @@ from kraftfast.core.control import KRaftVersion, KRaftVoters
 from kraftfast.core.voters import VoterSet
 from kraftfast.errors import ErrorCode
 from kraftfast.types import ReplicaKey
-from tests.core.disk import GONE, Origin, endpoint_of, voter_of
+from tests.core.disk import GONE, Disk, Origin, endpoint_of, voter_of
 from tests.core.host import Host
 from tests.core.world import World
 
@@ -35,10 +35,14 @@ def random_world(seed: int, kind: type[World] = World) -> World:
         fetch_timeout_ms=200,
         request_timeout_ms=200,
         fetch_snapshot_max_bytes=100,
+        auto_join=random.random() < 0.5,
         stream_pushes_max=random.choice((1, 4)),
     )
-    if random.random() < 0.5:
+    dice = random.random()
+    if dice < 0.5:
         with_voters_in_the_log(world)
+    elif dice < 0.7:  # kraft.version 0, to be upgraded
+        world.with_endpoints = True
     world.turn_records = random.choice((2, 50))
     world.durable = world.config.durability != "memory"
     return world
@@ -116,6 +120,31 @@ def chaos(world: World, steps: int, faults: bool) -> None:
             host.step(ev.Probed(probing.probe, error, 0, 1))
 
 
+def lose_a_disk(world: World) -> None:
+    """A voter comes back with an empty disk under another directory id, and joins by itself.
+
+    The quorum can do without it: all that is committed is on a majority of the others' disks, and
+    nobody who is left counts it for what it was. Nothing is on its way to a commit: what the voter
+    has on disk of that still counts.
+    """
+    running = [host for host in world.hosts.values() if host.running]
+    leaders = [host for host in running if host.replica.role == "leader"]
+    if not leaders:
+        return
+    leader = max(leaders, key=lambda host: host.replica.epoch)
+    replica = leader.replica
+    ahead = [host for host in running if host.replica.epoch > replica.epoch]
+    settled = replica.kraft_version and replica.end_offset == replica.high_watermark
+    if ahead or not settled or len(replica.voters) < 3 or replica.history.latest.target:
+        return
+    id = next(id for id in replica.voters.ids if id != leader.id)
+    host = world.hosts[id]
+    host.crash()
+    host.disk = Disk()
+    world.directory_ids[id] = b"w" * 16
+    host.start()
+
+
 def keep_short(world: World, host: Host) -> None:
     """A state machine makes a snapshot, or the log's start moves to one."""
     replica = host.replica
@@ -144,6 +173,7 @@ def administer(world: World) -> None:
             tuple(random.sample(list(world.hosts), random.randrange(1, len(world.hosts) + 1)))
         ),
         msg.AlterPartitionReassignmentsRequest(None),
+        msg.UpdateFeaturesRequest(1),
         msg.UpdateRaftVoterRequest(host.replica.epoch, key, at, 0, 1, world.cluster_id),
     )
     host.step(ev.RequestReceived(Origin("admin", 0), random.choice(requests)))
@@ -223,6 +253,9 @@ def test_committed_records_survive(seed: int) -> None:
     for host in world.hosts.values():
         host.start()
     chaos(world, STEPS, faults=True)
+    if world.with_endpoints and world.random.random() < 0.5:
+        settle(world)
+        lose_a_disk(world)
     settle(world)
     before = len(world.log_of_all)
     logs = [host.disk.records for host in world.hosts.values()]

@@ -124,10 +124,12 @@ class World:
         """ReadIndex: it covers whatever was committed when the reader asked."""
         assert barrier[1] <= offset <= len(self.log_of_all), "a stale read"
 
-    def on_all(self, end_offset: int) -> None:
-        """durability=all: every voter's disk holds the records below this."""
+    def on_all(self, leader: Host, end_offset: int) -> None:
+        """durability=all: the disk of every voter in force holds the records below this."""
+        assert leader.replica is not None
+        voters = leader.replica.voters
         for host in self.hosts.values():
-            assert host.id not in self.voters or host.disk.flushed >= end_offset
+            assert not voters.is_voter(self.key(host.id)) or host.disk.flushed >= end_offset
 
     # --- messages ---
 
