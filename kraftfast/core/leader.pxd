@@ -56,6 +56,7 @@ cdef class Leader:
     cdef public object change
     cdef public dict reported
     cdef public object transfer
+    cdef public bint assigning
     cdef public long long move_at_ms
     cdef public long long handed_over_ms
     cdef public list barriers

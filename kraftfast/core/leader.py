@@ -188,6 +188,7 @@ class Leader:
     change: VoterChange | None  # of the voter set, under way (D17)
     reported: dict[int, Voter]  # kraft.version 0: voters as they told of themselves
     transfer: Transfer | None  # this leader hands over as soon as it can
+    assigning: bool  # a reassignment may be under way
     move_at_ms: int  # when a reassignment looks for its next move
     handed_over_ms: int  # when that last came to nothing
     barriers: list[Barrier]  # readers that wait, by when they asked
@@ -223,6 +224,7 @@ class Leader:
         self.change = None
         self.reported = {}
         self.transfer = None
+        self.assigning = True
         self.move_at_ms = 0
         self.handed_over_ms = -NEVER_MS
         self.barriers = []

@@ -14,6 +14,7 @@ from kraftfast.core.control import (
 )
 from kraftfast.core.effects import AppendControl, Probe
 from kraftfast.core.leader import Leader
+from kraftfast.core.log_view import NEVER_MS
 from kraftfast.core.messages import UpdateRaftVoterResponse
 from kraftfast.core.state import ReplicaState
 from kraftfast.core.voter_change import VoterChange
@@ -137,6 +138,7 @@ def change_appended(state: ReplicaState, leader: Leader, controls: VoterControls
     """The change's records stand in the log."""
     change = leader.change
     leader.watches_commit = True
+    leader.assigning = True
     if change is None or not change.appending:
         return  # the voters beside the epoch's LeaderChange
     change.appending = False
@@ -175,12 +177,9 @@ def removed_itself(state: ReplicaState, leader: Leader) -> bool:
     return leader.slot < 0 and state.high_watermark > state.history.latest_offset
 
 
-def change_due_ms(leader: Leader, never_ms: int) -> int:
+def change_due_ms(change: VoterChange) -> int:
     """When ``tend_change`` has something to do, as far as time decides it."""
-    change = leader.change
-    if change is None or (change.answered and change.appending):
-        return never_ms
-    return change.deadline_ms
+    return NEVER_MS if change.answered and change.appending else change.deadline_ms
 
 
 def refuse_change(

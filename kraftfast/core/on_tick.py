@@ -36,7 +36,7 @@ from kraftfast.core.reassignment import reassignment_due_ms, tend_reassignment
 from kraftfast.core.resigned import Resigned
 from kraftfast.core.serving import answer_parked, drain, push_all, push_due_ms
 from kraftfast.core.state import ReplicaState
-from kraftfast.core.transfer import tend_transfer, transfer_due_ms
+from kraftfast.core.transfer import tend_transfer
 from kraftfast.core.unattached import Unattached
 from kraftfast.types import NO_NODE
 
@@ -247,11 +247,15 @@ def leader_due_ms(state: ReplicaState, leader: Leader) -> int:
         leader.heartbeat_at_ms,
         leader.parked_deadline_ms,
         push_due_ms(state, leader),
-        change_due_ms(leader, NEVER_MS),
-        transfer_due_ms(leader),
-        leader_barriers_due_ms(state, leader),
-        reassignment_due_ms(state, leader),
     )
+    if leader.change is not None:
+        due = min(due, change_due_ms(leader.change))
+    if leader.transfer is not None:
+        due = min(due, leader.transfer.deadline_ms)
+    if leader.barriers:
+        due = min(due, leader_barriers_due_ms(state, leader))
+    if leader.assigning:
+        due = min(due, reassignment_due_ms(state, leader))
     if log.flushing:
         if leader.needed_of_others > 0:
             due = min(due, log.flushing_since_ms + state.config.fetch_timeout_ms)

@@ -139,8 +139,6 @@ def on_confirmed(
 
 def leader_barriers_due_ms(state: ReplicaState, leader: Leader) -> int:
     """When ``tend_leader_barriers`` has something to do, as far as time decides it."""
-    if not leader.barriers:
-        return NEVER_MS
     due_ms = min(each.deadline_ms for each in leader.barriers)
     if asks_for_confirmation(leader):
         for voter_id in leader.voters:

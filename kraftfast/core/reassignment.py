@@ -22,7 +22,8 @@ from kraftfast.types import Voter
 def tend_reassignment(state: ReplicaState, leader: Leader, now_ms: int) -> None:
     """Make the next move towards the target, if there is one and the last is committed (D17)."""
     latest = state.history.latest
-    if latest is None or latest.target is None or now_ms < leader.move_at_ms:
+    leader.assigning = latest is not None and latest.target is not None
+    if not leader.assigning or now_ms < leader.move_at_ms:
         return
     if leader.transfer is not None or leader.slot < 0:
         return
@@ -32,15 +33,15 @@ def tend_reassignment(state: ReplicaState, leader: Leader, now_ms: int) -> None:
     ):
         return
     leader.move_at_ms = now_ms + state.config.move_period_ms
+    assert latest is not None and latest.target is not None
     move(state, leader, frozenset(latest.target), now_ms)
 
 
 def reassignment_due_ms(state: ReplicaState, leader: Leader) -> int:
     """When to look again, for who was waited for may have caught up."""
-    latest = state.history.latest
-    if latest is None or latest.target is None or leader.change is not None:
+    if leader.change is not None or leader.transfer is not None or leader.slot < 0:
         return NEVER_MS
-    if leader.transfer is not None or state.history.last_offset >= state.high_watermark:
+    if state.history.last_offset >= state.high_watermark:
         return NEVER_MS
     return leader.move_at_ms
 

@@ -11,7 +11,6 @@ from typing import Any
 from kraftfast.core.effects import Reply
 from kraftfast.core.events import TransferRequested
 from kraftfast.core.leader import Leader, Transfer
-from kraftfast.core.log_view import NEVER_MS
 from kraftfast.core.membership import ACCEPTED, NONE, Refusal, leads
 from kraftfast.core.messages import TransferResponse
 from kraftfast.core.serving import drain
@@ -88,8 +87,3 @@ def tend_transfer(state: ReplicaState, leader: Leader, now_ms: int) -> bool:
             state.effects.append(Reply(transfer.source, response))
         drain(state, leader, now_ms)
     return False
-
-
-def transfer_due_ms(leader: Leader) -> int:
-    """When ``tend_transfer`` has something to do, as far as time decides it."""
-    return NEVER_MS if leader.transfer is None else leader.transfer.deadline_ms

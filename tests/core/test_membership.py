@@ -98,3 +98,110 @@ def test_targets_that_were_given_up_are_told() -> None:
     later = VoterHistory([*given_up.voter_sets, (5, KRaftVoters(other))])
     assert later.ended_target == (1, 2)
     assert VoterHistory([(1, KRaftVoters(SET, (1, 2)))]).ended_target is None
+
+
+# --- LeaderStateTest --------------------------------------------------------------------------
+
+
+def change_to(it: object, voters: VoterSet, now_ms: int = 50) -> list:
+    """The leader's log took another voter set."""
+    end = it.end_offset
+    effects = it.step(ev.Appended(4, end + 1, 100, ((end, KRaftVoters(voters)),)), now_ms)
+    effects += it.step(ev.Flushed(end + 1, 0), now_ms)
+    it.check_invariants()
+    return effects
+
+
+def test_a_removal_may_commit_what_waited() -> None:
+    """Kafka: testUpdateHighWatermarkRemovingFollowerFromVoterStates."""
+    it = dynamic_leader()
+    end = it.end_offset
+    change_to(it, SET.without(3))
+    assert it.high_watermark == -1
+    effects = it.step(fetch(2, 4, end + 1, 4), 60)
+    assert fx.AdvanceHighWatermark(end + 1) in effects
+    alone = dynamic_leader()
+    effects = change_to(alone, SET.without(3).without(2))
+    assert fx.AdvanceHighWatermark(alone.end_offset) in effects
+
+
+def test_a_new_voter_never_takes_back_a_commit() -> None:
+    """Kafka: testHighWatermarkDoesNotDecreaseFromNewVoter; I6."""
+    it = dynamic_leader()
+    end = it.end_offset
+    it.step(fetch(2, 4, end, 4), 10)
+    assert it.high_watermark == end
+    fourth, fifth = voter_of(key(4)), voter_of(key(5))
+    change_to(it, SET.with_voter(fourth))
+    assert it.high_watermark == end
+    it.step(fetch(2, 4, end + 1, 4), 60)
+    assert it.high_watermark == end  # two of four
+    effects = it.step(fetch(4, 4, end + 1, 4), 60)
+    assert fx.AdvanceHighWatermark(end + 1) in effects
+    change_to(it, SET.with_voter(fourth).with_voter(fifth))
+    assert it.high_watermark == end + 1
+
+
+def test_what_an_observer_told_does_not_count_for_the_voter_that_it_becomes() -> None:
+    """D16: it may have told of what was not on its disk."""
+    it = dynamic_leader()
+    end = it.end_offset
+    it.step(fetch(2, 4, end, 4), 10)
+    it.step(fetch(4, 4, end, 4), 10)
+    effects = change_to(it, VoterSet([voter_of(key(1)), voter_of(key(4)), voter_of(key(5))]))
+    assert not any(isinstance(each, fx.AdvanceHighWatermark) for each in effects)
+    assert it._state.leader.acknowledged.get(1) == -1
+    assert it._state.leader.voters[4].acknowledged_end_offset == end  # what it told is known
+
+
+def test_check_quorum_follows_the_voters() -> None:
+    """Kafka: testCheckQuorumAfterVoterSetChanges, testCheckQuorumWithOneVoter."""
+    alone = VoterSet([voter_of(key(1))])
+    it = leader(voters=alone, log=((3, 5),), history=history(alone, at=1), epoch=4)
+    assert it._state.leader.check_quorum_deadline_ms > 1 << 60
+    change_to(it, alone.with_voter(voter_of(key(2))), 100)
+    assert it._state.leader.check_quorum_deadline_ms == 100 + 3000
+    it.step(fetch(2, 4, it.end_offset, 4), 200)
+    assert it._state.leader.check_quorum_deadline_ms == 200 + 3000
+    it.step(ev.Tick(), 3200)
+    assert it.role == "resigned"
+
+
+def test_voters_get_their_directory_ids() -> None:
+    """Kafka: testUpdateVotersFromNoDirectoryIdToDirectoryId; what they told must be told anew."""
+    it = leader()
+    end = it.end_offset
+    it.step(fetch(2, 4, end, 4), 10)
+    assert it.high_watermark == end
+    controls = ((end, KRaftVersion(1)), (end + 1, KRaftVoters(SET)))
+    it.step(ev.Appended(4, end + 2, 200, controls), 20)
+    it.step(ev.Flushed(end + 2, 0), 20)
+    it.check_invariants()
+    assert it.kraft_version == 1
+    assert it._state.leader.voters[2].key == key(2)
+    wiped = msg.FetchRequest(4, ReplicaKey(2, b"w" * 16), end + 2, 4)
+    it.step(ev.RequestReceived("w", wiped), 30)
+    assert it.high_watermark == end
+    it.step(fetch(2, 4, end + 2, 4), 30)
+    assert it.high_watermark == end + 2
+
+
+def test_a_transfer_and_its_reader_end_with_the_leadership() -> None:
+    """Whoever waits for a leader is told; a reader of this process asks the next one."""
+    it = dynamic_leader()
+    it.step(ev.TransferRequested("op", 2), 10)
+    remote = msg.ReadBarrierRequest(2000)
+    it.step(ev.RequestReceived("r", remote), 10)
+    it.step(ev.ReadBarrierRequested("here", 5000), 10)
+    effects = it.step(ev.ResignRequested(4), 20)
+    told = {each.source: each.response for each in effects if isinstance(each, fx.Reply)}
+    assert told["op"].error is told["r"].error is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    effects = it.step(ev.RequestReceived("b", msg.BeginQuorumEpochRequest(5, 2)), 30)
+    (asked,) = [
+        each
+        for each in effects
+        if isinstance(each, fx.Send) and isinstance(each.request, msg.ReadBarrierRequest)
+    ]
+    answer = msg.ReadBarrierResponse(offset=9, leader_id=2, leader_epoch=5)
+    effects = it.step(ev.ResponseReceived(2, asked.correlation, answer), 40)
+    assert effects == [fx.AnswerReadBarrier("here", 9)]
