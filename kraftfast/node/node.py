@@ -35,7 +35,7 @@ from kraftfast.node.flusher import Flusher
 from kraftfast.node.idle import Idle
 from kraftfast.node.intake import Intake
 from kraftfast.link.stats import ROLES, Stats
-from kraftfast.node.translate import Partition
+from kraftfast.node.translate import API_OF, Partition
 from kraftfast.record.control import control_batch
 from kraftfast.types import OffsetAndEpoch, ReplicaKey
 
@@ -251,7 +251,8 @@ class Node:
         if effect.after is not None:
             self._assert_after(effect.after)
         link = self.links.get(effect.peer_id)
-        if link is None or not link.send_request(effect.correlation, effect.request):
+        carried = type(effect.request) in API_OF and link is not None
+        if not carried or not link.send_request(effect.correlation, effect.request):
             if effect.correlation:
                 error = ErrorCode.BROKER_NOT_AVAILABLE
                 failed = ev.RequestFailed(effect.peer_id, effect.correlation, error)

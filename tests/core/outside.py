@@ -178,6 +178,8 @@ class Outside:
             )
         elif kind == "fetch" or "fetch" in words:
             body = self.fetch_response(host, said, leader)
+        elif "update" in words:
+            body = msg.UpdateRaftVoterResponse(**leader)
         elif "vote" in words:
             body = msg.VoteResponse(**leader)
         else:

@@ -13,6 +13,7 @@ Commands (``N``, ``P``: replica ids; ``e6``: epoch 6; ``10@5``: end offset 10, l
     cluster C | observer N | jitter 300   cluster id; one more replica; the next random draw
     show all | show news                  every step, or only roles, commits, cuts
     disk N log e1:5,e3:10 flushed 8 epoch 5 leader 2 voted 3 | dir z
+    disk N elsewhere                      it listens somewhere else from now on
     disk N wiped z                        nothing on it, and another directory id
     answer-probes                         whoever runs answers probes at once
     endpoints                             every replica knows where it can be reached
@@ -63,7 +64,7 @@ from kraftfast.core.voters import VoterSet
 from kraftfast.errors import KraftfastError
 from kraftfast.types import OffsetAndEpoch, Voter
 from tests.core import wording
-from tests.core.disk import Disk, Message, NoJitter, Origin, log_of, voter_of
+from tests.core.disk import Disk, Message, NoJitter, Origin, endpoint_of, log_of, voter_of
 from tests.core.host import Host
 from tests.core.outside import OUTSIDE, Outside
 from tests.core.world import World
@@ -191,6 +192,9 @@ class Scenario(Outside):
             said["dir"] = said["wiped"]
         if "dir" in said:
             self.world.directory_ids[int(id)] = said["dir"].encode() * 16
+        if "elsewhere" in words:
+            at = endpoint_of(int(id) + 50)
+            self.world.configs[int(id)] = replace(self.world.config, endpoints=(at,))
         if "log" in said:
             host.disk.records = log_of(*(wording.epoch_run(run) for run in said["log"].split(",")))
             self.put_controls(said, host.disk.records, 0)
