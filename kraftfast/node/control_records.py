@@ -10,7 +10,7 @@ import struct
 
 from kraftfast.core import control as core
 from kraftfast.core.voters import VoterSet
-from kraftfast.errors import CorruptBatch
+from kraftfast.errors import CorruptBatch, InvalidOption
 from kraftfast.record import control as record
 from kraftfast.types import ReplicaKey
 
@@ -35,20 +35,21 @@ def to_record(control: core.ControlRecord) -> record.ControlRecord:
 def from_record(found: object) -> core.KRaftVersion | core.KRaftVoters | None:
     """What the core is told of a control record of the log; None if it does not concern it.
 
-    Raises ``CorruptBatch`` for a target that is no list of ids.
+    Raises ``CorruptBatch`` for a target that is no list of ids, and for voters that are no set.
     """
     if isinstance(found, record.KRaftVersion):
         return core.KRaftVersion(found.kraft_version)
     if not isinstance(found, record.KRaftVoters):
         return None
     target = dict(found.tags).get(TARGET_TAG)
-    if target is None:
-        return core.KRaftVoters(VoterSet(found.voters))
-    if len(target) % 4:
-        reason = "control record: a target that is no list of ids"
-        raise CorruptBatch(reason, reason=reason)
-    ids = struct.unpack(f">{len(target) // 4}i", target)
-    return core.KRaftVoters(VoterSet(found.voters), ids)
+    try:
+        voters = VoterSet(found.voters)
+        if target is None:
+            return core.KRaftVoters(voters)
+        return core.KRaftVoters(voters, struct.unpack(f">{len(target) // 4}i", target))
+    except (InvalidOption, struct.error) as error:
+        reason = f"control record: {error}"
+        raise CorruptBatch(reason, reason=reason) from None
 
 
 def appended_controls(

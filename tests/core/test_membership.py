@@ -205,3 +205,66 @@ def test_a_transfer_and_its_reader_end_with_the_leadership() -> None:
     answer = msg.ReadBarrierResponse(offset=9, leader_id=2, leader_epoch=5)
     effects = it.step(ev.ResponseReceived(2, asked.correlation, answer), 40)
     assert effects == [fx.AnswerReadBarrier("here", 9)]
+
+
+# --- targets (KIP-642) ------------------------------------------------------------------------
+
+AT = voter_of(key(4)).endpoints
+
+
+def observed(it: object, replica: ReplicaKey, now_ms: int, **told: object) -> None:
+    request = msg.FetchRequest(4, replica, it.end_offset, 4, **told)
+    it.step(ev.RequestReceived("o", request), now_ms)
+
+
+def assign(it: object, target: tuple[int, ...] | None, now_ms: int) -> msg.Response | None:
+    """The answer, or None if the target was appended; then it is committed."""
+    request = msg.AlterPartitionReassignmentsRequest(target)
+    (effect,) = it.step(ev.RequestReceived("op", request), now_ms)
+    if isinstance(effect, fx.Reply):
+        return effect.response
+    end = it.end_offset
+    it.step(ev.Appended(4, end + 1, 100, ((end, effect.records[0]),)), now_ms)
+    it.step(ev.Flushed(end + 1, 0), now_ms)
+    return None
+
+
+def test_an_observer_that_does_not_say_where_it_is_cannot_be_a_target() -> None:
+    """Kafka's do not: they are added by name."""
+    it = dynamic_leader()
+    it.step(fetch(2, 4, it.end_offset, 4), 10)
+    observed(it, key(4), 10)
+    refused = assign(it, (1, 2, 4), 20)
+    assert refused.error is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert "add-controller" in refused.message
+    observed(it, key(4), 30, observer_endpoints=AT, observer_kraft_versions=(0, 0))
+    assert assign(it, (1, 2, 4), 40).error is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    observed(it, key(4), 50, observer_endpoints=AT, observer_kraft_versions=(0, 1))
+    assert assign(it, (1, 2, 4), 60) is None
+    assert it.describe(70).target == (1, 2, 4)
+
+
+def test_an_id_under_two_directories_waits() -> None:
+    """Which of the two is meant nobody can tell."""
+    it = dynamic_leader()
+    told = {"observer_endpoints": AT, "observer_kraft_versions": (0, 1)}
+    it.step(fetch(2, 4, it.end_offset, 4), 10)
+    observed(it, key(4), 10, **told)
+    assert assign(it, (1, 2, 4), 20) is None
+    observed(it, ReplicaKey(4, b"z" * 16), 30, **told)
+    observed(it, key(4), 30, **told)
+    effects = it.step(fetch(2, 4, it.end_offset, 4), 40)  # commits the target: the first move
+    assert not any(isinstance(each, fx.Probe) for each in effects)
+    leading = it._state.leader
+    leading.forget(leading.observers[ReplicaKey(4, b"z" * 16)])
+    effects = it.step(ev.Tick(), 300)
+    (probe,) = [each for each in effects if isinstance(each, fx.Probe)]
+    assert (probe.voter_id, probe.endpoints) == (4, AT)
+
+
+def test_a_target_that_is_reached_is_nothing_to_do() -> None:
+    it = dynamic_leader()
+    it.step(fetch(2, 4, it.end_offset, 4), 10)
+    assert assign(it, (3, 1, 2), 20) == msg.AlterPartitionReassignmentsResponse()
+    for wrong in ((), (1, 1), (-1,), tuple(range(65))):
+        assert assign(it, wrong, 20).error is ErrorCode.INVALID_REPLICA_ASSIGNMENT

@@ -96,3 +96,21 @@ def test_an_installed_snapshot_may_come_late() -> None:
     (sent,) = [each.request for each in effects if isinstance(each, fx.Send)]
     assert (sent.fetch_offset, sent.last_fetched_epoch) == (30, 4)
     it.check_invariants()
+
+
+def test_a_snapshot_that_fails_its_check_changes_nothing() -> None:
+    """D20: its CRCs are checked before it takes the log's place."""
+    it = started(epoch=5, leader=2, log=((2, 10),))
+    place = OffsetAndEpoch(30, 4)
+    answered(it, high_watermark=40, snapshot_id=place)
+    slice_ = msg.FetchSnapshotResponse(
+        leader_id=2, leader_epoch=5, snapshot_id=place, size=10, position=0, records_bytes=10
+    )
+    it.step(ev.ResponseReceived(2, correlation_of(it, 2), slice_), 20)
+    it.step(ev.SnapshotWritten(place, 10), 30)
+    effects = it.step(ev.SnapshotInstalled(place, VoterHistory(), rejected=True), 40)
+    assert not effects and it.end_offset == 10 and it.snapshots == ()
+    effects = it.step(ev.Tick(), 100)
+    (sent,) = [each.request for each in effects if isinstance(each, fx.Send)]
+    assert isinstance(sent, msg.FetchRequest) and sent.fetch_offset == 10
+    it.check_invariants()
