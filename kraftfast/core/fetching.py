@@ -84,9 +84,13 @@ def choose_target(state: ReplicaState, now_ms: int) -> int | None:
 
 
 def bootstrap_ids(state: ReplicaState) -> list[int]:
-    """Whom to ask for the leader: bootstrap servers, or the voters if this is the only one."""
-    others = [peer_id for peer_id in state.config.bootstrap_ids if peer_id != state.local.id]
-    return others or list(state.voters.others(state.local))
+    """Whom to ask for the leader: bootstrap servers, and the voters as this replica knows them.
+
+    Kafka asks bootstrap servers alone, and is stuck where none of them is a voter any more
+    (KAFKA-19354).
+    """
+    ids = dict.fromkeys((*state.config.bootstrap_ids, *state.voters.ids))
+    return [peer_id for peer_id in ids if peer_id != state.local.id]
 
 
 def fetch_due_ms(state: ReplicaState) -> int:

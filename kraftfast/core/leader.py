@@ -261,6 +261,11 @@ class Leader:
                 progress = self.observers.pop(key, None) or Progress(key, slot)
             progress.key = key
             progress.slot = slot
+            entry = voters.get(voter_id)
+            assert entry is not None
+            if entry.endpoints:  # should it be an observer again
+                progress.endpoints = entry.endpoints
+                progress.kraft_versions = (entry.kraft_version_min, entry.kraft_version_max)
             self.voters[voter_id] = progress
         for progress in before.values():
             progress.slot = -1

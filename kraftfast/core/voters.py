@@ -42,7 +42,7 @@ class VoterSet:
         return cls(Voter(id) for id in ids)
 
     def is_voter(self, key: ReplicaKey) -> bool:
-        """Whether this replica is one: same id, and same directory where the set names one (D19)."""
+        """Whether this replica is one: by id, and by directory where the set names one (D19)."""
         voter = self._by_id.get(key.id)
         if voter is None:
             return False

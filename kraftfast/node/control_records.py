@@ -9,6 +9,8 @@ from __future__ import annotations
 import struct
 
 from kraftfast.core import control as core
+from kraftfast.core.effects import AppendControl
+from kraftfast.core.events import Appended
 from kraftfast.core.voters import VoterSet
 from kraftfast.errors import CorruptBatch, InvalidOption
 from kraftfast.record import control as record
@@ -52,12 +54,17 @@ def from_record(found: object) -> core.KRaftVersion | core.KRaftVoters | None:
         raise CorruptBatch(reason, reason=reason) from None
 
 
-def appended_controls(
-    records: tuple[core.ControlRecord, ...], base_offset: int
-) -> core.VoterControls:
-    """What ``Appended`` tells of a control batch that went to ``base_offset``."""
-    return tuple(
+def batch_of(effect: AppendControl, timestamp_ms: int) -> bytes:
+    """The control batch that the core wants appended."""
+    records = [to_record(each) for each in effect.records]
+    return record.control_batch(records, timestamp=timestamp_ms, leader_epoch=effect.epoch)
+
+
+def appended(effect: AppendControl, end_offset: int, size: int) -> Appended:
+    """What the core is told once its ``size`` bytes stand in the log, up to ``end_offset``."""
+    controls = tuple(
         (offset, each)
-        for offset, each in enumerate(records, base_offset)
+        for offset, each in enumerate(effect.records, end_offset - len(effect.records))
         if not isinstance(each, core.LeaderChange)
     )
+    return Appended(effect.epoch, end_offset, size, controls)

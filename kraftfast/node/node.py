@@ -16,7 +16,6 @@ from typing import Any
 
 from kraftfast.core import effects as fx
 from kraftfast.core import events as ev
-from kraftfast.core.messages import FetchRequest
 from kraftfast.core.quorum_state import QuorumState
 from kraftfast.core.replica import Replica
 from kraftfast.core.trail import EpochTrail
@@ -30,13 +29,12 @@ from kraftfast.log.marks import PHANTOM_TAIL
 from kraftfast.log.nursery import PreparerThread
 from kraftfast.log.recovery import Settings, open_log
 from kraftfast.node.config import NodeConfig
-from kraftfast.node.control_records import appended_controls, to_record
+from kraftfast.node.control_records import appended, batch_of
 from kraftfast.node.flusher import Flusher
 from kraftfast.node.idle import Idle
 from kraftfast.node.intake import Intake
 from kraftfast.link.stats import ROLES, Stats
 from kraftfast.node.translate import API_OF, Partition
-from kraftfast.record.control import control_batch
 from kraftfast.types import OffsetAndEpoch, ReplicaKey
 
 STALL_MS_MAX = 200
@@ -295,14 +293,10 @@ class Node:
 
     def _append_control(self, effect: fx.AppendControl) -> None:
         """The first record of an epoch; it waits for room like any other, and the loop goes on."""
-        records = [to_record(each) for each in effect.records]
-        timestamp_ms = time.time_ns() // 1_000_000
-        batch = control_batch(records, timestamp=timestamp_ms, leader_epoch=effect.epoch)
+        batch = batch_of(effect, time.time_ns() // 1_000_000)
         if self.log.append(batch, effect.epoch, True):
             self.control = None
-            end_offset = self.log.end_offset
-            controls = appended_controls(effect.records, end_offset - len(effect.records))
-            self._events.append(ev.Appended(effect.epoch, end_offset, len(batch), controls))
+            self._events.append(appended(effect, self.log.end_offset, len(batch)))
         else:
             self.control = effect
 

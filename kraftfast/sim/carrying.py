@@ -15,8 +15,7 @@ from kraftfast.core.quorum_state import QuorumState
 from kraftfast.core.replica import Replica
 from kraftfast.errors import ErrorCode
 from kraftfast.log import quorum_state
-from kraftfast.node.control_records import appended_controls, to_record
-from kraftfast.record.control import control_batch
+from kraftfast.node.control_records import appended, batch_of
 from kraftfast.sim.network import Link, Source
 from kraftfast.sim.paged_file import SteppedFlush, append_batch
 from kraftfast.sim.records import Records, Reference
@@ -170,14 +169,11 @@ class Carrying:
 
     def _do_AppendControl(self, effect: fx.AppendControl) -> None:
         """The first record of an epoch; it waits for room like any other."""
-        records = [to_record(each) for each in effect.records]
-        batch = control_batch(records, timestamp=self.now_ms(), leader_epoch=effect.epoch)
+        batch = batch_of(effect, self.now_ms())
         self.world.oracle.appends(self, effect.epoch)
         if self.log.append(batch, effect.epoch, True):
             self.control = None
-            end_offset = self.log.end_offset
-            controls = appended_controls(effect.records, end_offset - len(effect.records))
-            self._events.append(ev.Appended(effect.epoch, end_offset, len(batch), controls))
+            self._events.append(appended(effect, self.log.end_offset, len(batch)))
         else:
             self.control = effect
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import pytest
 
 from kraftfast.core import control as core
+from kraftfast.core.effects import AppendControl
+from kraftfast.core.events import Appended
 from kraftfast.core.voters import VoterSet
 from kraftfast.errors import CorruptBatch
 from kraftfast.node.control_records import (
     TARGET_TAG,
-    appended_controls,
+    appended,
+    batch_of,
     from_record,
     to_record,
 )
@@ -33,7 +36,7 @@ VOTERS = VoterSet(
     ],
 )
 def test_there_and_back(control: core.KRaftVersion | core.KRaftVoters) -> None:
-    batch = record.control_batch([to_record(control)], timestamp=1, leader_epoch=3)
+    batch = batch_of(AppendControl(3, (control,)), 1)
     (decoded,) = pure.batch_at(batch).records()
     assert from_record(record.decode_control(decoded)) == control
 
@@ -45,7 +48,8 @@ def test_what_the_core_is_not_told_of() -> None:
     assert [key.id for key in written.granting_voters] == [2]
     assert from_record(written) is None
     version, voters = core.KRaftVersion(1), core.KRaftVoters(VOTERS)
-    assert appended_controls((change, version, voters), 7) == ((8, version), (9, voters))
+    told = appended(AppendControl(3, (change, version, voters)), 10, 99)
+    assert told == Appended(3, 10, 99, ((8, version), (9, voters)))
 
 
 @pytest.mark.parametrize(
