@@ -33,7 +33,10 @@ def adopt(state: ReplicaState, now_ms: int) -> None:
     campaigned = state.may_campaign()
     state.voters = voters
     state.kraft_version = kraft_version
+    told = state.tells_endpoints
     state.tells_endpoints = state.could_be_voter()
+    if state.follower is not None and state.tells_endpoints and not told:
+        state.follower.stream = 0  # an observer now: a new stream says where it can be reached
     state.effects.append(VotersChanged(kraft_version, voters))
     leader = state.leader
     current = state.current
