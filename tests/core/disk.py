@@ -26,6 +26,7 @@ class Record(NamedTuple):
     epoch: int
     value: str
     control: KRaftVersion | KRaftVoters | None = None
+    batch: int = 0  # of several records, which stand or fall together; 0: one record alone
 
 
 GONE = Record(0, "in a snapshot")
@@ -81,9 +82,19 @@ class Disk:
         return history
 
     def lose_power(self, keep: int | None = None) -> None:
-        """Unflushed records are lost, but for ``keep`` of them."""
-        del self.records[self.flushed + (keep or 0):]
+        """Unflushed records are lost, but for ``keep`` of them; no batch is kept in part."""
+        end = min(self.flushed + (keep or 0), len(self.records))
+        while splits_batch(self.records, end):
+            end -= 1
+        del self.records[end:]
         self.flushed = min(self.flushed, len(self.records))
+
+
+def splits_batch(records: list[Record], offset: int) -> bool:
+    """Whether a batch reaches across this offset."""
+    if not 0 < offset < len(records):
+        return False
+    return records[offset].batch != 0 and records[offset].batch == records[offset - 1].batch
 
 
 def controls_of(records: list[Record], start: int) -> VoterControls:

@@ -22,6 +22,7 @@ from tests.core.disk import (
     Record,
     controls_of,
     filed_from,
+    splits_batch,
 )
 
 if TYPE_CHECKING:
@@ -162,7 +163,10 @@ class Host:
             if effect.read_end_offset >= 0:
                 end = min(end, effect.read_end_offset)
             limit = max(1, min(effect.max_bytes // RECORD_BYTES, self.world.turn_records))
-            records = tuple(self.disk.records[effect.read_offset:end][:limit])
+            end = min(end, effect.read_offset + limit)
+            while splits_batch(self.disk.records, end):
+                end += 1
+            records = tuple(self.disk.records[effect.read_offset:end])
             assert records, "an answer with records has some"
             if effect.response.stream and self.world.ring_full(self.id, origin.peer_id):
                 records = ()
@@ -198,13 +202,15 @@ class Host:
 
     def do_AppendControl(self, effect: fx.AppendControl, follow_on: list) -> None:
         began = len(self.disk.records)
+        batch = self.world.new_batch() if len(effect.records) > 1 else 0
         for record in effect.records:
             if isinstance(record, LeaderChange):
                 self.world.elected(effect.epoch, record.leader_id)
-                self.disk.records.append(Record(effect.epoch, f"leader {record.leader_id}"))
+                value = f"leader {record.leader_id}"
+                self.disk.records.append(Record(effect.epoch, value, None, batch))
             else:
                 value = self.world.new_value(self.id)
-                self.disk.records.append(Record(effect.epoch, value, record))
+                self.disk.records.append(Record(effect.epoch, value, record, batch))
         follow_on.append(
             ev.Appended(
                 effect.epoch,
@@ -311,11 +317,11 @@ class Host:
     def make_snapshot(self, offset: int) -> None:
         """The state machine makes a snapshot of the records below ``offset``.
 
-        It sees whole batches, and control records stand in one with what is before them.
+        It sees whole batches.
         """
         replica = self.replica
         assert replica is not None
-        if offset < len(self.disk.records) and self.disk.records[offset].control is not None:
+        if splits_batch(self.disk.records, offset):
             return
         snapshot_id = OffsetAndEpoch(offset, self.disk.records[offset - 1].epoch)
         if not replica.may_create_snapshot(snapshot_id):

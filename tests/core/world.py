@@ -64,6 +64,10 @@ class World:
             config = replace(config, endpoints=(endpoint_of(id),))
         return config
 
+    def new_batch(self) -> int:
+        self._values += 1
+        return self._values
+
     def new_value(self, id: int) -> str:
         self._values += 1
         return f"{self._values} by {id}"
