@@ -385,7 +385,7 @@ class Oracle:
             return  # the beginning, which everybody has
         if offset > self.committed_end:
             require(
-                process.core.role == "leader",
+                process.core.role in ("leader", "resigned"),  # it may resign with the commit (I17)
                 f"I6: {process.id} says {offset}, no leader more than {self.committed_end}",
             )
             self._commit(process, shadow, offset)
