@@ -20,7 +20,7 @@ from kraftfast.sim.__main__ import main
 from kraftfast.sim.settings import FAULTS
 
 ROOT = Path(__file__).parents[2]
-SEEDS = range(12, 40)
+SEEDS = range(12, 44)
 AT_LEAST = {
     "appends acknowledged": 5_000,
     "appends unknown": 500,
