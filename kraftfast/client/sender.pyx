@@ -26,24 +26,19 @@ from libc.string cimport memcpy, memset
 from posix.unistd cimport write
 
 from kraftfast.client.ledger cimport Ledger
+from kraftfast.link.stats cimport (
+    kf_histogram, kf_histogram_add, kf_histogram_add_n, quantiles,
+)
 from kraftfast.record.builder cimport Values, as_bytes, encode_headers
 from kraftfast.record.encode cimport (
-    COLUMN_BYTES, COLUMN_FIXED, COLUMN_OFFSETS32, Column, Encoded, append_record,
-    append_value as encode_value, close_batch, default_settings, encode_columns, open_batch,
+    COLUMN_FIXED, Column, Encoded, append_record, append_value as encode_value, close_batch,
+    default_settings, encode_columns, open_batch, value_at,
 )
 
 from kraftfast import limits
 from kraftfast.client.refusals import refusal
 from kraftfast.errors import ErrorCode, InvalidOption, RecordsRefused, RecordTooLarge
 
-
-cdef extern from "histogram.h" nogil:
-    ctypedef struct kf_histogram:
-        uint64_t max_ns
-        uint64_t count
-    void kf_histogram_add(kf_histogram *h, uint64_t ns)
-    void kf_histogram_add_n(kf_histogram *h, uint64_t ns, uint64_t n)
-    uint64_t kf_histogram_quantile(const kf_histogram *h, double quantile)
 
 cdef extern from *:
     """
@@ -55,11 +50,9 @@ cdef extern from *:
     }
     #define MONOTONIC_NS() clock_ns(CLOCK_MONOTONIC)
     #define WALL_MS() ((int64_t)(clock_ns(CLOCK_REALTIME) / 1000000))
-    #define ITEM_IS_NULL(items, i) ((items)[i] == Py_None)
     """
     uint64_t MONOTONIC_NS() nogil
     int64_t WALL_MS() nogil
-    bint ITEM_IS_NULL(PyObject **items, int64_t i) nogil
 
 cdef extern from "Python.h" nogil:
     char *PyBytes_AS_STRING(PyObject *o)
@@ -301,8 +294,8 @@ cdef class Sender:
     cdef int64_t put(self, bytes value, bytes key, bytes headers, int32_t header_count,
                      int64_t timestamp, bint stamped) except -2:
         """Append to the open batch, or to a fresh one: the ticket, or -1."""
-        cdef const uint8_t *value_at = NULL
-        cdef const uint8_t *key_at = NULL
+        cdef const uint8_t *value_data = NULL
+        cdef const uint8_t *key_data = NULL
         cdef int64_t value_size = -1, key_size = -1
         cdef Py_ssize_t size = len(headers)
         if self.kafka_raft and (not value or key is not None or header_count):
@@ -311,17 +304,17 @@ cdef class Sender:
             raise RecordsRefused("this log takes only records with a value that is not empty, "
                                  "without key and headers (records=kafka-raft)")
         if value is not None:
-            value_at, value_size = <const uint8_t *>value, len(value)
+            value_data, value_size = <const uint8_t *>value, len(value)
             size += value_size
         if key is not None:
-            key_at, key_size = <const uint8_t *>key, len(key)
+            key_data, key_size = <const uint8_t *>key, len(key)
             size += key_size
         while self.ready:
             if not self.open and not self.open_for(size):
                 return -1
             if append_record(
-                &self.batch, timestamp if stamped else self.settings.timestamp, key_at, key_size,
-                value_at, value_size, <const uint8_t *>headers, len(headers), header_count,
+                &self.batch, timestamp if stamped else self.settings.timestamp, key_data, key_size,
+                value_data, value_size, <const uint8_t *>headers, len(headers), header_count,
             ) == 1:
                 return self.appended()
             assert self.batch.count, "a fresh batch takes the record that it was opened for"
@@ -367,7 +360,7 @@ cdef class Sender:
     def append_large(self, Values values, int64_t number) -> bool:
         """A value that does not fit a batch of the usual size gets its own. False: not now."""
         cdef const uint8_t *value = NULL
-        cdef int64_t size = value_of(&values.column, number, &value)
+        cdef int64_t size = value_at(&values.column, number, &value)
         if not self.open_for(max(size, 0)):
             return False
         if encode_value(&self.batch, value, size) != 1:
@@ -387,7 +380,7 @@ cdef class Sender:
         cdef bint refused = False
         with nogil:
             for i in range(column.count):
-                size = value_of(column, i, &value)
+                size = value_at(column, i, &value)
                 refused = size < -1 or (self.kafka_raft and size <= 0) or size > RECORD_MAX
                 if refused:
                     break
@@ -644,38 +637,3 @@ cdef class Sender:
         """Forget the samples so far (after a warm-up)."""
         memset(self.samples, 0, sizeof(kf_histogram))
         memset(self.told, 0, sizeof(kf_histogram))
-
-
-cdef dict quantiles(const kf_histogram *h):
-    return {
-        "count": h.count,
-        "p50_us": kf_histogram_quantile(h, 0.5) / 1000,
-        "p99_us": kf_histogram_quantile(h, 0.99) / 1000,
-        "p999_us": kf_histogram_quantile(h, 0.999) / 1000,
-        "max_us": h.max_ns / 1000,
-    }
-
-
-cdef int64_t value_of(const Column *column, int64_t i, const uint8_t **value) noexcept nogil:
-    """Size of value i; -1 if it is null, -2 if it lies outside the data."""
-    cdef int64_t begin, end, bit
-    if column.valid is not NULL:
-        bit = column.valid_first + i
-        if not column.valid[bit >> 3] >> (bit & 7) & 1:
-            return -1
-    if column.kind == COLUMN_BYTES:
-        if ITEM_IS_NULL(column.items, i):
-            return -1
-        value[0] = <const uint8_t *>PyBytes_AS_STRING(column.items[i])
-        return PyBytes_GET_SIZE(column.items[i])
-    if column.kind == COLUMN_FIXED:
-        value[0] = column.data + i * column.stride
-        return column.value_size
-    if column.kind == COLUMN_OFFSETS32:
-        begin, end = (<const int32_t *>column.offsets)[i], (<const int32_t *>column.offsets)[i + 1]
-    else:
-        begin, end = (<const int64_t *>column.offsets)[i], (<const int64_t *>column.offsets)[i + 1]
-    if begin < 0 or end < begin or end > column.data_size:
-        return -2
-    value[0] = column.data + begin
-    return end - begin

@@ -114,10 +114,6 @@ class RingLink:
             close_all(left)
             raise
 
-    def alive(self) -> bool:
-        """Whether neither side has broken the ring's rules; death is told by sock and pidfd."""
-        return not self.out.faulted() and not self.inbox.faulted()
-
     def close(self) -> None:
         """Drop the link; the rings' memory goes when nobody uses it any more."""
         self.sock.close()

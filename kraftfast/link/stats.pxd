@@ -3,13 +3,16 @@
 from libc.stdint cimport int64_t, uint64_t
 
 
-
 cdef extern from "histogram.h":
     ctypedef struct kf_histogram:
         pass
     void kf_histogram_add(kf_histogram *h, uint64_t ns) nogil
     void kf_histogram_add_n(kf_histogram *h, uint64_t ns, uint64_t n) nogil
     uint64_t kf_histogram_quantile(const kf_histogram *h, double quantile) nogil
+
+
+# count, mean_us, p50_us, p99_us, p999_us and max_us; one writer may go on meanwhile.
+cdef dict quantiles(const kf_histogram *h)
 
 
 cdef enum:

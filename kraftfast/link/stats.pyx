@@ -117,19 +117,21 @@ cdef class StatsView:
 
     def stage(self, str name) -> dict:
         """Count, mean, quantiles and maximum of a stage, microseconds."""
-        cdef const kf_histogram *h = &self.stages[STAGES.index(name)]
-        cdef const uint64_t *head = <const uint64_t *>h  # count, sum, max come first
-        count = KF_LOAD(head)
-        quantile = lambda q: kf_histogram_quantile(h, q) / 1000
-        return {
-            "count": count,
-            "mean_us": KF_LOAD(head + 1) / count / 1000 if count else 0.0,
-            "p50_us": quantile(0.50),
-            "p99_us": quantile(0.99),
-            "p999_us": quantile(0.999),
-            "max_us": KF_LOAD(head + 2) / 1000,
-        }
+        return quantiles(&self.stages[STAGES.index(name)])
 
     def stages_dict(self) -> dict:
         """Every stage by its name."""
         return {name: self.stage(name) for name in STAGES}
+
+
+cdef dict quantiles(const kf_histogram *h):
+    cdef const uint64_t *head = <const uint64_t *>h  # count, sum, max come first
+    count = KF_LOAD(head)
+    return {
+        "count": count,
+        "mean_us": KF_LOAD(head + 1) / count / 1000 if count else 0.0,
+        "p50_us": kf_histogram_quantile(h, 0.50) / 1000,
+        "p99_us": kf_histogram_quantile(h, 0.99) / 1000,
+        "p999_us": kf_histogram_quantile(h, 0.999) / 1000,
+        "max_us": KF_LOAD(head + 2) / 1000,
+    }

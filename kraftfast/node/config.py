@@ -10,7 +10,9 @@ from kraftfast.core.voters import VoterSet
 from kraftfast.types import ZERO_UUID, Endpoint, Voter, uuid_from_text
 
 IDLE_SPIN_US = {"block": 0, "hybrid": 300, "spin": 2_000, "poll": 300}
-"""How long the loop looks around before it blocks, while something was in flight, microseconds."""
+"""How long the loop looks around before it blocks, while something was in flight, microseconds.
+
+For as long no processor halts (``node/idle.pyx``, the vigil)."""
 
 
 class ListenerConfig(msgspec.Struct, frozen=True):

@@ -34,10 +34,7 @@ cdef enum:
 
 
 cdef class Idle:
-    """Watches rings, the flusher and descriptors. ``epoll`` is a ``select.epoll`` of this process.
-
-    ``turns`` of spinning and ``sleeps`` are counted for the stats.
-    """
+    """Watches rings, the flusher and descriptors. ``sleeps`` are counted for the stats."""
 
     def __init__(self, Doorbell bell, size_t flusher):
         self.bell = bell
@@ -109,7 +106,10 @@ cdef class Idle:
     cpdef list poll(self):
         """[(fd, events)] that are ready now, without waiting."""
         cdef epoll_event events[EVENTS_MAX]
-        return self._list(events, epoll_wait(self.epoll_fd, events, EVENTS_MAX, 0))
+        cdef int ready
+        with nogil:  # a loop that is busy gives other threads of this process their turn here
+            ready = epoll_wait(self.epoll_fd, events, EVENTS_MAX, 0)
+        return self._list(events, ready)
 
     cpdef list spin(self, int spin_us):
         """Look around for up to ``spin_us``, yielding the CPU. None: nothing happened.

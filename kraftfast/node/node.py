@@ -358,8 +358,7 @@ class Node:
         return True
 
     def wait_for_flush(self) -> None:
-        """Until no flush is under way or asked for."""
-        self.flush_inline()
+        """Until no flush is under way. One that is but wanted may come after (D2)."""
         while self.idle.flush_asked:
             if self.flusher.take(self.log):
                 self.idle.flush_asked = False

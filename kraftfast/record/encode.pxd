@@ -78,6 +78,12 @@ ctypedef struct Column:
     int64_t valid_first  # number of the bit of value 0
     int64_t count
 
+cdef enum:
+    OUTSIDE = -2  # a value does not lie in its column's data
+
+# Size of value number `i` and where it is; -1 if it is null, OUTSIDE.
+cdef int64_t value_at(const Column *column, int64_t i, const uint8_t **value) noexcept nogil
+
 ctypedef struct Encoded:
     int64_t size  # bytes of the batch, 0 if not one record fitted
     int64_t records  # taken from the column

@@ -315,8 +315,8 @@ cdef Encoded encode_fixed(
 # --- many in one go: any columns ---
 
 
-cdef inline int64_t value_at(const Column *column, int64_t i, const uint8_t **value) noexcept nogil:
-    """Size of value i, -1 if it is null, ENCODE_OFFSETS - 1 if it lies outside the data."""
+cdef int64_t value_at(const Column *column, int64_t i, const uint8_t **value) noexcept nogil:
+    """See encode.pxd."""
     cdef int64_t begin, end, bit
     if column.valid is not NULL:
         bit = column.valid_first + i
@@ -337,7 +337,7 @@ cdef inline int64_t value_at(const Column *column, int64_t i, const uint8_t **va
         begin = (<const int64_t *>column.offsets)[i]
         end = (<const int64_t *>column.offsets)[i + 1]
     if begin < 0 or end < begin or end > column.data_size:
-        return ENCODE_OFFSETS - 1
+        return OUTSIDE
     value[0] = column.data + begin
     return end - begin
 

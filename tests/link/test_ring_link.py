@@ -16,6 +16,7 @@ from kraftfast.link.memory_file import send_with_fds
 from kraftfast.link.ring_link import (
     RING_BYTES_MAX,
     OwnDoorbell,
+    RingLink,
     RingOffer,
     accept_rings,
     close_all,
@@ -32,6 +33,11 @@ from tests.link.kit import (
 )
 
 
+def faulted(link: RingLink) -> bool:
+    """Whether the other side has broken the rules of either ring."""
+    return link.out.faulted() or link.inbox.faulted()
+
+
 def test_both_ends_talk() -> None:
     with Doorbells() as bells:
         a, b = linked(bells, out=CAPACITY, into=2 * CAPACITY)
@@ -42,7 +48,7 @@ def test_both_ends_talk() -> None:
             end.out.publish()
             assert [other.inbox.receive(), other.inbox.receive()] == [(1, b"ping"), (2, b"")]
         assert b.out.payload_max > a.out.payload_max, "each side asked for its own capacity"
-        assert a.alive() and b.alive()
+        assert not faulted(a) and not faulted(b)
         a.close()
         assert b.sock.recv(1) == b"", "the end of the connection tells"
         b.close()
@@ -67,20 +73,20 @@ def test_the_doorbell_wakes_who_sleeps_and_nobody_else() -> None:
 @pytest.mark.parametrize(
     ("place", "word"), [("data", 1 << 40), ("data", 8), ("cursor", 1 << 40), ("cursor", 8)]
 )
-def test_a_peer_whose_words_make_no_sense_is_not_alive(place: str, word: int) -> None:
+def test_a_peer_whose_words_make_no_sense_has_broken_the_rules(place: str, word: int) -> None:
     """R7: the head of his ring, the cursor of ours; both are his to write."""
     with Doorbells() as bells:
         a, b = pair()
         forger = Forger()
         forger.send(a)
         link = accept_rings(b, bells.yours, *received(b), Hello(kind="peer"))
-        assert link.alive()
+        assert not faulted(link)
         memory = getattr(forger.files, place).memory
         memory[128:136] = word.to_bytes(8, "little")
         assert link.inbox.receive() is None
         while link.out.send(1, b"x" * 1000):
             link.out.publish()
-        assert not link.alive()
+        assert faulted(link)
         link.close()
         forger.close()
         a.close()
