@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kraftfast import limits
 from kraftfast.core.candidate import Candidate
-from kraftfast.core.effects import Persisted, Send
+from kraftfast.core.effects import Send
 from kraftfast.core.follower import Follower
 from kraftfast.core.log_view import NEVER_MS
 from kraftfast.core.messages import VoteRequest
@@ -28,7 +28,10 @@ def begin_campaign(state: ReplicaState, now_ms: int, failover: bool = False) -> 
 
 
 def request_votes(state: ReplicaState, now_ms: int) -> None:
-    """Ask every voter that has not answered and can be asked now."""
+    """Ask every voter that has not answered and can be asked now.
+
+    The own vote is written meanwhile: it is on disk before an answer is looked at, and counts (D5).
+    """
     current = state.current
     assert isinstance(current, Prospective | Candidate)
     pre_vote = isinstance(current, Prospective)
@@ -46,8 +49,7 @@ def request_votes(state: ReplicaState, now_ms: int) -> None:
             cluster_id=state.cluster_id,
         )
         correlation = state.peers.sent(voter_id, now_ms)
-        after = None if pre_vote else Persisted(state.epoch)  # D5, I10
-        state.effects.append(Send(voter_id, correlation, request, after))
+        state.effects.append(Send(voter_id, correlation, request))
 
 
 def decide(state: ReplicaState, now_ms: int) -> None:

@@ -1,4 +1,4 @@
-"""Candidate: asks for votes in an epoch of its own, having voted for itself on disk (D5)."""
+"""Candidate: asks for votes in an epoch of its own; the own one is written meanwhile (D5)."""
 
 from __future__ import annotations
 

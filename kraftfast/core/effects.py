@@ -11,10 +11,12 @@ from typing import Any
 
 from kraftfast.core.control import ControlRecord
 from kraftfast.core.messages import (
+    BeginQuorumEpochRequest,
     FetchResponse,
     FetchSnapshotResponse,
     Request,
     Response,
+    VoteRequest,
 )
 from kraftfast.core.voters import VoterSet
 from kraftfast.errors import ErrorCode
@@ -72,6 +74,20 @@ class Reply:
     source: Any
     response: Response
     after: After = None
+
+
+def election_first(effects: list[Any]) -> list[Any]:
+    """Vote and BeginQuorumEpoch leave before ``quorum-state`` is written: they do not rely on it.
+
+    The own vote counts, and the first record of an epoch leaves, only after this step (D5). Of the
+    files that a failover waits for, those of different replicas are written at the same time so.
+    """
+    asks = [each for each in effects if _is_of_election(each)]
+    return asks + [each for each in effects if not _is_of_election(each)]
+
+
+def _is_of_election(effect: Any) -> bool:
+    return type(effect) is Send and type(effect.request) in (VoteRequest, BeginQuorumEpochRequest)
 
 
 @dataclass

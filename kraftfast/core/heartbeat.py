@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from kraftfast.core.effects import Persisted, Send
+from kraftfast.core.effects import Send
 from kraftfast.core.messages import BeginQuorumEpochRequest
 from kraftfast.core.state import ReplicaState
 
 
 def begin_quorum_epoch(state: ReplicaState, voter_id: int, now_ms: int) -> int:
-    """Tell one voter; returns the correlation, or 0 if it has not answered the last time yet."""
+    """Tell one voter; that this replica leads need not be on its disk yet, as nothing was appended.
+
+    Returns the correlation, or 0 if it has not answered the last time yet."""
     if not state.peers.is_ready(voter_id, now_ms):
         return 0
     request = BeginQuorumEpochRequest(
@@ -19,5 +21,5 @@ def begin_quorum_epoch(state: ReplicaState, voter_id: int, now_ms: int) -> int:
         cluster_id=state.cluster_id,
     )
     correlation = state.peers.sent(voter_id, now_ms)
-    state.effects.append(Send(voter_id, correlation, request, Persisted(state.epoch)))
+    state.effects.append(Send(voter_id, correlation, request))
     return correlation

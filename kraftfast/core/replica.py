@@ -14,7 +14,7 @@ from kraftfast.core.downloading import (
     on_snapshot_installed,
     on_snapshot_written,
 )
-from kraftfast.core.effects import AdvanceHighWatermark, Effect
+from kraftfast.core.effects import AdvanceHighWatermark, Effect, election_first
 from kraftfast.core.election import Election
 from kraftfast.core.events import (
     Appended,
@@ -377,6 +377,9 @@ class Replica:
             finish_shutdown(state, now_ms)
         effects = state.effects
         state.effects = []
+        if state.quorum_state_due:
+            state.quorum_state_due = False
+            return election_first(effects)
         return effects
 
     def _first_role(self, now_ms: int) -> tuple[AnyRole, QuorumState]:

@@ -32,7 +32,7 @@ cdef class ReplicaState:
     cdef public long long high_watermark
     cdef public long long committed_offset
     cdef public list effects
-    cdef public bint poll_due
+    cdef public bint poll_due, quorum_state_due
     cdef public bint writing
     cdef public long long fetch_at_ms
     cdef public long long fetch_failures

@@ -80,6 +80,7 @@ class ReplicaState:
     committed_offset: int  # the highest ever known: nothing below is ever cut (I7)
     effects: list[Effect]  # what this step wants done, in order
     poll_due: bool  # the role has something to do at once
+    quorum_state_due: bool  # this step has ``quorum-state`` written
     writing: bool  # the log copies a Fetch answer: FetchedWritten will tell
     fetch_at_ms: int  # no Fetch before this
     fetch_failures: int  # in a row, for the pause between Fetches
@@ -131,6 +132,7 @@ class ReplicaState:
         self.committed_offset = NO_OFFSET
         self.effects = []
         self.poll_due = False
+        self.quorum_state_due = False
         self.writing = False
         self.fetch_at_ms = 0
         self.fetch_failures = 0
@@ -373,6 +375,7 @@ class ReplicaState:
                 )
         self.persisted = wanted
         self.effects.append(PersistQuorumState(epoch, leader_id, voted, self.kraft_version))
+        self.quorum_state_due = True
 
     def _next_failover_ms(self) -> int:
         """How long after a lost campaign the next goes, while the leader is known dead.

@@ -35,7 +35,7 @@ from kraftfast.node.idle import Idle
 from kraftfast.node.intake import Intake
 from kraftfast.link.stats import ROLES, Stats
 from kraftfast.node.translate import API_OF, Partition
-from kraftfast.types import OffsetAndEpoch, ReplicaKey
+from kraftfast.types import ReplicaKey
 
 STALL_MS_MAX = 200
 """How long a copy waits for room before the follower goes on sending Fetches instead."""
@@ -242,6 +242,7 @@ class Node:
     def _persist(self, effect: fx.PersistQuorumState) -> None:
         state = quorum_state.StoredQuorumState(effect.epoch, effect.leader_id, effect.voted)
         data = quorum_state.encode(state, effect.kraft_version, self.voters.ids)
+        self.publish()  # others go on with what was sent while this process waits for its disk
         self.disk.replace_file(self._state_path, data)  # D5: durable before anything after it
         self.persisted_epoch = effect.epoch
 
@@ -528,7 +529,3 @@ class Node:
     def log_line(self, text: str) -> None:
         """One line for people, ``fact -> action``."""
         print(f"kraftfast replica {self.config.node_id}: {text}", file=sys.stderr, flush=True)
-
-    def phantom_tail(self) -> OffsetAndEpoch | None:
-        """What may have been acknowledged before the last crash and was not recovered (D10)."""
-        return self.recovered.phantom_tail

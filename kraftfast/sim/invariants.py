@@ -12,7 +12,6 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kraftfast.core.messages import (
-    BeginQuorumEpochRequest,
     FetchRequest,
     Request,
     Response,
@@ -292,20 +291,8 @@ class Oracle:
         return stable.epoch if stable else -1
 
     def request_leaves(self, process: Process, request: Request) -> None:
-        """I10, I11: epoch, vote and acknowledged records are on the disk before anybody hears."""
-        if isinstance(request, VoteRequest) and not request.pre_vote:
-            stable = self.stable_promise(process.machine)
-            require(
-                stable is not None and stable.epoch == request.epoch
-                and stable.voted is not None and stable.voted.id == process.id,
-                f"I10: {process.id} campaigns in {request.epoch} with {stable} on its disk",
-            )
-        elif isinstance(request, BeginQuorumEpochRequest):
-            require(
-                self._promised_epoch(process) >= request.epoch,
-                f"I10: {process.id} says that it leads {request.epoch} before that is on its disk",
-            )
-        elif isinstance(request, FetchRequest):
+        """I10, I11: epoch and acknowledged records are on the disk before anybody hears of them."""
+        if isinstance(request, FetchRequest):
             self._acknowledges(process, request)
 
     def _acknowledges(self, process: Process, request: FetchRequest) -> None:
@@ -337,6 +324,15 @@ class Oracle:
                     f"I10: {process.id} grants {request.replica.id} in {request.epoch} with "
                     f"{stable} on its disk",
                 )
+
+    def counts_votes(self, process: Process, epoch: int) -> None:
+        """I10, D5: a candidate's own vote is on the disk when the first of another is counted."""
+        stable = self.stable_promise(process.machine)
+        require(
+            stable is not None and stable.epoch == epoch
+            and stable.voted is not None and stable.voted.id == process.id,
+            f"I10: {process.id} is a candidate in {epoch} with {stable} on its disk",
+        )
 
     # --- leaders ----------------------------------------------------------------------------------
 

@@ -160,6 +160,8 @@ class Process(Carrying):
             if events:
                 event = events.popleft()
                 self.world.trace_step(self, "event", event)
+                if self.core.role == "candidate":
+                    self.world.oracle.counts_votes(self, self.core.epoch)
                 effects.extend(self._checked(self.core.step(event, self.now_ms())))
 
     def _checked(self, effects: list[Any]) -> list[Any]:

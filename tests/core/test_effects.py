@@ -48,7 +48,7 @@ def test_a_follower_starts_by_fetching_what_it_has_on_disk() -> None:
     ]
 
 
-def test_a_candidates_vote_is_on_disk_before_it_asks_for_others() -> None:
+def test_a_candidate_asks_for_votes_while_its_own_is_written() -> None:
     it = started(epoch=5, log=((5, 10),))
     it.step(ev.Tick(), 1000)
     granted = msg.VoteResponse(leader_epoch=5, vote_granted=True)
@@ -56,16 +56,15 @@ def test_a_candidates_vote_is_on_disk_before_it_asks_for_others() -> None:
     asked = [
         fx.Send(
             voter_id,
-            effects[2 + i].correlation,
+            effects[i].correlation,
             msg.VoteRequest(6, key(1), 5, 10, voter=ReplicaKey(voter_id)),
-            after=fx.Persisted(6),  # D5, I10
         )
         for i, voter_id in enumerate((2, 3))
     ]
     assert effects == [
-        fx.PersistQuorumState(6, -1, key(1)),
-        fx.RoleChanged("candidate", 6, -1),
         *asked,
+        fx.PersistQuorumState(6, -1, key(1)),  # D5: before an answer is looked at
+        fx.RoleChanged("candidate", 6, -1),
     ]
 
 
@@ -99,18 +98,14 @@ def test_an_elected_leader_persists_appends_and_makes_itself_known() -> None:
     it = started(1, voters, epoch=4, voted=1)
     granted = msg.VoteResponse(leader_epoch=4, vote_granted=True)
     effects = it.step(ev.ResponseReceived(2, correlation_of(it, 2), granted), 7)
-    assert effects[:3] == [
-        fx.PersistQuorumState(4, 1, None),
+    assert [(send.peer_id, send.request, send.after) for send in effects[:2]] == [
+        (voter.id, msg.BeginQuorumEpochRequest(4, 1, leader_endpoints=at, voter=voter.key), None)
+        for voter in (voters.voters[1], voters.voters[2])
+    ]
+    assert effects[2:] == [
+        fx.PersistQuorumState(4, 1, None),  # D5: before the first append
         fx.RoleChanged("leader", 4, 1, at),
         fx.AppendControl(4, (LeaderChange(1, (1, 2, 3), (1, 2)),)),
-    ]
-    assert [(send.peer_id, send.request, send.after) for send in effects[3:]] == [
-        (
-            voter.id,
-            msg.BeginQuorumEpochRequest(4, 1, leader_endpoints=at, voter=voter.key),
-            fx.Persisted(4),
-        )
-        for voter in (voters.voters[1], voters.voters[2])
     ]
 
 

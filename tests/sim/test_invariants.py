@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kraftfast.core import invariants as within_one
-from kraftfast.core.messages import FetchRequest, VoteRequest
+from kraftfast.core.messages import FetchRequest
 from kraftfast.core.quorum_state import QuorumState
 from kraftfast.sim.invariants import Entry, Oracle, Violation
 from kraftfast.sim.process import Process
@@ -28,7 +28,7 @@ CHECKED: dict[str, Callable[..., Any]] = {
     "I7": Oracle.truncates,
     "I8": Oracle.advances,
     "I9": Oracle._check_promise,
-    "I10": Oracle.request_leaves,
+    "I10": Oracle.counts_votes,
     "I11": Oracle._acknowledges,
     "I12": within_one.check_leader,
     "I13": Oracle.appends,
@@ -98,7 +98,7 @@ def planted(quorum: Quorum, name: str) -> None:
         "I7": lambda: oracle.truncates(other, last.base_offset),
         "I8": lambda: committed_otherwise(oracle, other, end),
         "I9": lambda: forgets_a_vote(oracle, other),
-        "I10": lambda: oracle.request_leaves(other, campaign(other, epoch + 1)),
+        "I10": lambda: oracle.counts_votes(other, epoch + 1),
         "I11": lambda: oracle.request_leaves(other, fetch(other, end + 1)),
         "I13": lambda: oracle.appends(other, epoch),
         "I14": lambda: recovers_something_else(oracle, other),
@@ -133,10 +133,6 @@ def forgets_a_vote(oracle: Oracle, process: Process) -> None:
     """Quorum-state goes back to an earlier epoch."""
     oracle.shadow(process.id).promised = QuorumState(process.core.epoch + 1, -1, ReplicaKey(1))
     oracle.persisted(process)
-
-
-def campaign(process: Process, epoch: int) -> VoteRequest:
-    return VoteRequest(epoch, process.machine.key, 0, 0)
 
 
 def fetch(process: Process, offset: int) -> FetchRequest:
