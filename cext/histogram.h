@@ -79,4 +79,16 @@ static inline uint64_t kf_histogram_quantile(const kf_histogram *h, double quant
     return max;
 }
 
+/* The largest sample (rounded up to its bucket's top) since `before`, a copy of `h`, was taken;
+ * 0 if there is none. */
+static inline uint64_t kf_histogram_max_since(const kf_histogram *h, const kf_histogram *before) {
+    uint64_t max = kf_histogram_word(&h->max_ns);
+    for (uint32_t i = KF_HISTOGRAM_BUCKETS; i-- > 0;) {
+        if (kf_histogram_word(&h->buckets[i]) == kf_histogram_word(&before->buckets[i])) continue;
+        uint64_t top = kf_histogram_bucket_top(i);
+        return top < max && i < KF_HISTOGRAM_BUCKETS - 1 ? top : max;
+    }
+    return 0;
+}
+
 #endif

@@ -298,6 +298,16 @@ class Replica:
         return self._state.leader_id
 
     @property
+    def voted(self) -> ReplicaKey | None:
+        """Who got its vote in this epoch."""
+        return self._state.voted
+
+    @property
+    def last_epoch(self) -> int:
+        """That of the log's last record, 0 if there is none."""
+        return self._state.log.last_epoch()
+
+    @property
     def high_watermark(self) -> int:
         """Exclusive end of what is known to be committed, -1 if unknown."""
         return self._state.high_watermark

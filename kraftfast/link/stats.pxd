@@ -5,10 +5,12 @@ from libc.stdint cimport int64_t, uint64_t
 
 cdef extern from "histogram.h":
     ctypedef struct kf_histogram:
-        pass
+        uint64_t count
+        uint64_t sum_ns
     void kf_histogram_add(kf_histogram *h, uint64_t ns) nogil
     void kf_histogram_add_n(kf_histogram *h, uint64_t ns, uint64_t n) nogil
     uint64_t kf_histogram_quantile(const kf_histogram *h, double quantile) nogil
+    uint64_t kf_histogram_max_since(const kf_histogram *h, const kf_histogram *before) nogil
 
 
 # count, mean_us, p50_us, p99_us, p999_us and max_us; one writer may go on meanwhile.
@@ -28,11 +30,7 @@ cdef enum:
     W_BATCHES
     W_BYTES
     W_FLUSHES
-    W_TURNS
-    W_SLEEPS
     W_PREPARED
-    W_TRUNCATIONS
-    W_UNFLUSHED_BYTES
     W_COUNT
 
 

@@ -4,6 +4,7 @@ The words are plain 64-bit stores by one writer; readers load them with acquire.
 the high watermark word may be read from the replica's segments (D11).
 """
 
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int64_t, uint64_t
 
 from kraftfast.errors import PeerGone
@@ -38,11 +39,7 @@ WORDS = {
     "batches": W_BATCHES,
     "bytes": W_BYTES,
     "flushes": W_FLUSHES,
-    "turns": W_TURNS,
-    "sleeps": W_SLEEPS,
     "prepared_bytes": W_PREPARED,
-    "truncations": W_TRUNCATIONS,
-    "unflushed_bytes": W_UNFLUSHED_BYTES,
 }
 
 
@@ -81,6 +78,21 @@ cdef class Stats:
         self.set(W_END_OFFSET, end_offset)
         self.set(W_FLUSHED_END_OFFSET, flushed_end_offset)
         self.set(W_PREPARED, prepared)
+
+    def mark(self, str stage) -> bytes:
+        """What a stage's histogram holds now, for :meth:`since`."""
+        return PyBytes_FromStringAndSize(
+            <const char *>&self.stages[STAGES.index(stage)], sizeof(kf_histogram))
+
+    def since(self, str stage, bytes mark not None) -> tuple[int, float, float]:
+        """What came to a stage since then: how often, mean and largest in microseconds."""
+        cdef const kf_histogram *h = &self.stages[STAGES.index(stage)]
+        cdef const kf_histogram *before = <const kf_histogram *>PyBytes_AS_STRING(mark)
+        assert len(mark) == sizeof(kf_histogram)
+        count, mean_ns = h.count - before.count, 0.0
+        if count:
+            mean_ns = <double>(h.sum_ns - before.sum_ns) / count
+        return count, mean_ns / 1000, kf_histogram_max_since(h, before) / 1000
 
     def view(self) -> StatsView:
         """A reader of these very words."""

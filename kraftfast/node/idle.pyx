@@ -34,7 +34,7 @@ cdef enum:
 
 
 cdef class Idle:
-    """Watches rings, the flusher and descriptors. ``sleeps`` are counted for the stats."""
+    """Watches rings, the flusher and descriptors. It counts ``sleeps``, and ``idle_ns`` in them."""
 
     def __init__(self, Doorbell bell, size_t flusher):
         self.bell = bell
@@ -145,11 +145,14 @@ cdef class Idle:
         """
         cdef epoll_event events[EVENTS_MAX]
         cdef int ready = 0
+        cdef uint64_t began
         with nogil:
+            began = kf_now_ns()
             kf_doorbell_sleep(self.bell.page)
             if not self._news():  # R12: look again after announcing it
                 ready = epoll_wait(self.epoll_fd, events, EVENTS_MAX, timeout_ms)
             kf_doorbell_awake(self.bell.page)
+            self.idle_ns += kf_now_ns() - began
         self.sleeps += 1
         return self._list(events, ready)
 

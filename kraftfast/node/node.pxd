@@ -18,7 +18,7 @@ cdef class Node:
     cdef public Idle idle
     cdef public Intake intake
     cdef public dict links
-    cdef public object sockets, at_hand, stalled, control, applier
+    cdef public object sockets, at_hand, stalled, control, applier, metrics
     cdef public list on_commit, on_role
     cdef public long long stalled_ms, full_ms, persisted_epoch
     cdef public bint yielded, appends_held, flush_wanted, stopped

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import random
-import resource
 import sys
 import time
 from collections import deque
@@ -33,6 +32,8 @@ from kraftfast.node.control_records import appended, batch_of
 from kraftfast.node.flusher import Flusher
 from kraftfast.node.idle import Idle
 from kraftfast.node.intake import Intake
+from kraftfast.node.machine import boot_id, take_all_descriptors
+from kraftfast.node.metrics import Metrics
 from kraftfast.link.stats import ROLES, Stats
 from kraftfast.node.translate import API_OF, Partition
 from kraftfast.types import ReplicaKey
@@ -41,18 +42,6 @@ STALL_MS_MAX = 200
 """How long a copy waits for room before the follower goes on sending Fetches instead."""
 FULL_MS_MAX = 2000
 """How long a leader whose disk is full refuses appends before it lets another try."""
-
-
-def boot_id() -> str:
-    """Which boot of the machine this is."""
-    with open("/proc/sys/kernel/random/boot_id") as file:
-        return file.read().strip()
-
-
-def take_all_descriptors() -> None:
-    """As many as this user may have: a producer takes eight of its leader, a map counts too."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 class Node:
@@ -160,6 +149,7 @@ class Node:
             memory_uncertain=lost,
             cluster_id=self.cluster_id or None,
         )
+        self.metrics = Metrics(self)
         self._handlers = {
             fx.PersistQuorumState: self._persist,
             fx.Send: self._send,
@@ -377,6 +367,7 @@ class Node:
             self._append_control(self.control)
             self.run_events()
         self._mind_the_disk(now_ms)
+        self.metrics.tend(now_ms)
         if self._doubtful:
             self.settle_doubt()
 
@@ -450,6 +441,7 @@ class Node:
             self.sockets.commit(offset)
 
     def _role_changed(self, effect: fx.RoleChanged) -> None:
+        self.metrics.role_changed(effect.role)
         self.stats.put("role", ROLES.index(str(effect.role)))
         if effect.role != "leader":
             self.intake.say_not_leader(effect.leader_id, effect.epoch, self.idle)

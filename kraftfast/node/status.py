@@ -9,7 +9,7 @@ from kraftfast.types import uuid_text
 
 
 def status(node: Any) -> dict[str, Any]:
-    """Identity, role, ends, counters and the latency of each stage (microseconds)."""
+    """Identity, role, ends, counters, the latency of each stage (microseconds), Kafka's metrics."""
     view = node.stats.view()
     words = view.as_dict()
     return {
@@ -28,7 +28,9 @@ def status(node: Any) -> dict[str, Any]:
         "producers": len(node.intake.producers),
         "rss_bytes": _rss_bytes(),
         "nursery_error": str(node.log.nursery.error or ""),
-    } | words | {"stages": view.stages_dict()}
+        "sleeps": node.idle.sleeps,
+        "truncations": node.log.truncations,
+    } | words | {"stages": view.stages_dict(), "metrics": node.metrics.as_dict()}
 
 
 def _rss_bytes() -> int:

@@ -83,6 +83,21 @@ static void extremes(void) {
     CHECK(kf_histogram_quantile(&h, INFINITY) == 1ULL << 60);
 }
 
+static void since(void) {
+    static kf_histogram h, before;
+    memset(&h, 0, sizeof h);
+    kf_histogram_add(&h, 5000);
+    memcpy(&before, &h, sizeof h);
+    CHECK(kf_histogram_max_since(&h, &before) == 0);
+    kf_histogram_add(&h, 40);
+    CHECK(kf_histogram_max_since(&h, &before) == 40); /* not the larger one of before */
+    kf_histogram_add(&h, 5000);
+    uint64_t max = kf_histogram_max_since(&h, &before);
+    CHECK(max >= 5000 && max <= 5000 + 5000 / 60);
+    kf_histogram_add(&h, 1ULL << 60);
+    CHECK(kf_histogram_max_since(&h, &before) == 1ULL << 60);
+}
+
 /* A reader beside the writer: never more promised than counted, never a value nobody added. */
 static kf_histogram shared;
 static _Atomic int stop_writer;
@@ -116,6 +131,7 @@ static const test_case cases[] = {
     {"quantiles", quantiles},
     {"nearest_rank", nearest_rank},
     {"extremes", extremes},
+    {"since", since},
     {"reader_beside_the_writer", reader_beside_the_writer},
 };
 

@@ -1,0 +1,159 @@
+"""Kafka's metrics of a replica, under Kafka's names (kraft-reference.md section 15).
+
+Rates, averages and maxima are of the last 30 to 60 seconds, as those of Kafka's ``SampledStat``
+are. Kafka spreads a batch's commit latency over its records; here it is that of the batch.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from kraftfast.types import ZERO_UUID, uuid_text
+
+WINDOW_MS = 30_000
+ELECTING = ("prospective", "candidate")
+ELECTED = ("leader", "follower")
+
+
+class Mark(NamedTuple):
+    """Where the counters were."""
+
+    at_ms: int
+    appended: int  # records, as a leader
+    fetched: int  # records, as a follower
+    idle_ns: int
+    elections: int
+    elections_ms: int
+    commits: bytes  # the histogram of the stage
+
+
+class Metrics:
+    """Counts what Kafka's metrics need beside what the node knows anyway."""
+
+    # role: the last that was reported. appended, fetched: records that came to the log while
+    # leading, or following. elections, elections_ms: how many ended with a leader, and how long
+    # they took in all; longest: in the window before and in this one. began_ms: when this replica
+    # began to campaign, -1: it does not. led: how often it became the leader. marks: where the
+    # counters were when these two windows began.
+
+    def __init__(self, node: Any) -> None:
+        self.node, self.role = node, str(node.core.role)
+        self.appended = self.fetched = 0
+        self.elections = self.elections_ms = self.led = 0
+        self.longest = [0, 0]
+        self.began_ms = -1
+        self.end_offset = node.log.end_offset
+        first = self._mark(node.now_ms())
+        self.marks = [first, first]
+
+    def tend(self, now_ms: int) -> None:
+        """Begin another window when it is time."""
+        if now_ms - self.marks[1].at_ms >= WINDOW_MS:
+            self.count_records()
+            self.marks = [self.marks[1], self._mark(now_ms)]
+            self.longest = [self.longest[1], 0]
+
+    def role_changed(self, role: str) -> None:
+        """Time elections; records are counted under the role in which they came."""
+        now_ms = self.node.now_ms()
+        self.count_records()
+        self.role = role
+        if role in ELECTING:
+            if self.began_ms < 0:
+                self.began_ms = now_ms
+            return
+        if role in ELECTED and self.began_ms >= 0:
+            took_ms = now_ms - self.began_ms
+            self.elections += 1
+            self.elections_ms += took_ms
+            self.longest[1] = max(self.longest[1], took_ms)
+        self.began_ms = -1
+        self.led += role == "leader"
+
+    def count_records(self) -> None:
+        """Note what came to the log since the last time; what was cut away stays counted."""
+        came = max(0, self.node.log.end_offset - self.end_offset)
+        self.end_offset = self.node.log.end_offset
+        if self.role == "leader":
+            self.appended += came
+        else:
+            self.fetched += came
+
+    def _mark(self, now_ms: int) -> Mark:
+        node = self.node
+        commits = node.stats.mark("commit")
+        counters = (self.appended, self.fetched, node.idle.idle_ns)
+        return Mark(now_ms, *counters, self.elections, self.elections_ms, commits)
+
+    # --- what is told -----------------------------------------------------------------------------
+
+    def raft(self) -> dict[str, Any]:
+        """``kafka.server:type=raft-metrics``."""
+        node, core = self.node, self.node.core
+        self.count_records()
+        now_ms = node.now_ms()
+        mark = self.marks[0]
+        seconds = max(0.001, (now_ms - mark.at_ms) / 1000)
+        elections = self.elections - mark.elections
+        commits, mean_us, max_us = node.stats.since("commit", mark.commits)
+        description = core.describe(now_ms)
+        voted = node.key if core.role in ("leader", "candidate") else core.voted
+        is_voter = core.voters.is_voter(node.key)
+        found = {
+            "current-state": current_state(core.role, voted is not None, is_voter),
+            "current-leader": core.leader_id,
+            "current-vote": -1 if voted is None else voted.id,
+            "current-vote-directory-id": uuid_text(
+                ZERO_UUID if voted is None else voted.directory_id
+            ),
+            "current-epoch": core.epoch,
+            "high-watermark": core.high_watermark,
+            "log-end-offset": core.end_offset,
+            "log-end-epoch": core.last_epoch,
+            "number-unknown-voter-connections": 0,
+            "number-of-voters": len(description.voter_set),
+            "commit-latency-avg": mean_us / 1000 if commits else None,
+            "commit-latency-max": max_us / 1000 if commits else None,
+            "election-latency-avg": (
+                (self.elections_ms - mark.elections_ms) / elections if elections else None
+            ),
+            "election-latency-max": max(self.longest) if elections else None,
+            "fetch-records-rate": (self.fetched - mark.fetched) / seconds,
+            "append-records-rate": (self.appended - mark.appended) / seconds,
+            "poll-idle-ratio-avg": min(1.0, (node.idle.idle_ns - mark.idle_ns) / 1e9 / seconds),
+        }
+        if core.role == "leader":
+            found["number-of-observers"] = len(description.observers)
+            found["uncommitted-voter-change"] = int(description.uncommitted_voter_change)
+        return found
+
+    def controller(self) -> dict[str, Any]:
+        """``kafka.controller:type=KafkaController``, those that a quorum without brokers has."""
+        node, core = self.node, self.node.core
+        committed = max(core.high_watermark, 0)
+        applied = committed if node.applier is None else node.applier.applied
+        return {
+            "ActiveControllerCount": int(core.role == "leader"),
+            "NewActiveControllersCount": self.led,
+            "LastCommittedRecordOffset": committed - 1,
+            "LastAppliedRecordOffset": applied - 1,
+            "IgnoredStaticVoters": int(core.kraft_version > 0 and bool(node.config.voters)),
+        }
+
+    def as_dict(self) -> dict[str, dict[str, Any]]:
+        """All of them, by the group's name. Latencies are milliseconds, rates a second."""
+        return {
+            "kafka.server:type=raft-metrics": self.raft(),
+            "kafka.controller:type=KafkaController": self.controller(),
+        }
+
+
+def current_state(role: str, voted: bool, voter: bool) -> str:
+    """Kafka's word for it: Resigned shows as unattached, one who is no voter as observer."""
+    if not voter and role in ("follower", "unattached"):
+        return "observer"
+    if role == "resigned":
+        return "unattached"
+    if voted and role in ("prospective", "unattached"):
+        return f"{role}-voted"
+    return role
