@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Generator, Iterator
 from typing import Any
 
@@ -17,8 +16,9 @@ from kraftfast.errors import CorruptBatch, InputError
 from kraftfast.log import scan
 from kraftfast.log.reader import SPAN_BYTES, corrupt_log
 from kraftfast.log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX
+from kraftfast.log.snapshot_files import SUFFIX as SNAPSHOT_SUFFIX
+from kraftfast.log.snapshot_files import id_of
 from kraftfast.log.verify import (
-    SNAPSHOT_SUFFIX,
     Tail,
     index_entries,
     map_file,
@@ -40,7 +40,6 @@ from kraftfast.record.shapes import DELETE_HORIZON, LOG_APPEND_TIME, NO_SEQUENCE
 from kraftfast.types import ReplicaKey, Voter, uuid_text
 
 BOOTSTRAP = "bootstrap" + SNAPSHOT_SUFFIX
-SNAPSHOT_FILE = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, SNAPSHOT_SUFFIX)
 TRANSACTION_ENDS = {0: "ABORT", 1: "COMMIT"}
 
@@ -83,13 +82,13 @@ class Dump:
     def snapshot(self, path: str) -> Iterator[str]:
         """The batches of a ``.checkpoint`` file, whose offsets begin at 0."""
         name = os.path.basename(path)
-        match = SNAPSHOT_FILE.fullmatch(name)
-        if match is None and name != BOOTSTRAP:
+        snapshot_id = id_of(name)
+        if snapshot_id is None and name != BOOTSTRAP:
             raise InputError(f"{path} is neither {BOOTSTRAP} nor called by offset and epoch")
-        if not self.as_json and match is None:
+        if not self.as_json and snapshot_id is None:
             yield "KRaft bootstrap snapshot"
-        elif not self.as_json and match is not None:
-            yield f"Snapshot end offset: {int(match[1])}, epoch: {int(match[2])}"
+        elif not self.as_json and snapshot_id is not None:
+            yield f"Snapshot end offset: {snapshot_id.offset}, epoch: {snapshot_id.epoch}"
         data = map_file(path)
         position, offset, fault = yield from self.batches(path, data, len(data), 0)
         if position < len(data):

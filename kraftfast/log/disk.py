@@ -5,6 +5,7 @@ Sources: kraft-reference.md section 4 (tmp, fsync, rename, directory fsync); rel
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
@@ -24,6 +25,79 @@ def storage_error(doing: str, path: str, error: OSError) -> StorageError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return DiskFull(f"no space left: {text}")
     return StorageError(text)
+
+
+class NewFile:
+    """A file that is written from its beginning, piece by piece, and named when it is whole.
+
+    Raises StorageError or a subclass; nothing is durable before ``sync``.
+    """
+
+    path: str
+    size: int  # bytes written
+
+    def __init__(self, path: str, fd: int) -> None:
+        self.path, self.size = path, 0
+        self._fd = fd
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Append. Raises DiskFull, and then part of it may stand there."""
+        view = memoryview(data)
+        try:
+            while view:
+                written = os.write(self._fd, view)
+                self.size += written
+                view = view[written:]
+        except OSError as error:
+            raise storage_error("cannot write", self.path, error) from None
+
+    def sync(self) -> None:
+        """Everything written is on disk. Raises FlushFailed (D9)."""
+        try:
+            os.fsync(self._fd)
+        except OSError as error:
+            raise FlushFailed(f"fsync of {self.path} failed: {error.strerror}") from None
+
+    def protect(self) -> None:
+        """Nobody is to write it any more."""
+        try:
+            os.fchmod(self._fd, 0o400)
+        except OSError as error:
+            raise storage_error("cannot protect", self.path, error) from None
+
+    def close(self) -> None:
+        """Give the descriptor back; again is harmless."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+class StoredFile:
+    """A file that does not change any more, read in pieces. Raises StorageError."""
+
+    path: str
+    size: int  # bytes
+
+    def __init__(self, path: str, fd: int) -> None:
+        self.path, self._fd = path, fd
+        self.size = os.fstat(fd).st_size
+
+    def read_at(self, position: int, bytes_max: int) -> bytes:
+        """What stands at ``position``: less than asked for only at the end of the file."""
+        try:
+            return os.pread(self._fd, bytes_max, position)
+        except OSError as error:
+            raise storage_error("cannot read", self.path, error) from None
+
+    def close(self) -> None:
+        """Give the descriptor back; again is harmless."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def __del__(self) -> None:
+        with contextlib.suppress(OSError):
+            self.close()
 
 
 class Disk:
@@ -84,6 +158,25 @@ class Disk:
             self.unlink(tmp)
             raise storage_error("cannot write", path, error) from None
         self.sync_directory(os.path.dirname(path))
+
+    def create_file(self, path: str) -> NewFile:
+        """A new file to be written in pieces. Raises ``FileExistsError`` if there is one."""
+        try:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+            return NewFile(path, os.open(path, flags, 0o600))
+        except FileExistsError:
+            raise
+        except OSError as error:
+            raise storage_error("cannot create", path, error) from None
+
+    def open_file(self, path: str) -> StoredFile:
+        """A file to be read in pieces. Raises ``FileNotFoundError`` if there is none."""
+        try:
+            return StoredFile(path, os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise storage_error("cannot open", path, error) from None
 
     def rename(self, source: str, target: str) -> None:
         """Rename without making it durable: ``sync_directory`` does."""

@@ -27,13 +27,13 @@ from kraftfast.log.nursery import Nursery
 from kraftfast.log.segment import (
     INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, is_prepared, segment_name,
 )
+from kraftfast.log.snapshot_files import snapshot_ids
 from kraftfast.types import OffsetAndEpoch
 
 from kraftfast.log.segment cimport *
 from kraftfast.log.segment_file cimport SegmentFile
 
 SEGMENT_FILE = re.compile(r"(\d{20})\.log")
-SNAPSHOT_FILE = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 STRAY_FILE = re.compile(r".*(\.deleted|\.tmp|\.part|\.swap|\.cleaned)$")
 INITIAL_PREPARE_BYTES = 4 * 1024 * 1024
 SEGMENT_BYTES_MAX = 2**31 - 2 * limits.PAGE_BYTES
@@ -146,13 +146,6 @@ def mend_indexes(disk, path, segments):
         names = stem + INDEX_SUFFIX, stem + TIME_INDEX_SUFFIX
         if any(not disk.exists(name) or disk.file_bytes(name) != size for name, size in zip(names, sizes)):
             write_indexes(disk, path, segment)
-
-
-def snapshot_ids(disk, path):
-    """Ids of the finished snapshots in a log's directory, oldest first (epoch, then offset)."""
-    found = (SNAPSHOT_FILE.fullmatch(name) for name in disk.list_directory(path))
-    ids = [OffsetAndEpoch(int(match[1]), int(match[2])) for match in found if match]
-    return sorted(ids, key=lambda id: (id.epoch, id.offset))
 
 
 class Recovery:

@@ -22,10 +22,11 @@ from kraftfast.log.disk import Disk, storage_error
 from kraftfast.log.reader import SEGMENT_FILE, MappedSegment, Mark, corrupt_log
 from kraftfast.log.recovery import Recovery, clip
 from kraftfast.log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX
+from kraftfast.log.snapshot_files import SUFFIX as SNAPSHOT_SUFFIX
+from kraftfast.log.snapshot_reader import SnapshotReader
 from kraftfast.record import batch as record_batch
 from kraftfast.record.batch import BatchView
 
-SNAPSHOT_SUFFIX = ".checkpoint"
 INDEX_ENTRY = struct.Struct(">ii")
 TIME_ENTRY = struct.Struct(">qi")
 INDEX_FILE_BYTES_MAX = 64 * 1024 * 1024
@@ -260,15 +261,13 @@ def map_file(path: str) -> mmap.mmap | bytes:
 
 
 def _verify_snapshot(path: str, records: bool) -> Verified:
-    """A snapshot is written at once and whole: whatever stands behind its batches is damage."""
+    """A snapshot is written at once and whole: whatever stands behind its footer is damage."""
     data = map_file(path)
-    position, end, _, fault = scan.walk(data, 0, len(data), 0, verify_crc=True)
-    if position < len(data) or not data:
-        reason = scan.fault_text(fault) if data else "it is empty"
-        raise corrupt_log(path, position, end, reason)
+    with SnapshotReader(Disk(), path) as reader:
+        reader.check()
     counts = Counts(path, 0)
-    _count(counts, data, position, "any" if records else None, path)
-    return Verified(path, 0, end, Tail("none", path, position, 0), [counts])
+    _count(counts, data, len(data), "any" if records else None, path)
+    return Verified(path, 0, reader.end_offset, Tail("none", path, len(data), 0), [counts])
 
 
 # --- batches and indexes --------------------------------------------------------------------------

@@ -17,47 +17,13 @@ from kraftfast.errors import DirectoryInUse, FlushFailed, StorageError
 from kraftfast.limits import PAGE_BYTES
 from kraftfast.log.disk import TMP_SUFFIX, storage_error
 from kraftfast.sim.paged_file import PagedFile, SimSegmentFile
+from kraftfast.sim.small_file import SimNewFile, SimStoredFile, SmallFile
 
 NO_LIMIT = 1 << 40
 
 
 class Crash(BaseException):
     """The process ends here, inside a system call. Not an ``Exception``: none may eat it."""
-
-
-class SmallFile:
-    """A file that is written once and then read."""
-
-    data: bytes  # as processes see it
-    stable: bytes  # as it is on the disk
-    clean: bool  # the kernel has nothing to write: synced, or given up after an error
-
-    def __init__(self) -> None:
-        self.data = b""
-        self.stable = b""
-        self.clean = True
-
-    def write(self, data: bytes) -> None:
-        """Append, not durable."""
-        self.data += data
-        self.clean = False
-
-    def sync(self) -> None:
-        """Everything written so far is on the disk, unless it was given up."""
-        if not self.clean:
-            self.stable = self.data
-        self.clean = True
-
-    def lose_power(self, random: Random) -> None:
-        """Unsynced bytes: all, none, a part, or a length of zeros."""
-        if not self.clean:
-            part = self.data[: random.randint(0, len(self.data))]
-            self.stable = random.choice((self.stable, self.data, part, bytes(len(self.data))))
-        self.drop_cache()
-
-    def drop_cache(self) -> None:
-        """What processes see is what is on the disk."""
-        self.data, self.clean = self.stable, True
 
 
 File = SmallFile | PagedFile
@@ -288,17 +254,28 @@ class SimDisk:
         self._call("create", path + TMP_SUFFIX)
         file = SmallFile()
         directory.change(None, tmp, file)
-        self._call("write", path + TMP_SUFFIX)
-        self._need_blocks(-(-len(data) // PAGE_BYTES), "cannot write", path)
-        file.write(data)
-        self._call("fsync", path + TMP_SUFFIX)
-        if self._fails():
-            file.clean = True
-            raise FlushFailed(f"fsync of {path}{TMP_SUFFIX} failed: {os.strerror(errno.EIO)}")
-        file.sync()
+        self.write_piece(file, data, path + TMP_SUFFIX)
+        self.sync_small(file, path + TMP_SUFFIX)
         self._call("rename to", path)
         directory.change(tmp, name, file)
         self.sync_directory(os.path.dirname(path))
+
+    def create_file(self, path: str) -> SimNewFile:
+        directory, name = self._parent(path)
+        if name in directory.entries:
+            raise FileExistsError(path)
+        self._call("create", path)
+        file = SmallFile()
+        directory.change(None, name, file)
+        return SimNewFile(self, file, path)
+
+    def open_file(self, path: str) -> SimStoredFile:
+        node = self._find(path)
+        if node is None:
+            raise FileNotFoundError(path)
+        if not isinstance(node, SmallFile):
+            raise self._error(errno.EISDIR, "cannot read", path)
+        return SimStoredFile(node.data, path)
 
     def rename(self, source: str, target: str) -> None:
         self._call("rename to", target)
@@ -369,6 +346,24 @@ class SimDisk:
         path = self._open.pop(fd, None)
         if isinstance(path, str):
             self._locks.discard(path)
+
+    # --- what files written in pieces call ----------------------------------------------------
+
+    def write_piece(self, file: SmallFile, data: bytes, path: str) -> None:
+        """Append to a small file. Raises DiskFull."""
+        self._call("write", path)
+        before = -(-len(file.data) // PAGE_BYTES)
+        after = -(-(len(file.data) + len(data)) // PAGE_BYTES)
+        self._need_blocks(after - before, "cannot write", path)
+        file.write(data)
+
+    def sync_small(self, file: SmallFile, path: str) -> None:
+        """fsync of a small file. Raises FlushFailed."""
+        self._call("fsync", path)
+        if self._fails():
+            file.clean = True
+            raise FlushFailed(f"fsync of {path} failed: {os.strerror(errno.EIO)}")
+        file.sync()
 
     # --- what SimSegmentFile and SteppedFlush call ---------------------------------------------
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from kraftfast.errors import DirectoryInUse, DiskFull, FlushFailed, StorageError
-from kraftfast.log.disk import TMP_SUFFIX, Disk
+from kraftfast.log.disk import TMP_SUFFIX, Disk, StoredFile
 from kraftfast.log.segment_file import SegmentFile
 
 PAGE, SECTOR = 4096, 512
@@ -144,6 +144,30 @@ class CrashFile(SegmentFile):
         self.path = path
 
 
+class CrashNewFile:
+    """A file of a :class:`CrashDisk` that is written in pieces."""
+
+    def __init__(self, disk: CrashDisk, node: Inode, path: str) -> None:
+        self.disk, self.node, self.path, self.size = disk, node, path, 0
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.disk.step(f"write {self.path}")
+        self.disk.spend(len(data))
+        os.pwrite(self.node.fd, data, self.size)
+        self.size += len(data)
+        self.node.lengths.append(self.size)
+
+    def sync(self) -> None:
+        self.disk.step(f"sync {self.path}")
+        self.disk.sync_node(self.node, self.path)
+
+    def protect(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
 class CrashDisk(Disk):
     """Directories and files in memory. ``cut_at``: the step before which the power is cut."""
 
@@ -252,6 +276,18 @@ class CrashDisk(Disk):
         self.sync_node(node, path)
         self.rename(path + TMP_SUFFIX, path)
         self.sync_directory(os.path.dirname(path))
+
+    def create_file(self, path: str) -> CrashNewFile:  # type: ignore[override]
+        directory, name = self._at(path)
+        if name in directory.names:
+            raise FileExistsError(path)
+        self.step(f"create {path}")
+        node = Inode()
+        directory.change(name, node)
+        return CrashNewFile(self, node, path)
+
+    def open_file(self, path: str) -> StoredFile:
+        return StoredFile(path, os.open(f"/proc/self/fd/{self._node(path).fd}", os.O_RDONLY))
 
     def rename(self, source: str, target: str) -> None:
         self.step(f"rename {target}")

@@ -15,6 +15,7 @@ WITHOUT_LOG = [
     "kraftfast.log.epoch_checkpoint",
     "kraftfast.log.properties",
     "kraftfast.log.segment",
+    "kraftfast.log.snapshot_files",
     "kraftfast.record",
     "kraftfast.record.batch",
     "kraftfast.record.builder",
