@@ -11,7 +11,8 @@ cdef class Log:
     cdef readonly object nursery
     cdef readonly list segments           # oldest first; the last one is active
     cdef readonly Segment active
-    cdef readonly int64_t log_start_offset
+    cdef readonly int64_t log_start_offset     # 0, or where a snapshot ends
+    cdef readonly int32_t start_epoch     # of the record before it; 0 if there never was one
     cdef readonly int64_t end_offset      # exclusive
     cdef readonly int64_t flushed_end_offset   # <= end_offset; below it everything is on disk (D1)
     cdef readonly int32_t last_epoch      # of the last batch; 0 if there never was one

@@ -50,21 +50,22 @@ cdef inline bint changed(const uint8_t *page, uint64_t generation) noexcept nogi
 cdef class Log:
     """The log over already recovered segments (``recovery.open_log`` makes it).
 
-    Invariants: segments are contiguous; ``log_start <= flushed_end_offset <= end_offset``;
-    ``epochs`` rises in both columns and its last entry is at or below ``end_offset``.
+    Invariants: segments are contiguous, the first begins at or before ``log_start_offset``;
+    ``log_start_offset <= flushed_end_offset <= end_offset``; ``epochs`` rises in both columns, from
+    the first segment on, and its last entry is at or below ``end_offset``.
     """
 
     def __init__(self, disk, str path, nursery, list segments, list epochs, settings,
-                 durable_end):
+                 durable_end, start):
         self.disk, self.path, self.nursery = disk, path, nursery
         self.durable_end = durable_end
         self.segments, self.epochs = segments, epochs
         self.segment_bytes, self.segment_ms = settings.segment_bytes, settings.segment_ms
         self.active = segments[-1]
-        self.log_start_offset = segments[0].base_offset
+        self.log_start_offset, self.start_epoch = start
         self.end_offset = self.active.end_offset
         self.flushed_end_offset = self.log_start_offset
-        self.last_epoch = epochs[-1][0] if epochs else 0
+        self.last_epoch = epochs[-1][0] if epochs else self.start_epoch
         self.checkpoint_path = os.path.join(path, epoch_checkpoint.NAME)
         self.directory_fd = disk.open_directory(path)
         self.names_dirty = True
@@ -247,10 +248,10 @@ cdef class Log:
         spare = self.nursery.take_spare()
         if spare is None:
             return False
-        self._start_segment(spare)
+        self.start_segment(spare)
         return True
 
-    def _start_segment(self, spare):
+    def start_segment(self, spare):
         cdef Segment segment = Segment(spare.file, self.end_offset, spare.capacity)
         assert segment.page != NULL
         segment.note_prepared(spare.prepared)
@@ -346,14 +347,6 @@ cdef class Log:
             at += h.size
             reached = h.base_offset + h.record_count
         return at - position, reached
-
-    def end_offset_for_epoch(self, int32_t epoch):
-        """(epoch, end offset) of the largest known epoch that is not above ``epoch``, or None."""
-        for index in range(len(self.epochs) - 1, -1, -1):
-            if self.epochs[index][0] <= epoch:
-                last = index == len(self.epochs) - 1
-                return self.epochs[index][0], self.end_offset if last else self.epochs[index + 1][1]
-        return None
 
     def offset_for_timestamp(self, int64_t timestamp, int64_t end_offset):
         """(offset, timestamp) of the first batch at or after ``timestamp`` below ``end_offset``."""
@@ -491,7 +484,7 @@ cdef class Log:
             position = segment.find(end_offset)
             assert position >= 0 and segment.offset_at(position) == end_offset, "cut inside a batch"
         epochs = [entry for entry in self.epochs if entry[1] < end_offset]
-        last_epoch = epochs[-1][0] if epochs else 0
+        last_epoch = epochs[-1][0] if epochs else self.start_epoch
         self.trimming = None
         spare = self.nursery.spare_now() if segment.page == NULL else None
         if end_offset < self.durable_end.offset:  # lowered first: what is cut is no damage
@@ -501,7 +494,7 @@ cdef class Log:
         self.flushed_end_offset = min(self.flushed_end_offset, end_offset)
         self.epochs, self.last_epoch, self.end_offset = epochs, last_epoch, end_offset
         for later in reversed(self.segments[len(keep):]):
-            self._remove(later)
+            self.remove(later)
         self.segments, self.active = keep, segment
         for segment in keep[:-1]:  # what is on disk stays a run of whole segments
             if segment.flushed_position < segment.position:
@@ -528,7 +521,7 @@ cdef class Log:
     def _cut_trimmed(self, Segment segment, uint64_t position, spare):
         """A cut inside a trimmed segment trims it there; appends go on in a fresh one."""
         if position == 0:
-            self._remove(segment)
+            self.remove(segment)
             self.segments.pop()
         elif position < segment.position:
             segment.cut(position)
@@ -541,60 +534,22 @@ cdef class Log:
             segment.note_flushed(segment.position)
             self.replace(self._stem(segment) + INDEX_SUFFIX, segment.index_bytes())
             self.replace(self._stem(segment) + TIME_INDEX_SUFFIX, segment.time_index_bytes(True))
-        self._start_segment(spare)
+        self.start_segment(spare)
         self.sync_names()
 
-    def _remove(self, Segment segment):
+    def remove(self, Segment segment):
         """Delete a segment's files; durable at once, so that a crash leaves a prefix of the log."""
         self.nursery.release(segment)
         if segment.page != NULL:
             kf_generation_bump(segment.page)
-        self._unlink_indexes(segment)
+        self.unlink_indexes(segment)
         self.disk.unlink(segment.file.path)
         self.sync_names()
         segment.close()
 
-    def _unlink_indexes(self, Segment segment):
+    def unlink_indexes(self, Segment segment):
         for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
             self.disk.unlink(self._stem(segment) + suffix)
-
-    # --- retention ----------------------------------------------------------------------------
-
-    def delete_before(self, int64_t offset) -> int:
-        """Give up whole segments below ``offset``; returns the new log start offset.
-
-        Their files go back to the nursery when nobody maps them, else they are unlinked. Each is
-        gone for certain before the next one goes: a crash leaves no gap.
-        """
-        cdef Segment segment
-        self.trimming = None
-        while len(self.segments) > 1 and self.segments[1].base_offset <= offset:
-            segment = self.segments[0]
-            if segment.flushed_position < segment.position:
-                break
-            self.nursery.release(segment)
-            if segment.page != NULL:
-                kf_generation_bump(segment.page)
-            self.segments.pop(0)
-            self.log_start_offset = self.segments[0].base_offset
-            self._unlink_indexes(segment)
-            if len(self.nursery.recycled) < 2 and segment.file.exclude():
-                self.nursery.recycle(segment.file)
-            else:
-                self.disk.unlink(segment.file.path)
-                segment.close()
-            self.sync_names()
-        self._drop_old_epochs()
-        return self.log_start_offset
-
-    def _drop_old_epochs(self):
-        """Epochs that ended at or before the log start; the one in force there starts there."""
-        start = self.log_start_offset
-        older = [epoch for epoch, offset in self.epochs if offset <= start]
-        if len(older) < 1 or self.epochs[0] == (older[-1], start):
-            return
-        self.epochs = [(older[-1], start), *[entry for entry in self.epochs if entry[1] > start]]
-        self.replace(self.checkpoint_path, epoch_checkpoint.encode(self.epochs))
 
     # --- close --------------------------------------------------------------------------------
 

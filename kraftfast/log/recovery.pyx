@@ -10,6 +10,10 @@ not fall and are those of ``leader-epoch-checkpoint`` (bytes 12-15 lie outside t
 Below ``durable-end``, and in a trimmed segment that others of ours follow, everything was on disk
 too. What Kafka wrote, in a directory without our mark or behind our last clean close, is recovered
 by Kafka's rule: cut at the first bad batch (kraft-reference.md section 11).
+
+A log that has not the record before the end of its newest snapshot is behind it, or beside it: the
+replica ended while it put a fetched snapshot in the log's place. It is begun anew behind that
+snapshot, whatever its segments hold (Kafka's ``truncateToLatestSnapshot``).
 """
 
 import os
@@ -27,7 +31,8 @@ from kraftfast.log.nursery import Nursery
 from kraftfast.log.segment import (
     INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, is_prepared, segment_name,
 )
-from kraftfast.log.snapshot_files import snapshot_ids
+from kraftfast.log.newest_snapshot import clip, holds, log_start, surpasses
+from kraftfast.log.snapshot_files import BOOTSTRAP, delete_snapshots, snapshot_ids
 from kraftfast.types import OffsetAndEpoch
 
 from kraftfast.log.segment cimport *
@@ -49,6 +54,10 @@ class Recovered:
     cut_bytes: int = 0
     """Bytes of torn tail that were cut; 0 after a clean close."""
     cut_reason: str = ""
+    snapshots: tuple[OffsetAndEpoch, ...] = ()
+    """Those that are kept but the bootstrap's; a log that starts later starts at the first."""
+    epochs: tuple[tuple[int, int], ...] = ()
+    """(epoch, start offset) from the log's start on."""
 
 
 @dataclass(slots=True)
@@ -101,7 +110,9 @@ def open_log(disk, directory, settings, preparer) -> Recovered:
         raise
     if directory.adopted:
         directory.mark_ours()
-    return Recovered(log, recovery.phantom_tail, recovery.cut_bytes, recovery.cut_reason)
+    epochs = clip(recovery.epochs, recovery.start.offset, log.end_offset)
+    return Recovered(log, recovery.phantom_tail, recovery.cut_bytes, recovery.cut_reason,
+                     tuple(recovery.snapshots), tuple(epochs))
 
 
 def remove_strays(disk, path):
@@ -155,6 +166,8 @@ class Recovery:
     # close. target, flushed: (offset, epoch) of D10. paged: whether any segment is prepared, which
     # none is where Kafka wrote last. next_epoch: index of the stored entry that comes next.
     # keep: how many segments stay. phantom_tail: the stored one, after `look` the one to be stored.
+    # snapshots: ids on disk but the bootstrap's, ascending. start: where the log starts, and the
+    # epoch of the record before. anew: whether the newest snapshot takes the place of the log.
 
     def __init__(self, disk, directory, segments):
         self.disk, self.directory, self.segments = disk, directory, segments
@@ -171,9 +184,27 @@ class Recovery:
         self.stored = self._stored_epochs()
         self.next_epoch = 0
         self.keep = len(segments)
+        ids = snapshot_ids(disk, self.path)
+        self.snapshots = [each for each in ids if each != BOOTSTRAP]
+        self.start = OffsetAndEpoch(segments[0].base_offset if segments else 0, 0)
+        self.anew = False
 
     def look(self):
         """Scan, judge where the scan stopped, compare epochs; raises for damage."""
+        try:
+            self._look_at_segments()
+        except CorruptLog:
+            if not self._is_surpassed():
+                raise
+            self.anew = True
+        else:
+            self.anew = not self._holds_newest()
+        if self.anew:
+            self._leave_all()
+        else:
+            self.start = log_start(self.start.offset, self.snapshots)
+
+    def _look_at_segments(self):
         expected = self.segments[0].base_offset if self.segments else 0
         for index, segment in enumerate(self.segments):
             fault = KF_BATCH_OFFSET
@@ -199,7 +230,37 @@ class Recovery:
             file = os.path.join(self.path, epoch_checkpoint.NAME)
             self.disk.replace_file(file, epoch_checkpoint.encode(self.epochs))
         self._cut_after(self.keep)
+        if self.anew:  # before there is a segment that could be taken for a log that lost its tail
+            marks.write(self.disk, self.path, marks.DURABLE_END, self.start)
+            self.durable_end = self.start
         self._put_on_disk()
+        older = [each for each in self.snapshots if each.offset < self.start.offset]
+        delete_snapshots(self.disk, self.path, older)
+        self.snapshots = [each for each in self.snapshots if each.offset >= self.start.offset]
+
+    def _holds_newest(self):
+        """Whether the log has the record before the newest snapshot's end, or begins behind it."""
+        if not self.snapshots or not self.segments:
+            return not self.snapshots
+        end_offset = self.segments[self.keep - 1].end_offset
+        return holds(self.snapshots[-1], self.segments[0].base_offset, end_offset, self.epochs)
+
+    def _is_surpassed(self):
+        """Whether a damaged log had nothing that the newest snapshot has not."""
+        had = [self.target, self.flushed, self.durable_end]
+        if self.segments:
+            had.append(OffsetAndEpoch(self.segments[self.keep - 1].end_offset, self.last_epoch()))
+            base = self.segments[-1].base_offset
+            below = [epoch for epoch, start in self.stored or () if start < base]
+            had.append(OffsetAndEpoch(base, below[-1] if below else self.last_epoch()))
+        return bool(self.snapshots) and surpasses(self.snapshots[-1], had)
+
+    def _leave_all(self):
+        """Nothing of the segments is kept."""
+        newest = self.snapshots[-1]
+        self.keep, self.epochs, self.start = 0, [], newest
+        self.cut_reason = f"it is behind or beside its snapshot {tuple(newest)}"
+        self.phantom_tail = self.stored_phantom_tail
 
     def last_epoch(self):
         """Of the last batch; 0 if there is none."""
@@ -369,23 +430,16 @@ class Recovery:
     def check_log_start(self):
         """A log that does not start at 0 stands on a snapshot (Kafka: start-up fails without)."""
         start = self.segments[0].base_offset if self.segments else 0
-        if start > 0 and not any(id.offset >= start for id in snapshot_ids(self.disk, self.path)):
+        if start > 0 and not any(each.offset >= start for each in self.snapshots):
             raise ForeignDirectory(
                 f"{self.path} starts at offset {start}, but no snapshot reaches that far")
-
-
-def clip(entries, start, end):
-    """Epoch entries as a log from ``start`` to ``end`` shows them."""
-    below = [epoch for epoch, offset in entries if offset <= start]
-    inside = [(epoch, offset) for epoch, offset in entries if start < offset < end]
-    return ([(below[-1], start)] if below and end > start else []) + inside
 
 
 def _activate(disk, directory, nursery, segments, recovery, settings):
     """Make the last segment ready for appends, or start a fresh one."""
     path = directory.log_path
     if not segments or not segments[-1].has_page and segments[-1].position >= settings.segment_bytes:
-        end_offset = segments[-1].end_offset if segments else 0
+        end_offset = segments[-1].end_offset if segments else recovery.start.offset
         segments.append(_fresh_segment(disk, path, nursery, end_offset))
     segment = segments[-1]
     if not segment.has_page:
@@ -393,7 +447,8 @@ def _activate(disk, directory, nursery, segments, recovery, settings):
         _make_page(segment, settings.how)
     recovery.cut_bytes += _clear_tail(segment)
     mend_indexes(disk, path, segments[:-1])
-    log = Log(disk, path, nursery, segments, recovery.epochs, settings, recovery.durable_end)
+    log = Log(disk, path, nursery, segments, recovery.epochs, settings, recovery.durable_end,
+              recovery.start)
     nursery.prepare_now(segment, settings.prepare_bytes)
     log.flush()
     log.retire()

@@ -19,8 +19,9 @@ from kraftfast.log import epoch_checkpoint, scan
 from kraftfast.log.at_rest import LooseLog, find_log, looked_at
 from kraftfast.log.directory import ReplicaDirectory
 from kraftfast.log.disk import Disk, storage_error
+from kraftfast.log.newest_snapshot import clip
 from kraftfast.log.reader import SEGMENT_FILE, MappedSegment, Mark, corrupt_log
-from kraftfast.log.recovery import Recovery, clip
+from kraftfast.log.recovery import Recovery
 from kraftfast.log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX
 from kraftfast.log.snapshot_files import SUFFIX as SNAPSHOT_SUFFIX
 from kraftfast.log.snapshot_reader import SnapshotReader
@@ -130,8 +131,8 @@ def _verify_log(path: str, records: bool) -> Verified:
     with looked_at(disk, directory) as recovery:
         kept = recovery.segments[: recovery.keep]
         found = [_count_segment(segment, directory, records) for segment in kept]
-        start = kept[0].base_offset if kept else 0
-        end = kept[-1].end_offset if kept else 0
+        start = kept[0].base_offset if kept else recovery.start.offset
+        end = kept[-1].end_offset if kept else recovery.start.offset
         _check_epochs(recovery, kept, end)
         tail = _tail_of_log(recovery, directory.log_path, end)
         return Verified(directory.log_path, start, end, tail, found, recovery.stored)
@@ -150,7 +151,7 @@ def _check_epochs(recovery: Recovery, kept: list[Any], end: int) -> None:
 
     Kafka's begins at its log start, which a snapshot may have moved into the first segment.
     """
-    if recovery.stored is None:
+    if recovery.stored is None or recovery.anew:
         return
     start = kept[0].base_offset if kept else 0
     if recovery.stored and kept and recovery.stored[0][1] < kept[0].end_offset:
@@ -165,6 +166,9 @@ def _check_epochs(recovery: Recovery, kept: list[Any], end: int) -> None:
 def _tail_of_log(recovery: Recovery, log_path: str, end: int) -> Tail:
     if not recovery.segments:
         return Tail("none", log_path, 0, 0)
+    if recovery.anew:
+        path, size = recovery.segments[0].file.path, recovery.segments[0].file.size
+        return Tail("torn", path, 0, size, recovery.cut_reason)
     size = rest = 0
     for segment in recovery.segments[recovery.keep - 1 :]:
         begin = segment.position if segment is recovery.segments[recovery.keep - 1] else 0

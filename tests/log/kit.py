@@ -22,8 +22,10 @@ from kraftfast.log.directory import (
 from kraftfast.log.disk import Disk
 from kraftfast.log.nursery import PreparerThread
 from kraftfast.log.recovery import Recovered, Settings, open_log
+from kraftfast.log.snapshot_writer import SnapshotWriter
 from kraftfast.record.pure import encode_batch
 from kraftfast.record.shapes import Record
+from kraftfast.types import OffsetAndEpoch
 
 KIB = 1024
 PAGE = 4096
@@ -200,8 +202,19 @@ def fill(log: Any, count: int, size: int = 1000, epoch: int = 1) -> list[bytes]:
     return stored
 
 
+def snapshot(home: Home, offset: int, epoch: int = 1, values: Sequence[bytes] = (b"state",)) -> Any:
+    """A snapshot of what is below ``offset``, finished; returns its id."""
+    snapshot_id = OffsetAndEpoch(offset, epoch)
+    with SnapshotWriter(
+        home.disk, home.log_path, snapshot_id, last_contained_log_timestamp=TIMESTAMP
+    ) as writer:
+        writer.extend(values)
+        writer.freeze()
+    return snapshot_id
+
+
 def content(log: Any) -> bytes:
-    """All batches of a log, one behind the other."""
+    """All batches of a log, one behind the other, from its first segment on."""
     parts = []
     for segment in log.segments:
         if segment.position:

@@ -7,7 +7,6 @@ are those of the batches, and the log goes on from there.
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -15,9 +14,12 @@ from typing import Any
 
 import pytest
 
-from kraftfast.record.batch import batches
+from kraftfast.log.log_start import begin_at, delete_before
+from kraftfast.log.snapshot_reader import open_snapshot
+from kraftfast.record.batch import batch_at, batches
+from kraftfast.types import OffsetAndEpoch
 from tests.log.crash_disk import CrashDisk, PowerCut, cuts
-from tests.log.kit import KIB, Home, batch_of_size, content
+from tests.log.kit import KIB, Home, batch_of_size, content, snapshot
 
 HOME = "/replica"
 SETTINGS = {"segment_bytes": 24 * KIB, "stride_bytes": 16 * KIB}
@@ -32,6 +34,8 @@ class History:
     start: int = 0
     flushed: int = 0
     epoch: int = 1
+    snapshot: OffsetAndEpoch = OffsetAndEpoch(0, 0)  # the newest
+    installing: bool = False  # it is put in place of the log
 
     def end(self) -> int:
         return self.start + len(self.stored)
@@ -91,20 +95,43 @@ class Life:
 
     def truncate(self) -> None:
         history = self.history
-        cut = self.chance.randint(max(history.start, history.end() - 25), history.end())
+        least = max(history.start, history.snapshot.offset, history.end() - 25)
+        cut = self.chance.randint(least, history.end())
         history.stored = history.stored[: cut - history.start]
         history.flushed = min(history.flushed, cut)
         self.log.truncate(cut)
         history.epoch += 1
 
     def retain(self) -> None:
-        flushed = self.history.flushed
-        name = f"{flushed:020d}-{self.history.epoch:010d}.checkpoint"
-        self.disk.replace_file(os.path.join(self.home.log_path, name), b"")
-        self.log.delete_before(self.chance.randint(self.history.start, flushed))
-        dropped = self.log.log_start_offset - self.history.start
-        self.history.stored = self.history.stored[dropped:]
-        self.history.start += dropped
+        """A snapshot is made of what is flushed, and the log starts there, or later not."""
+        history = self.history
+        offset = self.chance.randint(history.start, history.flushed)
+        if offset > max(history.snapshot.offset, history.start):
+            before = batch_at(history.stored[offset - 1 - history.start])
+            history.snapshot = OffsetAndEpoch(offset, before.leader_epoch)
+            snapshot(self.home, *history.snapshot)
+        delete_before(self.log, history.snapshot.offset)
+        assert self.log.log_start_offset >= history.snapshot.offset
+        dropped = self.log.segments[0].base_offset - history.start
+        assert dropped >= 0
+        history.stored = history.stored[dropped:]
+        history.start += dropped
+
+    def install(self) -> None:
+        """A snapshot was fetched: the log is behind it, or beside it."""
+        history = self.history
+        history.epoch += 1
+        ahead = history.end() + self.chance.randint(1, 30)
+        beside = self.chance.randint(history.snapshot.offset + 1, ahead)
+        history.installing = True
+        history.snapshot = OffsetAndEpoch(self.chance.choice((ahead, beside)), history.epoch)
+        snapshot(self.home, *history.snapshot)
+        begin_at(self.log, history.snapshot)
+        history.stored, history.start = [], history.snapshot.offset
+        history.flushed = history.start
+        history.installing = False
+        assert self.log.log_start_offset == self.log.flushed_end_offset == history.start
+        assert (self.log.last_epoch, self.log.epochs) == (history.epoch, [])
 
     def tend(self) -> None:
         self.now_ms += 200
@@ -118,12 +145,15 @@ class Life:
         self.open()
         self.history.epoch += 1
 
+    def log_retires(self) -> None:
+        self.log.retire()
+
     def live(self, steps: int) -> None:
         """Until the power is cut, if it is."""
         self.open()
         operations: list[Callable[[], None]] = [
             *[self.append] * 6, *[self.copy] * 2, *[self.flush] * 3, *[self.tend] * 3,
-            self.truncate, self.retain, self.restart, lambda: self.log.retire(),
+            self.truncate, self.retain, self.retain, self.install, self.restart, self.log_retires,
         ]  # fmt: skip
         for _ in range(steps):
             self.history.before = list(self.history.stored)
@@ -150,9 +180,17 @@ def check(disk: CrashDisk, history: History) -> None:
     """Recover, compare, go on, lose the power again with everything flushed, compare again."""
     home = Home(HOME, disk)
     log = home.open(**SETTINGS)
+    assert home.recovered is not None
+    kept = home.recovered.snapshots
     found = split(content(log))
-    start = log.log_start_offset
-    assert start >= 0 and log.end_offset == start + len(found)
+    start = log.segments[0].base_offset
+    assert 0 <= start <= log.log_start_offset and log.end_offset == start + len(found)
+    assert log.log_start_offset == (min(kept).offset if start else 0), "I15"
+    assert all(open_snapshot(disk, home.log_path, each).check() for each in kept)
+    if history.installing and history.snapshot in kept:
+        assert (found, start) == ([], history.snapshot.offset), "begun anew, or all as it was"
+        assert log.last_epoch == history.snapshot.epoch and list(kept) == [history.snapshot]
+        history = History(start=start, flushed=start)
     candidates = []
     for stored, first in ((history.stored, history.start), (history.before, history.start)):
         whole = dict(enumerate(stored, first))
@@ -169,6 +207,7 @@ def check(disk: CrashDisk, history: History) -> None:
         while not log.append(one, 900):
             log.tend(0)
     log.flush()
+    assert log.epochs == epochs_of(found + more)
     again = Home(HOME, disk.after_cut(random.Random(0), 0.0))
     assert split(content(again.open(**SETTINGS))) == found + more, "a stale suffix came back (I14)"
     assert again.log.epochs == epochs_of(found + more)

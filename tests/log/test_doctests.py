@@ -13,6 +13,7 @@ from tests.log.kit import Home, append, batch
 WITHOUT_LOG = [
     "kraftfast.cli.dump",
     "kraftfast.log.epoch_checkpoint",
+    "kraftfast.log.newest_snapshot",
     "kraftfast.log.properties",
     "kraftfast.log.segment",
     "kraftfast.log.snapshot_files",

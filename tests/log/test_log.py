@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import struct
+from bisect import bisect_left
 from typing import Any
 
 import pytest
@@ -14,9 +15,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from kraftfast import limits
 from kraftfast.errors import FlushFailed
-from kraftfast.record.batch import batches
+from kraftfast.log.log_start import delete_before
+from kraftfast.record.batch import batch_at, batches
 from tests.log.crash_disk import CrashDisk
-from tests.log.kit import KIB, Home, append, batch, batch_of_size, content, fill
+from tests.log.kit import KIB, Home, append, batch, batch_of_size, content, fill, snapshot
 
 
 @pytest.fixture
@@ -163,24 +165,6 @@ def test_places_of_whole_batches(home: Home) -> None:
     assert log.segment_of(150) is log.active
 
 
-def test_ends_of_epochs(home: Home) -> None:
-    log = home.open()
-    for epoch, count in ((2, 3), (3, 1), (7, 2)):
-        for _ in range(count):
-            append(log, GOOD, epoch)
-    expected = {
-        0: None,
-        1: None,
-        2: (2, 6),
-        3: (3, 8),
-        4: (3, 8),
-        6: (3, 8),
-        7: (7, 12),
-        9: (7, 12),
-    }
-    assert {epoch: log.end_offset_for_epoch(epoch) for epoch in expected} == expected
-
-
 # --- flushes ---
 
 
@@ -227,7 +211,7 @@ class Against(RuleBasedStateMachine):
         self.home = Home("/replica", CrashDisk())
         self.log: Any = self.home.open(segment_bytes=16 * KIB, stride_bytes=8 * KIB)
         self.stored: list[bytes] = []
-        self.start = self.epoch = self.flushed = 0
+        self.start = self.epoch = self.flushed = self.snapshot = 0
         self.flushing: int | None = None
 
     def end(self) -> int:
@@ -289,7 +273,8 @@ class Against(RuleBasedStateMachine):
     @precondition(lambda self: self.flushing is None)
     @rule(data=st.data())
     def truncate(self, data: st.DataObject) -> None:
-        keep = data.draw(st.integers(0, len(self.stored)))
+        least = bisect_left(self.offsets(), self.snapshot)
+        keep = data.draw(st.integers(least, len(self.stored)))
         cut = self.offsets()[keep]
         self.stored = self.stored[:keep]
         self.log.truncate(cut)
@@ -299,13 +284,18 @@ class Against(RuleBasedStateMachine):
     @precondition(lambda self: self.flushing is None)
     @rule(data=st.data())
     def retain(self, data: st.DataObject) -> None:
-        offset = data.draw(st.integers(self.start, max(self.start, self.flushed)))
-        name = f"{offset:020d}-{self.epoch:010d}.checkpoint"
-        self.home.disk.replace_file(f"{self.home.log_path}/{name}", b"")
-        start = self.log.delete_before(offset)
-        assert self.start <= start <= offset
-        drop = self.offsets().index(start)
-        self.stored, self.start = self.stored[drop:], start
+        known = self.offsets()
+        ends = [each for each in known[1:] if self.snapshot < each <= self.flushed]
+        if not ends:
+            return
+        self.snapshot = data.draw(st.sampled_from(ends))
+        epoch = batch_at(self.stored[known.index(self.snapshot) - 1]).leader_epoch
+        snapshot(self.home, self.snapshot, epoch)
+        delete_before(self.log, self.snapshot)
+        assert self.log.log_start_offset == self.snapshot
+        start = self.log.segments[0].base_offset
+        assert self.start <= start <= self.snapshot
+        self.stored, self.start = self.stored[known.index(start) :], start
 
     @precondition(lambda self: self.flushing is None)
     @rule(orderly=st.booleans())
@@ -330,8 +320,9 @@ class Against(RuleBasedStateMachine):
     def same(self) -> None:
         log = self.log
         assert content(log) == b"".join(self.stored)
-        assert (log.log_start_offset, log.end_offset) == (self.start, self.offsets()[-1])
-        assert self.start <= log.flushed_end_offset <= log.end_offset
+        assert (log.segments[0].base_offset, log.end_offset) == (self.start, self.offsets()[-1])
+        assert log.log_start_offset in ((self.snapshot, 0) if not self.start else (self.snapshot,))
+        assert log.log_start_offset <= log.flushed_end_offset <= log.end_offset
         assert log.flushed_end_offset >= self.flushed
         for segment in log.segments:
             assert segment.flushed_position <= segment.position <= segment.dirty_end
@@ -342,6 +333,9 @@ class Against(RuleBasedStateMachine):
                 epochs.append((one.leader_epoch, one.base_offset))
         assert log.epochs == epochs
         for offset, stored in list(zip(self.offsets(), self.stored))[-3:]:
+            if offset < log.log_start_offset:
+                assert log.locate(offset, 0) is None
+                continue
             segment, position, length = log.locate(offset, 0)
             assert bytes(segment.file.view(position, position + length)) == stored
 

@@ -13,6 +13,7 @@ import pytest
 
 from kraftfast.errors import DiskFull, StorageError
 from kraftfast.log.disk import Disk
+from kraftfast.log.log_start import delete_before
 from kraftfast.log.nursery import LEISURE_PAUSE_US, RETRY_MS, Nursery, Spare
 from kraftfast.log.segment import Segment, is_prepared
 from tests.log.crash_disk import CrashDisk
@@ -130,7 +131,7 @@ def test_files_that_retention_frees_are_used_again_as_zeros(tmp_path: Path) -> N
             generations.add((number, log.active.generation()))
             tail = bytes(log.active.file.view(log.active.position, log.active.prepared))
             assert tail == bytes(len(tail))
-        log.delete_before(log.end_offset)
+        delete_before(log, log.end_offset)
         log.tend(0)
     assert reused > 3 and len(generations) == len(inodes), "a file never has a generation twice"
     assert len(os.listdir(tmp_path / "nursery")) <= 3
@@ -224,7 +225,7 @@ def test_a_disk_that_is_full_while_appending_and_has_space_again(
         append_until_refused()
         assert isinstance(log.nursery.error, DiskFull), "and no SIGBUS"
         assert log.flush() == count > 100, "what was appended is flushed all the same"
-        log.delete_before(log.end_offset)
+        delete_before(log, log.end_offset)
         log.nursery.retry_at_ms = 0
         tend_until(log, lambda: log.append(batch_of_size(64 * KIB), 1))
         tend_until(log, lambda: log.nursery.error is None)  # it may go on with half a range first

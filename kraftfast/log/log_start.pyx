@@ -1,0 +1,86 @@
+"""Where a log starts: old segments are given up, or a snapshot takes the place of all of them.
+
+Both leave what Kafka's rules make a log of after a crash at any step: segments without a gap that
+hold the newest snapshot's end, or that are behind or beside it and go at the next start
+(``log/recovery.pyx``). The start itself is not stored.
+"""
+
+from libc.stdint cimport int64_t
+
+from kraftfast.log import epoch_checkpoint, marks
+from kraftfast.types import OffsetAndEpoch
+
+from kraftfast.log.log cimport Log
+from kraftfast.log.segment cimport *
+
+RECYCLED_MAX = 2
+"""Freed files that wait to be used again; the nursery takes one at a time."""
+
+
+def delete_before(Log log not None, int64_t offset) -> int:
+    """Let the log begin at ``offset``, where a snapshot ends; returns the bytes given up.
+
+    Segments wholly below go: their files to the nursery when nobody maps them, else they are
+    unlinked. Each is gone for certain before the next one goes: a crash leaves no gap.
+    """
+    cdef Segment segment
+    cdef int64_t freed = 0
+    assert offset <= log.end_offset
+    if offset <= log.log_start_offset:
+        return 0
+    log.trimming = None
+    below = [entry for entry in log.epochs if entry[1] < offset]
+    log.start_epoch = below[-1][0] if below else log.start_epoch
+    log.log_start_offset = offset
+    log.flushed_end_offset = max(log.flushed_end_offset, offset)  # durability=memory alone
+    while len(log.segments) > 1 and log.segments[1].base_offset <= offset:
+        segment = log.segments[0]
+        freed += segment.position
+        log.nursery.release(segment)
+        if segment.page != NULL:
+            kf_generation_bump(segment.page)
+        log.segments.pop(0)
+        log.unlink_indexes(segment)
+        if len(log.nursery.recycled) < RECYCLED_MAX and segment.file.exclude():
+            log.nursery.recycle(segment.file)
+        else:
+            log.disk.unlink(segment.file.path)
+            segment.close()
+        log.sync_names()
+    _drop_old_epochs(log)
+    return freed
+
+
+cdef _drop_old_epochs(Log log):
+    """Epochs that ended at or before the first segment; the one in force there starts there."""
+    start = log.segments[0].base_offset
+    older = [epoch for epoch, offset in log.epochs if offset <= start]
+    if len(older) < 1 or log.epochs[0] == (older[-1], start):
+        return
+    log.epochs = [(older[-1], start), *[entry for entry in log.epochs if entry[1] > start]]
+    log.replace(log.checkpoint_path, epoch_checkpoint.encode(log.epochs))
+
+
+def begin_at(Log log not None, snapshot_id):
+    """Begin anew behind a snapshot that is on disk under its name, durably (I15).
+
+    A crash anywhere in between leaves segments that are behind or beside the snapshot, which the
+    next start removes. The truncation counter rises (D2); no flush may be under way.
+    Raises DiskFull, and then nothing was changed.
+    """
+    cdef Segment segment
+    offset, epoch = snapshot_id
+    spare = log.nursery.spare_now()
+    log.trimming = None
+    log.truncations += 1
+    for segment in reversed(log.segments):  # the newest first: what is left is a prefix
+        log.remove(segment)
+    log.segments = []
+    log.log_start_offset = log.end_offset = log.flushed_end_offset = offset
+    log.start_epoch = log.last_epoch = epoch
+    log.epochs = []
+    log.replace(log.checkpoint_path, epoch_checkpoint.encode([]))
+    log.durable_end = OffsetAndEpoch(offset, epoch)  # before the name of a segment says so
+    marks.write(log.disk, log.path, marks.DURABLE_END, log.durable_end)
+    log.start_segment(spare)
+    log.sync_names()

@@ -1,0 +1,238 @@
+"""A snapshot in place of the log: when it takes it, and that it does so wholly or not at all."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kraftfast.errors import CorruptLog, DiskFull, FlushFailed, ForeignDirectory
+from kraftfast.log import marks
+from kraftfast.log.log_start import begin_at, delete_before
+from kraftfast.log.snapshot_files import BOOTSTRAP, snapshot_ids
+from kraftfast.log.snapshot_writer import write_bootstrap
+from kraftfast.log.verify import verify
+from kraftfast.record.batch import batches
+from kraftfast.record.control import KRaftVersion
+from kraftfast.types import OffsetAndEpoch
+from tests.log.crash_disk import CrashDisk, PowerCut, cuts
+from tests.log.kit import KIB, Home, append, batch, batch_of_size, content, fill, snapshot
+
+SETTINGS: dict[str, Any] = {"segment_bytes": 16 * KIB, "stride_bytes": 16 * KIB}
+COMMITTED = Path(__file__).parent / "data"
+
+
+def filled(disk: CrashDisk, count: int = 60, epoch: int = 3) -> Home:
+    home = Home("/replica", disk)
+    fill(home.open(**SETTINGS), count, epoch=epoch)
+    home.log.flush()
+    assert len(home.log.segments) > 3
+    return home
+
+
+def cut_at_every_step(act: Callable[[Home], None]) -> list[tuple[Home, bool]]:
+    """The replica, opened, after a power cut at each step of ``act``, and whether that was over."""
+    whole = filled(CrashDisk())
+    begun = len(whole.disk.steps)
+    act(whole)
+    found = []
+    for cut in range(begun, len(whole.disk.steps) + 1):
+        disk = CrashDisk(cut)
+        home = filled(disk)
+        try:
+            act(home)
+        except PowerCut:
+            pass
+        for after in cuts(disk, cut):
+            again = Home("/replica", after)
+            again.open(**SETTINGS)
+            found.append((again, cut == len(whole.disk.steps)))
+    return found
+
+
+PLACES = {"ahead": (200, 4), "of the same epoch": (61, 3), "beside": (30, 4), "at the end": (60, 4)}
+
+
+@pytest.mark.parametrize("place", PLACES.values(), ids=PLACES.keys())
+def test_installed_wholly_or_not_at_all(place: tuple[int, int]) -> None:
+    snapshot_id = OffsetAndEpoch(*place)
+
+    def install(home: Home) -> None:
+        snapshot(home, *snapshot_id)
+        begin_at(home.log, snapshot_id)
+        append(home.log, batch_of_size(200, base_offset=snapshot_id.offset, epoch=9), 9)
+        home.log.flush()
+
+    old = anew = 0
+    for home, over in cut_at_every_step(install):
+        log = home.log
+        ids = snapshot_ids(home.disk, home.log_path)
+        if not ids:
+            assert (log.log_start_offset, log.end_offset) == (0, 60) and not over
+            old += 1
+            continue
+        anew += 1
+        assert ids == [snapshot_id] and home.recovered.snapshots == (snapshot_id,)
+        assert log.log_start_offset == log.segments[0].base_offset == snapshot_id.offset
+        assert log.end_offset == snapshot_id.offset + len(list(batches(content(log))))
+        assert log.end_offset == snapshot_id.offset + 1 or not over, "what was flushed is there"
+        assert log.last_epoch == (9 if log.end_offset > snapshot_id.offset else snapshot_id.epoch)
+        names = home.disk.list_directory(home.log_path)
+        assert sum(name.endswith(".log") for name in names) == 1, "nothing old is left"
+        append(log, batch([b"on"]), 9)
+        log.flush()
+        home.close()
+    assert old > 20 and anew > 50
+
+
+def test_it_is_counted_and_empties_the_log() -> None:
+    home = filled(CrashDisk())
+    log = home.log
+    pages = [segment.generation() for segment in log.segments if segment.has_page]
+    before, kept = log.truncations, list(log.segments)
+    begin_at(log, snapshot(home, 100, 5))
+    assert log.truncations == before + 1, "D2"
+    assert pages and all(segment.file.fd < 0 for segment in kept)
+    assert log.locate(99, 1000) is None and log.segment_of(100) is log.active
+    assert (log.start_epoch, log.last_epoch, log.epochs) == (5, 5, [])
+    with_old = batch([b"old"], base_offset=100, epoch=4)
+    assert log.copy(with_old, 9) == 0 and log.damaged(), "an epoch below the snapshot's"
+    log.truncate(100)
+    assert log.last_epoch == 5
+    home.close()
+    assert home.open(**SETTINGS).last_epoch == 5
+
+
+def test_a_full_disk_changes_nothing() -> None:
+    home = filled(CrashDisk())
+    stored = content(home.log)
+    snapshot_id = snapshot(home, 100, 5)
+    home.disk.space = 0
+    with pytest.raises(DiskFull):
+        begin_at(home.log, snapshot_id)
+    assert content(home.log) == stored and home.log.truncations == 0
+    home.disk.space = -1
+    begin_at(home.log, snapshot_id)
+    assert home.log.end_offset == 100
+
+
+def test_a_failed_sync_is_final() -> None:
+    home = filled(CrashDisk())
+    snapshot_id = snapshot(home, 100, 5)
+    home.disk.fail_syncs_from = home.disk.syncs + 2
+    with pytest.raises(FlushFailed):
+        begin_at(home.log, snapshot_id)
+    with pytest.raises(FlushFailed):
+        home.log.flush()
+
+
+def test_a_clean_close_of_before_is_no_loss() -> None:
+    """``durable-end`` lies behind the snapshot's end: it told of a log that is given up."""
+    home = filled(CrashDisk())
+    home.close()
+    assert marks.read(home.disk, home.log_path, marks.DURABLE_END) == (60, 3)
+    home.open(**SETTINGS)
+    begin_at(home.log, snapshot(home, 30, 4))
+    home.close()
+    log = home.open(**SETTINGS)
+    assert (log.log_start_offset, log.end_offset, log.last_epoch) == (30, 30, 4)
+
+
+def test_a_snapshot_that_the_log_holds_takes_nothing() -> None:
+    home = filled(CrashDisk())
+    ids = tuple(snapshot(home, offset, 3) for offset in (20, 60))
+    write_bootstrap(home.disk, home.log_path, (KRaftVersion(1),))
+    home.kill()
+    log = home.open(**SETTINGS)
+    assert (log.log_start_offset, log.end_offset) == (0, 60) and home.recovered.snapshots == ids
+    delete_before(log, 20)
+    home.close()
+    log = home.open(**SETTINGS)
+    assert 0 < log.segments[0].base_offset < log.log_start_offset == 20
+    assert home.recovered.snapshots == ids and home.recovered.epochs == ((3, 20),)
+    assert snapshot_ids(home.disk, home.log_path) == [BOOTSTRAP, *ids], "the bootstrap's stays"
+
+
+def test_a_log_that_starts_later_needs_a_snapshot(tmp_path: Path) -> None:
+    home = Home(tmp_path / "replica")
+    log = home.open(segment_bytes=8 * KIB, stride_bytes=8 * KIB)
+    fill(log, 20)
+    log.flush()
+    delete_before(log, 10)
+    assert (log.segments[0].base_offset, log.log_start_offset) == (8, 10)
+    home.close()
+    with pytest.raises(ForeignDirectory, match="no snapshot reaches that far"):
+        home.open()
+    snapshot(home, 7)
+    Path(home.log_path, f"{9:020d}-{1:010d}.checkpoint.part").write_bytes(b"")
+    with pytest.raises(ForeignDirectory):
+        home.open()
+    later = snapshot(home, 10)
+    assert snapshot_ids(home.disk, home.log_path) == [OffsetAndEpoch(7, 1), later]
+    log = home.open()
+    assert (log.log_start_offset, log.end_offset, log.epochs) == (10, 20, [(1, 8)])
+    assert (home.recovered.snapshots, home.recovered.epochs) == ((later,), ((1, 10),))
+    assert snapshot_ids(home.disk, home.log_path) == [later], "what is below the start is gone"
+    home.close()
+
+
+def test_damage_that_a_snapshot_makes_good() -> None:
+    """Bytes that were flushed are gone, but nothing that the newest snapshot has not."""
+    for offset, epoch, good in ((60, 3, True), (59, 3, False), (30, 4, True)):
+        home = filled(CrashDisk())
+        snapshot(home, offset, epoch)
+        home.kill()
+        node = home.disk._node(home.segment_paths()[1])
+        os.pwrite(node.fd, b"\xff", 5000)
+        if good:
+            log = home.open(**SETTINGS)
+            assert (log.log_start_offset, log.end_offset) == (offset, offset)
+            home.close()
+        else:
+            with pytest.raises(CorruptLog):
+                home.open(**SETTINGS)
+
+
+def test_a_log_without_segments_begins_at_its_snapshot() -> None:
+    home = filled(CrashDisk())
+    snapshot_id = snapshot(home, 60, 3)
+    home.close()
+    for path in home.segment_paths():
+        home.disk.unlink(path)
+    log = home.open(**SETTINGS)
+    assert (log.log_start_offset, log.end_offset, log.last_epoch) == (60, 60, snapshot_id.epoch)
+
+
+def test_an_older_snapshot_excuses_nothing() -> None:
+    home = filled(CrashDisk())
+    snapshot(home, 40, 3)
+    home.close()
+    for path in home.segment_paths():
+        home.disk.unlink(path)
+    with pytest.raises(CorruptLog, match="below offset 60"):
+        home.open(**SETTINGS)
+
+
+def test_verify_tells_what_a_start_would_do(tmp_path: Path) -> None:
+    home = Home(tmp_path / "replica")
+    fill(home.open(**SETTINGS), 60, epoch=3)
+    home.close()
+    snapshot(home, 100, 3)
+    found = verify(home.path)
+    assert (found.start_offset, found.end_offset) == (100, 100)
+    assert found.tail.kind == "torn" and "behind or beside its snapshot" in found.tail.reason
+
+
+def test_kafkas_own_rule(tmp_path: Path) -> None:
+    """A damaged log of Kafka's below its snapshot: it is begun anew there, as Kafka does."""
+    (log_path,) = (COMMITTED / "dynamic-4.3.0/n1").glob("*metadata-0")
+    home = Home.on(CrashDisk.holding("/replica", log_path.parent), "/replica", log_path.name)
+    os.pwrite(home.disk._node(home.segment_paths()[0]).fd, b"\xff", 2000)
+    log = home.open()
+    assert (content(log), log.log_start_offset, log.end_offset, log.last_epoch) == (
+        b"", 113, 113, 4,
+    )  # fmt: skip
+    home.close()
