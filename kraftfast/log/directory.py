@@ -14,11 +14,14 @@ from __future__ import annotations
 
 import os
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kraftfast.errors import ForeignDirectory, InvalidOption, NotFormatted
 from kraftfast.log import properties
 from kraftfast.log.disk import Disk
+from kraftfast.log.snapshot_writer import write_bootstrap
+from kraftfast.record.control import KRaftVersion, KRaftVoters
 from kraftfast.types import (
     METADATA_PARTITION,
     METADATA_TOPIC,
@@ -73,7 +76,7 @@ def random_uuid() -> Uuid:
             return uuid
 
 
-def _decode(disk: Disk, file: str) -> dict[str, str]:
+def read_fields(disk: Disk, file: str) -> dict[str, str]:
     """A properties file. Raises FileNotFoundError, ForeignDirectory."""
     try:
         return properties.decode(disk.read_file(file))
@@ -97,8 +100,17 @@ def encode_partition_metadata(topic_id: Uuid) -> bytes:
     return f"version: 0\ntopic_id: {uuid_text(topic_id)}".encode()
 
 
-def format_directory(disk: Disk, path: str, meta: MetaProperties, options: LogOptions) -> None:
-    """Make an empty directory a replica's. Raises ForeignDirectory if it already is one's."""
+def format_directory(
+    disk: Disk,
+    path: str,
+    meta: MetaProperties,
+    options: LogOptions,
+    first: Sequence[KRaftVersion | KRaftVoters] = (),
+) -> None:
+    """Make an empty directory a replica's; ``first`` is what its bootstrap snapshot holds.
+
+    Raises ForeignDirectory if it already is one's.
+    """
     if disk.exists(os.path.join(path, META)):
         raise ForeignDirectory(f"{path} is already formatted")
     log_path = os.path.join(path, f"{options.topic}-{METADATA_PARTITION}")
@@ -107,6 +119,8 @@ def format_directory(disk: Disk, path: str, meta: MetaProperties, options: LogOp
     partition = os.path.join(log_path, PARTITION_METADATA)
     disk.replace_file(partition, encode_partition_metadata(options.topic_id))
     disk.replace_file(os.path.join(path, OPTIONS), _encode_options(options))
+    if first:
+        write_bootstrap(disk, log_path, first)
     disk.replace_file(os.path.join(path, META), encode_meta(meta))  # last: it says "done"
 
 
@@ -118,7 +132,7 @@ def read_meta(disk: Disk, path: str) -> MetaProperties:
     """
     file = os.path.join(path, META)
     try:
-        fields = _decode(disk, file)
+        fields = read_fields(disk, file)
     except FileNotFoundError:
         raise NotFormatted(f"{path} is not formatted: there is no {META}") from None
     version = fields.get("version", "0")
@@ -140,7 +154,7 @@ def read_meta(disk: Disk, path: str) -> MetaProperties:
 def _give_directory_id(disk: Disk, path: str) -> MetaProperties:
     """Write a directory id into ``meta.properties``, as Kafka does at its start."""
     file = os.path.join(path, META)
-    fields = _decode(disk, file)
+    fields = read_fields(disk, file)
     fields["directory.id"] = uuid_text(random_uuid())
     disk.replace_file(file, properties.encode(fields))
     return read_meta(disk, path)
@@ -150,7 +164,7 @@ def read_options(disk: Disk, path: str) -> LogOptions | None:
     """What the directory promises, or None where kraftfast has not written yet (Kafka's own)."""
     file = os.path.join(path, OPTIONS)
     try:
-        fields = _decode(disk, file)
+        fields = read_fields(disk, file)
     except FileNotFoundError:
         return None
     try:

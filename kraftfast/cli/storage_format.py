@@ -1,0 +1,268 @@
+"""``kraftfast storage format``: the directory of one replica, or those of a whole quorum.
+
+Rules of ``kafka-storage format`` (kraft-reference.md section 16; Kafka's ``StorageTool`` and
+``Formatter``): who votes stands in ``controller.quorum.voters`` (``kraft.version`` 0), or in a
+bootstrap checkpoint that one of three options describes (``kraft.version`` 1).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from kraftfast.cli import options
+
+if TYPE_CHECKING:
+    from kraftfast.core.voters import VoterSet
+    from kraftfast.node.config import NodeConfig
+    from kraftfast.types import Uuid, Voter
+
+
+@click.command("format")
+@click.option("--dir", "path", type=options.DIRECTORY, help="Format a quorum of this host here.")
+@options.voters("How many voters it has [3].")
+@click.option(
+    "--config",
+    "-c",
+    type=click.Path(dir_okay=False),
+    help="Format one replica: its server.properties.",
+)
+@click.option(
+    "--cluster-id", "-t", help="The cluster's id, the same for all its replicas; see random-uuid."
+)
+@click.option("--standalone", "-s", is_flag=True, help="The replica is the only voter to begin with.")
+@click.option(
+    "--initial-controllers",
+    "-I",
+    metavar="ID@HOST:PORT:DIRECTORY_ID,...",
+    help="The voters to begin with, the same text for each of them.",
+)
+@click.option(
+    "--no-initial-controllers",
+    "-N",
+    is_flag=True,
+    help="The replica learns from others who votes, and may join them.",
+)
+@click.option(
+    "--feature", "-f", "features", multiple=True, metavar="NAME=LEVEL", help="kraft.version=0|1"
+)
+@options.durability
+@options.records
+@click.option(
+    "--ignore-formatted", "-g", is_flag=True, help="Leave alone what is formatted already."
+)
+def format_(
+    path: str | None,
+    voters: int | None,
+    config: str | None,
+    cluster_id: str | None,
+    standalone: bool,
+    initial_controllers: str | None,
+    no_initial_controllers: bool,
+    features: tuple[str, ...],
+    durability: str | None,
+    records_mode: str | None,
+    ignore_formatted: bool,
+) -> None:
+    """Format the directories of a whole quorum, or of one replica.
+
+    With --dir, a quorum whose replicas all run on this host (start does this by itself). With
+    --config and --cluster-id, the directory of one replica as kafka-storage does: one that has no
+    controller.quorum.voters needs --standalone, --initial-controllers or --no-initial-controllers.
+    """
+    if (path is None) == (config is None):
+        raise click.UsageError("give either --dir or --config")
+    promised = (durability or "majority", records_mode or "any")
+    begins = [standalone, initial_controllers is not None, no_initial_controllers]
+    if sum(begins) > 1:
+        raise click.UsageError(
+            "give one of --standalone, --initial-controllers and --no-initial-controllers"
+        )
+    if path is not None:
+        if any(begins) or features:
+            raise click.UsageError("who votes in a quorum of --dir is said by --voters alone")
+        format_local(path, voters or 3, cluster_id, promised, ignore_formatted)
+        return
+    if voters is not None:
+        raise click.UsageError(
+            "--voters goes with --dir; the voters of a server stand in its properties"
+        )
+    if cluster_id is None:
+        raise click.UsageError(
+            "--config needs --cluster-id; kraftfast storage random-uuid makes one"
+        )
+    assert config is not None
+    from kraftfast.cli.properties import read_server
+
+    node = read_server(config).node
+    check_kraft_version(features, dynamic=any(begins))
+    directory_id, voter_set = first_voters(node, standalone, initial_controllers, any(begins))
+    format_replica(node, cluster_id, promised, ignore_formatted, directory_id, voter_set)
+
+
+def format_local(
+    path: str,
+    voters: int,
+    cluster_id: str | None,
+    promised: tuple[str, str],
+    ignore_formatted: bool,
+) -> None:
+    """All directories of a quorum on this host. Raises ForeignDirectory."""
+    from kraftfast import quorum
+    from kraftfast.errors import NotFormatted
+
+    if ignore_formatted:
+        try:
+            found = quorum.read_description(path)
+            click.echo(
+                f"{path} is formatted already: "
+                f"cluster {found.cluster_id}, {len(found.voters)} voters"
+            )
+            return
+        except NotFormatted:
+            pass
+    made = quorum.format_quorum(
+        path, voters, *promised, cluster_id=checked(cluster_id) if cluster_id else None
+    )
+    for id, directory in quorum.replica_directories(path, made.voters).items():
+        click.echo(f"Formatting metadata directory {directory} for node {id}.")
+    click.echo(
+        f"cluster {made.cluster_id}: {voters} voters, "
+        f"durability {made.durability}, records {made.records}"
+    )
+
+
+def check_kraft_version(features: tuple[str, ...], dynamic: bool) -> None:
+    """A level that is asked for must be that of the way voters are named. Raises InvalidOption."""
+    from kraftfast.errors import InvalidOption
+
+    for feature in features:
+        name, equals, level = feature.partition("=")
+        if not equals or not level.isdigit():
+            raise InvalidOption(f"--feature {feature}: NAME=LEVEL is expected")
+        if name != "kraft.version":
+            raise InvalidOption(f"--feature {name}: the one feature here is kraft.version")
+        if int(level) not in (0, 1):
+            raise InvalidOption(f"kraft.version {level}: 0 and 1 are known")
+        if bool(int(level)) != dynamic:
+            how = (
+                "does not go with --standalone, --initial-controllers or --no-initial-controllers"
+                if dynamic
+                else "needs --standalone, --initial-controllers or --no-initial-controllers"
+            )
+            raise InvalidOption(f"kraft.version {level} {how}")
+
+
+def first_voters(
+    node: NodeConfig, standalone: bool, initial_controllers: str | None, dynamic: bool
+) -> tuple[Uuid, VoterSet | None]:
+    """The directory's id, and what its bootstrap checkpoint says. Raises InvalidOption."""
+    from kraftfast.core.voters import VoterSet
+    from kraftfast.errors import InvalidOption
+    from kraftfast.log.directory import random_uuid
+    from kraftfast.types import Endpoint, Voter
+
+    own_id = random_uuid()
+    if node.voters and dynamic:
+        raise InvalidOption(
+            "controller.quorum.voters names static voters: without it --standalone, "
+            "--initial-controllers and --no-initial-controllers can be used"
+        )
+    if not node.voters and not dynamic:
+        raise InvalidOption(
+            "without controller.quorum.voters one of --standalone, --initial-controllers and "
+            "--no-initial-controllers is needed"
+        )
+    if standalone:
+        (listener,) = (each for each in node.listeners if each.name == node.controller_listener)
+        host = listener.advertised_host or listener.host or "localhost"
+        port = listener.advertised_port or listener.port
+        if port == 0:
+            raise InvalidOption(f"a voter needs a port: {listener.name}://{host}:0")
+        endpoint = Endpoint(node.controller_listener, host, port)
+        return own_id, VoterSet([Voter(node.node_id, own_id, (endpoint,))])
+    if initial_controllers is None:
+        return own_id, None
+    voters = VoterSet(parse_initial(initial_controllers, node.controller_listener))
+    for voter in voters:
+        if voter.id == node.node_id:
+            own_id = voter.directory_id
+    return own_id, voters
+
+
+def parse_initial(text: str, listener: str) -> list[Voter]:
+    """``ID@HOST:PORT:DIRECTORY_ID,...`` Raises InvalidOption."""
+    from kraftfast.cli.properties import host_and_port
+    from kraftfast.errors import InvalidOption
+    from kraftfast.types import ZERO_UUID, Endpoint, Voter, uuid_from_text
+
+    found: dict[int, Voter] = {}
+    key = "--initial-controllers"
+    for part in filter(None, (each.strip() for each in text.split(","))):
+        id, at, rest = part.partition("@")
+        address, colon, directory_text = rest.rpartition(":")
+        if not at or not colon or not id.isdigit():
+            raise InvalidOption(f"{key}: {part!r} is not ID@HOST:PORT:DIRECTORY_ID")
+        host, port = host_and_port(address, key)
+        try:
+            directory_id = uuid_from_text(directory_text)
+        except ValueError as error:
+            raise InvalidOption(f"{key}: {part!r}: {error}") from None
+        if directory_id == ZERO_UUID:
+            raise InvalidOption(f"{key}: {part!r}: this directory id is reserved")
+        if int(id) in found:
+            raise InvalidOption(f"{key}: voter {id} stands there twice")
+        found[int(id)] = Voter(int(id), directory_id, (Endpoint(listener, host, port),))
+    if not found:
+        raise InvalidOption(f"{key} names no voter")
+    return list(found.values())
+
+
+def format_replica(
+    node: NodeConfig,
+    cluster_id: str,
+    promised: tuple[str, str],
+    ignore_formatted: bool,
+    directory_id: Uuid,
+    voters: VoterSet | None,
+) -> None:
+    """The directory that a server.properties names. Raises ForeignDirectory."""
+    from kraftfast.errors import ForeignDirectory, NotFormatted
+    from kraftfast.log.directory import LogOptions, MetaProperties, format_directory, read_meta
+    from kraftfast.log.disk import Disk
+    from kraftfast.record.control import KRaftVersion, KRaftVoters
+
+    if ignore_formatted:
+        try:
+            found = read_meta(Disk(), node.directory)
+        except NotFormatted:
+            pass
+        else:
+            if (found.node_id, found.cluster_id) != (node.node_id, checked(cluster_id)):
+                owner = f"node {found.node_id} of cluster {found.cluster_id}"
+                raise ForeignDirectory(f"{node.directory} belongs to {owner}")
+            click.echo(f"{node.directory} is formatted already")
+            return
+    meta = MetaProperties(checked(cluster_id), node.node_id, directory_id)
+    first = () if voters is None else (KRaftVersion(1), KRaftVoters(voters.voters))
+    format_directory(Disk(), node.directory, meta, LogOptions(*promised), first)
+    kind = "metadata directory"
+    if voters is not None:
+        votes = any(each.directory_id == directory_id for each in voters)
+        kind = f"dynamic metadata {'voter ' if votes else ''}directory"
+    click.echo(f"Formatting {kind} {node.directory} for node {node.node_id}.")
+
+
+def checked(cluster_id: str) -> str:
+    """A cluster id that Kafka's tools take too. Raises InvalidOption."""
+    from kraftfast.errors import InvalidOption
+    from kraftfast.types import uuid_from_text
+
+    try:
+        uuid_from_text(cluster_id)
+    except ValueError as error:
+        raise InvalidOption(
+            f"cluster id: {error}; kraftfast storage random-uuid makes one"
+        ) from None
+    return cluster_id
