@@ -136,9 +136,10 @@ def server(fields: Fields) -> Server:
     voters = _voters(fields)
     if voters and node_id not in {voter.id for voter in voters}:
         raise InvalidOption(f"node.id {node_id} is not among controller.quorum.voters")
-    if not voters:
+    if not voters and not _list(fields, "controller.quorum.bootstrap.servers"):
         raise InvalidOption(
-            "controller.quorum.voters is missing: the voters are static here (KIP-595)"
+            "controller.quorum.bootstrap.servers is missing (or controller.quorum.voters, for "
+            "voters that never change)"
         )
     names = _list(fields, "controller.listener.names")
     listeners = _listeners(fields)

@@ -33,7 +33,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Print the committed records of a running quorum.",
     ),
     "status": ("kraftfast.cli.status:status", "Show each replica of a running quorum."),
-    "storage": ("kraftfast.cli.storage:storage", "Format directories."),
+    "storage": ("kraftfast.cli.storage:storage", "Format directories, and look at them."),
     "serve": (
         "kraftfast.cli.serve:serve",
         "Run one replica as a server, with Kafka's config names.",

@@ -16,7 +16,7 @@ from kraftfast.cli import options
 if TYPE_CHECKING:
     from kraftfast.core.voters import VoterSet
     from kraftfast.node.config import NodeConfig
-    from kraftfast.types import Uuid, Voter
+    from kraftfast.types import Endpoint, Uuid, Voter
 
 
 @click.command("format")
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 @click.option(
     "--cluster-id", "-t", help="The cluster's id, the same for all its replicas; see random-uuid."
 )
-@click.option("--standalone", "-s", is_flag=True, help="The replica is the only voter to begin with.")
+@click.option("--standalone", "-s", is_flag=True, help="The replica begins as the only voter.")
 @click.option(
     "--initial-controllers",
     "-I",
@@ -161,7 +161,7 @@ def first_voters(
     from kraftfast.core.voters import VoterSet
     from kraftfast.errors import InvalidOption
     from kraftfast.log.directory import random_uuid
-    from kraftfast.types import Endpoint, Voter
+    from kraftfast.types import Endpoint
 
     own_id = random_uuid()
     if node.voters and dynamic:
@@ -181,7 +181,7 @@ def first_voters(
         if port == 0:
             raise InvalidOption(f"a voter needs a port: {listener.name}://{host}:0")
         endpoint = Endpoint(node.controller_listener, host, port)
-        return own_id, VoterSet([Voter(node.node_id, own_id, (endpoint,))])
+        return own_id, VoterSet([first_voter(node.node_id, own_id, endpoint)])
     if initial_controllers is None:
         return own_id, None
     voters = VoterSet(parse_initial(initial_controllers, node.controller_listener))
@@ -191,18 +191,28 @@ def first_voters(
     return own_id, voters
 
 
+def first_voter(id: int, directory_id: Uuid, endpoint: Endpoint) -> Voter:
+    """One that speaks every ``kraft.version`` that we do."""
+    from kraftfast import limits
+    from kraftfast.types import Voter
+
+    return Voter(
+        id, directory_id, (endpoint,), limits.KRAFT_VERSION_MIN, limits.KRAFT_VERSION_MAX
+    )
+
+
 def parse_initial(text: str, listener: str) -> list[Voter]:
     """``ID@HOST:PORT:DIRECTORY_ID,...`` Raises InvalidOption."""
     from kraftfast.cli.properties import host_and_port
     from kraftfast.errors import InvalidOption
-    from kraftfast.types import ZERO_UUID, Endpoint, Voter, uuid_from_text
+    from kraftfast.types import ZERO_UUID, Endpoint, uuid_from_text
 
     found: dict[int, Voter] = {}
     key = "--initial-controllers"
     for part in filter(None, (each.strip() for each in text.split(","))):
         id, at, rest = part.partition("@")
-        address, colon, directory_text = rest.rpartition(":")
-        if not at or not colon or not id.isdigit():
+        address, _, directory_text = rest.rpartition(":")
+        if not at or ":" not in address or not id.isdigit():
             raise InvalidOption(f"{key}: {part!r} is not ID@HOST:PORT:DIRECTORY_ID")
         host, port = host_and_port(address, key)
         try:
@@ -213,7 +223,7 @@ def parse_initial(text: str, listener: str) -> list[Voter]:
             raise InvalidOption(f"{key}: {part!r}: this directory id is reserved")
         if int(id) in found:
             raise InvalidOption(f"{key}: voter {id} stands there twice")
-        found[int(id)] = Voter(int(id), directory_id, (Endpoint(listener, host, port),))
+        found[int(id)] = first_voter(int(id), directory_id, Endpoint(listener, host, port))
     if not found:
         raise InvalidOption(f"{key} names no voter")
     return list(found.values())
