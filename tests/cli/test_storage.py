@@ -130,6 +130,7 @@ def test_info_tells_what_is_there(tmp_path: Path, kraftfast: Command) -> None:
     formatted(kraftfast, properties(tmp_path), "-s")
     code, out = info()
     found = f"Found log directory:\n  {data}\n\nFound metadata: {{cluster.id={CLUSTER}, "
-    assert code == 0 and out.startswith(found + "directory.id=") and "node.id=1, version=1}\n" in out
+    assert code == 0 and out.startswith(found + "directory.id=")
+    assert "node.id=1, version=1}\n" in out
     code, out = info(2)
     assert code == 1 and "belongs to node 1, not 2" in out
