@@ -17,6 +17,7 @@ KERNELS: dict[str, list[str]] = {
     "kraftfast.log.segment_file": MAPPING,
     "kraftfast.log.segment": ["cext/batch.c", "cext/flusher.c", *THREAD, *MAPPING],
     "kraftfast.log.scan": ["cext/batch.c", *MAPPING],
+    "kraftfast.log.producers": ["cext/batch.c", *MAPPING],
     "kraftfast.log.nursery": ["cext/nursery.c", *THREAD, *MAPPING],
     "kraftfast.log.recovery": ["cext/batch.c", "cext/flusher.c", *THREAD, *MAPPING],
     "kraftfast.log.log": ["cext/batch.c", "cext/flusher.c", *THREAD, *MAPPING],

@@ -61,6 +61,12 @@ PREPARE_STRIDE_BYTES = 64 * 1024 * 1024
 PREPARE_PIECE_BYTES = 64 * 1024
 PAGE_BYTES = 4096
 
+# --- idempotent producers ---
+PRODUCERS = 1024  # that the log knows, unless configured otherwise
+PRODUCERS_MAX = 4096  # so many fit a snapshot's footer, whatever they did
+PRODUCER_BATCHES = 64  # of each, whose offsets are remembered; Kafka: 5
+PRODUCER_NAME_BYTES_MAX = 255
+
 assert BATCH_BYTES_MAX <= SEGMENT_BYTES_MIN, "a batch must fit a segment"
 assert FETCH_MAX_BYTES <= BATCH_BYTES_MAX, "a fetch may always return one whole batch"
 assert INLINE_FLUSH_BYTES_MAX <= FOLLOWER_INLINE_FLUSH_BYTES_MAX < UNFLUSHED_BYTES_MAX

@@ -2,6 +2,7 @@
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
+from kraftfast.log.producers cimport Producers
 from kraftfast.log.segment cimport Segment, kf_batch_header, kf_flush_job
 
 
@@ -20,6 +21,8 @@ cdef class Log:
     cdef readonly list epochs             # [(epoch, start offset)], as in leader-epoch-checkpoint
     cdef readonly uint64_t bytes_appended # ever, by this process
     cdef readonly int fault               # why the last batch was not taken (cext/batch.h)
+    cdef readonly int refusal             # Kafka's code: why its producer may not append it; 0: may
+    cdef readonly Producers producers     # the idempotent ones, as of end_offset
     cdef readonly object failed           # the FlushFailed that ended this log (D9), or None
     cdef readonly int64_t segment_bytes   # a segment rolls before it holds more, but for one batch
     cdef readonly int64_t segment_ms
@@ -34,7 +37,8 @@ cdef class Log:
     cdef str checkpoint_path
 
     cdef int make_room(self, uint32_t size, int64_t timestamp) except -1
-    cdef int append_batch(self, const uint8_t *source, size_t available, int32_t epoch) except -1
+    cdef int append_batch(self, const uint8_t *source, size_t available, int32_t epoch,
+                          bint control=*) except -1
     cdef int64_t copy_fetched(self, const uint8_t *source, size_t available, int32_t epoch_max,
                               const uint8_t *page, uint64_t generation) except -1
     cdef int accept(self, uint8_t *dst, uint8_t *header, kf_batch_header *h, int64_t base_offset,

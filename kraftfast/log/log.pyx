@@ -17,6 +17,7 @@ from kraftfast.errors import FlushFailed, RecordTooLarge
 from kraftfast.log import epoch_checkpoint, marks
 from kraftfast.log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, segment_name
 from kraftfast.types import OffsetAndEpoch
+from kraftfast.log.producers cimport Producers
 from kraftfast.log.segment cimport *
 from kraftfast.log.segment_file cimport SegmentFile
 
@@ -56,9 +57,9 @@ cdef class Log:
     """
 
     def __init__(self, disk, str path, nursery, list segments, list epochs, settings,
-                 durable_end, start):
+                 durable_end, start, Producers producers):
         self.disk, self.path, self.nursery = disk, path, nursery
-        self.durable_end = durable_end
+        self.durable_end, self.producers = durable_end, producers
         self.segments, self.epochs = segments, epochs
         self.segment_bytes, self.segment_ms = settings.segment_bytes, settings.segment_ms
         self.active = segments[-1]
@@ -97,22 +98,27 @@ cdef class Log:
         self.nursery.wanted_bytes = size
         return 0
 
-    cdef int append_batch(self, const uint8_t *source, size_t available, int32_t epoch) except -1:
+    cdef int append_batch(self, const uint8_t *source, size_t available, int32_t epoch,
+                          bint control=False) except -1:
         """Append a producer's batch as leader of ``epoch``: 1 taken, 0 no room yet or refused.
 
-        ``fault`` tells the two apart: KF_BATCH_OK means that the nursery is behind.
+        ``fault`` and ``refusal`` tell why: KF_BATCH_OK and 0 mean that the nursery is behind. A
+        batch whose ``refusal`` is DUPLICATE_SEQUENCE_NUMBER is in the log already.
         """
         cdef uint8_t header[KF_BATCH_HEADER]
         cdef kf_batch_header h
         cdef Segment active
         cdef uint8_t *dst
+        self.refusal = 0
         with nogil:
             self.fault = kf_batch_take_header(source, available, header, &h)
             if self.fault == KF_BATCH_OK and h.size != available:
                 self.fault = KF_BATCH_LENGTH
-            if self.fault == KF_BATCH_OK and h.attributes & KF_ATTRIBUTE_CONTROL:
+            if self.fault == KF_BATCH_OK and (h.attributes & KF_ATTRIBUTE_CONTROL != 0) != control:
                 self.fault = KF_BATCH_ATTRIBUTES  # control records are the leader's own
-        if self.fault != KF_BATCH_OK or not self.make_room(h.size, h.max_timestamp):
+        if self.fault == KF_BATCH_OK and h.producer_id != -1:
+            self.refusal = self.producers.check(&h)
+        if self.fault or self.refusal or not self.make_room(h.size, h.max_timestamp):
             return 0
         active = self.active
         dst = active.file.base + active.position
@@ -126,26 +132,16 @@ cdef class Log:
         return 1
 
     def append(self, const uint8_t[::1] batch, int32_t epoch, bint control=False) -> bool:
-        """Append a batch that this process built. False: no room yet.
+        """Append a batch that this process holds. False: no room yet, or ``refusal`` says why.
 
         Raises ValueError for a batch that does not check, RecordTooLarge.
         """
-        cdef uint8_t header[KF_BATCH_HEADER]
-        cdef kf_batch_header h
-        cdef size_t size = batch.shape[0]
-        self.fault = kf_batch_take_header(&batch[0], size, header, &h) if size else KF_BATCH_INCOMPLETE
-        if self.fault != KF_BATCH_OK or h.size != size or bool(h.attributes & KF_ATTRIBUTE_CONTROL) != control:
-            raise ValueError(f"not a batch for this log: {self.fault_text()}")
-        if not self.make_room(h.size, h.max_timestamp):
-            return False
-        cdef uint8_t *dst = self.active.file.base + self.active.position
-        self.fault = kf_batch_take_body(dst, &batch[0], header, &h)
+        self.fault = KF_BATCH_INCOMPLETE
+        if batch.shape[0] and self.append_batch(&batch[0], batch.shape[0], epoch, control):
+            return True
         if self.fault != KF_BATCH_OK:
-            self.active.note_dirt(self.active.position + size)
-            self.scrub()
             raise ValueError(f"not a batch for this log: {self.fault_text()}")
-        self.accept(dst, header, &h, self.end_offset, epoch)
-        return True
+        return False
 
     cdef int64_t copy_fetched(self, const uint8_t *source, size_t available, int32_t epoch_max,
                               const uint8_t *page, uint64_t generation) except -1:
@@ -202,6 +198,8 @@ cdef class Log:
             self.begin_epoch(epoch, base_offset, h.size)
         h.leader_epoch = epoch
         kf_batch_accept(dst, header, base_offset, epoch)  # D20: the header is stored last
+        if h.producer_id != -1 or h.attributes & KF_ATTRIBUTE_CONTROL:
+            self.producers.note(h, base_offset, dst)
         self.active.note_batch(h, base_offset)
         self.end_offset = self.active.end_offset
         self.bytes_appended += h.size
@@ -260,6 +258,7 @@ cdef class Log:
         self.names_dirty = True  # the next flush covers the directory (D18)
         self.segments.append(segment)
         self.active = segment
+        self.producers.mark(self.end_offset)
 
     def _stem(self, Segment segment):
         return os.path.join(self.path, segment_name(segment.base_offset))
@@ -487,6 +486,7 @@ cdef class Log:
         last_epoch = epochs[-1][0] if epochs else self.start_epoch
         self.trimming = None
         spare = self.nursery.spare_now() if segment.page == NULL else None
+        self.producers.cut(end_offset, self.segments)
         if end_offset < self.durable_end.offset:  # lowered first: what is cut is no damage
             self.durable_end = OffsetAndEpoch(end_offset, last_epoch)
             marks.write(self.disk, self.path, marks.DURABLE_END, self.durable_end)

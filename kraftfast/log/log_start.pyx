@@ -8,6 +8,7 @@ hold the newest snapshot's end, or that are behind or beside it and go at the ne
 from libc.stdint cimport int64_t
 
 from kraftfast.log import epoch_checkpoint, marks
+from kraftfast.log.snapshot_footer import producers_state
 from kraftfast.types import OffsetAndEpoch
 
 from kraftfast.log.log cimport Log
@@ -29,6 +30,8 @@ def delete_before(Log log not None, int64_t offset) -> int:
     if offset <= log.log_start_offset:
         return 0
     log.trimming = None
+    if offset > log.producers.origin_offset:  # before what it is worked out from goes
+        log.producers.freeze(offset, log.segments)
     below = [entry for entry in log.epochs if entry[1] < offset]
     log.start_epoch = below[-1][0] if below else log.start_epoch
     log.log_start_offset = offset
@@ -66,11 +69,12 @@ def begin_at(Log log not None, snapshot_id):
 
     A crash anywhere in between leaves segments that are behind or beside the snapshot, which the
     next start removes. The truncation counter rises (D2); no flush may be under way.
-    Raises DiskFull, and then nothing was changed.
+    Raises DiskFull or CorruptLog, and then nothing was changed.
     """
     cdef Segment segment
     offset, epoch = snapshot_id
     spare = log.nursery.spare_now()
+    producers = producers_state(log.disk, log.path, snapshot_id)
     log.trimming = None
     log.truncations += 1
     for segment in reversed(log.segments):  # the newest first: what is left is a prefix
@@ -82,5 +86,6 @@ def begin_at(Log log not None, snapshot_id):
     log.replace(log.checkpoint_path, epoch_checkpoint.encode([]))
     log.durable_end = OffsetAndEpoch(offset, epoch)  # before the name of a segment says so
     marks.write(log.disk, log.path, marks.DURABLE_END, log.durable_end)
+    log.producers.load(offset, producers)
     log.start_segment(spare)
     log.sync_names()

@@ -32,9 +32,11 @@ from kraftfast.log.segment import (
     INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, is_prepared, segment_name,
 )
 from kraftfast.log.newest_snapshot import clip, holds, log_start, surpasses
+from kraftfast.log.snapshot_footer import load_producers
 from kraftfast.log.snapshot_files import BOOTSTRAP, delete_snapshots, snapshot_ids
 from kraftfast.types import OffsetAndEpoch
 
+from kraftfast.log.producers cimport Producers
 from kraftfast.log.segment cimport *
 from kraftfast.log.segment_file cimport SegmentFile
 
@@ -69,6 +71,7 @@ class Settings:
     stride_bytes: int = limits.PREPARE_STRIDE_BYTES
     prepare_bytes: int = INITIAL_PREPARE_BYTES
     """How far ahead of the head to prepare before the log is opened."""
+    producers_max: int = limits.PRODUCERS
     how: str = "written"
     """``written`` (64 KiB pieces, for durable logs) or ``mapped`` (for memory ones)."""
 
@@ -99,7 +102,7 @@ def open_log(disk, directory, settings, preparer) -> Recovered:
     try:
         nursery.open()
         open_segments(disk, directory, segments)
-        recovery = Recovery(disk, directory, segments)
+        recovery = Recovery(disk, directory, segments, settings.producers_max)
         recovery.look()
         recovery.mend()
         log = _activate(disk, directory, nursery, segments, recovery, settings)
@@ -169,7 +172,7 @@ class Recovery:
     # snapshots: ids on disk but the bootstrap's, ascending. start: where the log starts, and the
     # epoch of the record before. anew: whether the newest snapshot takes the place of the log.
 
-    def __init__(self, disk, directory, segments):
+    def __init__(self, disk, directory, segments, producers_max=limits.PRODUCERS):
         self.disk, self.directory, self.segments = disk, directory, segments
         self.path = directory.log_path
         self.epochs = []
@@ -187,10 +190,11 @@ class Recovery:
         ids = snapshot_ids(disk, self.path)
         self.snapshots = [each for each in ids if each != BOOTSTRAP]
         self.start = OffsetAndEpoch(segments[0].base_offset if segments else 0, 0)
-        self.anew = False
+        self.anew, self.producers = False, Producers(producers_max)
 
     def look(self):
         """Scan, judge where the scan stopped, compare epochs; raises for damage."""
+        load_producers(self.producers, self.disk, self.path, self.snapshots)
         try:
             self._look_at_segments()
         except CorruptLog:
@@ -261,6 +265,7 @@ class Recovery:
         self.keep, self.epochs, self.start = 0, [], newest
         self.cut_reason = f"it is behind or beside its snapshot {tuple(newest)}"
         self.phantom_tail = self.stored_phantom_tail
+        load_producers(self.producers, self.disk, self.path, self.snapshots)
 
     def last_epoch(self):
         """Of the last batch; 0 if there is none."""
@@ -273,6 +278,8 @@ class Recovery:
         cdef int32_t epoch = self.last_epoch(), stored_epoch = 0
         cdef int64_t stored_until = -1
         cdef int fault = KF_BATCH_EMPTY
+        cdef Producers producers = self.producers
+        producers.mark(expected)
         while segment.position < limit:
             with nogil:
                 fault = kf_batch_check(segment.file.base + segment.position, limit - segment.position, &h)
@@ -292,6 +299,8 @@ class Recovery:
             if h.leader_epoch != epoch or not self.epochs:
                 self.epochs.append((h.leader_epoch, expected))
                 epoch = h.leader_epoch
+            if h.producer_id != -1 or h.attributes & KF_ATTRIBUTE_CONTROL:
+                producers.note(&h, expected, segment.file.base + segment.position)
             segment.note_batch(&h, expected)
             expected = segment.end_offset
             fault = KF_BATCH_EMPTY
@@ -448,7 +457,7 @@ def _activate(disk, directory, nursery, segments, recovery, settings):
     recovery.cut_bytes += _clear_tail(segment)
     mend_indexes(disk, path, segments[:-1])
     log = Log(disk, path, nursery, segments, recovery.epochs, settings, recovery.durable_end,
-              recovery.start)
+              recovery.start, recovery.producers)
     nursery.prepare_now(segment, settings.prepare_bytes)
     log.flush()
     log.retire()

@@ -1,0 +1,52 @@
+"""What the log knows of idempotent producers, for compiled code. See ``producers.pyx``."""
+
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
+
+from kraftfast.log.segment cimport kf_batch_header
+
+
+# Records of one producer that follow each other both in its sequence and in the log.
+cdef struct Stretch:
+    int64_t base_offset
+    int32_t base_sequence
+    int32_t records
+
+
+cdef class Producer:
+    cdef readonly int64_t id
+    cdef readonly int16_t epoch
+    cdef readonly str name               # None: nobody asked for it by a name
+    cdef readonly int64_t touched_offset # of the last record that concerns it; by it, it expires
+    cdef readonly int64_t last_offset    # of its last data record; -1: none
+    cdef readonly int64_t records        # data records of its present run of sequences
+    cdef readonly int32_t last_sequence  # of the last of them; -1: none
+    cdef Stretch *stretches              # the last of them, oldest first; they end at last_sequence
+    cdef int count, room
+
+    cdef int extend(self, int32_t sequence, int32_t records, int64_t base_offset) except -1
+    cdef void restart(self) noexcept
+    cdef int64_t offset_of(self, int32_t sequence, int32_t records) noexcept
+    cdef int64_t end_of(self, int32_t sequence) noexcept
+
+
+cdef class Producers:
+    cdef readonly int producers_max
+    cdef readonly int64_t original_offset  # of the duplicate that `check` met; -1: forgotten
+    cdef readonly int64_t original_end     # it is committed once everything below this is
+    cdef readonly int64_t origin_offset    # batches below are in what was loaded
+    cdef bytes origin                      # the state there, encoded
+    cdef object by_id                      # OrderedDict of Producer, by touched_offset
+    cdef dict by_name                      # those that have a name
+    cdef Producer newest                   # the last one in by_id, or None
+    cdef list marks                        # [(offset, state)] where segments begin, rising
+
+    # Kafka's error code for a batch that is to be appended now; 0: none.
+    cdef int check(self, const kf_batch_header *h) except -1
+    # A batch stands in the log, `size` bytes at `batch`.
+    cdef int note(self, const kf_batch_header *h, int64_t base_offset,
+                  const uint8_t *batch) except -1
+    cdef int note_records(self, const kf_batch_header *h, int64_t base_offset) except -1
+    cdef Producer touch(self, int64_t id, int64_t offset)
+    cdef int note_name(self, int64_t id, int16_t epoch, bint resumes, str name,
+                       int64_t offset) except -1
+    cdef int drop(self, Producer producer) except -1

@@ -1,0 +1,498 @@
+"""What the log knows of idempotent producers: who appended what last, so that nothing comes twice.
+
+A pure function of the log, the same on every replica: in force as soon as a batch is appended, and
+undone when the log is cut. Of each producer the last batches are remembered, so that a duplicate
+gets the offset of the original; an older duplicate is known by its sequence alone. At most
+``producers_max`` are known, those whose last record is youngest: a producer that is not among them
+begins with sequence 0, or is refused (UNKNOWN_PRODUCER_ID).
+
+A *name* stands for a producer id by a record in the log (:func:`name_batch`). Whoever asks for the
+name next gets the same id with a higher epoch, which fences the one before; where he says so, the
+sequences go on, so that a sequence is the number of a record under that name (modulo 2^31).
+
+In snapshots the state is tagged fields of SnapshotFooter, which Kafka skips (:func:`to_tags`).
+Sources: KIP-98, KIP-360; Kafka's ``ProducerStateManager`` and ``ProducerAppendInfo``.
+"""
+
+import struct
+from bisect import bisect_right
+from collections import OrderedDict
+
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
+from libc.stdlib cimport free, realloc
+from libc.string cimport memmove
+
+from kraftfast import limits
+from kraftfast.errors import CorruptBatch, ErrorCode, KraftfastError
+from kraftfast.record.batch import batch_at
+from kraftfast.record.control import SnapshotFooter, control_batch, decode_control
+
+from kraftfast.log.segment cimport (
+    KF_ATTRIBUTE_CONTROL, KF_BATCH_OK, Segment, kf_batch_header, kf_batch_parse,
+)
+
+PRODUCER_NAME_TAG = 10004
+"""Our own field of a SnapshotFooter record in the log: a name and its producer. Kafka skips it."""
+PRODUCERS_TAG = 10100
+"""The first of our own fields of a snapshot's footer that hold the state, a piece each."""
+PIECES_MAX = 56
+STATE_VERSION = 1
+MARKS_MAX = 4
+"""Segments back to which a cut is undone without reading more of the log."""
+
+assert PIECES_MAX < limits.TAGGED_FIELDS_MAX
+
+cdef enum:
+    SEQUENCE_MASK = 0x7FFFFFFF      # after 2^31 - 1 comes 0
+    BEHIND_MAX = 1 << 30            # sequences further back than this are taken for ahead
+    STRETCH_RECORDS_MAX = 1 << 30
+    STRETCHES_MAX = 64              # limits.PRODUCER_BATCHES
+    NAME_BATCH_BYTES_MAX = 4096
+
+assert STRETCHES_MAX == limits.PRODUCER_BATCHES
+assert NAME_BATCH_BYTES_MAX > 2 * limits.PRODUCER_NAME_BYTES_MAX
+
+cdef int UNKNOWN = ErrorCode.UNKNOWN_PRODUCER_ID
+cdef int OUT_OF_ORDER = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+cdef int DUPLICATE = ErrorCode.DUPLICATE_SEQUENCE_NUMBER
+cdef int FENCED = ErrorCode.INVALID_PRODUCER_EPOCH
+cdef int INVALID = ErrorCode.INVALID_RECORD
+
+
+cdef class Producer:
+    """One producer; fields in ``producers.pxd``.
+
+    Invariants: ``records`` 0 means ``last_sequence`` -1 and no stretch; a batch among the last
+    ``PRODUCER_BATCHES`` ones lies in one stretch.
+    """
+
+    def __cinit__(self):
+        self.last_offset = self.last_sequence = -1
+
+    def __dealloc__(self):
+        free(self.stretches)
+
+    cdef void restart(self) noexcept:
+        """A new run of sequences."""
+        self.last_offset = self.last_sequence = -1
+        self.records, self.count = 0, 0
+
+    cdef int extend(self, int32_t sequence, int32_t records, int64_t base_offset) except -1:
+        """Its next records stand in the log."""
+        cdef Stretch *last
+        self.records += records
+        self.last_sequence = (sequence + records - 1) & SEQUENCE_MASK
+        self.last_offset = base_offset + records - 1
+        if self.count:
+            last = &self.stretches[self.count - 1]
+            if last.base_offset + last.records == base_offset \
+                    and last.records <= STRETCH_RECORDS_MAX - records:
+                last.records += records
+                return 0
+        if self.count == STRETCHES_MAX:
+            self.count -= 1
+            memmove(self.stretches, self.stretches + 1, self.count * sizeof(Stretch))
+        elif self.count == self.room:
+            room = min(max(4, self.room * 2), STRETCHES_MAX)
+            grown = <Stretch *>realloc(self.stretches, room * sizeof(Stretch))
+            if grown == NULL:
+                raise MemoryError("producer state")
+            self.stretches, self.room = grown, room
+        self.stretches[self.count] = Stretch(base_offset, sequence, records)
+        self.count += 1
+        return 0
+
+    cdef int64_t offset_of(self, int32_t sequence, int32_t records) noexcept:
+        """Where these records stand, if they are remembered and follow each other; else -1."""
+        cdef int i
+        cdef int64_t into
+        for i in range(self.count - 1, -1, -1):
+            into = (sequence - self.stretches[i].base_sequence) & SEQUENCE_MASK
+            if into <= self.stretches[i].records - records:
+                return self.stretches[i].base_offset + into
+        return -1
+
+    cdef int64_t end_of(self, int32_t sequence) noexcept:
+        """An offset behind a record that was appended, the next one if it is remembered."""
+        cdef int64_t offset = self.offset_of(sequence, 1)
+        return offset + 1 if offset >= 0 else self.stretches[0].base_offset
+
+    def remembered(self) -> list:
+        """Where its last records stand: [(base offset, base sequence, records)], oldest first."""
+        return [(each.base_offset, each.base_sequence, each.records)
+                for each in self.stretches[:self.count]]
+
+
+cdef class Producers:
+    """The producers that a log knows, at its end. Fields in ``producers.pxd``."""
+
+    def __init__(self, int producers_max=limits.PRODUCERS):
+        assert 1 <= producers_max <= limits.PRODUCERS_MAX
+        self.producers_max = producers_max
+        self.load(0, b"")
+
+    # --- before an append -------------------------------------------------------------------------
+
+    cdef int check(self, const kf_batch_header *h) except -1:
+        """In Kafka's order: who, which epoch, which sequence. DUPLICATE_SEQUENCE_NUMBER comes with
+        ``original_offset`` and ``original_end``; it is no answer before that is committed."""
+        cdef Producer producer = self.newest
+        cdef int64_t behind
+        if h.producer_id < 0 or h.producer_epoch < 0 or h.base_sequence < 0:
+            return INVALID
+        if producer is None or producer.id != h.producer_id:
+            producer = self.by_id.get(h.producer_id)
+            if producer is None:
+                return UNKNOWN if h.base_sequence else 0
+        if h.producer_epoch < producer.epoch:
+            return FENCED
+        if h.producer_epoch > producer.epoch:
+            return OUT_OF_ORDER if h.base_sequence else 0
+        if h.base_sequence == (producer.last_sequence + 1) & SEQUENCE_MASK:
+            return 0
+        behind = (producer.last_sequence - h.base_sequence) & SEQUENCE_MASK
+        if behind >= min(producer.records, BEHIND_MAX) or behind < h.record_count - 1:
+            return OUT_OF_ORDER
+        self.original_offset = producer.offset_of(h.base_sequence, h.record_count)
+        self.original_end = producer.end_of((h.base_sequence + h.record_count - 1) & SEQUENCE_MASK)
+        return DUPLICATE
+
+    # --- what the log holds -----------------------------------------------------------------------
+
+    cdef int note(self, const kf_batch_header *h, int64_t base_offset,
+                  const uint8_t *batch) except -1:
+        if base_offset < self.origin_offset:
+            return 0
+        if not h.attributes & KF_ATTRIBUTE_CONTROL:
+            return self.note_records(h, base_offset)
+        if h.size <= NAME_BATCH_BYTES_MAX:
+            self.note_controls(PyBytes_FromStringAndSize(<const char *>batch, h.size), base_offset)
+        return 0
+
+    cdef int note_records(self, const kf_batch_header *h, int64_t base_offset) except -1:
+        """What stands in the log is so, even if no leader of ours would have taken it."""
+        cdef Producer producer
+        if h.producer_id < 0 or h.producer_epoch < 0 or h.base_sequence < 0:
+            return 0
+        producer = self.touch(h.producer_id, base_offset + h.record_count - 1)
+        if producer.epoch != h.producer_epoch \
+                or h.base_sequence != (producer.last_sequence + 1) & SEQUENCE_MASK:
+            producer.restart()
+            producer.epoch = h.producer_epoch
+        producer.extend(h.base_sequence, h.record_count, base_offset)
+        return 0
+
+    cdef Producer touch(self, int64_t id, int64_t offset):
+        """The producer with this id, the youngest from now on; where it is new the oldest goes."""
+        cdef Producer producer = self.newest
+        if producer is None or producer.id != id:
+            producer = self.by_id.get(id)
+            if producer is None:
+                producer = Producer.__new__(Producer)
+                producer.id = id
+                self.by_id[id] = producer
+                if len(self.by_id) > self.producers_max:
+                    self.drop(next(iter(self.by_id.values())))
+            else:
+                self.by_id.move_to_end(id)
+            self.newest = producer
+        producer.touched_offset = offset
+        return producer
+
+    cdef int drop(self, Producer producer) except -1:
+        del self.by_id[producer.id]
+        if producer.name is not None:
+            del self.by_name[producer.name]
+        return 0
+
+    def note_controls(self, bytes batch, int64_t base_offset):
+        """A control batch: a name for a producer, mostly something else."""
+        try:
+            names = names_in(batch)
+        except KraftfastError:
+            return  # not ours, and not for us to judge
+        for id, epoch, resumes, name in names:
+            self.note_name(id, epoch, resumes, name, base_offset)
+
+    cdef int note_name(self, int64_t id, int16_t epoch, bint resumes, str name,
+                       int64_t offset) except -1:
+        cdef Producer producer = self.by_name.get(name)
+        if producer is not None and producer.id != id:  # its epochs ran out: another id for it
+            self.drop(producer)
+        if producer is self.newest:
+            self.newest = None
+        producer = self.touch(id, offset)
+        if producer.name is not None and producer.name != name:
+            del self.by_name[producer.name]
+        producer.name, producer.epoch = name, epoch
+        self.by_name[name] = producer
+        if not resumes:
+            producer.restart()
+        return 0
+
+    # --- looking ----------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return len(self.by_id)
+
+    def get(self, int64_t id):
+        """The producer with this id, or None."""
+        return self.by_id.get(id)
+
+    def named(self, str name not None):
+        """The producer of this name, or None."""
+        return self.by_name.get(name)
+
+    # --- cuts and snapshots -----------------------------------------------------------------------
+
+    def mark(self, int64_t offset):
+        """A segment begins at ``offset``, the end of what was noted: cuts look from here."""
+        self.marks.append((offset, self.encode()))
+        del self.marks[:-MARKS_MAX]
+
+    def load(self, int64_t offset, bytes state not None):
+        """Forget everything: at ``offset`` the state is this. Raises CorruptBatch.
+
+        For a log that begins anew behind a snapshot, and for one that stands on a snapshot before
+        its batches are noted: those below ``offset`` are skipped.
+        """
+        by_id, by_name = decode(state)
+        self.origin_offset, self.origin, self.marks = offset, state, []
+        self.by_id, self.by_name = by_id, by_name
+        self.newest = next(reversed(by_id.values())) if by_id else None
+        while len(by_id) > self.producers_max:
+            self.drop(next(iter(by_id.values())))
+
+    def cut(self, int64_t end_offset, list segments):
+        """The log was cut to ``end_offset``: what stood beyond it never was.
+
+        ``segments``: of the log, cut already. Reads the headers from the last mark on.
+        """
+        if not self.by_id:
+            self.marks = [mark for mark in self.marks if mark[0] <= end_offset]
+            return  # producers only go where another one comes
+        cdef Producers again = self.at(end_offset, segments)
+        self.marks = [mark for mark in self.marks if mark[0] <= end_offset]
+        self.by_id, self.by_name, self.newest = again.by_id, again.by_name, again.newest
+
+    def at(self, int64_t end_offset, list segments) -> Producers:
+        """The state as of an earlier end of the log, at or above ``origin_offset``."""
+        assert end_offset >= self.origin_offset, "what a snapshot holds is committed"
+        place = bisect_right(self.marks, end_offset, key=lambda mark: mark[0])
+        offset, state = self.marks[place - 1] if place else (self.origin_offset, self.origin)
+        cdef Producers found = Producers(self.producers_max)
+        found.load(offset, state)
+        for segment in segments:
+            if segment.end_offset > offset and segment.base_offset < end_offset:
+                found.replay(segment, max(offset, segment.base_offset), end_offset)
+        return found
+
+    def freeze(self, int64_t end_offset, list segments) -> bytes:
+        """The state as of ``end_offset``, encoded, for a snapshot that ends there.
+
+        It is committed, so no cut will ever go below it.
+        """
+        if self.by_id:
+            self.origin = self.at(end_offset, segments).encode()
+        else:
+            assert end_offset >= self.origin_offset
+            self.origin = b""
+        self.origin_offset = end_offset
+        self.marks = [mark for mark in self.marks if mark[0] >= end_offset]
+        return self.origin
+
+    def replay(self, Segment segment not None, int64_t offset, int64_t end_offset):
+        """Note the batches of a segment from ``offset``, where one begins, up to ``end_offset``."""
+        cdef kf_batch_header h
+        cdef uint64_t position = segment.find(offset)
+        cdef const uint8_t *batch
+        while position < segment.position:
+            batch = segment.file.base + position
+            assert kf_batch_parse(batch, segment.position - position, &h) == KF_BATCH_OK
+            if h.base_offset >= end_offset:
+                break
+            if h.producer_id != -1 or h.attributes & KF_ATTRIBUTE_CONTROL:
+                self.note(&h, h.base_offset, batch)
+            position += h.size
+
+    # --- bytes ------------------------------------------------------------------------------------
+
+    def encode(self) -> bytes:
+        """The state, as :meth:`load` takes it; b"" if there is none."""
+        cdef Producer producer
+        cdef bytearray out = bytearray()
+        cdef int64_t before = 0, base
+        if not self.by_id:
+            return b""
+        put(out, STATE_VERSION)
+        put(out, len(self.by_id))
+        for producer in self.by_id.values():  # by the offset at which they were touched last
+            put(out, producer.id)
+            put(out, producer.epoch)
+            put(out, producer.touched_offset - before)
+            before = producer.touched_offset
+            name = b"" if producer.name is None else producer.name.encode()
+            put(out, len(name))
+            out += name
+            put(out, producer.records)
+            if producer.records:
+                put(out, producer.last_sequence)
+                put(out, producer.touched_offset - producer.last_offset)
+                put(out, producer.count)
+                base = producer.last_offset + 1
+                for base_offset, _, records in reversed(producer.remembered()):
+                    put(out, records)
+                    put(out, base - base_offset - records)
+                    base = base_offset
+        return bytes(out)
+
+
+cdef put(bytearray out, uint64_t value):
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+
+
+cdef class Taker:
+    """A cursor over an encoded state; what does not fit is CorruptBatch (S7)."""
+
+    cdef bytes data
+    cdef Py_ssize_t position
+
+    def __init__(self, bytes data):
+        self.data = data
+
+    cdef int64_t take(self, int64_t most=0x7FFFFFFFFFFFFFFF) except -1:
+        cdef uint64_t value = 0, byte
+        cdef int shift
+        for shift in range(0, 63, 7):
+            if self.position == len(self.data):
+                break
+            byte = <uint8_t>self.data[self.position]
+            self.position += 1
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                if <int64_t>value > most:
+                    break
+                return <int64_t>value
+        raise corrupt(f"a number at byte {self.position}")
+
+    cdef str text(self):
+        cdef int64_t size = self.take(limits.PRODUCER_NAME_BYTES_MAX)
+        try:
+            if size > len(self.data) - self.position:
+                raise ValueError
+            text = self.data[self.position:self.position + size].decode()
+        except ValueError:
+            raise corrupt(f"a name at byte {self.position}") from None
+        self.position += size
+        return text if size else None
+
+
+cdef corrupt(str what):
+    return CorruptBatch(f"state of producers: {what}", reason=f"state of producers: {what}")
+
+
+cdef tuple decode(bytes state):
+    """(producers by id, those with a name by it). Raises CorruptBatch."""
+    cdef Taker taker = Taker(state)
+    cdef Producer producer
+    cdef int64_t before = 0
+    by_id, by_name = OrderedDict(), {}
+    if not state:
+        return by_id, by_name
+    if taker.take() != STATE_VERSION:
+        raise corrupt("its version is not known")
+    for _ in range(taker.take(limits.PRODUCERS_MAX)):
+        producer = Producer.__new__(Producer)
+        producer.id, producer.epoch = taker.take(), <int16_t>taker.take(0x7FFF)
+        producer.touched_offset = before + taker.take(0x7FFFFFFFFFFFFFFF - before)
+        before = producer.touched_offset
+        producer.name = taker.text()
+        take_records(producer, taker)
+        if producer.id in by_id or producer.name in by_name:
+            raise corrupt(f"producer {producer.id} stands there twice")
+        by_id[producer.id] = producer
+        if producer.name is not None:
+            by_name[producer.name] = producer
+    if taker.position != len(state):
+        raise corrupt("bytes behind it")
+    return by_id, by_name
+
+
+cdef int take_records(Producer producer, Taker taker) except -1:
+    cdef int64_t records = taker.take(), sequence, base, count, gap
+    cdef list stretches = []
+    if not records:
+        return 0
+    sequence = taker.take(SEQUENCE_MASK)
+    producer.last_offset = producer.touched_offset - taker.take(producer.touched_offset)
+    base = producer.last_offset + 1
+    for _ in range(taker.take(STRETCHES_MAX)):
+        count = taker.take(min(records, STRETCH_RECORDS_MAX))
+        gap = taker.take(max(base - count, 0))
+        base -= count + gap
+        if base < 0 or not count:
+            raise corrupt(f"records of producer {producer.id} below offset 0")
+        stretches.append((base, count))
+    remembered = sum([count for _, count in stretches])
+    if not 0 < remembered <= records or base_end(stretches[0]) != producer.last_offset + 1:
+        raise corrupt(f"the last records of producer {producer.id}")
+    sequence -= remembered - 1  # of the first one remembered
+    for base, count in reversed(stretches):
+        producer.extend(sequence & SEQUENCE_MASK, <int32_t>count, base)
+        sequence += count
+    producer.records = records
+    return 0
+
+
+cdef int64_t base_end(tuple stretch) except -1:
+    base, records = stretch
+    return base + records
+
+
+def to_tags(bytes state) -> tuple:
+    """An encoded state as tagged fields of a snapshot's footer: (tag, bytes) each."""
+    size = limits.TAGGED_FIELD_BYTES_MAX
+    pieces = [state[at:at + size] for at in range(0, len(state), size)]
+    assert len(pieces) <= PIECES_MAX
+    return tuple((PRODUCERS_TAG + number, piece) for number, piece in enumerate(pieces))
+
+
+def from_tags(tags) -> bytes:
+    """What :func:`to_tags` was given, found among the tagged fields of a footer."""
+    last = PRODUCERS_TAG + PIECES_MAX
+    return b"".join(piece for tag, piece in sorted(tags) if PRODUCERS_TAG <= tag < last)
+
+
+def name_batch(int64_t id, int epoch, str name, bint resumes, *, timestamp, leader_epoch) -> bytes:
+    """The control batch that makes ``id`` with ``epoch`` the producer of a name.
+
+    ``resumes``: its sequences go on, else they begin with 0. It is a SnapshotFooter, which Kafka's
+    readers of the log skip, while they refuse a type of control record that they do not know.
+    """
+    value = struct.pack(">qh?", id, epoch, resumes) + name.encode()
+    footer = SnapshotFooter(((PRODUCER_NAME_TAG, value),))
+    return control_batch([footer], timestamp=timestamp, leader_epoch=leader_epoch)
+
+
+cdef list names_in(bytes batch):
+    """What a control batch says of names: [(id, epoch, resumes, name)]. Raises CorruptBatch."""
+    controls = [decode_control(record) for record in batch_at(batch).records()]
+    footers = [control for control in controls if isinstance(control, SnapshotFooter)]
+    return [decode_name(value) for footer in footers for tag, value in footer.tags
+            if tag == PRODUCER_NAME_TAG]
+
+
+cdef tuple decode_name(bytes value):
+    """(id, epoch, resumes, name) of a record. Raises CorruptBatch."""
+    try:
+        id, epoch, resumes = struct.unpack_from(">qh?", value)
+        name = value[11:].decode()
+    except (struct.error, ValueError):
+        raise corrupt("a record of a name") from None
+    if id < 0 or epoch < 0 or not 0 < len(value) - 11 <= limits.PRODUCER_NAME_BYTES_MAX:
+        raise corrupt("a record of a name")
+    return id, epoch, resumes, name

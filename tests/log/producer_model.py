@@ -1,0 +1,112 @@
+"""What a log knows of producers, in plain Python: worked out anew from everything that it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from kraftfast import limits
+from kraftfast.errors import ErrorCode
+
+SPACE = 2**31
+
+
+class Appended(NamedTuple):
+    """A batch of a producer."""
+
+    id: int
+    epoch: int
+    sequence: int
+    records: int
+    offset: int = -1
+
+    @property
+    def end(self) -> int:
+        return self.offset + self.records
+
+
+class Named(NamedTuple):
+    """A record that gives a name to a producer."""
+
+    id: int
+    epoch: int
+    resumes: bool
+    name: str
+    offset: int = -1
+    records: int = 1
+
+
+@dataclass
+class Known:
+    """One producer: every batch of its run of sequences, in order."""
+
+    id: int
+    epoch: int = 0
+    name: str | None = None
+    touched: int = -1
+    batches: list[Appended] = field(default_factory=list)
+
+    @property
+    def next_sequence(self) -> int:
+        if not self.batches:
+            return 0
+        return (self.batches[-1].sequence + self.batches[-1].records) % SPACE
+
+
+def replay(entries: Iterable[Appended | Named], producers_max: int) -> dict[int, Known]:
+    """The producers known behind these entries of the log."""
+    known: dict[int, Known] = {}
+    for entry in entries:
+        if isinstance(entry, Named):
+            for other in [each for each in known.values() if each.name == entry.name]:
+                other.name = None
+                if other.id != entry.id:
+                    del known[other.id]
+        producer = known.setdefault(entry.id, Known(entry.id))
+        if isinstance(entry, Named):
+            producer.name, producer.epoch = entry.name, entry.epoch
+            if not entry.resumes:
+                producer.batches = []
+        else:
+            follows = entry.epoch == producer.epoch and entry.sequence == producer.next_sequence
+            producer.epoch = entry.epoch
+            producer.batches = [*(producer.batches if follows else []), entry]
+        producer.touched = entry.offset + entry.records - 1
+        while len(known) > producers_max:
+            del known[min(known.values(), key=lambda each: each.touched).id]
+    return known
+
+
+class Verdict(NamedTuple):
+    """What a leader says to a batch."""
+
+    error: ErrorCode
+    offsets: list[int] = []
+    """Of a duplicate: where its records stand."""
+    remembered: bool = False
+    """It is among the last batches, so that its offset is told."""
+
+
+def judge(known: dict[int, Known], batch: Appended) -> Verdict:
+    """What is to be said to a batch that comes now."""
+    producer = known.get(batch.id)
+    if producer is None:
+        return Verdict(ErrorCode.UNKNOWN_PRODUCER_ID if batch.sequence else ErrorCode.NONE)
+    if batch.epoch < producer.epoch:
+        return Verdict(ErrorCode.INVALID_PRODUCER_EPOCH)
+    fresh = 0 if batch.epoch > producer.epoch else producer.next_sequence
+    if batch.sequence == fresh:
+        return Verdict(ErrorCode.NONE)
+    wanted = [(batch.sequence + i) % SPACE for i in range(batch.records)]
+    held = {
+        (each.sequence + i) % SPACE: each.offset + i
+        for each in producer.batches
+        for i in range(each.records)
+    }
+    if batch.epoch > producer.epoch or not all(sequence in held for sequence in wanted):
+        return Verdict(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    last = producer.batches[-limits.PRODUCER_BATCHES :]
+    remembered = any(each[2:4] == batch[2:4] for each in last)
+    offsets = [held[sequence] for sequence in wanted]
+    return Verdict(ErrorCode.DUPLICATE_SEQUENCE_NUMBER, offsets, remembered)

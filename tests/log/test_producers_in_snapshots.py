@@ -1,0 +1,129 @@
+"""What a log knows of producers once it stands on a snapshot: as if it held all that went."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kraftfast.errors import CorruptLog
+from kraftfast.log.log_start import begin_at, delete_before
+from kraftfast.log.producers import to_tags
+from kraftfast.log.snapshot_files import snapshot_path
+from kraftfast.log.snapshot_footer import producers_state, read_footer
+from kraftfast.log.snapshot_writer import SnapshotWriter
+from kraftfast.types import OffsetAndEpoch
+from tests.log import kit
+from tests.log.test_producers import Twin, a_twin
+
+
+def filled(twin: Twin) -> None:
+    """Two producers by turns, in several segments; a name at the end."""
+    for sequence in range(40):
+        twin.append(7 + sequence % 2, 0, sequence // 2, 1, 9000)
+    twin.name("loader", 9, 0, False)
+    twin.log.flush()
+
+
+def snapshot(twin: Twin, offset: int, log_path: str = "") -> OffsetAndEpoch:
+    """A snapshot of what is below ``offset``, with the state as of there."""
+    snapshot_id = OffsetAndEpoch(offset, 1)
+    state = twin.log.producers.freeze(offset, twin.log.segments)
+    with SnapshotWriter(
+        twin.home.disk, log_path or twin.home.log_path, snapshot_id, last_contained_log_timestamp=0
+    ) as writer:
+        writer.extend([bytes(3000)] * 100)
+        writer.freeze(to_tags(state))
+    return snapshot_id
+
+
+@pytest.mark.parametrize("delete", [False, True])
+def test_a_log_that_stands_on_a_snapshot(tmp_path: Path, delete: bool) -> None:
+    with a_twin(tmp_path) as twin:
+        filled(twin)
+        whole = twin.log.producers.encode()
+        snapshot(twin, 21)
+        if delete:
+            assert delete_before(twin.log, 21) > 0
+        twin.check()
+        twin.cut(33)
+        twin.check()
+        for sequence in range(33, 40):
+            twin.append(7 + sequence % 2, 0, sequence // 2, 1, 9000)
+        twin.name("loader", 9, 0, False)
+        assert twin.log.producers.encode() == whole
+        twin.log.flush()
+        twin.reopen(False)
+        twin.check()
+        twin.cut(22)
+        twin.check()
+
+
+def test_a_log_begins_anew_behind_a_fetched_snapshot(tmp_path: Path) -> None:
+    with a_twin(tmp_path / "a") as leader, a_twin(tmp_path / "b") as follower:
+        filled(leader)
+        follower.append(3, 0, 0)
+        snapshot_id = snapshot(leader, 30, follower.home.log_path)
+        begin_at(follower.log, snapshot_id)
+        follower.entries = [each for each in leader.entries if each.offset < 30]
+        follower.check()
+        follower.cut(30)
+        follower.check()
+        follower.reopen(False)
+        follower.check()
+
+
+def test_a_log_beside_its_snapshot_knows_what_that_says(tmp_path: Path) -> None:
+    """What the segments hold beyond it is of another history."""
+    with a_twin(tmp_path / "a") as leader, a_twin(tmp_path / "b") as follower:
+        filled(leader)
+        for sequence in range(50):
+            follower.append(3, 0, sequence)
+        snapshot_id = OffsetAndEpoch(30, 2)
+        with SnapshotWriter(
+            follower.home.disk, follower.home.log_path, snapshot_id, last_contained_log_timestamp=0
+        ) as writer:
+            writer.freeze(to_tags(leader.log.producers.freeze(30, leader.log.segments)))
+        follower.reopen(False)
+        follower.entries = [each for each in leader.entries if each.offset < 30]
+        assert follower.log.end_offset == 30
+        follower.check()
+
+
+def test_a_snapshot_that_says_nothing(tmp_path: Path) -> None:
+    """As Kafka writes them: what the log still holds is known."""
+    with a_twin(tmp_path) as twin:
+        filled(twin)
+        kit.snapshot(twin.home, 21)
+        twin.reopen(False)
+        twin.check()
+
+
+@pytest.mark.parametrize("damage", ["cut", "footer", "length"])
+def test_a_footer_that_is_damaged(tmp_path: Path, damage: str) -> None:
+    with a_twin(tmp_path) as twin:
+        filled(twin)
+        snapshot_id = snapshot(twin, 21)
+        path = Path(snapshot_path(twin.home.log_path, snapshot_id))
+        assert producers_state(twin.home.disk, twin.home.log_path, snapshot_id)
+        data = bytearray(path.read_bytes())
+        if damage == "cut":
+            del data[-3:]
+        elif damage == "footer":
+            data[-9] ^= 1
+        else:
+            data[8:12] = b"\0\0\0\0"
+        path.chmod(0o600)
+        path.write_bytes(data)
+        with pytest.raises(CorruptLog):
+            read_footer(twin.home.disk, str(path))
+
+
+def test_footers_of_kafka(recorded: list[Path]) -> None:
+    """Every snapshot that Kafka wrote ends with one, and says nothing of producers."""
+    disk: Any = kit.Disk()
+    found = [path for log in recorded for path in log.glob("*-*.checkpoint")]
+    assert found
+    for path in found:
+        assert read_footer(disk, str(path)).tags == ()
