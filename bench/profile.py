@@ -1,6 +1,7 @@
 """Where a worker's time goes: a flame graph of one replica under load, with native frames.
 
-    python bench/profile.py profiles/NAME.svg [--mode throughput|latency] [--replica leader|follower]
+    python bench/profile.py profiles/NAME.svg [--mode throughput|latency]
+        [--replica leader|follower]
         [--record-size 100] [--seconds 10] [--durability majority|memory] [--transport ring|socket]
 
 Starts three voters, appends, and has py-spy sample one of the workers meanwhile.

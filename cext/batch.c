@@ -42,7 +42,8 @@ int kf_batch_parse(const uint8_t *b, size_t available, kf_batch_header *h) {
     if (available < KF_BATCH_HEADER) return KF_BATCH_INCOMPLETE;
     uint32_t length = be32(b + 8);
     if (length == 0 && b[16] == 0) return KF_BATCH_EMPTY;
-    if (length < KF_BATCH_HEADER - KF_BATCH_OVERHEAD || length > KF_BATCH_BYTES_MAX - KF_BATCH_OVERHEAD)
+    if (length < KF_BATCH_HEADER - KF_BATCH_OVERHEAD ||
+        length > KF_BATCH_BYTES_MAX - KF_BATCH_OVERHEAD)
         return KF_BATCH_LENGTH;
     if (b[16] != 2) return KF_BATCH_MAGIC;
     h->base_offset = (int64_t)be64(b);
@@ -62,7 +63,8 @@ int kf_batch_parse(const uint8_t *b, size_t available, kf_batch_header *h) {
     uint32_t body = h->size - KF_BATCH_HEADER;
     if (h->record_count < 1 || h->record_count > KF_BATCH_RECORDS_MAX) return KF_BATCH_COUNT;
     if (h->last_offset_delta != h->record_count - 1) return KF_BATCH_COUNT;
-    if (!(h->attributes & KF_ATTRIBUTE_CODEC) && (uint32_t)h->record_count > body / 7) return KF_BATCH_COUNT;
+    if (!(h->attributes & KF_ATTRIBUTE_CODEC) && (uint32_t)h->record_count > body / 7)
+        return KF_BATCH_COUNT;
     if (h->base_offset < 0 || h->base_offset > INT64_MAX - h->record_count) return KF_BATCH_OFFSET;
     return h->size > available ? KF_BATCH_INCOMPLETE : KF_BATCH_OK;
 }
@@ -90,7 +92,8 @@ int kf_batch_take_body(uint8_t *dst, const uint8_t *src, const uint8_t header[KF
     return crc == h->crc ? KF_BATCH_OK : KF_BATCH_CRC;
 }
 
-void kf_batch_accept(uint8_t *dst, uint8_t header[KF_BATCH_HEADER], int64_t base_offset, int32_t leader_epoch) {
+void kf_batch_accept(uint8_t *dst, uint8_t header[KF_BATCH_HEADER], int64_t base_offset,
+                     int32_t leader_epoch) {
     uint64_t offset = __builtin_bswap64((uint64_t)base_offset);
     uint32_t epoch = __builtin_bswap32((uint32_t)leader_epoch);
     memcpy(header, &offset, 8);

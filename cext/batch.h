@@ -1,6 +1,7 @@
 /* Record batches (magic 2) as the log handles them: whole, by their 61 bytes of header.
  *
- *   0 base offset i64 | 8 length i32 (of what follows) | 12 partition leader epoch i32 | 16 magic i8
+ *   0 base offset i64 | 8 length i32 (of what follows) | 12 partition leader epoch i32
+ *   16 magic i8
  *   17 crc u32 (CRC-32C of 21..end) | 21 attributes i16 | 23 last offset delta i32
  *   27 base timestamp i64 | 35 max timestamp i64 | 43 producer id i64 | 51 producer epoch i16
  *   53 base sequence i32 | 57 record count i32 | 61 records
@@ -70,10 +71,12 @@ int kf_batch_check(const uint8_t *batch, size_t available, kf_batch_header *h);
 int kf_batch_take_header(const uint8_t *src, size_t available, uint8_t header[KF_BATCH_HEADER],
                          kf_batch_header *h);
 /* Then, once the caller has judged it, its body to dst + 61 with the CRC checked over the private
- * header and the bytes stored. Nothing is stored in the first 61 bytes of dst, which has h->size. */
+ * header and the bytes stored. Nothing is stored in the first 61 bytes of dst, which has room for
+ * h->size. */
 int kf_batch_take_body(uint8_t *dst, const uint8_t *src, const uint8_t header[KF_BATCH_HEADER],
                        const kf_batch_header *h);
 /* Store the private header, stamped, before its body: only now is the batch part of the log. */
-void kf_batch_accept(uint8_t *dst, uint8_t header[KF_BATCH_HEADER], int64_t base_offset, int32_t leader_epoch);
+void kf_batch_accept(uint8_t *dst, uint8_t header[KF_BATCH_HEADER], int64_t base_offset,
+                     int32_t leader_epoch);
 
 #endif

@@ -50,7 +50,7 @@ def uuid_from_text(text: str) -> Uuid:
 
 
 class OffsetAndEpoch(NamedTuple):
-    """A place in a log: an offset (often an exclusive end) and the epoch of the record before it."""
+    """A place in a log: an offset (often an exclusive end), and the epoch of the record before."""
 
     offset: int
     epoch: int

@@ -51,7 +51,8 @@ def lost_writes(appends: Iterable[Append], log: Log) -> list[str]:
     for append in appends:
         if append.outcome == COMMITTED and at.get(append.offset) != append.value:
             found.append(
-                f"lost: {append.value!r} was acknowledged at {append.offset}, where {at.get(append.offset)!r} is"
+                f"lost: {append.value!r} was acknowledged at {append.offset}, where "
+                f"{at.get(append.offset)!r} is"
             )
     return found
 
@@ -92,7 +93,8 @@ def reordered(appends: Iterable[Append], log: Log) -> list[str]:
         before = last.get(append.producer, -1)
         if append.sequence < before:
             found.append(
-                f"reordered: {value!r} at {offset} stands behind number {before} of {append.producer}"
+                f"reordered: {value!r} at {offset} stands behind number {before} of "
+                f"{append.producer}"
             )
         last[append.producer] = max(before, append.sequence)
     return found
@@ -112,8 +114,8 @@ def unreal_time(appends: Iterable[Append]) -> list[str]:
             index += 1
         if highest is not None and highest.offset >= append.offset:
             found.append(
-                f"out of time: {append.value!r} got offset {append.offset}, below {highest.offset} of "
-                f"{highest.value!r}, which had been acknowledged before"
+                f"out of time: {append.value!r} got offset {append.offset}, below "
+                f"{highest.offset} of {highest.value!r}, which had been acknowledged before"
             )
     return found
 

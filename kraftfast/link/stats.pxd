@@ -1,4 +1,4 @@
-"""Counters and histograms in shared memory: written by one replica, read by anyone it hands them to."""
+"""Counters and histograms in shared memory: one replica writes, whoever it hands them to reads."""
 
 from libc.stdint cimport int64_t, uint64_t
 

@@ -25,7 +25,9 @@ cdef size_t WORDS_BYTES = 4096
 FILE_BYTES = WORDS_BYTES + S_COUNT * sizeof(kf_histogram)
 PAGES_BYTES = -(-FILE_BYTES // 4096) * 4096
 
-ROLES = ("unattached", "prospective", "candidate", "leader", "follower", "resigned", "observer", "stopped")
+ROLES = (
+    "unattached", "prospective", "candidate", "leader", "follower", "resigned", "observer", "stopped",
+)
 STAGES = ("queue", "append", "travel", "follower_flush", "leader_flush", "commit")
 WORDS = {
     "high_watermark": W_HIGH_WATERMARK,

@@ -1,4 +1,4 @@
-"""The ring's two ends and the doorbell, for Cython callers (cext/ring.h says what each call does)."""
+"""The ring's two ends and the doorbell, for Cython callers; cext/ring.h says what a call does."""
 
 from libc.stddef cimport size_t
 from libc.stdint cimport uint8_t, uint32_t, uint64_t

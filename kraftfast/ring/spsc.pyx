@@ -15,8 +15,10 @@ cdef extern from "ring.h":
     size_t kf_ring_file_bytes(uint32_t capacity)
     int kf_ring_format_producer(void *file, uint32_t capacity, uint64_t generation)
     int kf_ring_format_consumer(void *file, uint32_t capacity, uint64_t generation)
-    int kf_ring_attach_out(kf_ring_out *r, void *producer_file, size_t size, const void *consumer_file)
-    int kf_ring_attach_in(kf_ring_in *r, const void *producer_file, size_t size, void *consumer_file)
+    int kf_ring_attach_out(
+        kf_ring_out *r, void *producer_file, size_t size, const void *consumer_file)
+    int kf_ring_attach_in(
+        kf_ring_in *r, const void *producer_file, size_t size, void *consumer_file)
     uint64_t kf_ring_position(const kf_ring_out *r) nogil
     size_t KF_RING_OUT_BYTES "sizeof(kf_ring_out)"
     size_t KF_RING_IN_BYTES "sizeof(kf_ring_in)"
@@ -37,7 +39,8 @@ def producer_file_bytes(uint32_t capacity) -> int:
 
 def format_producer(uint8_t[::1] memory, uint32_t capacity, uint64_t generation):
     """Write the constant words of a producer's file. Raises InvalidOption for a bad capacity."""
-    if <size_t>memory.shape[0] < kf_ring_file_bytes(capacity) or kf_ring_format_producer(&memory[0], capacity, generation):
+    small = <size_t>memory.shape[0] < kf_ring_file_bytes(capacity)
+    if small or kf_ring_format_producer(&memory[0], capacity, generation):
         raise InvalidOption(f"ring capacity {capacity}: not a power of two that fits its file")
 
 
@@ -50,7 +53,7 @@ def format_consumer(uint8_t[::1] memory, uint32_t capacity, uint64_t generation)
 cdef class RingOut:
     """The producer's end. Not thread-safe.
 
-    ``own`` is the writable map of the producer's file, ``peer`` the read-only one of the consumer's.
+    ``own`` is the writable map of the producer's file, ``peer`` a read-only one of the consumer's.
     Raises PeerGone if the two files do not belong together.
     """
 
@@ -101,7 +104,7 @@ cdef class RingOut:
         return kf_ring_has_room(self.ring, length) == 1
 
     def want_room(self):
-        """Ask to be woken once the consumer releases; then re-check ``has_room`` before sleeping."""
+        """Ask to be woken once the consumer releases; then look at ``has_room`` before a sleep."""
         kf_ring_want_room(self.ring)
 
     def drained(self) -> bool:
@@ -121,7 +124,7 @@ cdef class RingOut:
 cdef class RingIn:
     """The consumer's end. Not thread-safe.
 
-    ``own`` is the writable map of the consumer's file, ``peer`` the read-only one of the producer's.
+    ``own`` is the writable map of the consumer's file, ``peer`` a read-only one of the producer's.
     Raises PeerGone if the two files do not belong together.
     """
 
@@ -220,7 +223,7 @@ cdef class Doorbell:
 
 
 cdef class PeerDoorbell:
-    """Another process's doorbell: its flag mapped read-only, and its eventfd (owned by this object)."""
+    """Another process's doorbell: its flag, mapped read-only, and its eventfd, which this owns."""
 
     def __init__(self, const uint8_t[::1] memory not None, int fd):
         if memory.shape[0] < KF_RING_PAGE:

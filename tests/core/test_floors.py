@@ -23,7 +23,7 @@ CIMPORT = re.compile(r"^\s*(?:from\s+([\w.]+)\s+)?c?import\s+([\w., ]+)", re.MUL
 
 
 def imported(path: Path) -> set[str]:
-    """Every module that a source names: ``kraftfast.limits`` for ``from kraftfast import limits``."""
+    """Every module that a source names: ``kraftfast.limits`` for ``import limits`` from it."""
     text = path.read_text()
     pairs: list[tuple[str | None, str]] = []
     if path.suffix == ".py":

@@ -16,7 +16,7 @@ settings.load_profile("log")
 
 @pytest.fixture(scope="session", params=["committed", "golden"])
 def recorded(request: pytest.FixtureRequest) -> list[Path]:
-    """Log directories that Kafka left: the few that are kept beside the tests, and all there are."""
+    """Log directories that Kafka left: the few kept beside the tests, and all there are."""
     if request.param == "committed":
         root = HERE / "data"
     else:
