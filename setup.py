@@ -22,6 +22,7 @@ KERNELS: dict[str, list[str]] = {
     "kraftfast.log.recovery": ["cext/batch.c", "cext/flusher.c", *THREAD, *MAPPING],
     "kraftfast.log.log": ["cext/batch.c", "cext/flusher.c", *THREAD, *MAPPING],
     "kraftfast.log.log_start": ["cext/batch.c", "cext/flusher.c", *THREAD, *MAPPING],
+    "kraftfast.node.control_scan": ["cext/batch.c", *MAPPING],
     "kraftfast.node.flusher": ["cext/batch.c", "cext/flusher.c", *THREAD, *MAPPING],
     "kraftfast.node.intake": ["cext/batch.c", "cext/flusher.c", *THREAD, *MAPPING],
     "kraftfast.node.idle": ["cext/flusher.c", "cext/vigil.c", *THREAD, *MAPPING],

@@ -14,18 +14,23 @@ import base64
 import os
 import signal
 import socket
+import threading
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
 from kraftfast import limits
+from kraftfast.client.admin import Admin, AsyncAdmin, barrier_by
+from kraftfast.client.admin_ways import LocalWay
 from kraftfast.client.aio import AsyncProducer
 from kraftfast.client.connector import Connector
 from kraftfast.client.consumer import Consumer
 from kraftfast.client.local import LocalConnector, Watch, ask, ask_raw
 from kraftfast.client.producer import BATCH_BYTES, WINDOW_BATCHES, Producer
+from kraftfast.client.quorum_info import QuorumInfo
 from kraftfast.errors import (
     ErrorCode,
     ForeignDirectory,
@@ -36,35 +41,25 @@ from kraftfast.errors import (
     RequestRefused,
     TimedOut,
 )
-from kraftfast.log.directory import (
-    LogOptions,
-    MetaProperties,
-    format_directory,
-    random_uuid,
-    read_meta,
-)
+from kraftfast.log.directory import read_meta
 from kraftfast.log.disk import Disk
 from kraftfast.node.config import IDLE_SPIN_US, ListenerConfig, NodeConfig, VoterConfig
+from kraftfast.node.local_layout import (
+    Description,
+    format_quorum,
+    format_replica,
+    read_description,
+    replica_directories,
+    write_description,
+)
 from kraftfast.node.state_machine import describe_class
 from kraftfast.node.supervisor import Supervisor
-from kraftfast.types import METADATA_TOPIC, METADATA_TOPIC_ID, uuid_text
+from kraftfast.types import Endpoint, Uuid
 
-DESCRIPTION = "quorum.json"
 TRANSPORTS = ("ring", "socket")
 FLUSHES = ("adaptive", "deferred", "parallel")
 ELECTION_TIMEOUT_MS = 150
 """For start-up alone: pre-vote shields a living leader, and the kernel tells of a dead one."""
-
-
-class Description(msgspec.Struct):
-    """``quorum.json``: what was decided when the quorum was made."""
-
-    cluster_id: str
-    voters: list[int]
-    durability: str = "majority"
-    records: str = "any"
-    topic: str = METADATA_TOPIC
-    version: int = 1
 
 
 @dataclass(slots=True)
@@ -99,51 +94,6 @@ class Tuning:
                 )
 
 
-def read_description(path: str) -> Description:
-    """The description of a quorum. Raises NotFormatted, ForeignDirectory."""
-    file = os.path.join(path, DESCRIPTION)
-    try:
-        return msgspec.json.decode(Disk().read_file(file), type=Description)
-    except FileNotFoundError:
-        raise NotFormatted(f"{path} holds no quorum: there is no {DESCRIPTION}") from None
-    except msgspec.DecodeError as error:
-        raise ForeignDirectory(f"{file} does not parse: {error}") from None
-
-
-def replica_directories(path: str, voters: list[int]) -> dict[int, str]:
-    """Replica id -> its directory."""
-    return {id: os.path.join(path, str(id)) for id in voters}
-
-
-def format_quorum(
-    path: str,
-    voters: int,
-    durability: str = "majority",
-    records: str = "any",
-    topic: str = METADATA_TOPIC,
-    cluster_id: str | None = None,
-) -> Description:
-    """Make the directories of a new quorum, of a new cluster if no ``cluster_id`` is given.
-
-    Raises InvalidOption; ForeignDirectory if there is one already.
-    """
-    if not 1 <= voters <= limits.VOTERS_MAX:
-        raise InvalidOption(f"voters must be from 1 to {limits.VOTERS_MAX}, not {voters}")
-    disk = Disk()
-    if disk.exists(os.path.join(path, DESCRIPTION)):
-        raise ForeignDirectory(f"{path} already holds a quorum")
-    topic_id = METADATA_TOPIC_ID if topic == METADATA_TOPIC else random_uuid()
-    options = LogOptions(durability, records, topic, topic_id)
-    cluster_id = cluster_id or uuid_text(random_uuid())
-    description = Description(cluster_id, list(range(1, voters + 1)), durability, records, topic)
-    disk.make_directory(path)
-    for id, directory in replica_directories(path, description.voters).items():
-        meta = MetaProperties(description.cluster_id, id, random_uuid())
-        format_directory(disk, directory, meta, options)
-    disk.replace_file(os.path.join(path, DESCRIPTION), msgspec.json.encode(description))
-    return description
-
-
 def free_port(host: str) -> int:
     """A TCP port that nobody listens on at the moment."""
     with socket.create_server((host, 0)) as sock:
@@ -155,13 +105,15 @@ class LocalQuorum:
 
     ``path``: the quorum's directory; replica N lives in ``path/N``. ``voters``: 1, 3, 5 ...;
     None takes what is there. ``durability``: ``majority`` | ``all`` | ``memory``, decided when the
-    quorum is made. Other settings: :class:`Tuning`.
+    quorum is made; so is ``kraft_version``, 1 for voters that stand in the log from the first on
+    (0 can be upgraded later). Other settings: :class:`Tuning`.
 
     Raises InvalidOption, DirectoryInUse, CorruptLog, DiskFull and other StorageErrors, TimedOut.
     """
 
     # path, description, directories: what it is. tuning: how it runs. supervisor: its processes.
-    # addresses: replica id -> (host, port), where it listens for TCP.
+    # addresses: replica id -> (host, port), where it listens for TCP. _changing: held while a
+    # replica is made or stopped for good.
 
     def __init__(
         self,
@@ -170,6 +122,7 @@ class LocalQuorum:
         *,
         durability: str | None = None,
         records: str | None = None,
+        kraft_version: int = 0,
         timeout: float = 60.0,
         restart: bool = True,
         **tuning: Any,
@@ -179,10 +132,11 @@ class LocalQuorum:
             self.tuning = Tuning(**tuning)
         except TypeError as error:
             raise InvalidOption(f"unknown setting: {error}") from None
-        self.description = self._open_or_format(voters, durability, records)
-        self.directories = replica_directories(self.path, self.description.voters)
-        self.addresses = self._choose_addresses()
-        self.supervisor = Supervisor([self._config(id) for id in self.description.voters], restart)
+        self.description = self._open_or_format(voters, durability, records, kraft_version)
+        self.directories = replica_directories(self.path, self.description.replicas)
+        self.addresses = {id: self._choose_address(id) for id in self._listening()}
+        self.supervisor = Supervisor([self._config(id) for id in self.directories], restart)
+        self._changing = threading.Lock()
         self._closed = False
         deadline = time.monotonic() + timeout
         try:
@@ -193,12 +147,22 @@ class LocalQuorum:
             raise
 
     def _open_or_format(
-        self, voters: int | None, durability: str | None, records: str | None
+        self,
+        voters: int | None,
+        durability: str | None,
+        records: str | None,
+        kraft_version: int,
     ) -> Description:
         try:
             known = read_description(self.path)
         except NotFormatted:
-            return format_quorum(self.path, voters or 3, durability or "majority", records or "any")
+            return format_quorum(
+                self.path,
+                voters or 3,
+                durability or "majority",
+                records or "any",
+                kraft_version=kraft_version,
+            )
         asked = {"voters": voters, "durability": durability, "records": records}
         found = {
             "voters": len(known.voters),
@@ -208,37 +172,40 @@ class LocalQuorum:
         for name, value in asked.items():
             if value is not None and value != found[name]:
                 raise InvalidOption(f"{self.path} was made with {name} {found[name]}, not {value}")
-        for id, directory in replica_directories(self.path, known.voters).items():
+        for id, directory in replica_directories(self.path, known.replicas).items():
             meta = read_meta(Disk(), directory)
             if (meta.node_id, meta.cluster_id) != (id, known.cluster_id):
                 raise ForeignDirectory(f"{directory} belongs to another quorum")
         return known
 
-    def _choose_addresses(self) -> dict[int, tuple[str, int]]:
-        tuning, ids = self.tuning, self.description.voters
-        if tuning.port:
-            return {id: (tuning.host, tuning.port + id) for id in ids}
-        if tuning.transport == "socket":
-            return {id: (tuning.host, free_port(tuning.host)) for id in ids}
-        return {}
+    def _listening(self) -> list[int]:
+        """Who has a TCP listener."""
+        tuning = self.tuning
+        return list(self.directories) if tuning.port or tuning.transport == "socket" else []
+
+    def _choose_address(self, id: int) -> tuple[str, int]:
+        tuning = self.tuning
+        return tuning.host, tuning.port + id if tuning.port else free_port(tuning.host)
+
+    def _places(self) -> list[VoterConfig]:
+        """Where every replica is: its directory for rings, else its address."""
+        if self.tuning.transport == "ring":
+            return [VoterConfig(id, directory=place) for id, place in self.directories.items()]
+        return [VoterConfig(id, *address) for id, address in self.addresses.items()]
 
     def _config(self, id: int) -> NodeConfig:
         tuning = self.tuning
-        rings = tuning.transport == "ring"
-        voters = [
-            VoterConfig(
-                voter_id,
-                host=self.addresses[voter_id][0] if voter_id in self.addresses else "",
-                port=self.addresses[voter_id][1] if voter_id in self.addresses else 0,
-                directory=self.directories[voter_id] if rings else "",
-            )
-            for voter_id in self.description.voters
-        ]
+        first = id in self.description.voters  # whoever came later learns who votes from the log
         address = self.addresses.get(id)
         return NodeConfig(
             node_id=id,
             directory=self.directories[id],
-            voters=voters,
+            voters=[
+                VoterConfig(voter_id, *self.addresses.get(voter_id, ("", 0)))
+                for voter_id in self.description.voters
+                if first
+            ],
+            neighbours=self._places(),
             cluster_id=self.description.cluster_id,
             listeners=[ListenerConfig("CONTROLLER", *address)] if address else [],
             flush=tuning.flush,
@@ -319,7 +286,7 @@ class LocalQuorum:
     def statuses(self) -> dict[int, dict[str, Any]]:
         """Every replica that answers, by id."""
         found = {}
-        for id in self.directories:
+        for id in list(self.directories):
             try:
                 found[id] = self.status(id)
             except (PeerGone, TimedOut):
@@ -357,6 +324,132 @@ class LocalQuorum:
     def kill(self, id: int, signo: int = signal.SIGKILL) -> None:
         """Send a signal to a worker, as a fault would; the supervisor starts it again."""
         self.supervisor.kill(id, signo)
+
+    # --- who votes, who leads -------------------------------------------------------------------
+
+    def admin(self) -> Admin:
+        """An operator's calls, through the doors of this host."""
+        return Admin(LocalWay(self.directories, self.description.topic))
+
+    def async_admin(self) -> AsyncAdmin:
+        """The same for use inside a running loop: ``await quorum.async_admin().read_barrier()``."""
+        return AsyncAdmin(self.admin())
+
+    def describe(self, *, timeout: float = 10.0) -> QuorumInfo:
+        """Who leads, who votes, and how far every replica is. Raises NoQuorum."""
+        return self.admin().describe(timeout=timeout)
+
+    def read_barrier(self, replica: int | None = None, *, timeout: float = 10.0) -> int:
+        """Whoever has read up to this offset sees all that was committed before the call.
+
+        ``replica``: by the word of this one, which asks its leader. Raises NoQuorum, TimedOut.
+        """
+        if replica is None:
+            return self.admin().read_barrier(timeout=timeout)
+        way = LocalWay({replica: self.directories[replica]}, self.description.topic)
+        return barrier_by(way.to(replica), time.monotonic() + timeout)
+
+    def add_replica(self, id: int | None = None, *, timeout: float = 30.0) -> int:
+        """Start one more replica, an observer: it follows and serves reads. Returns its id.
+
+        ``id`` None: the next one. Nothing is done for one that is there. Raises as the start does.
+        """
+        with self._changing:
+            id = max(self.directories) + 1 if id is None else id
+            if id in self.directories:
+                return id
+            format_replica(self.path, self.description, id)
+            self.directories[id] = os.path.join(self.path, str(id))
+            self.description.added.append(id)
+            if id in self._listening():
+                self.addresses[id] = self._choose_address(id)
+            try:
+                self.supervisor.add(self._config(id), timeout)
+            except BaseException:
+                self._forget(id)
+                raise
+            write_description(self.path, self.description)
+            self._tell_workers()
+            return id
+
+    def _forget(self, id: int) -> None:
+        self.directories.pop(id)
+        self.addresses.pop(id, None)
+        self.description.added.remove(id)
+
+    def _tell_workers(self) -> None:
+        """A worker that is started again knows all others; those that run learn by themselves."""
+        for id, worker in self.supervisor.workers.items():
+            worker.config = self._config(id)
+
+    def identity(self, id: int) -> tuple[Uuid, tuple[Endpoint, ...]]:
+        """The directory id of a replica, and the endpoints that it votes with."""
+        meta = read_meta(Disk(), self.directories[id])
+        return meta.directory_id, self._config(id).endpoints
+
+    def add_voter(self, id: int | None = None, *, timeout: float = 30.0) -> int:
+        """Let a replica vote, once it has caught up; start it first if need be. Returns its id.
+
+        Needs ``kraft.version`` 1 (:meth:`upgrade`). Raises RequestRefused, TimedOut, NoQuorum.
+        """
+        deadline = time.monotonic() + timeout
+        id = self.add_replica(id, timeout=timeout)
+        left = max(0.001, deadline - time.monotonic())
+        self.admin().add_voter(id, *self.identity(id), timeout=left)
+        return id
+
+    def remove_voter(self, id: int, *, stop: bool = False, timeout: float = 30.0) -> None:
+        """Let a voter be one no more: it stays as an observer, unless it is to stop for good.
+
+        Raises RequestRefused with VOTER_NOT_FOUND, also for the last one; TimedOut, NoQuorum.
+        """
+        self.admin().remove_voter(id, timeout=timeout)
+        if stop:
+            self.stop_replica(id)
+
+    def stop_replica(self, id: int, *, timeout: float = 10.0) -> None:
+        """Stop an observer for good; its directory stays.
+
+        Raises InvalidOption for one of the first voters.
+        """
+        with self._changing:
+            if id not in self.description.added:
+                raise InvalidOption(f"{id} is among the first voters of this quorum: it stays")
+            self.supervisor.remove(id, timeout)
+            self._forget(id)
+            write_description(self.path, self.description)
+            self._tell_workers()
+
+    def reassign(
+        self, target: Iterable[int] | None, *, wait: bool = True, timeout: float = 60.0
+    ) -> None:
+        """Let exactly these replicas be the voters; start those that are not there. None cancels.
+
+        Raises RequestRefused, TimedOut, NoQuorum.
+        """
+        deadline = time.monotonic() + timeout
+        ids = None if target is None else sorted(set(target))
+        for id in ids or ():
+            self.add_replica(id, timeout=timeout)
+        admin = self.admin()
+        while True:
+            left = max(0.001, deadline - time.monotonic())
+            try:
+                admin.reassign(ids, wait=wait, timeout=left)
+                return
+            except RequestRefused as refusal:
+                new = refusal.code == ErrorCode.INVALID_REPLICA_ASSIGNMENT and bool(ids)
+                if not new or time.monotonic() >= deadline:
+                    raise  # else its leader has not heard of a replica that was just started
+            time.sleep(0.05)
+
+    def transfer(self, to: int | None = None, *, timeout: float = 30.0) -> int:
+        """Hand leadership over; returns who leads then. Raises as :meth:`Admin.transfer`."""
+        return self.admin().transfer(to, timeout=timeout)
+
+    def upgrade(self, kraft_version: int = 1, *, timeout: float = 30.0) -> None:
+        """Put the voters into the log, for good. Raises as :meth:`Admin.upgrade`."""
+        self.admin().upgrade(kraft_version, timeout=timeout)
 
     # --- end --------------------------------------------------------------------------------------
 

@@ -13,40 +13,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
+from kraftfast.client.admin import Admin, AsyncAdmin
+from kraftfast.client.admin_ways import RemoteWay
 from kraftfast.client.aio import AsyncProducer
 from kraftfast.client.connection import Address
 from kraftfast.client.producer import BATCH_BYTES, PAUSE_S, WINDOW_BATCHES, Producer
+from kraftfast.client.quorum_info import QuorumInfo
 from kraftfast.client.remote import Cluster, RemoteConnector, parse_addresses
 from kraftfast.client.remote_consumer import RemoteConsumer
-from kraftfast.errors import ErrorCode, NoQuorum, NotLeader, PeerGone, RequestRefused, TimedOut
-from kraftfast.types import METADATA_PARTITION, METADATA_TOPIC, Endpoint, Uuid
-from kraftfast.wire.messages import ApiKey, DescribeQuorumRequest
-
-
-@dataclass(frozen=True, slots=True)
-class ReplicaState:
-    """A replica as the leader sees it. Times: wall-clock milliseconds, -1 if it never fetched."""
-
-    id: int
-    directory_id: Uuid
-    log_end_offset: int
-    last_fetch_ms: int
-    last_caught_up_ms: int
-    endpoints: tuple[Endpoint, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class QuorumInfo:
-    """What DescribeQuorum says (KIP-595, KIP-836): leader, epoch, and how far everyone is."""
-
-    leader_id: int
-    epoch: int
-    high_watermark: int
-    voters: tuple[ReplicaState, ...]
-    observers: tuple[ReplicaState, ...]
+from kraftfast.errors import NoQuorum, NotLeader
+from kraftfast.types import METADATA_TOPIC
 
 
 class Quorum:
@@ -82,57 +60,24 @@ class Quorum:
         """Committed records from ``from_offset`` on, in order. Raises NoQuorum."""
         return RemoteConsumer(self.cluster, from_offset, follow=follow, timeout=timeout)
 
+    def admin(self) -> Admin:
+        """Membership, upgrades, reassignments, transfers, read barriers."""
+        return Admin(RemoteWay(self.cluster))
+
+    def async_admin(self) -> AsyncAdmin:
+        """The same for use inside a running loop."""
+        return AsyncAdmin(self.admin())
+
     def describe(self, *, timeout: float = 10.0) -> QuorumInfo:
         """Who leads, and how far every replica is. Raises NoQuorum, RequestRefused."""
-        deadline = time.monotonic() + timeout
-        while True:
-            try:
-                return self._describe(deadline)
-            except (NotLeader, NoQuorum, PeerGone, TimedOut) as error:
-                if time.monotonic() >= deadline:
-                    raise NoQuorum(f"no leader could be asked: {error}") from None
-                time.sleep(PAUSE_S)
+        return self.admin().describe(timeout=timeout)
 
-    def _describe(self, deadline: float) -> QuorumInfo:
-        partition = DescribeQuorumRequest.Partition(METADATA_PARTITION)
-        topic = DescribeQuorumRequest.Topic(self.topic, [partition])
-        connection, _ = self.cluster.find_leader(deadline)
-        try:
-            answer = connection.ask(
-                ApiKey.DESCRIBE_QUORUM, DescribeQuorumRequest([topic]), deadline
-            )
-        finally:
-            connection.close()
-        found = [part for topic in answer.topics for part in topic.partitions]
-        code = answer.error_code or (
-            found[0].error_code if found else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        )
-        if code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
-            raise NotLeader("the server does not lead")
-        if code != ErrorCode.NONE:
-            raise RequestRefused(f"the server does not describe the quorum: error {code}", code)
-        endpoints = {
-            node.node_id: tuple(
-                Endpoint(each.name, each.host, each.port) for each in node.listeners
-            )
-            for node in answer.nodes
-        }
+    def read_barrier(self, *, timeout: float = 10.0) -> int:
+        """Whoever has read up to this offset sees all that was committed before the call.
 
-        def state(each: Any) -> ReplicaState:
-            return ReplicaState(
-                each.replica_id,
-                each.replica_directory_id,
-                each.log_end_offset,
-                each.last_fetch_timestamp,
-                each.last_caught_up_timestamp,
-                endpoints.get(each.replica_id, ()),
-            )
-
-        part = found[0]
-        voters, observers = map(state, part.current_voters), map(state, part.observers)
-        return QuorumInfo(
-            part.leader_id, part.leader_epoch, part.high_watermark, tuple(voters), tuple(observers)
-        )
+        Raises NoQuorum, TimedOut.
+        """
+        return self.admin().read_barrier(timeout=timeout)
 
     def close(self) -> None:
         """Nothing is open: every client has connections of its own."""

@@ -150,7 +150,7 @@ class Consumer(RecordStream):
         timeout: float = 10.0,
     ) -> None:
         super().__init__(from_offset, follow)
-        self.directories = dict(directories)
+        self.directories = directories
         self._watches: dict[int, Watch] = {}
         self._absent_until: dict[int, float] = {}
         self._source: Watch | None = None
@@ -162,7 +162,7 @@ class Consumer(RecordStream):
     def _look_around(self) -> None:
         """Watch every replica that runs; let go of those that do not."""
         now = time.monotonic()
-        for id, directory in self.directories.items():
+        for id, directory in list(self.directories.items()):
             watch = self._watches.get(id)
             if watch is not None and not watch.alive():
                 self._forget(id)

@@ -34,13 +34,14 @@ ANSWER_BYTES_MAX = 4 * 1024 * 1024
 class LocalConnector:
     """Makes a producer's senders: over rings, to whoever leads.
 
-    ``batch_bytes``, ``window``: of the senders. A ring grows with the records it has to take.
+    ``directories`` is looked at anew each time: replicas may be added. ``batch_bytes``,
+    ``window``: of the senders. A ring grows with the records it has to take.
     """
 
     # directories: replica id -> directory. _order: ids, the most promising first.
 
     def __init__(self, directories: Mapping[int, str], batch_bytes: int, window: int) -> None:
-        self.directories = dict(directories)
+        self.directories = directories
         self.batch_bytes, self.window = batch_bytes, window
         self._order = list(directories)
 
@@ -52,7 +53,8 @@ class LocalConnector:
         ring_bytes = RING_BYTES
         while ring_bytes // 2 < record_bytes + RING_OVERHEAD and ring_bytes < RING_BYTES_MAX:
             ring_bytes *= 2
-        candidates, asked, problems = list(self._order), set[int](), list[str]()
+        known = [id for id in list(self.directories) if id not in self._order]
+        candidates, asked, problems = [*self._order, *known], set[int](), list[str]()
         while candidates:
             id = candidates.pop(0)
             if id in asked or id not in self.directories:
@@ -80,7 +82,8 @@ class LocalConnector:
 
     def superseded(self, sender: Any, deadline: float) -> bool:
         """Whether somebody leads in a later epoch than the leader that this sender goes to."""
-        others = [path for id, path in self.directories.items() if id != sender.node_id]
+        places = list(self.directories.items())
+        others = [path for id, path in places if id != sender.node_id]
         for number, directory in enumerate(others):
             share = (deadline - time.monotonic()) / (len(others) - number)  # one may be silent too
             try:

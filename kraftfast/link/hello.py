@@ -16,9 +16,11 @@ HELLO_BYTES_MAX = 64 * 1024
 class Hello(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Who somebody is and what he wants; a side fills the fields that concern it.
 
-    ``kind``: peer, producer, watch, poke, status or query. ``error``: why the other side is
-    refused. ``generation``, ``out``, ``into``: rings on offer, capacities in bytes as their sender
-    sees them. ``not_leader``: no ring was made, ask ``leader_id``.
+    ``kind``: peer, producer, watch, poke, status, query or request. ``error``: why the other
+    side is refused. ``generation``, ``out``, ``into``: rings on offer, capacities in bytes as
+    their sender sees them. ``not_leader``: no ring was made, ask ``leader_id``. ``directory``,
+    ``endpoints`` (name, host, port), ``kraft_versions`` (least, most): what others need to make a
+    replica a voter, and to find it again.
     """
 
     kind: str = ""
@@ -29,6 +31,9 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     durability: str = ""
     records: str = ""
     log: str = ""
+    directory: str = ""
+    endpoints: tuple[tuple[str, str, int], ...] = ()
+    kraft_versions: tuple[int, int] | None = None
     generation: int = 0
     out: int = 0
     into: int = 0

@@ -36,7 +36,13 @@ class VoterConfig(msgspec.Struct, frozen=True):
 
 
 class NodeConfig(msgspec.Struct, frozen=True):
-    """Everything about one replica; times are milliseconds, sizes bytes."""
+    """Everything about one replica; times are milliseconds, sizes bytes.
+
+    ``voters`` are the static ones: they count only while neither log nor snapshot holds any.
+    ``neighbours``: replicas of which whoever starts this one knows where they are, which goes
+    before what the voter set says; they are asked who leads, too.
+    ``may_vote``: False for process.roles=broker, which can never be a voter.
+    """
 
     node_id: int
     directory: str
@@ -45,6 +51,9 @@ class NodeConfig(msgspec.Struct, frozen=True):
     listeners: list[ListenerConfig] = []
     controller_listener: str = "CONTROLLER"
     bootstrap_servers: list[tuple[str, int]] = []
+    neighbours: list[VoterConfig] = []
+    may_vote: bool = True
+    auto_join: bool = False
     flush: str = "adaptive"
     idle: str = "hybrid"
     segment_bytes: int = limits.SEGMENT_BYTES
@@ -61,6 +70,28 @@ class NodeConfig(msgspec.Struct, frozen=True):
     state_machine: str = ""
     seed: int = -1
 
+    @property
+    def endpoints(self) -> tuple[Endpoint, ...]:
+        """Where others reach this replica, as its entry in the voter set says.
+
+        Port 0: over rings alone, from this host. Empty for one that can never be a voter.
+        """
+        name = self.controller_listener
+        if not self.may_vote:
+            return ()
+        for listener in self.listeners:
+            if listener.name == name:
+                host = listener.advertised_host or listener.host
+                port = listener.advertised_port or listener.port
+                return (Endpoint(name, host, port),) if port else ()
+        return () if self.listeners else (Endpoint(name, "localhost", 0),)
+
+    @property
+    def bootstrap_ids(self) -> tuple[int, ...]:
+        """Whom to ask for the leader: controller.quorum.bootstrap.servers have ids below -1."""
+        servers = [-2 - index for index in range(len(self.bootstrap_servers))]
+        return (*servers, *(each.id for each in self.neighbours if each.id != self.node_id))
+
     def quorum_config(self, durability: str) -> QuorumConfig:
         """The core's part. Raises InvalidOption."""
         return QuorumConfig(
@@ -71,7 +102,10 @@ class NodeConfig(msgspec.Struct, frozen=True):
             retry_backoff_ms=self.retry_backoff_ms,
             fetch_max_bytes=self.fetch_max_bytes,
             durability=Durability(durability),
+            bootstrap_ids=self.bootstrap_ids,
+            endpoints=self.endpoints,
             default_listener=self.controller_listener,
+            auto_join=self.auto_join,
             flush=FlushPolicy(self.flush),
         )
 

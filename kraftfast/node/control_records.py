@@ -15,9 +15,7 @@ from kraftfast.core.voters import VoterSet
 from kraftfast.errors import CorruptBatch, InvalidOption
 from kraftfast.record import control as record
 from kraftfast.types import ReplicaKey
-
-TARGET_TAG = 10003
-"""Our own field of KRaftVoters: the ids that a reassignment is on the way to."""
+from kraftfast.wire import tags
 
 
 def to_record(control: core.ControlRecord) -> record.ControlRecord:
@@ -28,10 +26,10 @@ def to_record(control: core.ControlRecord) -> record.ControlRecord:
         return record.LeaderChange(control.leader_id, voters, granting)
     if isinstance(control, core.KRaftVersion):
         return record.KRaftVersion(control.kraft_version)
-    tags: record.Tags = ()
+    fields: record.Tags = ()
     if control.target is not None:
-        tags = ((TARGET_TAG, struct.pack(f">{len(control.target)}i", *control.target)),)
-    return record.KRaftVoters(control.voters.voters, tags)
+        fields = ((tags.TARGET, struct.pack(f">{len(control.target)}i", *control.target)),)
+    return record.KRaftVoters(control.voters.voters, fields)
 
 
 def from_record(found: object) -> core.KRaftVersion | core.KRaftVoters | None:
@@ -43,7 +41,7 @@ def from_record(found: object) -> core.KRaftVersion | core.KRaftVoters | None:
         return core.KRaftVersion(found.kraft_version)
     if not isinstance(found, record.KRaftVoters):
         return None
-    target = dict(found.tags).get(TARGET_TAG)
+    target = dict(found.tags).get(tags.TARGET)
     try:
         voters = VoterSet(found.voters)
         if target is None:

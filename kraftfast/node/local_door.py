@@ -1,8 +1,8 @@
 """The door for processes of this host: a UNIX socket in the replica's directory.
 
 Whoever connects says what it is: a replica (``peer``), a ``producer``, a ``watch`` (who reads the
-committed log from the segments themselves), or a question (``status``). Only processes of the
-same user, by the kernel's word, get in.
+committed log from the segments themselves), a question (``status``), or a request of Kafka's. Only
+processes of the same user, by the kernel's word, get in.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from typing import Any
 
 import msgspec
 
-from kraftfast.errors import MalformedFrame, PeerGone
+from kraftfast.errors import MalformedFrame, PeerGone, UnsupportedVersion
 from kraftfast.link.hello import HELLO_BYTES_MAX, Hello, decode_hello, encode_hello
 from kraftfast.link.memory_file import check_eventfd, map_peer_file, receive_with_fds, send_with_fds
 from kraftfast.link.ring_link import SOCKET_NAME, accept_rings, close_all
 from kraftfast.link.unix_socket import credentials, listen
+from kraftfast.node import local_request
 from kraftfast.node.acceptor import Acceptor
 from kraftfast.node.intake import RingProducer
 from kraftfast.node.status import status
@@ -80,7 +81,7 @@ class LocalDoor:
         try:
             data, fds = receive_with_fds(sock, HELLO_BYTES_MAX)
             self._let_in(sock, data, fds)
-        except (PeerGone, MalformedFrame, OSError, ValueError) as error:
+        except (PeerGone, MalformedFrame, UnsupportedVersion, OSError, ValueError) as error:
             self.node.log_line(f"a local connection that fails: {error} -> closed")
             sock.close()
 
@@ -100,8 +101,8 @@ class LocalDoor:
         else:
             close_all(fds)
             if hello.kind == "poke":
+                self.loop.mesh.poked(hello)
                 sock.close()
-                self.loop.mesh.poked(hello.node_id)
             else:
                 self._ask(sock, hello)
 
@@ -177,12 +178,24 @@ class LocalDoor:
         if question.kind == "query":
             self._query(sock, question)
             return
+        if question.kind == "request":
+            self.asking.add(sock)
+            try:
+                local_request.take(self.node, sock, question.args, self._answered)
+            except BaseException:
+                self.asking.discard(sock)
+                raise
+            return
         known = question.kind == "status"
         answer = status(self.node) if known else {"error": f"unknown question {question.kind!r}"}
         try:
             send_with_fds(sock, msgspec.json.encode(answer), [])
         finally:
             sock.close()
+
+    def _answered(self, sock: socket.socket) -> None:
+        self.asking.discard(sock)
+        sock.close()
 
     def _query(self, sock: socket.socket, question: Hello) -> None:
         """A question to the state machine; its thread answers."""

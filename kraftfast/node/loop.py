@@ -21,9 +21,11 @@ from kraftfast.node.config import IDLE_SPIN_US
 from kraftfast.node.local_door import LocalDoor
 from kraftfast.node.mesh import Mesh
 from kraftfast.node.node import Node
+from kraftfast.node.prober import Prober
 
 SLEEP_MS_MAX = 500
 TURNS_BETWEEN_POLLS = 16
+PROBE_LOOK_MS = 20
 TEND_BUSY_MS = 4
 """While there is work, timers and the like are looked at so often: somebody waits for that work."""
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -48,6 +50,7 @@ class Loop:
         self.door = LocalDoor(node, self)
         self.sockets: Any = None
         self.resolver = Resolver()
+        node.prober = Prober(node, self)
         self.stop_at_ms: int | None = None
         self._turns = 0
         self._progress = 0
@@ -178,6 +181,7 @@ class Loop:
         if 0 <= self.mesh.due_ms <= now_ms:
             self.mesh.tend(now_ms)
         self.door.tend(now_ms)
+        node.prober.tend(now_ms)
         if self.sockets is not None:
             self.sockets.tend(now_ms)
 
@@ -212,6 +216,8 @@ class Loop:
             due = min(due, self.mesh.due_ms)
         if node.appends_held or node.stalled is not None:
             due = min(due, now_ms + 1)
+        if node.prober.probing:
+            due = min(due, now_ms + PROBE_LOOK_MS)
         due = min(due, self.door.due_ms(due))
         if self.sockets is not None:
             due = min(due, self.sockets.due_ms(due))

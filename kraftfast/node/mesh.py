@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from kraftfast import limits
 from kraftfast.core import events as ev
 from kraftfast.core import messages as core
 from kraftfast.errors import MalformedFrame, PeerGone, UnsupportedVersion
@@ -30,6 +31,7 @@ from kraftfast.node.ring_peer import (
     RingPeer,
 )
 from kraftfast.node.translate import API_OF
+from kraftfast.node.translate_membership import barrier_from_wire
 from kraftfast.types import ReplicaKey, uuid_from_text, uuid_text
 from kraftfast.wire import fetch as wire_fetch
 from kraftfast.wire import frame
@@ -41,6 +43,8 @@ OFFER_TIMEOUT_MS = 2000
 RETRY_MS_MIN, RETRY_MS_MAX = 10, 500
 MESSAGES_A_TURN = 64
 WAITING_MAX = 64
+DIRECTORIES_MAX = 256
+KRAFT_VERSIONS = (limits.KRAFT_VERSION_MIN, limits.KRAFT_VERSION_MAX)
 
 
 class RingRequest:
@@ -163,11 +167,21 @@ class MeshPeer(RingPeer):
             message = wire_fetch.decode_request(header.version, payload, header.body_start)
             request = translate.fetch_from_wire(message, partition)
         else:
-            decode = translate.REQUEST_FROM_WIRE.get(header.api_key)
-            if decode is None:
-                raise UnsupportedVersion(f"API {header.api_key} is not for replicas")
-            request = decode(frame.decode_request_body(header, payload), partition)
+            request = self._decode(header, payload)
         self.node.step(ev.RequestReceived(source, request))
+
+    def _decode(self, header: frame.RequestHeader, payload: bytes) -> Any:
+        """A core request of any API that replicas ask each other, but Fetch."""
+        decode = translate.REQUEST_FROM_WIRE.get(header.api_key)
+        request = None
+        if header.api_key == ApiKey.DESCRIBE_QUORUM:
+            request = barrier_from_wire(frame.decode_request_body(header, payload))
+        elif decode is not None:
+            message = frame.decode_request_body(header, payload)
+            request = decode(message, self.node.partition)
+        if request is None:
+            raise UnsupportedVersion(f"API {header.api_key} is not for replicas")
+        return request
 
     def _handle_response(self, payload: bytes) -> None:
         correlation = frame.correlation_id(payload)
@@ -186,7 +200,8 @@ class MeshPeer(RingPeer):
 
 
 class Mesh:
-    """All replicas on this host."""
+    """All replicas on this host: those it was told of at its start, and those that tell of
+    themselves later, whom only processes of the same user and cluster can be."""
 
     # node, loop: whose. directories: peer id -> its directory. offers: peer id -> (offer, until ms).
     # retry: peer id -> [next attempt ms, pause ms]. due_ms: when ``tend`` is due, -1 for never.
@@ -197,7 +212,7 @@ class Mesh:
         config = node.config
         self.directories = {
             voter.id: voter.directory
-            for voter in config.voters
+            for voter in (*config.voters, *config.neighbours)
             if voter.directory and voter.id != config.node_id
         }
         self.peers: list[MeshPeer] = []
@@ -218,6 +233,9 @@ class Mesh:
             cluster_id=node.cluster_id,
             durability=node.durability,
             log=node.directory.log_path,
+            directory=node.config.directory,
+            endpoints=node.config.endpoints,
+            kraft_versions=KRAFT_VERSIONS,
         )
 
     def start(self) -> None:
@@ -230,14 +248,16 @@ class Mesh:
     def _poke(self, peer_id: int) -> None:
         try:
             with connect(os.path.join(self.directories[peer_id], SOCKET_NAME), 0) as sock:
-                send_with_fds(
-                    sock, encode_hello(Hello(kind="poke", node_id=self.node.config.node_id)), []
-                )
+                send_with_fds(sock, encode_hello(self.hello("poke")), [])
         except (PeerGone, OSError):
             pass  # it will find us
 
-    def poked(self, peer_id: int) -> None:
-        """A replica has started: connect to it at once."""
+    def poked(self, hello: Hello) -> None:
+        """A replica has started: connect to it at once. Raises PeerGone if it is none of ours."""
+        peer_id = hello.node_id
+        refusal = self._refusal(hello, peer_id)
+        if refusal:
+            raise PeerGone(refusal)
         if peer_id in self.retry:
             self.retry[peer_id] = [0, RETRY_MS_MIN]
             self.tend(self.node.now_ms())
@@ -303,10 +323,8 @@ class Mesh:
     def _refusal(self, hello: Hello, peer_id: int) -> str:
         """Why whoever says this of himself is not the replica ``peer_id`` of this quorum."""
         node = self.node
-        if peer_id not in self.directories or hello.node_id != peer_id:
-            return (
-                f"replica {hello.node_id} is no voter of this quorum, or not the one that was asked"
-            )
+        if hello.node_id != peer_id:
+            return f"replica {hello.node_id} is not the one that was asked"
         if hello.cluster_id != node.cluster_id:
             return f"cluster id {hello.cluster_id}, not {node.cluster_id}"
         if hello.durability != node.durability:
@@ -315,6 +333,22 @@ class Mesh:
             uuid_from_text(hello.directory_id)
         except ValueError as error:
             return str(error)
+        return self._learn(hello)
+
+    def _learn(self, hello: Hello) -> str:
+        """Where a replica of ours lives, if that is news; or why it cannot be one."""
+        peer_id, place = hello.node_id, hello.directory
+        own_id = self.node.config.node_id
+        if place and self.directories.get(peer_id) != place and peer_id != own_id:
+            if not os.path.isabs(place) or not 0 <= peer_id < 2**31:
+                return f"replica {peer_id} in {place}"
+            if peer_id not in self.directories and len(self.directories) >= DIRECTORIES_MAX:
+                return f"{DIRECTORIES_MAX} replicas are known on this host: no more fit (I25)"
+            self.directories[peer_id] = place
+            if peer_id > own_id:
+                self.retry[peer_id] = [0, RETRY_MS_MIN]
+        if peer_id not in self.directories:
+            return f"replica {peer_id} does not say where it lives"
         return ""
 
     def accept(self, sock: socket.socket, offer: Hello, fds: list[int]) -> None:
@@ -329,6 +363,8 @@ class Mesh:
         )
 
     def _attach(self, peer_id: int, link: RingLink) -> None:
+        if self.node.sockets is not None:
+            self.node.sockets.peers.drop(peer_id)  # a ring is the better way
         if peer_id in self.node.links:
             self._detach(self.node.links[peer_id])
         self._forget_dying(peer_id)

@@ -18,10 +18,11 @@ cdef class Node:
     cdef public Idle idle
     cdef public Intake intake
     cdef public dict links
-    cdef public object sockets, at_hand, stalled, control, applier, metrics
-    cdef public list on_commit, on_role
-    cdef public long long stalled_ms, full_ms, persisted_epoch
-    cdef public bint yielded, appends_held, flush_wanted, stopped
+    cdef public object disk_space, sockets, prober, at_hand, stalled, control
+    cdef public object applier, metrics
+    cdef public list on_commit, on_role, on_voters
+    cdef public long long stalled_ms, persisted_epoch
+    cdef public bint appends_held, flush_wanted, stopped
     cdef object _events
     cdef dict _handlers
     cdef str _boot, _state_path

@@ -15,6 +15,7 @@ from typing import Any
 
 from kraftfast.core import effects as fx
 from kraftfast.core import events as ev
+from kraftfast.core.messages import ReadBarrierResponse
 from kraftfast.core.quorum_state import QuorumState
 from kraftfast.core.replica import Replica
 from kraftfast.core.trail import EpochTrail
@@ -29,19 +30,20 @@ from kraftfast.log.nursery import PreparerThread
 from kraftfast.log.recovery import Settings, open_log
 from kraftfast.node.config import NodeConfig
 from kraftfast.node.control_records import appended, batch_of
+from kraftfast.node.disk_space import DiskSpace
 from kraftfast.node.flusher import Flusher
 from kraftfast.node.idle import Idle
 from kraftfast.node.intake import Intake
 from kraftfast.node.machine import boot_id, take_all_descriptors
 from kraftfast.node.metrics import Metrics
 from kraftfast.link.stats import ROLES, Stats
-from kraftfast.node.translate import API_OF, Partition
+from kraftfast.node.translate import API_OF
+from kraftfast.node.voter_records import copied_controls, voter_history
+from kraftfast.node.wire_values import Partition
 from kraftfast.types import ReplicaKey
 
 STALL_MS_MAX = 200
 """How long a copy waits for room before the follower goes on sending Fetches instead."""
-FULL_MS_MAX = 2000
-"""How long a leader whose disk is full refuses appends before it lets another try."""
 
 
 class Node:
@@ -52,13 +54,13 @@ class Node:
 
     # config, directory, log, core: as named; the core is the only one that decides.
     # flusher: at most one flush under way. idle: where the loop sleeps.
-    # intake: producers over rings. sockets: the TCP side, set by the loop's owner.
+    # intake: producers over rings. sockets: the TCP side, set by the loop's owner. prober: who asks
+    # voters what they speak, likewise.
     # links: peer id -> something with send/reply (RingPeer or SocketPeer), while it stands.
     # at_hand: the link whose answer is being handled, for WriteFetched.
     # stalled: (link, effect): a copy that waits for the nursery; nothing of it is taken yet.
     # stalled_ms: since when. control: a control batch of this epoch, while the log has no room.
-    # full_ms: since when the disk has been full, -1 if it is not. yielded: leadership was given up
-    # for that already.
+    # disk_space: whether there is any, and what follows if there is not.
     # persisted_epoch: what quorum-state holds (D5).
     # flush_wanted: the loop is to flush before it waits for anything.
     # appends_held: producers are left alone until there is room or the core asks.
@@ -91,18 +93,19 @@ class Node:
         self.intake = Intake()
         self.links: dict[int, Any] = {}
         self.sockets: Any = None
+        self.prober: Any = None
         self.at_hand: Any = None
         self.stalled: tuple[Any, fx.WriteFetched] | None = None
         self.stalled_ms = 0
         self.control: fx.AppendControl | None = None
-        self.full_ms = -1
-        self.yielded = False
+        self.disk_space = DiskSpace()
         self.appends_held = False
         self.flush_wanted = False
         self.stopped = False
         self.applier: Any = None
         self.on_commit: list[Any] = []
         self.on_role: list[Any] = []
+        self.on_voters: list[Any] = []
         self._events: deque[ev.Event] = deque()
         self._running = False
         preparer = PreparerThread(self.doorbell.bell.address, self.doorbell.bell.fd)
@@ -132,12 +135,11 @@ class Node:
         self._state_path = os.path.join(self.directory.log_path, quorum_state.NAME)
         stored = self._stored_state()
         self.persisted_epoch = stored.epoch if stored else 0
-        self.voters = config.voter_set()
         seed = config.seed if config.seed >= 0 else int.from_bytes(os.urandom(8), "big")
         self.core = Replica(
             config.quorum_config(self.durability),
             self.key,
-            self.voters,
+            config.voter_set(),
             random.Random(seed),
             self.now_ms(),
             stored,
@@ -148,8 +150,10 @@ class Node:
             phantom_tail=self.recovered.phantom_tail,
             memory_uncertain=lost,
             cluster_id=self.cluster_id or None,
+            history=voter_history(self.disk, self.directory.log_path, self.log),
         )
         self.metrics = Metrics(self)
+        self.voters = self.core.voters
         self._handlers = {
             fx.PersistQuorumState: self._persist,
             fx.Send: self._send,
@@ -165,6 +169,8 @@ class Node:
             fx.AcknowledgedByAll: self._acknowledged_by_all,
             fx.RoleChanged: self._role_changed,
             fx.VotersChanged: self._voters_changed,
+            fx.Probe: self._probe,
+            fx.AnswerReadBarrier: self._answer_barrier,
             fx.Stopped: self._stopped,
         }
         if config.state_machine:
@@ -308,7 +314,8 @@ class Node:
         epochs = tuple(entry for entry in log.epochs if entry[1] >= began_at)
         size = log.bytes_appended - before
         # A part for which there was no room is fetched again, like one that did not check.
-        self._events.append(ev.FetchedWritten(log.end_offset, size, epochs, not whole))
+        controls = copied_controls(log, began_at)
+        self._events.append(ev.FetchedWritten(log.end_offset, size, epochs, not whole, controls))
 
     def _truncate(self, effect: fx.Truncate) -> None:
         self.wait_for_flush()  # its end would raise `flushed` again above the cut (D2)
@@ -366,7 +373,7 @@ class Node:
         if self.control is not None:
             self._append_control(self.control)
             self.run_events()
-        self._mind_the_disk(now_ms)
+        self.disk_space.mind(self, now_ms)
         self.metrics.tend(now_ms)
         if self._doubtful:
             self.settle_doubt()
@@ -387,22 +394,6 @@ class Node:
         """Give up a copy that waits for room: its link is gone, or it has waited too long."""
         self.stalled = None
         self.step(ev.FetchedWritten(self.log.end_offset, 0, (), True))
-
-    def _mind_the_disk(self, now_ms: int) -> None:
-        """A leader whose disk stays full lets another try, once until there is space again.
-
-        Where the others have no room either one of them leads, and refuses appends as this one did.
-        """
-        if self.log.nursery.error is None:
-            self.full_ms, self.yielded = -1, False
-        elif self.full_ms < 0:
-            self.full_ms = now_ms
-            self.log_line(f"{self.log.nursery.error} -> appends are refused until there is")
-        elif self.core.role == "leader" and not self.yielded:
-            refuses = self.appends_held or self.control is not None
-            if refuses and now_ms - self.full_ms >= FULL_MS_MAX:
-                self.yielded = True
-                self.step(ev.ResignRequested(self.core.epoch))
 
     # --- appends that are held --------------------------------------------------------------------
 
@@ -457,6 +448,14 @@ class Node:
 
     def _voters_changed(self, effect: fx.VotersChanged) -> None:
         self.voters = effect.voters
+        for callback in self.on_voters:
+            callback()
+
+    def _probe(self, effect: fx.Probe) -> None:
+        self.prober.probe(effect)
+
+    def _answer_barrier(self, effect: fx.AnswerReadBarrier) -> None:
+        effect.source.reply(ReadBarrierResponse(effect.error, effect.offset))
 
     def _stopped(self, _effect: fx.Stopped) -> None:
         self.stopped = True

@@ -19,7 +19,7 @@ def advertised(node: Any) -> list[tuple[int, str, int]]:
     found = []
     for voter in node.voters:
         for name, host, port in voter.endpoints:
-            if name == node.partition.listener:
+            if name == node.partition.listener and port:
                 found.append((voter.id, host, port))
     return found
 
@@ -121,6 +121,16 @@ def describe_quorum(node: Any, message: Any, version: int) -> Any:
             _replica(kind.Observer, each, to_wall_ms, told) for each in description.observers
         ],
     )
+    if description.target is not None:
+        known = {each.key.id: each for each in (*description.observers, *description.voters)}
+        partition.target_voters = [
+            _replica(kind.TargetVoter, known[id], to_wall_ms, told)
+            if id in known
+            else kind.TargetVoter(replica_id=id, log_end_offset=-1)
+            for id in description.target
+        ]
+    if description.ended_target is not None:
+        partition.ended_target = list(description.ended_target)
     nodes = [
         kind.Node(
             node_id=voter.id, listeners=[kind.Listener(*endpoint) for endpoint in voter.endpoints]

@@ -16,6 +16,7 @@ cdef class RingPeer:
     cdef readonly int id
     cdef readonly str log_path
     cdef readonly object cluster_id  # what the other side said when the link was made
+    cdef readonly tuple endpoints, kraft_versions  # likewise: should it be an observer
     cdef public str broken
     cdef public bint quiet           # what is unpublished may wait: a bare high watermark
     cdef RingIn inbox

@@ -18,11 +18,11 @@ from kraftfast.log.segment cimport KF_BATCH_INCOMPLETE, KF_BATCH_OK, Segment
 from kraftfast.log.segment import LOG_SUFFIX, segment_name
 from kraftfast.log.segment_file cimport SegmentFile
 from kraftfast.link.stats cimport *
-from kraftfast.node.translate import error_code
+from kraftfast.node.wire_values import error_code
 from kraftfast.ring.layout cimport *
 from kraftfast.ring.calls cimport *
 from kraftfast.ring.spsc cimport *
-from kraftfast.types import OffsetAndEpoch
+from kraftfast.types import Endpoint, OffsetAndEpoch
 
 
 cdef extern from "flusher.h":
@@ -55,6 +55,8 @@ cdef class RingPeer:
         self.link, self.key, self.id, self.log_path = link, key, key.id, log_path
         self.inbox, self.out = link.inbox, link.out
         self.cluster_id = link.hello.cluster_id
+        self.endpoints = tuple(Endpoint(*each) for each in link.hello.endpoints)
+        self.kraft_versions = link.hello.kraft_versions or ()
         self.maps = {}
         self.offset = -1
 
@@ -245,6 +247,8 @@ cdef class RingPeer:
             read_offset=m.read_offset,
             in_memory=bool(m.flags & FETCH_IN_MEMORY),
             cluster_id=self.cluster_id,
+            observer_endpoints=self.endpoints if m.flags & FETCH_OPENS else (),
+            observer_kraft_versions=self.kraft_versions if m.flags & FETCH_OPENS else (),
         )
 
     cpdef int64_t push(self, FetchResponse response, int64_t read_offset, int64_t max_bytes,

@@ -19,7 +19,7 @@ from kraftfast.wire import fetch as wire_fetch
 from kraftfast.wire import frame
 from kraftfast.wire import produce as wire_produce
 from kraftfast.wire.messages import ApiKey, ApiVersionsResponse
-from kraftfast.wire.versions import api_versions_refusal, api_versions_response
+from kraftfast.wire.versions import api_versions_refusal
 
 REQUESTS_MAX = 64
 BYTES_MAX = 32 * 1024 * 1024
@@ -203,10 +203,14 @@ class Session:
             return
         message = frame.decode_request_body(header, data)
         refusal = api_versions_refusal(message, header.version)
+        if refusal is ErrorCode.NONE and message.cluster_id is not None:
+            node = self.door.node
+            if (message.cluster_id, message.node_id) != (node.cluster_id, node.config.node_id):
+                refusal = ErrorCode.REBOOTSTRAP_REQUIRED  # KIP-1242: somebody else was meant
         if refusal is not ErrorCode.NONE:
             request.respond(ApiVersionsResponse(error_code=refusal))
             return
-        request.respond(api_versions_response(header.version, self.door.served, self.door.features))
+        request.respond(self.door.versions(header.version))
 
     def send_ready(self) -> None:
         """Send the answers that are ready, as far as none before them is missing."""

@@ -38,8 +38,9 @@ class SocketPeer:
     # ready: ApiVersions was answered; versions: what it said.
     # waiting: correlation id -> (API, version) of what was asked.
     # asked_ms: when the oldest of them was asked, or something came since. held: the requests that
-    # wait for the connection. probing: the last connection ended, and this one is to tell whether
-    # the process lives. turn: which of its addresses is tried.
+    # wait for the connection. beside: for what must not wait behind a parked Fetch. probing: the
+    # last connection ended, and this one is to tell whether the process lives. turn: which of its
+    # addresses is tried.
     # retry_at_ms, pause_ms: when to connect again.
 
     def __init__(self, node: Any, loop: Any, peer_id: int, host: str, port: int) -> None:
@@ -50,6 +51,7 @@ class SocketPeer:
         self.versions: dict[int, Versions] = {}
         self.waiting: dict[int, tuple[int, int]] = {}
         self.held: list[tuple[int, Any]] = []
+        self.beside: SideChannel | None = None
         self.probing = False
         self.turn = 0
         self.connecting_until_ms = self.asked_ms = 0
@@ -59,6 +61,14 @@ class SocketPeer:
 
     def send_request(self, correlation: int, request: Any) -> bool:
         """Send a core request, connecting first if need be; False if it cannot go out now."""
+        if type(request) is core.ReadBarrierRequest:
+            if self.beside is None:
+                self.beside = SideChannel(self.node, self.loop, self.id, self.host, self.port)
+            return self.beside.send_now(correlation, request)
+        return self.send_now(correlation, request)
+
+    def send_now(self, correlation: int, request: Any) -> bool:
+        """:meth:`send_request` over this very connection."""
         if self.ready:
             return self._send(correlation, request)
         if self.framed is None and not self._connect(probing=False):
@@ -71,6 +81,8 @@ class SocketPeer:
 
     def close(self) -> None:
         """Hang up for good."""
+        if self.beside is not None:
+            self.beside.close()
         self._drop()
 
     # --- the connection ---------------------------------------------------------------------------
@@ -156,7 +168,8 @@ class SocketPeer:
         vote = self.versions.get(ApiKey.VOTE)
         pre_vote = vote is not None and vote.last >= VOTE_PRE_VOTE_VERSION
         held, self.held = self.held, []
-        self.node.step(ev.LinkUp(self.id, streaming=False, pre_vote=pre_vote))
+        self._tell(ev.LinkUp(self.id, streaming=False, pre_vote=pre_vote))
+        self.node.run_events()
         for correlation, request in held:
             if not self.ready or not self._send(correlation, request):
                 self._fail(correlation, ErrorCode.BROKER_NOT_AVAILABLE)
@@ -205,9 +218,13 @@ class SocketPeer:
         if not isinstance(error, PeerGone):
             self.node.log_line(f"replica {self.id} sends what does not decode: {error} -> closed")
         self._drop()
-        self.node.queue(ev.LinkDown(self.id))
+        self._tell(ev.LinkDown(self.id))
         self._connect(probing=True)
         self.node.run_events()
+
+    def _tell(self, event: ev.Event) -> None:
+        """News of this connection, for the core."""
+        self.node.queue(event)
 
     def _ended_early(self) -> None:
         """Refused, or closed before ApiVersions was answered."""
@@ -221,7 +238,7 @@ class SocketPeer:
         if not probing:
             self.turn += 1
         elif self.id >= 0:
-            self.node.queue(ev.PeerEnded(self.id))
+            self._tell(ev.PeerEnded(self.id))
         self._fail_held()
         self.node.run_events()
 
@@ -248,6 +265,8 @@ class SocketPeer:
     def tend(self, now_ms: int) -> None:
         """Give up a connection on which nothing moves: silence is no news, but it may be a path
         that is gone, and a fresh connection is through long before the old one sends again."""
+        if self.beside is not None:
+            self.beside.tend(now_ms)
         if self.framed is None:
             return
         if not self.ready:
@@ -255,8 +274,18 @@ class SocketPeer:
                 return
             self.retry_at_ms = now_ms + self.pause_ms
         elif self.waiting and now_ms - self.asked_ms >= SILENCE_MS_MAX:
-            self.node.queue(ev.LinkDown(self.id))
+            self._tell(ev.LinkDown(self.id))
         else:
             return
         self._drop()
         self.node.run_events()
+
+
+class SideChannel(SocketPeer):
+    """A second connection to the same replica, of whose state the core knows nothing.
+
+    A replica answers the requests of one connection in their order, and a Fetch is answered late.
+    """
+
+    def _tell(self, event: ev.Event) -> None:
+        """The core knows of the main connection alone."""

@@ -6,23 +6,25 @@ import select
 import socket
 from typing import Any
 
+from kraftfast import limits
 from kraftfast.core import events as ev
 from kraftfast.errors import PeerGone, StorageError
 from kraftfast.link.socket_link import listen
-from kraftfast.node import translate
+from kraftfast.node import admin_plane, translate
 from kraftfast.node.acceptor import Acceptor
 from kraftfast.node.data_plane import DataPlane
-from kraftfast.node.quorum_plane import describe_cluster, describe_quorum, metadata
+from kraftfast.node.quorum_plane import metadata
 from kraftfast.node.session import Session, SessionRequest
-from kraftfast.node.socket_peer import SocketPeer
+from kraftfast.node.socket_peers import SocketPeers
 from kraftfast.wire.messages import ApiKey
-from kraftfast.wire.versions import SERVED, Versions
+from kraftfast.wire.versions import KRAFT_VERSION, SERVED, api_versions_response
+from kraftfast.wire.notation import Versions
 
 CONNECTIONS_MAX = 1000
 CONNECTIONS_PER_ADDRESS_MAX = 250
 HELD_BYTES_MAX = 256 * 1024 * 1024
 SWEEP_MS = 100
-KRAFT_VERSION = {"kraft.version": Versions(0, 1)}
+FEATURES = {KRAFT_VERSION: Versions(limits.KRAFT_VERSION_MIN, limits.KRAFT_VERSION_MAX)}
 SERVED_HERE = frozenset(
     {
         ApiKey.PRODUCE,
@@ -35,6 +37,12 @@ SERVED_HERE = frozenset(
         ApiKey.END_QUORUM_EPOCH,
         ApiKey.DESCRIBE_QUORUM,
         ApiKey.DESCRIBE_CLUSTER,
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+        ApiKey.LIST_PARTITION_REASSIGNMENTS,
+        ApiKey.UPDATE_FEATURES,
+        ApiKey.ADD_RAFT_VOTER,
+        ApiKey.REMOVE_RAFT_VOTER,
+        ApiKey.UPDATE_RAFT_VOTER,
     }
 )
 
@@ -46,21 +54,18 @@ class Sockets:
     # sessions: everyone who came in, oldest first. per_address: how many, by address.
     # held_bytes: requests and answers of all sessions (I25). exempt: who is read although that is
     # too much, so that somebody gets done. resumable: sessions with requests that were read already.
-    # peers: replicas and bootstrap servers that are reached over sockets, by id.
-    # told: the one peer that is only known from a message, None if there is none (I25).
+    # peers: replicas and bootstrap servers that are reached over sockets.
 
     def __init__(self, node: Any, loop: Any) -> None:
         self.node, self.loop = node, loop
         self.served = {key: versions for key, versions in SERVED.items() if key in SERVED_HERE}
-        self.features = KRAFT_VERSION
         self.acceptors: list[Acceptor] = []
         self.sessions: dict[Session, None] = {}
         self.per_address: dict[str, int] = {}
         self.held_bytes = 0
         self.exempt: Session | None = None
         self.resumable: dict[Session, None] = {}
-        self.peers: dict[int, SocketPeer] = {}
-        self.told: int | None = None
+        self.peers = SocketPeers(node, loop)
         self.data = DataPlane(node)
         self._swept_ms = 0
 
@@ -79,44 +84,9 @@ class Sockets:
         return {name: each.sock.getsockname()[1] for name, each in zip(names, self.acceptors)}
 
     def start(self) -> None:
-        """Make the other voters known, and the bootstrap servers."""
-        config = self.node.config
-        for voter in config.voters:
-            if voter.id != config.node_id and voter.host and not voter.directory:
-                self._add_peer(voter.id, voter.host, voter.port)
-        for index, (host, port) in enumerate(config.bootstrap_servers):
-            self._add_peer(-2 - index, host, port)
-        self.node.on_role.append(self._role_changed)
+        """Connect to the others, and follow what happens to the log."""
+        self.peers.start()
         self.node.on_commit.append(self.data.committed)
-
-    def _add_peer(self, peer_id: int, host: str, port: int) -> None:
-        peer = SocketPeer(self.node, self.loop, peer_id, host, port)
-        self.peers[peer_id] = self.node.links[peer_id] = peer
-
-    def _role_changed(self, effect: Any) -> None:
-        """A leader that is not in the voter set, or has moved, is where its endpoints say."""
-        leader_id = effect.leader_id
-        places = [
-            (host, port)
-            for name, host, port in effect.leader_endpoints
-            if name == self.node.config.controller_listener
-        ]
-        known = self.peers.get(leader_id)
-        if not places or leader_id == self.node.config.node_id:
-            return
-        if known is None and leader_id in self.node.links:
-            return  # over a ring
-        if known is not None and (known.host, known.port) == places[0]:
-            return
-        if known is not None:
-            known.close()
-        if self.told is not None and self.told != leader_id:
-            self.peers.pop(self.told).close()
-            del self.node.links[self.told]
-            self.told = None
-        if leader_id not in self.node.voters:
-            self.told = leader_id
-        self._add_peer(leader_id, *places[0])
 
     # --- who comes in -----------------------------------------------------------------------------
 
@@ -165,6 +135,14 @@ class Sockets:
 
     # --- what they ask ----------------------------------------------------------------------------
 
+    def versions(self, version: int) -> Any:
+        """The answer to ApiVersions: what is served, and the ``kraft.version`` in force."""
+        core = self.node.core
+        finalized = {KRAFT_VERSION: core.kraft_version}
+        return api_versions_response(
+            version, self.served, FEATURES, finalized, max(core.high_watermark - 1, -1)
+        )
+
     def fetch(self, request: SessionRequest, message: Any) -> None:
         """A Fetch: of a replica for the core, of a consumer for the data plane."""
         if self.data.is_consumer(message, request.version):
@@ -178,17 +156,13 @@ class Sockets:
         self.data.produce(request, message)
 
     def ask(self, request: SessionRequest, message: Any) -> None:
-        """Everything that only looks."""
+        """Everything else: what only looks, and what operators want done."""
         api_key = request.api_key
         if api_key == ApiKey.METADATA:
             request.respond(metadata(self.node, message, request.version))
         elif api_key == ApiKey.LIST_OFFSETS:
             request.respond(self.data.list_offsets(message, request.version))
-        elif api_key == ApiKey.DESCRIBE_QUORUM:
-            request.respond(describe_quorum(self.node, message, request.version))
-        elif api_key == ApiKey.DESCRIBE_CLUSTER:
-            request.respond(describe_cluster(self.node, message))
-        elif request.session is not None:
+        elif not admin_plane.take(self.node, request, message) and request.session is not None:
             self.node.log_line(
                 f"{request.session.host} asks for API {api_key}, not served -> closed"
             )
@@ -233,8 +207,7 @@ class Sockets:
         for session in [session for session in self.sessions if session.is_overdue(now_ms)]:
             session.close()
         self._share_out()
-        for peer in self.peers.values():
-            peer.tend(now_ms)
+        self.peers.tend(now_ms)
         for acceptor in self.acceptors:
             acceptor.tend(now_ms)
 

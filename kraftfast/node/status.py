@@ -24,6 +24,7 @@ def status(node: Any) -> dict[str, Any]:
         "topic": node.directory.options.topic,
         "in_doubt": node.core.in_doubt,
         "voters": list(node.voters.ids),
+        "kraft_version": node.core.kraft_version,
         "links": sorted(node.links),
         "producers": len(node.intake.producers),
         "rss_bytes": _rss_bytes(),

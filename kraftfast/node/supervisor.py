@@ -162,14 +162,33 @@ class Supervisor:
         self._thread.start()
         deadline = time.monotonic() + timeout_s
         for worker in self.workers.values():
-            while not worker.ready.wait(0.05) and worker.error is None:
-                if time.monotonic() >= deadline:
-                    raise TimedOut(
-                        f"replica {worker.config.node_id} did not start within {timeout_s} s"
-                    )
-            if worker.error is not None:
-                raise worker.error
+            _wait_ready(worker, deadline)
         self._started = True
+
+    def add(self, config: NodeConfig, timeout_s: float) -> None:
+        """One more worker, from now on kept alive like the others.
+
+        Raises its error if it cannot start, TimedOut; then it is as if it had never been.
+        """
+        worker = Worker(config)
+        worker.start()
+        with self._lock:
+            self.workers[config.node_id] = worker
+        os.write(self._wake_writer, b"+")
+        try:
+            _wait_ready(worker, time.monotonic() + timeout_s)
+        except BaseException:
+            self.remove(config.node_id)
+            raise
+
+    def remove(self, node_id: int, timeout_s: float = 10.0) -> None:
+        """Stop a worker gracefully and keep it alive no longer."""
+        with self._lock:
+            worker = self.workers.pop(node_id)
+            if worker.process is not None:
+                _tell_to_stop(worker, int(timeout_s * 500))
+                _wait_or_kill(worker, time.monotonic() + timeout_s)
+        os.write(self._wake_writer, b"-")
 
     def pid(self, node_id: int) -> int | None:
         """The process id of a worker, None while it does not run."""
@@ -223,6 +242,8 @@ class Supervisor:
                 if self._closing:
                     return
                 for fd, _ in ready:
+                    if fd == self._wake_reader:
+                        os.read(fd, READY_BYTES_MAX)
                     worker, take = sources.get(fd, (None, None))
                     if worker is not None and worker.process is not None:
                         take()
@@ -252,11 +273,20 @@ class Supervisor:
         return due
 
 
-def _tell_to_stop(worker: Worker) -> None:
-    """The whole quorum ends: there is nobody to hand leadership to."""
+def _wait_ready(worker: Worker, deadline: float) -> None:
+    """Until it has opened its log. Raises its error, TimedOut."""
+    while not worker.ready.wait(0.05) and worker.error is None:
+        if time.monotonic() >= deadline:
+            raise TimedOut(f"replica {worker.config.node_id} did not start in time")
+    if worker.error is not None:
+        raise worker.error
+
+
+def _tell_to_stop(worker: Worker, handover_ms: int = HANDOVER_MS) -> None:
+    """Where the whole quorum ends there is nobody to hand over to: it is not tried for long."""
     assert worker.sock is not None
     try:
-        worker.sock.send(msgspec.json.encode({"stop": HANDOVER_MS}))
+        worker.sock.send(msgspec.json.encode({"stop": handover_ms}))
     except OSError:
         pass  # it is gone
 

@@ -6,18 +6,13 @@ answers in Kafka's order of checks. Fields: kraft-reference.md section 2.2.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from kraftfast.core import messages as core
 from kraftfast.errors import ErrorCode
-from kraftfast.types import (
-    METADATA_PARTITION,
-    ZERO_UUID,
-    Endpoint,
-    OffsetAndEpoch,
-    ReplicaKey,
-    Uuid,
-)
+from kraftfast.node import translate_membership as membership
+from kraftfast.node.wire_values import Partition, endpoints_from_wire, error_code
+from kraftfast.types import METADATA_PARTITION, Endpoint, OffsetAndEpoch, ReplicaKey
 from kraftfast.wire import messages as wire
 from kraftfast.wire.fetch import PartitionFetch, PartitionFetched
 
@@ -26,19 +21,12 @@ API_OF = {
     core.BeginQuorumEpochRequest: wire.ApiKey.BEGIN_QUORUM_EPOCH,
     core.EndQuorumEpochRequest: wire.ApiKey.END_QUORUM_EPOCH,
     core.FetchRequest: wire.ApiKey.FETCH,
+    **membership.API_OF,
 }
 """The API that carries each core request."""
 
 IN_MEMORY = 1
 """The value of our Durability tag in Fetch for acknowledgements from memory."""
-
-
-class Partition(NamedTuple):
-    """The quorum's log as requests name it, and the listener whose endpoints are given out."""
-
-    topic: str
-    topic_id: Uuid
-    listener: str
 
 
 # --- requests that we send ------------------------------------------------------------------------
@@ -104,6 +92,7 @@ _TO_WIRE: dict[type, Any] = {
     core.VoteRequest: _vote,
     core.BeginQuorumEpochRequest: _begin,
     core.EndQuorumEpochRequest: _end,
+    **membership.TO_WIRE,
 }
 
 
@@ -123,6 +112,10 @@ def fetch_to_wire(request: core.FetchRequest, partition: Partition) -> Partition
         replica_directory_id=request.replica.directory_id,
         high_watermark=request.high_watermark,
         durability=IN_MEMORY if request.in_memory else 0,
+        observer_endpoints=[
+            wire.FetchRequest.ObserverEndpoint(*each) for each in request.observer_endpoints
+        ],
+        observer_kraft_versions=list(request.observer_kraft_versions),
     )
 
 
@@ -168,7 +161,7 @@ def begin_from_wire(message: Any, partition: Partition) -> core.BeginQuorumEpoch
     return core.BeginQuorumEpochRequest(
         epoch=fields.leader_epoch,
         leader_id=fields.leader_id,
-        leader_endpoints=_endpoints(message.leader_endpoints),
+        leader_endpoints=endpoints_from_wire(message.leader_endpoints),
         voter=ReplicaKey(message.voter_id, fields.voter_directory_id),
         cluster_id=message.cluster_id,
     )
@@ -189,7 +182,7 @@ def end_from_wire(message: Any, partition: Partition) -> core.EndQuorumEpochRequ
         epoch=fields.leader_epoch,
         leader_id=fields.leader_id,
         preferred_candidates=tuple(successors),
-        leader_endpoints=_endpoints(message.leader_endpoints),
+        leader_endpoints=endpoints_from_wire(message.leader_endpoints),
         cluster_id=message.cluster_id,
     )
 
@@ -212,6 +205,8 @@ def fetch_from_wire(message: Any, partition: Partition) -> core.FetchRequest:
         in_memory=message.durability == IN_MEMORY,
         cluster_id=message.cluster_id,
         partition_known=known,
+        observer_endpoints=endpoints_from_wire(message.observer_endpoints),
+        observer_kraft_versions=tuple(message.observer_kraft_versions),
     )
 
 
@@ -219,22 +214,22 @@ REQUEST_FROM_WIRE: dict[int, Any] = {
     wire.ApiKey.VOTE: vote_from_wire,
     wire.ApiKey.BEGIN_QUORUM_EPOCH: begin_from_wire,
     wire.ApiKey.END_QUORUM_EPOCH: end_from_wire,
+    **membership.REQUEST_FROM_WIRE,
 }
-
-
-def _endpoints(entries: list[Any]) -> tuple[Endpoint, ...]:
-    return tuple(Endpoint(entry.name.upper(), entry.host, entry.port) for entry in entries)
 
 
 # --- responses ------------------------------------------------------------------------------------
 
 
 def response_to_wire(api_key: int, response: Any, partition: Partition, version: int) -> Any:
-    """The wire message of a core response to Vote, BeginQuorumEpoch or EndQuorumEpoch.
+    """The wire message of a core response, but Fetch's.
 
-    Version 0 of each has no place for the leader's endpoints.
+    Version 0 of Vote, BeginQuorumEpoch and EndQuorumEpoch has no place for the leader's endpoints.
     """
     kind = wire.RESPONSES[api_key]
+    encode = membership.RESPONSE_TO_WIRE.get(type(response))
+    if encode is not None:
+        return encode(response, kind, partition, version)
     if response.error:
         return kind(error_code=response.error, topics=[])
     fields = kind.Partition(
@@ -261,10 +256,14 @@ def _node_endpoints(kind: Any, response: Any, partition: Partition) -> list[Any]
 
 
 def response_from_wire(api_key: int, message: Any, partition: Partition) -> Any:
-    """A core response from the answer to Vote, BeginQuorumEpoch or EndQuorumEpoch.
+    """A core response from an answer, but Fetch's.
 
-    An answer without our partition and without an error counts as UNKNOWN_SERVER_ERROR.
+    One to Vote, BeginQuorumEpoch or EndQuorumEpoch that has neither our partition nor an error
+    counts as UNKNOWN_SERVER_ERROR.
     """
+    decode = membership.RESPONSE_FROM_WIRE.get(api_key)
+    if decode is not None:
+        return decode(message, partition)
     kind = core.VoteResponse if api_key == wire.ApiKey.VOTE else core.QuorumEpochResponse
     if message.error_code:
         return kind(error=error_code(message.error_code))
@@ -342,16 +341,3 @@ def fetched_from_wire(message: Any, partition: Partition) -> core.FetchResponse:
 
 def _place(offset: int, epoch: int) -> OffsetAndEpoch | None:
     return None if offset < 0 and epoch < 0 else OffsetAndEpoch(offset, epoch)
-
-
-def error_code(code: int) -> ErrorCode:
-    """Kafka's code; one that we do not know counts as UNKNOWN_SERVER_ERROR."""
-    try:
-        return ErrorCode(code)
-    except ValueError:
-        return ErrorCode.UNKNOWN_SERVER_ERROR
-
-
-def no_directory(key: ReplicaKey) -> bool:
-    """Whether a replica did not say which directory it is on."""
-    return key.directory_id == ZERO_UUID

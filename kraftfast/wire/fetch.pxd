@@ -24,6 +24,8 @@ cdef class PartitionFetch:
     cdef public bytes replica_directory_id  # v17+; 16 bytes, zero: not told
     cdef public int64_t high_watermark  # what the asker knows; 2**63 - 1: not told (v18+)
     cdef public int durability  # 0 majority, 1 memory, 2 all: our own tagged field (v13+)
+    cdef public list observer_endpoints  # where it could be a voter: our own tagged field (v13+)
+    cdef public list observer_kraft_versions  # likewise: least and most
     cdef public str rack_id  # v11+
 
     cpdef object to_message(self, int version)

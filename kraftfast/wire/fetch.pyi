@@ -25,6 +25,8 @@ class PartitionFetch:
     replica_directory_id: bytes
     high_watermark: int
     durability: int
+    observer_endpoints: list[FetchRequest.ObserverEndpoint]
+    observer_kraft_versions: list[int]
     rack_id: str
     def __init__(
         self,
@@ -49,6 +51,8 @@ class PartitionFetch:
         replica_directory_id: bytes = ...,
         high_watermark: int = 0x7FFFFFFFFFFFFFFF,
         durability: int = 0,
+        observer_endpoints: list[FetchRequest.ObserverEndpoint] = ...,
+        observer_kraft_versions: list[int] = ...,
         rack_id: str = "",
     ) -> None: ...
     def to_message(self, version: int) -> FetchRequest: ...

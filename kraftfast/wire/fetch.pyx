@@ -20,8 +20,8 @@ from kraftfast.wire.cursor cimport (
 
 from kraftfast import limits
 from kraftfast.types import ZERO_UUID
-from kraftfast.wire import flat, frame as framing
-from kraftfast.wire.messages import DURABILITY_TAG as _DURABILITY_TAG
+from kraftfast.wire import flat, flat_fetch, frame as framing
+from kraftfast.wire import tags as our_tags
 from kraftfast.wire.messages import ApiKey, FetchRequest, FetchResponse
 
 cdef enum:
@@ -33,7 +33,7 @@ cdef enum:
 cdef int64_t NOT_TOLD = 0x7FFFFFFFFFFFFFFF
 assert (VERSION_MIN, VERSION_MAX) == FetchRequest.VERSIONS == FetchResponse.VERSIONS
 assert FRAME_BYTES_MAX == limits.FRAME_BYTES_MAX
-assert API_KEY == ApiKey.FETCH and DURABILITY_TAG == _DURABILITY_TAG
+assert API_KEY == ApiKey.FETCH and DURABILITY_TAG == our_tags.DURABILITY
 
 
 cdef class PartitionFetch:
@@ -43,7 +43,8 @@ cdef class PartitionFetch:
         "cluster_id", "replica_id", "replica_epoch", "max_wait_ms", "min_bytes", "max_bytes",
         "isolation_level", "session_id", "session_epoch", "topic", "topic_id", "partition",
         "current_leader_epoch", "fetch_offset", "last_fetched_epoch", "log_start_offset",
-        "partition_max_bytes", "replica_directory_id", "high_watermark", "durability", "rack_id",
+        "partition_max_bytes", "replica_directory_id", "high_watermark", "durability",
+        "observer_endpoints", "observer_kraft_versions", "rack_id",
     )
 
     def __init__(self, **fields):
@@ -65,6 +66,7 @@ cdef class PartitionFetch:
             self.partition, self.current_leader_epoch, self.fetch_offset,
             self.last_fetched_epoch, self.log_start_offset, self.partition_max_bytes,
             self.replica_directory_id, self.high_watermark, self.durability,
+            self.observer_endpoints, self.observer_kraft_versions,
         )
         return FetchRequest(
             self.cluster_id, self.replica_id if version < 15 else -1, state, self.max_wait_ms,
@@ -76,24 +78,8 @@ cdef class PartitionFetch:
     @staticmethod
     def from_message(message):
         """The flat form of a ``messages.FetchRequest``, or None if it has another shape."""
-        sole = flat.sole_partition(message.topics, "partitions")
-        if sole is None or message.forgotten_topics_data:
-            return None
-        topic, p = sole
-        state = message.replica_state
-        return PartitionFetch(
-            cluster_id=message.cluster_id,
-            replica_id=message.replica_id if state.replica_id == -1 else state.replica_id,
-            replica_epoch=state.replica_epoch, max_wait_ms=message.max_wait_ms,
-            min_bytes=message.min_bytes, max_bytes=message.max_bytes,
-            isolation_level=message.isolation_level, session_id=message.session_id,
-            session_epoch=message.session_epoch, topic=topic.topic, topic_id=topic.topic_id,
-            partition=p.partition, current_leader_epoch=p.current_leader_epoch,
-            fetch_offset=p.fetch_offset, last_fetched_epoch=p.last_fetched_epoch,
-            log_start_offset=p.log_start_offset, partition_max_bytes=p.partition_max_bytes,
-            replica_directory_id=p.replica_directory_id, high_watermark=p.high_watermark,
-            durability=p.durability, rack_id=message.rack_id,
-        )
+        fields = flat_fetch.request_fields(message)
+        return None if fields is None else PartitionFetch(**fields)
 
 
 cdef class PartitionFetched:
@@ -136,23 +122,8 @@ cdef class PartitionFetched:
     @staticmethod
     def from_message(message):
         """The flat form of a ``messages.FetchResponse``, or None if it has another shape."""
-        sole = flat.sole_partition(message.responses, "partitions")
-        if sole is None:
-            return None
-        topic, p = sole
-        return PartitionFetched(
-            throttle_time_ms=message.throttle_time_ms, error_code=message.error_code,
-            session_id=message.session_id, topic=topic.topic, topic_id=topic.topic_id,
-            partition=p.partition_index, partition_error_code=p.error_code,
-            high_watermark=p.high_watermark, last_stable_offset=p.last_stable_offset,
-            log_start_offset=p.log_start_offset, diverging_epoch=p.diverging_epoch.epoch,
-            diverging_end_offset=p.diverging_epoch.end_offset,
-            leader_id=p.current_leader.leader_id, leader_epoch=p.current_leader.leader_epoch,
-            snapshot_end_offset=p.snapshot_id.end_offset, snapshot_epoch=p.snapshot_id.epoch,
-            aborted_transactions=p.aborted_transactions,
-            preferred_read_replica=p.preferred_read_replica, records=p.records,
-            node_endpoints=message.node_endpoints,
-        )
+        fields = flat_fetch.response_fields(message)
+        return None if fields is None else PartitionFetched(**fields)
 
 
 # --- requests ---------------------------------------------------------------------------------
@@ -220,6 +191,7 @@ cdef void _reset_request(PartitionFetch m) noexcept:
     m.log_start_offset, m.partition_max_bytes = -1, 0
     m.replica_directory_id, m.high_watermark = ZERO_UUID, NOT_TOLD
     m.durability, m.rack_id = 0, ""
+    m.observer_endpoints, m.observer_kraft_versions = [], []
 
 
 cdef int _read_request(PartitionFetch m, Source* s, int version) except -1:
@@ -295,6 +267,8 @@ cdef int _write_request(PartitionFetch m, Sink* s, int version) except -1:
         s.ok = False
     if version < 15 and m.replica_epoch != -1 or version < 12 and m.last_fetched_epoch != -1:
         s.ok = False  # not ignorable
+    if version >= 13 and (m.observer_endpoints or m.observer_kraft_versions):
+        s.ok = False  # rare: for the tables
     if version <= 14:
         put_int32(s, m.replica_id)
     put_int32(s, m.max_wait_ms)

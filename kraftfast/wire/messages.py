@@ -14,6 +14,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Any
 
+from kraftfast.wire import tags
 from kraftfast.wire.schema import Message, define
 
 
@@ -41,19 +42,6 @@ class ApiKey(IntEnum):
     REMOVE_RAFT_VOTER = 81
     UPDATE_RAFT_VOTER = 82
 
-
-DURABILITY_TAG = 10000
-"""Our own field of Fetch: how the replica that asks acknowledges. Kafka skips it.
-
-0: what it acknowledges is on its disk (majority); 1: in its memory only; 2: on disk, and its
-quorum answers producers only when all voters have the record.
-"""
-
-UNANIMOUS_TAG = 10001
-"""Our own field of a Vote request: its sender leads only if every voter grants. Kafka skips it."""
-
-IN_DOUBT_TAG = 10002
-"""Our own field of a Vote response: the voter's log has an uncertain head. Kafka skips it."""
 
 LISTENER = "Name:str; Host:str; Port:u16"
 LEADER_ENDPOINTS = f"LeaderEndpoints[{LISTENER}]@1+ ign"
@@ -142,7 +130,9 @@ FetchRequest, FetchResponse = api(
                 PartitionMaxBytes:i32
                 ReplicaDirectoryId:uuid@17+ #0 ign
                 HighWatermark:i64@18+=0x7fffffffffffffff #1 ign
-                Durability:i8@13+ #{DURABILITY_TAG} ign
+                Durability:i8@13+ #{tags.DURABILITY} ign
+                ObserverEndpoints[{LISTENER}]@13+ #{tags.OBSERVER_ENDPOINTS} ign
+                ObserverKRaftVersions:[i16]@13+ #{tags.OBSERVER_VERSIONS} ign
             ]
         ]
         ForgottenTopicsData[
@@ -233,7 +223,7 @@ VoteRequest, VoteResponse = api(
                 LastOffsetEpoch:i32
                 LastOffset:i64
                 PreVote:bool@2+
-                Unanimous:bool #{UNANIMOUS_TAG} ign
+                Unanimous:bool #{tags.UNANIMOUS} ign
             ]
         ]""",
     response=f"""
@@ -246,7 +236,7 @@ VoteRequest, VoteResponse = api(
                 LeaderId:i32
                 LeaderEpoch:i32
                 VoteGranted:bool
-                InDoubt:bool #{IN_DOUBT_TAG} ign
+                InDoubt:bool #{tags.IN_DOUBT} ign
             ]
         ]
         {RAFT_NODE_ENDPOINTS}""",
@@ -309,7 +299,10 @@ DescribeQuorumRequest, DescribeQuorumResponse = api(
     "DescribeQuorum",
     served="0-2",
     flexible="0+",
-    request="Topics[TopicName:str; Partitions[PartitionIndex:i32]]",
+    request=f"""
+        Topics[TopicName:str; Partitions[PartitionIndex:i32]]
+        ReadBarrier{{TimeoutMs:i32=-1; FromReplica:bool; ClusterId:str?=null}} #{tags.READ_BARRIER}
+        TransferTo:i32=-2 #{tags.TRANSFER}""",
     response=f"""
         ErrorCode:i16
         ErrorMessage:str?@2+ ign
@@ -324,9 +317,13 @@ DescribeQuorumRequest, DescribeQuorumResponse = api(
                 HighWatermark:i64
                 CurrentVoters[{REPLICA_STATE}]
                 Observers[{REPLICA_STATE}]
+                TargetVoters[{REPLICA_STATE}]?=null #{tags.TARGET_VOTERS}
+                EndedTarget:[i32]?=null #{tags.ENDED_TARGET}
             ]
         ]
-        Nodes[NodeId:i32; Listeners[{LISTENER}]]@2+""",
+        Nodes[NodeId:i32; Listeners[{LISTENER}]]@2+
+        BarrierOffset:i64=-1 #{tags.READ_BARRIER}
+        TransferTo:i32=-2 #{tags.TRANSFER}""",
 )
 
 AddRaftVoterRequest, AddRaftVoterResponse = api(

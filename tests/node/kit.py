@@ -5,14 +5,14 @@ from __future__ import annotations
 import socket
 from typing import Any
 
-from kraftfast.node import translate
+from kraftfast.node import translate, wire_values
 from kraftfast.quorum import LocalQuorum
 from kraftfast.types import METADATA_TOPIC, METADATA_TOPIC_ID
 from kraftfast.wire import fetch, frame
 from kraftfast.wire.messages import ApiKey, ApiVersionsRequest
 from kraftfast.wire.versions import SERVED
 
-PARTITION = translate.Partition(METADATA_TOPIC, METADATA_TOPIC_ID, "CONTROLLER")
+PARTITION = wire_values.Partition(METADATA_TOPIC, METADATA_TOPIC_ID, "CONTROLLER")
 TIMEOUT_S = 60.0
 """How long an answer or a hang-up may take on a busy machine."""
 

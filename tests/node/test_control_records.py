@@ -10,7 +10,6 @@ from kraftfast.core.events import Appended
 from kraftfast.core.voters import VoterSet
 from kraftfast.errors import CorruptBatch
 from kraftfast.node.control_records import (
-    TARGET_TAG,
     appended,
     batch_of,
     from_record,
@@ -19,6 +18,7 @@ from kraftfast.node.control_records import (
 from kraftfast.record import control as record
 from kraftfast.record import pure
 from kraftfast.types import Endpoint, Voter
+from kraftfast.wire import tags
 
 VOTERS = VoterSet(
     Voter(id, bytes([id % 251]) * 16, (Endpoint("CONTROLLER", f"h{id}", 9000),), 0, 1)
@@ -55,7 +55,7 @@ def test_what_the_core_is_not_told_of() -> None:
 @pytest.mark.parametrize(
     "found",
     [
-        record.KRaftVoters(VOTERS.voters, ((TARGET_TAG, b"\0\0\0"),)),
+        record.KRaftVoters(VOTERS.voters, ((tags.TARGET, b"\0\0\0"),)),
         record.KRaftVoters((Voter(1), Voter(1))),
         record.KRaftVoters((Voter(-1),)),
         record.KRaftVoters(tuple(Voter(id) for id in range(65))),

@@ -24,7 +24,7 @@ from kraftfast.link.ring_link import SOCKET_NAME, OwnDoorbell, RingOffer
 from kraftfast.link.unix_socket import connect
 from kraftfast.quorum import LocalQuorum
 from kraftfast.node.sockets import SERVED_HERE
-from kraftfast.types import METADATA_TOPIC, Endpoint, ReplicaKey
+from kraftfast.types import METADATA_TOPIC, Endpoint, ReplicaKey, uuid_text
 from kraftfast.wire import frame
 from kraftfast.wire.messages import REQUESTS, ApiKey, ApiVersionsRequest
 from kraftfast.wire.versions import SERVED
@@ -270,13 +270,17 @@ def peer(**fields: object) -> Hello:
 
 
 def test_rings_with_replicas_that_are_none_of_ours(tmp_path: Path) -> None:
-    """Another cluster, another durability, no voter: each is told why (D3, R5)."""
+    """Another cluster, another durability, from nowhere: each is told why (D3, R5)."""
     with LocalQuorum(tmp_path / "q", 3, segment_bytes=8 << 20, stride_bytes=2 << 20) as quorum:
         ours, doorbell = quorum.description.cluster_id, OwnDoorbell()
+        identity = {"directory_id": uuid_text(bytes(range(16)))}
         refusals = {
             peer(cluster_id="another"): f"cluster id another, not {ours}",
             peer(cluster_id=ours, durability="memory"): "durability memory, not majority",
-            peer(cluster_id=ours, node_id=9): "replica 9 is no voter of this quorum",
+            peer(cluster_id=ours, node_id=9, **identity): "does not say where it lives",
+            peer(cluster_id=ours, node_id=9, directory="q/9", **identity): "replica 9 in q/9",
+            peer(cluster_id=ours, node_id=1, directory="/q/1", **identity): "does not say where",
+            peer(cluster_id=ours, node_id=-2, directory="/q/9", **identity): "replica -2 in",
             peer(cluster_id=ours, directory_id="no id"): "no id",
         }
         for hello, reason in refusals.items():

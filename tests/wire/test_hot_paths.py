@@ -47,6 +47,9 @@ FETCH = flats(
     current_leader_epoch=ints(32), fetch_offset=ints(64), last_fetched_epoch=ints(32),
     log_start_offset=ints(64), partition_max_bytes=ints(32), replica_directory_id=UUID,
     high_watermark=ints(64), durability=ints(8), rack_id=TEXT,
+    observer_endpoints=st.lists(st.builds(FetchRequest.ObserverEndpoint, TEXT, TEXT,
+                                          st.integers(0, 65535)), max_size=2),
+    observer_kraft_versions=st.lists(ints(16), max_size=2),
 )  # fmt: skip
 FETCHED = flats(
     PartitionFetched,

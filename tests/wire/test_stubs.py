@@ -57,8 +57,7 @@ def structs(message: type[Message], fields: tuple[Field, ...]) -> list[str]:
 
 def render() -> str:
     lines = [f"    {key.name} = {key.value}" for key in messages.ApiKey]
-    lines += ["", *(f"{name}: int" for name in vars(messages) if name.endswith("_TAG"))]
-    lines += ["REQUESTS: dict[int, type[Message]]", "RESPONSES: dict[int, type[Message]]"]
+    lines += ["", "REQUESTS: dict[int, type[Message]]", "RESPONSES: dict[int, type[Message]]"]
     for key in messages.ApiKey:
         for message in (REQUESTS[key], RESPONSES[key]):
             lines += ["", f"class {message.__name__}(Message):"]

@@ -1,0 +1,407 @@
+"""Who votes, who leads, what version is spoken: an operator's side (KIP-853, KIP-642, KIP-584).
+
+Every call goes to the leader, again and again until its time runs out where that may help: while
+nobody leads, while another change is under way, while a new voter still catches up. A change whose
+fate was not learnt is looked for before it is asked again, so no call does a thing twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+from kraftfast import limits
+from kraftfast.client.admin_ways import Reached, Way
+from kraftfast.client.quorum_info import QuorumInfo, question, read_answer
+from kraftfast.errors import (
+    ErrorCode,
+    InconsistentClusterId,
+    InvalidOption,
+    MalformedFrame,
+    NoQuorum,
+    NotLeader,
+    PeerGone,
+    RequestRefused,
+    TimedOut,
+    UnsupportedVersion,
+)
+from kraftfast.types import METADATA_PARTITION, NO_NODE, Endpoint, Uuid
+from kraftfast.wire import messages as wire
+from kraftfast.wire.messages import ApiKey
+from kraftfast.wire.versions import KRAFT_VERSION
+
+PAUSE_S = 0.05
+TIMEOUT_S = 30.0
+TRY_AGAIN = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.NOT_CONTROLLER,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.BROKER_NOT_AVAILABLE,
+    }
+)
+"""Refusals that may be over in a moment."""
+LEADERLESS = (NotLeader, NoQuorum, PeerGone)
+
+T = TypeVar("T")
+
+
+class Admin:
+    """One quorum, for operators. Thread-safe: every call has connections of its own.
+
+    All calls raise NoQuorum (nobody leads, or could be reached), TimedOut (with what was last said)
+    and RequestRefused (with Kafka's code). ``timeout``: seconds.
+    """
+
+    # way: to the leader.
+
+    def __init__(self, way: Way) -> None:
+        self.way = way
+
+    # --- looking ----------------------------------------------------------------------------------
+
+    def describe(self, *, timeout: float = 10.0) -> QuorumInfo:
+        """Who leads, who votes, and how far every replica is."""
+        body = question(self.way.topic)
+        return self._until(
+            time.monotonic() + timeout,
+            lambda leader, until: read_answer(leader.ask(ApiKey.DESCRIBE_QUORUM, body, until)),
+        )
+
+    def cluster_id(self, *, timeout: float = 10.0) -> str:
+        """The id of the cluster that the leader belongs to."""
+        body = wire.DescribeClusterRequest(endpoint_type=2)
+
+        def ask(leader: Any, until: float) -> str:
+            return str(leader.ask(ApiKey.DESCRIBE_CLUSTER, body, until).cluster_id)
+
+        return self._until(time.monotonic() + timeout, ask)
+
+    def read_barrier(self, *, timeout: float = 10.0) -> int:
+        """Whoever has read up to this offset sees all that was committed before the call.
+
+        The leader has asked a majority, after the call began, whether it leads still.
+        """
+        deadline = time.monotonic() + timeout
+
+        def ask(leader: Any, until: float) -> int:
+            return barrier_of(leader, until)
+
+        return self._until(deadline, ask)
+
+    # --- voters -----------------------------------------------------------------------------------
+
+    def add_voter(
+        self,
+        id: int,
+        directory_id: Uuid,
+        endpoints: Iterable[Endpoint],
+        *,
+        cluster_id: str | None = None,
+        timeout: float = TIMEOUT_S,
+    ) -> None:
+        """Let this replica vote, once it has caught up; it must run (AddRaftVoter).
+
+        Raises RequestRefused with DUPLICATE_VOTER where its id votes with another directory.
+        """
+        kind = wire.AddRaftVoterRequest
+        body = kind(
+            cluster_id=cluster_id,
+            timeout_ms=milliseconds(timeout),
+            voter_id=id,
+            voter_directory_id=directory_id,
+            listeners=[kind.Listener(*each) for each in endpoints],
+        )
+        self._change(
+            ApiKey.ADD_RAFT_VOTER,
+            body,
+            lambda info: any((v.id, v.directory_id) == (id, directory_id) for v in info.voters),
+            {ErrorCode.DUPLICATE_VOTER},
+            timeout,
+        )
+
+    def remove_voter(
+        self,
+        id: int,
+        directory_id: Uuid | None = None,
+        *,
+        cluster_id: str | None = None,
+        timeout: float = TIMEOUT_S,
+    ) -> None:
+        """Let this voter be one no more (RemoveRaftVoter).
+
+        ``directory_id`` None: whichever the voter has. Raises RequestRefused with VOTER_NOT_FOUND.
+        """
+        deadline = time.monotonic() + timeout
+        if directory_id is None:
+            voters = self.describe(timeout=timeout).voters
+            found = [each.directory_id for each in voters if each.id == id]
+            if not found:
+                raise RequestRefused(f"{id} is no voter", ErrorCode.VOTER_NOT_FOUND)
+            (directory_id,) = found
+        body = wire.RemoveRaftVoterRequest(
+            cluster_id=cluster_id, voter_id=id, voter_directory_id=directory_id
+        )
+        self._change(
+            ApiKey.REMOVE_RAFT_VOTER,
+            body,
+            lambda info: all((v.id, v.directory_id) != (id, directory_id) for v in info.voters),
+            {ErrorCode.VOTER_NOT_FOUND},
+            max(0.0, deadline - time.monotonic()),
+        )
+
+    # --- reassignment -----------------------------------------------------------------------------
+
+    def reassign(
+        self, target: Iterable[int] | None, *, wait: bool = True, timeout: float = TIMEOUT_S
+    ) -> None:
+        """Let exactly these ids be the voters, by single moves; None cancels (KIP-642).
+
+        ``wait``: until they are, else only until the target is written down. Those that do not vote
+        yet must run, and say where they are. Raises RequestRefused with
+        INVALID_REPLICA_ASSIGNMENT for a target that cannot be, NO_REASSIGNMENT_IN_PROGRESS.
+        """
+        deadline = time.monotonic() + timeout
+        ids = None if target is None else sorted(target)
+        kind = wire.AlterPartitionReassignmentsRequest
+        topic = kind.Topic(self.way.topic, [kind.Partition(METADATA_PARTITION, ids)])
+        body = kind(timeout_ms=milliseconds(timeout), topics=[topic])
+        late = {ErrorCode.NO_REASSIGNMENT_IN_PROGRESS} if ids is None else set()
+
+        def done(info: QuorumInfo) -> bool:
+            return info.target is None if ids is None else is_target(info, ids)
+
+        self._change(ApiKey.ALTER_PARTITION_REASSIGNMENTS, body, done, late, timeout)
+        while wait and ids is not None:
+            info = self.describe(timeout=max(0.001, deadline - time.monotonic()))
+            if info.target is None:
+                if list(info.voter_ids) == ids:
+                    return
+                raise RequestRefused(
+                    f"the reassignment ended with voters {info.voter_ids}",
+                    ErrorCode.NO_REASSIGNMENT_IN_PROGRESS,
+                )
+            if time.monotonic() >= deadline:
+                raise TimedOut(f"voters {info.voter_ids} are on the way to {ids} still")
+            time.sleep(PAUSE_S)
+
+    def reassignment(self, *, timeout: float = 10.0) -> tuple[int, ...] | None:
+        """The voters that are being gone to, None if none are (ListPartitionReassignments)."""
+        body = wire.ListPartitionReassignmentsRequest()
+
+        def ask(leader: Any, until: float) -> tuple[int, ...] | None:
+            answer = leader.ask(ApiKey.LIST_PARTITION_REASSIGNMENTS, body, until)
+            check(answer.error_code, answer.error_message)
+            for topic in answer.topics:
+                for part in topic.partitions:
+                    kept = set(part.replicas) - set(part.removing_replicas)
+                    return tuple(sorted(kept | set(part.adding_replicas)))
+            return None
+
+        return self._until(time.monotonic() + timeout, ask)
+
+    # --- leadership and version -------------------------------------------------------------------
+
+    def transfer(self, to: int | None = None, *, timeout: float = TIMEOUT_S) -> int:
+        """Hand leadership over to this voter, None: to the one with the longest log.
+
+        Returns who leads then. Raises RequestRefused with VOTER_NOT_FOUND, UnsupportedVersion from
+        a leader that cannot be asked (Kafka's).
+        """
+        deadline = time.monotonic() + timeout
+        before = self.describe(timeout=timeout)
+        if before.leader_id == to:
+            return before.leader_id
+        body = wire.DescribeQuorumRequest(topics=[], transfer_to=NO_NODE if to is None else to)
+
+        def ask(leader: Any, until: float) -> None:
+            answer = leader.ask(ApiKey.DESCRIBE_QUORUM, body, until)
+            check(answer.error_code, answer.error_message)
+            if answer.transfer_to == body_default:
+                raise UnsupportedVersion("this leader cannot be asked to hand over")
+
+        body_default = wire.DescribeQuorumResponse().transfer_to
+        self._until(deadline, ask)
+        while True:
+            info = self.describe(timeout=max(0.001, deadline - time.monotonic()))
+            if info.epoch > before.epoch:
+                return info.leader_id
+            if time.monotonic() >= deadline:
+                raise TimedOut(f"{info.leader_id} leads still")
+            time.sleep(PAUSE_S)
+
+    def upgrade(
+        self, kraft_version: int, *, validate_only: bool = False, timeout: float = TIMEOUT_S
+    ) -> None:
+        """Let ``kraft.version`` be this (UpdateFeatures); 1 puts the voters into the log, for good.
+
+        Every voter must have told this leader that it can: one that leads since a moment is asked
+        again. Raises RequestRefused with INVALID_UPDATE_VERSION.
+        """
+        kind = wire.UpdateFeaturesRequest
+        body = kind(
+            timeout_ms=milliseconds(timeout),
+            feature_updates=[kind.FeatureUpdate(KRAFT_VERSION, kraft_version)],
+            validate_only=validate_only,
+        )
+        may_come = 0 < kraft_version <= limits.KRAFT_VERSION_MAX
+        again = {ErrorCode.INVALID_UPDATE_VERSION} if may_come else set()
+
+        def ask(leader: Any, until: float) -> None:
+            answer = leader.ask(ApiKey.UPDATE_FEATURES, body, until)
+            check(answer.error_code, answer.error_message)
+
+        self._until(time.monotonic() + timeout, ask, again)
+
+    # --- inside -----------------------------------------------------------------------------------
+
+    def _change(
+        self,
+        api_key: ApiKey,
+        body: Any,
+        done: Callable[[QuorumInfo], bool],
+        late: set[ErrorCode],
+        timeout: float,
+    ) -> None:
+        """Ask for a change of the voters until it is there.
+
+        ``late``: refusals that also say that an earlier attempt of ours went through.
+        """
+        attempts = 0
+
+        def ask(leader: Any, until: float) -> None:
+            nonlocal attempts
+            attempts += 1
+            body_question = question(self.way.topic)
+            if attempts > 1:  # the one before may have been done after all
+                if done(read_answer(leader.ask(ApiKey.DESCRIBE_QUORUM, body_question, until))):
+                    return
+            answer = leader.ask(api_key, body, until)
+            try:
+                check(answer.error_code, answer.error_message)
+                for response in getattr(answer, "responses", ()):
+                    for part in response.partitions:
+                        check(part.error_code, part.error_message)
+            except RequestRefused as refusal:
+                if attempts == 1 or refusal.code not in late:
+                    raise
+                if not done(read_answer(leader.ask(ApiKey.DESCRIBE_QUORUM, body_question, until))):
+                    raise
+
+        self._until(time.monotonic() + timeout, ask)
+
+    def _until(
+        self,
+        deadline: float,
+        ask: Callable[[Any, float], T],
+        again: set[ErrorCode] | frozenset[ErrorCode] = frozenset(),
+    ) -> T:
+        """What the leader answers, at the latest at the deadline."""
+        while True:
+            try:
+                leader = self.way.to_leader(deadline)
+                try:
+                    return ask(leader, deadline)
+                finally:
+                    leader.close()
+            except (*LEADERLESS, MalformedFrame) as error:
+                if time.monotonic() + PAUSE_S >= deadline:
+                    raise NoQuorum(f"no leader could be asked: {error}") from None
+            except RequestRefused as refusal:
+                if refusal.code not in TRY_AGAIN and refusal.code not in again:
+                    raise
+                if time.monotonic() + PAUSE_S >= deadline:
+                    if refusal.code in again:
+                        raise
+                    raise TimedOut(f"not done in time: {refusal}") from None
+            time.sleep(PAUSE_S)
+
+
+def is_target(info: QuorumInfo, ids: list[int]) -> bool:
+    """Whether a quorum is on the way to these voters, or there."""
+    return list(info.voter_ids if info.target is None else info.target) == ids
+
+
+def barrier_by(replica: Reached, deadline: float) -> int:
+    """:meth:`Admin.read_barrier` by one replica's word. Raises NoQuorum, TimedOut, PeerGone."""
+    try:
+        return barrier_of(replica, deadline)
+    except RequestRefused as refusal:
+        if refusal.code not in TRY_AGAIN:
+            raise
+        raise TimedOut(f"no read barrier in time: {refusal}") from None
+
+
+def barrier_of(replica: Any, deadline: float) -> int:
+    """A read barrier by one replica's word, which asks its leader if it does not lead.
+
+    Raises RequestRefused, TimedOut, PeerGone, UnsupportedVersion for one that knows none.
+    """
+    kind = wire.DescribeQuorumRequest
+    left_ms = max(1, milliseconds(deadline - time.monotonic()))
+    body = kind(topics=[], read_barrier=kind.ReadBarrier(timeout_ms=left_ms))
+    answer = replica.ask(ApiKey.DESCRIBE_QUORUM, body, deadline + PAUSE_S)
+    check(answer.error_code, answer.error_message or "a majority was not reached in time")
+    if answer.barrier_offset < 0:
+        raise UnsupportedVersion("this replica knows no read barrier")
+    return int(answer.barrier_offset)
+
+
+def check(code: int, message: str | None) -> None:
+    """Raises what a refusal is here, with what the server said."""
+    if code == ErrorCode.NONE:
+        return
+    name = ErrorCode(code).name if code in set(ErrorCode) else f"error {code}"
+    if code == ErrorCode.INCONSISTENT_CLUSTER_ID:
+        raise InconsistentClusterId(message or name)
+    raise RequestRefused(f"{name}: {message}" if message else name, code)
+
+
+def milliseconds(seconds: float) -> int:
+    """For a request's field. Raises InvalidOption for what is no time."""
+    if not 0 <= seconds < 2**31 / 1000:
+        raise InvalidOption(f"a time-out of {seconds} s")
+    return int(seconds * 1000)
+
+
+class AsyncAdmin:
+    """An :class:`Admin` inside a running loop: each call runs in a thread, and can be awaited."""
+
+    # admin: whose calls.
+
+    def __init__(self, admin: Admin) -> None:
+        self.admin = admin
+
+    async def describe(self, **settings: Any) -> QuorumInfo:
+        """As :meth:`Admin.describe`."""
+        return await asyncio.to_thread(self.admin.describe, **settings)
+
+    async def read_barrier(self, **settings: Any) -> int:
+        """As :meth:`Admin.read_barrier`."""
+        return await asyncio.to_thread(self.admin.read_barrier, **settings)
+
+    async def add_voter(
+        self, id: int, directory_id: Uuid, endpoints: Iterable[Endpoint], **settings: Any
+    ) -> None:
+        """As :meth:`Admin.add_voter`."""
+        await asyncio.to_thread(self.admin.add_voter, id, directory_id, endpoints, **settings)
+
+    async def remove_voter(
+        self, id: int, directory_id: Uuid | None = None, **settings: Any
+    ) -> None:
+        """As :meth:`Admin.remove_voter`."""
+        await asyncio.to_thread(self.admin.remove_voter, id, directory_id, **settings)
+
+    async def reassign(self, target: Iterable[int] | None, **settings: Any) -> None:
+        """As :meth:`Admin.reassign`."""
+        await asyncio.to_thread(self.admin.reassign, target, **settings)
+
+    async def transfer(self, to: int | None = None, **settings: Any) -> int:
+        """As :meth:`Admin.transfer`."""
+        return await asyncio.to_thread(self.admin.transfer, to, **settings)
+
+    async def upgrade(self, kraft_version: int, **settings: Any) -> None:
+        """As :meth:`Admin.upgrade`."""
+        await asyncio.to_thread(self.admin.upgrade, kraft_version, **settings)

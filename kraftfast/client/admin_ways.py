@@ -1,0 +1,109 @@
+"""How an operator's requests reach the leader: over TCP, or through the doors of this host."""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import time
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from kraftfast.client.local import ask, ask_raw
+from kraftfast.client.remote import Cluster
+from kraftfast.errors import MalformedFrame, NoQuorum, NotLeader, PeerGone, TimedOut
+from kraftfast.types import METADATA_TOPIC
+from kraftfast.wire import frame
+from kraftfast.wire.versions import SERVED
+
+ATTEMPT_S = 1.0
+"""For so long one replica is waited for when the leader is looked for."""
+
+
+class Reached(Protocol):
+    """A replica that can be asked. ``deadline``: ``time.monotonic()`` seconds."""
+
+    def ask(self, api_key: int, body: Any, deadline: float, version_max: int | None = None) -> Any:
+        """The answer to one request. Raises PeerGone, TimedOut, UnsupportedVersion."""
+
+    def close(self) -> None:
+        """Hang up."""
+
+
+class Way(Protocol):
+    """A way to the leader of one quorum; ``topic``: the quorum's log."""
+
+    topic: str
+
+    def to_leader(self, deadline: float) -> Reached:
+        """Raises NotLeader (nobody leads at the moment), NoQuorum (nobody answers)."""
+
+
+class RemoteWay:
+    """Over TCP."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.topic = cluster.topic
+
+    def to_leader(self, deadline: float) -> Reached:
+        """As :meth:`Way.to_leader`; also RequestRefused, InconsistentClusterId."""
+        return self.cluster.find_leader(deadline)[0]
+
+
+class LocalReached:
+    """A replica on this host, through the socket in its directory; each question on its own."""
+
+    CLIENT_ID = "kraftfast"
+    _numbers = itertools.count(1)
+
+    def __init__(self, directory: str) -> None:
+        self.directory = directory
+
+    def ask(self, api_key: int, body: Any, deadline: float, version_max: int | None = None) -> Any:
+        """As :meth:`Reached.ask`: both sides are of one version."""
+        version = SERVED[api_key].last
+        if version_max is not None:
+            version = min(version, version_max)
+        number = next(self._numbers) & 0x7FFFFFFF
+        data = frame.encode_request(api_key, version, number, self.CLIENT_ID, body)
+        text = base64.b64encode(data[frame.LENGTH_BYTES :]).decode()
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise TimedOut(f"no time left for asking the replica in {self.directory}")
+        answer = ask_raw(self.directory, {"kind": "request", "args": text}, left)
+        if frame.correlation_id(answer) != number:
+            raise MalformedFrame(f"the replica in {self.directory} answers another question")
+        return frame.decode_response(api_key, version, answer)[1]
+
+    def close(self) -> None:
+        """Nothing is open between two questions."""
+
+
+class LocalWay:
+    """Through the directories of this host; ``directories``: replica id -> directory, live."""
+
+    def __init__(self, directories: Mapping[int, str], topic: str = METADATA_TOPIC) -> None:
+        self.directories, self.topic = directories, topic
+
+    def to(self, id: int) -> LocalReached:
+        """One replica, whatever it is."""
+        return LocalReached(self.directories[id])
+
+    def to_leader(self, deadline: float) -> Reached:
+        """As :meth:`Way.to_leader`: who leads the latest epoch by its own word."""
+        leaders, problems = [], []
+        places = sorted(self.directories.items())
+        for number, (id, directory) in enumerate(places):
+            share = (deadline - time.monotonic()) / (len(places) - number + 1)  # some is left over
+            try:
+                status = ask(directory, {"kind": "status"}, max(0.001, min(ATTEMPT_S, share)))
+            except (PeerGone, TimedOut) as error:
+                problems.append(str(error))
+                continue
+            if status["role"] == "leader":
+                leaders.append((status["epoch"], id))
+        if leaders:
+            return self.to(max(leaders)[1])
+        if len(problems) == len(places):
+            raise NoQuorum(f"no replica runs: {problems[0] if problems else 'there is none'}")
+        raise NotLeader("no replica leads at the moment")

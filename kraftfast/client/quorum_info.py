@@ -1,0 +1,92 @@
+"""What DescribeQuorum says, as Python values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from kraftfast.errors import ErrorCode, NotLeader, RequestRefused
+from kraftfast.types import METADATA_PARTITION, Endpoint, Uuid
+from kraftfast.wire.messages import DescribeQuorumRequest
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaState:
+    """A replica as the leader sees it. Times: wall-clock milliseconds, -1 if it never fetched."""
+
+    id: int
+    directory_id: Uuid
+    log_end_offset: int
+    last_fetch_ms: int
+    last_caught_up_ms: int
+    endpoints: tuple[Endpoint, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumInfo:
+    """What DescribeQuorum says (KIP-595, KIP-836): leader, epoch, and how far everyone is.
+
+    ``target``: the voters that a reassignment is on the way to (KIP-642), None: none is.
+    ``ended_target``: that of the last one, if it ended before it got there.
+    """
+
+    leader_id: int
+    epoch: int
+    high_watermark: int
+    voters: tuple[ReplicaState, ...]
+    observers: tuple[ReplicaState, ...]
+    target: tuple[int, ...] | None = None
+    ended_target: tuple[int, ...] | None = None
+
+    @property
+    def voter_ids(self) -> tuple[int, ...]:
+        """Ids of the voters, ascending."""
+        return tuple(sorted(each.id for each in self.voters))
+
+    def find(self, id: int) -> ReplicaState | None:
+        """Voter or observer of this id."""
+        return next((each for each in (*self.voters, *self.observers) if each.id == id), None)
+
+
+def question(topic: str) -> DescribeQuorumRequest:
+    """DescribeQuorum of the one partition of a quorum's log."""
+    partition = DescribeQuorumRequest.Partition(METADATA_PARTITION)
+    return DescribeQuorumRequest([DescribeQuorumRequest.Topic(topic, [partition])])
+
+
+def read_answer(answer: Any) -> QuorumInfo:
+    """What it says. Raises NotLeader, RequestRefused."""
+    found = [part for topic in answer.topics for part in topic.partitions]
+    code = answer.error_code or (
+        found[0].error_code if found else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    )
+    if code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
+        raise NotLeader("the server does not lead")
+    if code != ErrorCode.NONE:
+        raise RequestRefused(f"the server does not describe the quorum: error {code}", code)
+    endpoints = {
+        node.node_id: tuple(Endpoint(each.name, each.host, each.port) for each in node.listeners)
+        for node in answer.nodes
+    }
+
+    def state(each: Any) -> ReplicaState:
+        return ReplicaState(
+            each.replica_id,
+            each.replica_directory_id,
+            each.log_end_offset,
+            each.last_fetch_timestamp,
+            each.last_caught_up_timestamp,
+            endpoints.get(each.replica_id, ()),
+        )
+
+    part = found[0]
+    target, ended = part.target_voters, part.ended_target
+    return QuorumInfo(
+        part.leader_id,
+        part.leader_epoch,
+        part.high_watermark,
+        tuple(map(state, part.current_voters)),
+        tuple(map(state, part.observers)),
+        None if target is None else tuple(sorted(each.replica_id for each in target)),
+        None if ended is None else tuple(ended),
+    )

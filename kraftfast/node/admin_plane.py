@@ -1,0 +1,102 @@
+"""What operators ask of a quorum: DescribeQuorum and what rides on it, upgrades, reassignments.
+
+AddRaftVoter, RemoveRaftVoter and UpdateRaftVoter go to the core as they are; what is here may have
+to be refused before the core sees it. The order of checks is Kafka's, kraft-reference.md section 7.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kraftfast.core import events as ev
+from kraftfast.core import messages as core
+from kraftfast.errors import ErrorCode
+from kraftfast.node import translate_membership as membership
+from kraftfast.node.quorum_plane import describe_cluster, describe_quorum
+from kraftfast.wire import messages as wire
+from kraftfast.wire.messages import ApiKey
+
+NO_TRANSFER = -2
+"""The default of TransferTo: nothing is to be handed over."""
+UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+NOT_OURS = "This server does not host this topic-partition."
+
+
+def take(node: Any, request: Any, message: Any) -> bool:
+    """Answer an operator's request, now or later; False if it is for somebody else to answer."""
+    handle = _HANDLERS.get(request.api_key)
+    if handle is None:
+        return False
+    handle(node, request, message)
+    return True
+
+
+def _describe_quorum(node: Any, request: Any, message: Any) -> None:
+    """The quorum's state, or a read barrier or a transfer in tagged fields of ours."""
+    barrier = membership.barrier_from_wire(message)
+    if barrier is not None and message.read_barrier.from_replica:
+        node.step(ev.RequestReceived(request, barrier))
+    elif barrier is not None:
+        refused = _foreign(node, barrier.cluster_id)
+        if refused:
+            request.reply(core.ReadBarrierResponse(refused))
+        else:
+            node.step(ev.ReadBarrierRequested(request, barrier.timeout_ms))
+    elif message.transfer_to != NO_TRANSFER:
+        node.step(ev.TransferRequested(request, message.transfer_to))
+    else:
+        request.respond(describe_quorum(node, message, request.version))
+
+
+def _foreign(node: Any, cluster_id: str | None) -> ErrorCode:
+    foreign = cluster_id is not None and cluster_id != node.cluster_id
+    return ErrorCode.INCONSISTENT_CLUSTER_ID if foreign else ErrorCode.NONE
+
+
+def _update_features(node: Any, request: Any, message: Any) -> None:
+    """Only ``kraft.version`` can be upgraded, and nothing goes back."""
+    wanted = membership.features_from_wire(message, request.version)
+    if wanted is None:
+        text = "of all features there is only kraft.version here, and it is only ever upgraded"
+        request.reply(core.UpdateFeaturesResponse(ErrorCode.INVALID_UPDATE_VERSION, text))
+    else:
+        node.step(ev.RequestReceived(request, wanted))
+
+
+def _alter_reassignments(node: Any, request: Any, message: Any) -> None:
+    """The replicas of the quorum's own log are its voters (KIP-642); there is no other log."""
+    target = membership.target_from_wire(message, node.partition)
+    if target is not None:
+        node.step(ev.RequestReceived(request, target))
+        return
+    kind = wire.AlterPartitionReassignmentsResponse
+    topics = [
+        kind.Response(
+            topic.name,
+            [kind.Partition(part.partition_index, UNKNOWN, NOT_OURS) for part in topic.partitions],
+        )
+        for topic in message.topics
+    ]
+    request.respond(kind(error_message=None, responses=topics))
+
+
+def _list_reassignments(node: Any, request: Any, message: Any) -> None:
+    """Asked for other logs alone there is nothing to list."""
+    topics = message.topics
+    if topics is None or any(topic.name == node.partition.topic for topic in topics):
+        node.step(ev.RequestReceived(request, core.ListPartitionReassignmentsRequest()))
+    else:
+        request.respond(wire.ListPartitionReassignmentsResponse(error_message=None))
+
+
+def _describe_cluster(node: Any, request: Any, message: Any) -> None:
+    request.respond(describe_cluster(node, message))
+
+
+_HANDLERS: dict[int, Any] = {
+    ApiKey.DESCRIBE_QUORUM: _describe_quorum,
+    ApiKey.UPDATE_FEATURES: _update_features,
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: _alter_reassignments,
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: _list_reassignments,
+    ApiKey.DESCRIBE_CLUSTER: _describe_cluster,
+}

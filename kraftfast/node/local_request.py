@@ -1,0 +1,66 @@
+"""A request of Kafka's that came through the door for processes of this host, to be answered once.
+
+Tools and programs on this host reach a replica so that has no TCP listener at all.
+"""
+
+from __future__ import annotations
+
+import base64
+import socket
+from collections.abc import Callable
+from typing import Any
+
+from kraftfast.core import events as ev
+from kraftfast.errors import UnsupportedVersion
+from kraftfast.node import admin_plane, translate
+from kraftfast.node import translate_membership as membership
+from kraftfast.wire import frame
+
+
+class LocalRequest:
+    """One request and the socket that its answer goes to, which is closed then."""
+
+    __slots__ = ("node", "sock", "done", "api_key", "version", "correlation_id")
+
+    def __init__(
+        self,
+        node: Any,
+        sock: socket.socket,
+        header: frame.RequestHeader,
+        done: Callable[[socket.socket], None],
+    ) -> None:
+        self.node, self.sock, self.done = node, sock, done
+        self.api_key, self.version, self.correlation_id = header[:3]
+
+    def reply(self, response: Any) -> None:
+        """Answer with a core response."""
+        partition = self.node.partition
+        self.respond(translate.response_to_wire(self.api_key, response, partition, self.version))
+
+    def respond(self, body: Any) -> None:
+        """Answer with a wire message; whoever asked may be gone."""
+        data = frame.encode_response(self.api_key, self.version, self.correlation_id, body)
+        try:
+            self.sock.send(data[frame.LENGTH_BYTES :], socket.MSG_DONTWAIT)
+        except OSError as error:
+            self.node.log_line(f"an answer that nobody takes: {error.strerror}")
+        finally:
+            self.done(self.sock)
+
+
+def take(
+    node: Any, sock: socket.socket, text: str, done: Callable[[socket.socket], None]
+) -> None:
+    """Hand a request (a frame without its length, in base64) to whoever answers it.
+
+    Raises MalformedFrame, UnsupportedVersion, ValueError: then the socket is still the caller's.
+    """
+    data = base64.b64decode(text, validate=True)
+    header = frame.decode_request_header(data)
+    decode = membership.REQUEST_FROM_WIRE.get(header.api_key)
+    message = frame.decode_request_body(header, data)
+    request = LocalRequest(node, sock, header, done)
+    if decode is not None:
+        node.step(ev.RequestReceived(request, decode(message, node.partition)))
+    elif not admin_plane.take(node, request, message):
+        raise UnsupportedVersion(f"API {header.api_key} is not for this door")

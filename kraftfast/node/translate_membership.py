@@ -1,0 +1,293 @@
+"""Between the core's messages about membership and Kafka's (KIP-853, KIP-642, KIP-584).
+
+A read barrier and a transfer have no API at Kafka: they travel in tagged fields of DescribeQuorum,
+which does nothing at a server that does not know them. Fields: kraft-reference.md section 2.2.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kraftfast.core import messages as core
+from kraftfast.errors import ErrorCode
+from kraftfast.node.wire_values import Partition, endpoints_from_wire, error_code
+from kraftfast.types import METADATA_PARTITION, Endpoint, ReplicaKey
+from kraftfast.wire import messages as wire
+from kraftfast.wire.versions import KRAFT_VERSION
+
+UPGRADE = 1
+"""UpgradeType of UpdateFeatures: the others go back, which kraft.version cannot."""
+MESSAGE_VERSION = 2
+"""Of DescribeQuorum, that has room for a sentence about an error."""
+
+API_OF: dict[type, wire.ApiKey] = {
+    core.AddRaftVoterRequest: wire.ApiKey.ADD_RAFT_VOTER,
+    core.RemoveRaftVoterRequest: wire.ApiKey.REMOVE_RAFT_VOTER,
+    core.UpdateRaftVoterRequest: wire.ApiKey.UPDATE_RAFT_VOTER,
+    core.ReadBarrierRequest: wire.ApiKey.DESCRIBE_QUORUM,
+}
+"""The API that carries what replicas ask each other."""
+
+
+# --- requests that we send ------------------------------------------------------------------------
+
+
+def _add(request: core.AddRaftVoterRequest, _partition: Partition) -> Any:
+    """As a replica that joins by itself sends it."""
+    kind = wire.AddRaftVoterRequest
+    return kind(
+        cluster_id=request.cluster_id,
+        timeout_ms=request.timeout_ms,
+        voter_id=request.voter.id,
+        voter_directory_id=request.voter.directory_id,
+        listeners=[kind.Listener(*endpoint) for endpoint in request.endpoints],
+        ack_when_committed=request.ack_when_committed,
+    )
+
+
+def _remove(request: core.RemoveRaftVoterRequest, _partition: Partition) -> Any:
+    """Of the entry that a wiped disk left behind."""
+    return wire.RemoveRaftVoterRequest(
+        cluster_id=request.cluster_id,
+        voter_id=request.voter.id,
+        voter_directory_id=request.voter.directory_id,
+    )
+
+
+def _update(request: core.UpdateRaftVoterRequest, _partition: Partition) -> Any:
+    """A voter tells of itself."""
+    kind = wire.UpdateRaftVoterRequest
+    return kind(
+        cluster_id=request.cluster_id,
+        current_leader_epoch=request.epoch,
+        voter_id=request.voter.id,
+        voter_directory_id=request.voter.directory_id,
+        listeners=[kind.Listener(*endpoint) for endpoint in request.endpoints],
+        kraft_version_feature=kind.KRaftVersionFeature(
+            min_supported_version=request.kraft_version_min,
+            max_supported_version=request.kraft_version_max,
+        ),
+    )
+
+
+def _barrier(request: core.ReadBarrierRequest, _partition: Partition) -> Any:
+    """A replica asks its leader for a reader of its own."""
+    kind = wire.DescribeQuorumRequest
+    barrier = kind.ReadBarrier(request.timeout_ms, True, request.cluster_id)
+    return kind(topics=[], read_barrier=barrier)
+
+
+TO_WIRE: dict[type, Any] = {
+    core.AddRaftVoterRequest: _add,
+    core.RemoveRaftVoterRequest: _remove,
+    core.UpdateRaftVoterRequest: _update,
+    core.ReadBarrierRequest: _barrier,
+}
+
+
+# --- requests that we get -------------------------------------------------------------------------
+
+
+def add_from_wire(message: Any, _partition: Partition) -> core.AddRaftVoterRequest:
+    """AddRaftVoter."""
+    return core.AddRaftVoterRequest(
+        ReplicaKey(message.voter_id, message.voter_directory_id),
+        endpoints_from_wire(message.listeners),
+        message.timeout_ms,
+        message.ack_when_committed,
+        message.cluster_id,
+    )
+
+
+def remove_from_wire(message: Any, _partition: Partition) -> core.RemoveRaftVoterRequest:
+    """RemoveRaftVoter."""
+    key = ReplicaKey(message.voter_id, message.voter_directory_id)
+    return core.RemoveRaftVoterRequest(key, message.cluster_id)
+
+
+def update_from_wire(message: Any, _partition: Partition) -> core.UpdateRaftVoterRequest:
+    """UpdateRaftVoter."""
+    versions = message.kraft_version_feature
+    return core.UpdateRaftVoterRequest(
+        message.current_leader_epoch,
+        ReplicaKey(message.voter_id, message.voter_directory_id),
+        endpoints_from_wire(message.listeners),
+        versions.min_supported_version,
+        versions.max_supported_version,
+        message.cluster_id,
+    )
+
+
+REQUEST_FROM_WIRE: dict[int, Any] = {
+    wire.ApiKey.ADD_RAFT_VOTER: add_from_wire,
+    wire.ApiKey.REMOVE_RAFT_VOTER: remove_from_wire,
+    wire.ApiKey.UPDATE_RAFT_VOTER: update_from_wire,
+}
+
+
+def barrier_from_wire(message: Any) -> core.ReadBarrierRequest | None:
+    """What a DescribeQuorum asks if it is a question for a read barrier."""
+    barrier = message.read_barrier
+    if barrier.timeout_ms < 0:
+        return None
+    return core.ReadBarrierRequest(barrier.timeout_ms, barrier.cluster_id)
+
+
+def features_from_wire(message: Any, version: int) -> core.UpdateFeaturesRequest | None:
+    """The ``kraft.version`` that an UpdateFeatures asks for; None for what is no upgrade of it.
+
+    Version 0 names no kind of upgrade: what would go back is refused by its number.
+    """
+    updates = message.feature_updates
+    if len(updates) != 1 or updates[0].feature != KRAFT_VERSION:
+        return None
+    if version >= 1 and updates[0].upgrade_type != UPGRADE:
+        return None
+    return core.UpdateFeaturesRequest(
+        updates[0].max_version_level, message.timeout_ms, message.validate_only
+    )
+
+
+def target_from_wire(
+    message: Any, partition: Partition
+) -> core.AlterPartitionReassignmentsRequest | None:
+    """The target of an AlterPartitionReassignments; None if it is not about this log alone."""
+    if len(message.topics) != 1 or len(message.topics[0].partitions) != 1:
+        return None
+    fields = message.topics[0].partitions[0]
+    if message.topics[0].name != partition.topic or fields.partition_index != METADATA_PARTITION:
+        return None
+    target = None if fields.replicas is None else tuple(fields.replicas)
+    return core.AlterPartitionReassignmentsRequest(target, message.timeout_ms)
+
+
+# --- our answers ----------------------------------------------------------------------------------
+
+
+def _changed(response: Any, kind: Any, _partition: Partition, _version: int) -> Any:
+    return kind(error_code=response.error, error_message=response.message)
+
+
+def _updated(
+    response: core.UpdateRaftVoterResponse, kind: Any, partition: Partition, _version: int
+) -> Any:
+    """It says who leads."""
+    host, port = "", 0
+    for endpoint in response.leader_endpoints:
+        if endpoint.name == partition.listener:
+            host, port = endpoint.host, endpoint.port
+    leader = kind.CurrentLeader(
+        leader_id=response.leader_id, leader_epoch=response.leader_epoch, host=host, port=port
+    )
+    return kind(error_code=response.error or response.partition_error, current_leader=leader)
+
+
+def _upgraded(
+    response: core.UpdateFeaturesResponse, kind: Any, _partition: Partition, version: int
+) -> Any:
+    """Up to version 1 each feature is named when all went well."""
+    results = []
+    if version <= 1 and not response.error:
+        results = [kind.Result(KRAFT_VERSION, ErrorCode.NONE, ErrorCode.NONE.name)]
+    return kind(error_code=response.error, error_message=response.message, results=results)
+
+
+def _reassigned(
+    response: core.AlterPartitionReassignmentsResponse,
+    kind: Any,
+    partition: Partition,
+    _version: int,
+) -> Any:
+    """Who does not lead says so for the whole."""
+    if response.error is ErrorCode.NOT_CONTROLLER:
+        return kind(error_code=response.error, error_message=response.message, responses=[])
+    fields = kind.Partition(METADATA_PARTITION, response.error, response.message)
+    topic = kind.Response(partition.topic, [fields])
+    return kind(error_code=ErrorCode.NONE, error_message=None, responses=[topic])
+
+
+def _listed(
+    response: core.ListPartitionReassignmentsResponse,
+    kind: Any,
+    partition: Partition,
+    _version: int,
+) -> Any:
+    """Nothing, where nothing is under way."""
+    topics = []
+    if response.target is not None:
+        voters, target = set(response.voter_ids), set(response.target)
+        fields = kind.Partition(
+            METADATA_PARTITION, sorted(voters), sorted(target - voters), sorted(voters - target)
+        )
+        topics = [kind.Topic(partition.topic, [fields])]
+    return kind(error_code=response.error, error_message=response.message, topics=topics)
+
+
+def _transferred(
+    response: core.TransferResponse, kind: Any, _partition: Partition, version: int
+) -> Any:
+    """That it was understood, and whether it was done."""
+    message = response.message if version >= MESSAGE_VERSION else ""
+    return kind(error_code=response.error, error_message=message, transfer_to=-1)
+
+
+def _passed(
+    response: core.ReadBarrierResponse, kind: Any, _partition: Partition, _version: int
+) -> Any:
+    """An offset, or why there is none."""
+    return kind(error_code=response.error, barrier_offset=response.offset)
+
+
+RESPONSE_TO_WIRE: dict[type, Any] = {
+    core.AddRaftVoterResponse: _changed,
+    core.RemoveRaftVoterResponse: _changed,
+    core.UpdateRaftVoterResponse: _updated,
+    core.UpdateFeaturesResponse: _upgraded,
+    core.AlterPartitionReassignmentsResponse: _reassigned,
+    core.ListPartitionReassignmentsResponse: _listed,
+    core.TransferResponse: _transferred,
+    core.ReadBarrierResponse: _passed,
+}
+
+
+# --- answers to us --------------------------------------------------------------------------------
+
+
+def added_from_wire(message: Any, _partition: Partition) -> core.AddRaftVoterResponse:
+    """To AddRaftVoter."""
+    return core.AddRaftVoterResponse(error_code(message.error_code), message.error_message)
+
+
+def removed_from_wire(message: Any, _partition: Partition) -> core.RemoveRaftVoterResponse:
+    """To RemoveRaftVoter."""
+    return core.RemoveRaftVoterResponse(error_code(message.error_code), message.error_message)
+
+
+def updated_from_wire(message: Any, partition: Partition) -> core.UpdateRaftVoterResponse:
+    """To UpdateRaftVoter; without a leader's epoch it could not be handled at all."""
+    leader, code = message.current_leader, error_code(message.error_code)
+    if leader.leader_epoch < 0:
+        return core.UpdateRaftVoterResponse(error=code)
+    endpoints = (Endpoint(partition.listener, leader.host, leader.port),) if leader.host else ()
+    return core.UpdateRaftVoterResponse(
+        partition_error=code,
+        leader_id=leader.leader_id,
+        leader_epoch=leader.leader_epoch,
+        leader_endpoints=endpoints,
+    )
+
+
+def passed_from_wire(message: Any, _partition: Partition) -> core.ReadBarrierResponse:
+    """To a read barrier; a leader that does not know the field cannot tell."""
+    code = error_code(message.error_code)
+    if code is ErrorCode.NONE and message.barrier_offset < 0:
+        code = ErrorCode.UNSUPPORTED_VERSION
+    return core.ReadBarrierResponse(code, message.barrier_offset)
+
+
+RESPONSE_FROM_WIRE: dict[int, Any] = {
+    wire.ApiKey.ADD_RAFT_VOTER: added_from_wire,
+    wire.ApiKey.REMOVE_RAFT_VOTER: removed_from_wire,
+    wire.ApiKey.UPDATE_RAFT_VOTER: updated_from_wire,
+    wire.ApiKey.DESCRIBE_QUORUM: passed_from_wire,
+}

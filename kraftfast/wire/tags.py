@@ -1,0 +1,42 @@
+"""Our own tagged fields (KIP-482) in Kafka's messages and records: Kafka skips them.
+
+What is asked by one is answered by one, so that whoever asks knows whether it was understood.
+"""
+
+from __future__ import annotations
+
+DURABILITY = 10000
+"""Fetch: how the replica that asks acknowledges.
+
+0: what it acknowledges is on its disk (majority); 1: in its memory only; 2: on disk, and its
+quorum answers producers only when all voters have the record.
+"""
+
+UNANIMOUS = 10001
+"""A Vote request: its sender leads only if every voter grants."""
+
+IN_DOUBT = 10002
+"""A Vote response: the voter's log has an uncertain head."""
+
+TARGET = 10003
+"""KRaftVoters, the record: the ids that a reassignment is on the way to (KIP-642)."""
+
+OBSERVER_ENDPOINTS = 10004
+"""Fetch: where an observer could be reached, were it a voter."""
+
+OBSERVER_VERSIONS = 10005
+"""Fetch: the least and the most of ``kraft.version`` that the observer speaks."""
+
+READ_BARRIER = 10006
+"""DescribeQuorum: up to where must a reader have read? Asked by a replica of its leader, or
+by a client of any replica. Answered by the offset, or by the response's error."""
+
+TRANSFER = 10007
+"""DescribeQuorum: hand over to this voter, -1: to the one with the longest log. Echoed in the
+answer to it; the response's error says why it could not be."""
+
+TARGET_VOTERS = 10008
+"""DescribeQuorum, the answer: where a reassignment goes (TargetVoters of KIP-642)."""
+
+ENDED_TARGET = 10009
+"""DescribeQuorum, the answer: the target of one that ended before it got there."""
