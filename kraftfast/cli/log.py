@@ -103,10 +103,8 @@ def summary(found: Verified) -> dict[str, Any]:
 
 def show(found: Verified) -> None:
     """The same for people: a line a segment, then the whole."""
-    from rich.console import Console
-
     from kraftfast.cli.dump import tail_text
-    from kraftfast.cli.show import table
+    from kraftfast.cli.show import put, table
 
     made = table("segment", "batches", "records", "bytes", "epochs", "index", "time index")
     for each in found.segments:
@@ -115,7 +113,7 @@ def show(found: Verified) -> None:
         indexes = (each.index_entries, each.time_index_entries)
         entries = ("none" if n is None else f"{n:,}" for n in indexes)
         made.add_row(os.path.basename(each.path), *numbers, epochs, *entries)
-    Console(soft_wrap=True, highlight=False).print(made)
+    put(made)
     click.echo(
         f"{found.path} is sound: {found.batches:,} batches, {found.records:,} records, "
         f"{found.bytes:,} bytes, offsets {found.start_offset:,} to end offset {found.end_offset:,}"

@@ -13,6 +13,7 @@ from kraftfast.bench.report import MEANINGS, NOT_ON_A_DISK, Report
 
 WIDE = 120
 """Columns of a terminal from which on there is room for explanations."""
+TABLE_MAX = 1000
 
 DURABILITIES = {
     "majority": "durable on a majority of disks",
@@ -40,6 +41,13 @@ def table(*headings: str, left: int = 1) -> Table:
     return made
 
 
+def put(made: Table) -> None:
+    """A table on stdout, as wide as it is: nothing is cut off where the terminal is narrow."""
+    console = Console(highlight=False)
+    needed = console.measure(made, options=console.options.update(width=TABLE_MAX)).maximum
+    Console(highlight=False, width=max(needed, console.width)).print(made)
+
+
 def show_report(report: Report) -> None:
     """The report of a demo, on stdout."""
     console, run = Console(soft_wrap=True, highlight=False), report.run
@@ -63,7 +71,7 @@ def show_report(report: Report) -> None:
         "\nfsyncs of the logs per 1000 records, all replicas together: "
         f"{report.fsyncs_per_1000_records:.3f}\n"
     )
-    console.print(_replicas(report))
+    put(_replicas(report))
     console.print()
     console.print(_verdict(report))
 
@@ -127,7 +135,7 @@ def show_status(statuses: dict[int, dict[str, Any]], missing: dict[int, str]) ->
         made.add_row(
             str(id), status["role"], *map(str, (*numbers, start, unflushed, status["pid"]))
         )
-    console.print(made)
+    put(made)
     for id, why in missing.items():
         console.print(f"replica {id} does not answer: {why}")
     for id, status in statuses.items():
@@ -150,7 +158,7 @@ def show_disk(cells: list[Cell], filesystem: str) -> None:
     for cell in cells:
         numbers = map(microseconds, (cell.p50_us, cell.p99_us, cell.max_us))
         made.add_row(cell.file, f"{cell.size // 1024} KiB", *numbers, str(cell.samples))
-    console.print(made)
+    put(made)
     console.print()
     for kind, meaning in FILE_MEANINGS.items():
         console.print(f"{kind}: {meaning}")

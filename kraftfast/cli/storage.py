@@ -9,6 +9,8 @@ import click
 COMMANDS = {
     "format": "storage_format:format_",
     "info": "storage_info:info",
+    "inspect": "storage_inspect:inspect",
+    "recover": "storage_recover:recover",
 }
 
 

@@ -265,6 +265,21 @@ class Disk:
             raise DirectoryInUse(f"another process holds {directory} (lock file {path})") from None
         return fd
 
+    def is_locked(self, path: str) -> bool:
+        """Whether a process holds a lock file; nothing is changed."""
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise storage_error("cannot open", path, error) from None
+        try:
+            asked = FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+            answer = fcntl.fcntl(fd, fcntl.F_OFD_GETLK, asked)
+            return bool(FLOCK.unpack(answer)[0] != fcntl.F_UNLCK)
+        finally:
+            os.close(fd)
+
     def unlock(self, fd: int) -> None:
         os.close(fd)
 

@@ -73,3 +73,10 @@ def _integer(value: object) -> int:
     if type(value) is not int:
         raise TypeError
     return value
+
+
+def static_voter_ids(data: bytes) -> tuple[int, ...] | None:
+    """The voters that version 0 names; None where it names none. ``data`` has been decoded."""
+    voters = json.loads(data.split(b"\n", 1)[0]).get("currentVoters") or []
+    ids = [voter.get("voterId") for voter in voters if isinstance(voter, dict)]
+    return tuple(sorted(id for id in ids if type(id) is int)) or None

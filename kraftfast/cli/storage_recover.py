@@ -1,0 +1,142 @@
+"""``kraftfast storage recover``: one replica goes on alone, after a majority was lost for good."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kraftfast.cli import options
+
+if TYPE_CHECKING:
+    from kraftfast.node.config import NodeConfig
+    from kraftfast.node.stored import StoredReplica
+    from kraftfast.types import Endpoint
+
+
+@click.command()
+@click.argument("paths", metavar="DIR...", nargs=-1, required=True, type=click.Path(exists=True))
+@click.option(
+    "--config",
+    "-c",
+    type=click.Path(dir_okay=False),
+    help="The server.properties of the replica that goes on: where others will reach it.",
+)
+@click.option("--dry-run", is_flag=True, help="Only say what would be done, and given up.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@options.as_json
+def recover(
+    paths: tuple[str, ...], config: str | None, dry_run: bool, yes: bool, as_json: bool
+) -> None:
+    """Make the replica with the longest log the only voter of its quorum.
+
+    For a quorum whose majority will never come back: DIR... are the directories that are left, none
+    of them in use. What only the lost ones held is given up. Add the others to the new voter
+    afterwards as if they were new: format their directories again, then add-controller.
+    """
+    from kraftfast.cli.properties import read_server
+    from kraftfast.cli.storage_inspect import replicas_of
+    from kraftfast.log.recovery import Settings
+    from kraftfast.node.recovering import make_sole_voter, next_epoch
+    from kraftfast.node.stored import stored_replica
+
+    found = [stored_replica(path) for path in replicas_of(paths)]
+    chosen = choose(found)
+    node = read_server(config).node if config is not None else None
+    endpoints = where(chosen, node)
+    plan: dict[str, Any] = {
+        "directory": chosen.path,
+        "node_id": chosen.meta.node_id,
+        "voters_before": chosen.voter_ids,
+        "end_offset": chosen.end_offset,
+        "last_epoch": chosen.last_epoch,
+        "epoch": next_epoch(chosen),
+        "possibly_acknowledged": chosen.phantom_tail,
+        "done": False,
+    }
+    if not as_json or not (dry_run or yes):
+        for line in explained(chosen, found):
+            click.echo(line, err=as_json)
+    if not dry_run and (yes or confirmed(chosen)):
+        durability = chosen.options.durability
+        how = "mapped" if durability == "memory" else "written"
+        segment_bytes = Settings().segment_bytes if node is None else node.segment_bytes
+        settings = Settings(segment_bytes=segment_bytes, how=how)
+        plan["end_offset_after"] = make_sole_voter(chosen, endpoints, settings)
+        plan["done"] = True
+    if as_json:
+        click.echo(json.dumps(plan))
+    elif plan["done"]:
+        click.echo(f"replica {chosen.meta.node_id} is the only voter from epoch {plan['epoch']} on")
+    else:
+        click.echo("nothing was changed")
+
+
+def choose(found: list[StoredReplica]) -> StoredReplica:
+    """The one with the longest log. Raises DirectoryInUse, InvalidOption."""
+    from kraftfast.errors import DirectoryInUse, InvalidOption
+
+    for each in found:
+        if each.running:
+            raise DirectoryInUse(f"a process runs {each.path}: stop it first")
+    clusters = {each.meta.cluster_id for each in found}
+    if len(clusters) > 1:
+        raise InvalidOption(f"these belong to different clusters: {', '.join(sorted(clusters))}")
+    chosen = max(found, key=lambda each: each.place)
+    if len(found) == 1 and chosen.voter_ids == (chosen.meta.node_id,):
+        raise InvalidOption(f"{chosen.path} belongs to the only voter already")
+    return chosen
+
+
+def where(chosen: StoredReplica, node: NodeConfig | None) -> tuple[Endpoint, ...]:
+    """Where others will reach it; empty: as its voter set says. Raises InvalidOption."""
+    from kraftfast.errors import ForeignDirectory
+
+    if node is None:
+        return ()
+    if node.node_id != chosen.meta.node_id:
+        raise ForeignDirectory(
+            f"{chosen.path} belongs to node {chosen.meta.node_id}, not {node.node_id}"
+        )
+    return node.endpoints
+
+
+def explained(chosen: StoredReplica, found: list[StoredReplica]) -> Iterator[str]:
+    """What will be done, and what it gives up."""
+    id, others = chosen.meta.node_id, [each for each in found if each is not chosen]
+    voters = "those of its configuration" if chosen.voter_ids is None else ", ".join(
+        map(str, chosen.voter_ids)
+    )
+    yield f"replica {id} of cluster {chosen.meta.cluster_id}: {chosen.path}"
+    yield f"  its voters so far: {voters}"
+    yield f"  its log ends at offset {chosen.end_offset}, epoch {chosen.last_epoch}"
+    for each in others:
+        yield (
+            f"  replica {each.meta.node_id} ends at offset {each.end_offset}, epoch "
+            f"{each.last_epoch}: what it holds beyond that log is given up"
+        )
+    yield "From now on this log counts as the committed one: records here that never were committed"
+    yield "are committed with it. What is given up:"
+    yield "  - every record that the others committed and this log does not hold; nobody can say"
+    yield "    whether there is one"
+    if chosen.phantom_tail is not None:
+        offset, epoch = chosen.phantom_tail
+        yield f"  - records up to offset {offset}, epoch {epoch}, which may have been acknowledged"
+    yield "  - the other replicas as they are: never start them again from their directories;"
+    yield "    format them anew and add them with kraftfast quorum add-controller"
+
+
+def confirmed(chosen: StoredReplica) -> bool:
+    """Whether somebody types its id. Raises UsageError where nobody can answer."""
+    id = chosen.meta.node_id
+    return asked(id).strip() == str(id)
+
+
+def asked(id: int) -> str:
+    """What is typed. Raises UsageError."""
+    if not sys.stdin.isatty():
+        raise click.UsageError("nobody is there to ask: say --yes, or --dry-run")
+    return str(click.prompt(f"Type {id} to go on, anything else to leave it", err=True))

@@ -1,0 +1,103 @@
+"""One replica goes on alone after a majority of the voters was lost for good.
+
+Its log is taken for the committed one: it gets a voter set of its own, in an epoch that none of the
+lost replicas can have reached. Nothing in Kafka does this; etcd's ``--force-new-cluster`` and
+Redpanda's forced recovery do.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+
+from kraftfast import limits
+from kraftfast.core import control as core
+from kraftfast.core.effects import AppendControl
+from kraftfast.core.voters import VoterSet
+from kraftfast.errors import InvalidOption, StorageError
+from kraftfast.link.ring_link import OwnDoorbell
+from kraftfast.log import quorum_state
+from kraftfast.log.directory import ReplicaDirectory
+from kraftfast.log.disk import Disk
+from kraftfast.log.marks import PHANTOM_TAIL
+from kraftfast.log.nursery import PreparerThread
+from kraftfast.log.recovery import Settings, open_log
+from kraftfast.node.control_records import batch_of
+from kraftfast.node.stored import StoredReplica
+from kraftfast.types import Endpoint, Voter
+
+EPOCH_STEP = 1000
+"""How far ahead of every epoch in its directory it goes on: the others may have elected since."""
+ROOM_S_MAX = 30.0
+
+
+def next_epoch(stored: StoredReplica) -> int:
+    """The epoch of the new voter set. Raises InvalidOption where there is none left."""
+    epoch = max(stored.state.epoch, stored.last_epoch) + EPOCH_STEP
+    if epoch >= limits.EPOCH_MAX:
+        raise InvalidOption(f"{stored.path} is in epoch {stored.state.epoch}: none is left")
+    return epoch
+
+
+def sole_voter(stored: StoredReplica, endpoints: tuple[Endpoint, ...]) -> Voter:
+    """The replica as the only voter, where its entry said it is unless ``endpoints`` do."""
+    meta = stored.meta
+    latest = stored.history.latest
+    known = None if latest is None else latest.voters.get(meta.node_id)
+    if not endpoints and known is not None:
+        endpoints = known.endpoints
+    versions = limits.KRAFT_VERSION_MIN, limits.KRAFT_VERSION_MAX
+    return Voter(meta.node_id, meta.directory_id, endpoints, *versions)
+
+
+def make_sole_voter(
+    stored: StoredReplica,
+    endpoints: tuple[Endpoint, ...],
+    settings: Settings,
+    sleep: Callable[[float], None] = time.sleep,
+) -> int:
+    """Append the new voter set to the replica's log; the log's end offset after that.
+
+    A crash in between leaves the directory as it was, or with all of it in the log: it can be done
+    again. Raises DirectoryInUse, StorageError and its subclasses.
+    """
+    disk = Disk()
+    epoch = next_epoch(stored)
+    voters = VoterSet([sole_voter(stored, endpoints)])
+    records: tuple[core.ControlRecord, ...] = (core.KRaftVoters(voters),)
+    if stored.history.kraft_version < 1:
+        records = (core.KRaftVersion(1), *records)
+    batch = batch_of(AppendControl(epoch, records), time.time_ns() // 1_000_000)
+    directory = ReplicaDirectory(disk, stored.path)
+    doorbell = OwnDoorbell()
+    try:
+        preparer = PreparerThread(doorbell.bell.address, doorbell.bell.fd)
+        log = open_log(disk, directory, settings, preparer).log
+        try:
+            deadline = time.monotonic() + ROOM_S_MAX
+            while not log.append(batch, epoch, True):
+                if time.monotonic() >= deadline:
+                    raise StorageError(f"{directory.log_path} has no room: {log.nursery.error}")
+                log.tend(time.monotonic_ns() // 1_000_000)
+                sleep(0.01)
+            end_offset = int(log.end_offset)
+        finally:
+            log.close()
+        state = quorum_state.StoredQuorumState(epoch)
+        path = os.path.join(directory.log_path, quorum_state.NAME)
+        disk.replace_file(path, quorum_state.encode(state, 1, voters.ids))
+        _forget_doubt(disk, directory)
+    finally:
+        directory.close()
+        doorbell.close()
+    return end_offset
+
+
+def _forget_doubt(disk: Disk, directory: ReplicaDirectory) -> None:
+    """What may have been lost is given up by decision (D10)."""
+    phantom_tail = os.path.join(directory.path, PHANTOM_TAIL)
+    if disk.exists(phantom_tail):
+        disk.unlink(phantom_tail)
+        disk.sync_directory(directory.path)
+    directory.clear_boot_id()

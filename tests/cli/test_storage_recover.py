@@ -1,0 +1,132 @@
+"""``kraftfast storage inspect`` and ``recover``: replicas that nobody runs."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kraftfast
+from kraftfast.cli import storage_recover
+from tests.cli.logs import FOREIGN, IN_USE, UNFORMATTED, USAGE, Done, contents
+
+Command = Callable[..., Done]
+RECORDS = [b"record %d" % number for number in range(20)]
+
+
+@pytest.fixture(scope="module")
+def left(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What is left of a quorum that was stopped; replica 2 missed the last records."""
+    path = tmp_path_factory.mktemp("left") / "quorum"
+    with kraftfast.LocalQuorum(path, voters=3) as quorum, quorum.producer() as producer:
+        producer.append_many(RECORDS[:10])
+        producer.flush(timeout=30)
+    older = path.parent / "older"
+    shutil.copytree(path / "2", older)
+    with kraftfast.LocalQuorum(path) as quorum, quorum.producer() as producer:
+        producer.append_many(RECORDS[10:])
+        producer.flush(timeout=30)
+    shutil.rmtree(path / "2")
+    older.rename(path / "2")
+    return path
+
+
+@pytest.fixture
+def quorum_left(left: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(left, tmp_path / "quorum"))
+
+
+def inspected(kraftfast: Command, *paths: object) -> dict[int, dict[str, Any]]:
+    done = kraftfast("storage", "inspect", *paths, "--json")
+    assert done.code == 0, done
+    return {each["node_id"]: each for each in json.loads(done.out)}
+
+
+def longest(found: dict[int, dict[str, Any]]) -> int:
+    """Whose log it is."""
+    return max(found, key=lambda id: found[id]["end_offset"])
+
+
+def test_inspect_tells_all_that_a_start_would_find(left: Path, kraftfast: Command) -> None:
+    before = contents(left)
+    found = inspected(kraftfast, left)
+    assert sorted(found) == [1, 2, 3]
+    assert found[2]["end_offset"] < found[longest(found)]["end_offset"]
+    for each in found.values():
+        assert each["static_voters"] == [1, 2, 3] and each["voters"] == []
+        assert each["last_epoch"] <= each["epoch"] and each["kraft_version"] == 0
+        assert not each["running"] and each["snapshots"] == []
+    assert inspected(kraftfast, left / "3")[3] == found[3], "one directory by itself"
+    out = kraftfast("storage", "inspect", left).out
+    assert "LogEndOffset" in out and str(found[2]["end_offset"]) in out and "1,2,3" in out
+    assert contents(left) == before
+
+
+def test_recover_says_what_it_would_do(left: Path, kraftfast: Command) -> None:
+    before = contents(left)
+    done = kraftfast("storage", "recover", left / "1", left / "2", "--dry-run")
+    assert done.code == 0 and "nothing was changed" in done.out
+    assert "What is given up" in done.out and "never start them again" in done.out
+    assert kraftfast("storage", "recover", left / "1").code == USAGE, "nobody is there to ask"
+    assert contents(left) == before
+
+
+def test_recover_takes_the_longest_log_far_into_the_future(
+    quorum_left: Path, kraftfast: Command
+) -> None:
+    before = inspected(kraftfast, quorum_left)
+    id = longest(before)
+    given = quorum_left / "2", quorum_left / str(id)
+    done = kraftfast("storage", "recover", *given, "--yes", "--json")
+    plan = json.loads(done.out)
+    assert plan["node_id"] == id and plan["done"] and plan["voters_before"] == [1, 2, 3]
+    after = inspected(kraftfast, quorum_left)
+    assert after[2] == before[2], "the other one is left alone"
+    assert [voter["id"] for voter in after[id]["voters"]] == [id]
+    assert after[id]["voters"][0]["directory_id"] == after[id]["directory_id"]
+    assert after[id]["kraft_version"] == 1
+    assert after[id]["epoch"] == after[id]["last_epoch"] == plan["epoch"]
+    assert plan["epoch"] > before[id]["epoch"] + 999
+    assert after[id]["end_offset"] == plan["end_offset_after"] == before[id]["end_offset"] + 2
+    assert kraftfast("log", "verify", quorum_left / str(id)).code == 0
+    again = kraftfast("storage", "recover", quorum_left / str(id), "--yes")
+    assert again.code == USAGE and "only voter already" in again.err
+
+
+def test_recover_refuses_what_is_in_use_or_of_others(
+    left: Path, quorum_left: Path, tmp_path: Path, kraftfast: Command
+) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text(
+        "process.roles=controller\nnode.id=7\ncontroller.quorum.voters=7@localhost:9\n"
+        f"metadata.log.dir={tmp_path}\nlisteners=CONTROLLER://127.0.0.1:9\n"
+        "controller.listener.names=CONTROLLER\n"
+    )
+    done = kraftfast("storage", "recover", left / "1", "--config", file, "--yes")
+    assert done.code == FOREIGN and "node 1, not 7" in done.err
+    assert kraftfast("storage", "recover", tmp_path, "--yes").code == UNFORMATTED
+    meta = quorum_left / "2" / "meta.properties"
+    meta.write_text(meta.read_text().replace("cluster.id=", "cluster.id=A"))
+    done = kraftfast("storage", "recover", quorum_left / "1", quorum_left / "2", "--yes")
+    assert done.code == USAGE and "different clusters" in done.err
+
+
+def test_recover_leaves_a_running_replica_alone(tmp_path: Path, kraftfast: Command) -> None:
+    from kraftfast import LocalQuorum
+
+    with LocalQuorum(tmp_path / "q", voters=1):
+        assert inspected(kraftfast, tmp_path / "q")[1]["running"]
+        assert kraftfast("storage", "recover", tmp_path / "q", "--yes").code == IN_USE
+
+
+def test_whoever_is_asked_must_type_the_id(
+    quorum_left: Path, kraftfast: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(storage_recover, "asked", lambda id: "no")
+    assert "nothing was changed" in kraftfast("storage", "recover", quorum_left / "1").out
+    monkeypatch.setattr(storage_recover, "asked", str)
+    assert "the only voter" in kraftfast("storage", "recover", quorum_left / "1").out
