@@ -161,7 +161,6 @@ def first_voters(
     from kraftfast.core.voters import VoterSet
     from kraftfast.errors import InvalidOption
     from kraftfast.log.directory import random_uuid
-    from kraftfast.types import Endpoint
 
     own_id = random_uuid()
     if node.voters and dynamic:
@@ -175,12 +174,9 @@ def first_voters(
             "--no-initial-controllers is needed"
         )
     if standalone:
-        (listener,) = (each for each in node.listeners if each.name == node.controller_listener)
-        host = listener.advertised_host or listener.host or "localhost"
-        port = listener.advertised_port or listener.port
-        if port == 0:
-            raise InvalidOption(f"a voter needs a port: {listener.name}://{host}:0")
-        endpoint = Endpoint(node.controller_listener, host, port)
+        if not node.endpoints:
+            raise InvalidOption("a voter needs a listener with a port, not 0")
+        (endpoint,) = node.endpoints
         return own_id, VoterSet([first_voter(node.node_id, own_id, endpoint)])
     if initial_controllers is None:
         return own_id, None

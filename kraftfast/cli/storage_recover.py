@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -61,6 +62,7 @@ def recover(
         for line in explained(chosen, found):
             click.echo(line, err=as_json)
     if not dry_run and (yes or confirmed(chosen)):
+        plan["set_aside"] = set_aside(chosen)  # first: they must not lead beside it
         durability = chosen.options.durability
         how = "mapped" if durability == "memory" else "written"
         segment_bytes = Settings().segment_bytes if node is None else node.segment_bytes
@@ -70,6 +72,8 @@ def recover(
     if as_json:
         click.echo(json.dumps(plan))
     elif plan["done"]:
+        for directory in plan["set_aside"]:
+            click.echo(f"set aside: {directory}")
         click.echo(f"replica {chosen.meta.node_id} is the only voter from epoch {plan['epoch']} on")
     else:
         click.echo("nothing was changed")
@@ -104,6 +108,23 @@ def where(chosen: StoredReplica, node: NodeConfig | None) -> tuple[Endpoint, ...
     return node.endpoints
 
 
+def set_aside(chosen: StoredReplica) -> list[str]:
+    """The other directories of a quorum of this host; what they are called now."""
+    from kraftfast.errors import NotFormatted
+    from kraftfast.node.local_layout import (
+        read_description,
+        replica_directories,
+        set_others_aside,
+    )
+
+    home = os.path.dirname(chosen.path)
+    try:
+        ours = replica_directories(home, read_description(home).replicas).get(chosen.meta.node_id)
+    except NotFormatted:
+        return []
+    return set_others_aside(home, chosen.meta.node_id) if ours == chosen.path else []
+
+
 def explained(chosen: StoredReplica, found: list[StoredReplica]) -> Iterator[str]:
     """What will be done, and what it gives up."""
     id, others = chosen.meta.node_id, [each for each in found if each is not chosen]
@@ -125,8 +146,9 @@ def explained(chosen: StoredReplica, found: list[StoredReplica]) -> Iterator[str
     if chosen.phantom_tail is not None:
         offset, epoch = chosen.phantom_tail
         yield f"  - records up to offset {offset}, epoch {epoch}, which may have been acknowledged"
-    yield "  - the other replicas as they are: never start them again from their directories;"
-    yield "    format them anew and add them with kraftfast quorum add-controller"
+    yield "  - the other replicas as they are: never start them again from their directories, which"
+    yield "    are set aside here if they belong to a quorum of this host; format them anew and add"
+    yield "    them with kraftfast quorum add-controller"
 
 
 def confirmed(chosen: StoredReplica) -> bool:

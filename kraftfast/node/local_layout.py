@@ -124,3 +124,23 @@ def format_replica(path: str, description: Description, id: int) -> Uuid:
     return meta.directory_id
 
 
+SET_ASIDE = ".set-aside"
+
+
+def set_others_aside(path: str, id: int) -> list[str]:
+    """Leave one replica of a quorum; the directories of the others are renamed, not removed.
+
+    Returns what they are called now. Raises NotFormatted where there is no quorum, StorageError.
+    """
+    disk, description, made = Disk(), read_description(path), []
+    for other, directory in replica_directories(path, description.replicas).items():
+        if other == id or not disk.exists(directory):
+            continue
+        aside = directory + SET_ASIDE
+        while disk.exists(aside):
+            aside += "+"
+        disk.rename(directory, aside)
+        made.append(aside)
+    disk.sync_directory(path)
+    write_description(path, msgspec.structs.replace(description, voters=[id], added=[]))
+    return made

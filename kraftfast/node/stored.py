@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import Any
 
+from kraftfast.core.control import VoterControls
 from kraftfast.core.voter_history import VoterHistory
 from kraftfast.log import quorum_state
 from kraftfast.log.at_rest import looked_at
@@ -13,9 +13,7 @@ from kraftfast.log.directory import LogOptions, MetaProperties, ReplicaDirectory
 from kraftfast.log.disk import Disk
 from kraftfast.log.reader import LogReader
 from kraftfast.log.snapshot_files import snapshot_ids
-from kraftfast.log.snapshot_reader import open_snapshot
-from kraftfast.node.control_records import from_record
-from kraftfast.record.control import decode_control
+from kraftfast.node.voter_records import controls_of, history_of
 from kraftfast.types import OffsetAndEpoch
 
 
@@ -73,7 +71,7 @@ def stored_replica(path: str) -> StoredReplica:
         end_offset=end_offset,
         last_epoch=last_epoch,
         phantom_tail=phantom_tail,
-        history=stored_history(disk, directory.log_path, ids, start.offset, end_offset),
+        history=stored_history(disk, directory.log_path, start.offset, end_offset),
         snapshots=tuple(ids),
         running=disk.is_locked(os.path.join(directory.path, ".lock")),
     )
@@ -91,24 +89,13 @@ def _quorum_state(
 
 
 def stored_history(
-    disk: Disk, log_path: str, ids: list[OffsetAndEpoch], start_offset: int, end_offset: int
+    disk: Disk, log_path: str, log_start_offset: int, end_offset: int
 ) -> VoterHistory:
     """Of the newest snapshot and the log behind it. Raises CorruptLog, CorruptBatch."""
-    history = VoterHistory()
-    if ids:
-        with open_snapshot(disk, log_path, ids[-1]) as reader:
-            _add(history, ((ids[-1].offset - 1, each) for each in reader.controls))
-        start_offset = max(start_offset, ids[-1].offset)
     with LogReader(log_path, verify_crc=False) as log:
-        for batch in log.batches(start_offset, end_offset):
-            if batch.is_control:
-                found = ((each.offset, decode_control(each)) for each in batch.records())
-                _add(history, (each for each in found if each[0] >= start_offset))
-    return history
 
+        def later(offset: int) -> VoterControls:
+            batches = log.batches(offset, end_offset) if offset < end_offset else ()
+            return controls_of(batch for batch in batches if batch.is_control)
 
-def _add(history: VoterHistory, found: Any) -> None:
-    for offset, record in found:
-        control = from_record(record)
-        if control is not None:
-            history.add(offset, control)
+        return history_of(disk, log_path, log_start_offset, later)

@@ -84,8 +84,11 @@ def test_recover_takes_the_longest_log_far_into_the_future(
     done = kraftfast("storage", "recover", *given, "--yes", "--json")
     plan = json.loads(done.out)
     assert plan["node_id"] == id and plan["done"] and plan["voters_before"] == [1, 2, 3]
-    after = inspected(kraftfast, quorum_left)
-    assert after[2] == before[2], "the other one is left alone"
+    aside = {2: quorum_left / "2.set-aside", id: quorum_left / str(id)}
+    others = sorted({1, 2, 3} - {id})
+    assert sorted(plan["set_aside"]) == [f"{quorum_left / str(n)}.set-aside" for n in others]
+    after = {n: inspected(kraftfast, directory)[n] for n, directory in aside.items()}
+    assert after[2] == before[2] | {"directory": str(aside[2])}, "nothing of it is lost"
     assert [voter["id"] for voter in after[id]["voters"]] == [id]
     assert after[id]["voters"][0]["directory_id"] == after[id]["directory_id"]
     assert after[id]["kraft_version"] == 1
@@ -95,6 +98,20 @@ def test_recover_takes_the_longest_log_far_into_the_future(
     assert kraftfast("log", "verify", quorum_left / str(id)).code == 0
     again = kraftfast("storage", "recover", quorum_left / str(id), "--yes")
     assert again.code == USAGE and "only voter already" in again.err
+
+
+def test_what_was_recovered_goes_on_and_grows(quorum_left: Path, kraftfast: Command) -> None:
+    from kraftfast import LocalQuorum
+
+    assert kraftfast("storage", "recover", quorum_left, "--yes").code == 0
+    with LocalQuorum(quorum_left) as quorum, quorum.producer() as producer:
+        producer.append_wait(b"after", timeout=30)
+        other = 2 if quorum.description.voters != [2] else 1
+        quorum.add_voter(other)
+        producer.append_wait(b"both", timeout=30)
+        values = [record.value for record in quorum.consumer(from_offset=0, follow=False)]
+        assert values == [*RECORDS, b"after", b"both"]
+        assert set(quorum.describe().voter_ids) == {other, *quorum.description.voters}
 
 
 def test_recover_refuses_what_is_in_use_or_of_others(
