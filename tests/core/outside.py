@@ -37,6 +37,8 @@ class Outside:
             "cluster_id": said.get("cluster", self.world.cluster_id),
             "partition_known": "unknown" not in words,
         }
+        if common["cluster_id"] == "empty":
+            common["cluster_id"] = ""
         if common["cluster_id"] == "none":
             common["cluster_id"] = None
         place = next((word for word in words if "@" in word), "0@0")

@@ -20,6 +20,7 @@ from kraftfast.core.roles import (
     transition_picture,
 )
 from kraftfast.core.voters import VoterSet
+from kraftfast.errors import ErrorCode
 from kraftfast.types import Endpoint, ReplicaKey, Voter
 from tests.core.replicas import correlation_of, directory, key, leader, replica, started
 
@@ -50,6 +51,9 @@ LEGAL = {
 """Written down here a second time, in another shape, so that a slip in the table shows."""
 
 
+# covers: QuorumStateTest.testUnattachedTo*, QuorumStateTest.testFollowerTo*
+# covers: QuorumStateTest.testProspectiveTo*, QuorumStateTest.testCandidateTo*
+# covers: QuorumStateTest.testLeaderTo*, QuorumStateTest.testResignedTo*
 @pytest.mark.parametrize(
     ("source", "target", "epoch"), list(product(Role, Role, (4, 5, 6, 8))), ids=str
 )
@@ -63,6 +67,7 @@ def test_each_pair(source: Role, target: Role, epoch: int) -> None:
             check_transition(source, target, 5, epoch, voter=True)
 
 
+# covers: QuorumStateTest.testObserver*
 @pytest.mark.parametrize(("source", "target", "epoch"), list(product(Role, Role, (5, 6, 8))))
 def test_observers_only_look_for_a_leader_and_follow(
     source: Role, target: Role, epoch: int
@@ -84,82 +89,149 @@ def test_the_picture_shows_every_line_of_the_table() -> None:
 # --- the same through a replica ---------------------------------------------------------------
 
 
-def in_role(role: Role) -> Replica:
-    """A voter of three in that role, in epoch 5 (a resigned or leading one: its own)."""
-    if role is U:
-        return started(epoch=5)
-    if role is F:
-        return started(epoch=5, leader=2)
-    if role is C:
-        return started(epoch=5, voted=1)
-    if role is R:
-        return started(epoch=5, leader=1)
-    if role is L:
-        return leader(epoch=5)
-    it = started(epoch=5, leader=2)
+def prospective(**stored: int) -> Replica:
+    """One whose timer is over: 2 s, whatever it waited for."""
+    it = started(epoch=5, **stored)
     it.step(ev.Tick(), 2000)
     assert it.role == "prospective"
     return it
 
 
-@pytest.mark.parametrize("role", Role)
-def test_any_role_follows_the_leader_of_a_higher_epoch(role: Role) -> None:
-    it = in_role(role)
+KINDS = {
+    "unattached": lambda: started(epoch=5),
+    "unattached voted": lambda: started(epoch=5, voted=3),
+    "unattached with leader": lambda: started(epoch=5, leader=9),  # nobody knows where 9 is
+    "follower": lambda: started(epoch=5, leader=2),
+    "follower voted": lambda: started(epoch=5, leader=2, voted=3),
+    "prospective": lambda: prospective(),
+    "prospective voted": lambda: prospective(voted=3),
+    "prospective with leader": lambda: prospective(leader=2),
+    "prospective voted with leader": lambda: prospective(leader=2, voted=3),
+    "candidate": lambda: started(epoch=5, voted=1),
+    "leader": lambda: leader(epoch=5),
+    "resigned": lambda: started(epoch=5, leader=1),
+}
+"""A voter of three, in epoch 5, in each role and with what the role may know."""
+
+# covers: QuorumStateTest.testUnattachedTo*, QuorumStateTest.testUnattachedVotedTo*
+# covers: QuorumStateTest.testUnattachedWithLeaderTo*, QuorumStateTest.testFollowerTo*
+# covers: QuorumStateTest.testFollowerVotedTo*, QuorumStateTest.testProspectiveTo*
+# covers: QuorumStateTest.testProspectiveVotedTo*, QuorumStateTest.testProspectiveWithLeaderTo*
+# covers: QuorumStateTest.testCandidateTo*, QuorumStateTest.testLeaderTo*
+# covers: QuorumStateTest.testResignedTo*
+@pytest.mark.parametrize("kind", KINDS)
+def test_any_role_follows_the_leader_of_a_higher_epoch(kind: str) -> None:
+    it = KINDS[kind]()
     it.step(ev.RequestReceived("b", msg.BeginQuorumEpochRequest(6, 3)), 2000)
     assert (it.role, it.epoch, it.leader_id) == ("follower", 6, 3)
+    assert it._state.voted is None
     it.check_invariants()
 
 
-@pytest.mark.parametrize("role", Role)
-def test_any_role_goes_back_for_a_higher_epoch_without_leader(role: Role) -> None:
-    it = in_role(role)
+@pytest.mark.parametrize("kind", KINDS)
+def test_any_role_goes_back_for_a_higher_epoch_without_leader(kind: str) -> None:
+    it = KINDS[kind]()
     behind = msg.VoteRequest(9, key(3), 0, 0)
     it.step(ev.RequestReceived("v", behind), 2000)
     assert (it.role, it.epoch, it.leader_id) == ("unattached", 9, -1)
     it.check_invariants()
 
 
-@pytest.mark.parametrize("role", Role)
-def test_no_role_goes_down_in_epoch(role: Role) -> None:
-    it = in_role(role)
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_role_goes_down_in_epoch(kind: str) -> None:
+    it = KINDS[kind]()
+    before = (it.role, 5, it.leader_id, it._state.voted)
     for request in (
         msg.BeginQuorumEpochRequest(4, 3),
         msg.EndQuorumEpochRequest(4, 3),
         msg.VoteRequest(4, key(3), 0, 99),
     ):
         it.step(ev.RequestReceived("x", request), 2000)
-        assert (it.role, it.epoch) == (role.value, 5)
+        assert (it.role, it.epoch, it.leader_id, it._state.voted) == before
     with pytest.raises(AssertionError):
         it._state.to_unattached(4, -1, 2000)
 
 
-@pytest.mark.parametrize("role", Role)
-def test_nobody_follows_himself(role: Role) -> None:
-    it = in_role(role)
+@pytest.mark.parametrize("kind", KINDS)
+def test_who_leads_this_epoch_is_learnt_once(kind: str) -> None:
+    """A vote given stays; who has a leader, is one or was one hears of no second one."""
+    it = KINDS[kind]()
+    before = (it.role, it.leader_id)
+    voted = it._state.voted
+    it.step(ev.RequestReceived("x", msg.BeginQuorumEpochRequest(5, 3)), 2000)
+    if it.role == "follower" and it.leader_id == 3:
+        assert before[1] == -1
+    else:
+        assert (it.role, it.leader_id) == before and before[1] != -1
+    assert it._state.voted == voted
+    it.check_invariants()
+
+
+# covers: testCannotFollowSelf
+@pytest.mark.parametrize("kind", KINDS)
+def test_nobody_follows_himself(kind: str) -> None:
+    it = KINDS[kind]()
+    role = it.role
     for epoch in (5, 6):
         it.step(ev.RequestReceived("x", msg.BeginQuorumEpochRequest(epoch, 1)), 2000)
-        assert (it.role, it.epoch) == (role.value, 5)
+        assert (it.role, it.epoch) == (role, 5)
     with pytest.raises(AssertionError):
         it._state.to_follower(6, 1, (), 2000)
 
 
+# covers: testRejectPreVoteIfRemoteLogIsNotUpToDate
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_role_grants_a_pre_vote_to_a_shorter_log(kind: str) -> None:
+    it = KINDS[kind]()
+    log = it._state.log
+    log.trail.assign(5, log.end_offset)
+    log.appended(log.end_offset + 3, 300, 2000)
+    before = (it.role, it.epoch, it.leader_id, it._state.voted)
+    for epoch, offset in ((5, it.end_offset - 1), (4, 99)):
+        request = msg.VoteRequest(6, key(3), epoch, offset, pre_vote=True)
+        (answer,) = it.step(ev.RequestReceived("p", request), 2000)
+        assert not answer.response.vote_granted
+        assert answer.response.partition_error == ErrorCode.NONE
+    assert (it.role, it.epoch, it.leader_id, it._state.voted) == before
+
+
+# covers: testHandlePreVoteRequestAsFollowerWithVotedCandidate, ProspectiveStateTest.testGrantVote
+# covers: ResignedStateTest.testGrantVote, UnattachedStateTest.testGrantVote
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_pre_vote_is_granted_by_all_but_who_leads_or_hears_a_leader(kind: str) -> None:
+    it = KINDS[kind]()
+    before = (it.role, it.epoch, it.leader_id, it._state.voted)
+    request = msg.VoteRequest(5, key(3), 4, 99, pre_vote=True)
+    if kind == "leader":
+        request = msg.VoteRequest(6, key(3), 5, 99, pre_vote=True)
+    (answer,) = it.step(ev.RequestReceived("p", request), 2000)
+    assert answer.response.vote_granted is (kind != "leader")
+    if it.role == "follower":
+        heard = msg.FetchResponse(leader_id=2, leader_epoch=5, high_watermark=0)
+        it.step(ev.ResponseReceived(2, correlation_of(it, 2), heard), 2000)
+        (answer,) = it.step(ev.RequestReceived("p", request), 2000)
+        assert not answer.response.vote_granted
+    assert (it.role, it.epoch, it.leader_id, it._state.voted) == before
+
+
+# covers: testCannotTransitionToFollowerWithNoLeaderEndpoint
 def test_nobody_follows_without_a_way_to_the_leader() -> None:
-    """Kafka: testCannotTransitionToFollowerWithNoLeaderEndpoint; a voter set is a way."""
+    """A voter set is a way."""
     it = started(epoch=5)
     with pytest.raises(AssertionError, match="no way to leader 9"):
         it._state.to_follower(6, 9, (), 0)
 
 
+# covers: testCanBecomeFollowerOfNonVoter
 def test_a_leader_outside_the_voter_set_is_followed() -> None:
-    """Kafka: testCanBecomeFollowerOfNonVoter."""
     it = started(epoch=5)
     at = (Endpoint("CONTROLLER", "far", 9093),)
     it.step(ev.RequestReceived("x", msg.BeginQuorumEpochRequest(5, 9, at)), 0)
     assert (it.role, it.leader_id) == ("follower", 9)
 
 
+# covers: testFollowerToFollowerSameEpochAndMoreEndpoints
 def test_only_more_endpoints_of_the_same_leader_are_a_change() -> None:
-    """Kafka: FollowerToFollowerSameEpochAndMoreEndpoints."""
     one = (Endpoint("A", "h", 1),)
     two = (*one, Endpoint("B", "h", 2))
     it = started(epoch=5)
@@ -168,8 +240,8 @@ def test_only_more_endpoints_of_the_same_leader_are_a_change() -> None:
         assert any(type(each).__name__ == "RoleChanged" for each in effects) is changes
 
 
+# covers: testUnattachedCannotAddVotedStateForSelf
 def test_nobody_votes_for_himself_by_request() -> None:
-    """Kafka: testUnattachedCannotAddVotedStateForSelf."""
     it = started(epoch=5)
     with pytest.raises(AssertionError):
         it._state.grant_vote(key(1), 0)
@@ -189,8 +261,9 @@ def test_a_second_vote_in_an_epoch_is_a_broken_invariant() -> None:
         it._state.persist(5, -1, key(2))
 
 
+# covers: testHighWatermarkRetained
 def test_the_high_watermark_is_kept_but_by_leaders() -> None:
-    """Kafka: testHighWatermarkRetained; unknown again when elected or resigned."""
+    """Unknown again when elected or resigned."""
     it = started(epoch=5, leader=2, log=((5, 10),))
     good = msg.FetchResponse(leader_id=2, leader_epoch=5, high_watermark=8)
     it.step(ev.ResponseReceived(2, correlation_of(it, 2), good), 0)
@@ -221,6 +294,7 @@ def replica_with(random: object) -> Replica:
     return it
 
 
+# covers: UnattachedStateTest.testElectionTimeout
 def test_timers_of_the_unattached() -> None:
     """What is left of an old timer goes on; a follower's or a leader's successor draws anew."""
     it = started(epoch=5)
@@ -241,35 +315,46 @@ def election(*ids: int, unanimous: bool = False, may_flip: bool = False) -> Elec
     return Election(VoterSet.of(*ids), key(1), unanimous, may_flip)
 
 
+# covers: testTwoNodeQuorumVoteRejected, testThreeNodeQuorumVoteGranted, testTwoNodeQuorumVoteGranted
+# covers: testThreeNodeQuorumVoteRejected
 def test_a_majority_wins_and_its_impossibility_loses() -> None:
-    """Kafka: CandidateStateTest, two and three nodes."""
     two = election(1, 2)
     assert not two.is_won() and not two.is_lost() and two.unrecorded() == (2,)
     assert two.record(2, False) and two.is_lost()
+    granted = election(1, 2)
+    assert granted.record(2, True) and granted.is_won()
     three = election(1, 2, 3)
     assert three.record(2, False) and not three.is_lost()
     assert three.record(3, True) and three.is_won() and three.unrecorded() == ()
+    refused = election(1, 2, 3)
+    assert refused.record(2, False) and refused.record(3, False) and refused.is_lost()
     assert election(1).is_won()
     assert not election(1, 2, 3).is_lost(without=1)
     assert election(1, 2, 3).is_lost(without=2)
 
 
+# covers: testCannotChangeVoteGrantedToRejected, testCannotChangeVoteRejectedToGranted
+# covers: testIdempotentGrant, testIdempotentReject, testCanChangePreVote, testOverWritingVote
 def test_real_votes_do_not_flip_pre_votes_do() -> None:
-    """Kafka: CandidateStateTest, ProspectiveStateTest, EpochElectionTest."""
     real = election(1, 2, 3)
     assert real.record(2, True) and real.record(2, True)
     assert not real.record(2, False) and real.is_won()
+    no = election(1, 2, 3)
+    assert no.record(2, False) and no.record(2, False)
+    assert not no.record(2, True) and no.rejected == {2}
     pre = election(1, 2, 3, may_flip=True)
     assert pre.record(2, True) and pre.record(2, False)
     assert pre.rejected == {2} and pre.granted == {1}
 
 
+# covers: testCannotGrantOrRejectNonVoters, testCannotRejectVoteFromLocalId
 def test_votes_of_non_voters_and_against_oneself_do_not_count() -> None:
     it = election(1, 2, 3, may_flip=True)
     assert not it.record(9, True) and not it.record(1, False)
     assert it.granted == {1}
 
 
+# covers: testInvalidVoterSet
 def test_whoever_is_no_voter_has_no_vote() -> None:
     """A replica whose removal is not committed may have the only log that can lead."""
     it = Election(VoterSet.of(2, 3), key(1), False, False)
@@ -310,8 +395,8 @@ def test_a_vote_that_flips_is_ignored_by_a_candidate() -> None:
 # --- voter sets -------------------------------------------------------------------------------
 
 
+# covers: testIsVoterWithDirectoryId, testIsVoterWithoutDirectoryId
 def test_a_voter_with_a_directory_is_only_that_directory() -> None:
-    """Kafka: VoterSetTest.testIsVoterWithDirectoryId, ...WithoutDirectoryId."""
     voters = VoterSet([Voter(1, directory(1)), Voter(2)])
     assert voters.is_voter(key(1)) and not voters.is_voter(ReplicaKey(1, b"z" * 16))
     assert not voters.is_voter(ReplicaKey(1))
