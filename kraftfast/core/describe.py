@@ -46,10 +46,12 @@ def describe(state: ReplicaState, now_ms: int) -> QuorumDescription:
     voters: list[ReplicaDescription] = []
     observers: list[ReplicaDescription] = []
     if leader is not None:
-        own = ReplicaDescription(state.local, state.log.end_offset, now_ms, now_ms)
+        votes = leader.slot >= 0
+        key = state.voters.key(state.local.id) if votes else state.local  # as the set names it
+        own = ReplicaDescription(key, state.log.end_offset, now_ms, now_ms)
         voters = [of_progress(progress) for progress in leader.voters.values()]
         observers = [of_progress(progress) for progress in leader.observers.values()]
-        (voters if leader.slot >= 0 else observers).append(own)
+        (voters if votes else observers).append(own)
         voters.sort(key=lambda each: each.key)
         observers.sort(key=lambda each: each.key)
     latest = state.history.latest
