@@ -244,8 +244,8 @@ def test_a_flush_from_before_a_cut_counts_for_nothing() -> None:
     assert it.flushed_end_offset == 9
 
 
+# covers: testNodeDirectoryId
 def test_a_replica_needs_a_directory_id() -> None:
-    """Kafka: testNodeDirectoryId."""
     with pytest.raises(InvalidOption, match="directory id"):
         Replica(
             QuorumConfig(),
@@ -260,6 +260,7 @@ def test_a_replica_needs_a_directory_id() -> None:
         )
 
 
+# covers: testNoLocalIdInitializationFailsIfElectionStateHasVotedCandidate
 def test_a_vote_without_an_id_is_a_foreign_directory() -> None:
     with pytest.raises(ForeignDirectory):
         Replica(
@@ -275,8 +276,8 @@ def test_a_vote_without_an_id_is_a_foreign_directory() -> None:
         )
 
 
+# covers: testObserverFetchWithNoLocalId, testInitializeWithEmptyLocalId
 def test_an_observer_without_an_id_has_no_vote() -> None:
-    """Kafka: testObserverFetchWithNoLocalId."""
     it = Replica(
         QuorumConfig(),
         ReplicaKey(-1, b"x" * 16),
@@ -295,8 +296,8 @@ def test_an_observer_without_an_id_has_no_vote() -> None:
     assert all(not getattr(e, "voted", None) for e in it.step(vote(1, 4, 9, 2), 1))
 
 
+# covers: testObserverUnattachedSendFetchToBootstrapServers
 def test_bootstrap_servers_are_asked_for_the_leader() -> None:
-    """Kafka: testObserverUnattachedSendFetchToBootstrapServers."""
     config = QuorumConfig(bootstrap_ids=(-2, -3))
     it = replica(9, VoterSet(), config=config)
     assert it.start(0)[-1].peer_id == -2
@@ -348,3 +349,25 @@ def test_strangers_who_name_leaders_fill_no_memory() -> None:
         request = msg.BeginQuorumEpochRequest(epoch, 1000 + epoch)
         it.step(ev.RequestReceived("s", request), 1)
     assert len(it._state.peers._peers) < 10
+
+
+# covers: fetch-sends-the-configured-max-bytes
+def test_a_follower_asks_for_as_many_bytes_as_it_is_told_to() -> None:
+    it = replica(epoch=3, leader=2, config=QuorumConfig(fetch_max_bytes=12_345))
+    assert it.start(0)[-1].request.max_bytes == 12_345
+
+
+# covers: leader-obeys-the-max-bytes-of-the-request
+@pytest.mark.parametrize("asked", [0, 1, 700, 1 << 20])
+def test_a_leader_sends_as_many_bytes_as_it_is_asked_for(asked: int) -> None:
+    """Whatever it asks for itself; the log makes at least one batch of it."""
+    it = leader(config=QuorumConfig(fetch_max_bytes=50))
+    (effect,) = it.step(fetch(2, 4, 0, 0, max_bytes=asked), 1)
+    assert effect.max_bytes == asked
+
+
+# covers: testDescribeQuorumWithOnlyStaticVoters
+def test_static_voters_are_described_without_directory_ids() -> None:
+    it = leader(voters=VoterSet.of(1, 2))
+    it.step(fetch(2, 4, 1, 4), 7)
+    assert [each.key for each in it.describe(9).voters] == [ReplicaKey(1), ReplicaKey(2)]

@@ -37,8 +37,9 @@ def acknowledge(it: Replica, id: int, offset: int) -> list[int]:
     return commits(settled(it, fetch(id, it.epoch, offset, epoch)))[-1:]
 
 
+# covers: testUpdateHighWatermarkQuorumSizeOne
 def test_one_voter_commits_with_its_own_disk() -> None:
-    """testUpdateHighWatermarkQuorumSizeOne; D15."""
+    """D15."""
     it = leader(voters=VoterSet.of(1))
     assert it.high_watermark == 1
     assert commits(it.step(ev.Appended(4, 2, 100), 0)) == []
@@ -46,8 +47,8 @@ def test_one_voter_commits_with_its_own_disk() -> None:
     assert commits(append(it, 4)) == [6]
 
 
+# covers: testUpdateHighWatermarkQuorumSizeTwo
 def test_two_voters_need_both() -> None:
-    """testUpdateHighWatermarkQuorumSizeTwo."""
     it = leader(voters=VoterSet.of(1, 2))
     assert it.high_watermark == -1
     assert acknowledge(it, 2, 0) == []
@@ -57,8 +58,8 @@ def test_two_voters_need_both() -> None:
     assert acknowledge(it, 2, 5) == [5]
 
 
+# covers: testUpdateHighWatermarkQuorumSizeThree
 def test_three_voters_need_two() -> None:
-    """testUpdateHighWatermarkQuorumSizeThree."""
     it = leader(log=((3, 10),))
     append(it, 4)
     assert it.epoch_start_offset == 10
@@ -80,7 +81,6 @@ def test_five_voters_take_the_middle_one() -> None:
 
 
 def test_observers_commit_nothing() -> None:
-    """testNonFollowerAcknowledgement."""
     it = leader()
     assert acknowledge(it, 9, 1) == []
     assert acknowledge(it, 8, 1) == []
@@ -98,8 +98,8 @@ def test_a_voters_id_in_another_directory_is_an_observer() -> None:
     assert acknowledge(it, 2, 1) == [1]
 
 
+# covers: testNonMonotonicHighWatermarkUpdate
 def test_a_follower_that_lost_its_log_takes_nothing_back() -> None:
-    """testNonMonotonicHighWatermarkUpdate."""
     it = leader()
     append(it, 9)
     assert acknowledge(it, 2, 10) == [10]
@@ -110,8 +110,8 @@ def test_a_follower_that_lost_its_log_takes_nothing_back() -> None:
     assert acknowledge(it, 2, 12) == [12]
 
 
+# covers: testNonMonotonicLocalEndOffsetUpdate
 def test_the_log_never_shrinks_under_a_leader() -> None:
-    """testNonMonotonicLocalEndOffsetUpdate."""
     it = leader()
     append(it, 4)
     with pytest.raises(AssertionError):
@@ -124,8 +124,9 @@ def test_a_flush_beyond_the_end_is_a_broken_invariant() -> None:
         it.step(ev.Flushed(99, 0), 0)
 
 
+# covers: testUpdateHighWatermarkQuorumRemovingLeaderFromVoterStates
 def test_a_leader_outside_the_set_commits_by_the_others() -> None:
-    """testUpdateHighWatermarkQuorumRemovingLeaderFromVoterStates; D16, I17."""
+    """D16, I17."""
     from kraftfast.core.leader import Leader
     from kraftfast.core.serving import acknowledge_self
 
@@ -136,8 +137,8 @@ def test_a_leader_outside_the_set_commits_by_the_others() -> None:
     assert not acknowledge_self(it._state, outside)
 
 
+# covers: testGetNonLeaderFollowersByFetchOffsetDescending
 def test_successors_are_the_longest_logs() -> None:
-    """testGetNonLeaderFollowersByFetchOffsetDescending."""
     it = leader(voters=VoterSet.of(1, 2, 3, 4))
     append(it, 9)
     acknowledge(it, 3, 10)
@@ -145,8 +146,9 @@ def test_successors_are_the_longest_logs() -> None:
     assert [each.id for each in it._state.leader.successors()] == [3, 4, 2]
 
 
+# covers: testCheckQuorum, testCheckQuorumWithOneVoter
+# covers: testLeaderShouldNotResignLeadershipIfOnlyOneVoters
 def test_check_quorum_counts_voters_once() -> None:
-    """testCheckQuorum, testCheckQuorumWithOneVoter."""
     it = leader(voters=VoterSet.of(1, 2, 3, 4, 5))
     state = it._state.leader
     assert state.check_quorum_deadline_ms == 3000

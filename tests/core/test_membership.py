@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import pytest
+
 from kraftfast.core import effects as fx
 from kraftfast.core import events as ev
 from kraftfast.core import messages as msg
+from kraftfast.core.config import QuorumConfig
 from kraftfast.core.control import KRaftVersion, KRaftVoters
+from kraftfast.core.quorum_state import QuorumState
+from kraftfast.core.replica import Replica
+from kraftfast.core.trail import EpochTrail
 from kraftfast.core.voter_history import VoterHistory
 from kraftfast.core.voters import VoterSet
 from kraftfast.errors import ErrorCode
-from kraftfast.types import ReplicaKey
-from tests.core.replicas import fetch, key, leader
-from tests.core.disk import voter_of
+from kraftfast.types import Endpoint, ReplicaKey, Voter
+from tests.core.disk import NoJitter, voter_of
+from tests.core.replicas import correlation_of, fetch, key, leader, started
 
 SET = VoterSet(voter_of(key(id)) for id in (1, 2, 3))
 
@@ -43,15 +49,28 @@ def test_another_directory_does_not_acknowledge() -> None:
     it.check_invariants()
 
 
-def test_changes_end_with_the_leadership() -> None:
-    """Kafka: testAddVoterFailsWhenLosingLeadership, testRemoveVoterFailsWhenLosingLeadership."""
+# covers: testAddVoterFailsWhenLosingLeadership, testRemoveVoterFailsWhenLosingLeadership
+# covers: all-end-with-the-leadership
+@pytest.mark.parametrize("kind", ["remove", "add", "update"])
+def test_changes_end_with_the_leadership(kind: str) -> None:
     it = dynamic_leader()
     it.step(fetch(2, 4, it.end_offset, 4), 10)
-    effects = it.step(ev.RequestReceived("op", msg.RemoveRaftVoterRequest(key(3))), 20)
-    assert isinstance(effects[0], fx.AppendControl)
+    it.step(fetch(4, 4, it.end_offset, 4), 10)
+    request, first = {
+        "remove": (msg.RemoveRaftVoterRequest(key(3)), fx.AppendControl),
+        "add": (msg.AddRaftVoterRequest(key(4), voter_of(key(4)).endpoints, 0), fx.Probe),
+        "update": (
+            msg.UpdateRaftVoterRequest(4, key(3), voter_of(key(3)).endpoints, 0, 1),
+            fx.Probe,
+        ),
+    }[kind]
+    effects = it.step(ev.RequestReceived("op", request), 20)
+    assert isinstance(effects[0], first)
     effects = it.step(ev.ResignRequested(4), 30)
     (answer,) = [each for each in effects if isinstance(each, fx.Reply) and each.source == "op"]
-    assert answer.response.error is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    found = answer.response.partition_error if kind == "update" else answer.response.error
+    assert found is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert it.step(ev.Probed(1, ErrorCode.NONE, 0, 1), 40) == [], "what it found comes too late"
 
 
 def test_the_log_may_take_its_time_for_the_record() -> None:
@@ -74,8 +93,11 @@ def test_the_log_may_take_its_time_for_the_record() -> None:
     assert it.voters == SET.without(3)
 
 
+# covers: VoterSetHistoryTest.testAddAt, VoterSetHistoryTest.testTruncateTo
+# covers: VoterSetHistoryTest.testTrimPrefixTo, KRaftControlRecordStateMachineTest.testTrimPrefixTo
+# covers: TreeMapLogHistoryTest.*
 def test_a_snapshot_is_asked_what_it_holds() -> None:
-    """VoterSetHistoryTest: the newest at or below an offset; trimmed, it is still there."""
+    """The newest at or below an offset; trimmed, it is still there."""
     smaller = SET.without(3)
     it = VoterHistory([(-1, KRaftVersion(1)), (-1, KRaftVoters(SET)), (7, KRaftVoters(smaller))])
     assert it.voters_at(7) == KRaftVoters(SET)
@@ -86,6 +108,64 @@ def test_a_snapshot_is_asked_what_it_holds() -> None:
     assert it.version_at(8) == 1
     assert not it.truncate_to(8) and it.truncate_to(7)
     assert it.latest is None
+
+
+# covers: testLeaderUpdatesVoter
+def test_a_leader_writes_down_where_it_listens_now() -> None:
+    """With its first records, and nobody else's entry is touched."""
+    elsewhere = (Endpoint("CONTROLLER", "far", 9099), Endpoint("CLIENT", "far", 9199))
+    it = started(
+        log=((3, 5),),
+        history=history(SET, at=1),
+        epoch=4,
+        voted=1,
+        config=QuorumConfig(endpoints=elsewhere),
+    )
+    granted = msg.VoteResponse(leader_epoch=4, vote_granted=True)
+    effects = it.step(ev.ResponseReceived(2, correlation_of(it, 2), granted), 0)
+    (appended,) = [each for each in effects if isinstance(each, fx.AppendControl)]
+    _, version, voters = appended.records
+    assert version == KRaftVersion(1)
+    assert voters.voters.endpoints(1) == elsewhere
+    assert [voters.voters.get(id) for id in (2, 3)] == [SET.get(2), SET.get(3)]
+
+
+# covers: testObserversDoNotAutoJoin
+@pytest.mark.parametrize("local", [ReplicaKey(-1, b"x" * 16), key(4)])
+def test_who_cannot_be_a_voter_does_not_try(local: ReplicaKey) -> None:
+    """Without an id it has no name, without endpoints nobody could reach it."""
+    at = () if local.id == 4 else (Endpoint("CONTROLLER", "far", 9099),)
+    config = QuorumConfig(auto_join=True, endpoints=at, fetch_timeout_ms=100)
+    it = Replica(
+        config,
+        local,
+        VoterSet(),
+        NoJitter(),
+        0,
+        QuorumState(4, 2),
+        EpochTrail([(4, 0)]),
+        5,
+        5,
+        history=history(SET, at=1),
+    )
+    effects = it.start(0)
+    for now_ms in range(50, 2000, 50):
+        heard = msg.FetchResponse(leader_id=2, leader_epoch=4, high_watermark=5)
+        effects += it.step(ev.ResponseReceived(2, correlation_of(it, 2), heard), now_ms)
+    sent = [each.request for each in effects if isinstance(each, fx.Send)]
+    assert len(sent) > 30 and all(isinstance(each, msg.FetchRequest) for each in sent)
+
+
+# covers: VoterSetTest.testAddVoter, VoterSetTest.testRemoveVoter, VoterSetTest.testUpdateVoter
+def test_a_set_and_one_voter_more_less_or_otherwise() -> None:
+    fourth = voter_of(key(4))
+    more = SET.with_voter(fourth)
+    assert more.ids == (1, 2, 3, 4) and more.get(4) == fourth and SET.ids == (1, 2, 3)
+    assert more.without(4) == SET and SET.without(4) == SET
+    moved = Voter(2, key(2).directory_id, (Endpoint("CONTROLLER", "far", 9099),))
+    changed = SET.with_voter(moved)
+    assert changed.ids == SET.ids and changed.get(2) == moved and changed.get(1) == SET.get(1)
+    assert changed != SET and changed.is_voter(key(2))
 
 
 def test_targets_that_were_given_up_are_told() -> None:
@@ -112,8 +192,8 @@ def change_to(it: object, voters: VoterSet, now_ms: int = 50) -> list:
     return effects
 
 
+# covers: testUpdateHighWatermarkRemovingFollowerFromVoterStates
 def test_a_removal_may_commit_what_waited() -> None:
-    """Kafka: testUpdateHighWatermarkRemovingFollowerFromVoterStates."""
     it = dynamic_leader()
     end = it.end_offset
     change_to(it, SET.without(3))
@@ -125,8 +205,9 @@ def test_a_removal_may_commit_what_waited() -> None:
     assert fx.AdvanceHighWatermark(alone.end_offset) in effects
 
 
+# covers: testHighWatermarkDoesNotDecreaseFromNewVoter, testHighWatermarkDoesIncreaseFromNewVoter
 def test_a_new_voter_never_takes_back_a_commit() -> None:
-    """Kafka: testHighWatermarkDoesNotDecreaseFromNewVoter; I6."""
+    """I6."""
     it = dynamic_leader()
     end = it.end_offset
     it.step(fetch(2, 4, end, 4), 10)
@@ -154,8 +235,8 @@ def test_what_an_observer_told_does_not_count_for_the_voter_that_it_becomes() ->
     assert it._state.leader.voters[4].acknowledged_end_offset == end  # what it told is known
 
 
+# covers: testCheckQuorumAfterVoterSetChanges, testCheckQuorumWithOneVoter
 def test_check_quorum_follows_the_voters() -> None:
-    """Kafka: testCheckQuorumAfterVoterSetChanges, testCheckQuorumWithOneVoter."""
     alone = VoterSet([voter_of(key(1))])
     it = leader(voters=alone, log=((3, 5),), history=history(alone, at=1), epoch=4)
     assert it._state.leader.check_quorum_deadline_ms > 1 << 60
@@ -167,8 +248,9 @@ def test_check_quorum_follows_the_voters() -> None:
     assert it.role == "resigned"
 
 
+# covers: testUpdateVotersFromNoDirectoryIdToDirectoryId
 def test_voters_get_their_directory_ids() -> None:
-    """Kafka: testUpdateVotersFromNoDirectoryIdToDirectoryId; what they told must be told anew."""
+    """What they told must be told anew."""
     it = leader()
     end = it.end_offset
     it.step(fetch(2, 4, end, 4), 10)

@@ -19,6 +19,7 @@ from kraftfast.types import OffsetAndEpoch, Voter
 # --- peers (Kafka: RequestManagerTest) --------------------------------------------------------
 
 
+# covers: testSuccessfulResponse, testIgnoreUnexpectedResponse, testFindReadyWithInflightRequest
 def test_one_request_at_a_time_and_only_its_answer_counts() -> None:
     peers = RequestManager(300, 20)
     first = peers.sent(2, 0)
@@ -31,6 +32,7 @@ def test_one_request_at_a_time_and_only_its_answer_counts() -> None:
     assert peers.sent(2, 0) != first
 
 
+# covers: testBackoffAfterFailure
 def test_a_failure_leaves_the_peer_alone_for_a_while() -> None:
     peers = RequestManager(300, 20)
     peers.sent(2, 0)
@@ -39,6 +41,7 @@ def test_a_failure_leaves_the_peer_alone_for_a_while() -> None:
     assert peers.due_ms(2) == 25
 
 
+# covers: RequestManagerTest.testRequestTimeout, testFindReadyWithRequestTimedout
 def test_an_unanswered_request_is_given_up() -> None:
     peers = RequestManager(300, 20)
     correlation = peers.sent(2, 0, is_fetch=True)
@@ -50,6 +53,7 @@ def test_an_unanswered_request_is_given_up() -> None:
     peers.check_invariants()
 
 
+# covers: testAnyInflightRequestWithAnyRequest
 def test_one_fetch_overall() -> None:
     peers = RequestManager(300, 20)
     peers.sent(2, 0, is_fetch=True)
@@ -57,6 +61,7 @@ def test_one_fetch_overall() -> None:
         peers.sent(3, 0, is_fetch=True)
 
 
+# covers: testResetAllConnections
 def test_a_change_of_role_forgets_requests_pauses_and_strangers() -> None:
     peers = RequestManager(300, 20)
     correlation = peers.sent(2, 0)
@@ -129,6 +134,13 @@ def test_memory_counts_what_is_appended() -> None:
 # --- validation (reference 7.1; Kafka: KafkaRaftLogTest.testValidateOffsetAndEpoch...) -----------
 
 
+# covers: testValidateEpochGreaterThanLastKnownEpoch, testValidateEpochLessThanOldestSnapshotEpoch
+# covers: testValidateOffsetLessThanOldestSnapshotOffset
+# covers: testValidateOffsetEqualToOldestSnapshotOffset
+# covers: testValidateUnknownEpochLessThanLastKnownGreaterThanOldestSnapshot
+# covers: testValidateOffsetGreatThanEndOffset, testValidateOffsetLessThanLEO
+# covers: testValidateValidEpochAndOffset, testValidateEpochLessThanFirstEpochInLog
+# covers: testFetchRequestTruncateToLogStart
 def test_validation_with_snapshots() -> None:
     log = LogView(EpochTrail([(2, 10), (4, 15)]), 10, 20, 20, False, 0)
     earliest, latest = OffsetAndEpoch(10, 1), OffsetAndEpoch(14, 2)
@@ -147,6 +159,11 @@ def test_validation_with_snapshots() -> None:
     assert judge(20, 4) == (Validity.VALID, None)
     assert judge(21, 4) == (Validity.DIVERGING, OffsetAndEpoch(20, 4))
     assert judge(18, 9) == (Validity.DIVERGING, OffsetAndEpoch(20, 4))
+    later = LogView(EpochTrail([(3, 10)]), 10, 15, 15, False, 0)
+    assert validate(later, 14, 2, earliest, earliest) == (Validity.DIVERGING, earliest)
+    whole = LogView(EpochTrail([(2, 0), (4, 3)]), 0, 6, 6, False, 0)
+    snapshot = OffsetAndEpoch(3, 2)
+    assert validate(whole, 4, 3, snapshot, snapshot) == (Validity.DIVERGING, snapshot)
 
 
 def test_offset_zero_is_valid_whatever_the_epoch() -> None:

@@ -36,8 +36,9 @@ def test_a_start_from_a_snapshot() -> None:
     it.check_invariants()
 
 
+# covers: testStartupWithInvalidSnapshotState
 def test_a_log_that_starts_nowhere_is_refused() -> None:
-    """Kafka: startup fails if log start > 0 has no snapshot (11)."""
+    """Where it starts above 0, a snapshot must end there."""
     with pytest.raises(InvalidOption, match="no snapshot ends"):
         replica(log=((2, 10),), log_start_offset=5)
 
@@ -60,6 +61,8 @@ def test_a_snapshot_below_the_commit_is_refused() -> None:
     assert isinstance(sent, msg.FetchSnapshotRequest)
 
 
+# covers: KRaftControlRecordStateMachineTest.testUpdateWithSnapshot, testFetchResponseWithSnapshotId
+# covers: testTruncateFullyToLatestSnapshot
 def test_an_installed_snapshot_brings_its_voters() -> None:
     """KIP-630 with KIP-853: log, voters and high watermark are those of the snapshot."""
     it = started(epoch=5, leader=2, log=((2, 10),))
@@ -114,3 +117,25 @@ def test_a_snapshot_that_fails_its_check_changes_nothing() -> None:
     (sent,) = [each.request for each in effects if isinstance(each, fx.Send)]
     assert isinstance(sent, msg.FetchRequest) and sent.fetch_offset == 10
     it.check_invariants()
+
+
+# covers: testVoterSetsWithStaticVoters, testStaticVotersIgnoredWithBootstrapSnapshot
+# covers: KRaftControlRecordStateMachineTest.testEmptyPartition
+# covers: KRaftControlRecordStateMachineTest.testUpdateWithEmptySnapshot
+# covers: KRaftControlRecordStateMachineTest.testUpdateWithSnapshot
+# covers: KRaftControlRecordStateMachineTest.testUpdateWithSnapshotAndLogOverride
+def test_static_voters_count_where_no_record_says_otherwise() -> None:
+    static = VoterSet.of(1, 2, 3)
+    two = VoterSet(voter_of(key(id)) for id in (1, 2))
+    one = VoterSet([voter_of(key(1))])
+    assert started(voters=static).voters == static
+    bootstrap = VoterHistory([(-1, KRaftVersion(1)), (-1, KRaftVoters(two))])
+    it = started(voters=static, history=bootstrap)
+    assert (it.voters, it.kraft_version) == (two, 1)
+    it = from_snapshot(voters=static)
+    assert (it.voters, it.kraft_version) == (static, 0), "of kraft.version 0: it names nobody"
+    inside = VoterHistory([(29, KRaftVersion(1)), (29, KRaftVoters(two))])
+    assert from_snapshot(voters=static, history=inside).voters == two
+    inside.add(31, KRaftVoters(one))
+    it = started(voters=static, log=((2, 40),), history=inside)
+    assert it.voters == one, "the log's are later"

@@ -94,6 +94,7 @@ def test_an_epoch_without_records_gives_way() -> None:
     assert trail.entries == ((1, 0), (6, 10))
 
 
+# covers: testMonotonicEpochStartOffset
 @pytest.mark.parametrize(("epoch", "start"), [(1, 12), (-1, 12), (2**31, 12), (7, -1)])
 def test_what_cannot_be_is_refused(epoch: int, start: int) -> None:
     trail = EpochTrail([(1, 0), (5, 10)])

@@ -76,6 +76,8 @@ BAD = {
 }
 
 
+# covers: testEmptyAppendNotAllowed, KafkaRaftLogTest.testInvalidMemoryRecords
+# covers: KafkaRaftClientFetchTest.testInvalidMemoryRecords, testMaxBatchSize
 @pytest.mark.parametrize("name", BAD)
 def test_a_bad_batch_is_not_taken_and_leaves_nothing(home: Home, name: str) -> None:
     log = home.open()
@@ -97,6 +99,8 @@ def test_the_leaders_own_control_batches(home: Home) -> None:
     assert log.append(restamped(GOOD, attributes=0x20), 1, control=True)
 
 
+# covers: testUnexpectedAppendOffset, testAppendRecordsWithHigherLeaderEpoch
+# covers: testReplicationOfHigherPartitionLeaderEpoch
 def test_a_follower_takes_what_follows_and_stops_at_the_first_that_does_not(home: Home) -> None:
     log = home.open()
     good = [batch([b"x"], base_offset=i, epoch=2) for i in range(6)]
@@ -145,6 +149,7 @@ def test_relative_offsets_roll_in_time(home: Home) -> None:
 # --- places ---
 
 
+# covers: at-least-one-batch, testReadRecords
 def test_places_of_whole_batches(home: Home) -> None:
     log = home.open()
     fill(log, 150, 1000)

@@ -35,6 +35,7 @@ def test_an_empty_log(home: Home) -> None:
         assert list(reader.batches(0)) == []
 
 
+# covers: RecordsBatchReaderTest.*
 def test_reads_what_was_appended_over_rolls_while_it_grows(home: Home) -> None:
     log = home.open()
     with LogReader(home.log_path) as reader:

@@ -29,6 +29,7 @@ from kraftfast.types import ZERO_UUID, OffsetAndEpoch, ReplicaKey
 # --- Kafka's own files, to the byte ---
 
 
+# covers: testSupportedVersion
 def test_kafkas_files_come_out_as_they_went_in(recorded: list[Path]) -> None:
     versions, voted = set(), 0
     for log_path in recorded:
@@ -53,6 +54,8 @@ def test_kafkas_files_come_out_as_they_went_in(recorded: list[Path]) -> None:
 # --- quorum-state ---
 
 
+# covers: testWriteReadElectedLeader, testWriteReadVotedCandidate, testWriteReadUnknownLeader
+# covers: testQuorumStateDataRoundTrip
 @given(
     st.integers(0, 2**31 - 1),
     st.integers(-1, 2**31 - 1),
@@ -70,6 +73,7 @@ GOOD_STATE = b'{"leaderId":1,"leaderEpoch":2,"votedId":-1,"votedDirectoryId":"%s
 GOOD_STATE %= b"A" * 22
 
 
+# covers: testCantReadVersionQuorumState
 @pytest.mark.parametrize(
     "data",
     [

@@ -26,6 +26,7 @@ VOTERS = VoterSet(
 )
 
 
+# covers: VoterSetTest.testRecordRoundTrip
 @pytest.mark.parametrize(
     "control",
     [

@@ -280,6 +280,7 @@ def test_faults_that_the_deep_check_finds(reader: ModuleType, fault: Fault, data
     assert_refused(lambda: reader.check_batch(data, records="kafka-raft"), fault, 0)
 
 
+# covers: testCrcValidation
 @READERS
 @cases(
     {

@@ -136,6 +136,7 @@ def test_nothing_fits() -> None:
         assert source.encode_into(target, SETTINGS) == (need, 1)
 
 
+# covers: testAppendFailedWithRecordBatchTooLargeException
 def test_a_value_that_no_batch_can_hold() -> None:
     target = bytearray(limits.BATCH_BYTES_MAX + 4096)
     overhead = 61 + 4 + 2 + 1 + 1 + 4 + 1

@@ -36,6 +36,7 @@ def offsets(**choice: Any) -> list[int]:
     return table.offsets.tolist()
 
 
+# covers: RecordsDecodingStrategyTest.*
 def test_control_batches_are_left_out_unless_asked_for() -> None:
     everything = list(range(36))
     assert offsets() == [offset for offset in everything if offset != 30]

@@ -51,6 +51,7 @@ def record_of(kind: int, value: bytes | None) -> Record:
     return Record(0, 0, struct.pack(">hh", 0, kind), value)
 
 
+# covers: testWithAllSupportedControlRecords
 @given(st.lists(CONTROLS, min_size=1, max_size=4))
 def test_back_and_forth(records: list[Any]) -> None:
     data = control.control_batch(records, timestamp=9, base_offset=5, leader_epoch=2)

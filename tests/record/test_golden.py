@@ -137,6 +137,7 @@ def expected_lines(text: str, payloads: bool) -> list[str]:
     return [re.sub(r" payload: .*", " payload: ", line) for line in kept]
 
 
+# covers: testFileRecords
 @pytest.mark.parametrize("reader", [batch, pure], ids=["compiled", "pure"])
 def test_decodes_to_what_kafka_says(recorded: list[Path], reader: ModuleType) -> None:
     for path in recorded:

@@ -62,6 +62,7 @@ def built(records: list[Record], fields: dict[str, Any], capacity: int = 1 << 20
     return bytes(target[:size])
 
 
+# covers: testMemoryRecords, testBuildBatch
 @given(record_lists(), producer_fields())
 def test_the_same_bytes_and_back(records: list[Record], fields: dict[str, Any]) -> None:
     data = pure.encode_batch(records, **fields)

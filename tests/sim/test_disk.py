@@ -69,6 +69,7 @@ def rewrite(disk: SimDisk, file: SimSegmentFile) -> None:
 # --- pages ------------------------------------------------------------------------------------
 
 
+# covers: testUnflushedRecordsLostAfterReopen
 def test_a_page_that_was_not_synced_is_lost_alone() -> None:
     found = outcomes(rewrite)
     lost = [[page == OLD for page in each] for each in found]

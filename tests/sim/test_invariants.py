@@ -151,6 +151,8 @@ def replace_crc(batch: Any) -> Any:
     return batch._replace(crc=batch.crc ^ 1)
 
 
+# covers: MonotonicHighWatermark, MonotonicEpoch, MajorityReachedHighWatermark, SingleLeader
+# covers: ConsistentCommittedData
 @pytest.mark.parametrize("name", [name for name in CHECKED if name != "I12"])
 def test_what_is_planted_is_seen(quorum: Quorum, name: str) -> None:
     with pytest.raises(Violation, match=f"{name}[:,]"):

@@ -22,6 +22,7 @@ def drawn(seed: int, voters: tuple[int, int], observers: int = 5) -> dict[str, i
     return {"voters": random.randint(*voters), "observers": random.randint(0, observers)}
 
 
+# covers: canElectInitialLeader
 @pytest.mark.parametrize("seed", SEEDS)
 def test_an_initial_leader_is_elected(seed: int) -> None:
     """canElectInitialLeader."""
@@ -31,6 +32,7 @@ def test_an_initial_leader_is_elected(seed: int) -> None:
     quorum.finish()
 
 
+# covers: canElectNewLeaderAfterOldLeaderFailure
 @pytest.mark.parametrize("how", ["kill", "power", "shutdown"])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_new_leader_follows_one_that_failed(seed: int, how: str) -> None:
@@ -48,6 +50,7 @@ def test_a_new_leader_follows_one_that_failed(seed: int, how: str) -> None:
     quorum.finish()
 
 
+# covers: canRecoverAfterAllNodesKilled
 @pytest.mark.parametrize("how", ["kill", "power"])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_it_recovers_after_all_were_killed(seed: int, how: str) -> None:
@@ -68,6 +71,7 @@ def test_it_recovers_after_all_were_killed(seed: int, how: str) -> None:
     quorum.finish()
 
 
+# covers: canElectNewLeaderAfterOldLeaderPartitionedAway
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_new_leader_follows_one_that_is_cut_off(seed: int) -> None:
     """canElectNewLeaderAfterOldLeaderPartitionedAway."""
@@ -84,6 +88,7 @@ def test_a_new_leader_follows_one_that_is_cut_off(seed: int) -> None:
     quorum.finish()
 
 
+# covers: canMakeProgressIfMajorityIsReachable
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_majority_that_is_in_reach_makes_progress(seed: int) -> None:
     """canMakeProgressIfMajorityIsReachable: {1, 2} cut off from {3, 4, 5}."""
@@ -100,6 +105,7 @@ def test_a_majority_that_is_in_reach_makes_progress(seed: int) -> None:
     quorum.finish()
 
 
+# covers: leadershipAssignedOnlyOnceWithNetworkPartitionIfThereExistsMajority, StableLeadership
 @pytest.mark.parametrize("seed", SEEDS)
 def test_leadership_is_assigned_once_where_only_some_can_win(seed: int) -> None:
     """leadershipAssignedOnlyOnceWithNetworkPartitionIfThereExistsMajority (KIP-996).
@@ -123,6 +129,7 @@ def test_leadership_is_assigned_once_where_only_some_can_win(seed: int) -> None:
     quorum.finish()
 
 
+# covers: leadershipWillNotChangeDuringNetworkPartitionIfMajorityStillReachable, StableLeadership
 @pytest.mark.parametrize("seed", SEEDS)
 def test_leadership_stays_while_a_majority_is_in_reach(seed: int) -> None:
     """leadershipWillNotChangeDuringNetworkPartitionIfMajorityStillReachable (KIP-996).
@@ -146,6 +153,7 @@ def test_leadership_stays_while_a_majority_is_in_reach(seed: int) -> None:
     quorum.finish()
 
 
+# covers: canMakeProgressAfterBackToBackLeaderFailures
 @pytest.mark.parametrize("seed", SEEDS)
 def test_leaders_that_fail_one_after_the_other(seed: int) -> None:
     """canMakeProgressAfterBackToBackLeaderFailures."""
@@ -163,6 +171,7 @@ def test_leaders_that_fail_one_after_the_other(seed: int) -> None:
     quorum.finish()
 
 
+# covers: canRecoverFromSingleNodeCommittedDataLoss
 @pytest.mark.parametrize("seed", SEEDS)
 def test_one_that_lost_its_disk_comes_back(seed: int) -> None:
     """canRecoverFromSingleNodeCommittedDataLoss: log and quorum state gone, a new directory id.
