@@ -44,6 +44,7 @@ def test_a_whole_file(tmp_path: Path) -> None:
     assert notes == ["without effect here: num.io.threads"]
 
 
+# covers: QuorumConfigTest.*
 @pytest.mark.parametrize("key", SCALARS)
 def test_each_scalar_arrives(key: str) -> None:
     field, _ = SCALARS[key]
@@ -58,6 +59,7 @@ def test_metadata_log_dir_comes_first() -> None:
     assert server(GOOD | {"metadata.log.dir": "/m"}).node.directory == "/m"
 
 
+# covers: QuorumConfigTest.*
 @pytest.mark.parametrize(
     "key, value, said",
     [

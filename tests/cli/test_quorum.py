@@ -195,6 +195,7 @@ def free_ports(count: int) -> list[int]:
     return ports
 
 
+# covers: testSendAndReceiveOutboundRequest
 def test_three_servers_form_a_quorum(tmp_path: Path, program: Callable[..., Program]) -> None:
     ports = free_ports(3)
     cluster = run("storage", "random-uuid").stdout.decode().strip()

@@ -61,6 +61,7 @@ def test_standalone_makes_the_replica_the_first_voter(tmp_path: Path, kraftfast:
     assert f"directory.id={voter['voterDirectoryId']}" in meta
 
 
+# covers: testParseDynamicVoter*, testParsingThreeDynamicVoters
 def test_initial_controllers_get_the_ids_of_the_list(tmp_path: Path, kraftfast: Command) -> None:
     initial = f"1@localhost:9093:{A},2@[::1]:9094:{B}"
     assert formatted(kraftfast, properties(tmp_path), "-I", initial).code == 0
@@ -84,6 +85,7 @@ def test_without_initial_controllers_nothing_is_known(tmp_path: Path, kraftfast:
     assert bootstrap(tmp_path, kraftfast) == []
 
 
+# covers: malformed-voters, testParsingInvalidStringWithDuplicateNodeIds
 @pytest.mark.parametrize(
     ("voters", "more", "word"),
     [

@@ -245,6 +245,7 @@ def test_without_a_majority_every_call_ends_in_time_with_the_truth(
         producer.close(timeout=0.2)
 
 
+# covers: testAppendFailedWithBufferAllocationException, testMaxNumberOfBatches
 @pytest.mark.processes
 def test_back_pressure_waits_for_room_and_says_so(quorum: LocalQuorum) -> None:
     value = b"v" * 50_000

@@ -109,6 +109,7 @@ def test_an_elected_leader_persists_appends_and_makes_itself_known() -> None:
     ]
 
 
+# covers: testForceDrainBeforeAppendLeaderChangeMessage
 def test_no_record_is_taken_before_the_leader_change() -> None:
     it = started(epoch=4, voted=1)
     granted = msg.VoteResponse(leader_epoch=4, vote_granted=True)

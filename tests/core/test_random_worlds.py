@@ -247,6 +247,7 @@ def settle(world: World) -> None:
     raise AssertionError("the quorum did not come to rest")
 
 
+# covers: SnapshotAtLogStart, LeaderNeverLoadSnapshot
 @pytest.mark.parametrize("seed", range(60))
 def test_committed_records_survive(seed: int) -> None:
     world = random_world(seed)

@@ -315,7 +315,8 @@ def election(*ids: int, unanimous: bool = False, may_flip: bool = False) -> Elec
     return Election(VoterSet.of(*ids), key(1), unanimous, may_flip)
 
 
-# covers: testTwoNodeQuorumVoteRejected, testThreeNodeQuorumVoteGranted, testTwoNodeQuorumVoteGranted
+# covers: testTwoNodeQuorumVoteRejected, testTwoNodeQuorumVoteGranted
+# covers: testThreeNodeQuorumVoteGranted
 # covers: testThreeNodeQuorumVoteRejected
 def test_a_majority_wins_and_its_impossibility_loses() -> None:
     two = election(1, 2)

@@ -101,6 +101,7 @@ def test_an_installed_snapshot_may_come_late() -> None:
     it.check_invariants()
 
 
+# covers: testLatestSnapshotIdMissing
 def test_a_snapshot_that_fails_its_check_changes_nothing() -> None:
     """D20: its CRCs are checked before it takes the log's place."""
     it = started(epoch=5, leader=2, log=((2, 10),))

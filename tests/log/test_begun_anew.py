@@ -56,6 +56,7 @@ def cut_at_every_step(act: Callable[[Home], None]) -> list[tuple[Home, bool]]:
 PLACES = {"ahead": (200, 4), "of the same epoch": (61, 3), "beside": (30, 4), "at the end": (60, 4)}
 
 
+# covers: testCreateReplicatedLogTruncatesFully
 @pytest.mark.parametrize("place", PLACES.values(), ids=PLACES.keys())
 def test_installed_wholly_or_not_at_all(place: tuple[int, int]) -> None:
     snapshot_id = OffsetAndEpoch(*place)
@@ -88,6 +89,7 @@ def test_installed_wholly_or_not_at_all(place: tuple[int, int]) -> None:
     assert old > 20 and anew > 50
 
 
+# covers: testTruncateFullyToLatestSnapshot
 def test_it_is_counted_and_empties_the_log() -> None:
     home = filled(CrashDisk())
     log = home.log
@@ -141,6 +143,7 @@ def test_a_clean_close_of_before_is_no_loss() -> None:
     assert (log.log_start_offset, log.end_offset, log.last_epoch) == (30, 30, 4)
 
 
+# covers: testDoesntTruncateFully
 def test_a_snapshot_that_the_log_holds_takes_nothing() -> None:
     home = filled(CrashDisk())
     ids = tuple(snapshot(home, offset, 3) for offset in (20, 60))
@@ -156,6 +159,7 @@ def test_a_snapshot_that_the_log_holds_takes_nothing() -> None:
     assert snapshot_ids(home.disk, home.log_path) == [BOOTSTRAP, *ids], "the bootstrap's stays"
 
 
+# covers: testStartupWithInvalidSnapshotState, testCleanupOlderSnapshots
 def test_a_log_that_starts_later_needs_a_snapshot(tmp_path: Path) -> None:
     home = Home(tmp_path / "replica")
     log = home.open(segment_bytes=8 * KIB, stride_bytes=8 * KIB)

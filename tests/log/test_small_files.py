@@ -69,6 +69,18 @@ def test_a_quorum_state_comes_back(epoch: int, leader_id: int, voted: ReplicaKey
     assert plain.voted == (None if voted is None else ReplicaKey(voted.id, ZERO_UUID))
 
 
+# covers: testReload
+def test_the_latest_quorum_state_is_read_again(tmp_path: Path) -> None:
+    path = str(tmp_path / quorum_state.NAME)
+    for state in (
+        StoredQuorumState(3, 2, None),
+        StoredQuorumState(4, -1, ReplicaKey(1, b"d" * 16)),
+        StoredQuorumState(4, 1, ReplicaKey(1, b"d" * 16)),
+    ):
+        Disk().replace_file(path, quorum_state.encode(state, 1, []))
+        assert quorum_state.decode(Disk().read_file(path), path) == state
+
+
 GOOD_STATE = b'{"leaderId":1,"leaderEpoch":2,"votedId":-1,"votedDirectoryId":"%s","data_version":1}'
 GOOD_STATE %= b"A" * 22
 

@@ -72,6 +72,7 @@ def written(path: Path, values: list[bytes], records: str = "any") -> str:
 # --- what is written ------------------------------------------------------------------------------
 
 
+# covers: testSnapshotDelimiters, testWriteReadSnapshot, testKBuilderRaftVersion1WithVoterSet
 def test_what_was_written_is_read(tmp_path: Path) -> None:
     values = [b"value %d" % i * 40 for i in range(5000)] + [b"x" * (BATCH_BYTES + 5), b"last"]
     path = written(tmp_path, values)
@@ -141,6 +142,7 @@ def test_kafkas_snapshots_load(recorded: list[Path]) -> None:
             assert reader.footer == SnapshotFooter() and reader.last_contained_log_timestamp > 0
 
 
+# covers: testPartialWriteReadSnapshot
 def test_a_small_piece_at_a_time_is_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -155,6 +157,7 @@ def test_a_small_piece_at_a_time_is_the_same(
 # --- refusals -------------------------------------------------------------------------------------
 
 
+# covers: testAbortedSnapshot
 def test_what_cannot_be_written_is_refused(tmp_path: Path) -> None:
     for wrong in (OffsetAndEpoch(-1, 0), OffsetAndEpoch(0, 2**31), OffsetAndEpoch(2**63, 0)):
         with pytest.raises(InvalidOption):
@@ -178,6 +181,7 @@ def test_what_cannot_be_written_is_refused(tmp_path: Path) -> None:
         write_bootstrap(Disk(), str(tmp_path), ())
 
 
+# covers: testCreateSnapshotWithSameId
 def test_two_may_be_on_their_way(tmp_path: Path) -> None:
     """One that is fetched and one that is made; whoever is first has the name."""
     one, other = (
@@ -189,6 +193,8 @@ def test_two_may_be_on_their_way(tmp_path: Path) -> None:
     assert snapshot_ids(Disk(), str(tmp_path)) == [ID]
 
 
+# covers: testValidSnapshotFilename, testValidPartialSnapshotFilename
+# covers: testValidDeletedSnapshotFilename, testInvalidSnapshotFilenames
 def test_names() -> None:
     for name in ("x.checkpoint", snapshot_name(ID) + ".deleted", snapshot_name(ID) + ".part",
                  "99999999999999999999-0000000001.checkpoint", "bootstrap.checkpoint"):  # fmt: skip
@@ -196,6 +202,7 @@ def test_names() -> None:
     assert id_of("/some/where/" + snapshot_name(ID)) == ID
 
 
+# covers: testLatestSnapshotId
 def test_ids_are_listed_by_epoch_first_and_deleted(tmp_path: Path) -> None:
     ids = [OffsetAndEpoch(900, 1), OffsetAndEpoch(500, 2), OffsetAndEpoch(600, 2)]
     for each in reversed(ids):
@@ -325,6 +332,7 @@ def test_a_full_disk_leaves_nothing() -> None:
     assert disk.list_directory(HOME) == []
 
 
+# covers: testFailingFreeze
 def test_a_failed_sync_is_no_snapshot() -> None:
     disk = CrashDisk()
     disk.fail_syncs_from = 0

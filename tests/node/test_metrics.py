@@ -27,6 +27,7 @@ def metrics(directory: str) -> dict[str, dict[str, Any]]:
     return found
 
 
+# covers: testMetrics
 def test_leader_and_followers_tell_what_they_did(tmp_path: Path) -> None:
     with LocalQuorum(str(tmp_path), voters=3) as quorum, quorum.producer() as producer:
         for _ in range(20):

@@ -52,6 +52,7 @@ def test_each_is_told_to_end_under_load(tmp_path: Path, transport: str) -> None:
         verify(quorum, settled(quorum), running)
 
 
+# covers: KafkaRaftClientDriverTest.testShutdown
 def test_all_are_told_to_end(tmp_path: Path) -> None:
     """Files are left as Kafka leaves them, trimmed to their length; and all is there again."""
     with a_quorum(tmp_path / "q", restart=False) as quorum:

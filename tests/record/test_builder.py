@@ -127,6 +127,7 @@ def test_offsets_that_leave_the_data(ends: list[int]) -> None:
 # --- bounds ---
 
 
+# covers: testHasRoomForUncompressed
 def test_nothing_fits() -> None:
     for source in (builder.Values([b"abc"]), builder.Values(b"abc", size=3)):
         need = len(pure.encode_batch(pure.values_to_records([b"abc"], 77)))

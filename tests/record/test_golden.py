@@ -154,6 +154,7 @@ def test_decodes_to_what_kafka_says(recorded: list[Path], reader: ModuleType) ->
 # --- and back to the same bytes ---
 
 
+# covers: testControlRecordTypeValues
 def test_control_batches_are_written_as_kafka_wrote_them(recorded: list[Path]) -> None:
     kinds = set()
     for path in recorded:

@@ -70,4 +70,5 @@ def exists(test: str, root: Path = TESTS) -> bool:
     path = root / file
     if not path.is_file():
         return False
-    return not function or re.search(rf"^ *(?:async )?def {function}\(", path.read_text(), re.M) is not None
+    defined = re.compile(rf"^ *(?:async )?def {function}\(", re.MULTILINE)
+    return not function or defined.search(path.read_text()) is not None
