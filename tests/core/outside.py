@@ -34,13 +34,9 @@ class Outside:
         sender = wording.key(said["of"], self.world.directory_ids)
         common = {
             "epoch": epoch,
-            "cluster_id": said.get("cluster", self.world.cluster_id),
+            "cluster_id": self.cluster_id(said),
             "partition_known": "unknown" not in words,
         }
-        if common["cluster_id"] == "empty":
-            common["cluster_id"] = ""
-        if common["cluster_id"] == "none":
-            common["cluster_id"] = None
         place = next((word for word in words if "@" in word), "0@0")
         offset, last_epoch = map(int, place.split("@"))
         voter = wording.key(said["for"], self.world.directory_ids) if "for" in said else (
@@ -92,6 +88,11 @@ class Outside:
                 **common,
             )
         host.step(ev.RequestReceived(Origin(sender.id, OUTSIDE), body))
+
+    def cluster_id(self, said: dict[str, str]) -> str | None:
+        """``cluster C``, ``cluster none``, ``cluster empty``; without a word the world's own."""
+        found = said.get("cluster", self.world.cluster_id)
+        return {"none": None, "empty": ""}.get(found or "", found)
 
     def administer(self, host: Host, kind: str, words: tuple[str, ...]) -> None:
         """A request about the voters, from an operator or (``from 4``) from a replica."""

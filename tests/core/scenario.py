@@ -35,7 +35,7 @@ Commands (``N``, ``P``: replica ids; ``e6``: epoch 6; ``10@5``: end offset 10, l
     reply N P granted|refused|ok|error|fetch|fails ...       an answer from outside
     state [N ...] | due N | describe N
 
-    to N vote e6 of 3 10@5 [unanimous] [for 1:a] [cluster C]
+    to N vote e6 of 3 10@5 [unanimous] [for 1:a] [cluster C|none|empty]
     to N begin e6 of 2 [for 1] [endpoints 2]      to N end e6 of 2 next 3,1
     to N fetch e6 of 2 10@5 [hw 7] [wait 500] [bytes 200] [memory] [cluster C] [unknown]
     to N slice e6 of 2 10@5 from 0 [bytes 50] [unknown] [foreign]

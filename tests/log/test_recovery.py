@@ -500,7 +500,6 @@ def test_damage_below_our_end_is_damage_whoever_wrote_last(home: Home) -> None:
 # --- files that do not belong, or are not there ---
 
 
-# covers: testCleanupPartialSnapshots
 def test_what_crashes_and_kafkas_delayed_deletion_left_behind(home: Home) -> None:
     fill(home.open(), 3)
     home.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -74,3 +75,19 @@ def test_a_snapshot_that_is_not_there(tmp_path: Path) -> None:
     kept.freeze()
     delete_snapshots(Disk(), str(tmp_path), [ID])
     assert snapshot_ids(Disk(), str(tmp_path)) == [OffsetAndEpoch(7, 1)]
+
+
+# covers: testCleanupPartialSnapshots
+def test_what_is_left_of_unfinished_snapshots_goes(tmp_path: Path) -> None:
+    home = Home(tmp_path / "replica")
+    fill(home.open(), 20)
+    home.log.flush()
+    kept = snapshot(home, 8)
+    unfinished = SnapshotWriter(home.disk, home.log_path, ID, last_contained_log_timestamp=7)
+    unfinished.append(b"value")
+    assert any(name.endswith(".part") for name in os.listdir(home.log_path))
+    home.kill()
+    home.open()
+    assert not any(name.endswith(".part") for name in os.listdir(home.log_path))
+    assert snapshot_ids(home.disk, home.log_path) == [kept]
+    home.close()
