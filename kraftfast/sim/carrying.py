@@ -16,6 +16,7 @@ from kraftfast.core.replica import Replica
 from kraftfast.errors import ErrorCode
 from kraftfast.log import quorum_state
 from kraftfast.node.control_records import appended, batch_of
+from kraftfast.node.voter_records import copied_controls
 from kraftfast.sim.network import Link, Source
 from kraftfast.sim.paged_file import SteppedFlush, append_batch
 from kraftfast.sim.records import Records, Reference
@@ -168,9 +169,10 @@ class Carrying:
         self._refuse_queue(effect.leader_id)
 
     def _do_AppendControl(self, effect: fx.AppendControl) -> None:
-        """The first record of an epoch; it waits for room like any other."""
+        """The first of an epoch, or another voter set; it waits for room like any other."""
         batch = batch_of(effect, self.now_ms())
         self.world.oracle.appends(self, effect.epoch)
+        self.world.oracle.voters.appends(self, effect)
         if self.log.append(batch, effect.epoch, True):
             self.control = None
             self._events.append(appended(effect, self.log.end_offset, len(batch)))
@@ -199,7 +201,8 @@ class Carrying:
             self.world.count("rejected copies")
         epochs = tuple(entry for entry in log.epochs if entry[1] >= began_at)
         size = log.bytes_appended - before
-        self._events.append(ev.FetchedWritten(log.end_offset, size, epochs, not whole))
+        controls = copied_controls(log, began_at)
+        self._events.append(ev.FetchedWritten(log.end_offset, size, epochs, not whole, controls))
 
     def _do_Truncate(self, effect: fx.Truncate) -> Any:
         if self.flush.running:
@@ -269,7 +272,10 @@ class Carrying:
             self.queue.popleft().refused(self.world.now_us, leader_id)
 
     def _do_VotersChanged(self, effect: fx.VotersChanged) -> None:
-        pass
+        self.world.oracle.voters.changed(self, effect)
+
+    def _do_Probe(self, effect: fx.Probe) -> None:
+        self.world.network.probe(self, effect)
 
     def _do_Stopped(self, effect: fx.Stopped) -> None:
         self.stopped = True

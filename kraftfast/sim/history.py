@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from kraftfast.record import pure
 from kraftfast.sim.clients import ACKNOWLEDGED, FAILED, UNKNOWN, Append
-from kraftfast.sim.invariants import require
+from kraftfast.sim.require import require
 
 if TYPE_CHECKING:
     from kraftfast.sim.process import Process

@@ -23,22 +23,15 @@ from kraftfast.log import quorum_state
 from kraftfast.log.segment import LOG_SUFFIX, segment_name
 from kraftfast.sim.disk import SmallFile
 from kraftfast.sim.paged_file import PagedFile, batches_of
+from kraftfast.sim.require import require
+from kraftfast.sim.voter_oracle import VoterOracle
+from kraftfast.types import ZERO_UUID, ReplicaKey
 
 if TYPE_CHECKING:
+    from kraftfast.core.control import KRaftVersion, KRaftVoters
     from kraftfast.sim.machine import Machine
     from kraftfast.sim.process import Process
     from kraftfast.sim.world import World
-
-
-class Violation(AssertionError):
-    """Something that must hold does not."""
-
-
-def require(holds: bool, text: str) -> None:
-    """Raise :class:`Violation` unless it holds."""
-    if not holds:
-        raise Violation(text)
-
 
 class Identity(NamedTuple):
     """All bytes of a batch: the CRC covers what is not named here."""
@@ -72,6 +65,8 @@ class Shadow:
     being_cut: list[Entry]  # of a cut under way: they may still come back (I14)
     lost_memory: bool  # the machine lost power, and what is left of this is not known yet
     promised: QuorumState | None  # what quorum-state was last seen to hold (I9)
+    base: list[tuple[int, KRaftVersion | KRaftVoters]]  # who votes where the log begins
+    changes: list[tuple[int, KRaftVersion | KRaftVoters]]  # and what its entries say of that
 
     def __init__(self) -> None:
         self.entries = []
@@ -81,6 +76,7 @@ class Shadow:
         self.being_cut = []
         self.lost_memory = False
         self.promised = None
+        self.base, self.changes = [], []
 
     def below(self, offset: int) -> Entry | None:
         """The last batch that ends at or before ``offset``."""
@@ -109,6 +105,7 @@ class Oracle:
         self.leaders = {}
         self.batches = {}
         self.committed = []
+        self.voters = VoterOracle(self)
 
     @property
     def committed_end(self) -> int:
@@ -132,6 +129,11 @@ class Oracle:
         if log.flushed_end_offset > shadow.durable:
             self._check_flushed(shadow, process)
 
+    def after_turn(self, process: Process) -> None:
+        """Once all that followed from an event is done."""
+        self.observe(process)
+        self.voters.check(process)
+
     def _extend(self, shadow: Shadow, process: Process) -> None:
         log = process.log
         while shadow.end < log.end_offset:
@@ -142,11 +144,19 @@ class Oracle:
                 batch = Identity(base, end, epoch, crc, size)
                 require(base == shadow.end, f"I14: {batch} of {process.id} leaves a gap")
                 before = shadow.entries[-1].batch if shadow.entries else None
-                self._know(process, batch, before)
+                self._know(process, batch, before, segment, position)
+                shadow.changes += self.voters.of(batch)
                 shadow.entries.append(Entry(batch, segment.base_offset, position))
                 shadow.end = end
 
-    def _know(self, process: Process, batch: Identity, before: Identity | None) -> None:
+    def _know(
+        self,
+        process: Process,
+        batch: Identity,
+        before: Identity | None,
+        segment: Any = None,
+        position: int = 0,
+    ) -> None:
         """I2, I3: the batch is the one that the epoch's only leader appended there, after that."""
         key = (batch.epoch, batch.base_offset)
         known = self.batches.get(key)
@@ -158,6 +168,7 @@ class Oracle:
                 f"({leader.id if leader else 'nobody'}) never appended",
             )
             self.batches[key] = (batch, before)
+            self.voters.learn(batch, segment.file.view(position, position + batch.size))
             return
         require(known[0] == batch, f"I2: {process.id} holds {batch}, others {known[0]}")
         require(known[1] == before, f"I3: {process.id}: before {batch}: {before}, not {known[1]}")
@@ -200,6 +211,7 @@ class Oracle:
         shadow.end = shadow.entries[-1].batch.end_offset if shadow.entries else 0
         require(shadow.end == end_offset, f"{process.id} cuts to {end_offset}, inside a batch")
         shadow.durable = min(shadow.durable, end_offset)
+        shadow.changes = [change for change in shadow.changes if change[0] < end_offset]
         shadow.being_cut = cut
 
     def truncated(self, process: Process) -> None:
@@ -225,6 +237,7 @@ class Oracle:
         old, new = self.shadow(process.id), Shadow()
         known = old.entries + old.being_cut
         self.shadows[process.id] = new
+        new.base = self.voters.base(machine)
         self._extend(new, process)
         for entry, before in zip(new.entries, known):
             require(
@@ -263,7 +276,7 @@ class Oracle:
         require(stored.epoch >= promised.epoch, went)
         if stored.epoch == promised.epoch and promised.voted is not None:
             require(
-                stored.voted == promised.voted or stored.leader_id == process.id, went
+                _is_same_vote(stored.voted, promised.voted) or stored.leader_id == process.id, went
             )
 
     # --- promises ---------------------------------------------------------------------------------
@@ -404,13 +417,16 @@ class Oracle:
                 f"I8: {process.id} commits {fresh[0].batch} after {before}, not "
                 f"{self.committed[-1]}",
             )
-        holders = [m.id for m in self.world.voters() if self._holds(m, fresh)]
+        voters = self.voters.in_force(process)  # D16
+        holders = [m.id for m in self.voters.machines(voters) if self._holds(m, fresh)]
         require(
-            len(holders) >= len(self.world.voters()) // 2 + 1,
-            f"I5: {process.id} commits up to {offset}, which only {holders} have on "
+            len(holders) >= voters.majority,
+            f"I5: {process.id} commits up to {offset}, which of {voters} only {holders} have on "
             f"{'memory' if self.world.settings.durability == 'memory' else 'disk'}",
         )
-        self.committed += [entry.batch for entry in fresh]
+        for entry in fresh:
+            self.committed.append(entry.batch)
+            self.voters.committed_by(entry.batch)
 
     def _holds(self, machine: Machine, entries: list[Entry]) -> bool:
         """Whether a machine has these batches where this durability wants them."""
@@ -427,7 +443,10 @@ class Oracle:
     def acknowledged_by_all(self, process: Process, offset: int) -> None:
         """durability=all: every voter has it on its disk."""
         last = self.shadow(process.id).below(offset)
-        for machine in self.world.voters():
+        voters = self.voters.in_force(process)
+        machines = self.voters.machines(voters)
+        require(len(machines) == len(voters), f"durability=all: some of {voters} are gone")
+        for machine in machines:
             require(
                 machine.rotten or last is not None and self._holds(machine, [last]),
                 f"durability=all: {machine.id} does not hold everything below {offset}",
@@ -443,6 +462,13 @@ class Oracle:
             and self.committed[index].crc == crc,
             f"I20: a consumer read [{base_offset}, {end_offset}), which is not committed",
         )
+
+
+def _is_same_vote(one: ReplicaKey | None, other: ReplicaKey) -> bool:
+    """Of two readings of quorum-state; version 0 of the file has no directory ids."""
+    if one is None or one.id != other.id:
+        return False
+    return one == other or ZERO_UUID in (one.directory_id, other.directory_id)
 
 
 @lru_cache(maxsize=1024)

@@ -5,14 +5,17 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING
 
+from kraftfast import limits
 from kraftfast.core.voters import VoterSet
 from kraftfast.log.directory import LogOptions, MetaProperties, format_directory
+from kraftfast.record.control import KRaftVersion, KRaftVoters
 from kraftfast.sim.clock import Clock
 from kraftfast.sim.disk import SimDisk
-from kraftfast.types import ReplicaKey
+from kraftfast.types import Endpoint, ReplicaKey, Voter
 
 if TYPE_CHECKING:
     from kraftfast.sim.process import Process
+    from kraftfast.sim.settings import Settings
     from kraftfast.sim.world import World
 
 
@@ -24,6 +27,9 @@ class Machine:
     disk: SimDisk
     clock: Clock
     process: Process | None
+    voters: VoterSet  # controller.quorum.voters; empty where the log says who votes from the start
+    moves: int  # how often it has changed its address
+    bootstrap: VoterSet | None  # of the snapshot that its directory was formatted with
     boot_id: str  # changes with every loss of power
     disk_factor: int  # how many times slower than usual the disk is
     crash_loses_power: bool  # what a crash inside a system call takes with it
@@ -33,13 +39,13 @@ class Machine:
     starting: bool  # a start is due
     may_start: bool  # False: it stays down until the world is healed, or for good
 
-    def __init__(self, world: World, id: int, voters: VoterSet) -> None:
-        self.world, self.id, self.voters = world, id, voters
+    def __init__(self, world: World, id: int) -> None:
+        self.world, self.id = world, id
         self.settings = world.settings
         self.path = f"/replica-{id}"
         self.clock = Clock(world.random.randint(0, 10_000_000))
         self.process = None
-        self.boots = 0
+        self.boots = self.moves = 0
         self.disk_factor = 1
         self.crash_loses_power = False
         self.memory_in_doubt = self.rotten = False
@@ -47,19 +53,31 @@ class Machine:
         self.starting = False
         self.may_start = True
         self.formats = 0
-        self.format()
+        first = first_voters(self.settings)
+        self.voters = first if self.settings.kraft_version == 0 else VoterSet()
+        self.bootstrap = None
+        votes = first.is_voter(first_key(id))
+        self.format(first if votes and self.settings.kraft_version else None)
 
     @property
     def boot_id(self) -> str:  # type: ignore[no-redef]
         return f"boot-{self.id}-{self.boots}"
 
-    def format(self) -> None:
+    @property
+    def endpoints(self) -> tuple[Endpoint, ...]:
+        """Where it can be reached now; of a static quorum nobody is told."""
+        return endpoints_of(self.id, self.moves) if self.settings.has_endpoints else ()
+
+    def format(self, bootstrap: VoterSet | None = None) -> None:
         """A fresh disk with a fresh directory on it, under a new directory id."""
         self.formats += 1
         self.disk = SimDisk(Random(self.world.random.getrandbits(64)))
         self.key = ReplicaKey(self.id, bytes([64 + self.id, self.formats]) * 8)
+        self.bootstrap = bootstrap
         meta = MetaProperties(self.world.cluster_id, self.id, self.key.directory_id)
-        format_directory(self.disk, self.path, meta, LogOptions(self.settings.durability))
+        first = (KRaftVersion(1), KRaftVoters(bootstrap.voters)) if bootstrap is not None else ()
+        options = LogOptions(self.settings.durability)
+        format_directory(self.disk, self.path, meta, options, first)
 
     def lose_power(self) -> None:
         """Only what is on the disk is left."""
@@ -67,6 +85,26 @@ class Machine:
         self.memory_in_doubt = self.settings.durability == "memory"
         self.disk.lose_power()
 
-    def is_voter(self) -> bool:
-        """Whether its replica is in the voter set."""
-        return self.voters.is_voter(self.key)
+    @property
+    def is_sound(self) -> bool:
+        """Whether it holds what it ever promised, once it runs."""
+        return not self.dead and not self.rotten
+
+
+def first_key(id: int) -> ReplicaKey:
+    """A replica with the directory that its machine came with."""
+    return ReplicaKey(id, bytes([64 + id, 1]) * 8)
+
+
+def endpoints_of(id: int, moves: int = 0) -> tuple[Endpoint, ...]:
+    """Where a machine listens after so many moves."""
+    return (Endpoint("CONTROLLER", f"host-{id}", 9000 + moves),)
+
+
+def first_voters(settings: Settings) -> VoterSet:
+    """Those that a quorum begins with: by id alone where voters are static."""
+    ids = range(1, settings.voters + 1)
+    if settings.kraft_version == 0:
+        return VoterSet.of(*ids)
+    least, most = limits.KRAFT_VERSION_MIN, limits.KRAFT_VERSION_MAX
+    return VoterSet(Voter(*first_key(id), endpoints_of(id), least, most) for id in ids)

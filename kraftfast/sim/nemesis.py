@@ -209,10 +209,8 @@ class Nemesis:
 
     def _rot(self) -> None:
         """A bit of a segment changes while its machine is down; at most on a minority."""
-        voters = self.world.voters()
-        rotten = [machine for machine in voters if machine.rotten]
         machine = self.random.choice(self.world.machines)
-        if machine.rotten or machine.is_voter() and len(rotten) >= (len(voters) - 1) // 2:
+        if machine.rotten or not self.world.operator.can_spare(machine):
             return
         if machine.process is not None:
             self.world.end(machine, power=True)

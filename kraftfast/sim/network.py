@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from kraftfast import limits
 from kraftfast.core import events as ev
 from kraftfast.core.messages import Request, Response
 from kraftfast.errors import ErrorCode
 
 if TYPE_CHECKING:
+    from kraftfast.core.effects import Probe
     from kraftfast.sim.process import Process, Records
     from kraftfast.sim.world import World
 
@@ -253,6 +255,23 @@ class Network:
             news = ended and not other.alive and (link.ring or reachable)
             delay_us = self.world.random.randint(1, 2_000)
             self.world.later(delay_us, end.enter, end.detach, link, news)
+
+    # --- without a link -----------------------------------------------------------------------
+
+    def probe(self, process: Process, effect: Probe) -> None:
+        """ApiVersions to somebody's endpoints: who listens there now answers, or nobody does."""
+        world = self.world
+        delay_us = 2 * world.network_delays.draw(world.random)
+        machine = world.machine(effect.voter_id)
+        there = machine.process is not None and machine.endpoints == effect.endpoints
+        cut = self.is_cut(process.id, machine.id) or self.is_cut(machine.id, process.id)
+        if there and not cut:
+            least, most = limits.KRAFT_VERSION_MIN, limits.KRAFT_VERSION_MAX
+            found = ev.Probed(effect.probe, ErrorCode.NONE, least, most)
+        else:
+            found = ev.Probed(effect.probe, ErrorCode.REQUEST_TIMED_OUT)
+            delay_us += self.settings.request_timeout_ms * 500
+        world.later(delay_us, process.enter, process.step, found)
 
     def failed(self, link: Link) -> list[ev.Event]:
         """What becomes of requests over a socket that broke."""

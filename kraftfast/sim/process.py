@@ -22,6 +22,7 @@ from kraftfast.log.directory import ReplicaDirectory
 from kraftfast.log.marks import PHANTOM_TAIL
 from kraftfast.log.recovery import Settings as LogSettings
 from kraftfast.log.recovery import open_log
+from kraftfast.node.voter_records import voter_history
 from kraftfast.sim.carrying import BLOCKED, Carrying, log_is_full
 from kraftfast.sim.network import Link, Message, Source
 from kraftfast.sim.paged_file import SimSegmentFile, SteppedFlush
@@ -94,7 +95,7 @@ class Process(Carrying):
         self.state_path = os.path.join(self.directory.log_path, quorum_state.NAME)
         self.persisted = self.stored_state()
         self.core = Replica(
-            settings.quorum_config(),
+            settings.quorum_config(machine.endpoints),
             machine.key,
             machine.voters,
             Random(self.world.random.getrandbits(64)),
@@ -107,6 +108,7 @@ class Process(Carrying):
             phantom_tail=self.recovered.phantom_tail,
             memory_uncertain=lost,
             cluster_id=self.world.cluster_id,
+            history=voter_history(disk, self.directory.log_path, self.log),
         )
 
     def stored_state(self) -> QuorumState | None:

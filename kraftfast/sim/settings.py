@@ -8,6 +8,7 @@ from typing import Any
 
 from kraftfast import limits
 from kraftfast.core.config import Durability, FlushPolicy, QuorumConfig
+from kraftfast.types import Endpoint
 
 FAULTS = (
     "kill",  # a process dies, its page cache stays
@@ -28,6 +29,17 @@ FAULTS = (
     "resign",  # a leader is asked to step down
     "poison",  # producers send batches that do not check (D20)
 )
+
+CHANGES = (
+    "add_voter",  # an observer is to be a voter
+    "remove_voter",  # a voter, the leader too, is to be one no more
+    "move",  # a machine comes back under another address
+    "upgrade",  # kraft.version goes from 0 to 1
+    "transfer",  # the leader hands over to a voter
+    "reassign",  # these are to be the voters, all at once; or not any more
+    "wipe",  # a machine comes back with an empty disk, under another directory id
+)
+"""What an operator does, or what befalls his machines (KIP-853, KIP-642)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +102,12 @@ class Settings:
     idle_ms: int = 2_000
     leave_broken: bool = True
     """Whether a minority may stay broken when the rest is healed."""
+    kraft_version: int = 0
+    """1: the voters are in a bootstrap snapshot; 0: they are configured."""
+    changes: tuple[str, ...] = ()
+    change_every_ms: float = 200.0
+    auto_join: bool = False
+    """Whether observers that never were voters make themselves voters."""
 
     @classmethod
     def of_seed(cls, seed: int, **overrides: Any) -> Settings:
@@ -142,10 +160,29 @@ class Settings:
             fault_every_ms=random.choice((60.0, 250.0, 800.0)),
             chaos_ms=random.choice((800, 1_500, 3_000)),
         )
-        return replace(chosen, **overrides)
+        return replace(chosen, **(chosen._membership_of_seed(seed) | overrides))
 
-    def quorum_config(self) -> QuorumConfig:
-        """The core's part."""
+    def _membership_of_seed(self, seed: int) -> dict[str, Any]:
+        """Whether voters change in this run, and how."""
+        random = Random(seed * 2 + 1 + (1 << 40))
+        if random.random() < 0.5 or self.durability == "memory":
+            return {}
+        share = random.choice((0.4, 0.7, 1.0))
+        return {
+            "kraft_version": random.choice((0, 1, 1, 1)),
+            "observers": random.choice((1, 1, 2, 3)),
+            "changes": tuple(each for each in CHANGES if random.random() < share),
+            "change_every_ms": random.choice((60.0, 150.0, 400.0)),
+            "auto_join": random.random() < 0.2,
+        }
+
+    @property
+    def has_endpoints(self) -> bool:
+        """Whether machines know where they can be reached, and tell."""
+        return self.kraft_version > 0 or bool(self.changes)
+
+    def quorum_config(self, endpoints: tuple[Endpoint, ...] = ()) -> QuorumConfig:
+        """The core's part, of a machine that can be reached there."""
         return QuorumConfig(
             election_timeout_ms=self.election_timeout_ms,
             fetch_timeout_ms=self.fetch_timeout_ms,
@@ -161,6 +198,11 @@ class Settings:
             held_age_ms_max=max(limits.HELD_AGE_MS_MAX, self.unflushed_age_ms_max),
             durability=Durability(self.durability),
             flush=FlushPolicy(self.flush),
+            bootstrap_ids=tuple(range(1, self.voters + self.observers + 1))
+            if self.kraft_version
+            else (),
+            endpoints=endpoints,
+            auto_join=self.auto_join,
         )
 
     def as_dict(self) -> dict[str, Any]:

@@ -10,21 +10,25 @@ import zlib
 from collections import Counter
 from collections.abc import Callable
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from kraftfast.core.voters import VoterSet
 from kraftfast.errors import CorruptLog, ForeignDirectory, KraftfastError
 from kraftfast.sim import history
 from kraftfast.sim.clients import Append, Producer, Reader
 from kraftfast.sim.disk import Crash
-from kraftfast.sim.invariants import Oracle, Violation, require
+from kraftfast.sim.invariants import Oracle
 from kraftfast.sim.machine import Machine
 from kraftfast.sim.nemesis import Nemesis
 from kraftfast.sim.network import Network
+from kraftfast.sim.operator import Operator
 from kraftfast.sim.process import Process
+from kraftfast.sim.require import Violation, require
 from kraftfast.sim.settings import Delays, Settings
 from kraftfast.sim.trace import words
 from kraftfast.types import METADATA_TOPIC
+
+if TYPE_CHECKING:
+    from kraftfast.core.voters import VoterSet
 
 EVENTS_MAX = 400_000
 """A run that needs more is going round in circles."""
@@ -68,11 +72,11 @@ class World:
         self._queue: list[tuple[int, int, Callable[..., Any], tuple[Any, ...]]] = []
         self._sequence = 0
         self.oracle = Oracle(self)
-        voters = VoterSet.of(*range(1, settings.voters + 1))
         ids = range(1, settings.voters + settings.observers + 1)
-        self.machines = [Machine(self, id, voters) for id in ids]
+        self.machines = [Machine(self, id) for id in ids]
         self.network = Network(self)
         self.nemesis = Nemesis(self)
+        self.operator = Operator(self)
         self.producers = [Producer(self, id) for id in range(settings.producers)]
         self.readers = [Reader(self) for _ in range(settings.readers)]
 
@@ -81,8 +85,12 @@ class World:
         return self.machines[id - 1]
 
     def voters(self) -> list[Machine]:
-        """The machines of voters."""
-        return self.machines[: self.settings.voters]
+        """The machines of voters, by the last set that is committed."""
+        return self.oracle.voters.machines(self.voter_set())
+
+    def voter_set(self) -> VoterSet:
+        """The last voter set that is committed."""
+        return self.oracle.voters.latest().voters
 
     def log_path(self, machine: Machine) -> str:
         """Where a machine's segments are."""
@@ -141,7 +149,7 @@ class World:
 
     def _after_turn(self, process: Process) -> None:
         process.settle_doubt()
-        self.oracle.observe(process)
+        self.oracle.after_turn(process)
         if process.stopped and not process.blocked:
             process.close()
             self.oracle.observe(process)
@@ -258,12 +266,14 @@ class World:
     def heal(self) -> None:
         """Nothing is wrong any more, but perhaps with a minority that stays as it is."""
         self.nemesis.heal()
+        self.operator.running = False
         self.network_delays = self.disk_delays = CALM
         self.drop = self.duplicate = 0.0
         left: set[int] = set()
         broken = sum(1 for machine in self.voters() if machine.dead or machine.rotten)
         spare = (len(self.voters()) - 1) // 2 - broken
-        if self.settings.leave_broken and spare > 0 and self.random.random() < 0.3:
+        may_stay = self.settings.leave_broken and not self.settings.changes
+        if may_stay and spare > 0 and self.random.random() < 0.3:
             left = set(self.random.sample([m.id for m in self.voters()], spare))
         for machine in self.machines:
             if machine.id in left:
@@ -286,12 +296,13 @@ class World:
                 return False
             if process.core.high_watermark != end or process.core.epoch != leader.core.epoch:
                 return False
-        return True
+        return self.operator.is_satisfied(leader)
 
     def play(self) -> None:
         """Chaos, and then the end of it."""
         self.start()
         self.nemesis.start()
+        self.operator.start()
         self.run(self.settings.chaos_ms)
         self.finish()
 
@@ -312,11 +323,13 @@ class World:
             if self.settings.durability != "all" or self.all_run():
                 require(all(each.outcome for each in last), "L2: appends without an outcome")
             self._rest()
-            self._check_end()
+            if self.is_settled() or self._settle("L1, L3, L6"):
+                self._check_end()
 
     def all_run(self) -> bool:
         """Whether every voter is there."""
-        return all(machine.process is not None for machine in self.voters())
+        running = [machine for machine in self.voters() if machine.process is not None]
+        return len(running) == len(self.voter_set())
 
     def _settle(self, what: str) -> bool:
         """True once the quorum has come to rest; raises where it should have and has not."""
@@ -330,7 +343,8 @@ class World:
         raise Violation(f"{what}: the quorum did not come to rest: {self.state()}")
 
     def _missing(self) -> bool:
-        return any(machine.dead or not machine.may_start for machine in self.voters())
+        there = [each for each in self.voters() if not each.dead and each.may_start]
+        return len(there) < len(self.voter_set())
 
     def _settle_without_all(self) -> bool:
         """durability=all with a voter down: no producer is answered; nothing else is checked."""
@@ -363,6 +377,12 @@ class World:
         """Every log below its high watermark, and what producers were told of it."""
         leader = self.leader()
         assert leader is not None
+        for machine in self.machines:
+            require(
+                machine.process is None
+                or machine.process.core.history.latest == leader.core.history.latest,
+                f"L3: {machine.id} lets others vote than the leader",
+            )
         data = history.read_bytes(leader, leader.core.high_watermark)
         values = history.read_values(data)
         for machine in self.machines:
@@ -386,6 +406,7 @@ class World:
             core, log = process.core, process.log
             replicas[machine.id] = (
                 f"{core.role} e{core.epoch} of {core.leader_id} hw {core.high_watermark} "
+                f"votes {core.voters.ids} "
                 f"log {log.flushed_end_offset}/{log.end_offset}"
                 f"{' in doubt' if core.in_doubt else ''}{' blocked' if process.blocked else ''}"
                 f"{' stalled' if process.stalled else ''}{' paused' if process.paused else ''}"

@@ -1,18 +1,20 @@
 """Runs seeds until one is violated: exit status 3 then, 0 if all hold.
 
-``python -m tests.sim.kill FIRST LAST [SEAM]``: for the kill matrix, in a process of its own. ``SEAM``
-names a function of ``tests.sim.seams`` that breaks something before the seeds are run. The seeds
-choose among few kinds of quorum, and everything that can go wrong with a log does, often. What the
-core asserts of itself is not asked: a mutant has to show in what the replicas do.
+``python -m tests.sim.kill KIND FIRST LAST [SEAM]``: for the kill matrix, in a process of its own.
+``KIND`` names the worlds (``KINDS``) or one directed history (``tests.sim.directed``), ``SEAM`` a
+function of ``tests.sim.seams`` that breaks something before the seeds are run. The seeds choose
+among few kinds of quorum, and everything that can go wrong there does, often. What the core asserts
+of itself is not asked: a mutant has to show in what the replicas do.
 """
 
 from __future__ import annotations
 
 import sys
+import traceback
 
 from kraftfast.core.replica import Replica
 from kraftfast.sim import Settings, run_seed
-from tests.sim import seams
+from tests.sim import directed, seams
 
 KILLED = 3
 FAULTS = ("kill", "power", "blackout", "crash_in_call", "isolate", "cut", "failing_sync", "rot")
@@ -24,6 +26,9 @@ def settings_of(seed: int) -> Settings:
         seed,
         voters=(1, 3, 3, 3)[seed % 4],
         observers=0,
+        kraft_version=0,
+        changes=(),
+        auto_join=False,
         durability="majority",
         election_timeout_ms=50,
         fetch_timeout_ms=100,
@@ -39,17 +44,31 @@ def settings_of(seed: int) -> Settings:
     )
 
 
+KINDS = {"log": settings_of}
+
+
 def main(words: list[str]) -> int:
-    first, last, *seam = words
+    kind, first, last, *seam = words
     Replica.check_invariants = lambda self: None  # type: ignore[method-assign]
     for name in seam:
         getattr(seams, name)()
     for seed in range(int(first), int(last)):
-        result = run_seed(seed, settings_of(seed))
-        if not result["ok"]:
-            print(f"seed {seed}: {result['violation']}")
+        violation = outcome(kind, seed)
+        if violation:
+            print(f"seed {seed}: {violation}")
             return KILLED
     return 0
+
+
+def outcome(kind: str, seed: int) -> str:
+    """What was violated, if anything."""
+    if kind in KINDS:
+        return str(run_seed(seed, KINDS[kind](seed))["violation"])
+    try:
+        getattr(directed, kind)(seed)
+    except AssertionError as error:
+        return str(error) or traceback.format_exc()
+    return ""
 
 
 if __name__ == "__main__":

@@ -10,10 +10,14 @@ from typing import Any
 import pytest
 
 from kraftfast.core import invariants as within_one
+from kraftfast.core.control import KRaftVoters
 from kraftfast.core.messages import FetchRequest
 from kraftfast.core.quorum_state import QuorumState
-from kraftfast.sim.invariants import Entry, Oracle, Violation
+from kraftfast.core.voters import VoterSet
+from kraftfast.sim.invariants import Entry, Oracle
 from kraftfast.sim.process import Process
+from kraftfast.sim.require import Violation
+from kraftfast.sim.voter_oracle import VoterOracle
 from kraftfast.sim.world import run_seed
 from kraftfast.types import ReplicaKey
 from tests.sim.kit import Quorum
@@ -33,9 +37,13 @@ CHECKED: dict[str, Callable[..., Any]] = {
     "I12": within_one.check_leader,
     "I13": Oracle.appends,
     "I14": Oracle.recovered,
+    "I16": VoterOracle.check,
+    "I17": VoterOracle.check,
     "I20": Oracle.was_read,
 }
 """Where the invariants of reliability.md that compare replicas, disks and promises are checked."""
+BY_MUTANTS = ("I12", "I17")
+"""Those that nothing can be planted for, but a mutant of the core dies of them."""
 
 
 @pytest.mark.parametrize("name", CHECKED)
@@ -56,7 +64,8 @@ def test_a_sweep_comes_by_each_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
         return call
 
     for name, function in CHECKED.items():
-        place: Any = within_one if name == "I12" else Oracle
+        places = {"Oracle": Oracle, "VoterOracle": VoterOracle}
+        place: Any = places.get(function.__qualname__.split(".")[0], within_one)
         monkeypatch.setattr(
             place, function.__name__, counted(name, getattr(place, function.__name__))
         )
@@ -102,6 +111,7 @@ def planted(quorum: Quorum, name: str) -> None:
         "I11": lambda: oracle.request_leaves(other, fetch(other, end + 1)),
         "I13": lambda: oracle.appends(other, epoch),
         "I14": lambda: recovers_something_else(oracle, other),
+        "I16": lambda: another_set_in_the_log(oracle, other),
         "I20": lambda: oracle.was_read(end, end + 1, 0),
     }
     plants[name]()
@@ -139,6 +149,12 @@ def fetch(process: Process, offset: int) -> FetchRequest:
     return FetchRequest(process.core.epoch, process.machine.key, offset, 0)
 
 
+def another_set_in_the_log(oracle: Oracle, process: Process) -> None:
+    """A voter record of the log that its replica does not know of."""
+    oracle.shadow(process.id).changes.append((0, KRaftVoters(VoterSet.of(1))))
+    oracle.after_turn(process)
+
+
 def recovers_something_else(oracle: Oracle, process: Process) -> None:
     """A batch stands in the recovered log that did not stand there before."""
     entries = oracle.shadow(process.id).entries
@@ -153,7 +169,7 @@ def replace_crc(batch: Any) -> Any:
 
 # covers: MonotonicHighWatermark, MonotonicEpoch, MajorityReachedHighWatermark, SingleLeader
 # covers: ConsistentCommittedData
-@pytest.mark.parametrize("name", [name for name in CHECKED if name != "I12"])
+@pytest.mark.parametrize("name", [name for name in CHECKED if name not in BY_MUTANTS])
 def test_what_is_planted_is_seen(quorum: Quorum, name: str) -> None:
     with pytest.raises(Violation, match=f"{name}[:,]"):
         planted(quorum, name)

@@ -22,6 +22,7 @@ from tests.sim.kill import KILLED
 ROOT = Path(__file__).parents[2]
 SEEDS = "0", "60"
 """The first of them that dies ends a run; without a mutant all of them hold."""
+DIRECTED_SEEDS = "0", "3"
 RARE = {
     "d08_a_cut_leaves_its_bytes": ("82", "83"),
     "d08_a_cut_is_not_synced": ("431", "432"),
@@ -39,6 +40,20 @@ CORE = (
     "d15_sole_voter_commits_unflushed",
     "i20_consumers_read_ahead",
 )
+DIRECTED = {
+    "d16_observer_offset_counts": "a_new_voter_counts_from_its_record_on",
+    "d16_old_set_counts": "a_new_voter_counts_from_its_record_on",
+    "d16_removed_leader_counts_itself": "a_removed_leader_does_not_count_itself",
+    "d17_change_before_own_commit": "no_upgrade_before_an_own_record_is_committed",
+    "d17_change_over_uncommitted": "no_change_above_one_that_is_not_committed",
+    "d17_two_changes_at_once": "no_second_change_beside_one",
+    "d19_any_directory_counts": "a_replaced_disk_is_no_voter",
+    "i17_removed_leader_stays": "a_removed_leader_does_not_count_itself",
+    "x_removed_leader_never_campaigns": (
+        "a_leader_that_only_removed_itself_in_its_own_log_campaigns"
+    ),
+}
+"""Mutants of the core, each with the directed history that it dies of."""
 LOG = (
     "d01_flushed_before_the_disk_has_it",
     "d03_a_restart_takes_the_page_cache_for_the_disk",
@@ -68,10 +83,10 @@ def copy_sources(root: Path) -> None:
 
 
 def run(
-    root: Path, *seam: str, seeds: tuple[str, str] = SEEDS
+    root: Path, *seam: str, seeds: tuple[str, str] = SEEDS, kind: str = "log"
 ) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "tests.sim.kill", *seeds, *seam],
+        [sys.executable, "-m", "tests.sim.kill", kind, *seeds, *seam],
         cwd=root,
         env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1"},
         capture_output=True,
@@ -86,6 +101,15 @@ def test_a_mutant_of_the_core_is_killed(name: str, tmp_path: Path) -> None:
     copy_sources(tmp_path)
     apply(patch.read_text(), tmp_path)
     outcome = run(tmp_path)
+    assert outcome.returncode == KILLED, f"it lives: {outcome.stdout}{outcome.stderr}"
+
+
+@pytest.mark.parametrize("name", DIRECTED)
+def test_a_mutant_dies_of_the_history_told_for_it(name: str, tmp_path: Path) -> None:
+    (patch,) = [path for path in PATCHES if path.stem == name]
+    copy_sources(tmp_path)
+    apply(patch.read_text(), tmp_path)
+    outcome = run(tmp_path, seeds=DIRECTED_SEEDS, kind=DIRECTED[name])
     assert outcome.returncode == KILLED, f"it lives: {outcome.stdout}{outcome.stderr}"
 
 

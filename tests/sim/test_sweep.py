@@ -17,7 +17,7 @@ import pytest
 
 from kraftfast.sim import Settings, run_seed
 from kraftfast.sim.__main__ import main
-from kraftfast.sim.settings import FAULTS
+from kraftfast.sim.settings import CHANGES, FAULTS
 
 ROOT = Path(__file__).parents[2]
 SEEDS = range(12, 44)
@@ -37,6 +37,9 @@ AT_LEAST = {
     "kill": 10,
     "power": 10,
     "blackout": 5,
+    "changes accepted": 15,
+    "voter sets committed": 20,
+    "disks replaced": 5,
 }
 """What has to happen in the sweep, or it shows nothing."""
 
@@ -61,7 +64,7 @@ def test_the_sweep_is_not_idle(results: list[dict[str, Any]]) -> None:
         total.update(result["counts"])
     idle = {what: total[what] for what, least in AT_LEAST.items() if total[what] < least}
     assert not idle, f"too little of these; all there was: {total}"
-    assert all(total[fault] for fault in FAULTS), "every fault strikes"
+    assert all(total[each] for each in (*FAULTS, *CHANGES)), "every fault strikes"
 
 
 def test_the_sweep_meets_every_kind_of_quorum(results: list[dict[str, Any]]) -> None:

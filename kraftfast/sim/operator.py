@@ -1,0 +1,248 @@
+"""Who changes the voters: one request after another, to whoever seems to lead (KIP-853, KIP-642).
+
+He may be late, and ask the wrong one or for what cannot be; but he never asks for a set that could
+not go on without what is lost already: from that no quorum can protect itself.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kraftfast.core import events as ev
+from kraftfast.core.messages import (
+    AddRaftVoterRequest,
+    AlterPartitionReassignmentsRequest,
+    RemoveRaftVoterRequest,
+    Request,
+    UpdateFeaturesRequest,
+)
+from kraftfast.core.voters import VoterSet
+from kraftfast.errors import ErrorCode
+from kraftfast.types import NO_NODE, ReplicaKey, Voter
+
+if TYPE_CHECKING:
+    from kraftfast.sim.machine import Machine
+    from kraftfast.sim.process import Process
+    from kraftfast.sim.world import World
+
+TIMEOUT_MS = 1_000
+LOST_MS = 5_000
+"""An answer that did not come by now never will."""
+
+
+class Order:
+    """One request, until it is answered or cannot be any more."""
+
+    correlation = 1
+
+    def __init__(
+        self, operator: Operator, process: Process, request: Any, sets: list[VoterSet]
+    ) -> None:
+        self.operator, self.process, self.request = operator, process, request
+        self.sets = sets  # what it may lead to
+        self.peer_id = NO_NODE
+        self.answer: ErrorCode | None = None
+        self.until_us = operator.world.now_us + LOST_MS * 1000
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it may still be answered."""
+        return self.process.alive and self.operator.world.now_us < self.until_us
+
+    def reply(self, response: Any, records: Any = None) -> None:
+        """The answer."""
+        self.answer = response.error
+        self.until_us = 0
+        name = type(self.request).__name__.removesuffix("Request")
+        self.operator.world.count(f"{name}: {response.error.name}")
+        if response.error is ErrorCode.NONE:
+            self.operator.world.count("changes accepted")
+
+
+class Operator:
+    """Draws changes for as long as the world lets him."""
+
+    running: bool
+    order: Order | None  # the last one
+
+    def __init__(self, world: World) -> None:
+        self.world, self.random = world, world.random
+        self.settings = world.settings
+        self.running = False
+        self.order = None
+
+    def start(self) -> None:
+        """Begin."""
+        self.running = bool(self.settings.changes)
+        self._next()
+
+    def _next(self) -> None:
+        if self.running:
+            mean_us = self.settings.change_every_ms * 1000
+            self.world.later(1 + int(self.random.expovariate(1.0) * mean_us), self._change)
+
+    def _change(self) -> None:
+        if self.running:
+            change = self.random.choice(self.settings.changes)
+            self.world.trace(f"operator: {change}")
+            self.world.count(change)
+            getattr(self, change)()
+            self._next()
+
+    # --- what may be asked for ------------------------------------------------------------------
+
+    def can_spare(self, machine: Machine) -> bool:
+        """Whether every set that may come to count goes on if all is lost that this one held."""
+        sets = self.world.oracle.voters.sets_in_play()
+        if self.order is not None and self.order.is_open:
+            sets += self.order.sets
+        if self.world.oracle.voters.latest().target is not None:
+            return not self._concerns(machine)
+        return all(self._goes_on(each, machine) for each in sets)
+
+    def _concerns(self, machine: Machine) -> bool:
+        """Whether a machine is a voter, or on the way to be one."""
+        target = self.world.oracle.voters.latest().target or ()
+        sets = self.world.oracle.voters.sets_in_play()
+        return machine.id in target or any(machine.id in each for each in sets)
+
+    def _goes_on(self, voters: VoterSet, without: Machine | None = None) -> bool:
+        """Whether a majority of these is whole."""
+        machines = self.world.oracle.voters.machines(voters)
+        whole = [each for each in machines if each.is_sound and each is not without]
+        return len(whole) >= voters.majority
+
+    def is_satisfied(self, leader: Process) -> bool:
+        """Whether nothing is open: every change is through or given up (L3)."""
+        if self.order is not None and self.order.is_open:
+            return False
+        latest = leader.core.history.latest
+        if latest is None:
+            return True
+        if latest.target is not None or leader.core.history.last_offset >= leader.log.end_offset:
+            return False
+        return all(
+            voter.endpoints == machine.endpoints
+            for voter in latest.voters
+            for machine in self.world.oracle.voters.machines(VoterSet([voter]))
+            if machine.process is not None
+        )
+
+    # --- requests -------------------------------------------------------------------------------
+
+    def _leader(self) -> Process | None:
+        """Whom he takes for the leader."""
+        if self.order is not None and self.order.is_open:
+            return None  # one at a time
+        running = [each.process for each in self.world.machines if each.process is not None]
+        if running and self.random.random() < 0.05:
+            return self.random.choice(running)
+        return self.world.leader()
+
+    def ask(self, process: Process, request: Request, sets: list[VoterSet]) -> Order:
+        """Send a request that may lead to these sets."""
+        order = self.order = Order(self, process, request, sets)
+        process.enter(process.step, ev.RequestReceived(order, request))
+        return order
+
+    def add_voter(self) -> None:
+        """One that runs and is none."""
+        process = self._leader()
+        latest = self.world.oracle.voters.latest()
+        others = [
+            each for each in self.world.machines
+            if each.id not in latest.voters and each.process is not None and each.is_sound
+        ]
+        if process is None or not others or latest.target is not None:
+            return
+        machine = self.random.choice(others)
+        voters = latest.voters.with_voter(Voter(*machine.key, machine.endpoints, 0, 1))
+        if self._goes_on(voters):
+            at_commit = self.random.random() < 0.7
+            cluster_id = self.world.cluster_id
+            self.ask(
+                process,
+                AddRaftVoterRequest(
+                    machine.key, machine.endpoints, TIMEOUT_MS, at_commit, cluster_id
+                ),
+                [voters],
+            )
+
+    def remove_voter(self) -> None:
+        """One of those that vote: one that is gone rather than others, and the leader often."""
+        process = self._leader()
+        latest = self.world.oracle.voters.latest()
+        if process is None or latest.target is not None:
+            return
+        here = {machine.key for machine in self.world.oracle.voters.machines(latest.voters)}
+        gone = [key for key in latest.voters.keys if key not in here]
+        leads = [key for key in latest.voters.keys if key.id == process.id]
+        key: ReplicaKey = self.random.choice(gone or self.random.choice((leads, latest.voters.keys))
+                                             or latest.voters.keys)
+        voters = latest.voters.without(key.id)
+        if len(voters) and self._goes_on(voters):
+            self.ask(process, RemoveRaftVoterRequest(key, self.world.cluster_id), [voters])
+
+    def upgrade(self) -> None:
+        """kraft.version 1."""
+        process = self._leader()
+        if process is not None:
+            self.ask(process, UpdateFeaturesRequest(1, TIMEOUT_MS), [])
+
+    def reassign(self) -> None:
+        """All of them at once, or an end of that."""
+        process = self._leader()
+        if process is None:
+            return
+        whole = [
+            each for each in self.world.machines if each.process is not None and each.is_sound
+        ]
+        count = self.random.randint(1, len(whole))
+        target = tuple(each.id for each in self.random.sample(whole, count))
+        latest = self.world.oracle.voters.latest()
+        voters = VoterSet(
+            latest.voters.get(id)
+            if id in latest.voters
+            else Voter(*self.world.machine(id).key)
+            for id in target
+        )
+        between = latest.voters
+        for voter in voters:
+            between = between.with_voter(voter)
+        if latest.target is not None and self.random.random() < 0.2:
+            self.ask(process, AlterPartitionReassignmentsRequest(None), [])
+        elif self._goes_on(voters) and self._goes_on(between):
+            request = AlterPartitionReassignmentsRequest(target, TIMEOUT_MS)
+            self.ask(process, request, [voters, between])
+
+    def transfer(self) -> None:
+        """To some voter, or to the best."""
+        process = self._leader()
+        if process is not None:
+            target_id = self.random.choice((NO_NODE, *self.world.voter_set().ids))
+            event = ev.TransferRequested(None, target_id)
+            event.source = self.order = Order(self, process, event, [])
+            process.enter(process.step, event)
+
+    # --- machines -------------------------------------------------------------------------------
+
+    def move(self) -> None:
+        """A machine comes back at another address."""
+        machine = self.random.choice(self.world.machines)
+        machine.moves += 1
+        self.world.end(machine, power=False)
+
+    def wipe(self) -> None:
+        """A machine comes back with nothing, as another replica of the same id."""
+        machine = self.random.choice(self.world.machines)
+        known = self.settings.kraft_version > 0  # static voters are known by their ids alone
+        if known and not machine.dead and self.can_spare(machine):
+            self.replace_disk(machine)
+
+    def replace_disk(self, machine: Machine) -> None:
+        """Whatever it held is gone."""
+        self.world.count("disks replaced")
+        self.world.end(machine, power=True)
+        machine.format()
+        machine.rotten = False
+        self.world.oracle.forgot(machine)

@@ -1,0 +1,171 @@
+"""Who votes, as the logs say it, whatever replicas believe (KIP-853).
+
+The oracle reads the KRaftVersion and KRaftVoters records of every batch that a leader appends, and
+so knows which voter set counts at each place of each log, and holds the core to that:
+what is committed (D16), who is counted (D19), and when a set may follow another (D17).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from kraftfast.core.control import KRaftVersion, KRaftVoters, LeaderChange, VoterControls
+from kraftfast.core.effects import AppendControl, VotersChanged
+from kraftfast.core.voter_history import VoterHistory
+from kraftfast.core.voters import VoterSet
+from kraftfast.node.voter_records import controls_of
+from kraftfast.sim.machine import Machine, first_voters
+from kraftfast.sim.require import require
+
+if TYPE_CHECKING:
+    from kraftfast.sim.invariants import Identity, Oracle, Shadow
+    from kraftfast.sim.process import Process
+
+ATTRIBUTES_AT, CONTROL = 22, 0x20
+"""Where a batch's header says that it is a control batch."""
+
+
+class VoterOracle:
+    """What logs say of who votes.
+
+    Invariants: ``records`` holds every control batch with such records that a leader ever appended;
+    ``committed`` ascends.
+    """
+
+    records: dict[tuple[int, int], VoterControls]  # by epoch and base offset of their batch
+    committed: list[tuple[int, KRaftVersion | KRaftVoters]]
+
+    def __init__(self, oracle: Oracle) -> None:
+        self.oracle, self.world = oracle, oracle.world
+        self.first = first_voters(self.world.settings)
+        self.records = {}
+        self.committed = []
+
+    # --- what is in the logs --------------------------------------------------------------------
+
+    def learn(self, batch: Identity, data: Any) -> None:
+        """A leader appended this batch."""
+        if data[ATTRIBUTES_AT] & CONTROL:
+            found = controls_of([bytes(data)])
+            if found:
+                self.records[batch.epoch, batch.base_offset] = found
+
+    def base(self, machine: Machine) -> list[tuple[int, KRaftVersion | KRaftVoters]]:
+        """What a machine's bootstrap snapshot says."""
+        if machine.bootstrap is None:
+            return []
+        return [(-1, KRaftVersion(1)), (-1, KRaftVoters(machine.bootstrap))]
+
+    def of(self, batch: Identity) -> VoterControls:
+        """The records of a batch that say who votes."""
+        return self.records.get((batch.epoch, batch.base_offset), ())
+
+    def committed_by(self, batch: Identity) -> None:
+        """A batch was committed."""
+        found = self.of(batch)
+        self.committed += found
+        self.world.counts["voter sets committed"] += sum(
+            1 for _, each in found if isinstance(each, KRaftVoters)
+        )
+
+    def latest(self) -> KRaftVoters:
+        """The last voter record that is committed."""
+        for _, control in reversed(self.committed):
+            if isinstance(control, KRaftVoters):
+                return control
+        return KRaftVoters(self.first)
+
+    def sets_in_play(self) -> list[VoterSet]:
+        """The committed set, and every one that stands behind it in some log."""
+        last = self.committed[-1][0] if self.committed else -1
+        found = [self.latest().voters]
+        for shadow in self.oracle.shadows.values():
+            for offset, control in shadow.changes:
+                if offset > last and isinstance(control, KRaftVoters):
+                    found.append(control.voters)
+        return found
+
+    # --- who votes where ------------------------------------------------------------------------
+
+    def replay(self, process: Process) -> VoterHistory:
+        """Of one log, as far as its core has been told of it (I16)."""
+        shadow, end = self.oracle.shadow(process.id), process.core.end_offset
+        return VoterHistory([*shadow.base, *self._below(shadow, end)])
+
+    def _below(self, shadow: Shadow, end: int) -> Iterator[tuple[int, KRaftVersion | KRaftVoters]]:
+        return (change for change in shadow.changes if change[0] < end)
+
+    def in_force(self, process: Process) -> VoterSet:
+        """The set that counts at this replica: the last of its log, committed or not (D16)."""
+        shadow, end = self.oracle.shadow(process.id), process.core.end_offset
+        for changes in (shadow.changes, shadow.base):
+            for offset, control in reversed(changes):
+                if offset < end and isinstance(control, KRaftVoters):
+                    return control.voters
+        return process.machine.voters
+
+    def machines(self, voters: VoterSet) -> list[Machine]:
+        """Where the voters of a set are; one whose disk was replaced is nowhere (D19)."""
+        return [machine for machine in self.world.machines if voters.is_voter(machine.key)]
+
+    # --- what must hold -------------------------------------------------------------------------
+
+    def check(self, process: Process) -> None:
+        """After every turn: I16, a replica believes its log; I17, who was removed goes."""
+        core = process.core
+        replayed = self.replay(process)
+        require(
+            core.history == replayed,
+            f"I16: {process.id} believes {core.history}, its log says {replayed}",
+        )
+        voters = self.in_force(process)
+        require(
+            core.voters == voters,
+            f"I16: {process.id} lets {core.voters} vote, its log says {voters}",
+        )
+        if core.role == "leader" and not voters.is_voter(process.machine.key):
+            require(
+                core.high_watermark <= replayed.latest_offset,
+                f"I17: {process.id} leads on, and its removal at {replayed.latest_offset} is "
+                "committed",
+            )
+
+    def changed(self, process: Process, effect: VotersChanged) -> None:
+        """A replica says that another set is in force."""
+        self.world.count("voter sets in force")
+        require(
+            effect.voters == process.core.voters,
+            f"I16: {process.id} tells of {effect.voters}, and lets {process.core.voters} vote",
+        )
+
+    def appends(self, process: Process, effect: AppendControl) -> None:
+        """D17, I16: one change at a time, from a set that is committed, in an epoch that is."""
+        sets = [each for each in effect.records if isinstance(each, KRaftVoters)]
+        if not sets or any(isinstance(each, LeaderChange) for each in effect.records):
+            return  # none, or the same set written down again by a new leader
+        shadow = self.oracle.shadow(process.id)
+        own = next(each.batch for each in shadow.entries if each.batch.epoch == effect.epoch)
+        require(
+            own.end_offset <= shadow.high_watermark,
+            f"D17: {process.id} changes the voters before it committed {own}",
+        )
+        uncommitted = [
+            offset
+            for offset, each in shadow.changes
+            if isinstance(each, KRaftVoters) and offset >= shadow.high_watermark
+        ]
+        require(
+            not uncommitted,
+            f"D17, I16: {process.id} changes the voters above those at {uncommitted}",
+        )
+        before, after = self.in_force(process), sets[-1].voters
+        require(
+            len(set(before.ids) ^ set(after.ids)) <= 1,
+            f"D17: {process.id} goes from {before} to {after} in one step",
+        )
+        moved = [
+            voter.id for voter in after
+            if voter.id in before and not before.is_voter(voter.key)
+        ]
+        require(not moved, f"D19: {process.id} gives {moved} other directories")
