@@ -1,0 +1,159 @@
+"""Kafka and kraftfast in one quorum: each follows the other, votes, and is voted for.
+
+Kafka's own controllers and tools take part, over TCP; what both wrote is compared byte by byte.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import kraftfast
+from kraftfast.client.local import ask
+from kraftfast.errors import KraftfastError
+from kraftfast.log.reader import LogReader
+from kraftfast.types import uuid_text
+from tests.cli.kit import Program, run
+from tests.kafka import kafka
+from tests.kafka.kafka import Controller, free_ports, properties, replicas, wait_for
+
+pytestmark = pytest.mark.processes
+
+NO_OP = b"\x01\x14\x00\x00"
+"""Kafka's NoOpRecord as its metadata log holds it: frame 1, type 20, version 0, no tags."""
+METADATA_VERSION = b"\x01\x0c\x00\x11metadata.version\x00\x1e\x00"
+"""A FeatureLevelRecord: metadata.version 30, that of 4.3. Kafka's controllers want it first."""
+
+
+@pytest.fixture(scope="session")
+def lib() -> Path:
+    """Kafka's jars."""
+    try:
+        return kafka.fetch()
+    except kafka.Unavailable as why:
+        pytest.skip(f"no Kafka here: {why}")
+
+
+@pytest.fixture
+def controller(lib: Path, tmp_path: Path) -> Iterator[Callable[..., Controller]]:
+    """Format a controller of Kafka's; it ends with the test."""
+    made: list[Controller] = []
+
+    def make(id: int, port: int, servers: list[int], cluster_id: str, how: str) -> Controller:
+        made.append(Controller(lib, tmp_path / f"kafka-{id}", id, port, servers, cluster_id, how))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.kill()
+
+
+@pytest.fixture
+def server() -> Iterator[Callable[..., Program]]:
+    """Format and start a replica of ours; it ends with the test."""
+    made: list[Program] = []
+
+    def make(home: Path, id: int, port: int, servers: list[int], cluster: str, how: str) -> Program:
+        home.mkdir()
+        config = home / "server.properties"
+        config.write_text(properties(id, port, servers, home / "data"))
+        words = ("storage", "format", "-c", config, "-t", cluster, how, "--records", "kafka-raft")
+        formatted = run(*words)
+        assert formatted.returncode == 0, formatted.stderr
+        made.append(Program("serve", "--config", config))
+        made[-1].wait_for("listener CONTROLLER")
+        return made[-1]
+
+    yield make
+    for each in made:
+        if each.process.poll() is None:
+            each.process.kill()
+            each.process.communicate()
+
+
+def status(home: Path) -> dict[str, int]:
+    try:
+        found: dict[str, int] = ask(str(home / "data"), {"kind": "status"})
+        return found
+    except KraftfastError:
+        return {}
+
+
+def add(lib: Path, port: int, config: Path) -> str:
+    """Kafka's add-controller, by way of the node on ``port``."""
+    return kafka.run(
+        lib, kafka.QUORUM_TOOL, "--bootstrap-controller", f"127.0.0.1:{port}",
+        "--command-config", config, "add-controller",
+    )  # fmt: skip
+
+
+def same_bytes(ours: Path, theirs: Path, end_offset: int) -> int:
+    """Compare what two logs hold below an offset; how many batches that was."""
+    with LogReader(ours) as a, LogReader(theirs) as b:
+        pairs = zip(a.batches(0, end_offset), b.batches(0, end_offset), strict=True)
+        count = 0
+        for one, other in pairs:
+            assert bytes(one.data) == bytes(other.data), one
+            count += 1
+        return count
+
+
+def test_ours_follows_and_votes_in_kafkas_quorum(
+    lib: Path, tmp_path: Path, controller: Callable[..., Controller],
+    server: Callable[..., Program],
+) -> None:  # fmt: skip
+    cluster, ports = kafka_uuid(), free_ports(3)
+    first = controller(1, ports[0], ports[:2], cluster, "--standalone")
+    second = controller(2, ports[1], ports[:2], cluster, "--no-initial-controllers")
+    first.start()
+    second.start()
+    home = tmp_path / "ours"
+    ours = server(home, 3, ports[2], ports[:2], cluster, "--no-initial-controllers")
+    wait_for("an observer", lambda: replicas(lib, ports[0]).get(3) == "Observer")
+    assert "Added controller 3" in add(lib, ports[0], home / "server.properties")
+    assert "Added controller 2" in add(lib, ports[0], second.config)
+    assert replicas(lib, ports[0]) == {1: "Leader", 2: "Follower", 3: "Follower"}
+
+    first.kill()  # without our vote nobody leads now
+    wait_for("a leader", lambda: status(home).get("leader_id", -1) in (2, 3))
+    wait_for("its records", lambda: status(home)["high_watermark"] == status(home)["end_offset"])
+    committed = status(home)["high_watermark"]
+    assert ours.stop() == 0, ours.log
+    second.kill()
+    assert same_bytes(home / "data" / "__cluster_metadata-0", second.log_path, committed) > 10
+    dumped = kafka.run(
+        lib, "org.apache.kafka.tools.DumpLogSegments", "--cluster-metadata-decoder", "--files",
+        home / "data" / "__cluster_metadata-0" / "00000000000000000000.log",
+    )  # fmt: skip
+    assert "KRaftVoters" in dumped and "isvalid: false" not in dumped
+
+
+def test_kafka_follows_and_votes_in_a_quorum_of_ours(
+    lib: Path, tmp_path: Path, controller: Callable[..., Controller],
+    server: Callable[..., Program],
+) -> None:  # fmt: skip
+    cluster, ports = kafka_uuid(), free_ports(2)
+    home = tmp_path / "ours"
+    ours = server(home, 1, ports[0], ports[:1], cluster, "--standalone")
+    ours.wait_for("leader")
+    theirs = controller(2, ports[1], ports[:1], cluster, "--no-initial-controllers")
+    theirs.start()
+    wait_for("an observer", lambda: replicas(lib, ports[0]).get(2) == "Observer")
+    assert "Added controller 2" in add(lib, ports[0], theirs.config)
+    assert replicas(lib, ports[0]) == {1: "Leader", 2: "Follower"}
+
+    with kraftfast.connect([("127.0.0.1", ports[0])]).producer(timeout=30) as producer:
+        values = [METADATA_VERSION, *[NO_OP] * 20]
+        offsets = [producer.append_wait(value, timeout=30) for value in values]
+    committed = offsets[-1] + 1  # by both: two voters, and a majority of two is both
+    theirs.kill()
+    assert ours.stop() == 0, ours.log
+    assert same_bytes(home / "data" / "__cluster_metadata-0", theirs.log_path, committed) >= 23
+
+
+def kafka_uuid() -> str:
+    """A cluster id."""
+    return uuid_text(b"\x41" + uuid.uuid4().bytes[1:])
