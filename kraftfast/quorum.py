@@ -46,8 +46,8 @@ from kraftfast.log.disk import Disk
 from kraftfast.node.config import IDLE_SPIN_US, ListenerConfig, NodeConfig, VoterConfig
 from kraftfast.node.local_layout import (
     Description,
+    add_to_description,
     format_quorum,
-    format_replica,
     read_description,
     replica_directories,
     write_description,
@@ -355,12 +355,22 @@ class LocalQuorum:
         ``id`` None: the next one. Nothing is done for one that is there. Raises as the start does.
         """
         with self._changing:
-            id = max(self.directories) + 1 if id is None else id
-            if id in self.directories:
-                return id
-            format_replica(self.path, self.description, id)
+            known = read_description(self.path).replicas  # another process may have made some
+            id = max(known) + 1 if id is None else id
+            add_to_description(self.path, id)
+            self._adopt(timeout)
+            return id
+
+    def adopt(self, *, timeout: float = 30.0) -> None:
+        """Start replicas that another process has made (``kraftfast quorum add-controller``)."""
+        with self._changing:
+            self._adopt(timeout)
+
+    def _adopt(self, timeout: float) -> None:
+        self.description = read_description(self.path)
+        new = [id for id in self.description.added if id not in self.directories]
+        for id in new:
             self.directories[id] = os.path.join(self.path, str(id))
-            self.description.added.append(id)
             if id in self._listening():
                 self.addresses[id] = self._choose_address(id)
             try:
@@ -368,14 +378,12 @@ class LocalQuorum:
             except BaseException:
                 self._forget(id)
                 raise
-            write_description(self.path, self.description)
+        if new:
             self._tell_workers()
-            return id
 
     def _forget(self, id: int) -> None:
         self.directories.pop(id)
         self.addresses.pop(id, None)
-        self.description.added.remove(id)
 
     def _tell_workers(self) -> None:
         """A worker that is started again knows all others; those that run learn by themselves."""
@@ -413,11 +421,13 @@ class LocalQuorum:
         Raises InvalidOption for one of the first voters.
         """
         with self._changing:
+            self.description = read_description(self.path)
             if id not in self.description.added:
                 raise InvalidOption(f"{id} is among the first voters of this quorum: it stays")
+            self.description.added.remove(id)
+            write_description(self.path, self.description)
             self.supervisor.remove(id, timeout)
             self._forget(id)
-            write_description(self.path, self.description)
             self._tell_workers()
 
     def reassign(

@@ -51,13 +51,13 @@ def consume(
     """
     line = json_line if shape == "json" else value_line
     with reach.consumer(directory, servers, from_offset, follow, timeout) as consumer:
-        if from_offset > consumer.high_watermark and not follow:
+        write(consumer, sys.stdout.buffer, line, count)
+        if from_offset > consumer.high_watermark and not follow:  # known of servers only now
             from kraftfast.errors import OffsetOutOfRange
 
             raise OffsetOutOfRange(
                 f"offset {from_offset} is beyond what is committed: {consumer.high_watermark}"
             )
-        write(consumer, sys.stdout.buffer, line, count)
 
 
 def write(consumer: Any, out: BinaryIO, line: Any, count: int | None) -> None:

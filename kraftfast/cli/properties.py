@@ -52,6 +52,13 @@ def choice(*known: str) -> Callable[[str], str]:
     return parse
 
 
+def truth(text: str) -> bool:
+    """``true`` or ``false``."""
+    if text.lower() not in ("true", "false"):
+        raise ValueError("true or false is expected")
+    return text.lower() == "true"
+
+
 SCALARS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "controller.quorum.election.timeout.ms": ("election_timeout_ms", number(1)),
     "controller.quorum.fetch.timeout.ms": ("fetch_timeout_ms", number(1)),
@@ -59,6 +66,7 @@ SCALARS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "controller.quorum.request.timeout.ms": ("request_timeout_ms", number(1)),
     "controller.quorum.retry.backoff.ms": ("retry_backoff_ms", number(0)),
     "controller.quorum.fetch.max.bytes": ("fetch_max_bytes", number(1, limits.BATCH_BYTES_MAX)),
+    "controller.quorum.auto.join.enable": ("auto_join", truth),
     "metadata.log.segment.bytes": ("segment_bytes", number(limits.SEGMENT_BYTES_MIN, 2**31 - 1)),
     "metadata.log.segment.ms": ("segment_ms", number(1)),
     "kraftfast.flush": ("flush", choice(*(each.value for each in FlushPolicy))),
@@ -126,24 +134,17 @@ def server(fields: Fields) -> Server:
         for key, (field, parse) in SCALARS.items()
         if key in fields
     }
-    roles = _list(fields, "process.roles")
-    if roles != ["controller"]:
-        raise InvalidOption(
-            f"process.roles must be controller, not {','.join(roles) or 'empty'}: "
-            "this replicates the log of a quorum and is no broker"
-        )
     node_id = _parse(fields, "node.id", number(0, 2**31 - 1))
     voters = _voters(fields)
-    if voters and node_id not in {voter.id for voter in voters}:
-        raise InvalidOption(f"node.id {node_id} is not among controller.quorum.voters")
+    may_vote = _may_vote(fields, node_id, {voter.id for voter in voters})
     if not voters and not _list(fields, "controller.quorum.bootstrap.servers"):
         raise InvalidOption(
             "controller.quorum.bootstrap.servers is missing (or controller.quorum.voters, for "
             "voters that never change)"
         )
-    names = _list(fields, "controller.listener.names")
+    names = [name.upper() for name in _list(fields, "controller.listener.names")]
     listeners = _listeners(fields)
-    if not names or names[0] not in {listener.name for listener in listeners}:
+    if not names or (may_vote and names[0] not in {listener.name for listener in listeners}):
         raise InvalidOption("controller.listener.names must name a listener of `listeners`")
     node = NodeConfig(
         node_id=node_id,
@@ -151,14 +152,34 @@ def server(fields: Fields) -> Server:
         voters=voters,
         listeners=listeners,
         controller_listener=names[0],
+        may_vote=may_vote,
         bootstrap_servers=[
             host_and_port(part, "controller.quorum.bootstrap.servers")
             for part in _list(fields, "controller.quorum.bootstrap.servers")
         ],
         **settings,
     )
+    if node.auto_join and not (may_vote and node.endpoints):
+        raise InvalidOption(
+            "controller.quorum.auto.join.enable: only a controller that others can reach can join"
+        )
     node.quorum_config("majority")  # bounds that hold between values
     return Server(node, notes)
+
+
+def _may_vote(fields: Fields, node_id: int, voters: set[int]) -> bool:
+    """Whether it is a controller; a broker only follows, and serves reads. Raises InvalidOption."""
+    roles = _list(fields, "process.roles")
+    if roles not in (["controller"], ["broker"]):
+        raise InvalidOption(
+            f"process.roles must be controller or broker, not {','.join(roles) or 'empty'}: a "
+            "controller may vote, a broker observes; this replicates the log of a quorum alone"
+        )
+    if roles == ["controller"] and voters and node_id not in voters:
+        raise InvalidOption(f"node.id {node_id} is not among controller.quorum.voters")
+    if roles == ["broker"] and node_id in voters:
+        raise InvalidOption(f"node.id {node_id} is among controller.quorum.voters: no broker is")
+    return roles == ["controller"]
 
 
 def check_names(fields: Fields) -> list[str]:

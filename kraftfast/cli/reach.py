@@ -23,6 +23,40 @@ bootstrap_server = click.option(
 )
 
 
+bootstrap_controller = click.option(
+    "--bootstrap-controller",
+    "controllers",
+    metavar="HOST:PORT[,...]",
+    help="The same: every replica is a controller.",
+)
+
+
+def admin(directory: str | None, servers: str | None, controllers: str | None) -> Any:
+    """An operator's calls. Raises UsageError unless exactly one is given, NotFormatted."""
+    from kraftfast.client.admin import Admin
+    from kraftfast.client.admin_ways import LocalWay, RemoteWay
+    from kraftfast.client.remote import Cluster
+    from kraftfast.types import METADATA_TOPIC
+
+    if sum(each is not None for each in (directory, servers, controllers)) != 1:
+        raise click.UsageError(
+            "give one of --dir, --bootstrap-server and --bootstrap-controller"
+        )
+    if directory is not None:
+        return Admin(LocalWay(replica_directories(directory), topic_of(directory)))
+    return Admin(RemoteWay(Cluster(addresses(servers or controllers or ""), METADATA_TOPIC)))
+
+
+def topic_of(path: str) -> str:
+    """The name of the log of a quorum, or of a single replica. Raises NotFormatted."""
+    from kraftfast.log.directory import read_options
+    from kraftfast.log.disk import Disk
+    from kraftfast.types import METADATA_TOPIC
+
+    options = read_options(Disk(), next(iter(replica_directories(path).values())))
+    return METADATA_TOPIC if options is None else options.topic
+
+
 def one_of(directory: str | None, servers: str | None) -> None:
     """Raises UsageError unless exactly one is given."""
     if (directory is None) == (servers is None):
@@ -49,7 +83,7 @@ def replica_directories(path: str) -> dict[int, str]:
     path = os.path.abspath(path)
     if os.path.exists(os.path.join(path, META)):
         return {read_meta(Disk(), path).node_id: path}
-    return quorum.replica_directories(path, quorum.read_description(path).voters)
+    return quorum.replica_directories(path, quorum.read_description(path).replicas)
 
 
 def producer(directory: str | None, servers: str | None, timeout: float) -> Any:

@@ -33,6 +33,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Print the committed records of a running quorum.",
     ),
     "status": ("kraftfast.cli.status:status", "Show each replica of a running quorum."),
+    "quorum": (
+        "kraftfast.cli.quorum:quorum",
+        "Show who votes and leads, and change it.",
+    ),
     "storage": ("kraftfast.cli.storage:storage", "Format directories, and look at them."),
     "serve": (
         "kraftfast.cli.serve:serve",

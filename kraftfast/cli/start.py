@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from typing import Any
 
@@ -38,6 +39,12 @@ LOOK_EVERY_S = 0.1
 @click.option(
     "--fetch-timeout-ms", type=click.IntRange(min=1), help="See controller.quorum.fetch.timeout.ms."
 )
+@click.option(
+    "--kraft-version",
+    type=click.Choice(["0", "1"]),
+    help="1: the voters stand in the log and can change; 0 can be upgraded later. Decided when the "
+    "quorum is made [0].",
+)
 @options.timeout
 def start(**asked: Any) -> None:
     """Run a quorum on this host until it is told to stop.
@@ -50,6 +57,7 @@ def start(**asked: Any) -> None:
     directory, voters = asked.pop("directory"), asked.pop("voters")
     settings = {name: value for name, value in asked.items() if value is not None}
     settings["records"] = settings.pop("records_mode", None)
+    settings["kraft_version"] = int(settings.get("kraft_version", 0))
     try:
         with LocalQuorum(directory, voters, **settings) as quorum:
             say(
@@ -77,13 +85,14 @@ class Events:
     """Notices what happens to a quorum and says it."""
 
     # leader: (epoch, replica id) that was last said; restarts, errors: by replica id, likewise.
-    # watches: the counters of each replica that runs.
+    # watches: the counters of each replica that runs. described_ns: when quorum.json was written.
 
     def __init__(self, quorum: Any) -> None:
         self.quorum = quorum
         self.leader = (-1, -1)
         self.restarts = dict.fromkeys(quorum.directories, 0)
         self.errors: set[int] = set()
+        self.described_ns = self._described_ns()
         self.watches: dict[int, Any] = {}
 
     def run(self) -> None:
@@ -94,7 +103,8 @@ class Events:
 
     def look(self) -> None:
         """Say what has changed since the last time."""
-        workers = self.quorum.supervisor.workers
+        self._look_for_replicas()
+        workers = dict(self.quorum.supervisor.workers)
         for id, worker in workers.items():
             if worker.error is not None and id not in self.errors:
                 self.errors.add(id)
@@ -110,6 +120,20 @@ class Events:
         if leader > self.leader:
             self.leader = leader
             say(f"epoch {leader[0]}: replica {leader[1]} leads")
+
+    def _described_ns(self) -> int:
+        return os.stat(os.path.join(self.quorum.path, "quorum.json")).st_mtime_ns
+
+    def _look_for_replicas(self) -> None:
+        """Start those that ``kraftfast quorum add-controller`` has made."""
+        if self._described_ns() == self.described_ns:
+            return
+        self.described_ns = self._described_ns()
+        known = set(self.quorum.directories)
+        self.quorum.adopt()
+        for id in sorted(set(self.quorum.directories) - known):
+            self.restarts[id] = 0
+            say(f"replica {id} was added -> started as process {self.quorum.supervisor.pid(id)}")
 
     def _leads(self, id: int) -> tuple[int, int]:
         """(epoch, leader) as this replica knows it; (-1, -1) if it knows none."""

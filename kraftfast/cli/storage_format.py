@@ -80,9 +80,10 @@ def format_(
             "give one of --standalone, --initial-controllers and --no-initial-controllers"
         )
     if path is not None:
-        if any(begins) or features:
+        if any(begins):
             raise click.UsageError("who votes in a quorum of --dir is said by --voters alone")
-        format_local(path, voters or 3, cluster_id, promised, ignore_formatted)
+        level = max((feature_level(each) for each in features), default=0)
+        format_local(path, voters or 3, cluster_id, promised, ignore_formatted, level)
         return
     if voters is not None:
         raise click.UsageError(
@@ -107,6 +108,7 @@ def format_local(
     cluster_id: str | None,
     promised: tuple[str, str],
     ignore_formatted: bool,
+    kraft_version: int,
 ) -> None:
     """All directories of a quorum on this host. Raises ForeignDirectory."""
     from kraftfast import quorum
@@ -123,7 +125,11 @@ def format_local(
         except NotFormatted:
             pass
     made = quorum.format_quorum(
-        path, voters, *promised, cluster_id=checked(cluster_id) if cluster_id else None
+        path,
+        voters,
+        *promised,
+        cluster_id=checked(cluster_id) if cluster_id else None,
+        kraft_version=kraft_version,
     )
     for id, directory in quorum.replica_directories(path, made.voters).items():
         click.echo(f"Formatting metadata directory {directory} for node {id}.")
@@ -137,21 +143,28 @@ def check_kraft_version(features: tuple[str, ...], dynamic: bool) -> None:
     """A level that is asked for must be that of the way voters are named. Raises InvalidOption."""
     from kraftfast.errors import InvalidOption
 
-    for feature in features:
-        name, equals, level = feature.partition("=")
-        if not equals or not level.isdigit():
-            raise InvalidOption(f"--feature {feature}: NAME=LEVEL is expected")
-        if name != "kraft.version":
-            raise InvalidOption(f"--feature {name}: the one feature here is kraft.version")
-        if int(level) not in (0, 1):
-            raise InvalidOption(f"kraft.version {level}: 0 and 1 are known")
-        if bool(int(level)) != dynamic:
+    for level in map(feature_level, features):
+        if bool(level) != dynamic:
             how = (
                 "does not go with --standalone, --initial-controllers or --no-initial-controllers"
                 if dynamic
                 else "needs --standalone, --initial-controllers or --no-initial-controllers"
             )
             raise InvalidOption(f"kraft.version {level} {how}")
+
+
+def feature_level(feature: str) -> int:
+    """``kraft.version=LEVEL``. Raises InvalidOption."""
+    from kraftfast.errors import InvalidOption
+
+    name, equals, level = feature.partition("=")
+    if not equals or not level.isdigit():
+        raise InvalidOption(f"--feature {feature}: NAME=LEVEL is expected")
+    if name != "kraft.version":
+        raise InvalidOption(f"--feature {name}: the one feature here is kraft.version")
+    if int(level) not in (0, 1):
+        raise InvalidOption(f"kraft.version {level}: 0 and 1 are known")
+    return int(level)
 
 
 def first_voters(

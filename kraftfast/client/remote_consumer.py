@@ -160,6 +160,7 @@ class RemoteConsumer(RecordStream):
             raise NotLeader("the server does not lead", answer.leader_id)
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
             start = answer.log_start_offset
+            self._high_watermark = max(self._high_watermark, answer.high_watermark)
             if start > self.position:
                 raise OffsetOutOfRange(
                     f"the log starts at offset {start}, beyond offset {self.position}", start

@@ -104,6 +104,20 @@ def write_description(path: str, description: Description) -> None:
     Disk().replace_file(os.path.join(path, DESCRIPTION), msgspec.json.encode(description))
 
 
+def add_to_description(path: str, id: int) -> Uuid:
+    """Make one more replica of a quorum, unless it is there; returns its directory id.
+
+    Whoever runs the quorum starts it (``LocalQuorum.adopt``). Raises NotFormatted, StorageError.
+    """
+    description = read_description(path)
+    if id in description.replicas:
+        return read_meta(Disk(), os.path.join(path, str(id))).directory_id
+    directory_id = format_replica(path, description, id)
+    description.added.append(id)
+    write_description(path, description)
+    return directory_id
+
+
 def format_replica(path: str, description: Description, id: int) -> Uuid:
     """Make a directory for one more replica of a quorum; returns its directory id.
 

@@ -25,6 +25,7 @@ def status(node: Any) -> dict[str, Any]:
         "in_doubt": node.core.in_doubt,
         "voters": list(node.voters.ids),
         "kraft_version": node.core.kraft_version,
+        "endpoints": [list(each) for each in node.config.endpoints],
         "links": sorted(node.links),
         "producers": len(node.intake.producers),
         "rss_bytes": _rss_bytes(),

@@ -48,7 +48,11 @@ def test_a_whole_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize("key", SCALARS)
 def test_each_scalar_arrives(key: str) -> None:
     field, _ = SCALARS[key]
-    words = {"kraftfast.flush": "deferred", "kraftfast.idle": "block"}
+    words = {
+        "kraftfast.flush": "deferred",
+        "kraftfast.idle": "block",
+        "controller.quorum.auto.join.enable": "True",
+    }
     text = words.get(key, str(9 * 1024 * 1024 if "segment.bytes" in key else 123_456))
     node = server(GOOD | {key: text}).node
     assert str(getattr(node, field)) == text
@@ -67,7 +71,9 @@ def test_metadata_log_dir_comes_first() -> None:
         ("qwertyuiop", "1", "unknown key qwertyuiop"),
         ("ssl.keystore.location", "/k", "no authentication"),
         ("authorizer.class.name", "A", "no authentication"),
-        ("process.roles", "broker,controller", "process.roles must be controller"),
+        ("process.roles", "broker,controller", "process.roles must be controller or broker"),
+        ("process.roles", "broker", "no broker is"),
+        ("controller.quorum.auto.join.enable", "yes", "true or false"),
         ("node.id", "4", "not among controller.quorum.voters"),
         ("node.id", "-1", "from 0"),
         ("node.id", "two", "a whole number"),
@@ -118,3 +124,38 @@ def test_files_that_are_none(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_loopback(host: str, loopback: bool) -> None:
     assert is_loopback(host) is loopback
+
+
+OBSERVER = {
+    "process.roles": "broker",
+    "node.id": "7",
+    "controller.quorum.bootstrap.servers": "a.example:9091,[::1]:9093",
+    "listeners": "CLIENT://127.0.0.1:9092",
+    "controller.listener.names": "CONTROLLER",
+    "log.dirs": "/var/lib/kraft/b",
+}
+
+
+def test_a_broker_observes() -> None:
+    node = server(OBSERVER).node
+    assert (node.may_vote, node.endpoints, node.bootstrap_ids) == (False, (), (-2, -3))
+    config = node.quorum_config("majority")
+    assert (config.bootstrap_ids, config.endpoints, config.auto_join) == ((-2, -3), (), False)
+    with pytest.raises(InvalidOption, match="only a controller"):
+        server(OBSERVER | {"controller.quorum.auto.join.enable": "true"})
+
+
+def test_a_controller_without_static_voters_may_join() -> None:
+    fields = OBSERVER | {
+        "process.roles": "controller",
+        "listeners": "CONTROLLER://0.0.0.0:9093",
+        "advertised.listeners": "CONTROLLER://c.example:19093",
+        "controller.quorum.auto.join.enable": "true",
+    }
+    node = server(fields).node
+    assert node.endpoints == (("CONTROLLER", "c.example", 19093),)
+    assert node.quorum_config("majority").auto_join
+    with pytest.raises(InvalidOption, match="must name a listener"):
+        server(OBSERVER | {"process.roles": "controller"})
+    with pytest.raises(InvalidOption, match="only a controller that others can reach"):
+        server(fields | {"listeners": "CONTROLLER://h:0", "advertised.listeners": ""})

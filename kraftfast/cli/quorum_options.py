@@ -1,0 +1,41 @@
+"""What the commands of ``kraftfast quorum`` have in common."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from kraftfast.cli import options, reach
+
+dry_run = click.option(
+    "--dry-run", is_flag=True, help="Say what would be done, and whether it could; do nothing."
+)
+
+
+def reaches(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Every command finds the quorum by one of these, and may wait, and may print JSON."""
+    for option in (
+        options.as_json,
+        options.timeout,
+        reach.bootstrap_controller,
+        reach.bootstrap_server,
+        reach.directory,
+    ):
+        command = option(command)
+    return command
+
+
+def say(as_json: bool, text: str, **facts: Any) -> None:
+    """The outcome, for people or for programs."""
+    click.echo(json.dumps(facts) if as_json else text)
+
+
+def ids(text: str) -> list[int]:
+    """``1,2,3``. Raises UsageError."""
+    found = [part.strip() for part in text.split(",")]
+    if not all(part.isdigit() and int(part) < 2**31 for part in found):
+        raise click.UsageError(f"{text!r} is no list of ids like 1,2,3")
+    return [int(part) for part in found]
