@@ -28,6 +28,8 @@ class ErrorCode(IntEnum):
     BROKER_NOT_AVAILABLE = 8
     MESSAGE_TOO_LARGE = 10
     NETWORK_EXCEPTION = 13
+    COORDINATOR_LOAD_IN_PROGRESS = 14
+    NOT_COORDINATOR = 16
     RECORD_LIST_TOO_LARGE = 18
     NOT_ENOUGH_REPLICAS = 19
     NOT_ENOUGH_REPLICAS_AFTER_APPEND = 20
@@ -42,6 +44,7 @@ class ErrorCode(IntEnum):
     OUT_OF_ORDER_SEQUENCE_NUMBER = 45
     DUPLICATE_SEQUENCE_NUMBER = 46
     INVALID_PRODUCER_EPOCH = 47
+    INVALID_TRANSACTION_TIMEOUT = 50
     SECURITY_DISABLED = 54
     KAFKA_STORAGE_ERROR = 56
     SASL_AUTHENTICATION_FAILED = 58
@@ -53,6 +56,7 @@ class ErrorCode(IntEnum):
     UNSUPPORTED_COMPRESSION_TYPE = 76
     NO_REASSIGNMENT_IN_PROGRESS = 85
     INVALID_RECORD = 87
+    PRODUCER_FENCED = 90
     INCONSISTENT_VOTER_SET = 94
     INVALID_UPDATE_VERSION = 95
     FEATURE_UPDATE_FAILED = 96
@@ -169,6 +173,12 @@ class UnknownOutcome(QuorumError):
     exit_code = 13
     handed_over = 0
     tickets: Sequence[range] = ()
+
+
+class ProducerFenced(UnknownOutcome):
+    """Another producer with the same name has begun; this one can append nothing any more."""
+
+    exit_code = 18
 
 
 class InconsistentClusterId(QuorumError):

@@ -78,6 +78,8 @@ class Tuning:
     retention_bytes: int = -1
     election_timeout_ms: int = ELECTION_TIMEOUT_MS
     fetch_timeout_ms: int = 2000
+    producers_max: int = limits.PRODUCERS
+    """So many idempotent producers are known; the one that was silent longest is forgotten."""
     state_machine: Any = ""
     """A :class:`StateMachine` class, or ``module:Class``, that every replica applies the log to."""
 
@@ -216,6 +218,7 @@ class LocalQuorum:
             retention_bytes=tuning.retention_bytes,
             election_timeout_ms=tuning.election_timeout_ms,
             fetch_timeout_ms=tuning.fetch_timeout_ms,
+            producers_max=tuning.producers_max,
             state_machine=tuning.state_machine,
         )
 
@@ -228,13 +231,17 @@ class LocalQuorum:
         window: int = WINDOW_BATCHES,
         record_bytes_max: int = 0,
         timeout: float = 30.0,
+        idempotent: bool | None = None,
+        name: str | None = None,
     ) -> Producer:
         """A blocking producer; ``window``: batches under way at most. Raises NoQuorum.
 
         ``record_bytes_max``: be ready for records of this size from the start; larger ones than
         the usual ring takes are possible at any time, but the first waits for what is under way.
+        ``idempotent``, ``name``: as of :class:`Producer`.
         """
-        return Producer(self._connector(batch_bytes, window), timeout, record_bytes_max)
+        connector = self._connector(batch_bytes, window)
+        return Producer(connector, timeout, record_bytes_max, idempotent, name)
 
     def async_producer(self, **settings: Any) -> AsyncProducer:
         """An asyncio producer, for use inside a running loop; settings as :meth:`producer`."""

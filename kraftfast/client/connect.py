@@ -46,9 +46,15 @@ class Quorum:
         batch_bytes: int = BATCH_BYTES,
         window: int = WINDOW_BATCHES,
         timeout: float = 30.0,
+        idempotent: bool | None = None,
+        name: str | None = None,
     ) -> Producer:
-        """A blocking producer; ``window``: batches under way, 64 at most. Raises NoQuorum."""
-        return Producer(RemoteConnector(self.cluster, batch_bytes, window), timeout)
+        """A blocking producer; ``window``: batches under way, 64 at most. Raises NoQuorum.
+
+        ``idempotent``, ``name``: as of :class:`Producer`.
+        """
+        connector = RemoteConnector(self.cluster, batch_bytes, window)
+        return Producer(connector, timeout, 0, idempotent, name)
 
     def async_producer(self, **settings: Any) -> AsyncProducer:
         """An asyncio producer, for use inside a running loop; settings as :meth:`producer`."""

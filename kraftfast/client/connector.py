@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from kraftfast.client.admin_ways import Reached
 from kraftfast.client.ledger import Ledger
 from kraftfast.client.sender import Sender
 
@@ -11,8 +12,13 @@ from kraftfast.client.sender import Sender
 class Connector(Protocol):
     """Finds the leader. A producer calls it from one thread at a time."""
 
+    window: int  # batches that a sender has under way at most
+
     def connect(self, ledger: Ledger, record_bytes: int, deadline: float) -> Sender:
         """A sender that takes records of ``record_bytes``. Raises NotLeader, NoQuorum, PeerGone."""
+
+    def reach(self, sender: Sender, deadline: float) -> Reached:
+        """The sender's leader, to be asked something. Raises PeerGone, TimedOut."""
 
     def superseded(self, sender: Sender, deadline: float) -> bool:
         """Whether somebody leads in a later epoch than the leader that this sender goes to."""

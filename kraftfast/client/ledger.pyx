@@ -69,6 +69,10 @@ cdef class Ledger:
         self.count += 1
         return 0
 
+    def fail_until(self, int64_t end_ticket, exception not None):
+        """What is not resolved has failed, up to a ticket."""
+        self.failed(end_ticket, exception)
+
     def fail_rest(self, exception not None):
         """Everything that is not resolved has failed."""
         if self.next_ticket > self.resolved:

@@ -80,6 +80,12 @@ class LocalConnector:
         order = [other for other in self._order if other != id]
         self._order = [id, *order] if good else [*order, id]
 
+    def reach(self, sender: Any, _deadline: float) -> Any:
+        """Its leader, for questions."""
+        from kraftfast.client.admin_ways import LocalReached  # which imports this module
+
+        return LocalReached(self.directories[sender.node_id])
+
     def superseded(self, sender: Any, deadline: float) -> bool:
         """Whether somebody leads in a later epoch than the leader that this sender goes to."""
         places = list(self.directories.items())

@@ -9,30 +9,35 @@
 range(...)
 
 Thread-safe: any number of threads may append and wait. A record is handed over in the order of
-the calls. When the leader changes, what it never looked at is handed to the next one; what it took
-and did not acknowledge raises :class:`~kraftfast.errors.UnknownOutcome` for its tickets.
+the calls. When the leader changes, what has no answer is handed to the next one, and what that has
+already is not appended again. Without ``idempotent``, what the old one took and did not acknowledge
+raises :class:`~kraftfast.errors.UnknownOutcome` for its tickets.
 """
 
 from __future__ import annotations
 
 import contextlib
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from kraftfast import limits
 from kraftfast.client.appender import DEFAULT_TIMEOUT, Appender
 from kraftfast.client.connector import Connector
+from kraftfast.client.enrolment import Enrolment
 from kraftfast.client.ledger import Ledger
+from kraftfast.client.own_threads import DOUBT_S, PAUSE_S, SLEEP_S_MAX, OwnThreads
 from kraftfast.client.sender import RECORD_BYTES_MAX, Sender
-from kraftfast.client.tickets import Batch, add_tickets, cut_short, offsets_of, resolved_batches
+from kraftfast.client.tickets import Batch, add_tickets, cut_short, offsets_of
 from kraftfast.errors import (
     Closed,
+    InvalidOption,
     KraftfastError,
     NoQuorum,
     NotLeader,
     PeerGone,
+    ProducerFenced,
     RecordTooLarge,
     TimedOut,
     UnknownOutcome,
@@ -42,16 +47,14 @@ from kraftfast.record.builder import Values
 
 BATCH_BYTES = 64 * 1024
 WINDOW_BATCHES = 64
-SLEEP_S_MAX = 0.5
-PAUSE_S = 0.005  # between two looks for a leader
-LINGER_S = 0.001
-DOUBT_S = 1.0  # without an answer, until other replicas are asked who leads
 
 
-class Producer(Appender):
+class Producer(OwnThreads, Appender):
     """Appends records to a quorum. Make one with ``LocalQuorum.producer`` or ``kraftfast.connect``.
 
-    ``timeout``: seconds until there must be a leader; NoQuorum if there is none.
+    ``timeout``: seconds until there must be a leader; NoQuorum if there is none. ``idempotent``:
+    what is sent twice is appended once; None: where the window allows it (Kafka's default, too: it
+    costs nothing that can be measured). ``name``: see :meth:`last_sequence`.
     """
 
     # _backlog: what a sender gave back and no other took over yet; empty while there is a sender.
@@ -65,9 +68,19 @@ class Producer(Appender):
     # _wanted: guards keeper_sleeps and caller_sleeps, and wakes the two.
 
     def __init__(
-        self, connector: Connector, timeout: float = DEFAULT_TIMEOUT, record_bytes: int = 0
+        self,
+        connector: Connector,
+        timeout: float = DEFAULT_TIMEOUT,
+        record_bytes: int = 0,
+        idempotent: bool | None = None,
+        name: str | None = None,
     ) -> None:
         self._connector = connector
+        if idempotent is None:
+            idempotent = name is not None or connector.window <= limits.PRODUCER_BATCHES
+        if name is not None and not idempotent:
+            raise InvalidOption("a producer with a name is idempotent")
+        self._enrolment = Enrolment(connector, name) if idempotent else None
         self.ledger = Ledger()
         self._backlog: list[tuple[bytes, int, int, int]] = []
         self._record_bytes = record_bytes
@@ -206,24 +219,20 @@ class Producer(Appender):
 
     # --- waiting ----------------------------------------------------------------------------------
 
+    def last_sequence(self) -> int:
+        """The number of the last record of this producer that is resolved, from 0; -1: none.
+
+        With a ``name`` the numbers go on where the last producer of that name ended: whoever begins
+        again skips as many records of his source, and nothing is appended twice. The one before
+        can append nothing any more (ProducerFenced). Raises InvalidOption where not idempotent.
+        """
+        if self._enrolment is None:
+            raise InvalidOption("a producer that is not idempotent has no sequence")
+        return self._enrolment.last_sequence(self.ledger)
+
     def flush(self, *, timeout: float = DEFAULT_TIMEOUT) -> None:
         """Wait until everything handed over so far is resolved. Raises UnknownOutcome."""
         self.wait_resolved(self.ledger.next_ticket - 1, time.monotonic() + timeout)
-
-    def on_commit(self, callback: Callable[[Batch], None]) -> None:
-        """Call ``callback(batch)`` for every run of records that is resolved from now on, in order.
-
-        Calls come from one thread of the producer, never from the path of an acknowledgement; an
-        exception in a callback is printed and does not stop the others. A callback may append, but
-        not wait for what it appended.
-        """
-        with self._exchange:
-            self._check_open()
-            if not self._callbacks:
-                self._called_back = self.ledger.resolved
-            self._callbacks.append(callback)
-            if self._caller is None:
-                self._caller = self._start_thread(self._call_back_for_ever, "kraftfast-callbacks")
 
     # --- the sender -------------------------------------------------------------------------------
 
@@ -249,20 +258,26 @@ class Producer(Appender):
             while self.sender is None:
                 self._check_open()
                 try:
-                    sender = self._connector.connect(
-                        self.ledger, self._record_bytes, max(deadline, time.monotonic() + PAUSE_S)
-                    )
+                    until = max(deadline, time.monotonic() + PAUSE_S)
+                    sender = self._connector.connect(self.ledger, self._record_bytes, until)
+                    self._hand_over_to(sender, until)
                 except (NotLeader, NoQuorum, PeerGone, TimedOut) as error:
                     if time.monotonic() >= deadline:
                         raise NoQuorum(f"no leader could be found: {error}") from None
                     time.sleep(PAUSE_S)
                     continue
-                backlog, self._backlog = self._backlog, []
-                sender.take_over(backlog)
                 self._progress_at = (self.ledger.resolved, time.monotonic())
                 self.sender = sender  # only now: others append behind the backlog
                 self._tell_threads(sender)
             return self.sender
+
+    def _hand_over_to(self, sender: Sender, deadline: float) -> None:
+        """Say who appends, then what the sender before gave back."""
+        if self._enrolment is None:
+            sender.take_over(self._backlog)
+        else:
+            self._enrolment.enlist(sender, self.ledger, self._backlog, deadline)
+        self._backlog = []
 
     def _give_up_broken(self) -> None:
         sender = self.sender
@@ -272,7 +287,21 @@ class Producer(Appender):
                 f"the leader was lost after it took the record: {sender.broken}"
             )
             self._backlog = sender.give_up(reason)
+            if isinstance(sender.broken, TimedOut):
+                time.sleep(PAUSE_S)  # it leads, and did not take all: not at once again
+            if isinstance(sender.broken, ProducerFenced):
+                self._fail_rest(sender.broken)
             self._notify()
+
+    def _fail_rest(self, unsent: KraftfastError) -> None:
+        """Nothing more is sent."""
+        self._backlog = []
+        if self.ledger.next_ticket == self.ledger.resolved:
+            return
+        if self._enrolment is not None:
+            self._enrolment.fail_rest(self.ledger, unsent)
+        elif self.ledger.next_ticket > self.ledger.resolved:
+            self.ledger.fail_rest(unsent)
 
     def enlarge(self, record_bytes: int, deadline: float) -> None:
         """Exchange the sender for one that takes such a record. Raises RecordTooLarge, TimedOut."""
@@ -332,7 +361,7 @@ class Producer(Appender):
                 if sender is None or sender.broken is not None:
                     sender = self._ready_sender(deadline)
                     continue
-            except (NoQuorum, Closed) as error:
+            except (NoQuorum, Closed, ProducerFenced) as error:
                 if ledger.resolved > ticket:
                     return
                 raise UnknownOutcome(f"not acknowledged in time: {error}") from None
@@ -368,86 +397,6 @@ class Producer(Appender):
         with self._news:
             self._news.notify_all()
 
-    # --- the producer's own threads ---------------------------------------------------------------
-
-    def _tell_threads(self, sender: Sender) -> None:
-        if self.caller_sleeps or (self.keeper_sleeps and (sender.has_open or sender.has_backlog)):
-            self.wake_threads()
-
-    def wake_threads(self) -> None:
-        """See to it that what is open leaves, and that callbacks are called, if nobody waits."""
-        if self._keeper is None:
-            with self._wanted:
-                if self._keeper is None and not self._closed:
-                    self._keeper = self._start_thread(self._keep, "kraftfast-keeper")
-        with self._wanted:
-            self.keeper_sleeps = self.caller_sleeps = False
-            self._wanted.notify_all()
-
-    def _start_thread(self, run: Callable[[], None], name: str) -> threading.Thread:
-        thread = threading.Thread(target=run, name=name, daemon=True)
-        thread.start()
-        return thread
-
-    def _keep(self) -> None:
-        """Send what stays open, find a leader for what has none; sleep while there is neither."""
-        while not self._closed:
-            sender = self.sender
-            if sender is None or sender.broken is not None:
-                self._try_reconnect()
-            elif sender.has_open or sender.has_backlog:
-                time.sleep(LINGER_S)
-                sender.poll()
-                sender.seal()
-            else:
-                with self._wanted:
-                    self.keeper_sleeps = True
-                    if not (
-                        sender.has_open or sender.has_backlog
-                    ):  # looked at again after it was said
-                        self._wanted.wait_for(lambda: not self.keeper_sleeps or self._closed)
-                    self.keeper_sleeps = False
-
-    def _call_back_for_ever(self) -> None:
-        ledger = self.ledger
-        while True:
-            if ledger.resolved > self._called_back:
-                self._call_back()
-            elif self._closed:
-                return
-            elif ledger.next_ticket > ledger.resolved:
-                sender = self.sender
-                if sender is None or sender.broken is not None:
-                    self._try_reconnect()
-                else:
-                    # After the sleep there must be time left to ask others who leads (doubt).
-                    deadline = time.monotonic() + SLEEP_S_MAX + DOUBT_S
-                    self._pump(sender, self._called_back, deadline)
-            else:
-                with self._wanted:
-                    self.caller_sleeps = True
-                    if ledger.next_ticket == self._called_back:  # looked at again after it was said
-                        self._wanted.wait_for(lambda: not self.caller_sleeps or self._closed)
-                    self.caller_sleeps = False
-
-    def _try_reconnect(self) -> None:
-        try:
-            self.reconnect(time.monotonic() + SLEEP_S_MAX)
-        except Closed:
-            pass
-        except KraftfastError:
-            time.sleep(PAUSE_S)  # whoever waits learns of it
-
-    def _call_back(self) -> None:
-        """Give the callbacks what was resolved, in order."""
-        for batch in resolved_batches(self.ledger, self._called_back):
-            for callback in list(self._callbacks):
-                try:
-                    callback(batch)
-                except Exception:  # noqa: BLE001 - a user's callback may raise anything
-                    threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), self._caller)))
-            self._called_back = batch.end_ticket
-
     # --- end --------------------------------------------------------------------------------------
 
     def close(self, *, timeout: float = 5.0) -> None:
@@ -469,9 +418,7 @@ class Producer(Appender):
                 self._backlog = sender.give_up(
                     UnknownOutcome("the producer was closed before the answer came")
                 )
-            if self.ledger.next_ticket > self.ledger.resolved:
-                self.ledger.fail_rest(Closed("the producer was closed; the record never left"))
-            self._backlog = []
+            self._fail_rest(Closed("the producer was closed; the record never left"))
         self._notify()
         with self._wanted:
             self._wanted.notify_all()

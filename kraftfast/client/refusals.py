@@ -49,6 +49,10 @@ REFUSALS: dict[int, Callable[[], KraftfastError]] = {
             ErrorCode.INVALID_REQUEST,
             ErrorCode.UNSUPPORTED_VERSION,
             ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+            ErrorCode.UNKNOWN_PRODUCER_ID,
+            ErrorCode.INVALID_PRODUCER_EPOCH,
+            ErrorCode.PRODUCER_FENCED,
         )
     },
 }

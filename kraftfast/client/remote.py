@@ -97,6 +97,8 @@ class Cluster:
             address = candidates.pop(0)
             if address in asked:
                 continue
+            if asked and time.monotonic() >= deadline:
+                break  # whoever was not asked is no less promising for it
             asked.add(address)
             try:
                 connection = Connection(address, min(deadline, time.monotonic() + ATTEMPT_S))
@@ -221,6 +223,10 @@ class RemoteConnector:
         except BaseException:
             connection.close()
             raise
+
+    def reach(self, sender: Any, deadline: float) -> Connection:
+        """Another connection to its leader. Raises PeerGone, TimedOut, UnsupportedVersion."""
+        return Connection(sender.connection.address, deadline)
 
     def superseded(self, sender: Any, deadline: float) -> bool:
         """Whether somebody leads in a later epoch than the leader that this sender goes to."""

@@ -6,6 +6,7 @@ import select
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
+from kraftfast.client.clock cimport monotonic_ns
 from kraftfast.client.ledger cimport Ledger
 from kraftfast.client.sender cimport (
     COMMITTED, REFUSED_BATCH, SENT, Sender, Sent,
@@ -21,17 +22,6 @@ from kraftfast.ring.calls cimport (
 from kraftfast.ring.spsc cimport Doorbell, PeerDoorbell, RingIn, RingMessage, RingOut
 
 from kraftfast.errors import NotLeader, PeerGone
-
-cdef extern from *:
-    """
-    #include <time.h>
-    static inline uint64_t monotonic_ns(void) {
-        struct timespec t;
-        clock_gettime(CLOCK_MONOTONIC, &t);
-        return (uint64_t)t.tv_sec * 1000000000ULL + (uint64_t)t.tv_nsec;
-    }
-    """
-    uint64_t monotonic_ns() nogil
 
 cdef enum:
     HEAD = sizeof(BatchMessage)

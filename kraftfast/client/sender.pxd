@@ -2,6 +2,7 @@
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
+from kraftfast.client.identity cimport Identity
 from kraftfast.client.ledger cimport Ledger
 from kraftfast.record.encode cimport BatchSettings, OpenBatch
 
@@ -29,6 +30,7 @@ cdef struct Sent:
 
 cdef class Sender:
     cdef readonly Ledger ledger             # outlives the sender
+    cdef public Identity identity           # of an idempotent producer; set before it sends
     cdef readonly object broken             # why nothing can be sent any more, or None
     cdef readonly int64_t batch_bytes       # a batch is closed when it is about this large
     cdef readonly int64_t batch_bytes_max   # of one record's own batch
@@ -112,3 +114,8 @@ cdef class Sender:
     cdef int nudge(self) except -1
     cdef int leave(self) except -1
     cdef int hand_over(self) except -1
+    cdef object failure_of(self, Sent *entry)
+    cdef int64_t close_open(self) noexcept
+    cdef list resolve(self, uint64_t untouched, exception)
+    cdef tuple entry_of(self, const Sent *entry)
+    cdef list take_back(self, uint64_t untouched)

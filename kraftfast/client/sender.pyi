@@ -2,6 +2,7 @@ from collections.abc import Iterable, Sequence
 
 from typing_extensions import Buffer
 
+from kraftfast.client.identity import Identity
 from kraftfast.client.ledger import Ledger
 from kraftfast.record.builder import Values
 
@@ -14,6 +15,8 @@ class Sender:
     # Who is thought to lead, and since when; a sender of either kind knows.
     node_id: int
     epoch: int
+    # Of an idempotent producer; set before anything is sent.
+    identity: Identity | None
     @property
     def ledger(self) -> Ledger: ...
     @property

@@ -25,34 +25,20 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 from posix.unistd cimport write
 
+from kraftfast.client.clock cimport monotonic_ns, wall_ms
 from kraftfast.client.ledger cimport Ledger
-from kraftfast.link.stats cimport (
-    kf_histogram, kf_histogram_add, kf_histogram_add_n, quantiles,
-)
+from kraftfast.link.stats cimport kf_histogram, kf_histogram_add, kf_histogram_add_n, quantiles
 from kraftfast.record.builder cimport Values, as_bytes, encode_headers
 from kraftfast.record.encode cimport (
-    COLUMN_FIXED, Column, Encoded, append_record, append_value as encode_value, close_batch,
+    Encoded, append_record, append_value as encode_value, close_batch,
     default_settings, encode_columns, open_batch, value_at,
 )
 
 from kraftfast import limits
 from kraftfast.client.refusals import refusal
-from kraftfast.errors import ErrorCode, InvalidOption, RecordsRefused, RecordTooLarge
+from kraftfast.client.values import check_values
+from kraftfast.errors import ErrorCode, InvalidOption, RecordsRefused, RecordTooLarge, TimedOut
 
-
-cdef extern from *:
-    """
-    #include <time.h>
-    static inline uint64_t clock_ns(clockid_t clock) {
-        struct timespec t;
-        clock_gettime(clock, &t);
-        return (uint64_t)t.tv_sec * 1000000000ULL + (uint64_t)t.tv_nsec;
-    }
-    #define MONOTONIC_NS() clock_ns(CLOCK_MONOTONIC)
-    #define WALL_MS() ((int64_t)(clock_ns(CLOCK_REALTIME) / 1000000))
-    """
-    uint64_t MONOTONIC_NS() nogil
-    int64_t WALL_MS() nogil
 
 cdef extern from "Python.h" nogil:
     char *PyBytes_AS_STRING(PyObject *o)
@@ -66,8 +52,6 @@ cdef enum:
 
 RECORD_BYTES_MAX = limits.BATCH_BYTES_MAX - RECORD_OVERHEAD
 """The most that value, key and headers (as encoded) of one record may have together."""
-
-cdef int64_t RECORD_MAX = RECORD_BYTES_MAX
 
 
 cdef class Sender:
@@ -174,12 +158,12 @@ cdef class Sender:
     cdef int begin(self, int64_t capacity) except -1:
         """Open a batch in claimed memory: 1, or 0 for no room now."""
         cdef uint8_t *memory = self.claim(capacity)
-        cdef uint64_t now = MONOTONIC_NS()
+        cdef uint64_t now = monotonic_ns()
         if memory == NULL:
             return 0
         if now - self.stamped_ns > STAMP_NS:
             self.stamped_ns = now
-            self.settings.timestamp = WALL_MS()
+            self.settings.timestamp = wall_ms()
         open_batch(&self.batch, memory, capacity, &self.settings)
         self.open_began, self.open_first = now, self.ledger.next_ticket
         self.open = True
@@ -200,14 +184,19 @@ cdef class Sender:
 
     cdef int send_open(self) except -1:
         """Close the open batch; it leaves now."""
-        cdef int64_t size = close_batch(&self.batch)
-        self.open = False
+        cdef int64_t size = self.close_open()
         if size == 0:
             self.abandon()
             return 0
         self.send(self.batch.start, size, self.open_first,
                   self.ledger.next_ticket - self.open_first, self.open_began)
         return 0
+
+    cdef int64_t close_open(self) noexcept:
+        if self.identity is not None:
+            self.identity.stamp(&self.batch.settings, self.open_first)
+        self.open = False
+        return close_batch(&self.batch)
 
     cdef int send(self, uint8_t *batch, int64_t size, int64_t first_ticket, int64_t records,
                   uint64_t began_ns) except -1:
@@ -340,6 +329,8 @@ cdef class Sender:
             if self.ledger.next_ticket != start + taken or not self.begin(self.batch_bytes):
                 break
             self.open, self.busy, self.ready = False, True, False
+            if self.identity is not None:
+                self.identity.stamp(&self.settings, self.open_first)
             with nogil:
                 encoded = encode_columns(self.batch.start, self.batch_bytes, &values.column, NULL,
                                          NULL, first + taken, &self.settings)
@@ -369,33 +360,9 @@ cdef class Sender:
         self.send_open()
         return True
 
-    def check_values(self, Values values not None):
-        """Look at all values before the first is handed over, so that a bad one costs nothing.
-
-        Returns the size of the largest. Raises InvalidOption, RecordsRefused, RecordTooLarge.
-        """
-        cdef Column *column = &values.column
-        cdef const uint8_t *value = NULL
-        cdef int64_t i, size = 0, largest = 0
-        cdef bint refused = False
-        with nogil:
-            for i in range(column.count):
-                size = value_at(column, i, &value)
-                refused = size < -1 or (self.kafka_raft and size <= 0) or size > RECORD_MAX
-                if refused:
-                    break
-                largest = max(largest, size)
-                if column.kind == COLUMN_FIXED and column.valid == NULL:
-                    break
-        if refused:
-            if size < -1:
-                raise InvalidOption(f"offsets of value {i} decrease or leave the data")
-            if size > RECORD_MAX:
-                raise RecordTooLarge(
-                    f"value {i} has {size} bytes; at most {RECORD_BYTES_MAX} can be sent")
-            raise RecordsRefused(
-                f"value {i} is null or empty: this log does not take it (records=kafka-raft)")
-        return largest
+    def check_values(self, Values values not None) -> int:
+        """:func:`kraftfast.client.values.check_values` for this log."""
+        return check_values(values, self.kafka_raft, RECORD_BYTES_MAX)
 
     def seal(self):
         """Send what is in the open batch."""
@@ -428,6 +395,8 @@ cdef class Sender:
             if memory == NULL:
                 break
             memcpy(memory, <const uint8_t *>batch, len(batch))
+            if self.identity is not None:
+                self.identity.restamp(memory, len(batch), first_ticket)
             self.backlog.popleft()
             self.send(memory, len(batch), first_ticket, records, began_ns)
         self.review()
@@ -437,22 +406,47 @@ cdef class Sender:
         """Let go of the leader. What it may have appended is resolved by ``exception``; returned is
 
         [(batch, first ticket, records, began ns)] that it never looked at, in order: the next
-        sender's :meth:`take_over` has them.
+        sender's :meth:`take_over` has them. With an identity it is all that has no answer.
         """
-        cdef uint64_t number, touched, untouched
-        cdef Sent *entry
+        cdef uint64_t untouched
         self.poll()  # what it still said counts
         untouched = self.untouched()
         self.ready, self.gone = False, True
         back = []
         if self.open:
-            self.open = False
-            size = close_batch(&self.batch)
-            if size:
+            if (size := self.close_open()):
                 batch = PyBytes_FromStringAndSize(<char *>self.batch.start, size)
                 records = self.ledger.next_ticket - self.open_first
                 back.append((batch, self.open_first, records, self.open_began))
-        touched = self.sent_tail
+        taken_back = self.identity is not None
+        again = self.take_back(untouched) if taken_back else self.resolve(untouched, exception)
+        self.sent_tail = self.sent_head
+        again += [*back, *self.backlog]
+        self.backlog.clear()
+        self.close()
+        return again
+
+    cdef tuple entry_of(self, const Sent *entry):
+        return (PyBytes_FromStringAndSize(<char *>entry.batch, entry.size), entry.first_ticket,
+                entry.records, entry.began_ns)
+
+    cdef list take_back(self, uint64_t untouched):
+        """All that is not resolved. Behind a gap nothing was appended, whoever looked at it."""
+        cdef uint64_t number
+        cdef Sent *entry
+        again = []
+        for number in range(self.sent_tail, self.sent_head):
+            entry = self.batch_number(number)
+            if entry.state == COMMITTED or entry.state == UNKNOWN or not (
+                    self.identity.spent or entry.state == NOT_APPENDED or number >= untouched):
+                self.identity.doubt(entry.first_ticket + entry.records)
+            again.append(self.entry_of(entry))
+        return again
+
+    cdef list resolve(self, uint64_t untouched, exception):
+        """What the leader may have appended has an unknown outcome; the rest, for the next one."""
+        cdef uint64_t number, touched = self.sent_tail
+        cdef Sent *entry
         for number in range(self.sent_tail, self.sent_head):
             entry = self.batch_number(number)
             if entry.state == SENT:
@@ -471,12 +465,7 @@ cdef class Sender:
             elif entry.state == REFUSED_BATCH:
                 self.ledger.failed(entry.first_ticket + entry.records, refusal(entry.error))
             else:
-                again.append((PyBytes_FromStringAndSize(<char *>entry.batch, entry.size),
-                              entry.first_ticket, entry.records, entry.began_ns))
-        self.sent_tail = self.sent_head
-        again += [*back, *self.backlog]
-        self.backlog.clear()
-        self.close()
+                again.append(self.entry_of(entry))
         return again
 
     def close(self):
@@ -516,21 +505,31 @@ cdef class Sender:
     cdef int settle(self) except -1:
         """Resolve what was answered, oldest first."""
         cdef Sent *entry
-        cdef uint64_t now = MONOTONIC_NS()
+        cdef uint64_t now = monotonic_ns()
         while not self.gone and self.sent_tail < self.sent_head:
             entry = self.batch_number(self.sent_tail)
             if entry.state == COMMITTED:
                 self.ledger.committed(entry.first_ticket, entry.records, entry.base_offset)
                 kf_histogram_add(<kf_histogram *>self.samples, now - entry.began_ns)
             elif entry.state == REFUSED_BATCH or entry.state == UNKNOWN:
-                exception = refusal(entry.error)  # other threads may run
-                if self.gone:
+                exception = self.failure_of(entry)  # other threads may run
+                if self.gone or exception is None:
                     break
                 self.ledger.failed(entry.first_ticket + entry.records, exception)
             else:
                 break
             self.sent_tail += 1
         return 0
+
+    cdef object failure_of(self, Sent *entry):
+        """What its tickets are told; None: nothing, the next sender has it again."""
+        if self.identity is None:
+            return refusal(entry.error)
+        unknown, first = entry.state == UNKNOWN, entry.first_ticket
+        exception = self.identity.failure_of(unknown, entry.error, first)
+        if exception is None or self.identity.spent or self.identity.fenced is not None:
+            self.fail(self.identity.fenced or TimedOut("the leader did not take all in time"))
+        return exception
 
     def look(self, int64_t ticket) -> bool:
         """Take in what came back. False: it was nothing, and it is time to sleep.
@@ -621,7 +620,7 @@ cdef class Sender:
         return self.batch_bytes_max - RECORD_OVERHEAD
 
     cdef void note_told(self, uint64_t sent_ns, uint64_t batches) noexcept:
-        cdef uint64_t now = MONOTONIC_NS()
+        cdef uint64_t now = monotonic_ns()
         cdef uint64_t took = now - sent_ns if now > sent_ns else 0
         kf_histogram_add_n(<kf_histogram *>self.told, took, batches)
 

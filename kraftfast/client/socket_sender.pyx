@@ -13,6 +13,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
+from kraftfast.client.clock cimport monotonic_ns
 from kraftfast.client.ledger cimport Ledger
 from kraftfast.client.sender cimport COMMITTED, NOT_APPENDED, REFUSED_BATCH, UNKNOWN, Sender, Sent
 from kraftfast.wire.produce cimport PartitionProduced
@@ -39,17 +40,6 @@ cdef extern from "poll.h" nogil:
         short events
         short revents
     int c_poll "poll"(pollfd *fds, unsigned long count, int timeout_ms)
-
-cdef extern from *:
-    """
-    #include <time.h>
-    static inline uint64_t monotonic_ns(void) {
-        struct timespec t;
-        clock_gettime(CLOCK_MONOTONIC, &t);
-        return (uint64_t)t.tv_sec * 1000000000ULL + (uint64_t)t.tv_nsec;
-    }
-    """
-    uint64_t monotonic_ns() nogil
 
 cdef enum:
     REQUESTS_MAX = 64           # what a server takes of one connection at once
@@ -271,7 +261,8 @@ cdef class SocketSender(Sender):
         elif code in NOT_LEADER_CODES:
             entry.state = NOT_APPENDED
         else:
-            entry.state = REFUSED_BATCH if code in REFUSALS else UNKNOWN
+            told = code in REFUSALS or code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER
+            entry.state = REFUSED_BATCH if told else UNKNOWN
         self.answer_number += 1
         self.bytes_under_way -= entry.size
         if entry.state != NOT_APPENDED:

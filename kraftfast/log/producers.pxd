@@ -35,9 +35,10 @@ cdef class Producers:
     cdef readonly int64_t original_end     # it is committed once everything below this is
     cdef readonly int64_t origin_offset    # batches below are in what was loaded
     cdef bytes origin                      # the state there, encoded
-    cdef object by_id                      # OrderedDict of Producer, by touched_offset
+    cdef dict by_id                        # of Producer
+    cdef object nameless, named_ones       # OrderedDicts of them, each by touched_offset
     cdef dict by_name                      # those that have a name
-    cdef Producer newest                   # the last one in by_id, or None
+    cdef Producer newest                   # touched last, or None
     cdef list marks                        # [(offset, state)] where segments begin, rising
 
     # Kafka's error code for a batch that is to be appended now; 0: none.
@@ -49,4 +50,7 @@ cdef class Producers:
     cdef Producer touch(self, int64_t id, int64_t offset)
     cdef int note_name(self, int64_t id, int16_t epoch, bint resumes, str name,
                        int64_t offset) except -1
+    cdef int expire(self) except -1
     cdef int drop(self, Producer producer) except -1
+    cdef int take_all(self, list producers) except -1
+    cdef list by_touch(self)

@@ -3,18 +3,17 @@
 A pure function of the log, the same on every replica: in force as soon as a batch is appended, and
 undone when the log is cut. Of each producer the last batches are remembered, so that a duplicate
 gets the offset of the original; an older duplicate is known by its sequence alone. At most
-``producers_max`` are known, those whose last record is youngest: a producer that is not among them
-begins with sequence 0, or is refused (UNKNOWN_PRODUCER_ID).
+``producers_max`` are known; the one that was silent longest goes, those without a name first. Who
+is not known begins with sequence 0, or is refused (UNKNOWN_PRODUCER_ID).
 
-A *name* stands for a producer id by a record in the log (:func:`name_batch`). Whoever asks for the
-name next gets the same id with a higher epoch, which fences the one before; where he says so, the
-sequences go on, so that a sequence is the number of a record under that name (modulo 2^31).
+A *name* stands for a producer id by a record in the log (``producer_records``). Who asks for it
+next gets the same id with a higher epoch, which fences the one before; where he says so, sequences
+go on, so that a sequence is the number of a record under that name (modulo 2^31).
 
-In snapshots the state is tagged fields of SnapshotFooter, which Kafka skips (:func:`to_tags`).
+In snapshots the state is tagged fields of SnapshotFooter, which Kafka skips.
 Sources: KIP-98, KIP-360; Kafka's ``ProducerStateManager`` and ``ProducerAppendInfo``.
 """
 
-import struct
 from bisect import bisect_right
 from collections import OrderedDict
 
@@ -24,24 +23,16 @@ from libc.stdlib cimport free, realloc
 from libc.string cimport memmove
 
 from kraftfast import limits
-from kraftfast.errors import CorruptBatch, ErrorCode, KraftfastError
-from kraftfast.record.batch import batch_at
-from kraftfast.record.control import SnapshotFooter, control_batch, decode_control
+from kraftfast.errors import CorruptBatch, ErrorCode, InvalidOption, KraftfastError
+from kraftfast.log.producer_records import names_in
 
 from kraftfast.log.segment cimport (
     KF_ATTRIBUTE_CONTROL, KF_BATCH_OK, Segment, kf_batch_header, kf_batch_parse,
 )
 
-PRODUCER_NAME_TAG = 10004
-"""Our own field of a SnapshotFooter record in the log: a name and its producer. Kafka skips it."""
-PRODUCERS_TAG = 10100
-"""The first of our own fields of a snapshot's footer that hold the state, a piece each."""
-PIECES_MAX = 56
 STATE_VERSION = 1
 MARKS_MAX = 4
 """Segments back to which a cut is undone without reading more of the log."""
-
-assert PIECES_MAX < limits.TAGGED_FIELDS_MAX
 
 cdef enum:
     SEQUENCE_MASK = 0x7FFFFFFF      # after 2^31 - 1 comes 0
@@ -125,10 +116,14 @@ cdef class Producer:
 
 
 cdef class Producers:
-    """The producers that a log knows, at its end. Fields in ``producers.pxd``."""
+    """The producers that a log knows, at its end. Fields in ``producers.pxd``.
+
+    Raises InvalidOption.
+    """
 
     def __init__(self, int producers_max=limits.PRODUCERS):
-        assert 1 <= producers_max <= limits.PRODUCERS_MAX
+        if not 1 <= producers_max <= limits.PRODUCERS_MAX:
+            raise InvalidOption(f"from 1 to {limits.PRODUCERS_MAX} producers, not {producers_max}")
         self.producers_max = producers_max
         self.load(0, b"")
 
@@ -191,18 +186,28 @@ cdef class Producers:
             if producer is None:
                 producer = Producer.__new__(Producer)
                 producer.id = id
-                self.by_id[id] = producer
+                self.by_id[id] = self.nameless[id] = producer
                 if len(self.by_id) > self.producers_max:
-                    self.drop(next(iter(self.by_id.values())))
+                    self.expire()
+            elif producer.name is None:
+                self.nameless.move_to_end(id)
             else:
-                self.by_id.move_to_end(id)
+                self.named_ones.move_to_end(id)
             self.newest = producer
         producer.touched_offset = offset
         return producer
 
+    cdef int expire(self) except -1:
+        """One too many: who has a name stays, as long as others than the newest have none."""
+        of = self.nameless if len(self.nameless) > 1 or not self.named_ones else self.named_ones
+        return self.drop(next(iter(of.values())))
+
     cdef int drop(self, Producer producer) except -1:
         del self.by_id[producer.id]
-        if producer.name is not None:
+        if producer.name is None:
+            del self.nameless[producer.id]
+        else:
+            del self.named_ones[producer.id]
             del self.by_name[producer.name]
         return 0
 
@@ -218,13 +223,19 @@ cdef class Producers:
     cdef int note_name(self, int64_t id, int16_t epoch, bint resumes, str name,
                        int64_t offset) except -1:
         cdef Producer producer = self.by_name.get(name)
+        self.newest = None
         if producer is not None and producer.id != id:  # its epochs ran out: another id for it
+            if id in self.by_id:
+                self.drop(self.by_id[id])
             self.drop(producer)
-        if producer is self.newest:
-            self.newest = None
+            producer.id, producer.name = id, None
+            self.by_id[id] = self.nameless[id] = producer
         producer = self.touch(id, offset)
-        if producer.name is not None and producer.name != name:
+        if producer.name is not None:
             del self.by_name[producer.name]
+        else:
+            del self.nameless[id]
+            self.named_ones[id] = producer
         producer.name, producer.epoch = name, epoch
         self.by_name[name] = producer
         if not resumes:
@@ -257,12 +268,21 @@ cdef class Producers:
         For a log that begins anew behind a snapshot, and for one that stands on a snapshot before
         its batches are noted: those below ``offset`` are skipped.
         """
-        by_id, by_name = decode(state)
+        found = decode(state)
         self.origin_offset, self.origin, self.marks = offset, state, []
-        self.by_id, self.by_name = by_id, by_name
-        self.newest = next(reversed(by_id.values())) if by_id else None
-        while len(by_id) > self.producers_max:
-            self.drop(next(iter(by_id.values())))
+        self.take_all(found)
+        self.newest = None
+        while len(self.by_id) > self.producers_max:
+            self.expire()
+
+    cdef int take_all(self, list producers) except -1:
+        """These are the ones known, by touched_offset."""
+        self.by_id = {each.id: each for each in producers}
+        named = [each for each in producers if each.name is not None]
+        self.by_name = {each.name: each for each in named}
+        self.nameless = OrderedDict((each.id, each) for each in producers if each.name is None)
+        self.named_ones = OrderedDict((each.id, each) for each in named)
+        return 0
 
     def cut(self, int64_t end_offset, list segments):
         """The log was cut to ``end_offset``: what stood beyond it never was.
@@ -274,7 +294,8 @@ cdef class Producers:
             return  # producers only go where another one comes
         cdef Producers again = self.at(end_offset, segments)
         self.marks = [mark for mark in self.marks if mark[0] <= end_offset]
-        self.by_id, self.by_name, self.newest = again.by_id, again.by_name, again.newest
+        self.take_all(again.by_touch())
+        self.newest = None
 
     def at(self, int64_t end_offset, list segments) -> Producers:
         """The state as of an earlier end of the log, at or above ``origin_offset``."""
@@ -316,6 +337,9 @@ cdef class Producers:
                 self.note(&h, h.base_offset, batch)
             position += h.size
 
+    cdef list by_touch(self):
+        return sorted(self.by_id.values(), key=lambda each: each.touched_offset)
+
     # --- bytes ------------------------------------------------------------------------------------
 
     def encode(self) -> bytes:
@@ -327,7 +351,7 @@ cdef class Producers:
             return b""
         put(out, STATE_VERSION)
         put(out, len(self.by_id))
-        for producer in self.by_id.values():  # by the offset at which they were touched last
+        for producer in self.by_touch():
             put(out, producer.id)
             put(out, producer.epoch)
             put(out, producer.touched_offset - before)
@@ -395,14 +419,14 @@ cdef corrupt(str what):
     return CorruptBatch(f"state of producers: {what}", reason=f"state of producers: {what}")
 
 
-cdef tuple decode(bytes state):
-    """(producers by id, those with a name by it). Raises CorruptBatch."""
+cdef list decode(bytes state):
+    """The producers, by touched_offset. Raises CorruptBatch."""
     cdef Taker taker = Taker(state)
     cdef Producer producer
     cdef int64_t before = 0
-    by_id, by_name = OrderedDict(), {}
+    found, seen = [], set()
     if not state:
-        return by_id, by_name
+        return found
     if taker.take() != STATE_VERSION:
         raise corrupt("its version is not known")
     for _ in range(taker.take(limits.PRODUCERS_MAX)):
@@ -412,14 +436,14 @@ cdef tuple decode(bytes state):
         before = producer.touched_offset
         producer.name = taker.text()
         take_records(producer, taker)
-        if producer.id in by_id or producer.name in by_name:
+        marks = {producer.id, producer.name} - {None}
+        if seen & marks:
             raise corrupt(f"producer {producer.id} stands there twice")
-        by_id[producer.id] = producer
-        if producer.name is not None:
-            by_name[producer.name] = producer
+        seen |= marks
+        found.append(producer)
     if taker.position != len(state):
         raise corrupt("bytes behind it")
-    return by_id, by_name
+    return found
 
 
 cdef int take_records(Producer producer, Taker taker) except -1:
@@ -451,48 +475,3 @@ cdef int take_records(Producer producer, Taker taker) except -1:
 cdef int64_t base_end(tuple stretch) except -1:
     base, records = stretch
     return base + records
-
-
-def to_tags(bytes state) -> tuple:
-    """An encoded state as tagged fields of a snapshot's footer: (tag, bytes) each."""
-    size = limits.TAGGED_FIELD_BYTES_MAX
-    pieces = [state[at:at + size] for at in range(0, len(state), size)]
-    assert len(pieces) <= PIECES_MAX
-    return tuple((PRODUCERS_TAG + number, piece) for number, piece in enumerate(pieces))
-
-
-def from_tags(tags) -> bytes:
-    """What :func:`to_tags` was given, found among the tagged fields of a footer."""
-    last = PRODUCERS_TAG + PIECES_MAX
-    return b"".join(piece for tag, piece in sorted(tags) if PRODUCERS_TAG <= tag < last)
-
-
-def name_batch(int64_t id, int epoch, str name, bint resumes, *, timestamp, leader_epoch) -> bytes:
-    """The control batch that makes ``id`` with ``epoch`` the producer of a name.
-
-    ``resumes``: its sequences go on, else they begin with 0. It is a SnapshotFooter, which Kafka's
-    readers of the log skip, while they refuse a type of control record that they do not know.
-    """
-    value = struct.pack(">qh?", id, epoch, resumes) + name.encode()
-    footer = SnapshotFooter(((PRODUCER_NAME_TAG, value),))
-    return control_batch([footer], timestamp=timestamp, leader_epoch=leader_epoch)
-
-
-cdef list names_in(bytes batch):
-    """What a control batch says of names: [(id, epoch, resumes, name)]. Raises CorruptBatch."""
-    controls = [decode_control(record) for record in batch_at(batch).records()]
-    footers = [control for control in controls if isinstance(control, SnapshotFooter)]
-    return [decode_name(value) for footer in footers for tag, value in footer.tags
-            if tag == PRODUCER_NAME_TAG]
-
-
-cdef tuple decode_name(bytes value):
-    """(id, epoch, resumes, name) of a record. Raises CorruptBatch."""
-    try:
-        id, epoch, resumes = struct.unpack_from(">qh?", value)
-        name = value[11:].decode()
-    except (struct.error, ValueError):
-        raise corrupt("a record of a name") from None
-    if id < 0 or epoch < 0 or not 0 < len(value) - 11 <= limits.PRODUCER_NAME_BYTES_MAX:
-        raise corrupt("a record of a name")
-    return id, epoch, resumes, name

@@ -7,7 +7,8 @@ from typing import Any
 
 from kraftfast import limits
 from kraftfast.errors import CorruptBatch, CorruptLog, UnsupportedVersion
-from kraftfast.log.producers import Producers, from_tags
+from kraftfast.log.producer_records import from_tags
+from kraftfast.log.producers import Producers
 from kraftfast.log.snapshot_files import snapshot_path
 from kraftfast.record.batch import batch_at
 from kraftfast.record.control import SnapshotFooter, decode_control

@@ -99,4 +99,5 @@ _HANDLERS: dict[int, Any] = {
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: _alter_reassignments,
     ApiKey.LIST_PARTITION_REASSIGNMENTS: _list_reassignments,
     ApiKey.DESCRIBE_CLUSTER: _describe_cluster,
+    ApiKey.INIT_PRODUCER_ID: lambda node, *asked: node.producer_ids.serve(*asked),
 }

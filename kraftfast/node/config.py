@@ -7,6 +7,7 @@ import msgspec
 from kraftfast import limits
 from kraftfast.core.config import Durability, FlushPolicy, QuorumConfig
 from kraftfast.core.voters import VoterSet
+from kraftfast.log.recovery import Settings
 from kraftfast.types import ZERO_UUID, Endpoint, Voter, uuid_from_text
 
 IDLE_SPIN_US = {"block": 0, "hybrid": 300, "spin": 2_000, "poll": 300}
@@ -67,6 +68,7 @@ class NodeConfig(msgspec.Struct, frozen=True):
     retry_backoff_ms: int = 20
     election_backoff_ms_max: int = 1000
     fetch_max_bytes: int = limits.FETCH_MAX_BYTES
+    producers_max: int = limits.PRODUCERS
     state_machine: str = ""
     seed: int = -1
 
@@ -107,6 +109,17 @@ class NodeConfig(msgspec.Struct, frozen=True):
             default_listener=self.controller_listener,
             auto_join=self.auto_join,
             flush=FlushPolicy(self.flush),
+        )
+
+    def log_settings(self, durability: str) -> Settings:
+        """The log's part. Raises InvalidOption."""
+        return Settings(
+            segment_bytes=self.segment_bytes,
+            segment_ms=self.segment_ms,
+            stride_bytes=self.stride_bytes,
+            prepare_bytes=self.prepare_bytes,
+            producers_max=self.producers_max,
+            how="mapped" if durability == "memory" else "written",
         )
 
     def voter_set(self) -> VoterSet:

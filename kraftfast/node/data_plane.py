@@ -62,7 +62,8 @@ class DataPlane:
     """What clients over sockets do with the log."""
 
     # node: whose. queued: to be appended, in order of arrival; queued_bytes: their sizes.
-    # appended: to be committed, by offset. parked: consumers that wait.
+    # appended: to be committed, in the order of taking; duplicates wait for their originals.
+    # committed_offset: everything below may be acknowledged. parked: consumers that wait.
     # next_ms: when the first of all these has waited long enough, or earlier.
 
     def __init__(self, node: Any) -> None:
@@ -70,6 +71,7 @@ class DataPlane:
         self.queued: deque[QueuedBatch] = deque()
         self.queued_bytes = 0
         self.appended: deque[QueuedBatch] = deque()
+        self.committed_offset = 0
         self.parked: list[ParkedConsumer] = []
         self.next_ms = NEVER_MS
 
@@ -140,7 +142,11 @@ class DataPlane:
             entry.base_offset = log.end_offset
             try:
                 if not log.append(entry.batch, epoch):
-                    return  # no room yet
+                    if not log.refusal:
+                        break  # no room yet
+                    self._next()
+                    self._refused(entry, log)
+                    continue
             except (ValueError, RecordTooLarge) as error:
                 self._next()
                 too_large = isinstance(error, RecordTooLarge)
@@ -152,6 +158,21 @@ class DataPlane:
             entry.batch = None
             entry.end_offset = log.end_offset
             self.appended.append(entry)
+        self.commit(self.committed_offset)
+
+    def _refused(self, entry: QueuedBatch, log: Any) -> None:
+        """Its producer may not append this now; a duplicate waits until the original is committed.
+
+        Where nobody knows any more where the original stands, Kafka's clients take the error for
+        what it is: the batch is there.
+        """
+        if log.refusal != ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
+            self._answer(entry.request, entry.message, ErrorCode(log.refusal))
+            return
+        entry.batch = None
+        entry.base_offset = log.producers.original_offset
+        entry.end_offset = log.producers.original_end
+        self.appended.append(entry)
 
     def _next(self) -> None:
         entry = self.queued.popleft()
@@ -159,10 +180,13 @@ class DataPlane:
 
     def commit(self, offset: int) -> None:
         """Answer what is committed below ``offset``."""
+        self.committed_offset = offset
         appended = self.appended
         while appended and appended[0].end_offset <= offset:
             entry = appended.popleft()
-            self._answer(entry.request, entry.message, ErrorCode.NONE, entry.base_offset)
+            known = entry.base_offset >= 0
+            error = ErrorCode.NONE if known else ErrorCode.DUPLICATE_SEQUENCE_NUMBER
+            self._answer(entry.request, entry.message, error, entry.base_offset)
 
     def refuse(self, error: Any, _leader_id: int) -> None:
         """Nothing that is queued was appended."""

@@ -11,6 +11,7 @@ from libc.string cimport memcpy, memset
 
 from kraftfast.errors import ErrorCode, RecordTooLarge
 from kraftfast.log.log cimport Log
+from kraftfast.log.producers cimport Producers
 from kraftfast.log.segment cimport KF_BATCH_OK
 from kraftfast.link.stats cimport *
 from kraftfast.ring.layout cimport *
@@ -22,14 +23,15 @@ cdef extern from "flusher.h":
     uint64_t kf_now_ns() nogil
 
 
+cdef int DUPLICATE = ErrorCode.DUPLICATE_SEQUENCE_NUMBER
 DEFERRED_MAX = 4096  # I25: answers that a producer leaves lying beside its full ring
 
 
 cdef class Run:
     """Batches of one producer that follow each other in the log and wait for their commit.
 
-    With an ``error`` they were refused, and wait for what stands before them: a producer learns of
-    its batches in order.
+    With an ``error`` they were refused (``end_offset`` 0) or stand in the log already, nobody knows
+    where (DUPLICATE_SEQUENCE_NUMBER). A producer learns of its batches in order.
     """
 
     cdef uint64_t first_batch, batches
@@ -50,6 +52,7 @@ cdef class RingProducer:
     cdef RingOut out
     cdef object runs               # deque of Run, by offset
     cdef readonly uint64_t taken   # batches taken from the ring so far
+    cdef int64_t committed         # everything below may be acknowledged
     cdef readonly str cut_off
     cdef readonly bint told_not_leader
     cdef bint unsent               # something is committed in `out` and not published
@@ -117,16 +120,18 @@ cdef class RingProducer:
             batches += 1
         if batches:
             self._note_refused(batches, error, leader_id)
+            self._answer_refused()
             if kf_ring_publish_tail(self.inbox.ring):
                 self.link.bell.ring()
 
-    cdef _note_refused(self, uint64_t batches, int32_t error, int32_t leader_id):
+    cdef _note_refused(self, uint64_t batches, int32_t error, int32_t leader_id,
+                       int64_t end_offset=0):
+        """They were not appended now. What waits for the commit of ``end_offset`` is told then."""
         cdef Run run = Run.__new__(Run)
         run.first_batch, run.batches = self.taken, batches
-        run.error, run.leader_id = error, leader_id
+        run.error, run.leader_id, run.end_offset = error, leader_id, end_offset
         self.taken += batches
         self.runs.append(run)
-        self._answer_refused()
 
     cdef _answer_refused(self):
         """Tell of refused batches, as soon as everything before them is resolved."""
@@ -134,7 +139,7 @@ cdef class RingProducer:
         cdef RefusedMessage message
         while self.runs:
             run = self.runs[0]
-            if not run.error:
+            if not run.error or run.end_offset > self.committed:
                 break
             memset(&message, 0, sizeof(message))
             message.first_batch, message.batches = run.first_batch, run.batches
@@ -155,70 +160,106 @@ cdef class RingProducer:
     cdef int64_t drain(self, Log log, int32_t epoch, int64_t bytes_max, Stats stats) except -1:
         """Append queued batches until the ring is empty or about ``bytes_max`` are taken; bytes."""
         cdef int64_t appended = 0
-        cdef uint64_t began = kf_now_ns(), sent, batches = 0
+        cdef uint64_t began = kf_now_ns(), sent, batches = 0, before = self.taken
         cdef int64_t base = log.end_offset
         cdef BatchMessage head
-        cdef int found
-        cdef bint too_large = False
-        while appended < bytes_max and self.heard():
-            found = kf_ring_peek(self.inbox.ring, &self.inbox.message)
-            if found != 1:
-                if found < 0:
-                    self.cut_off = "its ring breaks the rules"
-                break
-            if self.inbox.message.kind != BATCH or self.inbox.message.length <= sizeof(head):
-                self.cut_off = f"a message of kind {self.inbox.message.kind}, not a batch"
-                break
+        cdef bint refused = False
+        while appended < bytes_max and self.next_batch():
             memcpy(&head, self.inbox.message.payload, sizeof(head))
             kf_ring_take(self.inbox.ring)  # before the append: what lies behind was never looked at
-            try:
-                if not log.append_batch(self.inbox.message.payload + sizeof(head),
-                                        self.inbox.message.length - sizeof(head), epoch):
-                    if log.fault != KF_BATCH_OK:  # D20: a producer whose batch failed is cut off
-                        self.cut_off = f"its batch does not check: {log.fault_text()}"
+            if not self.append(log, epoch):
+                if not log.refusal:
                     break
-            except RecordTooLarge:
-                too_large = True
-                break
+                base = self._note_run(base, log.end_offset, batches, epoch, stats)
+                batches, refused = 0, True
+                self._note_refusal(log, epoch)
+                kf_ring_release(self.inbox.ring)
+                continue
             sent = head.sent_ns
             if sent < began:
                 stats.sample(S_QUEUE, began - sent, 1)
             appended += self.inbox.message.length - sizeof(head)
             batches += 1
             kf_ring_release(self.inbox.ring)
-        if batches:
-            self._note_run(base, log.end_offset, batches, epoch, kf_now_ns())
-            stats.add(W_BATCHES, batches)
-            stats.add(W_RECORDS, log.end_offset - base)
-            stats.add(W_BYTES, appended)
-        if too_large:
-            kf_ring_release(self.inbox.ring)
-            self._note_refused(1, ErrorCode.MESSAGE_TOO_LARGE, -1)
-        if (batches or too_large) and kf_ring_publish_tail(self.inbox.ring):
+        self._note_run(base, log.end_offset, batches, epoch, stats)
+        stats.add(W_BYTES, appended)
+        if refused:
+            self.commit(self.committed, stats)  # what was refused or a duplicate may be told now
+        if self.taken > before and kf_ring_publish_tail(self.inbox.ring):
             self.link.bell.ring()
         return appended
 
-    cdef _note_run(self, int64_t base, int64_t end, uint64_t batches, int32_t epoch,
-                   uint64_t now_ns):
-        cdef Run run = Run.__new__(Run)
-        run.first_batch, run.batches = self.taken, batches
-        run.base_offset, run.end_offset = base, end
-        run.epoch, run.appended_ns = epoch, now_ns
-        self.taken += batches
-        self.runs.append(run)
+    cdef bint next_batch(self) except -1:
+        """Whether a batch is at hand: ``inbox.message``."""
+        cdef int found
+        if not self.heard():
+            return False
+        found = kf_ring_peek(self.inbox.ring, &self.inbox.message)
+        if found != 1:
+            if found < 0:
+                self.cut_off = "its ring breaks the rules"
+            return False
+        if self.inbox.message.kind != BATCH or self.inbox.message.length <= sizeof(BatchMessage):
+            self.cut_off = f"a message of kind {self.inbox.message.kind}, not a batch"
+            return False
+        return True
+
+    cdef bint append(self, Log log, int32_t epoch) except -1:
+        """Append the batch at hand. False: refused (``log.refusal``), no room, or cut off."""
+        try:
+            if log.append_batch(self.inbox.message.payload + sizeof(BatchMessage),
+                                self.inbox.message.length - sizeof(BatchMessage), epoch):
+                return True
+        except RecordTooLarge:
+            log.refusal = ErrorCode.MESSAGE_TOO_LARGE
+        if log.fault != KF_BATCH_OK:  # D20: a producer whose batch failed is cut off
+            self.cut_off = f"its batch does not check: {log.fault_text()}"
+        return False
+
+    cdef _note_refusal(self, Log log, int32_t epoch):
+        """The batch at hand is not appended: it may not be, or it was already."""
+        cdef Producers known = log.producers
+        cdef Run run
+        if log.refusal != DUPLICATE:
+            self._note_refused(1, log.refusal, -1)
+        elif known.original_offset < 0:
+            self._note_refused(1, DUPLICATE, -1, known.original_end)
+        else:
+            run = Run.__new__(Run)
+            run.first_batch, run.batches, run.epoch = self.taken, 1, epoch
+            run.base_offset, run.end_offset = known.original_offset, known.original_end
+            run.appended_ns = kf_now_ns()
+            self.taken += 1
+            self.runs.append(run)
+
+    cdef int64_t _note_run(self, int64_t base, int64_t end, uint64_t batches, int32_t epoch,
+                           Stats stats) except -1:
+        """Batches that were appended one behind the other, if there are any; returns their end."""
+        cdef Run run
+        if batches:
+            run = Run.__new__(Run)
+            run.first_batch, run.batches, run.epoch = self.taken, batches, epoch
+            run.base_offset, run.end_offset = base, end
+            run.appended_ns = kf_now_ns()
+            self.taken += batches
+            self.runs.append(run)
+            stats.add(W_BATCHES, batches)
+            stats.add(W_RECORDS, end - base)
+        return end
 
     def commit(self, int64_t end_offset, Stats stats):
-        """Acknowledge every run below ``end_offset``."""
+        """Answer every run below ``end_offset``: acknowledged, or refused."""
         cdef Run run
         cdef AckMessage message
         cdef uint64_t now = 0
+        self.committed = end_offset
         while self.runs:
             run = self.runs[0]
+            if run.end_offset > end_offset:
+                break
             if run.error:
                 self._answer_refused()
                 continue
-            if run.end_offset > end_offset:
-                break
             if now == 0:
                 now = kf_now_ns()
             stats.sample(S_COMMIT, now - run.appended_ns, run.batches)
@@ -241,6 +282,7 @@ cdef class Intake:
 
     def add(self, RingProducer producer, idle):
         self.producers.append(producer)
+        producer.committed = self.committed
         if not self.muted:
             idle.watch(producer.inbox)
 
@@ -299,6 +341,7 @@ cdef class Intake:
     cpdef commit(self, int64_t end_offset, Stats stats):
         """The high watermark (or what all voters hold) reached ``end_offset``."""
         cdef RingProducer producer
+        self.committed = end_offset
         for producer in self.producers:
             producer.commit(end_offset, stats)
 

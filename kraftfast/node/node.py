@@ -27,13 +27,14 @@ from kraftfast.log.disk import Disk
 from kraftfast.log.log import install_guard
 from kraftfast.log.marks import PHANTOM_TAIL
 from kraftfast.log.nursery import PreparerThread
-from kraftfast.log.recovery import Settings, open_log
+from kraftfast.log.recovery import open_log
 from kraftfast.node.config import NodeConfig
 from kraftfast.node.control_records import appended, batch_of
 from kraftfast.node.disk_space import DiskSpace
 from kraftfast.node.flusher import Flusher
 from kraftfast.node.idle import Idle
 from kraftfast.node.intake import Intake
+from kraftfast.node.producer_ids import ProducerIds
 from kraftfast.node.machine import boot_id, take_all_descriptors
 from kraftfast.node.metrics import Metrics
 from kraftfast.link.stats import ROLES, Stats
@@ -106,6 +107,7 @@ class Node:
         self.on_commit: list[Any] = []
         self.on_role: list[Any] = []
         self.on_voters: list[Any] = []
+        self.producer_ids = ProducerIds(self)
         self._events: deque[ev.Event] = deque()
         self._running = False
         preparer = PreparerThread(self.doorbell.bell.address, self.doorbell.bell.fd)
@@ -118,13 +120,7 @@ class Node:
 
     def _open(self, boot: str, preparer: PreparerThread) -> None:
         config = self.config
-        settings = Settings(
-            segment_bytes=config.segment_bytes,
-            segment_ms=config.segment_ms,
-            stride_bytes=config.stride_bytes,
-            prepare_bytes=config.prepare_bytes,
-            how="mapped" if self.durability == "memory" else "written",
-        )
+        settings = config.log_settings(self.durability)
         lost = self.durability == "memory" and self.directory.left_in_memory(boot)
         self.recovered = open_log(self.disk, self.directory, settings, preparer)
         self.log = self.recovered.log
@@ -272,6 +268,7 @@ class Node:
 
     def _drain(self, effect: fx.DrainAppends) -> None:
         log, before = self.log, self.log.bytes_appended
+        self.producer_ids.drain(log, effect.epoch)
         self.intake.drain(log, effect.epoch, effect.max_bytes, self.stats)
         taken = log.bytes_appended - before
         if self.sockets is not None and taken < effect.max_bytes:
@@ -368,6 +365,7 @@ class Node:
         """The nursery's progress, what waited for it, and what is done now and then."""
         now_ms = self.now_ms()
         self.log.tend(now_ms)
+        self.producer_ids.tend(now_ms)
         if self.stalled is not None:
             self._go_on_copying(now_ms)
         if self.control is not None:

@@ -32,6 +32,7 @@ SERVED_HERE = frozenset(
         ApiKey.LIST_OFFSETS,
         ApiKey.METADATA,
         ApiKey.API_VERSIONS,
+        ApiKey.INIT_PRODUCER_ID,
         ApiKey.VOTE,
         ApiKey.BEGIN_QUORUM_EPOCH,
         ApiKey.END_QUORUM_EPOCH,

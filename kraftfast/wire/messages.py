@@ -503,15 +503,13 @@ InitProducerIdRequest, InitProducerIdResponse = api(
     served="0-5",
     flexible="2+",
     request="""
-        TransactionalId:str?
-        TransactionTimeoutMs:i32
-        ProducerId:i64@3+=-1
-        ProducerEpoch:i16@3+=-1""",
+        TransactionalId:str?; TransactionTimeoutMs:i32
+        ProducerId:i64@3+=-1; ProducerEpoch:i16@3+=-1
+        Resumes:bool@2+ #10005""",  # our own: the sequences of a name go on in its next epoch
     response="""
-        ThrottleTimeMs:i32 ign
-        ErrorCode:i16
-        ProducerId:i64=-1
-        ProducerEpoch:i16""",
+        ThrottleTimeMs:i32 ign; ErrorCode:i16; ProducerId:i64=-1; ProducerEpoch:i16
+        LastSequence:i64@2+=-1 #10006
+        LastOffset:i64@2+=-1 #10007""",  # our own: how far that name got
 )
 
 DescribeClusterRequest, DescribeClusterResponse = api(

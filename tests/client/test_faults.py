@@ -176,8 +176,11 @@ def test_the_leader_is_killed_under_load(mortal_quorum: LocalQuorum) -> None:
 
 
 @pytest.mark.processes
-def test_the_leader_is_stopped_and_comes_back(mortal_quorum: LocalQuorum) -> None:
-    with mortal_quorum.producer() as producer:
+@pytest.mark.parametrize("idempotent", [False, True])
+def test_the_leader_is_stopped_and_comes_back(
+    mortal_quorum: LocalQuorum, idempotent: bool
+) -> None:
+    with mortal_quorum.producer(idempotent=idempotent) as producer:
         with Load(mortal_quorum, producer, threads=2) as load:
             load.go_on()
             leader = leader_of(mortal_quorum)
@@ -187,22 +190,23 @@ def test_the_leader_is_stopped_and_comes_back(mortal_quorum: LocalQuorum) -> Non
             load.go_on()
         assert producer.sender.node_id != leader
     counts = load.verify()
-    assert counts["unknown"] > 0, "what it had taken when it was stopped"
+    assert (counts["unknown"] == 0) == idempotent, "what it had taken when it was stopped"
 
 
 @pytest.mark.processes
+@pytest.mark.parametrize("idempotent", [False, True])
 def test_callbacks_learn_of_a_stopped_leader_though_nobody_waits(
-    mortal_quorum: LocalQuorum,
+    mortal_quorum: LocalQuorum, idempotent: bool
 ) -> None:
     told: list[Any] = []
-    with mortal_quorum.producer() as producer:
+    with mortal_quorum.producer(idempotent=idempotent) as producer:
         producer.append_wait(b"before")
         producer.on_commit(told.append)
         with stopped(mortal_quorum, leader_of(mortal_quorum)):
             ticket = producer.append(b"nobody asks for it")
             wait_until(lambda: told)
         assert told[0].first_ticket <= ticket < told[0].end_ticket
-        assert isinstance(told[0].error, UnknownOutcome)
+        assert isinstance(told[0].error, UnknownOutcome) != idempotent
 
 
 @pytest.mark.processes

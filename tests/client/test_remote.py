@@ -143,7 +143,7 @@ def test_a_producer_goes_from_a_silent_leader_to_a_later_one(
         server.leader = (1, old.address)
     old.on_produce = lambda _number, _request: "hold"
     cluster = Cluster([old.address, new.address], METADATA_TOPIC)
-    with Producer(RemoteConnector(cluster, 4096, 8)) as producer:
+    with Producer(RemoteConnector(cluster, 4096, 8), idempotent=False) as producer:
         lost = producer.append(b"lost")
         wait_until(lambda: old.produced)
         new.leader, new.epoch = (2, new.address), 2

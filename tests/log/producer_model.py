@@ -60,9 +60,10 @@ def replay(entries: Iterable[Appended | Named], producers_max: int) -> dict[int,
     for entry in entries:
         if isinstance(entry, Named):
             for other in [each for each in known.values() if each.name == entry.name]:
-                other.name = None
-                if other.id != entry.id:
+                if other.id != entry.id:  # another id for all that it was
                     del known[other.id]
+                    other.id = entry.id
+                    known[entry.id] = other
         producer = known.setdefault(entry.id, Known(entry.id))
         if isinstance(entry, Named):
             producer.name, producer.epoch = entry.name, entry.epoch
@@ -73,8 +74,10 @@ def replay(entries: Iterable[Appended | Named], producers_max: int) -> dict[int,
             producer.epoch = entry.epoch
             producer.batches = [*(producer.batches if follows else []), entry]
         producer.touched = entry.offset + entry.records - 1
-        while len(known) > producers_max:
-            del known[min(known.values(), key=lambda each: each.touched).id]
+        if len(known) > producers_max:
+            others = [each for each in known.values() if each.id != entry.id]
+            nameless = [each for each in others if each.name is None]
+            del known[min(nameless or others, key=lambda each: each.touched).id]
     return known
 
 

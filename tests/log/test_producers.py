@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from kraftfast import limits
 from kraftfast.errors import CorruptBatch, ErrorCode
-from kraftfast.log.producers import PRODUCER_NAME_TAG, Producers, from_tags, name_batch, to_tags
+from kraftfast.log.producer_records import NAME_TAG, ProducerName, from_tags, name_batch, to_tags
+from kraftfast.log.producers import Producers
 from kraftfast.record.control import SnapshotFooter, control_batch
 from kraftfast.record.pure import encode_batch
 from kraftfast.record.shapes import Record
@@ -77,7 +78,8 @@ class Twin:
 
     def name(self, name: str, id: int, epoch: int, resumes: bool) -> None:
         offset = self.log.end_offset
-        data = name_batch(id, epoch, name, resumes, timestamp=kit.TIMESTAMP, leader_epoch=1)
+        record = ProducerName(id, epoch, resumes, name)
+        data = name_batch(record, timestamp=kit.TIMESTAMP, leader_epoch=1)
         assert try_append(self.log, data, control=True) is NONE
         self.entries.append(Named(id, epoch, resumes, name, offset))
 
@@ -239,9 +241,24 @@ def test_a_name_keeps_its_id_and_fences(tmp_path: Path) -> None:
         twin.name("loader", 7, 2, False)
         assert twin.append(7, 2, 4) is OUT_OF_ORDER
         assert twin.append(7, 2, 0) is NONE
-        twin.name("loader", 9, 0, False)  # its epochs ran out
+        twin.name("loader", 9, 0, True)  # its epochs ran out
         assert twin.append(7, 2, 1) is UNKNOWN
         assert twin.log.producers.named("loader").id == 9
+        assert twin.append(9, 0, 0) is DUPLICATE
+        assert twin.append(9, 0, 1) is NONE
+        twin.check()
+
+
+def test_who_has_no_name_goes_first(tmp_path: Path) -> None:
+    with a_twin(tmp_path) as twin:
+        twin.name("a", 1, 0, True)
+        for id in (2, 3, 4, 5):
+            twin.append(id, 0, 0)
+        assert twin.append(2, 0, 1) is UNKNOWN
+        twin.name("b", 8, 0, True)
+        twin.name("c", 9, 0, True)  # nobody is left who has none
+        assert twin.append(6, 0, 0) is NONE
+        assert twin.log.producers.named("a") is None
         twin.check()
 
 
@@ -250,7 +267,7 @@ def test_what_is_no_name_is_skipped(tmp_path: Path) -> None:
     with a_twin(tmp_path) as twin:
         for value in (b"", b"x", struct.pack(">qh?", -1, 0, False) + b"a", bytes(11),
                       struct.pack(">qh?", 1, 0, False) + b"\xff", bytes(11) + b"n" * 256):
-            footer = SnapshotFooter(((PRODUCER_NAME_TAG, value),))
+            footer = SnapshotFooter(((NAME_TAG, value),))
             data = control_batch([footer], timestamp=0, leader_epoch=1)
             assert try_append(twin.log, data, control=True) is NONE
         assert len(twin.log.producers) == 0

@@ -9,7 +9,7 @@ import pytest
 
 from kraftfast.errors import CorruptLog
 from kraftfast.log.log_start import begin_at, delete_before
-from kraftfast.log.producers import to_tags
+from kraftfast.log.producer_records import to_tags
 from kraftfast.log.snapshot_files import snapshot_path
 from kraftfast.log.snapshot_footer import producers_state, read_footer
 from kraftfast.log.snapshot_writer import SnapshotWriter

@@ -51,7 +51,6 @@ def structs(message: type[Message], fields: tuple[Field, ...]) -> list[str]:
             lines += structs(message, field.fields)
             lines.append(f"    class {field.struct_name}(Struct):")
             lines += [f"        {attribute(message, inner)}" for inner in field.fields]
-            lines.append("")
     return lines
 
 

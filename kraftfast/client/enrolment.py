@@ -1,0 +1,139 @@
+"""How a producer gets its identity from the leader, and another one when it needs it."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from kraftfast import limits
+from kraftfast.client.identity import Identity
+from kraftfast.client.ledger import Ledger
+from kraftfast.errors import (
+    ErrorCode,
+    InvalidOption,
+    MalformedFrame,
+    NoQuorum,
+    NotLeader,
+    ProducerFenced,
+    RequestRefused,
+    TimedOut,
+    UnknownOutcome,
+    UnsupportedVersion,
+)
+from kraftfast.wire.messages import ApiKey, InitProducerIdRequest
+
+EPOCH_LAST = 2**15 - 2
+"""Behind it comes another id."""
+FORGOTTEN = (
+    "the quorum knows nothing of this producer's name any more, so nobody can tell which of its "
+    "records are committed (it remembers a bounded number: kraftfast.producers.max)"
+)
+NO_TRANSACTION_MS = 60_000  # Kafka wants to know, here nothing comes of it
+AGAIN = frozenset({ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.REQUEST_TIMED_OUT})
+Entry = tuple[bytes, int, int, int]
+"""Of a backlog: batch, first ticket, records, and when the first was handed over."""
+
+
+class Enrolment:
+    """Gives every sender of a producer its identity. Used under the producer's lock.
+
+    ``name``: None for a producer that nobody asks for again.
+    """
+
+    # identity: of the producer. _connector: the way to the leader.
+
+    def __init__(self, connector: Any, name: str | None) -> None:
+        if name is not None and not 0 < len(name.encode()) <= limits.PRODUCER_NAME_BYTES_MAX:
+            raise InvalidOption(
+                f"a producer's name has from 1 to {limits.PRODUCER_NAME_BYTES_MAX} bytes"
+            )
+        self.identity = Identity(name)
+        self._connector = connector
+
+    def enlist(self, sender: Any, ledger: Ledger, backlog: list[Entry], deadline: float) -> None:
+        """Give a fresh sender its identity, and what the one before gave back.
+
+        Raises ProducerFenced, InvalidOption; NotLeader, PeerGone, TimedOut or NoQuorum if another
+        leader has to be found. The sender is closed then.
+        """
+        identity = self.identity
+        try:
+            if identity.fenced is not None:
+                raise copy.copy(identity.fenced)
+            if identity.id < 0 or identity.spent:
+                self._fail_doubtful(ledger, backlog)
+                self._begin(sender, ledger, deadline)
+            if sender.window > limits.PRODUCER_BATCHES:
+                raise InvalidOption(
+                    "an idempotent producer has at most "
+                    f"{limits.PRODUCER_BATCHES} batches under way: so many are remembered"
+                )
+            sender.identity = identity
+        except BaseException:
+            sender.close()
+            raise
+        sender.take_over(backlog)
+
+    def _fail_doubtful(self, ledger: Ledger, backlog: list[Entry]) -> None:
+        """What may be in a log under the old sequences can have no others."""
+        end = self.identity.doubtful_end
+        if ledger.resolved < end:
+            ledger.fail_until(end, UnknownOutcome("it may be committed, and cannot be sent again"))
+        backlog[:] = [entry for entry in backlog if entry[1] >= ledger.resolved]
+
+    def _begin(self, sender: Any, ledger: Ledger, deadline: float) -> None:
+        """An id; or the next epoch of the one at hand: it fences copies that are on their way."""
+        identity = self.identity
+        if identity.name is None and 0 <= identity.id and identity.epoch < EPOCH_LAST:
+            identity.begin(identity.id, identity.epoch + 1, ledger.resolved, 0)
+            return
+        expected = (-1, -1) if identity.name is None else (identity.id, identity.epoch)
+        grant = self._ask(sender, expected, deadline)
+        if grant.error_code != ErrorCode.NONE:
+            raise self._refused(grant.error_code)
+        number = grant.last_sequence + 1
+        identity.begin(grant.producer_id, grant.producer_epoch, ledger.resolved, number)
+
+    def _ask(self, sender: Any, expected: tuple[int, int], deadline: float) -> Any:
+        id, epoch = expected
+        name = self.identity.name
+        body = InitProducerIdRequest(
+            transactional_id=name,
+            transaction_timeout_ms=NO_TRANSACTION_MS,
+            producer_id=id,
+            producer_epoch=epoch,
+            resumes=name is not None,
+        )
+        try:
+            reached = self._connector.reach(sender, deadline)
+            try:
+                return reached.ask(ApiKey.INIT_PRODUCER_ID, body, deadline)
+            finally:
+                reached.close()
+        except (UnsupportedVersion, MalformedFrame) as error:
+            raise NoQuorum(f"the leader gives no producer ids: {error}") from None
+
+    def _refused(self, code: int) -> Exception:
+        if code == ErrorCode.NOT_COORDINATOR:
+            return NotLeader("the replica does not lead any more")
+        if code in AGAIN:
+            return TimedOut("the leader did not write down the producer's name in time")
+        if code in (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH):
+            return ProducerFenced("another producer with this name has begun")
+        if code == ErrorCode.UNKNOWN_PRODUCER_ID:
+            return ProducerFenced(FORGOTTEN)
+        return RequestRefused(f"the leader gives no producer id (error {code})", code)
+
+    def last_sequence(self, ledger: Ledger) -> int:
+        """The number of the last record that is resolved, from 0; -1 if there is none."""
+        return ledger.resolved + self.identity.delta - 1
+
+    def fail_rest(self, ledger: Ledger, unsent: Exception) -> None:
+        """Nothing is sent any more: outcomes are unknown, or it is known that it never left."""
+        end = min(self.identity.doubtful_end, ledger.next_ticket)
+        if ledger.resolved < end:
+            unknown = self.identity.fenced or UnknownOutcome(
+                "the producer was closed before the answer came"
+            )
+            ledger.fail_until(end, unknown)
+        ledger.fail_rest(self.identity.fenced or unsent)

@@ -1,0 +1,85 @@
+"""Who a producer is to its quorum, so that a batch that is sent twice is appended once.
+
+Its records are numbered without a gap: the number of a record is its ticket plus ``delta``, its
+sequence that modulo 2^31. It outlives senders, like the ledger: what one leader may have taken goes
+to the next with the same sequences.
+
+A leader refuses a batch where one before it is missing. After a batch that was refused for good,
+the others need other sequences; they get them under a higher epoch, so that no copy that is still
+on its way can be appended too. What may already be in a log from before (``doubtful_end``) gets no
+other sequence: its outcome is unknown.
+"""
+
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+from kraftfast.record.checksum cimport crc_extend
+from kraftfast.record.encode cimport BatchSettings
+from kraftfast.record.parse cimport (
+    CRC_FROM, FAULT_NONE, BatchHeader, parse_header, write_header,
+)
+
+from kraftfast.client.refusals import refusal
+from kraftfast.errors import ErrorCode, ProducerFenced, UnknownOutcome
+
+cdef enum:
+    SEQUENCE_MASK = 0x7FFFFFFF
+
+FENCES = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED})
+GAPS = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID})
+"""The leader has not what comes before, so it has not this batch either."""
+
+
+cdef class Identity:
+    """Its fields: ``identity.pxd``. Changed only while no sender uses it."""
+
+    def __init__(self, name=None):
+        self.name, self.id, self.epoch = name, -1, -1
+
+    def begin(self, int64_t id, int epoch, int64_t ticket, int64_t number):
+        """From now on: this id and epoch; the record with ``ticket`` is number ``number``."""
+        self.id, self.epoch, self.delta, self.spent = id, epoch, number - ticket, False
+
+    cdef void stamp(self, BatchSettings *settings, int64_t ticket) noexcept:
+        """What a batch says whose first record has this ticket."""
+        settings.producer_id, settings.producer_epoch = self.id, <short>self.epoch
+        settings.base_sequence = <int32_t>((ticket + self.delta) & SEQUENCE_MASK)
+
+    cdef int restamp(self, uint8_t *batch, int64_t size, int64_t ticket) except -1:
+        """The same for a batch that is whole already; nothing changes if it says so."""
+        cdef BatchHeader header
+        cdef BatchSettings now
+        assert parse_header(batch, size, &header) == FAULT_NONE
+        self.stamp(&now, ticket)
+        if header.producer_id == now.producer_id and header.producer_epoch == now.producer_epoch \
+                and header.base_sequence == now.base_sequence:
+            return 0
+        header.producer_id, header.producer_epoch = now.producer_id, now.producer_epoch
+        header.base_sequence = now.base_sequence
+        write_header(batch, &header)
+        header.crc = crc_extend(0, batch + CRC_FROM, <size_t>(size - CRC_FROM))
+        write_header(batch, &header)
+        return 0
+
+    cdef void doubt(self, int64_t end_ticket) noexcept:
+        """Tickets below this one may be in a log."""
+        self.doubtful_end = max(self.doubtful_end, end_ticket)
+
+    cdef object failure_of(self, bint unknown, int32_t code, int64_t first_ticket):
+        """What the tickets of a batch are told that was refused with a code of Kafka's.
+
+        None: nothing, it goes again; under another epoch if it is ``spent``.
+        """
+        cdef bint doubtful = first_ticket < self.doubtful_end
+        if code in FENCES:
+            self.fenced = ProducerFenced(
+                "another producer with this name has begun: what this one had under way may or "
+                "may not be committed")
+            return self.fenced
+        if code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
+            return UnknownOutcome("it is committed, but its offset is known no more")
+        if unknown or (doubtful and code == ErrorCode.KAFKA_STORAGE_ERROR):
+            return None
+        self.spent = True
+        if doubtful:
+            return UnknownOutcome(f"it may be committed: the next leader refused it ({code})")
+        return None if code in GAPS else refusal(code)

@@ -1,0 +1,198 @@
+"""InitProducerId: ids for idempotent producers, and names that stand for them.
+
+An id for a producer without a name costs the log nothing. The leader's are its epoch (31 bits) and
+a number that counts up in it: no epoch has two leaders, and none of them leads it again after a
+restart (D4), so no id comes twice. Kafka's clients ask any replica; one that does not lead answers
+with 62 random bits, in the half of all ids that leaders do not use.
+
+A name stands for an id by a record in the log (``log/producers.pyx``). Asked again, it gets the
+same id and the next epoch, by another record, which fences the producer before. Both are told only
+when that record is committed: then everything before it is, too.
+Sources: KIP-98, KIP-360; Kafka's ``TransactionCoordinator.handleInitProducerId``.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from kraftfast import limits
+from kraftfast.core import events as ev
+from kraftfast.errors import ErrorCode
+from kraftfast.log.producer_records import ProducerName, name_batch
+from kraftfast.wire.messages import InitProducerIdResponse
+
+WAITING_MAX = 1024  # I25: who asks for a name beyond that is told to ask again
+WAIT_MS_MAX = 30_000
+EPOCH_LAST = 2**15 - 2
+"""As in Kafka: behind it comes another id."""
+FENCED_VERSION, TAGS_VERSION = 4, 2
+"""Of InitProducerId: that know PRODUCER_FENCED, and that have tagged fields."""
+NUMBER_BITS = 31
+NOT_OF_A_LEADER = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What somebody wants.
+
+    ``name``: None for a fresh id. ``expected``: (id, epoch) that he thinks he has, or (-1, -1).
+    ``resumes``: the sequences of the name go on (Kafka's begin with 0 in every epoch).
+    """
+
+    name: str | None
+    expected: tuple[int, int] = (-1, -1)
+    resumes: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """The answer. Of a name that resumes: the number of its last record, from 0, and its offset."""
+
+    error: ErrorCode
+    id: int = -1
+    epoch: int = -1
+    last_sequence: int = -1
+    last_offset: int = -1
+
+
+@dataclass(slots=True)
+class Waiting:
+    """Somebody who asked for a name: not in the log yet, or not committed."""
+
+    asked: Asked
+    answer: Callable[[Granted], None]
+    deadline_ms: int
+    granted: Granted | None = None
+    end_offset: int = -1
+
+
+class ProducerIds:
+    """What a replica does about producer ids."""
+
+    # node: whose. queued: to be written. written: to be committed, by offset.
+    # _epoch, _number: of the last id that was handed out as leader.
+
+    def __init__(self, node: Any) -> None:
+        self.node = node
+        self.queued: deque[Waiting] = deque()
+        self.written: deque[Waiting] = deque()
+        self._epoch, self._number = -1, 0
+        node.on_commit.append(self.commit)
+        node.on_role.append(self._role_changed)
+
+    def ask(self, asked: Asked, answer: Callable[[Granted], None]) -> None:
+        """Call ``answer`` with an id, now or when the name is committed."""
+        if asked.name is None:
+            answer(Granted(ErrorCode.NONE, self.fresh_id(), 0))
+            return
+        if not 0 < len(asked.name.encode()) <= limits.PRODUCER_NAME_BYTES_MAX:
+            answer(Granted(ErrorCode.INVALID_REQUEST))
+        elif self.node.core.role != "leader":
+            answer(Granted(ErrorCode.NOT_COORDINATOR))
+        elif len(self.queued) + len(self.written) >= WAITING_MAX:
+            answer(Granted(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
+        else:
+            deadline_ms = self.node.now_ms() + WAIT_MS_MAX
+            self.queued.append(Waiting(asked, answer, deadline_ms))
+            self.node.step(ev.AppendsQueued())
+
+    def fresh_id(self) -> int:
+        """An id that no other producer has."""
+        core = self.node.core
+        if core.role != "leader":
+            return NOT_OF_A_LEADER | secrets.randbits(62)
+        if core.epoch != self._epoch:
+            self._epoch, self._number = core.epoch, 0
+        self._number += 1
+        assert self._number < 1 << NUMBER_BITS
+        return self._epoch << NUMBER_BITS | self._number
+
+    def drain(self, log: Any, epoch: int) -> None:
+        """Write down the names that were asked for, as leader of ``epoch``."""
+        while self.queued:
+            entry = self.queued[0]
+            granted = self._grant(entry.asked, log.producers)
+            if granted.error is ErrorCode.NONE:
+                name, resumes = entry.asked.name or "", entry.asked.resumes
+                record = ProducerName(granted.id, granted.epoch, resumes, name)
+                now_ms = time.time_ns() // 1_000_000
+                batch = name_batch(record, timestamp=now_ms, leader_epoch=epoch)
+                if not log.append(batch, epoch, True):
+                    return  # no room yet
+                entry.granted, entry.end_offset = granted, log.end_offset
+                self.written.append(entry)
+            self.queued.popleft()
+            if entry.granted is None:
+                entry.answer(granted)
+
+    def _grant(self, asked: Asked, producers: Any) -> Granted:
+        """The next epoch of a name, as the log stands now."""
+        known = producers.named(asked.name)
+        wrong = known is not None and asked.expected not in ((-1, -1), (known.id, known.epoch))
+        if wrong:
+            return Granted(ErrorCode.PRODUCER_FENCED)
+        if known is None and asked.expected != (-1, -1):
+            return Granted(ErrorCode.UNKNOWN_PRODUCER_ID)
+        if known is None:
+            return Granted(ErrorCode.NONE, self.fresh_id(), 0)
+        fresh = known.epoch >= EPOCH_LAST
+        id, epoch = (self.fresh_id(), 0) if fresh else (known.id, known.epoch + 1)
+        if not asked.resumes:
+            return Granted(ErrorCode.NONE, id, epoch)
+        return Granted(ErrorCode.NONE, id, epoch, known.records - 1, known.last_offset)
+
+    def commit(self, offset: int) -> None:
+        """Answer whose names are committed."""
+        while self.written and self.written[0].end_offset <= offset:
+            entry = self.written.popleft()
+            assert entry.granted is not None
+            entry.answer(entry.granted)
+
+    def _role_changed(self, effect: Any) -> None:
+        """What is written may or may not be committed: whoever asks again gets the next epoch."""
+        if effect.role == "leader":
+            return
+        entries = [*self.written, *self.queued]
+        self.written.clear()
+        self.queued.clear()
+        for entry in entries:
+            entry.answer(Granted(ErrorCode.NOT_COORDINATOR))
+
+    def tend(self, now_ms: int) -> None:
+        """Answer who has waited long enough, go on with what had no room."""
+        for waiting in (self.queued, self.written):
+            while waiting and waiting[0].deadline_ms <= now_ms:
+                waiting.popleft().answer(Granted(ErrorCode.REQUEST_TIMED_OUT))
+        if self.queued:
+            self.node.step(ev.AppendsQueued())
+
+    # --- who asks -----------------------------------------------------------------------------
+
+    def serve(self, request: Any, message: Any) -> None:
+        """InitProducerId."""
+        if message.transactional_id is not None and message.transaction_timeout_ms <= 0:
+            request.respond(
+                InitProducerIdResponse(error_code=ErrorCode.INVALID_TRANSACTION_TIMEOUT)
+            )
+            return
+        expected = (message.producer_id, message.producer_epoch)
+        asked = Asked(message.transactional_id, expected, message.resumes)
+        self.ask(asked, lambda granted: request.respond(to_message(granted, request.version)))
+
+
+def to_message(granted: Granted, version: int) -> Any:
+    """The InitProducerId response; before version 4 nobody knows PRODUCER_FENCED."""
+    error = granted.error
+    if error is ErrorCode.PRODUCER_FENCED and version < FENCED_VERSION:
+        error = ErrorCode.INVALID_PRODUCER_EPOCH
+    response = InitProducerIdResponse(
+        error_code=error, producer_id=granted.id, producer_epoch=granted.epoch
+    )
+    if version >= TAGS_VERSION:
+        response.last_sequence, response.last_offset = granted.last_sequence, granted.last_offset
+    return response
