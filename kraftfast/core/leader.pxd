@@ -34,6 +34,7 @@ cdef class Parked:
     cdef public long long offset
     cdef public long long max_bytes
     cdef public long long deadline_ms
+    cdef public bint tells_place
 
 
 cdef class Leader:

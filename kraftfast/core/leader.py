@@ -149,15 +149,23 @@ class Parked:
     offset: int
     max_bytes: int
     deadline_ms: int  # answered then, even without records
+    tells_place: bool  # the answer says where the leader is
 
     def __init__(
-        self, source: Any, replica_id: int, offset: int, max_bytes: int, deadline_ms: int
+        self,
+        source: Any,
+        replica_id: int,
+        offset: int,
+        max_bytes: int,
+        deadline_ms: int,
+        tells_place: bool,
     ) -> None:
         self.source = source
         self.replica_id = replica_id
         self.offset = offset
         self.max_bytes = max_bytes
         self.deadline_ms = deadline_ms
+        self.tells_place = tells_place
 
 
 class Leader:

@@ -17,7 +17,8 @@ cpdef on_fetch(ReplicaState state, RequestReceived event, long long now_ms)
 cpdef invalid(ReplicaState state, FetchRequest request)
 
 @cython.locals(
-    request=FetchRequest, leader=Leader, progress=Progress, moved=bint, response=FetchResponse
+    request=FetchRequest, leader=Leader, progress=Progress, moved=bint, response=FetchResponse,
+    tells_place=bint
 )
 cpdef on_valid_fetch(ReplicaState state, RequestReceived event, long long now_ms)
 
@@ -26,9 +27,11 @@ cpdef Progress heard(
     ReplicaState state, Leader leader, FetchRequest request, long long now_ms
 )
 
+cpdef bint may_be_lost(Leader leader, FetchRequest request, Progress progress) except -1
+
 @cython.locals(request=FetchRequest, parked=Parked)
 cpdef answer_or_park(
-    ReplicaState state, Leader leader, RequestReceived event, long long now_ms
+    ReplicaState state, Leader leader, RequestReceived event, bint tells_place, long long now_ms
 )
 
 @cython.locals(

@@ -106,6 +106,7 @@ def on_valid_fetch(state: ReplicaState, event: RequestReceived, now_ms: int) -> 
         state.effects.append(Reply(event.source, refusal))
         return
     progress = heard(state, leader, request, now_ms)
+    tells_place = may_be_lost(leader, request, progress)
     moved = False
     if progress is not None:
         leader.close_stream(progress)
@@ -128,7 +129,7 @@ def on_valid_fetch(state: ReplicaState, event: RequestReceived, now_ms: int) -> 
         progress.last_push_ms = now_ms - state.config.fetch_max_wait_ms  # answered at once
         push(state, progress, now_ms)
     else:
-        answer_or_park(state, leader, event, now_ms)
+        answer_or_park(state, leader, event, tells_place, now_ms)
     flush_leader(state, leader, False, now_ms)
 
 
@@ -156,8 +157,21 @@ def heard(
     return progress
 
 
+def may_be_lost(leader: Leader, request: FetchRequest, progress: Progress | None) -> bool:
+    """Whether the sender may not know where its leader is, so that the answer says it (L1).
+
+    Voters know by the voter set; whoever comes on follows. One that learnt of the epoch before it
+    had a leader, and has no voter set, asks and asks where it stands. Kafka always says it.
+    """
+    if progress is None:
+        return request.epoch != NO_EPOCH
+    if progress.slot >= 0 and leader.slot >= 0:
+        return False
+    return not 0 <= progress.acknowledged_end_offset < request.fetch_offset
+
+
 def answer_or_park(
-    state: ReplicaState, leader: Leader, event: RequestReceived, now_ms: int
+    state: ReplicaState, leader: Leader, event: RequestReceived, tells_place: bool, now_ms: int
 ) -> None:
     """Answer if there is something, or if the sender will not wait (KIP-1166)."""
     request = event.request
@@ -167,6 +181,7 @@ def answer_or_park(
         request.fetch_offset,
         request.max_bytes,
         now_ms + min(request.max_wait_ms, state.config.fetch_timeout_ms),
+        tells_place,
     )
     if (
         request.max_wait_ms == 0

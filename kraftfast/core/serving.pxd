@@ -33,7 +33,7 @@ cpdef FetchResponse answer(ReplicaState state, long long stream)
 
 cpdef bint is_readable(ReplicaState state, long long replica_id, long long offset) except -1
 
-@cython.locals(readable=bint, consumer=bint)
+@cython.locals(readable=bint, consumer=bint, response=FetchResponse)
 cpdef answer_fetch(ReplicaState state, Parked parked)
 
 @cython.locals(parked=Parked)

@@ -151,10 +151,13 @@ def answer_fetch(state: ReplicaState, parked: Parked) -> None:
     """Answer a Fetch now, with records if there are any."""
     readable = is_readable(state, parked.replica_id, parked.offset)
     consumer = parked.replica_id < 0
+    response = answer(state, 0)
+    if parked.tells_place:
+        response.leader_endpoints = state.leader_endpoints
     state.effects.append(
         AnswerFetch(
             parked.source,
-            answer(state, 0),
+            response,
             parked.offset if readable else -1,
             min(parked.max_bytes, limits.BATCH_BYTES_MAX),
             state.high_watermark if readable and consumer else -1,  # I20

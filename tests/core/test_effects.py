@@ -372,3 +372,21 @@ def test_static_voters_are_described_without_directory_ids() -> None:
     it = leader(voters=VoterSet.of(1, 2))
     it.step(fetch(2, 4, 1, 4), 7)
     assert [each.key for each in it.describe(9).voters] == [ReplicaKey(1), ReplicaKey(2)]
+
+
+def test_only_who_may_not_know_is_told_with_records_where_the_leader_is() -> None:
+    """An observer as long as it stays where it is; a voter never."""
+    at = (Endpoint("CONTROLLER", "localhost", 9093),)
+    voters = VoterSet([Voter(1, directory(1), at), Voter(2, directory(2))])
+    it = leader(voters=voters)
+    it.step(ev.Appended(4, 9, 800), 0)
+
+    def told(id: int, offset: int) -> bool:
+        effects = it.step(fetch(id, 4, offset, 4 if offset else 0), 1)
+        (effect,) = [each for each in effects if isinstance(each, fx.AnswerFetch)]
+        assert effect.response.leader_endpoints in ((), at)
+        return effect.response.leader_endpoints == at
+
+    assert [told(9, offset) for offset in (0, 0, 3, 5, 5, 6)] == [True, True, False, False, True,
+                                                                 False]  # fmt: skip
+    assert not any(told(2, offset) for offset in (0, 0, 3, 3))
