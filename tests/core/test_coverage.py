@@ -9,6 +9,7 @@ import pytest
 from tests.core.coverage.__main__ import PAGES
 from tests.core.coverage.known import HERE, Mistake, Names, Scenario, kafka_scenarios, reasons
 from tests.core.coverage.scenarios_page import check, link
+from tests.core.coverage.seeds_page import Item, held_by, read
 from tests.core.coverage.tags import TESTS, collect, exists
 
 
@@ -98,3 +99,64 @@ def test_links_lead_to_the_files() -> None:
     for test in ("core/scenarios/vote_grant.txt", "log/test_log.py::test_x", "core/test_roles.py"):
         target = link(test).partition("](")[2].partition(")")[0]
         assert (TESTS / "core" / target).is_file(), target
+
+
+# --- the page of the texts --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("line", "item"),
+    [
+        ("a => x", Item("a", "held", ["x"], "")),
+        ("a => x, y z; as today", Item("a", "held", ["x", "y z"], "as today")),
+        ("a => instead: b, for c [x, y]", Item("a", "instead", ["x", "y"], "b, for c")),
+        ("a => instead: b [x]; c [y]", Item("a", "instead", ["x", "y"], "b; c")),
+        ("a => not yet: b", Item("a", "not yet", [], "b")),
+    ],
+)
+def test_lines_of_the_texts(line: str, item: Item) -> None:
+    assert read(line) == item
+
+
+@pytest.mark.parametrize("line", ["a", "a => ", "a => instead: b", "a => instead: b []"])
+def test_a_line_that_nothing_holds_is_a_mistake(line: str) -> None:
+    with pytest.raises(Mistake):
+        read(line)
+
+
+TAGGED = {"X.testOne": ["core/test_roles.py::test_each_pair", "core/scenarios/vote_grant.txt"]}
+
+
+@pytest.mark.parametrize(
+    ("holder", "said", "found"),
+    [
+        ("testOne", "", "core/test_roles"),
+        ("vote_grant", "", "scenarios/vote_grant.txt"),
+        ("core/test_roles.py::test_each_pair", "", "test_each_pair"),
+        ("config node.id", "", "node.id"),
+        ("error VOTER_NOT_FOUND", "", "127"),
+        ("metric", "current-epoch, log-end-offset", "log-end-offset"),
+        ("fields", "VoteRequest: ClusterId CandidateId=ReplicaId", "VoteRequest"),
+    ],
+)
+def test_what_holds_a_line(holder: str, said: str, found: str) -> None:
+    assert found in "".join(held_by(holder, said, NAMES, TAGGED))
+
+
+@pytest.mark.parametrize(
+    ("holder", "said"),
+    [
+        ("Y.testTwo", ""),  # known, and nobody covers it
+        ("vote_granted", ""),
+        ("core/test_roles.py::test_each_pai", ""),
+        ("config node.ids", ""),
+        ("error VOTER_LOST", ""),
+        ("metric", "current-epoch, current-age"),
+        ("metric current-age", "current-epoch"),
+        ("fields", "VoteRequest: ReplicaId=CandidateId"),
+        ("fields", "BallotRequest: ClusterId"),
+    ],
+)
+def test_what_holds_nothing_is_a_mistake(holder: str, said: str) -> None:
+    with pytest.raises(Mistake):
+        held_by(holder, said, NAMES, TAGGED)

@@ -1,4 +1,4 @@
-"""Writes ``tests/core/SCENARIOS.md``, and prints what it says is still open.
+"""Writes ``tests/core/SCENARIOS.md`` and ``SEEDS.md``, and prints what they say is still open.
 
     python -m tests.core.coverage
 """
@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import sys
 
-from tests.core.coverage import scenarios_page
+from tests.core.coverage import scenarios_page, seeds_page
 from tests.core.coverage.known import HERE, Mistake
 
-PAGES = {"SCENARIOS.md": scenarios_page.page}
+PAGES = {"SCENARIOS.md": scenarios_page.page, "SEEDS.md": seeds_page.page}
 
 
 def main() -> int:

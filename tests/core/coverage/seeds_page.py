@@ -12,7 +12,6 @@ Or ``=> instead: what replaced it, and why [holders]``, or ``=> not yet: what la
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import NamedTuple
 
@@ -32,8 +31,6 @@ Every RPC, field, error, config, metric, file, tool and "must" of the five texts
 project, with the tests that hold it, or what replaced it and why. The later text wins, and what
 Kafka does today before both. Tests of Kafka's raft module are in [SCENARIOS.md](SCENARIOS.md).
 """
-KAFKAS = re.compile(r"(?:\w+Test\.)?(?:test\w+\*?|can\w+)|[A-Z]\w+Leader|Monotonic\w+|Consistent\w+"
-                    r"|QuorumStateTest\.\S+|one-operation-at-a-time")  # fmt: skip
 METRICS = (Path(properties.__file__).parents[1] / "node" / "metrics.py").read_text()
 
 
