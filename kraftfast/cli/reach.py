@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -74,16 +75,16 @@ def addresses(servers: str) -> list[tuple[str, int]]:
     return found
 
 
-def replica_directories(path: str) -> dict[int, str]:
+def replica_directories(path: str) -> Mapping[int, str]:
     """Replica id -> directory, of a quorum or of a single replica. Raises NotFormatted."""
-    from kraftfast import quorum
     from kraftfast.log.directory import META, read_meta
     from kraftfast.log.disk import Disk
+    from kraftfast.node.local_layout import LiveDirectories
 
     path = os.path.abspath(path)
     if os.path.exists(os.path.join(path, META)):
         return {read_meta(Disk(), path).node_id: path}
-    return quorum.replica_directories(path, quorum.read_description(path).replicas)
+    return LiveDirectories(path)
 
 
 def producer(directory: str | None, servers: str | None, timeout: float) -> Any:

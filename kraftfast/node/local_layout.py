@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
@@ -59,6 +60,29 @@ def read_description(path: str) -> Description:
 def replica_directories(path: str, voters: list[int]) -> dict[int, str]:
     """Replica id -> its directory."""
     return {id: os.path.join(path, str(id)) for id in voters}
+
+
+class LiveDirectories(Mapping[int, str]):
+    """Replica id -> its directory, of those that live in a quorum's directory at the moment.
+
+    Others may be added while somebody looks for the leader among them. Raises NotFormatted,
+    ForeignDirectory.
+    """
+
+    # path: the quorum's. found: what was there the last time.
+
+    def __init__(self, path: str) -> None:
+        self.path, self.found = path, replica_directories(path, read_description(path).replicas)
+
+    def __getitem__(self, id: int) -> str:
+        return self.found[id]
+
+    def __iter__(self) -> Iterator[int]:
+        self.found = replica_directories(self.path, read_description(self.path).replicas)
+        return iter(self.found)
+
+    def __len__(self) -> int:
+        return len(self.found)
 
 
 def format_quorum(

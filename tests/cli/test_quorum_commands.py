@@ -96,6 +96,20 @@ def test_a_quorum_of_this_host(tmp_path: Path, program: Callable[..., Program]) 
     assert running.stop() == 0
 
 
+def test_who_leads_in_the_end_may_not_have_been_there(
+    tmp_path: Path, program: Callable[..., Program]
+) -> None:
+    """The command that made the replica finds it when it leads."""
+    where = ("--dir", tmp_path / "q")
+    running = program("start", "--voters", 1, *where, "--segment-bytes", "8MiB")
+    running.wait_for("leads")
+    said(run("quorum", "upgrade", *where, "--feature", "kraft.version=1"))
+    done = run("quorum", "reassign", *where, "--to", "2", "--timeout", 20)
+    assert said(done).startswith("Reassigned voters 1 to 2 ")
+    assert describe(*where)["leaderId"] == 2
+    assert running.stop() == 0
+
+
 def test_usage(tmp_path: Path) -> None:
     """What cannot be meant is refused before anybody is asked."""
     here = ("--dir", tmp_path)
