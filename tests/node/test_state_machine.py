@@ -20,7 +20,7 @@ TIMEOUT_S = 60.0
 
 
 class Recorder(StateMachine):
-    """Notes every call. A value that begins with ``slow`` takes its time."""
+    """Notes every call. A value that begins with ``slow`` takes its time, ``poison`` raises."""
 
     def __init__(self) -> None:
         self.values: list[bytes] = []
@@ -31,6 +31,8 @@ class Recorder(StateMachine):
         found = [bytes(record.value) for record in batch.records()]
         if found[0].startswith(b"slow"):
             time.sleep(SLOW_S)
+        if found[0] == b"poison":
+            raise RuntimeError("what no state machine foresaw")
         self.values += found
         self.batches.append((batch.base_offset, batch.last_offset, batch.leader_epoch))
 
@@ -140,3 +142,23 @@ def test_what_is_known_to_be_committed_is_applied_without_a_leader(quorum: Local
     finally:
         for id in others:
             quorum.kill(id, signal.SIGCONT)
+
+
+# covers: testUncaughtException
+def test_a_machine_that_raises_ends_its_replica(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Whenever it comes by that record: a state that missed one is worse than none."""
+    machine = f"{__file__}:Recorder"
+    with LocalQuorum(str(tmp_path), voters=1, state_machine=machine, **SMALL) as quorum:
+        end = append(quorum, [b"good"])
+        assert seen(quorum, 1, end)["values"] == [b"good"]
+        with quorum.producer(timeout=TIMEOUT_S) as producer:
+            producer.append(b"poison")
+            told = ""
+            deadline = time.monotonic() + TIMEOUT_S
+            while told.count("the state machine failed; the replica ends") < 2:
+                assert time.monotonic() < deadline, told
+                time.sleep(0.02)
+                told += capfd.readouterr().err
+    assert told.count("what no state machine foresaw") >= 2
