@@ -29,8 +29,8 @@ HEAD = f"""<!-- Made by `{COMMAND}`: change tests or `coverage/seeds/*.txt`, not
 
 Every RPC, field, error, config, metric, file, tool and "must" of the five texts behind this
 project, and of the KIPs that they build on, with the tests that hold it, or what replaced it and
-why. The later text wins, and what
-Kafka does today before both. Tests of Kafka's raft module are in [SCENARIOS.md](SCENARIOS.md).
+why. The later text wins, and what Kafka does today before both. Tests of Kafka's raft module are
+in [SCENARIOS.md](SCENARIOS.md).
 """
 METRICS = (Path(properties.__file__).parents[1] / "node" / "metrics.py").read_text()
 
