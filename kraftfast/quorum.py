@@ -75,7 +75,15 @@ class Tuning:
     segment_bytes: int = 256 * 1024 * 1024
     stride_bytes: int = limits.PREPARE_STRIDE_BYTES
     prepare_bytes: int = 4 * 1024 * 1024
-    retention_bytes: int = -1
+    retention_bytes: int | None = None
+    """Keep so much of the log, -1: all. None: 100 MiB with a state machine that makes snapshots,
+    all without. With a limit but without a state machine old records are given up for good."""
+    retention_ms: int | None = None
+    """Keep records so long; None: 7 days with such a state machine."""
+    snapshot_bytes: int = 20 * 1024 * 1024
+    """So much of the log between two snapshots of the state machine."""
+    snapshot_interval_ms: int = 3600 * 1000
+    """The longest time between two, 0: none."""
     election_timeout_ms: int = ELECTION_TIMEOUT_MS
     fetch_timeout_ms: int = 2000
     producers_max: int = limits.PRODUCERS
@@ -216,6 +224,9 @@ class LocalQuorum:
             stride_bytes=tuning.stride_bytes,
             prepare_bytes=tuning.prepare_bytes,
             retention_bytes=tuning.retention_bytes,
+            retention_ms=tuning.retention_ms,
+            snapshot_bytes=tuning.snapshot_bytes,
+            snapshot_interval_ms=tuning.snapshot_interval_ms,
             election_timeout_ms=tuning.election_timeout_ms,
             fetch_timeout_ms=tuning.fetch_timeout_ms,
             producers_max=tuning.producers_max,

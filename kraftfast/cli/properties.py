@@ -67,6 +67,13 @@ SCALARS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "controller.quorum.retry.backoff.ms": ("retry_backoff_ms", number(0)),
     "controller.quorum.fetch.max.bytes": ("fetch_max_bytes", number(1, limits.BATCH_BYTES_MAX)),
     "controller.quorum.auto.join.enable": ("auto_join", truth),
+    "controller.quorum.fetch.snapshot.max.bytes": (
+        "fetch_snapshot_max_bytes", number(1, limits.BATCH_BYTES_MAX)
+    ),
+    "metadata.max.retention.bytes": ("retention_bytes", number(-1)),
+    "metadata.max.retention.ms": ("retention_ms", number(-1)),
+    "metadata.log.max.record.bytes.between.snapshots": ("snapshot_bytes", number(1)),
+    "metadata.log.max.snapshot.interval.ms": ("snapshot_interval_ms", number(0)),
     "metadata.log.segment.bytes": ("segment_bytes", number(limits.SEGMENT_BYTES_MIN, 2**31 - 1)),
     "metadata.log.segment.ms": ("segment_ms", number(1)),
     "kraftfast.producers.max": ("producers_max", number(1, limits.PRODUCERS_MAX)),
@@ -94,9 +101,7 @@ WITHOUT_MEANING = (
     "log.retention.check.interval.ms", "inter.broker.listener.name",
     "group.initial.rebalance.delay.ms",
     "producer.id.expiration.ms", "producer.id.expiration.check.interval.ms",
-    "controller.quorum.append.linger.ms", "controller.quorum.fetch.snapshot.max.bytes",
-    "metadata.max.idle.interval.ms", "metadata.max.retention.bytes", "metadata.max.retention.ms",
-    "metadata.log.max.record.bytes.between.snapshots", "metadata.log.max.snapshot.interval.ms",
+    "controller.quorum.append.linger.ms", "metadata.max.idle.interval.ms",
 )  # fmt: skip
 """Keys of Kafka's own example files and of its controllers that change nothing here."""
 

@@ -1,7 +1,8 @@
 """The thread that applies the committed log to a state machine, off the path of acknowledgements.
 
 It reads the replica's own segments below the high watermark (D11, I19), in offset order, and
-answers questions between two batches. A slow state machine delays nobody but itself.
+answers questions between two batches. A slow state machine delays nobody but itself. Where the log
+begins behind what was applied, the newest snapshot comes first; now and then one is made here.
 """
 
 from __future__ import annotations
@@ -16,11 +17,16 @@ from collections.abc import Callable
 from typing import Any
 
 from kraftfast.core import effects as fx
+from kraftfast.errors import CorruptLog, InvalidOption, OffsetOutOfRange
+from kraftfast.log.disk import Disk
 from kraftfast.log.reader import LogReader
-from kraftfast.node.state_machine import StateMachine, load_class
+from kraftfast.log.snapshot_reader import open_snapshot
+from kraftfast.node.making import Making, newest_is_trim, newest_snapshot
+from kraftfast.node.state_machine import StateMachine, load_class, makes_snapshots
 
 FAILED_EXIT_CODE = 72
 QUESTION_S_MAX = 60.0  # I25: whoever asks has gone by then
+NO_RESTORE = "but its state machine has no snapshot(writer) and restore(reader)"
 SWITCH_INTERVAL_S = 0.0005  # the loop gets the interpreter back this soon
 
 
@@ -40,22 +46,30 @@ class Question:
 
 
 class Applier:
-    """Runs one state machine. ``applied``: the exclusive end of what it has seen."""
+    """Runs one state machine. ``applied``: the exclusive end of what it has seen.
+
+    ``making``: when and how snapshots are made, None if the machine makes none.
+    """
 
     # machine: the user's. log_path: the replica's segments. applied: read by others, written here.
     # _committed: the high watermark; _changes: (after offset, leader id, epoch), in order.
     # _questions: waiting, in order. _news: set when any of these changed.
 
-    def __init__(self, machine: StateMachine, log_path: str, log_start_offset: int) -> None:
-        self.machine, self.log_path = machine, log_path
-        self.applied = log_start_offset
+    def __init__(self, machine: StateMachine, log_path: str, making: Making | None = None) -> None:
+        self.machine, self.log_path, self.making = machine, log_path, making
+        self.applied = 0
         self._committed = -1
         self._changes: deque[tuple[int, int, int]] = deque()
         self._questions: deque[Question] = deque()
         self._news = threading.Event()
-        self._ending = False
+        self.ending = False
         self._thread = threading.Thread(target=self._run, name="kraftfast-applier", daemon=True)
         sys.setswitchinterval(SWITCH_INTERVAL_S)
+
+    @property
+    def makes_snapshots(self) -> bool:
+        """Whether the log may be given up below one."""
+        return self.making is not None
 
     def start(self) -> None:
         self._thread.start()
@@ -79,7 +93,7 @@ class Applier:
 
     def close(self, timeout_s: float = 2.0) -> None:
         """Nothing more is applied."""
-        self._ending = True
+        self.ending = True
         self._news.set()
         self._thread.join(timeout_s)
 
@@ -88,15 +102,18 @@ class Applier:
     def _run(self) -> None:
         try:
             reader: LogReader | None = None
-            while not self._ending:
+            self._restore()
+            while not self.ending:
                 self._news.clear()
                 if reader is None and self._committed > self.applied:
                     reader = LogReader(self.log_path)
                 if reader is not None:
-                    self._apply(reader)
+                    self._read(reader)
+                if self.making is not None:
+                    self.making.look(self, time.monotonic())
                 self._pass_on_changes()
                 self._answer_questions()
-                if self._committed <= self.applied and not self._ending:
+                if self._committed <= self.applied and not self.ending:
                     self._news.wait(0.5)
             self.machine.begin_shutdown()
             if reader is not None:
@@ -108,16 +125,43 @@ class Applier:
             )
             os._exit(FAILED_EXIT_CODE)
 
+    def _read(self, reader: LogReader) -> None:
+        """Apply what is committed, or go on from a snapshot that has taken the log's place."""
+        try:
+            self._apply(reader)
+        except (OffsetOutOfRange, CorruptLog) as error:
+            if not self._restore():
+                raise error
+
+    def _restore(self) -> bool:
+        """Take the newest snapshot over if it is ahead of what was applied; False if none is."""
+        newest = newest_snapshot(Disk(), self.log_path)
+        if newest is None or newest.offset <= self.applied:
+            return False
+        if self.making is None:
+            if self.applied == 0 and LogReader(self.log_path).log_start_offset == 0:
+                return False  # all of the log is there
+            raise InvalidOption(f"the log begins at a snapshot, {NO_RESTORE}")
+        try:
+            with open_snapshot(Disk(), self.log_path, newest) as snapshot:
+                self.making.restore(self.machine, snapshot)
+        except FileNotFoundError:  # a newer one took its place
+            return self._restore()
+        self.applied = newest.offset
+        return True
+
     def _apply(self, reader: LogReader) -> None:
         for batch in reader.batches(self.applied, self._committed):
             assert batch.base_offset <= self.applied, "I19: none left out"
             if not batch.is_control:
                 self.machine.apply(batch)
             self.applied = batch.last_offset + 1
+            if self.making is not None:
+                self.making.applied(self, batch)
             if self._changes or self._questions:
                 self._pass_on_changes()
                 self._answer_questions()
-            if self._ending:
+            if self.ending:
                 return
 
     def _pass_on_changes(self) -> None:
@@ -142,9 +186,21 @@ class Applier:
 
 
 def embed(node: Any, state_machine: str) -> None:
-    """Have a thread apply what a node commits to the user's state machine."""
-    log = node.log
-    applier = Applier(load_class(state_machine)(), node.directory.log_path, log.log_start_offset)
+    """Have a thread apply what a node commits to the user's state machine.
+
+    Raises InvalidOption for one that would need records which are not there any more.
+    """
+    log, config = node.log, node.config
+    machine = load_class(state_machine)()
+    making = Making(node) if makes_snapshots(machine) else None
+    if making is None:
+        if log.log_start_offset > 0:
+            raise InvalidOption(f"the log begins at {log.log_start_offset}, {NO_RESTORE}")
+        if max(config.retention_bytes or -1, config.retention_ms or -1) >= 0:
+            raise InvalidOption(f"the log cannot be given up by retention, {NO_RESTORE}")
+    elif newest_is_trim(Disk(), node.directory.log_path):
+        raise InvalidOption("the newest snapshot holds no state: it was made without a machine")
+    applier = Applier(machine, node.directory.log_path, making)
     told = (-1, 0)
 
     def role_changed(effect: fx.RoleChanged) -> None:

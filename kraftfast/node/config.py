@@ -43,6 +43,9 @@ class NodeConfig(msgspec.Struct, frozen=True):
     ``neighbours``: replicas of which whoever starts this one knows where they are, which goes
     before what the voter set says; they are asked who leads, too.
     ``may_vote``: False for process.roles=broker, which can never be a voter.
+    ``retention_bytes``, ``retention_ms``: how much of the log is kept (see ``retention``), -1: all.
+    None is Kafka's default where a state machine makes snapshots, and all elsewhere.
+    ``snapshot_bytes``, ``snapshot_interval_ms``: when it makes one; 0 ms: never by time.
     """
 
     node_id: int
@@ -61,13 +64,17 @@ class NodeConfig(msgspec.Struct, frozen=True):
     segment_ms: int = limits.SEGMENT_MS
     stride_bytes: int = limits.PREPARE_STRIDE_BYTES
     prepare_bytes: int = 4 * 1024 * 1024
-    retention_bytes: int = -1
+    retention_bytes: int | None = None
+    retention_ms: int | None = None
+    snapshot_bytes: int = 20 * 1024 * 1024
+    snapshot_interval_ms: int = 3600 * 1000
     election_timeout_ms: int = 1000
     fetch_timeout_ms: int = 2000
     request_timeout_ms: int = 2000
     retry_backoff_ms: int = 20
     election_backoff_ms_max: int = 1000
     fetch_max_bytes: int = limits.FETCH_MAX_BYTES
+    fetch_snapshot_max_bytes: int = limits.FETCH_MAX_BYTES
     producers_max: int = limits.PRODUCERS
     state_machine: str = ""
     seed: int = -1
@@ -103,6 +110,7 @@ class NodeConfig(msgspec.Struct, frozen=True):
             request_timeout_ms=self.request_timeout_ms,
             retry_backoff_ms=self.retry_backoff_ms,
             fetch_max_bytes=self.fetch_max_bytes,
+            fetch_snapshot_max_bytes=self.fetch_snapshot_max_bytes,
             durability=Durability(durability),
             bootstrap_ids=self.bootstrap_ids,
             endpoints=self.endpoints,

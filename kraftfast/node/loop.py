@@ -58,6 +58,7 @@ class Loop:
         if self.spin_us:
             node.idle.stay_awake(self.spin_us)
         self._latency_fd = _hold_cpu_latency() if node.config.idle == "poll" else -1
+        node.beside.attach(self)
         self._wake_reader, self._wake_writer = socket.socketpair()
         self._wake_reader.setblocking(False)
         self._wake_writer.setblocking(False)
@@ -214,7 +215,7 @@ class Loop:
         due = min(node.core.deadline_ms, now_ms + SLEEP_MS_MAX)
         if self.mesh.due_ms >= 0:
             due = min(due, self.mesh.due_ms)
-        if node.appends_held or node.stalled is not None:
+        if node.appends_held or node.stalled is not None or node.snapshots.is_waiting:
             due = min(due, now_ms + 1)
         if node.prober.probing:
             due = min(due, now_ms + PROBE_LOOK_MS)

@@ -51,13 +51,17 @@ class RingRequest:
     """A cold request that came over a ring, to be answered there."""
 
     __slots__ = ("peer", "api_key", "version", "correlation_id")
+    slice_bytes_max = RING_BYTES // 16
+    """Of a snapshot at once: what streams carry beside it waits behind it."""
 
     def __init__(self, peer: MeshPeer, header: frame.RequestHeader) -> None:
         self.peer = peer
         self.api_key, self.version, self.correlation_id = header[:3]
 
-    def reply(self, response: Any, records: Any = None) -> None:
-        """Send the answer; one that finds no room is lost like a packet, its asker times out."""
+    def reply(self, response: Any, records: Any = None) -> bool:
+        """Send the answer; False if it finds no room. Lost like a packet, its asker times out."""
+        if self.peer.node.links.get(self.peer.id) is not self.peer:
+            return True  # nobody is there any more
         partition = self.peer.node.partition
         if self.api_key == ApiKey.FETCH:
             fetched = translate.fetched_to_wire(response, partition, records, self.version)
@@ -66,7 +70,7 @@ class RingRequest:
         else:
             body = translate.response_to_wire(self.api_key, response, partition, self.version)
             data = frame.encode_response(self.api_key, self.version, self.correlation_id, body)
-        self.peer.send(KIND_RESPONSE, data[frame.LENGTH_BYTES :])
+        return bool(self.peer.send(KIND_RESPONSE, data[frame.LENGTH_BYTES :]))
 
     def answer_fetch(self, response: Any, log: Any, effect: Any) -> None:
         """Answer a Fetch that is none of a stream, with the bytes themselves."""
@@ -195,6 +199,7 @@ class MeshPeer(RingPeer):
             self.node.at_hand = FetchedBytes(message)
         else:
             _, message = frame.decode_response(api_key, version, payload)
+            self.node.at_hand = message
             response = translate.response_from_wire(api_key, message, partition)
         self.node.step(ev.ResponseReceived(self.id, correlation, response))
 

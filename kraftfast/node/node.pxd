@@ -19,7 +19,7 @@ cdef class Node:
     cdef public Intake intake
     cdef public dict links
     cdef public object disk_space, sockets, prober, at_hand, stalled, control
-    cdef public object applier, metrics, producer_ids
+    cdef public object applier, metrics, producer_ids, beside, snapshots, retention
     cdef public list on_commit, on_role, on_voters
     cdef public long long stalled_ms, persisted_epoch
     cdef public bint appends_held, flush_wanted, stopped

@@ -28,6 +28,7 @@ from kraftfast.log.log import install_guard
 from kraftfast.log.marks import PHANTOM_TAIL
 from kraftfast.log.nursery import PreparerThread
 from kraftfast.log.recovery import open_log
+from kraftfast.node.beside import Beside
 from kraftfast.node.config import NodeConfig
 from kraftfast.node.control_records import appended, batch_of
 from kraftfast.node.disk_space import DiskSpace
@@ -38,6 +39,8 @@ from kraftfast.node.producer_ids import ProducerIds
 from kraftfast.node.machine import boot_id, take_all_descriptors
 from kraftfast.node.metrics import Metrics
 from kraftfast.link.stats import ROLES, Stats
+from kraftfast.node.retention import Retention
+from kraftfast.node.snapshots import Snapshots
 from kraftfast.node.translate import API_OF
 from kraftfast.node.voter_records import copied_controls, voter_history
 from kraftfast.node.wire_values import Partition
@@ -104,6 +107,7 @@ class Node:
         self.flush_wanted = False
         self.stopped = False
         self.applier: Any = None
+        self.beside = Beside()
         self.on_commit: list[Any] = []
         self.on_role: list[Any] = []
         self.on_voters: list[Any] = []
@@ -139,7 +143,7 @@ class Node:
             random.Random(seed),
             self.now_ms(),
             stored,
-            EpochTrail(self.log.epochs),
+            EpochTrail(self.recovered.epochs),
             self.log.end_offset,
             self.log.flushed_end_offset,
             log_start_offset=self.log.log_start_offset,
@@ -147,7 +151,9 @@ class Node:
             memory_uncertain=lost,
             cluster_id=self.cluster_id or None,
             history=voter_history(self.disk, self.directory.log_path, self.log),
+            snapshots=self.recovered.snapshots,
         )
+        self.snapshots = Snapshots(self)
         self.metrics = Metrics(self)
         self.voters = self.core.voters
         self._handlers = {
@@ -168,12 +174,15 @@ class Node:
             fx.Probe: self._probe,
             fx.AnswerReadBarrier: self._answer_barrier,
             fx.Stopped: self._stopped,
+            **self.snapshots.handlers(),
         }
         if config.state_machine:
             from kraftfast.node.applier import embed  # numpy comes with it: half of a start's time
 
             embed(self, config.state_machine)
-        self._show()
+        makes_snapshots = self.applier is not None and self.applier.makes_snapshots
+        self.retention = Retention(self.snapshots, config, makes_snapshots)
+        self.show()
 
     def _stored_state(self) -> QuorumState | None:
         try:
@@ -373,6 +382,8 @@ class Node:
             self.run_events()
         self.disk_space.mind(self, now_ms)
         self.metrics.tend(now_ms)
+        self.snapshots.tend()
+        self.retention.tend(now_ms)
         if self._doubtful:
             self.settle_doubt()
 
@@ -440,7 +451,7 @@ class Node:
         if self.stalled is not None:  # what was not written by now is not wanted any more
             link, self.stalled = self.stalled[0], None
             link.resume()
-        self._show()
+        self.show()
         for callback in self.on_role:
             callback(effect)
 
@@ -458,7 +469,8 @@ class Node:
     def _stopped(self, _effect: fx.Stopped) -> None:
         self.stopped = True
 
-    def _show(self) -> None:
+    def show(self) -> None:
+        """Put epoch, leader and the log's places where others see them."""
         stats, log = self.stats, self.log
         stats.put("epoch", self.core.epoch)
         stats.put("leader_id", self.core.leader_id)
@@ -508,6 +520,8 @@ class Node:
     def _let_go(self) -> None:
         if self.applier is not None:
             self.applier.close()
+        self.beside.close()
+        self.snapshots.close()
         for link in list(self.links.values()):
             link.close()
         self.flusher.close()

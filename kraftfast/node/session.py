@@ -34,6 +34,7 @@ class SessionRequest:
     """One request of a session, to be answered once; ``session`` None: it has gone."""
 
     __slots__ = ("session", "api_key", "version", "correlation_id", "pieces", "done", "size")
+    slice_bytes_max = limits.BATCH_BYTES_MAX  # of a snapshot at once
 
     def __init__(self, session: Session, header: frame.RequestHeader, size: int) -> None:
         self.session: Session | None = session
@@ -231,6 +232,10 @@ class Session:
             self.sent_ms = self.door.node.now_ms()
         if not self._taking:
             self.look_again()
+
+    def has_sent(self, request: SessionRequest) -> bool:
+        """Whether the answer to a request has left this process, or never will."""
+        return self.closed or (request.session is None and not self.framed.queued)
 
     def is_overdue(self, now_ms: int) -> bool:
         """Whether it is too slow in what it owes, or has said nothing for too long."""

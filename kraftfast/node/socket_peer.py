@@ -155,6 +155,7 @@ class SocketPeer:
             self.node.at_hand = FetchedBytes(message)
         else:
             _, message = frame.decode_response(api_key, version, data)
+            self.node.at_hand = message
             response = translate.response_from_wire(api_key, message, partition)
         self.node.step(ev.ResponseReceived(self.id, correlation, response))
 

@@ -36,6 +36,7 @@ SERVED_HERE = frozenset(
         ApiKey.VOTE,
         ApiKey.BEGIN_QUORUM_EPOCH,
         ApiKey.END_QUORUM_EPOCH,
+        ApiKey.FETCH_SNAPSHOT,
         ApiKey.DESCRIBE_QUORUM,
         ApiKey.DESCRIBE_CLUSTER,
         ApiKey.ALTER_PARTITION_REASSIGNMENTS,

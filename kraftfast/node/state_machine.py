@@ -31,8 +31,10 @@ from kraftfast.errors import InvalidOption
 class StateMachine:
     """Base class. All methods are called from one thread of the replica, never at the same time.
 
-    The state is built anew from the log when a replica starts. A method that raises ends the
-    replica: a state that missed a record is worse than none.
+    The state is built anew when a replica starts: from the newest snapshot, if this class defines
+    ``snapshot`` and ``restore``, and from the log behind it. A class that defines neither needs the
+    whole log, which is then never given up. A method that raises ends the replica: a state that
+    missed a record is worse than none.
     """
 
     def apply(self, batch: Any) -> None:
@@ -43,6 +45,23 @@ class StateMachine:
         Control batches are not handed over.
         """
         raise NotImplementedError
+
+    def snapshot(self, writer: Any) -> None:
+        """Write all of the state, as of the records applied so far, as records.
+
+        ``writer`` is a :class:`kraftfast.log.snapshot_writer.SnapshotWriter`: ``append(value, key,
+        headers)``, ``extend(values)``. When: ``metadata.log.max.record.bytes.between.snapshots``
+        and ``metadata.log.max.snapshot.interval.ms``. Commits go on meanwhile, applying does not.
+        """
+        raise NotImplementedError("this state machine makes no snapshots")
+
+    def restore(self, reader: Any) -> None:
+        """Replace the state by that of a snapshot, this replica's own or another's.
+
+        ``reader`` is a :class:`kraftfast.log.snapshot_reader.SnapshotReader`: ``records()``,
+        ``batches()``, ``snapshot_id``; what was written comes in the same order.
+        """
+        raise NotImplementedError("this state machine takes no snapshots")
 
     def query(self, *args: Any) -> Any:
         """Answer a question from outside; arguments and result are what MessagePack can carry."""
@@ -56,6 +75,19 @@ class StateMachine:
 
     def begin_shutdown(self) -> None:
         """The replica ends; nothing is applied any more."""
+
+
+def makes_snapshots(machine: Any) -> bool:
+    """Whether it has ``snapshot`` and ``restore``. Raises InvalidOption if only one of them."""
+    has = []
+    for name in ("snapshot", "restore"):
+        method = getattr(type(machine), name, None)
+        has.append(callable(method) and method is not getattr(StateMachine, name))
+    if has[0] != has[1]:
+        raise InvalidOption(
+            f"{type(machine).__name__} has only one of snapshot(writer) and restore(reader)"
+        )
+    return has[0]
 
 
 def describe_class(state_machine: Any) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 from kraftfast.core import messages as core
 from kraftfast.errors import ErrorCode
 from kraftfast.node import translate_membership as membership
+from kraftfast.node import translate_snapshot as snapshot
 from kraftfast.node.wire_values import Partition, endpoints_from_wire, error_code
 from kraftfast.types import METADATA_PARTITION, Endpoint, OffsetAndEpoch, ReplicaKey
 from kraftfast.wire import messages as wire
@@ -22,6 +23,7 @@ API_OF = {
     core.EndQuorumEpochRequest: wire.ApiKey.END_QUORUM_EPOCH,
     core.FetchRequest: wire.ApiKey.FETCH,
     **membership.API_OF,
+    **snapshot.API_OF,
 }
 """The API that carries each core request."""
 
@@ -93,6 +95,7 @@ _TO_WIRE: dict[type, Any] = {
     core.BeginQuorumEpochRequest: _begin,
     core.EndQuorumEpochRequest: _end,
     **membership.TO_WIRE,
+    **snapshot.TO_WIRE,
 }
 
 
@@ -215,10 +218,14 @@ REQUEST_FROM_WIRE: dict[int, Any] = {
     wire.ApiKey.BEGIN_QUORUM_EPOCH: begin_from_wire,
     wire.ApiKey.END_QUORUM_EPOCH: end_from_wire,
     **membership.REQUEST_FROM_WIRE,
+    **snapshot.REQUEST_FROM_WIRE,
 }
 
 
 # --- responses ------------------------------------------------------------------------------------
+
+_RESPONSE_TO_WIRE = {**membership.RESPONSE_TO_WIRE, **snapshot.RESPONSE_TO_WIRE}
+_RESPONSE_FROM_WIRE = {**membership.RESPONSE_FROM_WIRE, **snapshot.RESPONSE_FROM_WIRE}
 
 
 def response_to_wire(api_key: int, response: Any, partition: Partition, version: int) -> Any:
@@ -227,7 +234,7 @@ def response_to_wire(api_key: int, response: Any, partition: Partition, version:
     Version 0 of Vote, BeginQuorumEpoch and EndQuorumEpoch has no place for the leader's endpoints.
     """
     kind = wire.RESPONSES[api_key]
-    encode = membership.RESPONSE_TO_WIRE.get(type(response))
+    encode = _RESPONSE_TO_WIRE.get(type(response))
     if encode is not None:
         return encode(response, kind, partition, version)
     if response.error:
@@ -261,7 +268,7 @@ def response_from_wire(api_key: int, message: Any, partition: Partition) -> Any:
     One to Vote, BeginQuorumEpoch or EndQuorumEpoch that has neither our partition nor an error
     counts as UNKNOWN_SERVER_ERROR.
     """
-    decode = membership.RESPONSE_FROM_WIRE.get(api_key)
+    decode = _RESPONSE_FROM_WIRE.get(api_key)
     if decode is not None:
         return decode(message, partition)
     kind = core.VoteResponse if api_key == wire.ApiKey.VOTE else core.QuorumEpochResponse

@@ -1,0 +1,123 @@
+"""Snapshots of a state machine: when one is made, how, and how one is taken over (KIP-630).
+
+All of this runs in the applier's thread, so that the state stands still meanwhile; the loop is
+asked whether a snapshot is wanted and what it says of who votes, and told when it is there. Kafka's
+``SnapshotGenerator``: so many bytes of the log after the last one, or so much time.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+from kraftfast.errors import FlushFailed, StorageError
+from kraftfast.log.snapshot_files import BOOTSTRAP, snapshot_ids
+from kraftfast.log.snapshot_reader import SnapshotReader, open_snapshot
+from kraftfast.log.snapshot_writer import SnapshotWriter
+from kraftfast.node.snapshots import is_trim
+from kraftfast.types import OffsetAndEpoch
+
+RETRY_S = 1.0
+ANSWER_S = 0.05
+
+
+def newest_snapshot(disk: Any, log_path: str) -> OffsetAndEpoch | None:
+    """Of those on disk but the bootstrap's."""
+    ids = [each for each in snapshot_ids(disk, log_path) if each != BOOTSTRAP]
+    return ids[-1] if ids else None
+
+
+def newest_is_trim(disk: Any, log_path: str) -> bool:
+    """Whether the newest snapshot holds no state. Raises CorruptLog."""
+    newest = newest_snapshot(disk, log_path)
+    if newest is None:
+        return False
+    with open_snapshot(disk, log_path, newest) as reader:
+        return is_trim(reader.header)
+
+
+class Making:
+    """Makes the snapshots of one state machine."""
+
+    # node, disk, log_path: whose. bytes_max, interval_s: when one is due; 0: never by time.
+    # bytes: applied since the last one. last_s: when that was. last: the batch applied last, as
+    # (end offset, epoch, timestamp). not_before_s: one that could not be made is tried again then.
+
+    def __init__(self, node: Any) -> None:
+        config = node.config
+        self.node, self.disk, self.log_path = node, node.disk, node.directory.log_path
+        self.bytes_max = config.snapshot_bytes
+        self.interval_s = config.snapshot_interval_ms / 1000
+        self.bytes = 0
+        self.last_s = time.monotonic()
+        self.last: tuple[int, int, int] | None = None
+        self.not_before_s = 0.0
+
+    def restore(self, machine: Any, reader: SnapshotReader) -> None:
+        """The state of a snapshot; all of it is read, so that damage is found."""
+        assert not is_trim(reader.header), "such a snapshot was refused when it came"
+        machine.restore(reader)
+        reader.check()
+        self.bytes, self.last, self.last_s = 0, None, time.monotonic()
+
+    def applied(self, applier: Any, batch: Any) -> None:
+        """A batch was applied: is a snapshot due by now?"""
+        self.bytes += batch.size
+        self.last = batch.last_offset + 1, batch.leader_epoch, batch.max_timestamp
+        if self.bytes >= self.bytes_max:
+            self.look(applier, time.monotonic())
+
+    def look(self, applier: Any, now_s: float) -> None:
+        """Make one if it is due."""
+        if self.last is None or now_s < self.not_before_s:
+            return
+        by_time = 0 < self.interval_s <= now_s - self.last_s
+        if self.bytes >= self.bytes_max or by_time:
+            self._make(applier)
+
+    def _make(self, applier: Any) -> None:
+        assert self.last is not None
+        offset, epoch, timestamp = self.last
+        snapshot_id = OffsetAndEpoch(offset, epoch)
+        controls = self._ask(applier, snapshot_id)
+        if controls is None:
+            self.not_before_s = time.monotonic() + RETRY_S
+            return
+        try:
+            with SnapshotWriter(
+                self.disk,
+                self.log_path,
+                snapshot_id,
+                last_contained_log_timestamp=max(timestamp, 0),
+                controls=controls,
+                records=self.node.snapshots.records,
+            ) as writer:
+                applier.machine.snapshot(writer)
+                writer.freeze(self.node.snapshots.footer_tags(offset))
+        except FlushFailed:
+            raise  # D9
+        except StorageError as error:  # no space: the log goes on without
+            self.not_before_s = time.monotonic() + RETRY_S
+            text = f"no snapshot of the state machine: {error} -> again later"
+            self.node.beside.tell(lambda: self.node.log_line(text))
+            return
+        self.bytes, self.last, self.last_s = 0, None, time.monotonic()
+        self.node.beside.tell(lambda: self.node.snapshots.created(snapshot_id))
+
+    def _ask(self, applier: Any, snapshot_id: OffsetAndEpoch) -> list[Any] | None:
+        """Ask the loop: the control records that belong into the snapshot; None: not now."""
+        answered = threading.Event()
+        answer: list[Any] = []
+
+        def permit() -> None:
+            snapshots = self.node.snapshots
+            if snapshots.permits(snapshot_id):
+                answer.append(snapshots.controls_at(snapshot_id.offset))
+            answered.set()
+
+        self.node.beside.tell(permit)
+        while not answered.wait(ANSWER_S):
+            if applier.ending:
+                return None
+        return answer[0] if answer else None

@@ -1,0 +1,148 @@
+"""How much of the log is kept: ``metadata.max.retention.bytes``, ``metadata.max.retention.ms``.
+
+With a state machine the rule is Kafka's (``KafkaRaftLog.maybeClean``): while there are two
+snapshots and the log with all of them is too large, or the oldest is too old, that one goes and the
+log begins where the next one ends.
+
+Without one, nobody makes snapshots. If a limit is given, the log is a queue that forgets: whole old
+segments go as long as what is left is not below ``retention_bytes``, or their youngest record is
+older than ``retention_ms``, never beyond what is committed and on disk here. What stands for them
+is a snapshot that holds no records and says so (``snapshots.TRIM_TAG``): a replica that is behind
+it goes on from there, and what was below is gone for it as it is for everybody else.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from typing import Any
+
+from kraftfast.core import events as ev
+from kraftfast.errors import CorruptLog, DiskFull
+from kraftfast.log.snapshot_files import snapshot_path
+from kraftfast.log.snapshot_reader import open_snapshot
+from kraftfast.log.snapshot_writer import SnapshotWriter
+from kraftfast.node.snapshots import TRIM_TAG, Snapshots
+from kraftfast.types import OffsetAndEpoch
+
+LOOK_MS = 1000
+"""Kafka looks every minute."""
+KAFKA_BYTES, KAFKA_MS = 100 * 1024 * 1024, 7 * 24 * 3600 * 1000
+
+
+class Retention:
+    """Looks at the log now and then, and has the core give up what need not be kept."""
+
+    # snapshots: of the node. trims: there is no state machine. bytes_max, ms_max: limits, -1: none.
+    # _next_ms: when to look. _segment: the one that was active then; a new one is a reason to look.
+    # _busy: a snapshot is being written. _times: id -> timestamp of what it replaces.
+
+    def __init__(self, snapshots: Snapshots, config: Any, makes_snapshots: bool) -> None:
+        self.snapshots, self.node = snapshots, snapshots.node
+        self.trims = not makes_snapshots
+        kafka = (KAFKA_BYTES, KAFKA_MS) if makes_snapshots else (-1, -1)
+        self.bytes_max = kafka[0] if config.retention_bytes is None else config.retention_bytes
+        self.ms_max = kafka[1] if config.retention_ms is None else config.retention_ms
+        self._next_ms = 0
+        self._segment: Any = None
+        self._busy = False
+        self._times: dict[OffsetAndEpoch, int] = {}
+
+    def tend(self, now_ms: int) -> None:
+        """Look if it is time, or if a segment was begun."""
+        if self.bytes_max < 0 and self.ms_max < 0 or self._busy:
+            return
+        active = self.node.log.active
+        if now_ms < self._next_ms and active is self._segment:
+            return
+        self._next_ms, self._segment = now_ms + LOOK_MS, active
+        if self.trims:
+            self._trim()
+        else:
+            self._clean()
+
+    # --- without a state machine ------------------------------------------------------------------
+
+    def _trim(self) -> None:
+        found = self._surplus(time.time_ns() // 1_000_000)
+        if found is None or not self.snapshots.permits(found[0]):
+            return
+        snapshot_id, timestamp = found
+        controls = self.snapshots.controls_at(snapshot_id.offset)
+        self._busy = True
+        self.snapshots.beside.ask(
+            lambda: self._write_trim(snapshot_id, timestamp, controls),
+            lambda written: self._trimmed(snapshot_id, written),
+        )
+
+    def _surplus(self, now_ms: int) -> tuple[OffsetAndEpoch, int] | None:
+        """Where the log could begin, and the timestamp of what ends there."""
+        log, core = self.node.log, self.node.core
+        in_memory = self.node.durability == "memory"
+        stored = log.end_offset if in_memory else log.flushed_end_offset
+        bound = min(core.high_watermark, stored)
+        left = sum(segment.position for segment in log.segments)
+        found = None
+        for segment, following in itertools.pairwise(log.segments):
+            left -= segment.position
+            large = 0 <= self.bytes_max <= left
+            old = self.ms_max >= 0 and segment.max_timestamp < now_ms - self.ms_max
+            if following.base_offset > bound or not (large or old):
+                break
+            end = OffsetAndEpoch(following.base_offset, segment.last_epoch)
+            found = end, segment.max_timestamp
+        return found if found is not None and found[0].offset > log.log_start_offset else None
+
+    def _write_trim(self, snapshot_id: OffsetAndEpoch, timestamp: int, controls: Any) -> bool:
+        """Beside the loop: the snapshot that says that what is below is given up."""
+        snapshots = self.snapshots
+        try:
+            with SnapshotWriter(
+                snapshots.disk,
+                snapshots.log_path,
+                snapshot_id,
+                last_contained_log_timestamp=max(timestamp, 0),
+                controls=controls,
+                header_tags=((TRIM_TAG, b""),),
+            ) as writer:
+                writer.freeze(snapshots.footer_tags(snapshot_id.offset))
+        except DiskFull:
+            return False  # looked at again later
+        return True
+
+    def _trimmed(self, snapshot_id: OffsetAndEpoch, written: bool) -> None:
+        self._busy = False
+        if written:
+            self.snapshots.created(snapshot_id)
+            self.node.step(ev.RetentionDue(snapshot_id))
+
+    # --- with one ---------------------------------------------------------------------------------
+
+    def _clean(self) -> None:
+        """Kafka's rule, a step at a time."""
+        ids = self.node.core.snapshots
+        if len(ids) < 2:
+            return
+        oldest, following = ids[:2]
+        if self._is_too_large(ids) or self._is_too_old(oldest):
+            self.node.step(ev.RetentionDue(following))
+            self._next_ms = 0
+
+    def _is_too_large(self, ids: tuple[OffsetAndEpoch, ...]) -> bool:
+        if self.bytes_max < 0:
+            return False
+        disk, path = self.snapshots.disk, self.snapshots.log_path
+        size = sum(segment.position for segment in self.node.log.segments)
+        size += sum(disk.file_bytes(snapshot_path(path, each)) for each in ids)
+        return size > self.bytes_max
+
+    def _is_too_old(self, oldest: OffsetAndEpoch) -> bool:
+        if self.ms_max < 0:
+            return False
+        if oldest not in self._times:
+            try:
+                with open_snapshot(self.snapshots.disk, self.snapshots.log_path, oldest) as reader:
+                    self._times = {oldest: reader.last_contained_log_timestamp}
+            except CorruptLog:
+                self._times = {oldest: -1}
+        return time.time_ns() // 1_000_000 - self._times[oldest] > self.ms_max
