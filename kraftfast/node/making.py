@@ -80,10 +80,11 @@ class Making:
         assert self.last is not None
         offset, epoch, timestamp = self.last
         snapshot_id = OffsetAndEpoch(offset, epoch)
-        controls = self._ask(applier, snapshot_id)
-        if controls is None:
+        permitted = self._ask(applier, snapshot_id)
+        if permitted is None:
             self.not_before_s = time.monotonic() + RETRY_S
             return
+        controls, footer = permitted
         try:
             with SnapshotWriter(
                 self.disk,
@@ -94,7 +95,7 @@ class Making:
                 records=self.node.snapshots.records,
             ) as writer:
                 applier.machine.snapshot(writer)
-                writer.freeze(self.node.snapshots.footer_tags(offset))
+                writer.freeze(footer)
         except FlushFailed:
             raise  # D9
         except StorageError as error:  # no space: the log goes on without
@@ -105,15 +106,16 @@ class Making:
         self.bytes, self.last, self.last_s = 0, None, time.monotonic()
         self.node.beside.tell(lambda: self.node.snapshots.created(snapshot_id))
 
-    def _ask(self, applier: Any, snapshot_id: OffsetAndEpoch) -> list[Any] | None:
-        """Ask the loop: the control records that belong into the snapshot; None: not now."""
+    def _ask(self, applier: Any, snapshot_id: OffsetAndEpoch) -> tuple[Any, Any] | None:
+        """Ask the loop what belongs into the snapshot beside the state; None: not now."""
         answered = threading.Event()
-        answer: list[Any] = []
+        answer: list[tuple[Any, Any]] = []
 
         def permit() -> None:
             snapshots = self.node.snapshots
             if snapshots.permits(snapshot_id):
-                answer.append(snapshots.controls_at(snapshot_id.offset))
+                offset = snapshot_id.offset
+                answer.append((snapshots.controls_at(offset), snapshots.footer_at(offset)))
             answered.set()
 
         self.node.beside.tell(permit)

@@ -23,6 +23,7 @@ from kraftfast.log.snapshot_files import snapshot_path
 from kraftfast.log.snapshot_reader import open_snapshot
 from kraftfast.log.snapshot_writer import SnapshotWriter
 from kraftfast.node.snapshots import TRIM_TAG, Snapshots
+from kraftfast.record.control import Tags
 from kraftfast.types import OffsetAndEpoch
 
 LOOK_MS = 1000
@@ -69,9 +70,10 @@ class Retention:
             return
         snapshot_id, timestamp = found
         controls = self.snapshots.controls_at(snapshot_id.offset)
+        footer = self.snapshots.footer_at(snapshot_id.offset)
         self._busy = True
         self.snapshots.beside.ask(
-            lambda: self._write_trim(snapshot_id, timestamp, controls),
+            lambda: self._write_trim(snapshot_id, timestamp, controls, footer),
             lambda written: self._trimmed(snapshot_id, written),
         )
 
@@ -93,7 +95,9 @@ class Retention:
             found = end, segment.max_timestamp
         return found if found is not None and found[0].offset > log.log_start_offset else None
 
-    def _write_trim(self, snapshot_id: OffsetAndEpoch, timestamp: int, controls: Any) -> bool:
+    def _write_trim(
+        self, snapshot_id: OffsetAndEpoch, timestamp: int, controls: Any, footer: Tags
+    ) -> bool:
         """Beside the loop: the snapshot that says that what is below is given up."""
         snapshots = self.snapshots
         try:
@@ -105,7 +109,7 @@ class Retention:
                 controls=controls,
                 header_tags=((TRIM_TAG, b""),),
             ) as writer:
-                writer.freeze(snapshots.footer_tags(snapshot_id.offset))
+                writer.freeze(footer)
         except DiskFull:
             return False  # looked at again later
         return True

@@ -22,6 +22,7 @@ from kraftfast.errors import (
     StorageError,
 )
 from kraftfast.log import log_start, snapshot_files
+from kraftfast.log.producers import to_tags
 from kraftfast.log.snapshot_files import BOOTSTRAP, delete_snapshots, name_part, snapshot_ids
 from kraftfast.log.snapshot_reader import SnapshotReader, open_snapshot
 from kraftfast.node.control_records import from_record, to_record
@@ -120,15 +121,12 @@ class Snapshots:
     # ms) of slices that were answered. _unsent: (source, slice, until ms): their ring had no room.
     # _reading: (id, open file) of what was sent last, used beside the loop alone. _said: what was
     # logged last about a snapshot that cannot be taken, and when.
-    # footer_tags: called with a snapshot's end offset in the thread that writes it: more to be put
-    # into its footer.
 
     def __init__(self, node: Any) -> None:
         self.node, self.beside = node, node.beside
         self.disk, self.log_path = node.disk, node.directory.log_path
         self.records = node.directory.options.records
         self.download: Download | None = None
-        self.footer_tags: Any = lambda _end_offset: ()
         self._leaving: list[tuple[Any, Any, int]] = []
         self._unsent: list[tuple[Any, Slice, int]] = []
         self._reading: tuple[OffsetAndEpoch, Any] | None = None
@@ -300,6 +298,11 @@ class Snapshots:
         if voters is not None:
             found.append(to_record(voters))
         return found
+
+    def footer_at(self, end_offset: int) -> record.Tags:
+        """What the footer of a snapshot with this end says: of idempotent producers."""
+        log = self.node.log
+        return tuple(to_tags(log.producers.freeze(end_offset, log.segments)))
 
     def created(self, snapshot_id: OffsetAndEpoch) -> None:
         """It is on disk under its name: others may be sent to it, unless a later one came."""
