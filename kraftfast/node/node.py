@@ -521,7 +521,8 @@ class Node:
         if self.applier is not None:
             self.applier.close()
         self.beside.close()
-        self.snapshots.close()
+        if self.snapshots is not None:
+            self.snapshots.close()
         for link in list(self.links.values()):
             link.close()
         self.flusher.close()
