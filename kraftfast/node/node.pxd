@@ -19,14 +19,15 @@ cdef class Node:
     cdef public Intake intake
     cdef public dict links
     cdef public object disk_space, sockets, prober, at_hand, stalled, control
-    cdef public object applier, metrics, producer_ids, beside, snapshots, retention
+    cdef public object applier, metrics, producer_ids
+    cdef public object beside, snapshots, retention, uncertainty
     cdef public list on_commit, on_role, on_voters
     cdef public long long stalled_ms, persisted_epoch
     cdef public bint appends_held, flush_wanted, stopped
     cdef object _events
     cdef dict _handlers
-    cdef str _boot, _state_path
-    cdef bint _running, _memory_lost, _doubtful
+    cdef str _state_path
+    cdef bint _running
 
     cpdef long long now_ms(self) except -1
     cpdef step(self, event)

@@ -21,11 +21,11 @@ from kraftfast.core.replica import Replica
 from kraftfast.core.trail import EpochTrail
 from kraftfast.errors import ErrorCode, ForeignDirectory
 from kraftfast.link.ring_link import OwnDoorbell
+from kraftfast.link.stats import ROLES, Stats
 from kraftfast.log import quorum_state
 from kraftfast.log.directory import ReplicaDirectory
 from kraftfast.log.disk import Disk
 from kraftfast.log.log import install_guard
-from kraftfast.log.marks import PHANTOM_TAIL
 from kraftfast.log.nursery import PreparerThread
 from kraftfast.log.recovery import open_log
 from kraftfast.node.beside import Beside
@@ -38,10 +38,10 @@ from kraftfast.node.intake import Intake
 from kraftfast.node.producer_ids import ProducerIds
 from kraftfast.node.machine import boot_id, take_all_descriptors
 from kraftfast.node.metrics import Metrics
-from kraftfast.link.stats import ROLES, Stats
 from kraftfast.node.retention import Retention
 from kraftfast.node.snapshots import Snapshots
 from kraftfast.node.translate import API_OF
+from kraftfast.node.uncertainty import Uncertainty
 from kraftfast.node.voter_records import copied_controls, voter_history
 from kraftfast.node.wire_values import Partition
 from kraftfast.types import ReplicaKey
@@ -125,13 +125,10 @@ class Node:
     def _open(self, boot: str, preparer: PreparerThread) -> None:
         config = self.config
         settings = config.log_settings(self.durability)
-        lost = self.durability == "memory" and self.directory.left_in_memory(boot)
+        self.uncertainty = Uncertainty(self.directory, boot)
         self.recovered = open_log(self.disk, self.directory, settings, preparer)
         self.log = self.recovered.log
-        if self.durability == "memory" and not lost:
-            self.directory.write_boot_id(boot)
-        self._boot, self._memory_lost = boot, lost
-        self._doubtful = lost or self.recovered.phantom_tail is not None
+        self.uncertainty.opened(self.recovered.phantom_tail)
         self._state_path = os.path.join(self.directory.log_path, quorum_state.NAME)
         stored = self._stored_state()
         self.persisted_epoch = stored.epoch if stored else 0
@@ -148,7 +145,7 @@ class Node:
             self.log.flushed_end_offset,
             log_start_offset=self.log.log_start_offset,
             phantom_tail=self.recovered.phantom_tail,
-            memory_uncertain=lost,
+            memory_uncertain=self.uncertainty.memory_lost,
             cluster_id=self.cluster_id or None,
             history=voter_history(self.disk, self.directory.log_path, self.log),
             snapshots=self.recovered.snapshots,
@@ -384,8 +381,7 @@ class Node:
         self.metrics.tend(now_ms)
         self.snapshots.tend()
         self.retention.tend(now_ms)
-        if self._doubtful:
-            self.settle_doubt()
+        self.uncertainty.tend(self.core)
 
     def _go_on_copying(self, now_ms: int) -> None:
         """A copy that waited for room. Who waits long goes on sending Fetches instead."""
@@ -489,27 +485,13 @@ class Node:
             link.publish()
         self.intake.publish()
 
-    def settle_doubt(self) -> None:
-        """Forget a phantom tail or a lost memory on disk once the core has (D10)."""
-        if self.core.in_doubt:
-            return
-        self._doubtful = False
-        if self.recovered.phantom_tail is not None:
-            self.disk.unlink(os.path.join(self.directory.path, PHANTOM_TAIL))
-            self.disk.sync_directory(self.directory.path)
-            self.recovered.phantom_tail = None
-        if self._memory_lost:
-            self.directory.write_boot_id(self._boot)
-            self._memory_lost = False
-
     # --- end --------------------------------------------------------------------------------------
 
     def close(self) -> None:
         """Everything flushed and left as Kafka would; the directory's lock given back."""
         self.wait_for_flush()
         self.log.close()
-        if self.durability == "memory" and not self._memory_lost:
-            self.directory.clear_boot_id()
+        self.uncertainty.closed()
         self._let_go()
 
     def abandon(self) -> None:

@@ -7,7 +7,7 @@ log begins where the next one ends.
 Without one, nobody makes snapshots. If a limit is given, the log is a queue that forgets: whole old
 segments go as long as what is left is not below ``retention_bytes``, or their youngest record is
 older than ``retention_ms``, never beyond what is committed and on disk here. What stands for them
-is a snapshot that holds no records and says so (``snapshots.TRIM_TAG``): a replica that is behind
+is a snapshot that holds no records and says so (``tags.TRIM``): a replica that is behind
 it goes on from there, and what was below is gone for it as it is for everybody else.
 """
 
@@ -22,9 +22,10 @@ from kraftfast.errors import CorruptLog, DiskFull
 from kraftfast.log.snapshot_files import snapshot_path
 from kraftfast.log.snapshot_reader import open_snapshot
 from kraftfast.log.snapshot_writer import SnapshotWriter
-from kraftfast.node.snapshots import TRIM_TAG, Snapshots
+from kraftfast.node.snapshots import Snapshots
 from kraftfast.record.control import Tags
 from kraftfast.types import OffsetAndEpoch
+from kraftfast.wire import tags
 
 LOOK_MS = 1000
 """Kafka looks every minute."""
@@ -107,7 +108,7 @@ class Retention:
                 snapshot_id,
                 last_contained_log_timestamp=max(timestamp, 0),
                 controls=controls,
-                header_tags=((TRIM_TAG, b""),),
+                header_tags=((tags.TRIM, b""),),
             ) as writer:
                 writer.freeze(footer)
         except DiskFull:

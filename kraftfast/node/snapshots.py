@@ -24,15 +24,14 @@ from kraftfast.errors import (
 from kraftfast.log import log_start, snapshot_files
 from kraftfast.log.producers import to_tags
 from kraftfast.log.snapshot_files import BOOTSTRAP, delete_snapshots, name_part, snapshot_ids
-from kraftfast.log.snapshot_reader import SnapshotReader, open_snapshot
+from kraftfast.log.snapshot_reader import SnapshotReader
 from kraftfast.node.control_records import from_record, to_record
 from kraftfast.node.translate_snapshot import Slice, slice_of
 from kraftfast.record import control as record
 from kraftfast.record.control import SnapshotHeader
 from kraftfast.types import OffsetAndEpoch
+from kraftfast.wire import tags
 
-TRIM_TAG = 10010
-"""Our field of SnapshotHeader: the snapshot holds no state, the log below it was given up."""
 REFUSED_LINE_MS = 10_000
 """How often it is said that the leader's snapshot cannot be taken."""
 SLICE_MS_MAX = 30_000
@@ -40,24 +39,7 @@ SLICE_MS_MAX = 30_000
 
 def is_trim(header: SnapshotHeader) -> bool:
     """Whether a snapshot only says that the log below its end is not kept any more."""
-    return any(tag == TRIM_TAG for tag, _ in header.tags)
-
-
-def controls_before(
-    disk: Any, log_path: str, start: OffsetAndEpoch
-) -> list[tuple[int, KRaftVersion | KRaftVoters]]:
-    """What the snapshot at the log's start says of who votes, filed at its end offset less one.
-
-    ``start``: the id of that snapshot, (0, 0) for the bootstrap snapshot of a log from 0 on, which
-    may be missing. Raises CorruptLog, StorageError.
-    """
-    try:
-        with open_snapshot(disk, log_path, start) as reader:
-            return filed(start, reader.controls)
-    except FileNotFoundError:
-        if start == BOOTSTRAP:
-            return []
-        raise StorageError(f"snapshot {tuple(start)} of {log_path} is gone") from None
+    return any(tag == tags.TRIM for tag, _ in header.tags)
 
 
 def filed(

@@ -6,6 +6,7 @@ from typing import Any
 
 from kraftfast.core import messages as core
 from kraftfast.errors import ErrorCode
+from kraftfast.node.wire_values import error_code
 from kraftfast.types import METADATA_PARTITION, Endpoint, OffsetAndEpoch, ReplicaKey
 from kraftfast.wire import messages as wire
 
@@ -97,14 +98,14 @@ def _response_to_wire(answer: Any, kind: Any, partition: Any, version: int) -> A
 def _response_from_wire(message: Any, partition: Any) -> core.FetchSnapshotResponse:
     """One without our partition and without an error counts as UNKNOWN_SERVER_ERROR."""
     if message.error_code:
-        return core.FetchSnapshotResponse(error=_error(message.error_code))
+        return core.FetchSnapshotResponse(error=error_code(message.error_code))
     topics = [each for each in message.topics if each.name == partition.topic]
     if len(topics) != 1 or len(topics[0].partitions) != 1:
         return core.FetchSnapshotResponse(error=ErrorCode.UNKNOWN_SERVER_ERROR)
     fields = topics[0].partitions[0]
     leader = fields.current_leader
     return core.FetchSnapshotResponse(
-        partition_error=_error(fields.error_code),
+        partition_error=error_code(fields.error_code),
         leader_id=leader.leader_id,
         leader_epoch=leader.leader_epoch,
         snapshot_id=OffsetAndEpoch(fields.snapshot_id.end_offset, fields.snapshot_id.epoch),
@@ -117,13 +118,6 @@ def _response_from_wire(message: Any, partition: Any) -> core.FetchSnapshotRespo
         ),
         records_bytes=len(fields.unaligned_records),
     )
-
-
-def _error(code: int) -> ErrorCode:
-    try:
-        return ErrorCode(code)
-    except ValueError:
-        return ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 API_OF = {core.FetchSnapshotRequest: wire.ApiKey.FETCH_SNAPSHOT}

@@ -40,3 +40,6 @@ TARGET_VOTERS = 10008
 
 ENDED_TARGET = 10009
 """DescribeQuorum, the answer: the target of one that ended before it got there."""
+
+TRIM = 10010
+"""SnapshotHeader, the record: the snapshot holds no state, the log below its end was given up."""

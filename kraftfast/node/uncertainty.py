@@ -1,0 +1,44 @@
+"""What a start leaves in doubt, a phantom tail or a lost memory, and when its marks go (D10)."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from kraftfast.log.marks import PHANTOM_TAIL
+
+
+class Uncertainty:
+    """The marks in a replica's directory; the core decides when they have served."""
+
+    # directory, boot: whose, and of which boot of the machine. in_memory: durability=memory.
+    # memory_lost: it was written in another boot and not closed. phantom_tail: of the log, or None.
+
+    def __init__(self, directory: Any, boot: str) -> None:
+        self.directory, self.boot = directory, boot
+        self.in_memory = directory.options.durability == "memory"
+        self.memory_lost = self.in_memory and directory.left_in_memory(boot)
+        self.phantom_tail: Any = None
+
+    def opened(self, phantom_tail: Any) -> None:
+        """The log is open: from now on it may be acknowledged from memory."""
+        self.phantom_tail = phantom_tail
+        if self.in_memory and not self.memory_lost:
+            self.directory.write_boot_id(self.boot)
+
+    def tend(self, core: Any) -> None:
+        """Forget what was in doubt once the core has."""
+        if not self.memory_lost and self.phantom_tail is None or core.in_doubt:
+            return
+        if self.phantom_tail is not None:
+            self.directory.disk.unlink(os.path.join(self.directory.path, PHANTOM_TAIL))
+            self.directory.disk.sync_directory(self.directory.path)
+            self.phantom_tail = None
+        if self.memory_lost:
+            self.memory_lost = False
+            self.opened(None)
+
+    def closed(self) -> None:
+        """Everything is on disk, whatever the durability."""
+        if self.in_memory and not self.memory_lost:
+            self.directory.clear_boot_id()
