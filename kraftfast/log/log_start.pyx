@@ -8,6 +8,7 @@ hold the newest snapshot's end, or that are behind or beside it and go at the ne
 from libc.stdint cimport int64_t
 
 from kraftfast.log import epoch_checkpoint, marks
+from kraftfast.log.newest_snapshot import clip
 from kraftfast.log.snapshot_footer import producers_state
 from kraftfast.types import OffsetAndEpoch
 
@@ -56,12 +57,10 @@ def delete_before(Log log not None, int64_t offset) -> int:
 
 cdef _drop_old_epochs(Log log):
     """Epochs that ended at or before the first segment; the one in force there starts there."""
-    start = log.segments[0].base_offset
-    older = [epoch for epoch, offset in log.epochs if offset <= start]
-    if len(older) < 1 or log.epochs[0] == (older[-1], start):
-        return
-    log.epochs = [(older[-1], start), *[entry for entry in log.epochs if entry[1] > start]]
-    log.replace(log.checkpoint_path, epoch_checkpoint.encode(log.epochs))
+    kept = clip(log.epochs, log.segments[0].base_offset, log.end_offset)
+    if kept != log.epochs:
+        log.epochs = kept
+        log.replace(log.checkpoint_path, epoch_checkpoint.encode(kept))
 
 
 def begin_at(Log log not None, snapshot_id):
