@@ -22,7 +22,7 @@ from kraftfast.errors import (
     StorageError,
 )
 from kraftfast.log import log_start, snapshot_files
-from kraftfast.log.producers import to_tags
+from kraftfast.log.producer_records import to_tags
 from kraftfast.log.snapshot_files import BOOTSTRAP, delete_snapshots, name_part, snapshot_ids
 from kraftfast.log.snapshot_reader import SnapshotReader
 from kraftfast.node.control_records import from_record, to_record
@@ -284,7 +284,7 @@ class Snapshots:
     def footer_at(self, end_offset: int) -> record.Tags:
         """What the footer of a snapshot with this end says: of idempotent producers."""
         log = self.node.log
-        return tuple(to_tags(log.producers.freeze(end_offset, log.segments)))
+        return to_tags(log.producers.freeze(end_offset, log.segments))
 
     def created(self, snapshot_id: OffsetAndEpoch) -> None:
         """It is on disk under its name: others may be sent to it, unless a later one came."""
