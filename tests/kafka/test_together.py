@@ -5,6 +5,7 @@ Kafka's own controllers and tools take part, over TCP; what both wrote is compar
 
 from __future__ import annotations
 
+import subprocess
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -152,6 +153,28 @@ def test_kafka_follows_and_votes_in_a_quorum_of_ours(
     theirs.kill()
     assert ours.stop() == 0, ours.log
     assert same_bytes(home / "data" / "__cluster_metadata-0", theirs.log_path, committed) >= 23
+
+
+def test_kafkas_tools_upgrade_and_describe_ours(lib: Path, tmp_path: Path) -> None:
+    """kraft.version from 0 to 1 by kafka-features, and every voter with its directory then."""
+    port = free_ports(1)[0]
+    with kraftfast.LocalQuorum(tmp_path / "q", 3, port=port, fetch_timeout_ms=600) as quorum:
+        places = ",".join(f"{host}:{port}" for host, port in quorum.addresses.values())
+        where = ("--bootstrap-controller", places)
+        features = (*where, "upgrade", "--feature", "kraft.version=1")
+        wait_for("an upgrade", lambda: "upgraded to 1." in features_tool(lib, *features))
+        assert "FinalizedVersionLevel: 1 " in features_tool(lib, *where, "describe")
+        assert set(replicas(lib, quorum.addresses[1][1]).values()) == {"Leader", "Follower"}
+        described = kafka.run(lib, kafka.QUORUM_TOOL, *where, "describe", "--status")
+        assert described.count("directoryId") == 3
+        quorum.add_voter(4)
+        assert replicas(lib, quorum.addresses[1][1])[4] == "Follower"
+
+
+def features_tool(lib: Path, *arguments: object) -> str:
+    """What kafka-features prints, whether or not it could do it."""
+    command = kafka.java(lib, "org.apache.kafka.tools.FeatureCommand", *arguments)
+    return subprocess.run(command, capture_output=True, text=True, timeout=60).stdout
 
 
 def kafka_uuid() -> str:

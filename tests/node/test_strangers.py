@@ -5,6 +5,7 @@ What Kafka does of the same: kraft-reference.md, and the recorded hostile scenar
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import socket
@@ -18,7 +19,7 @@ import pytest
 from kraftfast import limits
 from kraftfast.core import messages as core
 from kraftfast.errors import ErrorCode, PeerGone
-from kraftfast.link.hello import Hello
+from kraftfast.link.hello import Hello, encode_hello
 from kraftfast.link.memory_file import send_with_fds
 from kraftfast.link.ring_link import SOCKET_NAME, OwnDoorbell, RingOffer
 from kraftfast.link.unix_socket import connect
@@ -26,7 +27,12 @@ from kraftfast.quorum import LocalQuorum
 from kraftfast.node.sockets import SERVED_HERE
 from kraftfast.types import METADATA_TOPIC, Endpoint, ReplicaKey, uuid_text
 from kraftfast.wire import frame
-from kraftfast.wire.messages import REQUESTS, ApiKey, ApiVersionsRequest
+from kraftfast.wire.messages import (
+    REQUESTS,
+    ApiKey,
+    ApiVersionsRequest,
+    DescribeQuorumRequest,
+)
 from kraftfast.wire.versions import SERVED
 from tests.node.kit import TIMEOUT_S, Stranger
 
@@ -262,6 +268,71 @@ def test_hellos_that_make_no_sense(unmoved: LocalQuorum, data: bytes) -> None:
         sock.shutdown(socket.SHUT_WR)
         while sock.recv(1 << 16):
             pass
+
+
+def frame_of(api_key: int, version: int, body: bytes = b"") -> str:
+    return base64.b64encode(a_request(api_key, version, body)[4:]).decode()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "no base64!",
+        frame_of(ApiKey.DESCRIBE_QUORUM, 2)[:8],
+        frame_of(ApiKey.DESCRIBE_QUORUM, 99),
+        frame_of(ApiKey.DESCRIBE_QUORUM, 2, bytes(100)),
+        frame_of(ApiKey.ADD_RAFT_VOTER, 1),
+        frame_of(ApiKey.FETCH, 17, bytes(60)),
+        frame_of(ApiKey.VOTE, 2, bytes(60)),
+        frame_of(ApiKey.PRODUCE, 9, bytes(60)),
+        frame_of(999, 0),
+    ],
+)
+def test_local_requests_that_make_no_sense(unmoved: LocalQuorum, text: str) -> None:
+    """Or are not for that door: hung up on, and nothing else happens."""
+    path = os.path.join(unmoved.directories[1], SOCKET_NAME)
+    with connect(path, TIMEOUT_S) as sock:
+        send_with_fds(sock, encode_hello(Hello(kind="request", args=text)), [])
+        assert sock.recv(1 << 16) == b""
+
+
+def test_a_barrier_of_another_cluster(unmoved: LocalQuorum) -> None:
+    """Neither for a replica that asks, nor for a client."""
+    leader = unmoved.wait_leader(TIMEOUT_S)
+    kind = DescribeQuorumRequest
+    with Stranger(unmoved, leader) as stranger:
+        stranger.greet()
+        for from_replica in (True, False):
+            for cluster, error in (
+                ("another", ErrorCode.INCONSISTENT_CLUSTER_ID),
+                (unmoved.description.cluster_id, ErrorCode.NONE),
+                (None, ErrorCode.NONE),
+            ):
+                body = kind(read_barrier=kind.ReadBarrier(10_000, from_replica, cluster))
+                api_key = ApiKey.DESCRIBE_QUORUM
+                stranger.send(frame.encode_request(api_key, 2, 7, "stranger", body))
+                data = stranger.receive()
+                assert data is not None
+                answer = frame.decode_response(api_key, 2, data)[1]
+                assert answer.error_code == error
+                assert (answer.barrier_offset >= 0) == (error is ErrorCode.NONE)
+
+
+def test_a_greeting_that_is_for_somebody_else(unmoved: LocalQuorum) -> None:
+    """KIP-1242: whoever says whom he means is told if it is another."""
+    cluster_id = unmoved.description.cluster_id
+    for cluster, node_id, error in (
+        (cluster_id, 1, ErrorCode.NONE),
+        (cluster_id, 2, ErrorCode.REBOOTSTRAP_REQUIRED),
+        ("another", 1, ErrorCode.REBOOTSTRAP_REQUIRED),
+    ):
+        with Stranger(unmoved, 1) as stranger:
+            body = ApiVersionsRequest("stranger", "1", cluster, node_id)
+            stranger.send(frame.encode_request(ApiKey.API_VERSIONS, 5, 1, "stranger", body))
+            data = stranger.receive()
+            assert data is not None
+            assert frame.decode_response(ApiKey.API_VERSIONS, 5, data)[1].error_code == error
 
 
 def peer(**fields: object) -> Hello:

@@ -267,6 +267,23 @@ def test_a_wiped_disk_is_another_voter(tmp_path: Path) -> None:
         verify(quorum, settled(quorum), running)
 
 
+def test_who_answers_at_its_endpoint_is_somebody_else(tmp_path: Path) -> None:
+    """A new voter that gives the address of another is not let in (KIP-853's probe)."""
+    with a_quorum(tmp_path / "q", kraft_version=1, transport="socket") as quorum:
+        quorum.add_replica(4)
+        wait_until(lambda: quorum.describe().find(4))
+        directory_id, (endpoint,) = quorum.identity(4)
+        follower = followers_of(quorum)[0]
+        (its,) = quorum.identity(follower)[1]
+        wrong = endpoint._replace(port=its.port)
+        with pytest.raises(TimedOut, match="4 did not answer at its endpoints"):
+            quorum.admin().add_voter(4, directory_id, [wrong], timeout=1.0)
+        with pytest.raises(RequestRefused, match="no endpoint for listener CONTROLLER"):
+            quorum.admin().add_voter(4, directory_id, [wrong._replace(name="X")], timeout=1.0)
+        assert voters_of(quorum) == (1, 2, 3)
+        quorum.add_voter(4, timeout=PATIENCE_S)
+
+
 def test_the_directories_remember_who_was_added(tmp_path: Path) -> None:
     path = tmp_path / "q"
     with a_quorum(path, kraft_version=1, voters=1) as quorum:
