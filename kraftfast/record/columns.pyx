@@ -5,7 +5,7 @@ bytes that are there; then every record is taken apart once and its value copied
 """
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy
 
@@ -28,25 +28,8 @@ cdef enum:
     GIL_BYTES = 1 << 18  # from here on others may run while records are taken apart
 
 
-# A batch whose records are to be taken apart.
-cdef struct Part:
-    BatchHeader header
-    const uint8_t *records  # decompressed
-    int64_t size
-    int64_t position  # of the batch in the buffer
-
-
 cdef class Parts:
     """The first pass: which batches, and how much they can hold at most."""
-
-    cdef Part *parts
-    cdef int64_t count
-    cdef int64_t room  # parts that are allocated
-    cdef int64_t record_count
-    cdef int64_t byte_count
-    cdef int64_t position  # behind the last batch that was looked at
-    cdef Hold source
-    cdef list decompressed  # keeps their bytes alive
 
     def __dealloc__(self):
         free(self.parts)
@@ -79,11 +62,13 @@ cdef class Parts:
 
 cdef Parts find_parts(
     buffer, int64_t position, end, int64_t first_offset, int64_t records_max, int64_t bytes_max,
-    bint control, bint partial,
+    bint control, bint partial, int64_t end_offset=INT64_MAX, bint verify_crc=True,
 ):
+    """The batches of a buffer that hold records from ``first_offset`` on, below ``end_offset``."""
     cdef Parts parts = Parts.__new__(Parts)
     cdef BatchView batch
     cdef int fault
+    cdef bint sound
     cdef int64_t stop
     parts.source = hold(buffer)
     parts.decompressed = []
@@ -92,7 +77,10 @@ cdef Parts find_parts(
         batch = view_at(parts.source, position, stop, &fault)
         if partial and (fault == FAULT_SHORT or fault == FAULT_TRUNCATED):
             break
-        if fault == FAULT_NONE and not crc_holds(parts.source.data + position, &batch.header):
+        if fault == FAULT_NONE and batch.header.base_offset >= end_offset:
+            break
+        sound = fault != FAULT_NONE or not verify_crc
+        if not sound and not crc_holds(parts.source.data + position, &batch.header):
             fault = FAULT_CRC
         if fault != FAULT_NONE:
             raise shapes.refusal(fault, position)
@@ -127,15 +115,6 @@ cdef int next_record(
 # --- the second pass, to columns ---
 
 
-# A column of byte strings that is being filled; the memory belongs to numpy arrays.
-cdef struct Bytes:
-    int32_t *offsets
-    uint8_t *data
-    uint8_t *valid  # a bit for each value, zeroed before
-    int32_t at  # bytes in data
-    int64_t null_count
-
-
 cdef struct Target:
     int64_t *offsets
     int64_t *timestamps
@@ -144,9 +123,7 @@ cdef struct Target:
     Bytes keys
 
 
-cdef inline void put(
-    Bytes *column, int64_t i, const uint8_t *data, int32_t size
-) noexcept nogil:
+cdef void put(Bytes *column, int64_t i, const uint8_t *data, int32_t size) noexcept nogil:
     if size >= 0:
         memcpy(column.data + column.at, data, <size_t>size)
         column.at += size
@@ -284,11 +261,6 @@ class Columns:
 
 cdef class Arrays:
     """The numpy arrays behind a :class:`Bytes`, cut to length in the end."""
-
-    cdef object offsets
-    cdef object data
-    cdef object valid
-    cdef list holds  # of the three, as long as something may be stored to them
 
     cdef int allocate(self, int64_t count, int64_t size, Bytes *column) except -1:
         cdef Hold offsets, data, valid
