@@ -127,6 +127,12 @@ class RecordsRefused(LocalError):
         self.reason = reason or message
 
 
+class SparkUnavailable(LocalError):
+    """No Spark session can start: a package or Java is missing or too old; says which."""
+
+    exit_code = 5
+
+
 class WouldBlock(LocalError):
     """``try_append`` found no room: the producer is ahead of the log by its whole window."""
 
@@ -215,6 +221,12 @@ class VerificationFailed(QuorumError):
     """Replicas differ from each other or from what was appended."""
 
     exit_code = 16
+
+
+class SparkFailed(KraftfastError):
+    """Spark gave up for a reason of its own; the message is the first line of Spark's."""
+
+    exit_code = 40
 
 
 # --- the other side's fault -------------------------------------------------------------------

@@ -12,6 +12,7 @@ from kraftfast.record import control, headers, pure, rows
 from kraftfast.record.shapes import CONTROL, Codec, Record
 
 BYTES = st.none() | st.binary(max_size=40)
+STAMPS = st.integers(0, 10**12)
 HEADERS = st.lists(st.tuples(st.text(max_size=5), BYTES), max_size=3).map(tuple)
 
 
@@ -22,7 +23,7 @@ def logs(draw: st.DrawFn) -> bytes:
     for epoch in range(draw(st.integers(1, 4))):
         count = draw(st.integers(1, 5))
         records = [
-            Record(offset + i, draw(st.integers(0, 10**12)), draw(BYTES), draw(BYTES), draw(HEADERS))
+            Record(offset + i, draw(STAMPS), draw(BYTES), draw(BYTES), draw(HEADERS))
             for i in range(count)
         ]
         fields = {"producer_id": 9, "producer_epoch": 2, "base_sequence": 2**31 - 2}
@@ -108,7 +109,7 @@ def three() -> list[bytes]:
 
 def test_a_batch_whose_crc_fails_is_told_of_and_passed_over() -> None:
     one, two, three_ = three()
-    damaged = one + two[:-2] + bytes([two[-2] ^ 1]) + three_
+    damaged = one + two[:-2] + bytes([two[-2] ^ 1]) + two[-1:] + three_
     found = headers.decode_headers(damaged, verify_crc=True)
     assert found.rows["crc_ok"].tolist() == [True, False, True]
     assert headers.decode_headers(damaged).rows["crc_ok"].all()

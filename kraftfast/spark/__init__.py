@@ -1,0 +1,40 @@
+"""The data pipeline on Apache Spark: read logs, follow them, write to quorums, and jobs on them.
+
+===============  ================================================================================
+``session``      a quiet local session, the sources registered; what is missing, in one line
+``options``      the options of sources and sinks, by name
+``places``       where logs are: directories of replicas, quorums on this host, servers
+``survey``       which batches a log holds, from their headers; pieces for tasks to read
+``pieces``       reading a piece, damage included
+``tables``       rows as Arrow record batches, in the schemas that Spark is told of
+``sources``      the batch sources: ``kraftfast``, ``kraftfast-batches``, ``kraftfast-snapshot``
+===============  ================================================================================
+
+Nothing else of kraftfast imports this, and this imports pyspark only where a session is wanted:
+
+>>> from kraftfast.spark import get_spark, register                       # doctest: +SKIP
+>>> spark = register(get_spark())                                        # doctest: +SKIP
+>>> spark.read.format("kraftfast").load("quorum/1").count()              # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+_DOORS: dict[str, str] = {
+    "get_spark": "kraftfast.spark.session",
+    "register": "kraftfast.spark.session",
+    "explain": "kraftfast.spark.failures",
+    "told": "kraftfast.spark.failures",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _DOORS:
+        return getattr(importlib.import_module(_DOORS[name]), name)
+    raise AttributeError(f"module 'kraftfast.spark' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_DOORS])

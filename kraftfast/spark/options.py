@@ -1,0 +1,155 @@
+"""The options of sources and sinks, by name; Spark hands them over as text, in any case."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kraftfast.errors import InvalidOption
+from kraftfast.types import METADATA_TOPIC
+
+SPLIT_BYTES = 64 * 1024 * 1024
+BATCH_ROWS = 64 * 1024
+BATCH_BYTES = 8 * 1024 * 1024
+SINK_BATCH_BYTES = 256 * 1024
+TIMEOUT_S = 30.0
+
+WHERE = ("path", "bootstrap.servers", "topic", "timeout")
+READING = (
+    "columns", "startOffset", "endOffset", "verifyCrc", "onCorrupt", "splitBytes", "batchRows",
+    "controlRecords",
+)  # fmt: skip
+FOLLOWING = ("maxRecordsPerTrigger", "maxBytesPerTrigger", "failOnDataLoss")
+WRITING = ("batchBytes", "producerName")
+LOG_OPTIONS = WHERE + READING + FOLLOWING + WRITING
+BATCHES_OPTIONS = ("path", "splitBytes", "verifyCrc")
+SNAPSHOT_OPTIONS = ("path", "columns", "verifyCrc", "batchRows", "controlRecords")
+
+ON_CORRUPT = ("fail", "skip", "report")
+COLUMNS = ("full", "meta")
+
+
+class Given:
+    """Options as they were given, asked for one by one. Raises InvalidOption for one not known."""
+
+    # values: text by lower-case name.
+
+    def __init__(self, options: Mapping[str, Any], known: Iterable[str], source: str) -> None:
+        names = {name.lower(): name for name in known}
+        self.values: dict[str, str] = {}
+        for name, value in dict(options).items():
+            if name.lower() not in names:
+                near = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.5)
+                hint = f"; did you mean {names[near[0]]}?" if near else ""
+                raise InvalidOption(f"{source} has no option {name!r}{hint}")
+            if value is not None:
+                self.values[name.lower()] = str(value).strip()
+
+    def text(self, name: str, default: str = "") -> str:
+        return self.values.get(name.lower(), default)
+
+    def choice(self, name: str, allowed: tuple[str, ...]) -> str:
+        """One of some words, in any case; the first is the default."""
+        value = self.text(name, allowed[0]).lower()
+        if value not in allowed:
+            raise InvalidOption(f"{name}={value!r}: it is one of {', '.join(allowed)}")
+        return value
+
+    def flag(self, name: str, default: bool) -> bool:
+        value = self.text(name, str(default)).lower()
+        if value not in ("true", "false"):
+            raise InvalidOption(f"{name}={value!r}: it is true or false")
+        return value == "true"
+
+    def number(self, name: str, default: int | None, least: int, most: int = 2**63 - 1) -> Any:
+        text = self.text(name)
+        if not text:
+            return default
+        try:
+            value = int(text)
+        except ValueError:
+            raise InvalidOption(f"{name}={text!r} is no whole number") from None
+        if not least <= value <= most:
+            raise InvalidOption(f"{name}={value}: it is from {least} to {most}")
+        return value
+
+    def seconds(self, name: str, default: float) -> float:
+        text = self.text(name, str(default))
+        try:
+            value = float(text)
+        except ValueError:
+            value = -1.0
+        if not 0 < value < 1e6:
+            raise InvalidOption(f"{name}={text!r} is no number of seconds")
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class LogOptions:
+    """What is read, from where, and how."""
+
+    path: str
+    """A replica's directory, a log's, a segment, a quorum's on this host, a glob of any; or ""."""
+    servers: str
+    """``host:port,...`` of a running quorum; or ""."""
+    topic: str
+    timeout: float
+    """Seconds that a quorum is waited for."""
+    contents: bool
+    """Keys, values and headers too (``columns=full``)."""
+    start_offset: int | None
+    """None: from the earliest. -1: from the latest (a stream's only)."""
+    end_offset: int | None
+    verify_crc: bool
+    on_corrupt: str
+    split_bytes: int
+    batch_rows: int
+    control: bool
+    """Records of control batches too."""
+    records_per_trigger: int | None
+    bytes_per_trigger: int | None
+    fail_on_data_loss: bool
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any], known: Iterable[str], source: str) -> LogOptions:
+        """Raises InvalidOption."""
+        given = Given(options, known, source)
+        path, servers = given.text("path"), given.text("bootstrap.servers")
+        if bool(path) == bool(servers):
+            both = "bootstrap.servers" in known
+            wanted = "either a path or bootstrap.servers" if both else "a path"
+            raise InvalidOption(f"{source} wants {wanted}")
+        return cls(
+            path=path,
+            servers=servers,
+            topic=given.text("topic", METADATA_TOPIC),
+            timeout=given.seconds("timeout", TIMEOUT_S),
+            contents=given.choice("columns", COLUMNS) == "full",
+            start_offset=_start(given),
+            end_offset=_end(given),
+            verify_crc=given.flag("verifyCrc", True),
+            on_corrupt=given.choice("onCorrupt", ON_CORRUPT),
+            split_bytes=given.number("splitBytes", SPLIT_BYTES, 4096),
+            batch_rows=given.number("batchRows", BATCH_ROWS, 1, 1 << 22),
+            control=given.flag("controlRecords", False),
+            records_per_trigger=given.number("maxRecordsPerTrigger", None, 1),
+            bytes_per_trigger=given.number("maxBytesPerTrigger", None, 1),
+            fail_on_data_loss=given.flag("failOnDataLoss", True),
+        )
+
+
+def _start(given: Given) -> int | None:
+    text = given.text("startOffset", "earliest").lower()
+    if text == "latest":
+        return -1
+    start: int | None = None if text == "earliest" else given.number("startOffset", None, 0)
+    return start
+
+
+def _end(given: Given) -> int | None:
+    if given.text("endOffset", "latest").lower() == "latest":
+        return None
+    end: int = given.number("endOffset", None, 0)
+    return end

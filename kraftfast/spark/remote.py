@@ -1,0 +1,132 @@
+"""Reading from the servers of a running quorum: ranges of offsets, below its high watermark."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from kraftfast.client.connect import Quorum, connect
+from kraftfast.client.remote_consumer import RemoteConsumer
+from kraftfast.errors import CorruptBatch, NoQuorum, OffsetOutOfRange
+from kraftfast.record.rows import decode_rows
+from kraftfast.spark.options import BATCH_BYTES, LogOptions
+from kraftfast.spark.tables import row_batch
+
+RANGES_MAX = 1024
+WAIT_S = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Records of a quorum's log, from an offset on, below another."""
+
+    servers: str
+    first_offset: int
+    end_offset: int
+
+
+def open_quorum(options: LogOptions) -> Quorum:
+    """Raises NoQuorum if there is no leader within the time given."""
+    return connect(options.servers, options.topic, timeout=options.timeout)
+
+
+def committed_end(options: LogOptions) -> int:
+    """The high watermark, by the leader's word. Raises NoQuorum."""
+    return max(0, open_quorum(options).describe(timeout=options.timeout).high_watermark)
+
+
+def log_start(options: LogOptions, offset: int = 0) -> int:
+    """Where the log starts, or ``offset`` if that is later. Raises NoQuorum."""
+    with open_quorum(options).consumer(offset, timeout=options.timeout) as consumer:
+        try:
+            consumer.wait(WAIT_S)
+        except OffsetOutOfRange as error:
+            return max(offset, error.log_start_offset)
+    return offset
+
+
+def bytes_per_record(options: LogOptions, offset: int) -> float:
+    """Of the batch that holds an offset: what splits and limits are reckoned by."""
+    with open_quorum(options).consumer(offset, timeout=options.timeout) as consumer:
+        for batch in consumer.batches():
+            return max(1.0, batch.size / max(1, batch.record_count))
+    return 1.0
+
+
+def ranges(options: LogOptions, start: int, end: int) -> list[Range]:
+    """Ranges of about ``split_bytes`` each."""
+    if start >= end:
+        return []
+    records = int(options.split_bytes / bytes_per_record(options, start))
+    records = max(1, records, -(-(end - start) // RANGES_MAX))
+    return [
+        Range(options.servers, at, min(at + records, end)) for at in range(start, end, records)
+    ]
+
+
+def read_range(
+    part: Range, options: LogOptions, schema: pa.Schema, contents: bool
+) -> Iterator[pa.RecordBatch]:
+    """The records of a range. Every CRC is checked on arrival.
+
+    A quorum that goes away is waited for, ``timeout`` seconds without progress at most. Raises
+    NoQuorum, OffsetOutOfRange, CorruptBatch.
+    """
+    if part.first_offset >= part.end_offset:
+        return
+    quorum = open_quorum(options)
+    with quorum.consumer(part.first_offset, timeout=options.timeout) as consumer:
+        held: list[bytes] = []
+        size = 0
+        for data, last in _until(consumer, part.end_offset, options.timeout):
+            held.append(data)
+            size += len(data)
+            if size >= BATCH_BYTES or last:
+                yield from _rows(b"".join(held), part, options, schema, contents)
+                held, size = [], 0
+
+
+def _until(
+    consumer: RemoteConsumer, end_offset: int, timeout: float
+) -> Iterator[tuple[bytes, bool]]:
+    """(a batch, whether it is the last one below ``end_offset``)."""
+    deadline = time.monotonic() + timeout
+    while True:
+        for batch in consumer.batches():
+            deadline = time.monotonic() + timeout
+            last = batch.end_offset >= end_offset
+            yield bytes(batch.data), last
+            if last:
+                return
+        if time.monotonic() >= deadline:
+            raise NoQuorum(
+                f"offset {consumer.position} was committed, and no leader hands it out within "
+                f"{timeout:g} s"
+            )
+        consumer.wait(WAIT_S)
+
+
+def _rows(
+    data: bytes, part: Range, options: LogOptions, schema: pa.Schema, contents: bool
+) -> Iterator[pa.RecordBatch]:
+    position = 0
+    while position < len(data):
+        try:
+            rows = decode_rows(
+                data, position, first_offset=part.first_offset, end_offset=part.end_offset,
+                records_max=options.batch_rows, bytes_max=BATCH_BYTES, contents=contents,
+                control=options.control, verify_crc=False,
+            )  # fmt: skip
+        except CorruptBatch as error:
+            raise CorruptBatch(
+                f"what {part.servers} sends between offsets {part.first_offset} and "
+                f"{part.end_offset} does not decode: {error.reason}"
+            ) from None
+        if rows.position == position:
+            return  # what is left lies beyond the range
+        position = rows.position
+        if len(rows):
+            yield row_batch(rows, schema, part.servers)

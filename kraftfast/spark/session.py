@@ -1,0 +1,176 @@
+"""A local session that starts quickly and says little, and what it needs.
+
+Whoever has a session of his own (a cluster's, a notebook's) calls :func:`register` on it alone.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from typing import TYPE_CHECKING, Any
+
+from kraftfast.errors import InvalidOption, SparkUnavailable
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+JAVA_MIN = 17
+JAVA_WAIT_S = 30.0
+PACKAGES = ("pyspark", "pyarrow", "pandas")
+INSTALL = "pip install 'kraftfast[spark]'"
+PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.catalogImplementation": "in-memory",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.python.unix.domain.socket.enabled": "true",
+    PUSHDOWN: "true",
+}
+LOG_SETTINGS = os.path.join(os.path.dirname(__file__), "log4j2.properties")
+JAVA_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel={level}"
+
+
+def missing_package() -> str:
+    """The first package that Spark needs and that is not installed; "" if none is missing."""
+    for name in PACKAGES:
+        if importlib.util.find_spec(name) is None:
+            return name
+    return ""
+
+
+def java_command() -> str:
+    """The ``java`` that Spark will start: of ``JAVA_HOME``, else of ``PATH``; "" without one."""
+    home = os.environ.get("JAVA_HOME")
+    if home:
+        path = os.path.join(home, "bin", "java")
+        return path if os.access(path, os.X_OK) else ""
+    return shutil.which("java") or ""
+
+
+def java_version(command: str) -> int:
+    """Its feature release: 17, 21, 25; of ``1.8.0`` 8; 0 if it does not say.
+
+    The ``release`` file beside it is read, which is quicker than starting it.
+    """
+    release = os.path.join(os.path.dirname(os.path.realpath(command)), "..", "release")
+    try:
+        with open(release, encoding="utf-8", errors="replace") as file:
+            text = file.read(1 << 16)
+    except OSError:
+        text = ""
+    found = re.search(r'^JAVA_VERSION="([^"]+)"', text, re.MULTILINE)
+    if found is None:
+        try:
+            asked = subprocess.run(
+                [command, "-version"], capture_output=True, text=True, timeout=JAVA_WAIT_S
+            )
+        except (OSError, subprocess.TimeoutExpired):
+            return 0
+        found = re.search(r'version "([^"]+)"', asked.stderr + asked.stdout)
+    numbers = [int(part) for part in re.findall(r"\d+", found[1])] if found else []
+    if not numbers:
+        return 0
+    return numbers[1] if numbers[0] == 1 and len(numbers) > 1 else numbers[0]
+
+
+def why_not() -> str:
+    """Why no local session can start, in one line; "" if it can."""
+    name = missing_package()
+    if name:
+        return f"the package {name} is not installed: {INSTALL}"
+    command = java_command()
+    if not command:
+        home = os.environ.get("JAVA_HOME")
+        where = f"JAVA_HOME={home} holds no bin/java" if home else "there is no java in PATH"
+        return f"Spark runs on Java {JAVA_MIN} or later, and {where}: install a JRE"
+    version = java_version(command)
+    if version < JAVA_MIN:
+        return (
+            f"Spark needs Java {JAVA_MIN} or later, and {command} is "
+            f"{f'Java {version}' if version else 'no Java that tells its version'}: "
+            "set JAVA_HOME to a later one"
+        )
+    return ""
+
+
+def get_spark(
+    master: str = "local[2,4]",
+    *,
+    app: str = "kraftfast",
+    quiet: bool = True,
+    memory: str = "2g",
+    short: bool = False,
+    **conf: Any,
+) -> SparkSession:
+    """A session of this process with the sources registered: the running one, or a new one.
+
+    ``master``: ``local[cores,attempts]``, ``local-cluster[executors,cores,MiB]`` or a cluster's.
+    ``quiet``: log nothing that is raised anyway. ``short``: compile little, for runs of a minute.
+    ``conf``: more of Spark's settings, ``_`` for ``.`` in their names or as ``**{"a.b": c}``.
+
+    Raises SparkUnavailable where a package or Java is missing or too old.
+    """
+    reason = why_not()
+    if reason:
+        raise SparkUnavailable(reason)
+    from pyspark.sql import SparkSession
+
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        return register(running)
+    settings = SETTINGS | {"spark.driver.memory": memory}
+    options = JAVA_OPTIONS.format(level=1 if short else 4)
+    if quiet:
+        options += f" -Dlog4j2.configurationFile=file:{LOG_SETTINGS}"
+    settings["spark.driver.extraJavaOptions"] = options
+    settings |= {name if "." in name else name.replace("_", "."): v for name, v in conf.items()}
+    _environment(quiet)
+    builder = SparkSession.builder.master(master).appName(app)
+    for name, value in settings.items():
+        builder = builder.config(name, str(value))
+    try:
+        spark = builder.getOrCreate()
+    except Exception as error:
+        text = str(error).strip().splitlines()
+        raise SparkUnavailable(
+            f"no session of Spark starts at {master}: {text[0] if text else type(error).__name__}"
+        ) from error
+    return register(spark)
+
+
+def _environment(quiet: bool) -> None:
+    """What the JVM and its Python workers inherit: this interpreter, this kraftfast, no noise."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    ours = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    path = os.environ.get("PYTHONPATH", "")
+    if ours not in path.split(os.pathsep):  # the workers import the sources by name
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (ours, path)))
+    if quiet and "SPARK_CONF_DIR" not in os.environ:
+        os.environ["SPARK_CONF_DIR"] = tempfile.mkdtemp(prefix="kraftfast-spark-conf-")
+
+
+def register(spark: SparkSession) -> SparkSession:
+    """Make the sources and the sink known to a session, Spark Connect's too; returns it.
+
+    Sets ``spark.sql.python.filterPushdown.enabled``, which the sources make use of.
+    Raises InvalidOption for a Spark that has no Python data sources that push filters down.
+    """
+    if not hasattr(spark, "dataSource"):
+        raise InvalidOption(f"Spark {spark.version} has no Python data sources: 4.1 or later has")
+    from kraftfast.spark.sources import SOURCES
+
+    spark.conf.set(PUSHDOWN, "true")
+    for source in SOURCES:
+        spark.dataSource.register(source)
+    return spark

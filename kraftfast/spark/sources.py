@@ -1,0 +1,326 @@
+"""The batch sources: ``kraftfast``, ``kraftfast-batches``, ``kraftfast-snapshot``.
+
+A reader is planned in a process beside the driver, and each of its partitions is read by a task.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    InputPartition,
+    LessThan,
+    LessThanOrEqual,
+)
+from pyspark.sql.types import StructType
+
+from kraftfast.errors import InputError, InvalidOption, OffsetOutOfRange
+from kraftfast.log.disk import Disk
+from kraftfast.log.snapshot_files import SUFFIX as SNAPSHOT_SUFFIX
+from kraftfast.log.snapshot_files import id_of, snapshot_ids, snapshot_path
+from kraftfast.log.snapshot_reader import SnapshotReader
+from kraftfast.log.verify import map_file
+from kraftfast.record.headers import decode_headers
+from kraftfast.record.rows import decode_rows
+from kraftfast.spark import remote, survey
+from kraftfast.spark.options import (
+    BATCH_BYTES,
+    BATCHES_OPTIONS,
+    LOG_OPTIONS,
+    SNAPSHOT_OPTIONS,
+    LogOptions,
+)
+from kraftfast.spark.pieces import damage_row, read_headers, read_rows
+from kraftfast.spark.places import Place, find_places, one_log
+from kraftfast.spark.survey import OPEN_END, Bounds, Damage, Piece, open_segment
+from kraftfast.spark.tables import BATCH_FIELDS, CONTENTS, chosen, ddl, row_batch, row_fields
+
+Tasks = list[InputPartition]
+
+
+class LogSource(DataSource):
+    """``spark.read.format("kraftfast")``: a row a record."""
+
+    def __init__(self, options: Any) -> None:
+        super().__init__(options)
+        self.read_options = LogOptions.of(options, LOG_OPTIONS, self.name())
+
+    @classmethod
+    def name(cls) -> str:
+        return "kraftfast"
+
+    def fields(self) -> dict[str, pa.DataType]:
+        """Name and type of every column, as the options have them."""
+        options = self.read_options
+        several = bool(options.path) and len(one_log(options.path)) > 1
+        return row_fields(options.contents, several, options.on_corrupt == "report")
+
+    def schema(self) -> str:
+        return ddl(self.fields())
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return PushingLogReader(self.read_options, chosen(self.fields(), schema.names))
+
+    def streamReader(self, schema: StructType) -> Any:
+        from kraftfast.spark.stream import StreamReader
+
+        return StreamReader(self.read_options, chosen(self.fields(), schema.names))
+
+
+class PlainLogSource(LogSource):
+    """The same for a session in which filters may not be pushed down."""
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return LogReader(self.read_options, chosen(self.fields(), schema.names))
+
+
+class LogReader(DataSourceReader):
+    """Reads the records of one log or of several."""
+
+    # options: what is asked for. schema: of the batches handed out. bounds: what filters leave.
+
+    def __init__(self, options: LogOptions, schema: pa.Schema) -> None:
+        if options.start_offset == -1:
+            raise InvalidOption("startOffset=latest is a stream's: a batch begins at an offset")
+        self.options, self.schema = options, schema
+        self.contents = any(name in CONTENTS for name in schema.names)
+        end = OPEN_END if options.end_offset is None else options.end_offset
+        self.bounds = Bounds(options.start_offset or 0, end)
+
+    def partitions(self) -> Tasks:
+        options, bounds = self.options, self.bounds
+        if options.servers:
+            end = min(bounds.end_offset, remote.committed_end(options))
+            start = remote.log_start(options, bounds.start_offset)
+            self._check_start(start, options.servers)
+            return [InputPartition(part) for part in remote.ranges(options, start, end)]
+        found: Tasks = []
+        for place in one_log(options.path):
+            self._check_start(survey.log_start(place), place.name)
+            committed = place.committed_end()
+            for piece in survey.pieces(place, bounds, options.split_bytes, committed):
+                if isinstance(piece, Damage) and options.on_corrupt == "fail":
+                    raise piece.error()
+                if not isinstance(piece, Damage) or options.on_corrupt == "report":
+                    found.append(InputPartition(piece))
+        return found
+
+    def _check_start(self, start: int, where: str) -> None:
+        """An offset that was asked for by name must be there."""
+        asked = self.options.start_offset
+        if asked is not None and asked < start and self.options.fail_on_data_loss:
+            text = f"{where} starts at offset {start}, beyond offset {asked}"
+            raise OffsetOutOfRange(text, start)
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        part = partition.value
+        if isinstance(part, Piece):
+            yield from read_rows(part, self.options, self.schema, self.contents)
+        elif isinstance(part, remote.Range):
+            yield from remote.read_range(part, self.options, self.schema, self.contents)
+        elif isinstance(part, Damage):
+            yield damage_row(part, self.schema)
+
+
+class PushingLogReader(LogReader):
+    """The same, asked to leave out what a query's filters do not want."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Offsets are cut exactly here; epochs and timestamps by whole batches, and by Spark."""
+        for each in filters:
+            if not self._take(each):
+                yield each
+
+    def _take(self, each: Filter) -> bool:
+        """Narrow the bounds; whether nothing is left for Spark to do."""
+        name = getattr(each, "attribute", ("",))[0]
+        value = getattr(each, "value", None)
+        low, high = _interval(each)
+        if low is None and high is None:
+            return False
+        if name == "offset" and isinstance(value, int):
+            self.bounds = replace(
+                self.bounds,
+                start_offset=max(self.bounds.start_offset, low or 0),
+                end_offset=min(self.bounds.end_offset, OPEN_END if high is None else high),
+            )
+            return self.options.on_corrupt != "report"
+        if name == "epoch" and isinstance(value, int):
+            self.bounds = replace(
+                self.bounds,
+                epoch_min=max(self.bounds.epoch_min, -1 if low is None else low),
+                epoch_max=min(self.bounds.epoch_max, 2**31 - 1 if high is None else high - 1),
+            )
+        elif name == "timestamp" and low is not None and hasattr(value, "timestamp"):
+            least = int(value.timestamp() * 1000) - 1
+            self.bounds = replace(
+                self.bounds, timestamp_min=max(self.bounds.timestamp_min, least)
+            )
+        return False
+
+
+def _interval(each: Filter) -> tuple[Any, Any]:
+    """(least, exclusive end) that a comparison leaves of whole numbers; None: unbounded."""
+    value = getattr(each, "value", None)
+    if not isinstance(value, int) or isinstance(value, bool):
+        low = value if isinstance(each, GreaterThan | GreaterThanOrEqual | EqualTo) else None
+        return (low, None)
+    if isinstance(each, EqualTo):
+        return value, value + 1
+    if isinstance(each, GreaterThan):
+        return value + 1, None
+    if isinstance(each, GreaterThanOrEqual):
+        return value, None
+    if isinstance(each, LessThan):
+        return None, value
+    if isinstance(each, LessThanOrEqual):
+        return None, value + 1
+    return None, None
+
+
+# --- headers --------------------------------------------------------------------------------------
+
+
+class BatchesSource(DataSource):
+    """``spark.read.format("kraftfast-batches")``: a row a batch header, and what is no batch."""
+
+    def __init__(self, options: Any) -> None:
+        super().__init__(options)
+        self.read_options = LogOptions.of(options, BATCHES_OPTIONS, self.name())
+
+    @classmethod
+    def name(cls) -> str:
+        return "kraftfast-batches"
+
+    def schema(self) -> str:
+        return ddl(BATCH_FIELDS)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return BatchesReader(self.read_options, chosen(BATCH_FIELDS, schema.names))
+
+
+class BatchesReader(DataSourceReader):
+    """Reads headers, every CRC computed anew; of all replicas that a path names."""
+
+    def __init__(self, options: LogOptions, schema: pa.Schema) -> None:
+        self.options, self.schema = options, schema
+
+    def partitions(self) -> Tasks:
+        return [
+            InputPartition(piece)
+            for place in find_places(self.options.path)
+            for piece in header_pieces(place, self.options.split_bytes)
+        ]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        if partition.value is None:
+            return
+        for batch in read_headers(partition.value, self.options.verify_crc):
+            yield batch.select(self.schema.names)
+
+
+def header_pieces(place: Place, split_bytes: int) -> Iterator[Piece]:
+    """Every segment in pieces that end at batches; the last of each takes what stands behind."""
+    committed = place.committed_end()
+    bound = OPEN_END if committed is None else committed
+    for base in place.bases():
+        if base >= bound:
+            return
+        segment = open_segment(place.log_path, base)
+        position, offset = 0, base
+        while segment.map is not None:
+            found = decode_headers(segment.map, position, segment.limit)
+            ends = found.rows["position"] + found.rows["size"]
+            full = int(ends.searchsorted(position + split_bytes, side="right"))
+            if full >= len(ends) or not full or int(ends[full - 1]) >= segment.limit:
+                break
+            end = int(ends[full - 1])
+            yield Piece(place.name, segment.path, position, end, offset, bound)
+            position, offset = end, int(found.rows["end_offset"][full - 1])
+        yield Piece(place.name, segment.path, position, -1, offset, bound)
+
+
+# --- snapshots ------------------------------------------------------------------------------------
+
+
+class SnapshotSource(DataSource):
+    """``spark.read.format("kraftfast-snapshot")``: a row a record of a snapshot.
+
+    ``path``: a ``.checkpoint`` file, or directories of replicas, whose newest is read.
+    """
+
+    def __init__(self, options: Any) -> None:
+        super().__init__(options)
+        self.read_options = LogOptions.of(options, SNAPSHOT_OPTIONS, self.name())
+
+    @classmethod
+    def name(cls) -> str:
+        return "kraftfast-snapshot"
+
+    def fields(self) -> dict[str, pa.DataType]:
+        """``replica`` is the path of the snapshot."""
+        return row_fields(self.read_options.contents, True, False)
+
+    def schema(self) -> str:
+        return ddl(self.fields())
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return SnapshotsReader(self.read_options, chosen(self.fields(), schema.names))
+
+
+class SnapshotsReader(DataSourceReader):
+    """Reads snapshots, a task each: their framing is checked from end to end first."""
+
+    def __init__(self, options: LogOptions, schema: pa.Schema) -> None:
+        self.options, self.schema = options, schema
+
+    def partitions(self) -> Tasks:
+        return [InputPartition(path) for path in find_snapshots(self.options.path)]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        if partition.value is not None:
+            yield from read_snapshot(partition.value, self.options, self.schema)
+
+
+def find_snapshots(pattern: str) -> list[str]:
+    """Paths of snapshots. Raises InputError where there is none."""
+    paths = [pattern] if os.path.exists(pattern) else sorted(glob.glob(pattern))
+    found = [os.path.abspath(path) for path in paths if path.endswith(SNAPSHOT_SUFFIX)]
+    for place in [] if found else find_places(pattern):
+        ids = [each for each in snapshot_ids(Disk(), place.log_path) if each.offset]
+        if ids:
+            found.append(snapshot_path(place.log_path, ids[-1]))
+    if not found:
+        raise InputError(f"{pattern} holds no snapshot")
+    return found
+
+
+def read_snapshot(path: str, options: LogOptions, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The records of a snapshot; offsets are its own, from 0. Raises CorruptLog."""
+    with SnapshotReader(Disk(), path, id_of(path)) as reader:
+        reader.check()
+    data = map_file(path)
+    position = 0
+    contents = any(name in CONTENTS for name in schema.names)
+    while position < len(data):
+        rows = decode_rows(
+            data, position, records_max=options.batch_rows, bytes_max=BATCH_BYTES,
+            contents=contents, control=options.control, verify_crc=False,
+        )  # fmt: skip
+        position = rows.position
+        if len(rows):
+            yield row_batch(rows, schema, path)
+
+
+SOURCES = (LogSource, BatchesSource, SnapshotSource)

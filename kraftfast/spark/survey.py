@@ -1,0 +1,310 @@
+"""Which batches a log holds, from their headers alone, and the pieces that tasks read.
+
+Nothing is handed out beyond what is committed in a log whose replica runs, nor beyond the last
+whole batch of one at rest. Damage is found here where offsets or framing break; what only the CRC
+shows is found by whoever reads the piece.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from kraftfast.errors import CorruptBatch, CorruptLog, InvalidOption, OffsetOutOfRange
+from kraftfast.log import scan
+from kraftfast.log.reader import MappedSegment, corrupt_log
+from kraftfast.log.verify import tail_of
+from kraftfast.record.batch import batch_at
+from kraftfast.record.headers import Headers, decode_headers
+from kraftfast.spark.places import Place
+
+OPEN_END = 2**63 - 1
+CHUNK_BATCHES = 1 << 16
+OFFSETS_AHEAD_MAX = 1 << 31
+MAGIC_AT = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Whole batches that follow each other in one segment, and which of their records are meant."""
+
+    replica: str
+    path: str
+    position: int
+    end: int
+    first_offset: int
+    """Records below are not handed out."""
+    end_offset: int
+    """Neither are those from here on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """A place where a segment holds no batch of its log, though there should be one."""
+
+    replica: str
+    path: str
+    position: int
+    end: int
+    """The next sound batch begins here, or the file ends."""
+    first_offset: int
+    """The first that is lost."""
+    end_offset: int
+    """The next one that is there; -1 if none follows."""
+    reason: str
+
+    def error(self) -> CorruptLog:
+        return corrupt_log(self.path, self.position, self.first_offset, self.reason)
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What is wanted of a log; pruned by whole batches, and by records of offsets alone."""
+
+    start_offset: int = 0
+    end_offset: int = OPEN_END
+    epoch_min: int = -1
+    epoch_max: int = 2**31 - 1
+    timestamp_min: int = -(2**63)
+    """Milliseconds: batches whose largest timestamp is below hold nothing that is wanted."""
+
+    def of(self, rows: Any) -> Any:
+        """Which headers belong to batches with anything that is wanted, as a mask."""
+        wanted = (rows["end_offset"] > self.start_offset) & (rows["base_offset"] < self.end_offset)
+        wanted &= (rows["epoch"] >= self.epoch_min) & (rows["epoch"] <= self.epoch_max)
+        stamps = rows["max_timestamp"]
+        wanted &= (stamps >= self.timestamp_min) | (stamps < 0)
+        return wanted
+
+
+def open_segment(log_path: str, base_offset: int) -> MappedSegment:
+    """Held as long as it is in use. Raises OffsetOutOfRange if retention took it meanwhile."""
+    try:
+        return MappedSegment(log_path, base_offset)
+    except FileNotFoundError:
+        raise OffsetOutOfRange(
+            f"{log_path}: the segment of offset {base_offset} is gone", base_offset
+        ) from None
+
+
+def walk(
+    place: Place, segment: MappedSegment, next_base: int | None, committed: int | None
+) -> Iterator[Headers | Damage]:
+    """The headers of a segment chunk by chunk, each following the one before; and its damage.
+
+    ``next_base``: of the next segment, None for the last one. ``committed``: what lies beyond is
+    passed over; None where no replica runs.
+    """
+    data, limit = segment.map, segment.limit
+    position, offset = 0, segment.base_offset
+    bound = OPEN_END if committed is None else committed
+    last = next_base is None
+    while data is not None and position < limit and offset < bound:
+        found = decode_headers(
+            data, position, limit, batches_max=CHUNK_BATCHES, verify_crc=last and committed is None
+        )
+        reason, place_at = _check(found, offset)
+        if reason and len(found.rows) and not batch_at(data, _last(found), limit).crc_ok():
+            reason, place_at = "CRC-32C does not match", _last(found)  # it says a wrong end
+            found.rows, found.position = found.rows[:-1], place_at
+        if len(found.rows):
+            rows = found.rows[found.rows["end_offset"] <= bound]
+            yield Headers(rows, found.position, "")
+            position, offset = found.position, int(found.rows["end_offset"][-1])
+        if not reason:
+            if len(found.rows) < CHUNK_BATCHES:
+                break
+            continue
+        if offset >= bound or (last and committed is None and _torn(segment, place_at, offset)):
+            return
+        position, after = resync(data, place_at, limit, offset)
+        ends = after if after >= 0 else (-1 if next_base is None else next_base)
+        yield Damage(place.name, segment.path, place_at, position, offset, ends, reason)
+        if after < 0:
+            return
+        offset = after
+    goal = next_base if next_base is not None else (0 if committed is None else committed)
+    if offset < min(goal, bound):
+        reason = f"it ends at offset {offset}, and not at {goal}"
+        yield Damage(place.name, segment.path, limit, limit, offset, goal, reason)
+
+
+def _check(found: Headers, offset: int) -> tuple[str, int]:
+    """(why the walk cannot go on, where); cuts ``found`` to what follows the batch before."""
+    rows = found.rows
+    expected = np.concatenate([[offset], rows["end_offset"][:-1]]) if len(rows) else rows
+    wrong = np.flatnonzero((rows["base_offset"] != expected) | ~rows["crc_ok"]) if len(rows) else []
+    if not len(wrong):
+        return found.fault, found.position
+    first = int(wrong[0])
+    reason = "CRC-32C does not match"
+    if rows["base_offset"][first] != expected[first]:
+        reason = f"offset {rows['base_offset'][first]} stands where {expected[first]} should"
+    at = int(rows["position"][first])
+    found.rows, found.position = rows[:first], at
+    return reason, at
+
+
+def _last(found: Headers) -> int:
+    """Where the last batch begins."""
+    return int(found.rows["position"][-1])
+
+
+def _torn(segment: MappedSegment, position: int, offset: int) -> bool:
+    """Whether what stands behind the last whole batch was never said to be on disk.
+
+    In a segment that nothing of ours vouches for, a batch that is cut off is a torn tail, and one
+    that is whole and wrong is damage.
+    """
+    assert segment.map is not None
+    place, offset, _, fault = scan.walk(
+        segment.map, position, segment.limit, offset, verify_crc=True
+    )
+    if segment.page() is None:
+        return bool(fault == scan.INCOMPLETE)
+    try:
+        tail_of(segment, place, offset, fault)
+    except CorruptLog:
+        return False
+    return True
+
+
+def resync(data: Any, position: int, limit: int, offset: int) -> tuple[int, int]:
+    """(position, base offset) of the next sound batch behind a damaged place.
+
+    (limit, -1) if none follows.
+    """
+    at = position
+    while True:
+        at = data.find(b"\x02", at + MAGIC_AT + 1, limit) - MAGIC_AT
+        if at < 0:
+            return limit, -1
+        base = int.from_bytes(data[at : at + 8], "big")
+        if not offset < base < offset + OFFSETS_AHEAD_MAX:
+            continue
+        try:
+            found = batch_at(data, at, limit)
+        except (CorruptBatch, InvalidOption):
+            continue
+        if found.crc_ok():
+            return at, base
+
+
+def pieces(
+    place: Place, bounds: Bounds, split_bytes: int, committed: int | None
+) -> Iterator[Piece | Damage]:
+    """What is wanted of a log, in order, in pieces of about ``split_bytes``."""
+    bases = place.bases()
+    for base, following in zip(bases, [*bases[1:], None]):
+        if following is not None and following <= bounds.start_offset:
+            continue
+        if base >= bounds.end_offset:
+            return
+        next_base = _next_base(place, following)
+        segment = open_segment(place.log_path, base)
+        clear = Piece(
+            place.name, segment.path, 0, 0, bounds.start_offset,
+            min(bounds.end_offset, OPEN_END if committed is None else committed),
+        )  # fmt: skip
+        open_piece: Piece | None = None
+        for found in walk(place, segment, next_base, committed):
+            if isinstance(found, Damage):
+                if _concerns(found, bounds):
+                    if open_piece is not None:
+                        yield open_piece
+                    open_piece = None
+                    yield found
+                continue
+            for piece in _cut(found.rows[bounds.of(found.rows)], clear, split_bytes):
+                if open_piece is None:
+                    open_piece = piece
+                elif _joins(open_piece, piece, split_bytes):
+                    open_piece = replace(open_piece, end=piece.end)
+                else:
+                    yield open_piece
+                    open_piece = piece
+        if open_piece is not None:
+            yield open_piece
+
+
+def _next_base(place: Place, following: int | None) -> int | None:
+    """Of one segment alone the one behind it counts too: it says whether it is the last."""
+    if not place.segment:
+        return following
+    name = int(place.segment[:20])
+    later = [base for base in Place(place.name, place.log_path).bases() if base > name]
+    return later[0] if later else None
+
+
+def _concerns(damage: Damage, bounds: Bounds) -> bool:
+    ends = OPEN_END if damage.end_offset < 0 else damage.end_offset
+    return damage.first_offset < bounds.end_offset and ends > bounds.start_offset
+
+
+def _joins(one: Piece, other: Piece, split_bytes: int) -> bool:
+    return one.end == other.position and other.end - one.position <= split_bytes
+
+
+def _cut(rows: Any, clear: Piece, split_bytes: int) -> Iterator[Piece]:
+    """Pieces of headers: a new one where a batch is missing, and after ``split_bytes``."""
+    begin = 0
+    while begin < len(rows):
+        positions, ends = rows["position"][begin:], rows["position"][begin:] + rows["size"][begin:]
+        gaps = np.flatnonzero(positions[1:] != ends[:-1])
+        stop = int(gaps[0]) + 1 if len(gaps) else len(positions)
+        full = int(np.searchsorted(ends[:stop], positions[0] + split_bytes, side="right"))
+        stop = max(1, min(stop, full))
+        yield replace(clear, position=int(positions[0]), end=int(ends[stop - 1]))
+        begin += stop
+
+
+def log_start(place: Place) -> int:
+    """Of the first record that is there."""
+    bases = place.bases()
+    return bases[0] if bases else 0
+
+
+def offset_after(place: Place, start: int, end: int, bytes_max: int) -> int:
+    """Up to where ``bytes_max`` bytes of batches reach from ``start``: at least one batch further.
+
+    Never beyond ``end``.
+    """
+    budget = bytes_max
+    reached = start
+    bases: Sequence[int] = place.bases()
+    for base, following in zip(bases, [*bases[1:], OPEN_END]):
+        if following <= start:
+            continue
+        segment = open_segment(place.log_path, base)
+        position, offset = 0, base
+        while segment.map is not None and offset < end:
+            position_before = position
+            found = decode_headers(
+                segment.map, position, segment.limit, batches_max=CHUNK_BATCHES
+            )
+            rows = found.rows[(found.rows["end_offset"] > start)]
+            used = np.cumsum(rows["size"])
+            fits = int(np.searchsorted(used, budget, side="right"))
+            if fits < len(rows):
+                more = 1 if reached == start and not fits else 0
+                if fits + more:
+                    reached = int(rows["end_offset"][fits + more - 1])
+                return min(reached, end)
+            if len(rows):
+                budget -= int(used[-1])
+                reached = int(rows["end_offset"][-1])
+            position = found.position
+            if position == position_before or len(found.rows) < CHUNK_BATCHES:
+                break
+            offset = reached
+    return min(max(reached, start), end)
+
+
+def segment_base(path: str) -> tuple[str, int]:
+    """(directory, base offset) of a segment's path."""
+    directory, name = os.path.split(path)
+    return directory, int(name[:20])

@@ -1,0 +1,209 @@
+"""Rows as Arrow record batches, in the schemas that Spark is told of: name for name, type for type.
+
+Spark takes a batch as it is only if its schema is the one announced, down to the order of fields.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from kraftfast.errors import CorruptBatch, InvalidOption
+from kraftfast.record.columns import BytesColumn
+from kraftfast.record.rows import Rows
+from kraftfast.record.shapes import CODEC_MASK, CONTROL, Codec
+
+TIMESTAMP_MS_MAX = (2**63 - 1) // 1000
+HEADER_TYPE = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+STAMP = pa.timestamp("us", tz="UTC")
+
+ROW_FIELDS: Final = {
+    "offset": pa.int64(),
+    "epoch": pa.int32(),
+    "timestamp": STAMP,
+    "attributes": pa.int32(),
+    "control": pa.bool_(),
+    "producerId": pa.int64(),
+    "producerEpoch": pa.int32(),
+    "sequence": pa.int32(),
+    "key": pa.binary(),
+    "value": pa.binary(),
+    "headers": HEADER_TYPE,
+}
+"""A record, with what it shares with its batch."""
+
+CONTENTS: Final = ("key", "value", "headers")
+REPLICA: Final = "replica"
+DAMAGE: Final = "damage"
+
+BATCH_FIELDS: Final = {
+    "replica": pa.string(),
+    "segment": pa.string(),
+    "position": pa.int64(),
+    "baseOffset": pa.int64(),
+    "lastOffset": pa.int64(),
+    "epoch": pa.int32(),
+    "count": pa.int32(),
+    "size": pa.int64(),
+    "crc": pa.int64(),
+    "crcOk": pa.bool_(),
+    "attributes": pa.int32(),
+    "codec": pa.string(),
+    "control": pa.bool_(),
+    "baseTimestamp": STAMP,
+    "maxTimestamp": STAMP,
+    "producerId": pa.int64(),
+    "producerEpoch": pa.int32(),
+    "baseSequence": pa.int32(),
+    "trailing": pa.int64(),
+    "damage": pa.string(),
+}
+"""A batch's header; ``trailing``: bytes behind it that are no batch, the first of them damage or a
+torn tail. What stands there before any batch is a row without a header."""
+
+SQL_TYPES: Final = {
+    pa.int64(): "bigint",
+    pa.int32(): "int",
+    pa.bool_(): "boolean",
+    pa.string(): "string",
+    pa.binary(): "binary",
+    STAMP: "timestamp",
+    HEADER_TYPE: "array<struct<key:string,value:binary>>",
+}
+
+
+def row_fields(contents: bool, several: bool, report: bool) -> dict[str, pa.DataType]:
+    """The fields of rows: without contents, with the replica, with words on damage."""
+    fields = {
+        name: kind for name, kind in ROW_FIELDS.items() if contents or name not in CONTENTS
+    }
+    if several:
+        fields[REPLICA] = pa.string()
+    if report:
+        fields[DAMAGE] = pa.string()
+    return fields
+
+
+def ddl(fields: dict[str, pa.DataType]) -> str:
+    """The same for Spark.
+
+    >>> ddl(row_fields(False, False, True)).split(", ")[-2:]
+    ['`sequence` int', '`damage` string']
+    """
+    return ", ".join(f"`{name}` {SQL_TYPES[kind]}" for name, kind in fields.items())
+
+
+def chosen(fields: dict[str, pa.DataType], names: Sequence[str]) -> pa.Schema:
+    """The schema of some of the fields, in the order asked for. Raises InvalidOption."""
+    unknown = [name for name in names if name not in fields]
+    if unknown:
+        raise InvalidOption(
+            f"there is no column {unknown[0]!r}: the columns are {', '.join(fields)}"
+        )
+    return pa.schema([(name, fields[name]) for name in names])
+
+
+def stamps(milliseconds: Any) -> pa.Array:
+    """Microseconds of UTC; what has no timestamp (-1), or one beyond bounds, is null."""
+    absent = (milliseconds < 0) | (milliseconds > TIMESTAMP_MS_MAX)
+    if not absent.any():
+        return pa.Array.from_buffers(
+            STAMP, len(milliseconds), [None, pa.py_buffer(milliseconds * 1000)]
+        )
+    return pa.array(np.where(absent, 0, milliseconds) * 1000, pa.int64(), mask=absent).cast(STAMP)
+
+
+def byte_strings(column: BytesColumn) -> pa.Array:
+    """Nulls cost nothing where there is nothing else."""
+    count = len(column)
+    return pa.nulls(count, pa.binary()) if column.null_count == count else column.to_arrow()
+
+
+def headers_of(rows: Rows) -> pa.Array:
+    """A list a row, empty where it has none. Raises CorruptBatch for a key that is no UTF-8."""
+    count = len(rows)
+    if rows.header_ends is None:
+        items = pa.array([], HEADER_TYPE.value_type)
+        return pa.ListArray.from_arrays(pa.array(np.zeros(count + 1, np.int32)), items)
+    assert rows.header_keys is not None and rows.header_values is not None
+    try:
+        keys = rows.header_keys.to_arrow().cast(pa.string())
+    except pa.ArrowInvalid:
+        raise CorruptBatch("the key of a header is no UTF-8") from None
+    pairs = pa.StructArray.from_arrays([keys, byte_strings(rows.header_values)], ["key", "value"])
+    ends = np.concatenate([[0], rows.header_ends]).astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(ends), pairs)
+
+
+def row_column(rows: Rows, name: str, replica: str) -> pa.Array:
+    """One field of every row."""
+    count = len(rows)
+    if name == "offset":
+        return pa.array(rows.offsets)
+    if name == "timestamp":
+        return stamps(rows.timestamps)
+    if name == "epoch":
+        return pa.array(rows.spread("epoch"))
+    if name == "attributes":
+        return pa.array(rows.spread("attributes").astype(np.int32))
+    if name == "control":
+        return pa.array(rows.spread("attributes") & CONTROL != 0)
+    if name == "producerId":
+        return pa.array(rows.spread("producer_id"))
+    if name == "producerEpoch":
+        return pa.array(rows.spread("producer_epoch").astype(np.int32))
+    if name == "sequence":
+        return pa.array(rows.sequences())
+    if name == REPLICA:
+        return pa.array(np.full(count, replica, object), pa.string())
+    if name == DAMAGE:
+        return pa.nulls(count, pa.string())
+    if name == "headers":
+        return headers_of(rows)
+    column = rows.keys if name == "key" else rows.values
+    assert column is not None, "contents were asked for"
+    return byte_strings(column)
+
+
+def row_batch(rows: Rows, schema: pa.Schema, replica: str = "") -> pa.RecordBatch:
+    """Rows with the fields of a schema, in its order."""
+    arrays = [row_column(rows, name, replica) for name in schema.names]
+    if not arrays:
+        return pa.RecordBatch.from_struct_array(pa.nulls(len(rows), pa.struct([])))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def damage_batch(schema: pa.Schema, replica: str, offset: int, text: str) -> pa.RecordBatch:
+    """One row that says what is not there: its offset is the first one lost."""
+    known = {"offset": offset, REPLICA: replica, DAMAGE: text}
+    arrays = [pa.array([known.get(field.name)], field.type) for field in schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def header_batch(rows: Any, replica: str, segment: str) -> dict[str, Any]:
+    """The columns of ``kraftfast-batches`` for headers, but for the last two."""
+    count = len(rows)
+    codecs = np.array([each.name.lower() for each in Codec], object)
+    return {
+        "replica": pa.array(np.full(count, replica, object), pa.string()),
+        "segment": pa.array(np.full(count, segment, object), pa.string()),
+        "position": pa.array(np.ascontiguousarray(rows["position"])),
+        "baseOffset": pa.array(np.ascontiguousarray(rows["base_offset"])),
+        "lastOffset": pa.array(rows["end_offset"] - 1),
+        "epoch": pa.array(np.ascontiguousarray(rows["epoch"])),
+        "count": pa.array(np.ascontiguousarray(rows["count"])),
+        "size": pa.array(np.ascontiguousarray(rows["size"])),
+        "crc": pa.array(rows["crc"].astype(np.int64)),
+        "crcOk": pa.array(np.ascontiguousarray(rows["crc_ok"])),
+        "attributes": pa.array(rows["attributes"].astype(np.int32)),
+        "codec": pa.array(codecs[rows["attributes"] & CODEC_MASK], pa.string()),
+        "control": pa.array(rows["attributes"] & CONTROL != 0),
+        "baseTimestamp": stamps(np.ascontiguousarray(rows["base_timestamp"])),
+        "maxTimestamp": stamps(np.ascontiguousarray(rows["max_timestamp"])),
+        "producerId": pa.array(np.ascontiguousarray(rows["producer_id"])),
+        "producerEpoch": pa.array(rows["producer_epoch"].astype(np.int32)),
+        "baseSequence": pa.array(np.ascontiguousarray(rows["base_sequence"])),
+    }

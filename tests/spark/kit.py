@@ -1,0 +1,94 @@
+"""Logs as files, written batch by batch, and ways to damage them."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+from kraftfast.record import pure
+from kraftfast.record.shapes import Record
+
+TIMESTAMP = 1_700_000_000_000
+
+
+class LogFiles:
+    """A log directory without a replica's properties, as a copy of Kafka's files is."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.log_path = path / "__cluster_metadata-0"
+        self.log_path.mkdir(parents=True, exist_ok=True)
+        self.batches: list[tuple[Path, int, bytes]] = []
+        self.end_offset = 0
+
+    def fill(self, segments: int, batches: int, records: int) -> None:
+        """So many of each; a segment an epoch, a second a batch."""
+        for number in range(segments):
+            file = self.roll()
+            for _ in range(batches):
+                self.append(file, self.values(records), epoch=number + 1)
+
+    def values(self, count: int) -> list[bytes]:
+        return [b"value %d" % (self.end_offset + i) for i in range(count)]
+
+    def roll(self) -> Path:
+        file = self.log_path / f"{self.end_offset:020d}.log"
+        file.touch()
+        return file
+
+    def append(self, file: Path, values: list[bytes | None], epoch: int = 1, **more: Any) -> None:
+        stamp = TIMESTAMP + 1000 * len(self.batches)
+        records = [
+            Record(self.end_offset + i, stamp + i, b"key %d" % (i % 2), value)
+            for i, value in enumerate(values)
+        ]
+        data = pure.encode_batch(records, leader_epoch=epoch, **more)
+        position = file.stat().st_size
+        with file.open("ab") as out:
+            out.write(data)
+        self.batches.append((file, position, data))
+        self.end_offset += len(values)
+
+    def flip(self, batch: int, byte: int = -2) -> tuple[Path, int]:
+        """Change one byte of a batch; where it begins."""
+        file, position, data = self.batches[batch]
+        at = position + byte % len(data)
+        raw = bytearray(file.read_bytes())
+        raw[at] ^= 0x10
+        file.write_bytes(bytes(raw))
+        return file, position
+
+    def copy(self, path: Path) -> LogFiles:
+        """The same log of another replica."""
+        shutil.copytree(self.path, path)
+        other = LogFiles(path)
+        other.batches = [
+            (other.log_path / file.name, position, data) for file, position, data in self.batches
+        ]
+        other.end_offset = self.end_offset
+        return other
+
+
+def struct(names: list[str]) -> Any:
+    """What Spark hands to a reader as the schema; only the names matter."""
+    from pyspark.sql.types import LongType, StructField, StructType
+
+    return StructType([StructField(name, LongType()) for name in names])
+
+
+def rows_of(source: Any, names: list[str] | None = None) -> list[dict[str, Any]]:
+    """What a batch source hands out, without a JVM: planned, and read partition by partition."""
+    announced = re.findall(r"(?:^|, )`(\w+)`", source.schema())
+    reader = source.reader(struct(names or announced))
+    return read_all(reader, reader.partitions())
+
+
+def read_all(reader: Any, partitions: list[Any]) -> list[dict[str, Any]]:
+    """Every row of some partitions."""
+    found: list[dict[str, Any]] = []
+    for partition in partitions:
+        for batch in reader.read(partition):
+            found += batch.to_pylist()
+    return found

@@ -1,0 +1,53 @@
+"""The sources on a real session: what only Spark itself can show."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kraftfast import errors
+from tests.spark.kit import LogFiles
+
+pytestmark = pytest.mark.spark
+
+
+def read(spark: Any, path: Path, kind: str = "kraftfast", **options: Any) -> Any:
+    return spark.read.format(kind).options(**options).load(str(path))
+
+
+def test_a_log_is_a_data_frame(spark: Any, log: LogFiles) -> None:
+    found = read(spark, log.path)
+    assert found.count() == 120
+    row = found.where("offset = 41").collect()
+    assert [(each.epoch, bytes(each.value), each.headers) for each in row] == [
+        (2, b"value 41", [])
+    ]
+    some = found.where("offset >= 38 and offset < 42 and epoch = 2")
+    assert [each.offset for each in some.select("offset").collect()] == [40, 41]
+    assert found.where("offset > 1000").count() == 0, "every segment was pruned"
+    asked = spark.read.format("kraftfast").schema("epoch int, offset bigint").load(str(log.path))
+    assert asked.groupBy("epoch").count().orderBy("epoch").collect() == [(1, 40), (2, 40), (3, 40)]
+
+
+def test_headers_of_batches(spark: Any, log: LogFiles) -> None:
+    log.flip(13)
+    found = read(spark, log.path, "kraftfast-batches")
+    assert found.where("not crcOk").select("baseOffset", "segment").collect() == [
+        (52, f"{40:020d}.log")
+    ]
+
+
+def test_failures_are_one_line(spark: Any, log: LogFiles, capfd: Any) -> None:
+    from kraftfast.spark import told
+
+    log.flip(13)
+    with pytest.raises(errors.CorruptLog, match=r"damaged at byte \d+ \(offset 52\)"), told():
+        read(spark, log.path).count()
+    with pytest.raises(errors.InvalidOption, match="did you mean startOffset"), told():
+        read(spark, log.path, startOfset=3).count()
+    with pytest.raises(errors.InputError, match="does not exist"), told():
+        read(spark, log.path / "nowhere").count()
+    assert capfd.readouterr().err.count("\n") < 10
+    assert read(spark, log.path, onCorrupt="skip").count() == 116

@@ -1,0 +1,98 @@
+"""What a session needs, said in one line each; and what Spark's failures come down to."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kraftfast import errors
+from kraftfast.spark import failures, session
+
+
+def java(place: Path, version: str, release: bool = True) -> None:
+    """Something that looks like a Java."""
+    (place / "bin").mkdir(parents=True)
+    command = place / "bin" / "java"
+    command.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\"' >&2\n")
+    command.chmod(0o755)
+    if release:
+        (place / "release").write_text(f'IMPLEMENTOR="x"\nJAVA_VERSION="{version}"\n')
+
+
+@pytest.mark.parametrize("release", [True, False])
+@pytest.mark.parametrize(
+    ("version", "number"), [("17.0.15", 17), ("1.8.0_402", 8), ("25", 25), ("11.0.2", 11)]
+)
+def test_versions(tmp_path: Path, version: str, number: int, release: bool) -> None:
+    java(tmp_path, version, release)
+    assert session.java_version(str(tmp_path / "bin" / "java")) == number
+
+
+def refused(message: str) -> None:
+    with pytest.raises(errors.SparkUnavailable, match=message) as caught:
+        session.get_spark()
+    assert "\n" not in str(caught.value) and caught.value.exit_code == 5
+
+
+@pytest.fixture
+def packages(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """Packages that are not there."""
+    missing: set[str] = set()
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: object() if name not in missing else None
+    )
+    del find
+    return missing
+
+
+@pytest.mark.parametrize("name", session.PACKAGES)
+def test_a_package_is_missing(packages: set[str], name: str) -> None:
+    packages.add(name)
+    refused(f"the package {name} is not installed: pip install 'kraftfast\\[spark\\]'")
+
+
+def test_no_java(packages: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    refused("Java 17 or later, and there is no java in PATH")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    refused("holds no bin/java")
+
+
+def test_java_too_old(
+    packages: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    java(tmp_path, "11.0.2")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    refused("needs Java 17 or later, and .* is Java 11: set JAVA_HOME")
+    (tmp_path / "release").unlink()
+    (tmp_path / "bin" / "java").write_text("#!/bin/sh\nexit 1\n")
+    refused("is no Java that tells its version")
+
+
+def test_nothing_else_loads_spark() -> None:
+    program = (
+        "import sys, kraftfast, kraftfast.cli.root, kraftfast.spark, kraftfast.spark.session\n"
+        "assert not {'pyspark', 'pyarrow', 'pandas'} & set(sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_what_a_worker_raised_comes_back_as_it_was() -> None:
+    page = (
+        "[PYTHON_DATA_SOURCE_ERROR] Failed\nTraceback (most recent call last):\n  File x\n"
+        "kraftfast.errors.NoQuorum: no leader within 3 s\n\tat org.apache.spark\n" + "at x\n" * 60
+    )
+    with pytest.raises(errors.NoQuorum, match="^no leader within 3 s$"), failures.told():
+        raise type("AnalysisException", (Exception,), {"__module__": "pyspark.errors"})(page)
+    with pytest.raises(ZeroDivisionError), failures.told():
+        raise ZeroDivisionError
+    other = failures.explain(RuntimeError("[SOME] first line\nValueError: of a worker\nat x"))
+    assert isinstance(other, errors.SparkFailed)
+    assert str(other) == "[SOME] first line: of a worker"
