@@ -107,13 +107,13 @@ class Controller:
 
     def __init__(
         self, lib: Path, home: Path, id: int, port: int, servers: Sequence[int], cluster_id: str,
-        how: str,
+        how: str, *more: str,
     ) -> None:  # fmt: skip
         self.lib, self.home, self.id, self.port = lib, home, id, port
         self.data, self.config = home / "data", home / "server.properties"
         self.process: subprocess.Popen[bytes] | None = None
         home.mkdir()
-        self.config.write_text(properties(id, port, servers, self.data))
+        self.config.write_text("\n".join([properties(id, port, servers, self.data), *more]))
         run(lib, "kafka.tools.StorageTool", "format", "-c", self.config, "-t", cluster_id, how)
 
     def start(self) -> None:

@@ -9,6 +9,7 @@ import subprocess
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -43,8 +44,11 @@ def controller(lib: Path, tmp_path: Path) -> Iterator[Callable[..., Controller]]
     """Format a controller of Kafka's; it ends with the test."""
     made: list[Controller] = []
 
-    def make(id: int, port: int, servers: list[int], cluster_id: str, how: str) -> Controller:
-        made.append(Controller(lib, tmp_path / f"kafka-{id}", id, port, servers, cluster_id, how))
+    def make(
+        id: int, port: int, servers: list[int], cluster: str, how: str, *more: str
+    ) -> Controller:
+        home = tmp_path / f"kafka-{id}"
+        made.append(Controller(lib, home, id, port, servers, cluster, how, *more))
         return made[-1]
 
     yield make
@@ -57,10 +61,12 @@ def server() -> Iterator[Callable[..., Program]]:
     """Format and start a replica of ours; it ends with the test."""
     made: list[Program] = []
 
-    def make(home: Path, id: int, port: int, servers: list[int], cluster: str, how: str) -> Program:
+    def make(
+        home: Path, id: int, port: int, servers: list[int], cluster: str, how: str, *more: str
+    ) -> Program:
         home.mkdir()
         config = home / "server.properties"
-        config.write_text(properties(id, port, servers, home / "data"))
+        config.write_text("\n".join([properties(id, port, servers, home / "data"), *more]))
         words = ("storage", "format", "-c", config, "-t", cluster, how, "--records", "kafka-raft")
         formatted = run(*words)
         assert formatted.returncode == 0, formatted.stderr
@@ -175,6 +181,74 @@ def features_tool(lib: Path, *arguments: object) -> str:
     """What kafka-features prints, whether or not it could do it."""
     command = kafka.java(lib, "org.apache.kafka.tools.FeatureCommand", *arguments)
     return subprocess.run(command, capture_output=True, text=True, timeout=60).stdout
+
+
+def snapshots(log_path: Path) -> dict[str, bytes]:
+    """Those that a state machine made, by name."""
+    found = sorted(log_path.glob("*.checkpoint"))
+    return {each.name: each.read_bytes() for each in found if not each.name.startswith("0" * 20)}
+
+
+def test_ours_begins_at_kafkas_snapshot(
+    lib: Path, tmp_path: Path, controller: Callable[..., Controller],
+    server: Callable[..., Program],
+) -> None:  # fmt: skip
+    """Kafka's leader sends whoever has nothing its latest snapshot, in slices of 64 bytes."""
+    cluster, ports = kafka_uuid(), free_ports(2)
+    often = "metadata.log.max.record.bytes.between.snapshots=200"
+    first = controller(1, ports[0], ports[:1], cluster, "--standalone", often)
+    first.start()
+    wait_for("a snapshot", lambda: snapshots(first.log_path))
+    home = tmp_path / "ours"
+    slices = "controller.quorum.fetch.snapshot.max.bytes=64"
+    ours = server(home, 2, ports[1], ports[:1], cluster, "--no-initial-controllers", slices)
+    wait_for("its log", lambda: status(home).get("log_start_offset", 0) > 0)
+    log_path = home / "data" / "__cluster_metadata-0"
+    ((name, data),) = snapshots(log_path).items()
+    assert data == (first.log_path / name).read_bytes()
+    wait_for("an observer", lambda: replicas(lib, ports[0]).get(2) == "Observer")
+    assert "Added controller 2" in add(lib, ports[0], home / "server.properties")
+    assert ours.stop() == 0, ours.log
+
+
+class Metadata(kraftfast.StateMachine):
+    """As much of Kafka's metadata as its controllers want to find in a snapshot."""
+
+    def apply(self, batch: Any) -> None:
+        """Nothing else is known here."""
+
+    def snapshot(self, writer: Any) -> None:
+        writer.append(METADATA_VERSION)
+
+    def restore(self, reader: Any) -> None:
+        assert [record.value for record in reader.records()] == [METADATA_VERSION]
+
+
+def test_kafka_begins_at_a_snapshot_of_ours(
+    lib: Path, tmp_path: Path, controller: Callable[..., Controller]
+) -> None:
+    ports = free_ports(2)
+    with kraftfast.LocalQuorum(
+        tmp_path / "ours", voters=1, kraft_version=1, records="kafka-raft", port=ports[0] - 1,
+        transport="socket", state_machine=Metadata, snapshot_bytes=500,
+    ) as quorum:  # fmt: skip
+        log_path = tmp_path / "ours" / "1" / "__cluster_metadata-0"
+        with quorum.producer() as producer:
+            for value in [METADATA_VERSION, *[NO_OP] * 50]:
+                producer.append_wait(value, timeout=30)
+        wait_for("a snapshot", lambda: snapshots(log_path))
+        cluster = quorum.description.cluster_id
+        theirs = controller(2, ports[1], ports[:1], cluster, "--no-initial-controllers")
+        theirs.start()
+        wait_for("its snapshot", lambda: snapshots(theirs.log_path))
+        ours = snapshots(log_path)
+        for name, data in snapshots(theirs.log_path).items():
+            assert data == ours[name]
+        assert "Added controller 2" in add(lib, ports[0], theirs.config)
+        wait_for("a voter", lambda: replicas(lib, ports[0]) == {1: "Leader", 2: "Follower"})
+        with quorum.producer() as producer:
+            producer.append_wait(NO_OP, timeout=30)  # by both
+        assert theirs.process is not None and theirs.process.poll() is None
 
 
 def kafka_uuid() -> str:
