@@ -18,7 +18,7 @@ from kraftfast.record.parse cimport (
     CRC_FROM, FAULT_NONE, BatchHeader, parse_header, write_header,
 )
 
-from kraftfast.client.refusals import refusal
+from kraftfast.client.refusals import REFUSALS, refusal
 from kraftfast.errors import ErrorCode, ProducerFenced, UnknownOutcome
 
 cdef enum:
@@ -77,7 +77,7 @@ cdef class Identity:
             return self.fenced
         if code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
             return UnknownOutcome("it is committed, but its offset is known no more")
-        if unknown or (doubtful and code == ErrorCode.KAFKA_STORAGE_ERROR):
+        if unknown or code not in REFUSALS or (doubtful and code == ErrorCode.KAFKA_STORAGE_ERROR):
             return None
         self.spent = True
         if doubtful:

@@ -31,8 +31,7 @@ def delete_before(Log log not None, int64_t offset) -> int:
     if offset <= log.log_start_offset:
         return 0
     log.trimming = None
-    if offset > log.producers.origin_offset:  # before what it is worked out from goes
-        log.producers.freeze(offset, log.segments)
+    log.producers.forget_before(offset, log.segments)
     below = [entry for entry in log.epochs if entry[1] < offset]
     log.start_epoch = below[-1][0] if below else log.start_epoch
     log.log_start_offset = offset

@@ -310,18 +310,15 @@ cdef class Producers:
         return found
 
     def freeze(self, int64_t end_offset, list segments) -> bytes:
-        """The state as of ``end_offset``, encoded, for a snapshot that ends there.
+        """The state as of ``end_offset``, encoded, for a snapshot that ends there."""
+        return self.at(end_offset, segments).encode() if self.by_id else b""
 
-        It is committed, so no cut will ever go below it.
-        """
-        if self.by_id:
-            self.origin = self.at(end_offset, segments).encode()
-        else:
-            assert end_offset >= self.origin_offset
-            self.origin = b""
-        self.origin_offset = end_offset
-        self.marks = [mark for mark in self.marks if mark[0] >= end_offset]
-        return self.origin
+    def forget_before(self, int64_t offset, list segments):
+        """The log is about to begin at ``offset``: what came before is worked out once more."""
+        if offset > self.origin_offset:
+            self.origin = self.freeze(offset, segments)
+            self.origin_offset = offset
+            self.marks = [mark for mark in self.marks if mark[0] >= offset]
 
     def replay(self, Segment segment not None, int64_t offset, int64_t end_offset):
         """Note the batches of a segment from ``offset``, where one begins, up to ``end_offset``."""

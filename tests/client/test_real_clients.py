@@ -99,3 +99,66 @@ def test_kafka_python_produces_and_consumes(socket_quorum: LocalQuorum) -> None:
     assert seen == [(o, b"theirs %d" % i) for i, o in enumerate(offsets)] + [
         (o, b"ours %d" % i) for i, o in enumerate(many)
     ]
+
+
+# --- enable.idempotence -----------------------------------------------------------------------
+
+
+def exactly(quorum: LocalQuorum, values: list[bytes]) -> None:
+    """Those of ``values`` that the log has, in its order, are all of them, once."""
+    known = set(values)
+    with quorum.consumer(0) as consumer:
+        assert [record.value for record in consumer if record.value in known] == values
+
+
+def test_confluent_kafka_is_idempotent_across_leaders(mortal_quorum: LocalQuorum) -> None:
+    kafka = pytest.importorskip("confluent_kafka", reason="confluent-kafka is not installed")
+    if not mortal_quorum.addresses:
+        pytest.skip("no listener")
+    failed: list[Any] = []
+    theirs = kafka.Producer(
+        {
+            "bootstrap.servers": bootstrap(mortal_quorum),
+            "enable.idempotence": True,
+            "linger.ms": 1,
+            "batch.num.messages": 20,
+            "retry.backoff.ms": 20,
+            "reconnect.backoff.max.ms": 200,
+            "topic.metadata.refresh.fast.interval.ms": 50,
+        }
+    )
+    values = [b"idempotent librdkafka %d" % i for i in range(3000)]
+    for number, value in enumerate(values):
+        theirs.produce(
+            METADATA_TOPIC,
+            value,
+            partition=0,
+            on_delivery=lambda error, _: failed.append(error) if error else None,
+        )
+        theirs.poll(0)
+        if number == len(values) // 2:
+            mortal_quorum.kill(mortal_quorum.wait_leader(30))
+    assert theirs.flush(60) == 0 and failed == []
+    exactly(mortal_quorum, values)
+
+
+def test_kafka_python_is_idempotent_across_leaders(mortal_quorum: LocalQuorum) -> None:
+    kafka = pytest.importorskip("kafka", reason="kafka-python is not installed")
+    if not mortal_quorum.addresses:
+        pytest.skip("no listener")
+    theirs = kafka.KafkaProducer(
+        bootstrap_servers=bootstrap(mortal_quorum).split(","),
+        enable_idempotence=True,
+        batch_size=400,
+        retry_backoff_ms=20,
+    )
+    values = [b"idempotent kafka-python %d" % i for i in range(1000)]
+    futures = []
+    for number, value in enumerate(values):
+        futures.append(theirs.send(METADATA_TOPIC, value, partition=0))
+        if number == len(values) // 2:
+            mortal_quorum.kill(mortal_quorum.wait_leader(30))
+    for future in futures:
+        future.get(60)
+    theirs.close()
+    exactly(mortal_quorum, values)

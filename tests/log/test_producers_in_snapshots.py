@@ -17,10 +17,12 @@ from kraftfast.types import OffsetAndEpoch
 from tests.log import kit
 from tests.log.test_producers import Twin, a_twin
 
+FILLED = 70
+
 
 def filled(twin: Twin) -> None:
-    """Two producers by turns, in several segments; a name at the end."""
-    for sequence in range(40):
+    """Two producers by turns, in more segments than are marked; a name at the end."""
+    for sequence in range(FILLED):
         twin.append(7 + sequence % 2, 0, sequence // 2, 1, 9000)
     twin.name("loader", 9, 0, False)
     twin.log.flush()
@@ -49,7 +51,7 @@ def test_a_log_that_stands_on_a_snapshot(tmp_path: Path, delete: bool) -> None:
         twin.check()
         twin.cut(33)
         twin.check()
-        for sequence in range(33, 40):
+        for sequence in range(33, FILLED):
             twin.append(7 + sequence % 2, 0, sequence // 2, 1, 9000)
         twin.name("loader", 9, 0, False)
         assert twin.log.producers.encode() == whole
