@@ -51,6 +51,7 @@ def test_each_scalar_arrives(key: str) -> None:
     words = {
         "kraftfast.flush": "deferred",
         "kraftfast.idle": "block",
+        "kraftfast.producers.max": "2000",
         "controller.quorum.auto.join.enable": "True",
     }
     text = words.get(key, str(9 * 1024 * 1024 if "segment.bytes" in key else 123_456))

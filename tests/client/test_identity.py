@@ -1,4 +1,4 @@
-"""What an idempotent producer sends again, and under which sequences: against a scripted replica."""
+"""What an idempotent producer sends again, under which sequences: against scripted replicas."""
 
 from __future__ import annotations
 

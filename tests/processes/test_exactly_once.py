@@ -42,7 +42,8 @@ def exactly_once(log: list[tuple[int, bytes]], running: list[Load]) -> None:
     for load in running:
         assert load.refusals == []
         assert {append.outcome for append in load.appends} == {COMMITTED}
-        mine = [(offset, value) for offset, value in log if value.startswith(f"{load.name}-".encode())]
+        begin = f"{load.name}-".encode()
+        mine = [(offset, value) for offset, value in log if value.startswith(begin)]
         assert mine == [(append.offset, append.value) for append in load.appends]
 
 
@@ -110,8 +111,8 @@ def test_with_asyncio(tmp_path: Path, transport: str) -> None:
         async with quorum.async_producer(batch_bytes=512) as producer:
             done: list[int] = []
             for begin in range(0, len(values), 500):
-                some = [producer.append_wait(each, timeout=60) for each in values[begin : begin + 500]]
-                waiting = asyncio.gather(*some)
+                some = values[begin : begin + 500]
+                waiting = asyncio.gather(*(producer.append_wait(each, timeout=60) for each in some))
                 await asyncio.sleep(0.01)
                 await asyncio.to_thread(quorum.kill, await asyncio.to_thread(leader_of, quorum))
                 done += await waiting
@@ -128,7 +129,8 @@ def test_with_asyncio(tmp_path: Path, transport: str) -> None:
 LOADER = """
 import sys, kraftfast
 addresses, count = sys.argv[1], int(sys.argv[2])
-with kraftfast.connect(addresses) as quorum, quorum.producer(name="loader", batch_bytes=512) as producer:
+settings = {"name": "loader", "batch_bytes": 512}
+with kraftfast.connect(addresses) as quorum, quorum.producer(**settings) as producer:
     begin = producer.last_sequence() + 1
     print(begin, flush=True)
     for number in range(begin, count):
