@@ -142,6 +142,7 @@ def on_snapshot_installed(state: ReplicaState, event: SnapshotInstalled, now_ms:
     offset = event.snapshot_id.offset
     assert offset >= state.committed_offset, "what is committed stays (I7)"
     state.log.install(event.snapshot_id)
+    state.remember_voting(state.committed_offset)
     state.history = event.history
     if state.peers.fetching is not None:  # it named the end of the log that was
         state.peers.back_off(state.peers.fetching.id, now_ms)

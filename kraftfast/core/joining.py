@@ -68,7 +68,7 @@ def wanted_request(state: ReplicaState, follower: Follower) -> Request | None:
         ) if wanted else None
     if not config.auto_join or state.kraft_version == 0 or local.id < 0:
         return None
-    if state.history.ever_named(local):
+    if state.was_voter or state.history.ever_named(local):
         return None  # removed: it stays out until somebody else adds it (KAFKA-19850)
     if local.id in state.voters:  # the same replica with the disk that it had before
         return RemoveRaftVoterRequest(state.voters.key(local.id), state.cluster_id)

@@ -46,6 +46,7 @@ def on_retention_due(state: ReplicaState, event: RetentionDue, now_ms: int) -> N
     if snapshot_id not in log.snapshots or snapshot_id.offset <= log.start_offset:
         return
     log.delete_before(snapshot_id.offset)
+    state.remember_voting(snapshot_id.offset)
     state.history.truncate_from_start(snapshot_id.offset)
     state.effects.append(DeleteBefore(snapshot_id.offset))
     leader = state.leader

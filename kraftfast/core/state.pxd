@@ -40,6 +40,7 @@ cdef class ReplicaState:
     cdef public long long slices_under_way
     cdef public list barriers
     cdef public bint tells_endpoints
+    cdef public bint was_voter
     cdef public long long next_stream
     cdef public long long next_probe
     cdef public long long failover_round

@@ -88,6 +88,7 @@ class ReplicaState:
     slices_under_way: int  # of snapshots, on their way to whoever asked
     barriers: list[Barrier]  # readers here that the leader is to be asked for
     tells_endpoints: bool  # an observer that could be a voter says where it can be reached
+    was_voter: bool  # by a committed set that is gone from the history
     next_stream: int  # no number is used twice
     next_probe: int  # nor this
     failover_round: int  # campaigns lost since the leader is known dead
@@ -140,6 +141,7 @@ class ReplicaState:
         self.slices_under_way = 0
         self.barriers = []
         self.tells_endpoints = self.could_be_voter()
+        self.was_voter = False
         self.next_stream = 1
         self.next_probe = 1
         self.failover_round = 0
@@ -223,6 +225,13 @@ class ReplicaState:
     def failover_delay_ms(self) -> int:
         """How long this voter lets those of lower id go first."""
         return self.config.failover_step_ms * self.voters.rank(self.local.id, self.leader_id)
+
+    def remember_voting(self, offset: int) -> None:
+        """Before records below ``offset``, which are committed, go from the history.
+
+        Whoever was removed must not join by itself again, though nothing here tells of it then.
+        """
+        self.was_voter = self.was_voter or self.history.named_below(self.local, offset)
 
     # --- transitions --------------------------------------------------------------------------
 

@@ -140,3 +140,22 @@ def test_static_voters_count_where_no_record_says_otherwise() -> None:
     inside.add(31, KRaftVoters(one))
     it = started(voters=static, log=((2, 40),), history=inside)
     assert it.voters == one, "the log's are later"
+
+
+@pytest.mark.parametrize(("committed", "remembers"), [(9, True), (1, False)])
+def test_who_was_a_voter_knows_it_behind_a_snapshot(committed: int, remembers: bool) -> None:
+    """KAFKA-19850: whoever was removed does not join again; a set that was cut named nobody."""
+    both, other = (VoterSet(voter_of(key(id)) for id in ids) for ids in ((1, 2), (2,)))
+    history = VoterHistory([(0, KRaftVersion(1)), (1, KRaftVoters(both)), (5, KRaftVoters(other))])
+    it = started(epoch=5, leader=2, log=((2, 10),), history=history)
+    answered(it, high_watermark=committed)
+    place = OffsetAndEpoch(30, 4)
+    answered(it, high_watermark=40, snapshot_id=place)
+    slice_ = msg.FetchSnapshotResponse(
+        leader_id=2, leader_epoch=5, snapshot_id=place, size=10, position=0, records_bytes=10
+    )
+    it.step(ev.ResponseReceived(2, correlation_of(it, 2), slice_), 20)
+    it.step(ev.SnapshotWritten(place, 10), 30)
+    later = VoterHistory([(29, KRaftVersion(1)), (29, KRaftVoters(other))])
+    it.step(ev.SnapshotInstalled(place, later), 40)
+    assert it._state.was_voter is remembers
