@@ -360,7 +360,8 @@ class LocalQuorum:
     def read_barrier(self, replica: int | None = None, *, timeout: float = 10.0) -> int:
         """Whoever has read up to this offset sees all that was committed before the call.
 
-        ``replica``: by the word of this one, which asks its leader. Raises NoQuorum, TimedOut.
+        ``replica``: by the word of this one, which asks its leader. Raises NoQuorum, TimedOut,
+        PeerGone if that one does not run.
         """
         if replica is None:
             return self.admin().read_barrier(timeout=timeout)

@@ -10,6 +10,7 @@ import click
 
 from kraftfast.cli import options
 from kraftfast.cli.root import Terminated
+from kraftfast.errors import KraftfastError
 
 LOOK_EVERY_S = 0.1
 
@@ -130,7 +131,10 @@ class Events:
             return
         self.described_ns = self._described_ns()
         known = set(self.quorum.directories)
-        self.quorum.adopt()
+        try:
+            self.quorum.adopt()
+        except KraftfastError as error:  # no reason to stop all others
+            say(f"a replica that was added cannot run: {error}")
         for id in sorted(set(self.quorum.directories) - known):
             self.restarts[id] = 0
             say(f"replica {id} was added -> started as process {self.quorum.supervisor.pid(id)}")

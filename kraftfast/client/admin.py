@@ -299,6 +299,7 @@ class Admin:
         again: set[ErrorCode] | frozenset[ErrorCode] = frozenset(),
     ) -> T:
         """What the leader answers, at the latest at the deadline."""
+        refused: RequestRefused | None = None
         while True:
             try:
                 leader = self.way.to_leader(deadline)
@@ -316,6 +317,11 @@ class Admin:
                     if refusal.code in again:
                         raise
                     raise TimedOut(f"not done in time: {refusal}") from None
+                refused = refusal
+            except TimedOut:
+                if refused is None:
+                    raise
+                raise TimedOut(f"not done in time: {refused}") from None
             time.sleep(PAUSE_S)
 
 

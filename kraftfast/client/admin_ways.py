@@ -91,7 +91,7 @@ class LocalWay:
 
     def to_leader(self, deadline: float) -> Reached:
         """As :meth:`Way.to_leader`: who leads the latest epoch by its own word."""
-        leaders, problems = [], []
+        leaders, problems, elsewhere = [], [], set[int]()
         places = sorted(self.directories.items())
         for number, (id, directory) in enumerate(places):
             share = (deadline - time.monotonic()) / (len(places) - number + 1)  # some is left over
@@ -102,8 +102,13 @@ class LocalWay:
                 continue
             if status["role"] == "leader":
                 leaders.append((status["epoch"], id))
+            elif status["leader_id"] >= 0 and status["leader_id"] not in self.directories:
+                elsewhere.add(status["leader_id"])
         if leaders:
             return self.to(max(leaders)[1])
         if len(problems) == len(places):
             raise NoQuorum(f"no replica runs: {problems[0] if problems else 'there is none'}")
+        if elsewhere:
+            text = f"{max(elsewhere)} leads, and is not here: ask by --bootstrap-controller"
+            raise NotLeader(text, max(elsewhere))
         raise NotLeader("no replica leads at the moment")

@@ -13,6 +13,7 @@ from kraftfast.core import messages as core
 from kraftfast.errors import ErrorCode
 from kraftfast.node import translate_membership as membership
 from kraftfast.node.quorum_plane import describe_cluster, describe_quorum
+from kraftfast.node.wire_values import Partition
 from kraftfast.wire import messages as wire
 from kraftfast.wire.messages import ApiKey
 
@@ -65,19 +66,48 @@ def _update_features(node: Any, request: Any, message: Any) -> None:
 
 def _alter_reassignments(node: Any, request: Any, message: Any) -> None:
     """The replicas of the quorum's own log are its voters (KIP-642); there is no other log."""
-    target = membership.target_from_wire(message, node.partition)
-    if target is not None:
-        node.step(ev.RequestReceived(request, target))
-        return
+    found = membership.target_from_wire(message, node.partition)
+    allowed = message.allow_replication_factor_change
+    error, text = UNKNOWN, NOT_OURS
+    if found is not None:
+        target = found.target
+        if allowed or target is None or len(target) == len(node.voters):
+            source = Reassigning(request, allowed, node.partition)
+            node.step(ev.RequestReceived(source, found))
+            return
+        error = ErrorCode.INVALID_REPLICATION_FACTOR
+        text = f"there are {len(node.voters)} voters, and their number is not to change"
     kind = wire.AlterPartitionReassignmentsResponse
     topics = [
         kind.Response(
             topic.name,
-            [kind.Partition(part.partition_index, UNKNOWN, NOT_OURS) for part in topic.partitions],
+            [kind.Partition(part.partition_index, error, text) for part in topic.partitions],
         )
         for topic in message.topics
     ]
-    request.respond(kind(error_message=None, responses=topics))
+    request.respond(
+        kind(allow_replication_factor_change=allowed, error_message=None, responses=topics)
+    )
+
+
+class Reassigning:
+    """An AlterPartitionReassignments: its answer repeats what it allowed."""
+
+    __slots__ = ("request", "allowed", "partition")
+
+    def __init__(self, request: Any, allowed: bool, partition: Partition) -> None:
+        self.request, self.allowed, self.partition = request, allowed, partition
+
+    def reply(self, response: Any) -> None:
+        """As the request's own."""
+        body = membership.RESPONSE_TO_WIRE[type(response)](
+            response,
+            wire.AlterPartitionReassignmentsResponse,
+            self.partition,
+            self.request.version,
+        )
+        body.allow_replication_factor_change = self.allowed
+        self.request.respond(body)
 
 
 def _list_reassignments(node: Any, request: Any, message: Any) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import shutil
 import signal
 import threading
@@ -298,3 +299,51 @@ def test_the_directories_remember_who_was_added(tmp_path: Path) -> None:
             quorum.remove_voter(2)  # the last one
         assert refused.value.code == ErrorCode.VOTER_NOT_FOUND
         assert os.path.exists(os.path.join(path, "3", "meta.properties"))
+
+
+@TRANSPORTS
+def test_everything_at_once(tmp_path: Path, transport: str) -> None:
+    """Six replicas are killed at random while voters change and producers append."""
+    chance = random.Random(853)
+    settings: dict[str, Any] = {"transport": transport, "fetch_timeout_ms": 800}
+    with a_quorum(tmp_path / "q", kraft_version=1, **settings) as quorum:
+        for _ in range(3):
+            quorum.add_replica(timeout=PATIENCE_S)
+        ids = sorted(quorum.directories)
+        with loads(quorum, pause=0.002) as running:
+            over = threading.Event()
+
+            def kill_now_and_then() -> None:
+                while not over.wait(chance.uniform(0.3, 2.0)):
+                    quorum.kill(chance.choice(ids))
+
+            killer = threading.Thread(target=kill_now_and_then)
+            killer.start()
+            try:
+                for _ in range(8):
+                    change_something(quorum, random.Random(chance.random()))
+            finally:
+                over.set()
+                killer.join()
+            go_on(running)
+            target = ids[-3:]
+            quorum.reassign(target, timeout=PATIENCE_S)
+            assert voters_of(quorum) == tuple(target)
+        verify(quorum, settled(quorum), running)
+
+
+def change_something(quorum: LocalQuorum, chance: random.Random) -> None:
+    """One change of the voters or of the leader; it may be refused, or not done in time."""
+    ids = sorted(quorum.directories)
+    try:
+        match chance.choice(("add", "remove", "transfer", "reassign")):
+            case "add":
+                quorum.add_voter(chance.choice(ids), timeout=10.0)
+            case "remove" if len(voters_of(quorum)) > 3:
+                quorum.remove_voter(chance.choice(voters_of(quorum)), timeout=10.0)
+            case "transfer":
+                quorum.transfer(timeout=10.0)
+            case _:
+                quorum.reassign(chance.sample(ids, 3), timeout=15.0)
+    except KraftfastError:
+        pass  # whatever it was, what was acknowledged must be there
