@@ -42,6 +42,10 @@ class Checker:
         """The next records."""
         raise NotImplementedError
 
+    def skip(self, records: int) -> None:
+        """So many of the first records are not kept any more; before any is taken."""
+        raise NotImplementedError
+
     def finish(self) -> str:
         """After the last record."""
         raise NotImplementedError
@@ -109,6 +113,10 @@ class _RowsChecker(Checker):
         if not fits:
             self.problem = DIFFER.format(self.done, self.done + count - 1)
         self.done += count
+
+    def skip(self, records: int) -> None:
+        assert not self.done
+        self.done = records
 
     def _same(self, data: Any) -> bool:
         cycle, at = self.rows.rows, self.done

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
@@ -19,6 +20,9 @@ SEGMENT_BYTES = 256 * MIB
 BATCH_OVERHEAD_BYTES = 61
 RECORD_OVERHEAD_BYTES = 16
 SLACK_BYTES = 32 * MIB
+KEPT_SEGMENTS = 4
+SETTLE_S = 1.5
+"""After the load: retention looks once a second, and nothing is to go while it is verified."""
 LATENCY_PREPARE_BYTES = 32 * MIB
 
 
@@ -60,6 +64,12 @@ def load_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "--segment-bytes",
             type=options.Size(),
             help="A segment of the log holds so much [what is prepared, 256 MiB at least].",
+        ),
+        click.option(
+            "--retention",
+            type=click.FloatRange(min=0),
+            metavar="MIB",
+            help="Keep so much of the log; old segments are used again. What is kept is verified.",
         ),
         options.voters("How many voters [3].", 3),
         options.durability,
@@ -130,9 +140,9 @@ def run(
     from kraftfast import LocalQuorum
     from kraftfast.bench import inputs, load, report, verify
 
-    segment_bytes = asked["segment_bytes"] or min(
-        SEGMENT_BYTES_MAX, max(prepare_bytes, SEGMENT_BYTES)
-    )
+    retention = None if asked["retention"] is None else int(asked["retention"] * MIB)
+    wanted = prepare_bytes if retention is None else retention // KEPT_SEGMENTS
+    segment_bytes = asked["segment_bytes"] or min(SEGMENT_BYTES_MAX, max(wanted, SEGMENT_BYTES))
     quorum = LocalQuorum(
         place,
         asked["voters"],
@@ -142,6 +152,7 @@ def run(
         idle=asked["idle"],
         segment_bytes=segment_bytes,
         prepare_bytes=prepare_bytes,
+        retention_bytes=retention,
         timeout=600.0,
     )
     settings = {"batch_bytes": asked["batch_bytes"], "window": asked["window"]}
@@ -152,6 +163,8 @@ def run(
         done = drive(producer, rows, asked["count"], asked["seconds"])
         after = quorum.statuses()
         end_offset = max(status["high_watermark"] for status in after.values())
+        if retention is not None:
+            time.sleep(SETTLE_S)
         checker: inputs.Checker = rows.checker(done.handed_over)
         _, problem = verify.verify(quorum, first_offset, end_offset, checker)
         line = report.bench_line(
@@ -171,6 +184,7 @@ def run(
             "idle": asked["idle"],
             "batch_bytes": asked["batch_bytes"],
             "prepared_mib": round(prepare_bytes / MIB),
+            "retention_mib": asked["retention"],
             "filesystem": report.filesystem_of(place),
             "fsyncs_per_1000_records": round(1000 * flushes / done.handed_over, 4),
         }

@@ -54,6 +54,17 @@ def test_latency(tmp_path: Path) -> None:
     assert not (tmp_path / "new").exists()
 
 
+def test_a_log_that_is_kept_for_a_while_only(tmp_path: Path) -> None:
+    done = run(
+        "bench", "throughput", "--dir", tmp_path, "--total", 80, "--record-size", 1000,
+        "--prepare", 8, "--retention", 16, "--segment-bytes", "8MiB",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    line = json.loads(done.stdout)
+    assert line["verified"] is True and line["retention_mib"] == 16
+    assert line["records"] == 80 * 1024 * 1024 // 1000
+
+
 def test_what_cannot_be_measured(tmp_path: Path) -> None:
     fails(run("bench", "throughput", "--total", 1, "--seconds", 1), 2)
     fails(run("bench", "latency", "--record-size", 0, "--dir", tmp_path), 2)
