@@ -25,8 +25,12 @@ if TYPE_CHECKING:
     from kraftfast.sim.clients import Append
     from kraftfast.sim.disk import SimDisk
     from kraftfast.sim.machine import Machine
+    from kraftfast.node.snapshots import Snapshots
+    from kraftfast.sim.beside import Around
     from kraftfast.sim.settings import Settings
+    from kraftfast.sim.state_machine import SimStateMachine
     from kraftfast.sim.world import World
+    from kraftfast.types import OffsetAndEpoch
 
 BLOCKED = object()
 """What a handler returns whose process waits for its disk; it is called again then."""
@@ -58,6 +62,9 @@ class Carrying:
     appends_held: bool  # producers are left alone until there is room
     queue: deque[Append]  # what producers handed over and the log has not taken
     runs: deque[Append]  # taken and not committed, in offset order
+    around: Around  # what the node's parts see of this process
+    snapshots: Snapshots  # the real one
+    state_machine: SimStateMachine | None
     persisted: QuorumState | None  # what quorum-state holds (D5)
     state_path: str  # of quorum-state
     stopped: bool  # a graceful shutdown is complete
@@ -213,6 +220,35 @@ class Carrying:
         assert self.log.truncations == effect.truncations, "D2: the core counts along"
         return None
 
+    # --- effects: snapshots -------------------------------------------------------------------
+
+    def _do_AnswerSnapshot(self, effect: fx.AnswerSnapshot) -> None:
+        self.snapshots.answer(effect)
+
+    def _do_WriteSnapshot(self, effect: fx.WriteSnapshot) -> None:
+        self.snapshots.write(effect)
+
+    def _do_InstallSnapshot(self, effect: fx.InstallSnapshot) -> Any:
+        if self.flush.running:
+            return BLOCKED  # its end would call flushed what is gone (D2)
+        oracle = self.world.oracle.snapshots
+        oracle.installs(self, effect.snapshot_id)
+        self.snapshots.install(effect)
+        oracle.installed(self, effect.snapshot_id)
+        return None
+
+    def _do_DeleteBefore(self, effect: fx.DeleteBefore) -> None:
+        self.snapshots.delete_before(effect)
+        self.world.oracle.snapshots.deleted_before(self, effect.offset)
+
+    def snapshot_made(self, snapshot_id: OffsetAndEpoch) -> None:
+        """By the state machine: the core is told, if nothing later took its place meanwhile."""
+        if snapshot_id.offset > self.log.log_start_offset:
+            self.world.oracle.snapshots.created(self, snapshot_id)
+        self.snapshots.created(snapshot_id)
+
+    # --- effects: flushes ---------------------------------------------------------------------
+
     def _do_Flush(self, effect: fx.Flush) -> None:
         self.flush.ask(self.log)
         if not effect.inline:
@@ -244,6 +280,8 @@ class Carrying:
 
     def _do_AdvanceHighWatermark(self, effect: fx.AdvanceHighWatermark) -> None:
         self.world.oracle.advances(self, effect.offset)
+        if self.state_machine is not None:
+            self.state_machine.committed(effect.offset)
         if self.durability != "all":
             self._commit(effect.offset)
 
@@ -263,6 +301,8 @@ class Carrying:
             while self.runs:
                 self.runs.popleft().lost_sight_of(self.world.now_us)
         self.control = None
+        for callback in self.around.on_role:
+            callback(effect)
         if self.stalled is not None:  # what was not written by now is not wanted any more
             self.stalled = None
             self.world.later(1, self.enter, self.read_on)

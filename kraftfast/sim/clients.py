@@ -198,9 +198,11 @@ class ReaderSource:
 
     def reply(self, response: FetchResponse, records: Any = None) -> None:
         """The answer: only committed records, in order, those that everybody gets."""
+        reader = self.reader
+        if response.partition_error == ErrorCode.OFFSET_OUT_OF_RANGE:
+            reader.position = max(reader.position, self.target.log.log_start_offset)
         if response.partition_error != ErrorCode.NONE or records is None:
             return
-        reader = self.reader
         for batch in pure.batches(records.data):
             batch.check()
             reader.world.oracle.was_read(batch.base_offset, batch.end_offset, batch.crc)

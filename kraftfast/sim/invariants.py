@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from kraftfast.core.messages import (
     FetchRequest,
@@ -24,71 +24,15 @@ from kraftfast.log.segment import LOG_SUFFIX, segment_name
 from kraftfast.sim.disk import SmallFile
 from kraftfast.sim.paged_file import PagedFile, batches_of
 from kraftfast.sim.require import require
+from kraftfast.sim.shadow import Entry, Identity, Shadow
+from kraftfast.sim.snapshot_oracle import SnapshotOracle
 from kraftfast.sim.voter_oracle import VoterOracle
 from kraftfast.types import ZERO_UUID, ReplicaKey
 
 if TYPE_CHECKING:
-    from kraftfast.core.control import KRaftVersion, KRaftVoters
     from kraftfast.sim.machine import Machine
     from kraftfast.sim.process import Process
     from kraftfast.sim.world import World
-
-class Identity(NamedTuple):
-    """All bytes of a batch: the CRC covers what is not named here."""
-
-    base_offset: int
-    end_offset: int
-    epoch: int
-    crc: int
-    size: int
-
-
-class Entry(NamedTuple):
-    """One batch of a replica's log, and where it stands."""
-
-    batch: Identity
-    segment_base: int
-    position: int
-
-
-class Shadow:
-    """What the oracle knows of one replica's log.
-
-    Invariants: ``entries`` are contiguous from ``start`` to ``end``; everything below ``durable``
-    was seen on its disk.
-    """
-
-    entries: list[Entry]
-    end: int
-    durable: int
-    high_watermark: int  # of the running process, -1 unknown (I6)
-    being_cut: list[Entry]  # of a cut under way: they may still come back (I14)
-    lost_memory: bool  # the machine lost power, and what is left of this is not known yet
-    promised: QuorumState | None  # what quorum-state was last seen to hold (I9)
-    base: list[tuple[int, KRaftVersion | KRaftVoters]]  # who votes where the log begins
-    changes: list[tuple[int, KRaftVersion | KRaftVoters]]  # and what its entries say of that
-
-    def __init__(self) -> None:
-        self.entries = []
-        self.end = 0
-        self.durable = 0
-        self.high_watermark = -1
-        self.being_cut = []
-        self.lost_memory = False
-        self.promised = None
-        self.base, self.changes = [], []
-
-    def below(self, offset: int) -> Entry | None:
-        """The last batch that ends at or before ``offset``."""
-        index = bisect_right(self.entries, offset, key=lambda entry: entry.batch.end_offset)
-        return self.entries[index - 1] if index else None
-
-    def between(self, start: int, end: int) -> list[Entry]:
-        """The batches from ``start`` up to ``end``."""
-        first = bisect_left(self.entries, start, key=lambda entry: entry.batch.base_offset)
-        last = bisect_right(self.entries, end, key=lambda entry: entry.batch.end_offset)
-        return self.entries[first:last]
-
 
 class Oracle:
     """Everything that was appended, promised and committed so far."""
@@ -97,15 +41,17 @@ class Oracle:
     leaders: dict[int, Process]  # epoch -> the process that led it (I1, I13)
     batches: dict[tuple[int, int], tuple[Identity, Identity | None]]
     """(epoch, base offset): the batch, and the one before it."""
+    contents: dict[tuple[int, int], bytes]  # of each of them
     committed: list[Identity]  # in order, from offset 0
 
     def __init__(self, world: World) -> None:
         self.world = world
         self.shadows = {}
         self.leaders = {}
-        self.batches = {}
+        self.batches, self.contents = {}, {}
         self.committed = []
         self.voters = VoterOracle(self)
+        self.snapshots = SnapshotOracle(self)
 
     @property
     def committed_end(self) -> int:
@@ -133,21 +79,31 @@ class Oracle:
         """Once all that followed from an event is done."""
         self.observe(process)
         self.voters.check(process)
+        self.snapshots.check(process)
 
     def _extend(self, shadow: Shadow, process: Process) -> None:
         log = process.log
         while shadow.end < log.end_offset:
-            segment = log.segment_of(shadow.end)
+            index = bisect_right(log.segments, shadow.end, key=lambda each: each.base_offset)
+            segment = log.segments[index - 1]  # of what is below the log's start too
             found = batches_of(segment, shadow.end)
             require(bool(found), f"I14: no batch at offset {shadow.end} of {process.id}")
             for base, end, epoch, crc, position, size in found:
                 batch = Identity(base, end, epoch, crc, size)
                 require(base == shadow.end, f"I14: {batch} of {process.id} leaves a gap")
-                before = shadow.entries[-1].batch if shadow.entries else None
+                before = shadow.entries[-1].batch if shadow.entries else self.committed_to(base)
                 self._know(process, batch, before, segment, position)
-                shadow.changes += self.voters.of(batch)
+                shadow.changes += [
+                    change for change in self.voters.of(batch) if change[0] >= shadow.base_end
+                ]
                 shadow.entries.append(Entry(batch, segment.base_offset, position))
                 shadow.end = end
+
+    def committed_to(self, offset: int) -> Identity | None:
+        """The committed batch before an offset at which a log begins."""
+        index = bisect_left(self.committed, offset, key=lambda each: each.end_offset)
+        found = index < len(self.committed) and self.committed[index].end_offset == offset
+        return self.committed[index] if found else None
 
     def _know(
         self,
@@ -168,7 +124,9 @@ class Oracle:
                 f"({leader.id if leader else 'nobody'}) never appended",
             )
             self.batches[key] = (batch, before)
-            self.voters.learn(batch, segment.file.view(position, position + batch.size))
+            data = bytes(segment.file.view(position, position + batch.size))
+            self.contents[key] = data
+            self.voters.learn(batch, data)
             return
         require(known[0] == batch, f"I2: {process.id} holds {batch}, others {known[0]}")
         require(known[1] == before, f"I3: {process.id}: before {batch}: {before}, not {known[1]}")
@@ -208,7 +166,7 @@ class Oracle:
             f"I7: {process.id} cuts to {end_offset} below {shadow.high_watermark}",
         )
         del shadow.entries[len(shadow.entries) - len(cut) :]
-        shadow.end = shadow.entries[-1].batch.end_offset if shadow.entries else 0
+        shadow.end = shadow.entries[-1].batch.end_offset if shadow.entries else shadow.start
         require(shadow.end == end_offset, f"{process.id} cuts to {end_offset}, inside a batch")
         shadow.durable = min(shadow.durable, end_offset)
         shadow.changes = [change for change in shadow.changes if change[0] < end_offset]
@@ -223,7 +181,8 @@ class Oracle:
     def crashed(self, process: Process, power: bool) -> None:
         """What its log held until now is known; what becomes of it, recovery tells."""
         shadow = self.shadow(process.id)
-        if process.log.end_offset > shadow.end and not shadow.being_cut:
+        changing = shadow.being_cut or shadow.installing is not None
+        if process.log.end_offset > shadow.end and not changing:
             self._extend(shadow, process)
         shadow.lost_memory |= power
 
@@ -232,23 +191,48 @@ class Oracle:
         self.shadows[machine.id] = Shadow()
 
     def recovered(self, process: Process, power: bool) -> None:
-        """I14, I5: a prefix of what was there, nothing else, and all that was flushed."""
-        machine = process.machine
+        """I14, I5: what was there, nothing else, and all that was flushed or is in a snapshot."""
+        machine, log = process.machine, process.log
         old, new = self.shadow(process.id), Shadow()
-        known = old.entries + old.being_cut
+        known = {each.batch.base_offset: each for each in old.entries + old.being_cut}
         self.shadows[process.id] = new
+        new.start = new.end = log.segments[0].base_offset
         new.base = self.voters.base(machine)
+        if process.recovered.snapshots:
+            new.base_end = process.recovered.snapshots[-1].offset
+            new.base = self.voters.filed(new.base_end)
         self._extend(new, process)
-        for entry, before in zip(new.entries, known):
+        for entry in new.entries:
+            before = known.get(entry.batch.base_offset)
             require(
-                entry.batch == before.batch,
-                f"I14: {process.id} recovered {entry.batch} where {before.batch} stood",
+                before is not None and entry.batch == before.batch,
+                f"I14: {process.id} recovered {entry.batch} where {before} stood",
             )
-        require(
-            len(new.entries) <= len(known),
-            f"I14: {process.id} recovered {new.end}, but its log ended at {old.end}",
-        )
-        if not machine.rotten:
+        self.snapshots.check(process)
+        if not self._began_anew(old, new, process):
+            self._check_kept(old, new, process, power)
+        if power and new.end < old.end:
+            self.world.count("torn tails")
+        if process.recovered.phantom_tail is not None:
+            self.world.count("phantom tails")
+        new.promised = old.promised
+        self._check_promise(process, new)
+        self.observe(process)
+
+    def _began_anew(self, old: Shadow, new: Shadow, process: Process) -> bool:
+        """Whether nothing is left of a log that was behind its snapshot, or beside it."""
+        if new.entries or new.end <= old.start:
+            return False
+        self.world.count("logs begun anew at a start")
+        for entry in old.between(new.end, old.end):
+            require(
+                not self.is_committed(entry.batch),
+                f"I5: {process.id} begins anew at {new.end} and drops {entry.batch}",
+            )
+        return True
+
+    def _check_kept(self, old: Shadow, new: Shadow, process: Process, power: bool) -> None:
+        if not process.machine.rotten:
             kept = old.durable if power else old.end
             require(
                 new.end >= kept, f"I5: {process.id} recovered {new.end} of {kept} (power: {power})"
@@ -257,13 +241,6 @@ class Oracle:
             new.end >= old.durable or process.recovered.phantom_tail is not None,
             f"D10: {process.id} forgot silently what it had flushed: {new.end} of {old.durable}",
         )
-        if power and new.end < old.end:
-            self.world.count("torn tails")
-        if process.recovered.phantom_tail is not None:
-            self.world.count("phantom tails")
-        new.promised = old.promised
-        self._check_promise(process, new)
-        self.observe(process)
 
     def _check_promise(self, process: Process, shadow: Shadow) -> None:
         """I9: neither the epoch falls nor the vote changes across a crash."""
@@ -357,10 +334,9 @@ class Oracle:
         self.world.count("elections")
         if self.committed:
             last = self.committed[-1]
-            entry = self.shadow(process.id).below(last.end_offset)
             require(
-                entry is not None and entry.batch == last,
-                f"I4: {process.id} leads epoch {epoch} with {entry} where {last} is committed",
+                self._has(self.shadow(process.id), last),
+                f"I4: {process.id} leads epoch {epoch} without {last}, which is committed",
             )
 
     def appends(self, process: Process, epoch: int) -> None:
@@ -398,11 +374,25 @@ class Oracle:
                 f"I6: {process.id} says {offset}, no leader more than {self.committed_end}",
             )
             self._commit(process, shadow, offset)
-        last = shadow.below(offset)
+        last = self.committed_to(offset)
         require(
-            last is not None and last.batch.end_offset == offset and self.is_committed(last.batch),
-            f"I8: {process.id} commits {last} at {offset}, others something else",
+            last is not None and self._has(shadow, last),
+            f"I8: {process.id} commits {shadow.below(offset)} at {offset}, others {last}",
         )
+
+    def content(self, start: int, end: int) -> bytes:
+        """The committed batches from one offset to another, as every log has them."""
+        first = bisect_left(self.committed, start, key=lambda each: each.base_offset)
+        last = bisect_left(self.committed, end, key=lambda each: each.base_offset)
+        batches = self.committed[first:last]
+        return b"".join(self.contents[each.epoch, each.base_offset] for each in batches)
+
+    def _has(self, shadow: Shadow, batch: Identity) -> bool:
+        """Whether a replica has a committed batch, in its log or in its snapshot."""
+        if batch.end_offset <= shadow.start:
+            return True
+        entry = shadow.below(batch.end_offset)
+        return entry is not None and entry.batch == batch
 
     def _commit(self, process: Process, shadow: Shadow, offset: int) -> None:
         fresh = shadow.between(self.committed_end, offset)
@@ -410,13 +400,10 @@ class Oracle:
             process.core.epoch == fresh[-1].batch.epoch,
             f"D6: {process.id} commits {fresh[-1].batch} in epoch {process.core.epoch}",
         )
-        if self.committed:
-            before = shadow.below(self.committed_end)
-            require(
-                before is not None and before.batch == self.committed[-1],
-                f"I8: {process.id} commits {fresh[0].batch} after {before}, not "
-                f"{self.committed[-1]}",
-            )
+        require(
+            not self.committed or self._has(shadow, self.committed[-1]),
+            f"I8: {process.id} commits {fresh[0].batch} and has no {self.committed[-1:]}",
+        )
         voters = self.voters.in_force(process)  # D16
         holders = [m.id for m in self.voters.machines(voters) if self._holds(m, fresh)]
         require(
@@ -434,19 +421,17 @@ class Oracle:
         mine = shadow.between(entries[0].batch.base_offset, entries[-1].batch.end_offset)
         if self.world.settings.durability == "memory" and machine.memory_in_doubt:
             return True  # it may have; while a minority is in doubt nothing is lost by that
-        if [entry.batch for entry in mine] != [entry.batch for entry in entries]:
+        wanted = [each for each in entries if each.batch.end_offset > shadow.start]
+        if [entry.batch for entry in mine] != [entry.batch for entry in wanted]:
             return False
         if self.world.settings.durability == "memory" or machine.rotten:
             return True
         return all(self.is_stable(machine, entry) for entry in mine)
 
     def acknowledged_by_all(self, process: Process, offset: int) -> None:
-        """durability=all: every voter has it on its disk."""
+        """durability=all: every voter has it on its disk, or had it before that was replaced."""
         last = self.shadow(process.id).below(offset)
-        voters = self.voters.in_force(process)
-        machines = self.voters.machines(voters)
-        require(len(machines) == len(voters), f"durability=all: some of {voters} are gone")
-        for machine in machines:
+        for machine in self.voters.machines(self.voters.in_force(process)):
             require(
                 machine.rotten or last is not None and self._holds(machine, [last]),
                 f"durability=all: {machine.id} does not hold everything below {offset}",

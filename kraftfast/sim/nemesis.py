@@ -181,7 +181,7 @@ class Nemesis:
 
     def on_the_wire(self, source: Any, data: bytes) -> bytes:
         """Records as they arrive: a bit may differ, or the last batch be cut off."""
-        if not self.corrupting or source.peer_id < 0 or self.random.random() > 0.1:
+        if not self.corrupting or not data or source.peer_id < 0 or self.random.random() > 0.1:
             return data
         if self.random.random() < 0.3:
             return data[: self.random.randint(1, len(data))]

@@ -14,6 +14,7 @@ from kraftfast import limits
 from kraftfast.core import events as ev
 from kraftfast.core.messages import Request, Response
 from kraftfast.errors import ErrorCode
+from kraftfast.node.translate_snapshot import Slice
 
 if TYPE_CHECKING:
     from kraftfast.core.effects import Probe
@@ -25,12 +26,17 @@ CUT_RETRY_US = 20_000
 
 
 class Message:
-    """On its way. ``correlation`` 0 belongs to a stream."""
+    """On its way. ``correlation`` 0 belongs to a stream; ``records`` are those of a Fetch answer,
+    or the bytes of a slice of a snapshot."""
 
     __slots__ = ("correlation", "body", "records", "is_request")
 
     def __init__(
-        self, correlation: int, body: Request | Response, records: Records | None, is_request: bool
+        self,
+        correlation: int,
+        body: Request | Response,
+        records: Records | bytes | None,
+        is_request: bool,
     ) -> None:
         self.correlation, self.body = correlation, body
         self.records, self.is_request = records, is_request
@@ -40,6 +46,7 @@ class Source:
     """What a request's ``source`` is: where its answer goes."""
 
     __slots__ = ("link", "process", "correlation", "request")
+    slice_bytes_max = 1 << 20
 
     def __init__(self, link: Link, process: Process, message: Message) -> None:
         self.link, self.process = link, process
@@ -50,9 +57,18 @@ class Source:
         """Who asked."""
         return self.link.other(self.process).id
 
-    def reply(self, response: Response, records: Records | None = None) -> None:
-        """Answer it."""
-        self.link.send(self.process, Message(self.correlation, response, records, False))
+    def reply(self, answer: Response | Slice, records: Records | None = None) -> bool:
+        """Answer it; False if a ring has no room for the slice of a snapshot."""
+        if not isinstance(answer, Slice):
+            self.link.send(self.process, Message(self.correlation, answer, records, False))
+            return True
+        if self.link.open and not self.link.has_room(self.process):
+            return False
+        response = answer.response
+        data = self.link.network.world.nemesis.on_the_wire(self, answer.data)
+        response.records_bytes = len(data)
+        self.link.send(self.process, Message(self.correlation, response, data, False))
+        return True
 
 
 class Link:

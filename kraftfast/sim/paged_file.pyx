@@ -391,7 +391,7 @@ def copy_reference(Log log, SimSegmentFile source, uint64_t position, uint64_t l
     return log.copy_fetched(source.base + position, length, epoch_max, page, generation)
 
 
-def batches_of(Segment segment, int64_t offset) -> list[tuple[int, int, int, int, int, int]]:
+def batches_of(Segment segment not None, int64_t offset) -> list[tuple[int, ...]]:
     """(base offset, end offset, epoch, CRC, position, size) of a segment's batches from one on."""
     cdef kf_batch_header h
     cdef int64_t position = segment.find(offset)

@@ -19,14 +19,18 @@ from kraftfast.core.replica import Replica
 from kraftfast.core.trail import EpochTrail
 from kraftfast.log import quorum_state
 from kraftfast.log.directory import ReplicaDirectory
-from kraftfast.log.marks import PHANTOM_TAIL
 from kraftfast.log.recovery import Settings as LogSettings
 from kraftfast.log.recovery import open_log
+from kraftfast.node.retention import Retention
+from kraftfast.node.snapshots import Snapshots
+from kraftfast.node.uncertainty import Uncertainty
 from kraftfast.node.voter_records import voter_history
+from kraftfast.sim.beside import Around
 from kraftfast.sim.carrying import BLOCKED, Carrying, log_is_full
 from kraftfast.sim.network import Link, Message, Source
 from kraftfast.sim.paged_file import SimSegmentFile, SteppedFlush
 from kraftfast.sim.preparer import SimPreparer
+from kraftfast.sim.state_machine import SimStateMachine
 
 if TYPE_CHECKING:
     from kraftfast.sim.clients import Append
@@ -70,7 +74,7 @@ class Process(Carrying):
         self._steps_in_a_row = 0
         self._turning = self._tending = False
         self.flush = SteppedFlush()
-        self.preparer = SimPreparer(self._later, self._tend_soon)
+        self.preparer = SimPreparer(self.beside_later, self._tend_soon)
         self._open()
 
     def _open(self) -> None:
@@ -78,7 +82,7 @@ class Process(Carrying):
         disk = self.disk = machine.disk
         self.directory = ReplicaDirectory(disk, machine.path)
         options = self.directory.options
-        lost = options.durability == "memory" and self.directory.left_in_memory(machine.boot_id)
+        self.uncertainty = Uncertainty(self.directory, machine.boot_id)
         log_settings = LogSettings(
             segment_bytes=settings.segment_bytes,
             segment_ms=settings.segment_ms,
@@ -88,9 +92,7 @@ class Process(Carrying):
         )
         self.recovered = open_log(disk, self.directory, log_settings, self.preparer)
         self.log = self.recovered.log
-        if options.durability == "memory" and not lost:
-            self.directory.write_boot_id(machine.boot_id)
-        self._memory_lost = lost
+        self.uncertainty.opened(self.recovered.phantom_tail)
         self.durability = options.durability
         self.state_path = os.path.join(self.directory.log_path, quorum_state.NAME)
         self.persisted = self.stored_state()
@@ -101,15 +103,22 @@ class Process(Carrying):
             Random(self.world.random.getrandbits(64)),
             self.now_ms(),
             self.persisted,
-            EpochTrail(self.log.epochs),
+            EpochTrail(self.recovered.epochs),
             self.log.end_offset,
             self.log.flushed_end_offset,
             log_start_offset=self.log.log_start_offset,
             phantom_tail=self.recovered.phantom_tail,
-            memory_uncertain=lost,
+            memory_uncertain=self.uncertainty.memory_lost,
             cluster_id=self.world.cluster_id,
             history=voter_history(disk, self.directory.log_path, self.log),
+            snapshots=self.recovered.snapshots,
         )
+        self.around = Around(self)
+        self.snapshots = Snapshots(self.around)
+        machine_runs = settings.snapshots == "machine"
+        self.state_machine = SimStateMachine(self) if machine_runs else None
+        self.around.applier = self.state_machine
+        self.retention = Retention(self.snapshots, settings, machine_runs)
 
     def stored_state(self) -> QuorumState | None:
         try:
@@ -142,6 +151,14 @@ class Process(Carrying):
         """Take up the first role; links come after."""
         self.world.trace_step(self, "start", None)
         self._effects.extend(self._checked(self.core.start(self.now_ms())))
+        self._run()
+
+    def tell(self, event: ev.Event) -> None:
+        """For the core, after what is under way."""
+        self._events.append(event)
+
+    def go_through(self) -> None:
+        """Everything that was told."""
         self._run()
 
     def step(self, event: ev.Event) -> None:
@@ -215,6 +232,7 @@ class Process(Carrying):
             self._turning = True
             self.world.later(RETRY_US, self.enter, self._turn)
         waits = self.stalled is not None or self.control is not None or self.appends_held
+        waits = waits or self.snapshots.is_waiting
         if waits or log_is_full(self.log) or world.random.random() < TEND_SHARE:
             self._tend_soon()
 
@@ -234,8 +252,8 @@ class Process(Carrying):
             if self.log.bytes_appended == before and self.queue:
                 self.hold_appends()  # the core takes none now (D14)
 
-    def _later(self, piece: Callable[[], None]) -> None:
-        """The nursery's thread: it runs beside a blocked loop, but not in a stopped process."""
+    def beside_later(self, piece: Callable[[], None]) -> None:
+        """In a thread: it runs beside a blocked loop, but not in a stopped process."""
         delay_us = self.world.disk_delays.draw(self.world.random) * self.machine.disk_factor
         self.world.later(delay_us, self._piece, piece)
 
@@ -264,6 +282,8 @@ class Process(Carrying):
             self._do_AppendControl(self.control)
             self._run()
         self._mind_the_disk()
+        self.snapshots.tend()
+        self.retention.tend(self.now_ms())
         self.appends_held = False
 
     def _go_on_copying(self) -> None:
@@ -335,7 +355,9 @@ class Process(Carrying):
         peer_id = link.other(self).id
         if self.links.get(peer_id) is not link:
             return
-        if message.records is not None:
+        if isinstance(message.records, bytes):
+            self.around.slice_arrived(message.records)
+        elif message.records is not None:
             self.at_hand = (link, message.records)
         self.step(ev.ResponseReceived(peer_id, message.correlation, message.body))
 
@@ -370,16 +392,9 @@ class Process(Carrying):
 
     def settle_doubt(self) -> None:
         """Forget a phantom tail or a lost memory on disk once the core has (D10)."""
-        if self.core.in_doubt:
-            return
-        if self.recovered.phantom_tail is not None:
-            self.disk.unlink(os.path.join(self.directory.path, PHANTOM_TAIL))
-            self.disk.sync_directory(self.directory.path)
-            self.recovered.phantom_tail = None
-        if self._memory_lost:
-            self.directory.write_boot_id(self.machine.boot_id)
-            self._memory_lost = False
-        self.machine.memory_in_doubt = False
+        self.uncertainty.tend(self.core)
+        if not self.core.in_doubt:
+            self.machine.memory_in_doubt = False
 
     # --- the end ------------------------------------------------------------------------------
 
@@ -390,8 +405,8 @@ class Process(Carrying):
             if state <= 0:
                 self.flush.finish(self.log, -state)
         self.log.close(0.0)  # those who map a segment keep it: it is trimmed at the next start
-        if self.durability == "memory" and not self._memory_lost:
-            self.directory.clear_boot_id()
+        self.uncertainty.closed()
+        self.snapshots.close()
         self.directory.close()
         self.vanish()
 

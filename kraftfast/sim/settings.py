@@ -106,6 +106,16 @@ class Settings:
     """1: the voters are in a bootstrap snapshot; 0: they are configured."""
     changes: tuple[str, ...] = ()
     change_every_ms: float = 200.0
+    snapshots: str = ""
+    """``machine``: a state machine makes them; ``trim``: none, and the log forgets; else none."""
+    snapshot_bytes: int = 10_000
+    """So much of the log makes another snapshot due."""
+    state_bytes: int = 2_000
+    """About how large a snapshot is."""
+    fetch_snapshot_max_bytes: int = limits.FETCH_MAX_BYTES
+    retention_bytes: int = -1
+    latecomer: bool = False
+    """Whether the last observer is started only when the log is long."""
     auto_join: bool = False
     """Whether observers that never were voters make themselves voters."""
 
@@ -160,7 +170,24 @@ class Settings:
             fault_every_ms=random.choice((60.0, 250.0, 800.0)),
             chaos_ms=random.choice((800, 1_500, 3_000)),
         )
-        return replace(chosen, **(chosen._membership_of_seed(seed) | overrides))
+        of_seed = chosen._membership_of_seed(seed) | chosen._snapshots_of_seed(seed)
+        return replace(chosen, **(of_seed | overrides))
+
+    def _snapshots_of_seed(self, seed: int) -> dict[str, Any]:
+        """Whether snapshots are made in this run, how often and how large."""
+        random = Random(seed * 2 + 1 + (1 << 41))
+        kind = random.choice(("", "", "", "machine", "machine", "trim"))
+        if not kind:
+            return {}
+        return {
+            "snapshots": kind,
+            "snapshot_bytes": random.choice((3_000, 10_000, 30_000)),
+            "state_bytes": random.choice((0, 2_000, 20_000)),
+            "fetch_snapshot_max_bytes": random.choice((100, 1_000, 8_000, limits.FETCH_MAX_BYTES)),
+            "retention_bytes": random.choice((0, 8_000, 30_000)),
+            "segment_bytes": random.choice((8, 8, 16)) * 1024,
+            "latecomer": random.random() < 0.4,
+        }
 
     def _membership_of_seed(self, seed: int) -> dict[str, Any]:
         """Whether voters change in this run, and how."""
@@ -191,6 +218,7 @@ class Settings:
             retry_backoff_ms=self.retry_backoff_ms,
             fetch_max_bytes=self.fetch_max_bytes,
             fetch_max_wait_ms=self.fetch_max_wait_ms,
+            fetch_snapshot_max_bytes=self.fetch_snapshot_max_bytes,
             stream_pushes_max=self.stream_pushes_max,
             inline_flush_bytes_max=self.inline_flush_bytes_max,
             follower_inline_flush_bytes_max=self.follower_inline_flush_bytes_max,
@@ -204,6 +232,11 @@ class Settings:
             endpoints=endpoints,
             auto_join=self.auto_join,
         )
+
+    @property
+    def retention_ms(self) -> int:
+        """Snapshots and logs are given up by size alone."""
+        return -1
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for reports."""

@@ -19,8 +19,9 @@ from kraftfast.sim.machine import Machine, first_voters
 from kraftfast.sim.require import require
 
 if TYPE_CHECKING:
-    from kraftfast.sim.invariants import Identity, Oracle, Shadow
+    from kraftfast.sim.invariants import Oracle
     from kraftfast.sim.process import Process
+    from kraftfast.sim.shadow import Identity, Shadow
 
 ATTRIBUTES_AT, CONTROL = 22, 0x20
 """Where a batch's header says that it is a control batch."""
@@ -41,6 +42,7 @@ class VoterOracle:
         self.first = first_voters(self.world.settings)
         self.records = {}
         self.committed = []
+        self._checked: dict[int, Any] = {}  # what was last found to be as the log says
 
     # --- what is in the logs --------------------------------------------------------------------
 
@@ -56,6 +58,18 @@ class VoterOracle:
         if machine.bootstrap is None:
             return []
         return [(-1, KRaftVersion(1)), (-1, KRaftVoters(machine.bootstrap))]
+
+    def filed(self, end_offset: int) -> list[tuple[int, KRaftVersion | KRaftVoters]]:
+        """What a snapshot of the committed log up to there says, where the core files that."""
+        history = VoterHistory(self.committed)
+        version = history.version_at(end_offset)
+        voters = history.voters_at(end_offset)
+        if version < 1:
+            return []
+        found: list[tuple[int, KRaftVersion | KRaftVoters]] = [
+            (end_offset - 1, KRaftVersion(version))
+        ]
+        return found if voters is None else [*found, (end_offset - 1, voters)]
 
     def of(self, batch: Identity) -> VoterControls:
         """The records of a batch that say who votes."""
@@ -113,22 +127,27 @@ class VoterOracle:
 
     def check(self, process: Process) -> None:
         """After every turn: I16, a replica believes its log; I17, who was removed goes."""
-        core = process.core
-        replayed = self.replay(process)
-        require(
-            core.history == replayed,
-            f"I16: {process.id} believes {core.history}, its log says {replayed}",
-        )
-        voters = self.in_force(process)
-        require(
-            core.voters == voters,
-            f"I16: {process.id} lets {core.voters} vote, its log says {voters}",
-        )
-        if core.role == "leader" and not voters.is_voter(process.machine.key):
+        core, shadow = process.core, self.oracle.shadow(process.id)
+        begin = max(shadow.base_end, process.log.log_start_offset)
+        below = sum(1 for change in shadow.changes if change[0] < core.end_offset)
+        known = (process, begin, below, len(shadow.changes), core.history.last_offset, core.voters)
+        if self._checked.get(process.id) != known:
+            believed = filed_from(core.history, begin)
+            said = filed_from(self.replay(process), begin)
             require(
-                core.high_watermark <= replayed.latest_offset,
-                f"I17: {process.id} leads on, and its removal at {replayed.latest_offset} is "
-                "committed",
+                believed == said, f"I16: {process.id} believes {believed}, its log says {said}"
+            )
+            voters = self.in_force(process)
+            require(
+                core.voters == voters,
+                f"I16: {process.id} lets {core.voters} vote, its log says {voters}",
+            )
+            self._checked[process.id] = known
+        if core.role == "leader" and not core.voters.is_voter(process.machine.key):
+            removed_at = core.history.latest_offset
+            require(
+                core.high_watermark <= removed_at,
+                f"I17: {process.id} leads on, and its removal at {removed_at} is committed",
             )
 
     def changed(self, process: Process, effect: VotersChanged) -> None:
@@ -146,8 +165,10 @@ class VoterOracle:
             return  # none, or the same set written down again by a new leader
         shadow = self.oracle.shadow(process.id)
         own = next(each.batch for each in shadow.entries if each.batch.epoch == effect.epoch)
+        before = self.oracle.committed_to(shadow.start)
+        given_up = before is not None and before.epoch == effect.epoch  # and so committed
         require(
-            own.end_offset <= shadow.high_watermark,
+            given_up or own.end_offset <= shadow.high_watermark,
             f"D17: {process.id} changes the voters before it committed {own}",
         )
         uncommitted = [
@@ -159,13 +180,22 @@ class VoterOracle:
             not uncommitted,
             f"D17, I16: {process.id} changes the voters above those at {uncommitted}",
         )
-        before, after = self.in_force(process), sets[-1].voters
+        now, then = self.in_force(process), sets[-1].voters
         require(
-            len(set(before.ids) ^ set(after.ids)) <= 1,
-            f"D17: {process.id} goes from {before} to {after} in one step",
+            len(set(now.ids) ^ set(then.ids)) <= 1,
+            f"D17: {process.id} goes from {now} to {then} in one step",
         )
-        moved = [
-            voter.id for voter in after
-            if voter.id in before and not before.is_voter(voter.key)
-        ]
+        moved = [voter.id for voter in then if voter.id in now and not now.is_voter(voter.key)]
         require(not moved, f"D19: {process.id} gives {moved} other directories")
+
+
+def filed_from(history: VoterHistory, begin: int) -> VoterHistory:
+    """The same, with the newest of each kind below ``begin`` where a snapshot's would be."""
+    filed = VoterHistory()
+    for target, entries in (
+        (filed.versions, history.versions), (filed.voter_sets, history.voter_sets)
+    ):
+        below = [value for offset, value in entries if offset < begin]
+        target += [(begin - 1, value) for value in below[-1:]]
+        target += [(offset, value) for offset, value in entries if offset >= begin]
+    return filed

@@ -258,10 +258,18 @@ class World:
 
     def start(self) -> None:
         """Start every machine and every client."""
+        if self.settings.latecomer and self.settings.observers:
+            self.machines[-1].may_start = False
+            self.later(self.settings.chaos_ms * 600, self._let_in, self.machines[-1])
         for machine in self.machines:
             self.start_later(machine, self.random.randint(1, 30_000))
         for client in (*self.producers, *self.readers):
             client.start()
+
+    def _let_in(self, machine: Machine) -> None:
+        """A machine that was not there from the beginning."""
+        machine.may_start = True
+        self.start_later(machine, 1_000)
 
     def heal(self) -> None:
         """Nothing is wrong any more, but perhaps with a minority that stays as it is."""
@@ -280,6 +288,7 @@ class World:
                 machine.may_start = False
                 self.end(machine, power=False)
             else:
+                machine.may_start = machine.may_start or self.settings.latecomer
                 self.start_later(machine, 1_000)
 
     def is_settled(self) -> bool:
@@ -295,6 +304,8 @@ class World:
             if process is None or process.log.end_offset != end or process.queue:
                 return False
             if process.core.high_watermark != end or process.core.epoch != leader.core.epoch:
+                return False
+            if process.state_machine is not None and process.state_machine.applied != end:
                 return False
         return self.operator.is_satisfied(leader)
 
@@ -383,13 +394,13 @@ class World:
                 or machine.process.core.history.latest == leader.core.history.latest,
                 f"L3: {machine.id} lets others vote than the leader",
             )
-        data = history.read_bytes(leader, leader.core.high_watermark)
-        values = history.read_values(data)
         for machine in self.machines:
             process = machine.process
             if process is not None:
-                theirs = history.read_bytes(process, process.core.high_watermark)
-                require(theirs == data, f"I8: the log of {machine.id} differs")
+                start, end = process.log.log_start_offset, process.core.high_watermark
+                ours, theirs = self.oracle.content(start, end), history.read_bytes(process, end)
+                require(theirs == ours, f"I8: the log of {machine.id} differs")
+        values = history.read_values(self.oracle.content(0, leader.core.high_watermark))
         for outcome, count in history.check_history(self.history, values).items():
             self.counts[f"appends {outcome or 'open'}"] += count
         self.counts["committed records"] = len(values)

@@ -72,6 +72,26 @@ def followers(quorum: Quorum, leader: Process) -> list[int]:
     return [id for id in quorum.voters if id != leader.id]
 
 
+# --- D8: what is cut stays cut --------------------------------------------------------------------
+
+
+def what_was_cut_does_not_come_back(seed: int) -> None:
+    """I14: a deposed leader cuts what nobody else has, and stops before anything follows."""
+    for power in (False, True, True, True, True):
+        quorum = dynamic(seed, observers=0, append_every_ms=3.0)
+        old = begun(quorum)
+        quorum.isolate(old.id)
+        quorum.wait(lambda: quorum.leader() != old.id)  # noqa: B023
+        end = quorum.highest()
+        quorum.reach(end + 3, followers(quorum, old))
+        cuts = quorum.world.counts["truncations"]
+        quorum.heal()
+        quorum.wait(lambda: quorum.world.counts["truncations"] > cuts)  # noqa: B023
+        quorum.world.end(old.machine, power)
+        quorum.finish()
+        seed += 100
+
+
 # --- D16: who counts -----------------------------------------------------------------------------
 
 
@@ -299,7 +319,115 @@ def leadership_is_handed_over(seed: int) -> None:
     quorum.finish()
 
 
+# --- snapshots -----------------------------------------------------------------------------------
+
+
+def with_snapshots(seed: int, kind: str = "machine", **settings: Any) -> Quorum:
+    """A quorum whose logs are short: what is older is in snapshots of many slices."""
+    chosen: dict[str, Any] = {
+        "snapshots": kind,
+        "snapshot_bytes": 4_000,
+        "state_bytes": 6_000,
+        "retention_bytes": 8_000,
+        "segment_bytes": 8 * 1024,
+        "fetch_snapshot_max_bytes": 1_500,
+        "append_every_ms": 10.0,
+    }
+    return dynamic(seed, **(chosen | settings))
+
+
+def shortened(quorum: Quorum) -> Process:
+    """Wait until logs begin at snapshots; the leader."""
+    leader = begun(quorum)
+    quorum.wait(lambda: quorum.process(quorum.leader()).log.log_start_offset > 20)
+    return leader
+
+
+def a_latecomer_crashes_wherever_it_can(seed: int) -> None:
+    """At every system call of a start, a download, and of the log that begins anew behind it."""
+    quorum = with_snapshots(seed, "trim" if seed == 1 else "machine", producers=1)
+    shortened(quorum)
+    machine = quorum.world.machine(4)
+    for calls in range(0, 90, 2):
+        quorum.world.operator.replace_disk(machine)
+        machine.disk.crash_at(calls + seed % 2)
+        machine.crash_loses_power = calls % 3 > 0
+        target = quorum.highest()
+        quorum.wait(lambda: quorum.high_watermark(4) >= target)  # noqa: B023
+    counts = quorum.world.counts
+    assert counts["crashes in a call"] + counts["crashes in recovery"] >= 20
+    assert counts["snapshots installed"] >= 30
+    quorum.finish()
+
+
+def a_voter_crashes_wherever_it_can_while_logs_are_cleaned(seed: int) -> None:
+    """At every system call of appends, of snapshots made, and of segments given up."""
+    quorum = with_snapshots(seed, observers=0, inline_flush_bytes_max=100_000)
+    shortened(quorum)
+    machine = quorum.world.machine(1 + seed)
+    for calls in range(0, 80, 2):
+        machine.disk.crash_at(calls + seed % 2)
+        machine.crash_loses_power = calls % 3 > 0
+        process = quorum.process(machine.id)
+        quorum.wait(lambda: machine.process is not process)  # noqa: B023
+        quorum.wait(lambda: machine.process is not None)
+    assert quorum.world.counts["log starts moved"] >= 30
+    quorum.finish()
+
+
+def a_log_beside_the_snapshot_gives_way(seed: int) -> None:
+    """A leader that was cut off wrote what nobody else has; meanwhile the others gave up theirs."""
+    quorum = with_snapshots(seed, observers=0)
+    old = begun(quorum)
+    quorum.isolate(old.id)
+    end = old.log.end_offset
+    quorum.wait(lambda: quorum.leader() != old.id)
+    assert old.log.end_offset >= end
+    quorum.wait(lambda: quorum.process(quorum.leader()).log.log_start_offset > end + 50)
+    quorum.heal()
+    quorum.reach(quorum.highest())
+    assert quorum.world.counts["snapshots installed"] == 1
+    quorum.finish()
+
+
+def nothing_is_in_a_snapshot_that_is_not_on_disk(seed: int) -> None:
+    """I15: a follower knows what is committed before its own disk has it."""
+    quorum = with_snapshots(seed, observers=0, snapshot_bytes=500)
+    leader = begun(quorum)
+    slow = followers(quorum, leader)[0]
+    quorum.world.machine(slow).disk_factor = 100
+    made = quorum.world.counts["snapshots made"]
+    quorum.reach(quorum.highest() + 60, [id for id in quorum.voters if id != slow])
+    assert quorum.world.counts["snapshots made"] > made
+    quorum.world.machine(slow).disk_factor = 1
+    quorum.finish()
+
+
+def who_votes_is_known_from_a_snapshot(seed: int) -> None:
+    """A replaced disk learns the voters from a snapshot alone, and becomes one by that."""
+    quorum = with_snapshots(seed, observers=1)
+    shortened(quorum)
+    accepted(quorum, lambda: add(quorum, 4))
+    accepted(quorum, lambda: remove(quorum, 1))
+    start = quorum.highest()
+    quorum.wait(lambda: quorum.process(quorum.leader()).log.log_start_offset > start)
+    for id in (4, 2):
+        machine = quorum.world.machine(id)
+        quorum.world.operator.replace_disk(machine)
+        quorum.reach(quorum.highest(), [id])
+        assert quorum.process(id).core.voters.ids == (2, 3, 4)
+        accepted(quorum, lambda: remove(quorum, id))  # noqa: B023
+        accepted(quorum, lambda: add(quorum, id))  # noqa: B023
+    quorum.finish()
+
+
 SCENARIOS = [
+    what_was_cut_does_not_come_back,
+    a_latecomer_crashes_wherever_it_can,
+    a_voter_crashes_wherever_it_can_while_logs_are_cleaned,
+    a_log_beside_the_snapshot_gives_way,
+    nothing_is_in_a_snapshot_that_is_not_on_disk,
+    who_votes_is_known_from_a_snapshot,
     observers_count_for_nothing,
     a_new_voter_counts_from_its_record_on,
     a_removed_leader_does_not_count_itself,

@@ -14,12 +14,14 @@ from kraftfast.core.control import KRaftVoters
 from kraftfast.core.messages import FetchRequest
 from kraftfast.core.quorum_state import QuorumState
 from kraftfast.core.voters import VoterSet
-from kraftfast.sim.invariants import Entry, Oracle
+from kraftfast.sim.invariants import Oracle
 from kraftfast.sim.process import Process
 from kraftfast.sim.require import Violation
+from kraftfast.sim.shadow import Entry
+from kraftfast.sim.snapshot_oracle import SnapshotOracle
 from kraftfast.sim.voter_oracle import VoterOracle
 from kraftfast.sim.world import run_seed
-from kraftfast.types import ReplicaKey
+from kraftfast.types import OffsetAndEpoch, ReplicaKey
 from tests.sim.kit import Quorum
 
 CHECKED: dict[str, Callable[..., Any]] = {
@@ -37,8 +39,10 @@ CHECKED: dict[str, Callable[..., Any]] = {
     "I12": within_one.check_leader,
     "I13": Oracle.appends,
     "I14": Oracle.recovered,
+    "I15": SnapshotOracle.created,
     "I16": VoterOracle.check,
     "I17": VoterOracle.check,
+    "I19": SnapshotOracle.applied,
     "I20": Oracle.was_read,
 }
 """Where the invariants of reliability.md that compare replicas, disks and promises are checked."""
@@ -64,12 +68,13 @@ def test_a_sweep_comes_by_each_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
         return call
 
     for name, function in CHECKED.items():
-        places = {"Oracle": Oracle, "VoterOracle": VoterOracle}
+        oracles = (Oracle, VoterOracle, SnapshotOracle)
+        places = {each.__name__: each for each in oracles}
         place: Any = places.get(function.__qualname__.split(".")[0], within_one)
         monkeypatch.setattr(
             place, function.__name__, counted(name, getattr(place, function.__name__))
         )
-    for seed in (6, 38, 34):
+    for seed in (6, 38, 34, 7, 14):
         assert run_seed(seed)["ok"]
     assert set(calls) == set(CHECKED) and min(calls.values()) > 1, calls
 
@@ -111,6 +116,8 @@ def planted(quorum: Quorum, name: str) -> None:
         "I11": lambda: oracle.request_leaves(other, fetch(other, end + 1)),
         "I13": lambda: oracle.appends(other, epoch),
         "I14": lambda: recovers_something_else(oracle, other),
+        "I15": lambda: oracle.snapshots.created(other, OffsetAndEpoch(end + 1, epoch)),
+        "I19": lambda: oracle.snapshots.applied(other, end + 1, 0),
         "I16": lambda: another_set_in_the_log(oracle, other),
         "I20": lambda: oracle.was_read(end, end + 1, 0),
     }
