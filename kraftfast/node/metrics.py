@@ -140,11 +140,20 @@ class Metrics:
             "IgnoredStaticVoters": int(core.kraft_version > 0 and bool(node.config.voters)),
         }
 
+    def snapshots(self) -> dict[str, Any]:
+        """``kafka.server:type=SnapshotEmitter``: of snapshots made here since the start."""
+        snapshots = self.node.snapshots
+        return {
+            "LatestSnapshotGeneratedBytes": snapshots.made_bytes,
+            "LatestSnapshotGeneratedAgeMs": self.node.now_ms() - snapshots.made_ms,
+        }
+
     def as_dict(self) -> dict[str, dict[str, Any]]:
         """All of them, by the group's name. Latencies are milliseconds, rates a second."""
         return {
             "kafka.server:type=raft-metrics": self.raft(),
             "kafka.controller:type=KafkaController": self.controller(),
+            "kafka.server:type=SnapshotEmitter": self.snapshots(),
         }
 
 

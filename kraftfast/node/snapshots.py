@@ -102,7 +102,8 @@ class Snapshots:
     # node, beside: whose. download: the one under way, or None. _leaving: (source, session, until
     # ms) of slices that were answered. _unsent: (source, slice, until ms): their ring had no room.
     # _reading: (id, open file) of what was sent last, used beside the loop alone. _said: what was
-    # logged last about a snapshot that cannot be taken, and when.
+    # logged last about a snapshot that cannot be taken, and when. made_bytes, made_ms: size of the
+    # last one that was made here since the start, and when; until then 0, and the start.
 
     def __init__(self, node: Any) -> None:
         self.node, self.beside = node, node.beside
@@ -113,6 +114,7 @@ class Snapshots:
         self._unsent: list[tuple[Any, Slice, int]] = []
         self._reading: tuple[OffsetAndEpoch, Any] | None = None
         self._said = ("", -REFUSED_LINE_MS)
+        self.made_bytes, self.made_ms = 0, node.now_ms()
         node.on_role.append(self._role_changed)
 
     def handlers(self) -> dict[type, Any]:
@@ -291,6 +293,9 @@ class Snapshots:
         self.node.step(ev.SnapshotCreated(snapshot_id))
         if snapshot_id not in self.node.core.snapshots:
             delete_snapshots(self.disk, self.log_path, [snapshot_id])
+            return
+        path = snapshot_files.snapshot_path(self.log_path, snapshot_id)
+        self.made_bytes, self.made_ms = self.disk.file_bytes(path), self.node.now_ms()
 
     def delete_before(self, effect: fx.DeleteBefore) -> None:
         """Segments and snapshots wholly below go; the log begins where a snapshot ends."""
