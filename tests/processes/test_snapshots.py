@@ -186,6 +186,7 @@ def lag_behind(quorum: LocalQuorum, lagging: int) -> None:
     quorum.kill(lagging, signal.SIGCONT)
 
 
+# covers: testFollowerListenerNotified, testListenerRenotified
 @pytest.mark.parametrize("transport", TRANSPORTS)
 def test_a_lagging_replica_catches_up_by_snapshot(tmp_path: Path, transport: str) -> None:
     with a_quorum(tmp_path / "q", transport=transport, **MACHINE) as quorum:
@@ -222,6 +223,7 @@ def test_a_kill_in_the_middle_of_a_download(tmp_path: Path, transport: str, kill
         assert len(left) <= 1, "at most one that is written now"
 
 
+# covers: testLeaderListenerNotified
 def test_all_start_again_from_their_snapshots(tmp_path: Path) -> None:
     with a_quorum(tmp_path / "q", **MACHINE) as quorum:
         with loads(quorum) as running:
