@@ -10,8 +10,11 @@ from __future__ import annotations
 
 import difflib
 import os
+import socket
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
+
+import msgspec
 
 from kraftfast import limits
 from kraftfast.core.config import FlushPolicy
@@ -20,6 +23,8 @@ from kraftfast.log import properties
 from kraftfast.node.config import IDLE_SPIN_US, ListenerConfig, NodeConfig, VoterConfig
 
 Fields = Mapping[str, str]
+ANY_HOST = ("", "0.0.0.0", "::")
+"""What a listener on every address has for its host: nothing that others could connect to."""
 
 
 class Server(NamedTuple):
@@ -153,6 +158,10 @@ def server(fields: Fields) -> Server:
     listeners = _listeners(fields)
     if not names or (may_vote and names[0] not in {listener.name for listener in listeners}):
         raise InvalidOption("controller.listener.names must name a listener of `listeners`")
+    own = next((voter for voter in voters if voter.id == node_id), None)
+    listeners = [
+        _reachable(each, own) if each.name == names[0] else each for each in listeners
+    ]
     node = NodeConfig(
         node_id=node_id,
         directory=_directory(fields),
@@ -236,7 +245,7 @@ def _voters(fields: Fields) -> list[VoterConfig]:
         if not at or not id.isdigit():
             raise InvalidOption(f"{key}: {part!r} is not id@host:port")
         host, port = host_and_port(address, key)
-        if host in ("", "0.0.0.0", "::"):
+        if host in ANY_HOST:
             raise InvalidOption(f"{key}: {part!r}: others cannot reach this address")
         if int(id) in found:
             raise InvalidOption(f"{key}: voter {id} stands there twice")
@@ -269,6 +278,15 @@ def _listeners(fields: Fields) -> list[ListenerConfig]:
                 f"listener.security.protocol.map: {part}: only PLAINTEXT is there yet"
             )
     return found
+
+
+def _reachable(listener: ListenerConfig, own: VoterConfig | None) -> ListenerConfig:
+    """A controller listener on every address is advertised as the own entry among the static voters
+    says, else by the name of this host (Kafka's ``effectiveAdvertisedControllerListeners``)."""
+    if listener.advertised_host or listener.host not in ANY_HOST:
+        return listener
+    host, port = (own.host, own.port) if own is not None else (socket.getfqdn(), listener.port)
+    return msgspec.structs.replace(listener, advertised_host=host, advertised_port=port)
 
 
 def _endpoints(fields: Fields, key: str, port_min: int = 1) -> list[tuple[str, str, int]]:

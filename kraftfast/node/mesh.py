@@ -11,8 +11,6 @@ import select
 import socket
 from typing import Any
 
-import msgspec
-
 from kraftfast import limits
 from kraftfast.core import events as ev
 from kraftfast.core import messages as core

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 import pytest
@@ -160,3 +161,12 @@ def test_a_controller_without_static_voters_may_join() -> None:
         server(OBSERVER | {"process.roles": "controller"})
     with pytest.raises(InvalidOption, match="only a controller that others can reach"):
         server(fields | {"listeners": "CONTROLLER://h:0", "advertised.listeners": ""})
+
+
+def test_a_listener_on_every_address_is_advertised_by_a_name() -> None:
+    """As the own entry among the static voters says, else by the name of this host."""
+    static = server(GOOD | {"listeners": "CONTROLLER://:9099", "advertised.listeners": ""}).node
+    assert static.endpoints == (("CONTROLLER", "b.example", 9092),)
+    fields = OBSERVER | {"process.roles": "controller", "listeners": "CONTROLLER://0.0.0.0:9093"}
+    assert server(fields).node.endpoints == (("CONTROLLER", socket.getfqdn(), 9093),)
+    assert server(OBSERVER | {"listeners": "CLIENT://:1"}).node.listeners[0].advertised_host == ""

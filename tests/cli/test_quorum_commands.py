@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import time
 from collections.abc import Callable
@@ -242,6 +243,37 @@ def test_servers_that_join(tmp_path: Path, program: Callable[..., Program]) -> N
     assert describe(*where)["leaderId"] == 2
     for id in list(servers.running):
         assert servers.running[id].stop() == 0
+
+
+def test_a_wiped_disk_joins_again(tmp_path: Path, program: Callable[..., Program]) -> None:
+    """Two steps by itself: the entry of the disk that is gone goes, then the new one comes."""
+    servers = Servers(tmp_path, program, 3)
+    servers.format(1, "--standalone")
+    auto = {"controller_quorum_auto_join_enable": "true"}
+    for id in (2, 3):
+        servers.format(id, "--no-initial-controllers", **auto)
+    for id in (1, 2, 3):
+        servers.serve(id)
+    wait_for(lambda: servers.voters() == [1, 2, 3])
+    assert run("append", "--bootstrap-server", servers.where[1], data=b"kept\n").returncode == 0
+    before = {each["id"]: each for each in describe(*servers.where)["currentVoters"]}[3]
+    servers.stop(3, signal.SIGKILL)
+    shutil.rmtree(tmp_path / "3")
+    servers.format(3, "--no-initial-controllers", **auto)
+    servers.serve(3)
+
+    def joined() -> bool:
+        voters = {each["id"]: each for each in describe(*servers.where)["currentVoters"]}
+        return 3 in voters and voters[3]["directoryId"] != before["directoryId"]
+
+    wait_for(joined)
+    assert servers.voters() == [1, 2, 3]
+    servers.stop(1, signal.SIGKILL)  # the two that are left are a majority, with all of the log
+    servers.where = ("--bootstrap-controller", f"127.0.0.1:{servers.ports[3]}")
+    done = run("consume", "--bootstrap-server", servers.where[1], "--from", 0)
+    assert said(done) == "kept\n"
+    for id in list(servers.running):
+        servers.stop(id)
 
 
 def test_what_is_not_this_quorums(tmp_path: Path, program: Callable[..., Program]) -> None:
