@@ -22,13 +22,21 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Self
 
 from kraftfast.client.local import Watch
-from kraftfast.errors import Closed, NoQuorum, PeerGone, TimedOut
+from kraftfast.errors import (
+    Closed,
+    CorruptLog,
+    NoQuorum,
+    OffsetOutOfRange,
+    PeerGone,
+    TimedOut,
+)
 from kraftfast.log.reader import LogReader
 
 RETRY_S = 0.02
 SEARCH_S = 10.0  # until NoQuorum, however long a call may take
 SLEEP_S_MAX = 0.5
 LAG_S_MAX = 0.1  # for so long a replica that knows less than another is waited for
+REPLACED_S_MAX = 0.5  # how long a snapshot may take to replace a replica's log
 PATIENCE_FACTOR = 20  # a replica that did not answer is left alone so much longer than it took
 FOREVER_S = 365 * 24 * 3600.0
 
@@ -214,7 +222,22 @@ class Consumer(RecordStream):
                 if self.high_watermark <= self.position:
                     return
             source, reader = self._caught_up(self.high_watermark)
-            yield from reader.batches(self.position, source.high_watermark)
+            self._check_start(source.log_start_offset)
+            try:
+                yield from reader.batches(self.position, source.high_watermark)
+            except CorruptLog:  # or a snapshot takes the place of that replica's log just now
+                deadline = time.monotonic() + REPLACED_S_MAX
+                while time.monotonic() < deadline:
+                    self._check_start(source.log_start_offset)
+                    time.sleep(RETRY_S)
+                raise
+
+    def _check_start(self, start: int) -> None:
+        """Records below the log's start are not handed out, be they still there or not."""
+        if self.position < start:
+            raise OffsetOutOfRange(
+                f"the log starts at offset {start}, beyond offset {self.position}", start
+            )
 
     def _caught_up(self, end_offset: int) -> tuple[Watch, LogReader]:
         """A source that knows what another one does. Raises NoQuorum."""

@@ -192,6 +192,11 @@ class Watch:
         return self.stats.high_watermark
 
     @property
+    def log_start_offset(self) -> int:
+        """Records below are not kept, though some of them may still be in the first segment."""
+        return self.stats["log_start_offset"]
+
+    @property
     def leads(self) -> bool:
         """Whether it is the leader, by its own word."""
         return ROLES[self.stats["role"]] == "leader"

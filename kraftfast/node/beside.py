@@ -19,13 +19,15 @@ JOIN_S = 2.0
 class Beside:
     """Runs jobs outside the loop's thread, and calls inside it."""
 
-    # fd: an eventfd that the loop watches. _jobs: (job, what is to be done with its result); None
-    # ends the thread, which begins with the first job. _calls: for the loop, in order.
+    # fd: an eventfd that the loop watches, -1 once closed; _lock guards it. _calls: for the loop, in
+    # order. _jobs: (job, what is to be done with its result); None ends the thread, which begins
+    # with the first job.
 
     def __init__(self) -> None:
         self.fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._jobs: queue.SimpleQueue[tuple[Callable[[], Any], Callable[[Any], None]] | None]
         self._jobs = queue.SimpleQueue()
+        self._lock = threading.Lock()
         self._calls: deque[Callable[[], None]] = deque()
         self._thread: threading.Thread | None = None
 
@@ -45,11 +47,10 @@ class Beside:
 
     def tell(self, call: Callable[[], None]) -> None:
         """Have ``call()`` run in the loop; from any thread."""
-        self._calls.append(call)
-        try:
-            os.eventfd_write(self.fd, 1)
-        except OSError:
-            pass  # closed: nobody looks any more
+        with self._lock:
+            if self.fd >= 0:  # else nobody looks any more
+                self._calls.append(call)
+                os.eventfd_write(self.fd, 1)
 
     def take(self) -> None:
         """Run what is to run in the loop."""
@@ -70,7 +71,8 @@ class Beside:
             self._jobs.put(None)
             self._thread.join(JOIN_S)
             self._thread = None
-        fd, self.fd = self.fd, -1
+        with self._lock:
+            fd, self.fd = self.fd, -1
         if fd >= 0:
             os.close(fd)
 

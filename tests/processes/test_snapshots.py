@@ -199,6 +199,10 @@ def test_a_lagging_replica_catches_up_by_snapshot(tmp_path: Path, transport: str
         nothing_is_lost(quorum, running)
         assert quorum.query(lagging, "counts")["restored"] >= 1
         same_from_the_latest_start(quorum)
+        for id, start in starts(quorum).items():  # which is inside a segment, mostly
+            assert quorum.consumer(start, replica=id).read(1)[0].offset >= start
+            with pytest.raises(OffsetOutOfRange, match=f"starts at offset {start}"):
+                quorum.consumer(start - 1, replica=id).read(1)
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)

@@ -1,0 +1,427 @@
+"""Snapshots in the node, without processes: slices out and in, what is kept, what machines need."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kraftfast.core import effects as fx
+from kraftfast.core import events as ev
+from kraftfast.core import messages as core
+from kraftfast.errors import ErrorCode, FlushFailed, InvalidOption
+from kraftfast.log.disk import Disk
+from kraftfast.log.snapshot_files import snapshot_ids, snapshot_path
+from kraftfast.log.snapshot_writer import SnapshotWriter
+from kraftfast.node import translate, wire_values
+from kraftfast.node.beside import Beside
+from kraftfast.node.making import Making
+from kraftfast.node.retention import KAFKA_BYTES, KAFKA_MS, Retention
+from kraftfast.node.snapshots import Download, Snapshots
+from kraftfast.node.state_machine import StateMachine, makes_snapshots
+from kraftfast.node.translate_snapshot import Slice, slice_of
+from kraftfast.types import METADATA_TOPIC, METADATA_TOPIC_ID, OffsetAndEpoch, ReplicaKey
+from kraftfast.wire import frame, tags
+from kraftfast.wire.messages import ApiKey
+
+ID = OffsetAndEpoch(10, 3)
+PARTITION = wire_values.Partition(METADATA_TOPIC, METADATA_TOPIC_ID, "CONTROLLER")
+
+
+def made(path: Path, snapshot_id: OffsetAndEpoch = ID, stamp: int = 0, trim: bool = False) -> bytes:
+    """A finished snapshot; its bytes."""
+    with SnapshotWriter(
+        Disk(), str(path), snapshot_id, last_contained_log_timestamp=stamp,
+        header_tags=((tags.TRIM, b""),) if trim else (),
+    ) as writer:  # fmt: skip
+        if not trim:
+            writer.extend(b"state %d" % i for i in range(500))
+        writer.freeze()
+    return Path(snapshot_path(str(path), snapshot_id)).read_bytes()
+
+
+class AtOnce:
+    """Instead of the thread beside the loop."""
+
+    def ask(self, job: Callable[[], Any], done: Callable[[Any], None]) -> None:
+        done(job())
+
+    def tell(self, call: Callable[[], None]) -> None:
+        call()
+
+
+class FakeNode:
+    """What ``Snapshots`` and ``Retention`` see of a node."""
+
+    def __init__(self, path: Path) -> None:
+        self.disk, self.beside, self.applier = Disk(), AtOnce(), None
+        options = SimpleNamespace(records="any")
+        self.directory = SimpleNamespace(log_path=str(path), options=options)
+        self.on_role: list[Any] = []
+        self.events: list[Any] = []
+        self.lines: list[str] = []
+        self.at_hand: Any = None
+        self.ms = 0
+        self.durability = "majority"
+
+    def now_ms(self) -> int:
+        return self.ms
+
+    def step(self, event: Any) -> None:
+        self.events.append(event)
+
+    queue = step
+
+    def run_events(self) -> None:
+        pass
+
+    def log_line(self, text: str) -> None:
+        self.lines.append(text)
+
+
+class FakeSource:
+    """Somebody who asks: answers fail while ``full``; over a session that may be stuck."""
+
+    slice_bytes_max = 1000
+
+    def __init__(self, session: Any = None) -> None:
+        self.answers: list[Slice] = []
+        self.full = False
+        self.session = session
+
+    def reply(self, answer: Slice) -> bool:
+        if not self.full:
+            self.answers.append(answer)
+        return not self.full
+
+
+def answer(source: FakeSource, snapshot_id: OffsetAndEpoch, position: int) -> fx.AnswerSnapshot:
+    response = core.FetchSnapshotResponse(snapshot_id=snapshot_id, position=position)
+    return fx.AnswerSnapshot(source, response, snapshot_id, position, 1 << 20)
+
+
+# --- on the wire ----------------------------------------------------------------------------------
+
+
+def test_recorded_frames_go_through_the_core(golden: Path) -> None:
+    """Kafka's requests and answers become the core's, and the same again."""
+    seen = []
+    for path in sorted((golden / "frames" / "59-FetchSnapshot").glob("*.bin")):
+        data = path.read_bytes()[4:]
+        version = int(path.name[1])
+        if "request" in path.name:
+            _, message = frame.decode_request(data)
+            partition = PARTITION._replace(topic=message.topics[0].name)
+            request = translate.REQUEST_FROM_WIRE[ApiKey.FETCH_SNAPSHOT](message, partition)
+            assert request.ours and request.partition_known and request.epoch > 0
+            assert translate.request_to_wire(request, partition) == message
+            seen.append(request.position)
+            continue
+        _, message = frame.decode_response(ApiKey.FETCH_SNAPSHOT, version, data)
+        found = translate.response_from_wire(ApiKey.FETCH_SNAPSHOT, message, PARTITION)
+        if message.error_code:
+            assert found.error is ErrorCode(message.error_code)
+            continue
+        assert 0 < found.records_bytes <= found.size and found.snapshot_id.offset > 0
+        again = translate.response_to_wire(
+            ApiKey.FETCH_SNAPSHOT, Slice(found, slice_of(message)), PARTITION, version
+        )
+        assert again.topics == message.topics
+    assert len(seen) > 5 and max(seen) > 0
+
+
+def test_what_is_not_ours_is_said_to_the_core() -> None:
+    kind = type(
+        translate.request_to_wire(core.FetchSnapshotRequest(1, ReplicaKey(1), ID, 0), PARTITION)
+    )
+    none = translate.REQUEST_FROM_WIRE[ApiKey.FETCH_SNAPSHOT](kind(topics=[]), PARTITION)
+    assert not none.partition_known
+    message = translate.request_to_wire(
+        core.FetchSnapshotRequest(1, ReplicaKey(1), ID, 0), PARTITION
+    )
+    message.topics[0].name = "another"
+    other = translate.REQUEST_FROM_WIRE[ApiKey.FETCH_SNAPSHOT](message, PARTITION)
+    assert other.partition_known and not other.ours
+    refusal = core.FetchSnapshotResponse(partition_error=ErrorCode.SNAPSHOT_NOT_FOUND)
+    wire = translate.response_to_wire(ApiKey.FETCH_SNAPSHOT, refusal, PARTITION, 1)
+    back = translate.response_from_wire(ApiKey.FETCH_SNAPSHOT, wire, PARTITION)
+    assert back.partition_error is ErrorCode.SNAPSHOT_NOT_FOUND and slice_of(wire) == b""
+
+
+# --- slices out -----------------------------------------------------------------------------------
+
+
+def test_a_snapshot_leaves_in_slices(tmp_path: Path) -> None:
+    data = made(tmp_path)
+    node = FakeNode(tmp_path)
+    snapshots, source = Snapshots(node), FakeSource()
+    while sum(len(each.data) for each in source.answers) < len(data):
+        snapshots.answer(answer(source, ID, sum(len(each.data) for each in source.answers)))
+    assert b"".join(each.data for each in source.answers) == data
+    assert {each.response.size for each in source.answers} == {len(data)}
+    assert node.events == [ev.SnapshotAnswered()] * len(source.answers)
+    snapshots.answer(answer(source, ID, len(data)))
+    assert source.answers[-1].response.partition_error is ErrorCode.POSITION_OUT_OF_RANGE
+    snapshots.answer(answer(source, OffsetAndEpoch(9, 3), 0))
+    assert source.answers[-1].response.partition_error is ErrorCode.SNAPSHOT_NOT_FOUND
+    assert source.answers[-1].data == b"" and len(node.events) == len(source.answers)
+    snapshots.close()
+
+
+def test_the_next_slice_waits_until_this_one_has_left(tmp_path: Path) -> None:
+    made(tmp_path)
+    node = FakeNode(tmp_path)
+    snapshots = Snapshots(node)
+    sent = False
+    session = SimpleNamespace(has_sent=lambda _request: sent)
+    full, stuck = FakeSource(), FakeSource(session)
+    full.full = True
+    snapshots.answer(answer(full, ID, 0))
+    snapshots.answer(answer(stuck, ID, 0))
+    for _ in range(3):
+        snapshots.tend()
+    assert snapshots.is_waiting and node.events == [] and len(stuck.answers) == 1
+    full.full, sent = False, True
+    snapshots.tend()
+    assert len(full.answers) == 1 and node.events == [ev.SnapshotAnswered()] * 2
+    full.full = True
+    snapshots.answer(answer(full, ID, 0))
+    node.ms += 60_000  # a ring that never has room
+    snapshots.tend()
+    assert not snapshots.is_waiting and len(node.events) == 3
+
+
+# --- slices in ------------------------------------------------------------------------------------
+
+
+def message_with(data: bytes) -> Any:
+    fields = SimpleNamespace(unaligned_records=memoryview(data))
+    return SimpleNamespace(topics=[SimpleNamespace(partitions=[fields])])
+
+
+def test_what_was_fetched_is_checked_before_it_counts(tmp_path: Path) -> None:
+    data = made(tmp_path)
+    place = tmp_path / "there"
+    place.mkdir()
+    node = FakeNode(place)
+    snapshots = Snapshots(node)
+
+    def write(position: int, part: bytes, last: bool) -> ev.SnapshotWritten:
+        node.at_hand = message_with(part)
+        snapshots.write(fx.WriteSnapshot(2, ID, position, last))
+        found = node.events[-1]
+        assert isinstance(found, ev.SnapshotWritten)
+        return found
+
+    assert write(0, data[:700], False) == ev.SnapshotWritten(ID, 700)
+    assert write(700, data[700:], True) == ev.SnapshotWritten(ID, len(data))
+    assert snapshots.download is not None and snapshots.download.whole
+    assert snapshot_ids(Disk(), str(place)) == [], "it gets its name when it is installed"
+    for position, part in ((600, data[600:]), (0, data[:-1]), (0, data[:-9] + bytes(9))):
+        write(0, data[:700], False)
+        refused = write(position, part, True)
+        assert refused.rejected and snapshots.download is None
+    assert list(place.iterdir()) == [] and len(node.lines) == 3
+    write(0, data[:700], False)
+    node.on_role[0](fx.RoleChanged("leader", 4, 1))
+    assert snapshots.download is None and list(place.iterdir()) == []
+
+
+def test_a_snapshot_without_state_is_none_for_a_machine(tmp_path: Path) -> None:
+    data = made(tmp_path, trim=True)
+    place = tmp_path / "there"
+    place.mkdir()
+    for takes_trims, refusal in (
+        (True, ""),
+        (False, "it holds no state, but a state machine runs"),
+    ):
+        download = Download(Disk(), str(place), ID, takes_trims)
+        assert download.take(0, data, True).startswith(refusal)
+        assert download.whole is takes_trims
+        download.drop()
+    assert list(place.iterdir()) == []
+
+
+def test_one_that_came_too_late_is_removed(tmp_path: Path) -> None:
+    made(tmp_path)
+    node = FakeNode(tmp_path)
+    node.core = SimpleNamespace(snapshots=())  # type: ignore[attr-defined]
+    Snapshots(node).created(ID)
+    assert node.events == [ev.SnapshotCreated(ID)] and snapshot_ids(Disk(), str(tmp_path)) == []
+
+
+# --- what is kept ---------------------------------------------------------------------------------
+
+
+def segment(base: int, end: int, position: int, stamp: int) -> Any:
+    return SimpleNamespace(
+        base_offset=base, end_offset=end, position=position, max_timestamp=stamp, last_epoch=base
+    )
+
+
+def retention(tmp_path: Path, makes: bool, **limits: Any) -> tuple[Any, Retention]:
+    node: Any = FakeNode(tmp_path)
+    segments = [segment(0, 10, 100, 1), segment(10, 20, 100, 2), segment(20, 30, 100, 3)]
+    segments.append(segment(30, 35, 50, 4))
+    node.log = SimpleNamespace(
+        segments=segments, active=segments[-1], log_start_offset=0, end_offset=35,
+        flushed_end_offset=35, producers=SimpleNamespace(freeze=lambda *_: b""),
+    )  # fmt: skip
+    history = SimpleNamespace(version_at=lambda _end: 0)
+    node.core = SimpleNamespace(
+        high_watermark=35, snapshots=(), may_create_snapshot=lambda _id: True, history=history
+    )
+    config = SimpleNamespace(**{"retention_bytes": None, "retention_ms": None} | limits)
+    return node, Retention(Snapshots(node), config, makes)
+
+
+@pytest.mark.parametrize(
+    "bytes_max, known, stored, start",
+    [
+        (350, 35, 35, None),  # not one more than enough
+        (251, 35, 35, None),
+        (250, 35, 35, 10),
+        (149, 35, 35, 20),
+        (0, 35, 35, 30),  # the active segment stays
+        (0, 29, 35, 20),  # what is not committed too
+        (0, 35, 19, 10),  # and what is not on disk here
+        (0, -1, 35, None),
+    ],
+)
+def test_whole_segments_are_given_up_beyond_the_limit(
+    tmp_path: Path, bytes_max: int, known: int, stored: int, start: int | None
+) -> None:
+    node, kept = retention(tmp_path, False, retention_bytes=bytes_max)
+    node.core.high_watermark, node.log.flushed_end_offset = known, stored
+    kept.tend(0)
+    due = [event.snapshot_id for event in node.events if isinstance(event, ev.RetentionDue)]
+    assert due == ([] if start is None else [OffsetAndEpoch(start, start - 10)])
+
+
+def test_by_age_and_not_before_it_is_time(tmp_path: Path) -> None:
+    node, kept = retention(tmp_path, False, retention_ms=1000)
+    now = time.time_ns() // 1_000_000
+    for each, age in zip(node.log.segments, (5000, 4000, 10, 0)):
+        each.max_timestamp = now - age
+    kept.tend(0)
+    assert node.events[-1] == ev.RetentionDue(OffsetAndEpoch(20, 10))
+    count = len(node.events)
+    kept.tend(500)
+    assert len(node.events) == count, "it looks once a second"
+    node.log.active = segment(35, 35, 0, -1)
+    kept.tend(501)
+    assert len(node.events) > count, "or when a segment was begun"
+
+
+def test_nothing_goes_without_a_limit(tmp_path: Path) -> None:
+    node, kept = retention(tmp_path, False)
+    kept.tend(0)
+    assert node.events == [] and (kept.bytes_max, kept.ms_max) == (-1, -1)
+    _, kept = retention(tmp_path, True)
+    assert (kept.bytes_max, kept.ms_max) == (KAFKA_BYTES, KAFKA_MS)
+
+
+@pytest.mark.parametrize("limits", [{"retention_bytes": 400}, {"retention_ms": 1000}])
+def test_with_a_machine_it_is_kafkas_rule(tmp_path: Path, limits: dict[str, int]) -> None:
+    """The oldest of two snapshots goes, the newest never does."""
+    now = time.time_ns() // 1_000_000
+    ids = (OffsetAndEpoch(10, 0), OffsetAndEpoch(20, 10))
+    node, kept = retention(tmp_path, True, **{"retention_bytes": -1, "retention_ms": -1} | limits)
+    for each in ids:
+        made(tmp_path, each, now - 5000)
+    node.core.snapshots = ids[1:]
+    kept.tend(0)
+    assert node.events == []
+    node.core.snapshots = ids
+    kept.tend(2000)
+    assert node.events == [ev.RetentionDue(ids[1])]
+    fresh, kept = retention(tmp_path, True, retention_bytes=1 << 20, retention_ms=60_000)
+    fresh.core.snapshots = ids
+    kept.tend(0)
+    assert fresh.events == []
+
+
+# --- machines -------------------------------------------------------------------------------------
+
+
+class Half(StateMachine):
+    def snapshot(self, writer: Any) -> None:
+        pass
+
+
+class Whole(Half):
+    def restore(self, reader: Any) -> None:
+        pass
+
+
+def test_a_machine_has_both_or_neither() -> None:
+    assert makes_snapshots(Whole()) and not makes_snapshots(StateMachine())
+    with pytest.raises(InvalidOption, match="only one of"):
+        makes_snapshots(Half())
+
+
+def test_a_snapshot_is_made_when_it_is_due(tmp_path: Path) -> None:
+    node: Any = FakeNode(tmp_path)
+    node.config = SimpleNamespace(snapshot_bytes=1000, snapshot_interval_ms=60_000)
+    log = SimpleNamespace(producers=SimpleNamespace(freeze=lambda *_: b""), segments=[])
+    node.log = log
+    history = SimpleNamespace(version_at=lambda _end: 0)
+    allowed = [False, True, True]
+    node.core = SimpleNamespace(
+        may_create_snapshot=lambda _id: allowed.pop(0), snapshots=(ID, OffsetAndEpoch(20, 3)),
+        history=history,
+    )  # fmt: skip
+    node.snapshots = Snapshots(node)
+    making = Making(node)
+    applier = SimpleNamespace(machine=Whole(), ending=False)
+
+    def apply(end: int, size: int) -> None:
+        batch = SimpleNamespace(size=size, last_offset=end - 1, leader_epoch=3, max_timestamp=7)
+        making.applied(applier, batch)
+
+    apply(9, 999)
+    assert allowed == [False, True, True], "not due"
+    apply(10, 1)
+    assert node.events == [] and making.not_before_s > time.monotonic(), "not now: later"
+    making.not_before_s = 0.0
+    making.look(applier, time.monotonic())
+    assert node.events == [ev.SnapshotCreated(ID)] and snapshot_ids(Disk(), str(tmp_path)) == [ID]
+    making.look(applier, time.monotonic() + 3600)
+    assert len(node.events) == 1, "nothing new was applied"
+    apply(20, 1)
+    making.look(applier, time.monotonic() + 3600)
+    assert node.events[-1] == ev.SnapshotCreated(OffsetAndEpoch(20, 3)), "by time"
+
+
+# --- beside the loop ------------------------------------------------------------------------------
+
+
+def test_jobs_run_beside_in_order_and_are_told_of_in_the_loop() -> None:
+    beside = Beside()
+    try:
+        found: list[int] = []
+
+        def take(count: int) -> None:
+            deadline = time.monotonic() + 20
+            while len(found) < count and time.monotonic() < deadline:
+                beside.take()
+                time.sleep(0.001)
+
+        for number in range(50):
+            beside.ask(lambda number=number: number * number, found.append)  # type: ignore[misc]
+        take(50)
+        assert found == [number * number for number in range(50)]
+
+        def fail() -> None:
+            raise FlushFailed("of a snapshot")
+
+        beside.ask(fail, lambda _: None)
+        with pytest.raises(FlushFailed):  # D9: it ends the loop
+            take(51)
+    finally:
+        beside.close()
+    beside.tell(lambda: None)  # nobody looks any more
