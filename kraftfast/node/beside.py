@@ -19,8 +19,8 @@ JOIN_S = 2.0
 class Beside:
     """Runs jobs outside the loop's thread, and calls inside it."""
 
-    # fd: an eventfd that the loop watches, -1 once closed; _lock guards it. _calls: for the loop, in
-    # order. _jobs: (job, what is to be done with its result); None ends the thread, which begins
+    # fd: an eventfd that the loop watches, -1 once closed; _lock guards it. _calls: for the loop,
+    # in order. _jobs: (job, what is to be done with its result); None ends the thread, which begins
     # with the first job.
 
     def __init__(self) -> None:
