@@ -1,4 +1,4 @@
-"""Snapshots in the node, without processes: slices out and in, what is kept, what machines need."""
+"""The parts of snapshots in the node, each alone: slices, what is kept, what machines need."""
 
 from __future__ import annotations
 
