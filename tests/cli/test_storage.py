@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kraftfast.log import snapshot_files
-from tests.cli.kit import run
+from tests.cli.kit import fails, run
 from tests.cli.logs import Done
 
 Command = Callable[..., Done]
@@ -136,3 +136,12 @@ def test_info_tells_what_is_there(tmp_path: Path, kraftfast: Command) -> None:
     assert "node.id=1, version=1}\n" in out
     code, out = info(2)
     assert code == 1 and "belongs to node 1, not 2" in out
+
+
+def test_nobody_serves_anothers_directory(tmp_path: Path, kraftfast: Command) -> None:
+    assert formatted(kraftfast, properties(tmp_path), "-s").code == 0
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    file = properties(tmp_path, id=2)
+    said = fails(run("serve", "--config", file), 35)
+    assert f"{tmp_path / 'data'} belongs to node 1, not 2" in said
+    assert all(path.read_bytes() == data for path, data in before.items() if path != file)

@@ -93,7 +93,24 @@ def test_the_log_may_take_its_time_for_the_record() -> None:
     assert it.voters == SET.without(3)
 
 
-# covers: VoterSetHistoryTest.testAddAt, VoterSetHistoryTest.testTruncateTo
+# covers: VoterSetHistoryTest.testAddAt, TreeMapLogHistoryTest.*
+def test_what_is_filed_ascends() -> None:
+    it = VoterHistory()
+    assert it.latest is None and it.voters_at(100) is None and it.version_at(100) == 0
+    it.add(-1, KRaftVoters(SET))
+    it.add(99, KRaftVoters(SET.without(3)))
+    for offset in (-2, 98, 99):
+        with pytest.raises(ValueError, match="behind one at 99"):
+            it.add(offset, KRaftVoters(SET))
+    assert [at for at, _ in it.voter_sets] == [-1, 99]
+    it.add(99, KRaftVersion(1))
+    it.add(100, KRaftVoters(SET))
+    asked = {0: SET, 99: SET, 100: SET.without(3), 101: SET, 1000: SET}
+    for end, voters in asked.items():
+        assert it.voters_at(end) == KRaftVoters(voters)
+
+
+# covers: VoterSetHistoryTest.testTruncateTo
 # covers: VoterSetHistoryTest.testTrimPrefixTo, KRaftControlRecordStateMachineTest.testTrimPrefixTo
 # covers: TreeMapLogHistoryTest.*
 def test_a_snapshot_is_asked_what_it_holds() -> None:

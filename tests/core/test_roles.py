@@ -128,6 +128,9 @@ def test_any_role_follows_the_leader_of_a_higher_epoch(kind: str) -> None:
     it.check_invariants()
 
 
+# covers: QuorumStateTest.testUnattachedTo*, QuorumStateTest.testFollowerTo*
+# covers: QuorumStateTest.testProspectiveTo*, QuorumStateTest.testCandidateTo*
+# covers: QuorumStateTest.testLeaderTo*, QuorumStateTest.testResignedTo*
 @pytest.mark.parametrize("kind", KINDS)
 def test_any_role_goes_back_for_a_higher_epoch_without_leader(kind: str) -> None:
     it = KINDS[kind]()
@@ -137,6 +140,9 @@ def test_any_role_goes_back_for_a_higher_epoch_without_leader(kind: str) -> None
     it.check_invariants()
 
 
+# covers: QuorumStateTest.testUnattachedTo*, QuorumStateTest.testFollowerTo*
+# covers: QuorumStateTest.testProspectiveTo*, QuorumStateTest.testCandidateTo*
+# covers: QuorumStateTest.testLeaderTo*, QuorumStateTest.testResignedTo*
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_role_goes_down_in_epoch(kind: str) -> None:
     it = KINDS[kind]()
