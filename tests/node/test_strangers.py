@@ -9,8 +9,8 @@ import base64
 import json
 import os
 import socket
-import time
 import struct
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
