@@ -138,12 +138,14 @@ def test_a_clean_close_of_before_is_no_loss() -> None:
     assert marks.read(home.disk, home.log_path, marks.DURABLE_END) == (60, 3)
     home.open(**SETTINGS)
     begin_at(home.log, snapshot(home, 30, 4))
-    home.close()
-    log = home.open(**SETTINGS)
-    assert (log.log_start_offset, log.end_offset, log.last_epoch) == (30, 30, 4)
+    append(home.log, batch_of_size(200, base_offset=30, epoch=4), 4)
+    home.log.flush()
+    for leave in (home.kill, home.close, home.kill):
+        leave()
+        log = home.open(**SETTINGS)
+        assert (log.log_start_offset, log.end_offset, log.last_epoch) == (30, 31, 4)
 
 
-# covers: testDoesntTruncateFully
 def test_a_snapshot_that_the_log_holds_takes_nothing() -> None:
     home = filled(CrashDisk())
     ids = tuple(snapshot(home, offset, 3) for offset in (20, 60))
