@@ -350,7 +350,7 @@ cdef class Log:
     def offset_for_timestamp(self, int64_t timestamp, int64_t end_offset):
         """(offset, timestamp) of the first batch at or after ``timestamp`` below ``end_offset``."""
         for segment in self.segments:
-            found = segment.offset_for_timestamp(timestamp)
+            found = segment.offset_for_timestamp(timestamp, self.log_start_offset)
             if found is not None:
                 return found if found[0] < end_offset else None
         return None

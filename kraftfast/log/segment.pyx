@@ -328,8 +328,11 @@ cdef class Segment:
         self.position = self.capacity = self.prepared = self.dirty_end = self.flushed_position = 0
         self.file.close()
 
-    def offset_for_timestamp(self, int64_t timestamp):
-        """(offset, timestamp) of the first batch at or after ``timestamp``, or None."""
+    def offset_for_timestamp(self, int64_t timestamp, int64_t start_offset=0):
+        """(offset, timestamp) of the first batch at or after ``timestamp``, or None.
+
+        From the one on that holds ``start_offset``, if that is in this segment.
+        """
         cdef uint64_t position = 0
         cdef Py_ssize_t i
         cdef kf_batch_header h
@@ -339,6 +342,7 @@ cdef class Segment:
             if self.times[i].timestamp >= timestamp:
                 break
             position = max(0, self.find(self.base_offset + self.times[i].relative_offset))
+        position = max(position, <uint64_t>max(0, self.find(start_offset)))
         while position < self.position:
             if kf_batch_parse(self.file.base + position, self.position - position, &h):
                 return None

@@ -317,6 +317,14 @@ def test_by_age_and_not_before_it_is_time(tmp_path: Path) -> None:
     assert len(node.events) > count, "or when a segment was begun"
 
 
+def test_one_that_an_earlier_run_left_is_not_made_again(tmp_path: Path) -> None:
+    node, kept = retention(tmp_path, False, retention_bytes=0)
+    node.core.snapshots = (OffsetAndEpoch(30, 20),)
+    kept.tend(0)
+    assert node.events == [ev.RetentionDue(OffsetAndEpoch(30, 20))]
+    assert snapshot_ids(Disk(), str(tmp_path)) == []
+
+
 def test_nothing_goes_without_a_limit(tmp_path: Path) -> None:
     node, kept = retention(tmp_path, False)
     kept.tend(0)
