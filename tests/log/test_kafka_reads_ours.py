@@ -10,6 +10,7 @@ import pytest
 from kraftfast.cli.dump import Dump
 from kraftfast.log.at_rest import trim_log
 from kraftfast.log.directory import ReplicaDirectory
+from kraftfast.log.producer_records import ProducerName, name_batch
 from kraftfast.record.builder import compress_batch
 from kraftfast.record.control import KRaftVersion, KRaftVoters, LeaderChange, control_batch
 from kraftfast.record.pure import encode_batch
@@ -48,6 +49,19 @@ def write(log: Any) -> None:
             records.append(Record(0, stamp, b"gone", None))
             made = encode_batch([r._replace(offset=i) for i, r in enumerate(records)])
             append(log, compress_batch(made, Codec.ZSTD) if round % 2 else made, epoch)
+        name_a_producer(log, epoch)
+
+
+def name_a_producer(log: Any, epoch: int) -> None:
+    """A name in a record that Kafka does not know by its type, and a batch of who has it."""
+    name = name_batch(ProducerName(7, epoch, True, "n"), timestamp=TIMESTAMP, leader_epoch=0)
+    tend_until(log, lambda: log.append(name, epoch, control=True))
+    records = [Record(0, TIMESTAMP, None, b"once")]
+    sequence = log.producers.get(7).last_sequence + 1
+    made = encode_batch(
+        records, producer_id=7, producer_epoch=epoch, base_sequence=sequence
+    )
+    append(log, made, epoch)
 
 
 def files(home: Home, *suffixes: str) -> list[Path]:
@@ -88,6 +102,7 @@ def test_kafka_sees_what_we_see(home: Home) -> None:
     assert lines(done.stdout) == ours
     assert "isvalid: false" not in done.stdout and done.stdout.count("compresscodec: zstd") == 45
     assert done.stdout.count("LeaderChange: {") == 3
+    assert done.stdout.count("producerId: 7") == done.stdout.count("SnapshotFooter {") == 3
 
 
 def test_kafka_finds_our_indexes_sound(home: Home) -> None:
