@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import signal
+import socket
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,18 @@ pytestmark = pytest.mark.processes
 DUPLICATE = ErrorCode.DUPLICATE_SEQUENCE_NUMBER
 
 
+def free_ports_behind() -> int:
+    """A port with three free ones behind it, for the replicas."""
+    while True:
+        port = free_port("127.0.0.1")
+        try:
+            for number in (1, 2, 3):
+                socket.create_server(("127.0.0.1", port + number)).close()
+        except OSError:
+            continue
+        return port
+
+
 @pytest.fixture(scope="module", params=["socket", "ring"])
 def quorum(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
@@ -37,7 +51,7 @@ def quorum(
     """Three voters that can be asked over sockets, whatever they use among themselves."""
     settings: dict[str, Any] = {"transport": request.param}
     if request.param == "ring":
-        settings["port"] = free_port("127.0.0.1") - 10
+        settings["port"] = free_ports_behind()
     path = tmp_path_factory.mktemp("producers")
     with a_quorum(path / "q", fetch_timeout_ms=2000, producers_max=40, **settings) as found:
         yield found
@@ -95,49 +109,66 @@ def test_a_client_that_replays_everything_does_not_duplicate(quorum: LocalQuorum
         assert raw.produce(id, 0, count).base_offset == offsets[-1] + 2
 
 
-def test_a_duplicate_waits_for_the_commit_of_the_original(quorum: LocalQuorum) -> None:
+@contextmanager
+def without_followers(quorum: LocalQuorum) -> Iterator[None]:
+    """Nothing is committed as long as it lasts."""
     followers = followers_of(quorum)
+    for follower in followers:
+        quorum.kill(follower, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for follower in followers:
+            quorum.kill(follower, signal.SIGCONT)
+
+
+def test_a_duplicate_waits_for_the_commit_of_the_original(quorum: LocalQuorum) -> None:
+    """Also where nobody waits for the original any more."""
     with Raw(quorum) as one, Raw(quorum) as other:
         id = new_id(one)
         assert one.produce(id, 0, 0).error is NONE
-        for follower in followers:
-            quorum.kill(follower, signal.SIGSTOP)
-        try:
-            one.send(a_batch(id, 0, 1))
-            time.sleep(0.1)
+        with without_followers(quorum):
+            one.send(a_batch(id, 0, 1), timeout_ms=100)
+            assert one.answer().error is ErrorCode.REQUEST_TIMED_OUT
             other.send(a_batch(id, 0, 1))
-            assert is_silent(other, 0.5) and is_silent(one, 0.01), "it may be lost yet"
-        finally:
-            for follower in followers:
-                quorum.kill(follower, signal.SIGCONT)
-        assert one.answer() == other.answer()
+            assert is_silent(other, 0.5), "it may be lost yet"
+        answer = other.answer()
+        assert answer.error is NONE and one.produce(id, 0, 1) == answer
 
 
 def test_a_duplicate_over_a_ring_waits_too(quorum: LocalQuorum) -> None:
     connector = LocalConnector(quorum.directories, 4096, 8)
     with Raw(quorum) as raw:
         id = new_id(raw)
-    followers, ledgers = followers_of(quorum), [Ledger(), Ledger()]
-    senders = [connector.connect(ledger, 0, time.monotonic() + 5) for ledger in ledgers]
-    for sender in senders:
+
+    def send(ledger: Ledger) -> Any:
+        sender = connector.connect(ledger, 0, time.monotonic() + 5)
         sender.identity = Identity()
         sender.identity.begin(id, 0, 0, 0)
-    for follower in followers:
-        quorum.kill(follower, signal.SIGSTOP)
-    try:
-        for sender in senders:
-            sender.append(b"the same")
-            sender.seal()
-            time.sleep(0.1)
-            sender.poll()
-        assert [ledger.resolved for ledger in ledgers] == [0, 0]
-    finally:
-        for follower in followers:
-            quorum.kill(follower, signal.SIGCONT)
-    wait_until(lambda: [sender.poll() for sender in senders] and all(le.resolved for le in ledgers))
-    assert ledgers[0].offset_of(0) == ledgers[1].offset_of(0)
-    for sender in senders:
+        sender.append(b"the same")
+        sender.seal()
+        time.sleep(0.3)
+        sender.poll()
+        return sender
+
+    first, second = Ledger(), Ledger()
+    with without_followers(quorum):
+        send(first).close()
+        waiting = send(second)
+        assert second.resolved == 0 and waiting.broken is None
+    offsets = set()
+    for _ in range(2):
+        leader_of(quorum)
+        later = Ledger()
+        sender = send(later)
+        wait_until(lambda each=sender, to=later: each.poll() or to.resolved or each.broken)
+        offsets |= {later.offset_of(0)} if later.resolved else set()
         sender.close()
+    waiting.poll()
+    assert waiting.broken is not None or second.resolved == 1, "unless that leader has resigned"
+    assert len(offsets | ({second.offset_of(0)} if second.resolved else set())) == 1
+    assert first.resolved == 0
+    waiting.close()
 
 
 # --- ids and names --------------------------------------------------------------------------------
