@@ -18,7 +18,7 @@ import time
 from typing import Any
 
 from kraftfast.core import events as ev
-from kraftfast.errors import CorruptLog, DiskFull
+from kraftfast.errors import FlushFailed, StorageError
 from kraftfast.log.snapshot_files import snapshot_path
 from kraftfast.log.snapshot_reader import open_snapshot
 from kraftfast.log.snapshot_writer import SnapshotWriter
@@ -114,7 +114,9 @@ class Retention:
                 header_tags=((tags.TRIM, b""),),
             ) as writer:
                 writer.freeze(footer)
-        except DiskFull:
+        except FlushFailed:
+            raise  # D9
+        except StorageError:
             return False  # looked at again later
         return True
 
@@ -151,6 +153,6 @@ class Retention:
             try:
                 with open_snapshot(self.snapshots.disk, self.snapshots.log_path, oldest) as reader:
                     self._times = {oldest: reader.last_contained_log_timestamp}
-            except CorruptLog:
+            except (FileNotFoundError, StorageError):
                 self._times = {oldest: -1}
         return time.time_ns() // 1_000_000 - self._times[oldest] > self.ms_max

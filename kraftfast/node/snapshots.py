@@ -139,7 +139,7 @@ class Snapshots:
     def _read(
         self, snapshot_id: OffsetAndEpoch, position: int, bytes_max: int
     ) -> tuple[int, bytes] | None:
-        """Beside the loop: (size of the snapshot, bytes), None if there is no such file."""
+        """Beside the loop: (size of the snapshot, bytes), None if it cannot be read."""
         if self._reading is None or self._reading[0] != snapshot_id:
             if self._reading is not None:
                 self._reading[1].close()
@@ -147,10 +147,13 @@ class Snapshots:
             path = snapshot_files.snapshot_path(self.log_path, snapshot_id)
             try:
                 self._reading = snapshot_id, self.disk.open_file(path)
-            except FileNotFoundError:
+            except (FileNotFoundError, StorageError):
                 return None
         file = self._reading[1]
-        return file.size, file.read_at(position, bytes_max) if position < file.size else b""
+        try:
+            return file.size, file.read_at(position, bytes_max) if position < file.size else b""
+        except StorageError:
+            return None
 
     def _send(self, effect: fx.AnswerSnapshot, found: tuple[int, bytes] | None) -> None:
         response = effect.response

@@ -13,7 +13,7 @@ import pytest
 from kraftfast.core import effects as fx
 from kraftfast.core import events as ev
 from kraftfast.core import messages as core
-from kraftfast.errors import ErrorCode, FlushFailed, InvalidOption
+from kraftfast.errors import DiskFull, ErrorCode, FlushFailed, InvalidOption, StorageError
 from kraftfast.log.disk import Disk
 from kraftfast.log.snapshot_files import snapshot_ids, snapshot_path
 from kraftfast.log.snapshot_writer import SnapshotWriter
@@ -170,6 +170,36 @@ def test_a_snapshot_leaves_in_slices(tmp_path: Path) -> None:
     assert source.answers[-1].response.partition_error is ErrorCode.SNAPSHOT_NOT_FOUND
     assert source.answers[-1].data == b"" and len(node.events) == len(source.answers)
     snapshots.close()
+
+
+def test_one_that_cannot_be_read_is_not_there(tmp_path: Path) -> None:
+    Path(snapshot_path(str(tmp_path), ID)).mkdir()  # which opens, and does not read
+    node = FakeNode(tmp_path)
+    snapshots, source = Snapshots(node), FakeSource()
+    snapshots.answer(answer(source, ID, 0))
+    assert source.answers[-1].response.partition_error is ErrorCode.SNAPSHOT_NOT_FOUND
+    snapshots.close()
+
+
+@pytest.mark.parametrize("fault", [DiskFull("no space"), FlushFailed("of a snapshot")])
+def test_a_trim_that_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: StorageError
+) -> None:
+    node, kept = retention(tmp_path, False, retention_bytes=0)
+
+    def fail(*_: object) -> None:
+        raise fault
+
+    monkeypatch.setattr(SnapshotWriter, "freeze", fail)
+    if isinstance(fault, FlushFailed):
+        with pytest.raises(FlushFailed):  # D9
+            kept.tend(0)
+    else:
+        kept.tend(0)
+        monkeypatch.undo()
+        assert node.events == [] and list(tmp_path.iterdir()) == []
+        kept.tend(2000)
+        assert node.events[-1] == ev.RetentionDue(OffsetAndEpoch(30, 20))
 
 
 def test_the_next_slice_waits_until_this_one_has_left(tmp_path: Path) -> None:
