@@ -33,6 +33,16 @@ LOOK_EVERY_S = 0.1
 )
 @click.option("--segment-bytes", type=options.Size(), help="A segment of the log holds so much.")
 @click.option(
+    "--retention-bytes",
+    type=options.Size(),
+    help="Keep at least so much of the log; older records are given up for good [all].",
+)
+@click.option(
+    "--retention-ms",
+    type=click.IntRange(min=0),
+    help="Keep records so long; see metadata.max.retention.ms.",
+)
+@click.option(
     "--election-timeout-ms",
     type=click.IntRange(min=1),
     help="See controller.quorum.election.timeout.ms.",

@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -157,6 +158,27 @@ def test_a_life(tmp_path: Path, program: Callable[..., Program]) -> None:
     again.wait_for("leads")
     assert run("consume", "--dir", tmp_path).stdout == b"before\nafter\n"
     assert again.stop(signal.SIGINT) == 0
+
+
+def test_a_log_that_is_kept_for_a_while_only(
+    tmp_path: Path, program: Callable[..., Program]
+) -> None:
+    running = program(
+        "start", "--voters", 1, "--dir", tmp_path, "--segment-bytes", "8MiB",
+        "--retention-bytes", "8MiB", "--retention-ms", 3_600_000,
+    )  # fmt: skip
+    running.wait_for("leads")
+    assert run("append", "--dir", tmp_path, data=(b"x" * 999 + b"\n") * 30_000).returncode == 0
+    deadline = time.monotonic() + 60
+    while True:
+        done = run("status", "--dir", tmp_path, "--json")
+        (replica,) = json.loads(done.stdout)["replicas"]
+        if replica["log_start_offset"] > 8000:
+            break
+        assert time.monotonic() < deadline, replica
+        time.sleep(0.1)
+    assert run("consume", "--dir", tmp_path, "--from-offset", 0).returncode != 0
+    assert running.stop() == 0
 
 
 def test_storage(tmp_path: Path) -> None:
