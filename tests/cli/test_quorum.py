@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from kraftfast.errors import OffsetOutOfRange
 from tests.cli.kit import Program, command, environment, fails, run
 
 pytestmark = pytest.mark.processes
@@ -177,7 +178,8 @@ def test_a_log_that_is_kept_for_a_while_only(
             break
         assert time.monotonic() < deadline, replica
         time.sleep(0.1)
-    assert run("consume", "--dir", tmp_path, "--from-offset", 0).returncode != 0
+    code = OffsetOutOfRange.exit_code
+    assert "starts at offset" in fails(run("consume", "--dir", tmp_path, "--from", 0), code)
     assert running.stop() == 0
 
 
