@@ -71,9 +71,9 @@ def copy_tree(root: Path) -> None:
             shutil.copy2(source, root / name)
 
 
-def apply(text: str, root: Path) -> list[Path]:
-    """Apply a diff, each hunk where its lines stand exactly once; returns the files changed."""
-    changed = []
+def patched(text: str, root: Path) -> dict[Path, str]:
+    """What a diff makes of the files that it names; each hunk's lines stand exactly once there."""
+    changed = {}
     for part in re.split(r"^(?=--- a/)", text, flags=re.MULTILINE)[1:]:
         path = root / re.match(r"--- a/(\S+)\n", part)[1]  # type: ignore[index]
         source = path.read_text()
@@ -83,9 +83,16 @@ def apply(text: str, root: Path) -> list[Path]:
             new = "".join(line[1:] for line in lines if line[0] in " +")
             assert source.count(old) == 1, f"the sources have moved away from this patch:\n{hunk}"
             source = source.replace(old, new)
-        path.write_text(source)
-        changed.append(path)
+        changed[path] = source
     return changed
+
+
+def apply(text: str, root: Path) -> list[Path]:
+    """Apply a diff; returns the files changed."""
+    changed = patched(text, root)
+    for path, source in changed.items():
+        path.write_text(source)
+    return list(changed)
 
 
 def build(path: Path, root: Path) -> None:

@@ -14,7 +14,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.log.mutate import KILLED, PATCHES, SURVIVED, copy_tree, header, make, run
+from tests.log.mutate import (
+    KILLED,
+    PATCHES,
+    ROOT,
+    SURVIVED,
+    copy_tree,
+    header,
+    make,
+    patched,
+    run,
+)
 
 CONDITIONS = {8, 9, 10, 11, 18, 20}
 """Of D1 to D20 (reliability.md section 4), those that the log keeps."""
@@ -31,6 +41,14 @@ def test_a_mutant_is_killed(patch: Path, tmp_path: Path) -> None:
     make(patch, tmp_path)
     outcome = run([header(patch, "Killed by")], tmp_path)
     assert outcome.returncode == KILLED, f"nobody saw it: {outcome.stdout}{outcome.stderr}"
+
+
+@pytest.mark.parametrize("patch", PATCHES, ids=lambda patch: patch.stem)
+def test_a_mutant_still_fits(patch: Path) -> None:
+    """The sources that it breaks, and the test that must see it, are there."""
+    assert patched(patch.read_text(), ROOT)
+    file, _, name = header(patch, "Killed by").partition("::")
+    assert f"def {name.partition('[')[0]}(" in (ROOT / file).read_text()
 
 
 def test_every_condition_has_a_mutant() -> None:
