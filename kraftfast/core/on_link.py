@@ -72,9 +72,9 @@ def on_peer_ended(state: ReplicaState, event: PeerEnded, now_ms: int) -> None:
 
 def on_request_failed(state: ReplicaState, event: RequestFailed, now_ms: int) -> None:
     """No answer will come: leave the peer alone for a while."""
-    barrier = asked_under(state, event.correlation)
-    if barrier is not None and event.correlation:
-        ask_again(state, barrier, now_ms)
+    barriers = asked_under(state, event.correlation)
+    if barriers:
+        ask_again(state, barriers, now_ms)
         return
     peer = state.peers.peer(event.peer_id)
     was_fetch = peer.is_fetch

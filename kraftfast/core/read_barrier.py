@@ -151,7 +151,11 @@ def leader_barriers_due_ms(state: ReplicaState, leader: Leader) -> int:
 
 
 def tend_barriers(state: ReplicaState, now_ms: int) -> None:
-    """Ask the leader for the readers here; a reader waits for a leader, up to its deadline."""
+    """Ask the leader for the readers here; a reader waits for a leader, up to its deadline.
+
+    One request for all who wait: a request for each would crowd out Fetches.
+    """
+    waiting = []
     for barrier in list(state.barriers):
         if now_ms >= barrier.deadline_ms:
             state.barriers.remove(barrier)
@@ -159,16 +163,25 @@ def tend_barriers(state: ReplicaState, now_ms: int) -> None:
         elif state.leader is not None:
             state.barriers.remove(barrier)
             add_barrier(state, state.leader, barrier)
-        elif (
-            state.follower is not None
-            and not barrier.correlation
-            and now_ms >= barrier.retry_at_ms
-        ):
-            barrier.correlation = state.peers.next_number()
-            request = ReadBarrierRequest(
-                barrier.deadline_ms - now_ms, state.cluster_id
-            )
-            state.effects.append(Send(state.leader_id, barrier.correlation, request))
+        elif not barrier.correlation and now_ms >= barrier.retry_at_ms:
+            waiting.append(barrier)
+    if not waiting or state.follower is None or now_ms < may_ask_ms(state):
+        return
+    correlation = state.barriers_correlation = state.peers.next_number()
+    state.barriers_asked_ms = now_ms
+    for barrier in waiting:
+        barrier.correlation = correlation
+    timeout_ms = max(barrier.deadline_ms for barrier in waiting) - now_ms
+    request = ReadBarrierRequest(timeout_ms, state.cluster_id)
+    state.effects.append(Send(state.leader_id, correlation, request))
+
+
+def may_ask_ms(state: ReplicaState) -> int:
+    """When another request may go: after the answer to the last, or a pause if that is lost."""
+    for barrier in state.barriers:
+        if barrier.correlation and barrier.correlation == state.barriers_correlation:
+            return state.barriers_asked_ms + state.config.retry_backoff_ms
+    return 0
 
 
 def barriers_due_ms(state: ReplicaState) -> int:
@@ -177,32 +190,33 @@ def barriers_due_ms(state: ReplicaState) -> int:
     for barrier in state.barriers:
         due_ms = min(due_ms, barrier.deadline_ms)
         if state.follower is not None and not barrier.correlation:
-            due_ms = min(due_ms, barrier.retry_at_ms)
+            due_ms = min(due_ms, max(barrier.retry_at_ms, may_ask_ms(state)))
     return due_ms
 
 
-def asked_under(state: ReplicaState, correlation: int) -> Barrier | None:
-    """The barrier that this request was sent for, if it still waits."""
-    return next((each for each in state.barriers if each.correlation == correlation), None)
+def asked_under(state: ReplicaState, correlation: int) -> list[Barrier]:
+    """The barriers that this request was sent for, as far as they still wait."""
+    return [each for each in state.barriers if correlation and each.correlation == correlation]
 
 
 def on_read_barrier_response(
     state: ReplicaState, event: ResponseReceived, now_ms: int
 ) -> None:
-    """The leader's answer is the reader's, an error is tried again until the deadline."""
-    barrier = asked_under(state, event.correlation)
-    if barrier is None or event.correlation == 0:
+    """The leader's answer is the readers', an error is tried again until their deadlines."""
+    barriers = asked_under(state, event.correlation)
+    if event.response.error is not NONE:
+        ask_again(state, barriers, now_ms)
         return
-    if event.response.error is NONE:
+    for barrier in barriers:
         state.barriers.remove(barrier)
         barrier.offset = event.response.offset
         answer(state, barrier, NONE)
-    else:
-        ask_again(state, barrier, now_ms)
+    state.poll_due = True  # who came meanwhile is asked for now
 
 
-def ask_again(state: ReplicaState, barrier: Barrier, now_ms: int) -> None:
+def ask_again(state: ReplicaState, barriers: list[Barrier], now_ms: int) -> None:
     """After a pause (L7)."""
-    barrier.correlation = 0
-    barrier.retry_at_ms = now_ms + state.config.retry_backoff_ms
+    for barrier in barriers:
+        barrier.correlation = 0
+        barrier.retry_at_ms = now_ms + state.config.retry_backoff_ms
     state.poll_due = True

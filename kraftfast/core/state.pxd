@@ -39,6 +39,7 @@ cdef class ReplicaState:
     cdef public bint ask_others
     cdef public long long slices_under_way
     cdef public list barriers
+    cdef public long long barriers_correlation, barriers_asked_ms
     cdef public bint tells_endpoints
     cdef public bint was_voter
     cdef public long long next_stream

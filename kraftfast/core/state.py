@@ -87,6 +87,8 @@ class ReplicaState:
     ask_others: bool  # the leader did not answer well: the next Fetch asks who leads
     slices_under_way: int  # of snapshots, on their way to whoever asked
     barriers: list[Barrier]  # readers here that the leader is to be asked for
+    barriers_correlation: int  # of the last request for some of them
+    barriers_asked_ms: int  # when that went out
     tells_endpoints: bool  # an observer that could be a voter says where it can be reached
     was_voter: bool  # by a committed set that is gone from the history
     next_stream: int  # no number is used twice
@@ -140,6 +142,7 @@ class ReplicaState:
         self.ask_others = False
         self.slices_under_way = 0
         self.barriers = []
+        self.barriers_correlation = self.barriers_asked_ms = 0
         self.tells_endpoints = self.could_be_voter()
         self.was_voter = False
         self.next_stream = 1
