@@ -317,5 +317,8 @@ class Carrying:
     def _do_Probe(self, effect: fx.Probe) -> None:
         self.world.network.probe(self, effect)
 
+    def _do_AnswerReadBarrier(self, effect: fx.AnswerReadBarrier) -> None:
+        effect.source.answered(effect.offset, effect.error)
+
     def _do_Stopped(self, effect: fx.Stopped) -> None:
         self.stopped = True

@@ -8,6 +8,7 @@ from kraftfast.core import events as ev
 from kraftfast.core.messages import NOBODY, FetchRequest, FetchResponse
 from kraftfast.errors import ErrorCode
 from kraftfast.record import pure
+from kraftfast.sim.require import require
 from kraftfast.types import NO_EPOCH
 
 if TYPE_CHECKING:
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from kraftfast.sim.world import World
 
 WINDOW = 40
+BARRIER_TIMEOUT_MS = 1_000
+BARRIER_LATE_US = 500_000
 
 ACKNOWLEDGED, FAILED, UNKNOWN = "acknowledged", "failed", "unknown"
 
@@ -185,6 +188,71 @@ class Reader:
             max_bytes=self.world.random.choice((1, 100_000)),
         )
         target.step(ev.RequestReceived(ReaderSource(self, target, request), request))
+
+
+class BarrierReader:
+    """Asks any replica up to where it must read to see all that was acknowledged before."""
+
+    questions: list[Question]
+    running: bool  # asks of its own account
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.questions = []
+        self.running = True
+
+    def start(self) -> None:
+        """Ask from now on, again and again."""
+        mean_us = self.world.settings.barrier_every_ms * 1000
+        self.world.later(1 + int(self.world.random.expovariate(1.0) * mean_us), self._again)
+
+    def _again(self) -> None:
+        if not self.running:
+            return
+        running = [each.process for each in self.world.machines if each.process is not None]
+        if running:
+            self.ask(self.world.random.choice(running))
+        self.start()
+
+    def ask(self, target: Process) -> Question:
+        """One question to one replica."""
+        question = Question(self.world, target)
+        self.questions.append(question)
+        target.enter(target.step, ev.ReadBarrierRequested(question, BARRIER_TIMEOUT_MS))
+        return question
+
+    def check(self) -> None:
+        """L2: every question has its answer in time, unless the process ended that it was put to."""
+        for each in self.questions:
+            if each.offset is None and each.process.alive:
+                due_us = each.asked_us + BARRIER_TIMEOUT_MS * 1000
+                late = self.world.now_us > due_us + BARRIER_LATE_US
+                require(not late, f"L2: {each.process.id} never answered a read barrier")
+
+
+class Question:
+    """One read barrier, from the question to its answer."""
+
+    __slots__ = ("world", "process", "floor", "asked_us", "offset", "error")
+
+    def __init__(self, world: World, process: Process) -> None:
+        self.world, self.process = world, process
+        self.floor = world.acknowledged_end
+        self.asked_us = world.now_us
+        self.offset: int | None = None
+        self.error = ErrorCode.NONE
+
+    def answered(self, offset: int, error: ErrorCode) -> None:
+        """Whoever has read up to ``offset`` must have seen what was acknowledged at the question."""
+        require(self.offset is None, "a read barrier is answered twice")
+        self.offset, self.error = offset, error
+        self.world.count("read barriers" if error is ErrorCode.NONE else "read barriers refused")
+        if error is ErrorCode.NONE:
+            require(
+                self.floor <= offset <= self.world.oracle.committed_end,
+                f"a read barrier of {self.process.id} says {offset}; {self.floor} was acknowledged "
+                f"before it was asked for, {self.world.oracle.committed_end} is committed",
+            )
 
 
 class ReaderSource:

@@ -50,6 +50,7 @@ class Oracle:
         self.leaders = {}
         self.batches, self.contents = {}, {}
         self.committed = []
+        self.gone: dict[ReplicaKey, set[Identity]] = {}  # what replicas held whose disks are gone
         self.voters = VoterOracle(self)
         self.snapshots = SnapshotOracle(self)
 
@@ -186,8 +187,11 @@ class Oracle:
             self._extend(shadow, process)
         shadow.lost_memory |= power
 
-    def forgot(self, machine: Machine) -> None:
-        """Its disk was replaced."""
+    def forgets(self, machine: Machine) -> None:
+        """Its disk is about to be replaced: what it held counts for who it was, and nobody else."""
+        shadow = self.shadow(machine.id)
+        held = {each.batch for each in shadow.entries if each.batch.end_offset <= shadow.durable}
+        self.gone[machine.key] = held
         self.shadows[machine.id] = Shadow()
 
     def recovered(self, process: Process, power: bool) -> None:
@@ -406,6 +410,8 @@ class Oracle:
         )
         voters = self.voters.in_force(process)  # D16
         holders = [m.id for m in self.voters.machines(voters) if self._holds(m, fresh)]
+        batches = {entry.batch for entry in fresh}
+        holders += [key.id for key in voters.keys if batches <= self.gone.get(key, set())]
         require(
             len(holders) >= voters.majority,
             f"I5: {process.id} commits up to {offset}, which of {voters} only {holders} have on "
@@ -430,10 +436,11 @@ class Oracle:
 
     def acknowledged_by_all(self, process: Process, offset: int) -> None:
         """durability=all: every voter has it on its disk, or had it before that was replaced."""
-        last = self.shadow(process.id).below(offset)
+        self.observe(process)
+        last = self.shadow(process.id).below(offset)  # none: all of it is in a snapshot
         for machine in self.voters.machines(self.voters.in_force(process)):
             require(
-                machine.rotten or last is not None and self._holds(machine, [last]),
+                machine.rotten or last is None or self._holds(machine, [last]),
                 f"durability=all: {machine.id} does not hold everything below {offset}",
             )
 

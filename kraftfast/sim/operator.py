@@ -243,6 +243,6 @@ class Operator:
         """Whatever it held is gone."""
         self.world.count("disks replaced")
         self.world.end(machine, power=True)
+        self.world.oracle.forgets(machine)
         machine.format()
         machine.rotten = False
-        self.world.oracle.forgot(machine)

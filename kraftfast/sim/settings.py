@@ -95,6 +95,8 @@ class Settings:
     value_bytes_max: int = 600
     values_max: int = 3
     readers: int = 1
+    barrier_every_ms: float = 0.0
+    """How often somebody asks for a read barrier; 0: never."""
     faults: tuple[str, ...] = FAULTS
     fault_every_ms: float = 250.0
     chaos_ms: int = 4_000
@@ -171,6 +173,7 @@ class Settings:
             chaos_ms=random.choice((800, 1_500, 3_000)),
         )
         of_seed = chosen._membership_of_seed(seed) | chosen._snapshots_of_seed(seed)
+        of_seed["barrier_every_ms"] = Random(seed * 2 + 1 + (1 << 42)).choice((0.0, 5.0, 30.0))
         return replace(chosen, **(of_seed | overrides))
 
     def _snapshots_of_seed(self, seed: int) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from kraftfast.errors import CorruptLog, ForeignDirectory, KraftfastError
 from kraftfast.sim import history
-from kraftfast.sim.clients import Append, Producer, Reader
+from kraftfast.sim.clients import Append, BarrierReader, Producer, Reader
 from kraftfast.sim.disk import Crash
 from kraftfast.sim.invariants import Oracle
 from kraftfast.sim.machine import Machine
@@ -79,6 +79,7 @@ class World:
         self.operator = Operator(self)
         self.producers = [Producer(self, id) for id in range(settings.producers)]
         self.readers = [Reader(self) for _ in range(settings.readers)]
+        self.barriers = BarrierReader(self)
 
     def machine(self, id: int) -> Machine:
         """The machine of a replica."""
@@ -265,6 +266,8 @@ class World:
             self.start_later(machine, self.random.randint(1, 30_000))
         for client in (*self.producers, *self.readers):
             client.start()
+        if self.settings.barrier_every_ms:
+            self.barriers.start()
 
     def _let_in(self, machine: Machine) -> None:
         """A machine that was not there from the beginning."""
@@ -321,6 +324,7 @@ class World:
         """Healing, rest, and then everything that must hold at the end."""
         self.trace("the world heals")
         self.heal()
+        self.barriers.running = False
         for producer in self.producers:
             producer.running = False
         if not self._settle("L1, L5, L6"):
@@ -401,6 +405,7 @@ class World:
                 ours, theirs = self.oracle.content(start, end), history.read_bytes(process, end)
                 require(theirs == ours, f"I8: the log of {machine.id} differs")
         values = history.read_values(self.oracle.content(0, leader.core.high_watermark))
+        self.barriers.check()
         for outcome, count in history.check_history(self.history, values).items():
             self.counts[f"appends {outcome or 'open'}"] += count
         self.counts["committed records"] = len(values)

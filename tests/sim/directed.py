@@ -421,7 +421,72 @@ def who_votes_is_known_from_a_snapshot(seed: int) -> None:
     quorum.finish()
 
 
+# --- read barriers -------------------------------------------------------------------------------
+
+
+def a_deposed_leader_answers_no_barrier(seed: int) -> None:
+    """Its clock stands still, so it does not know; the others have acknowledged more."""
+    quorum = dynamic(seed, observers=0, barrier_every_ms=3.0)
+    old = begun(quorum)
+    quorum.isolate(old.id)
+    old.machine.clock.set_rate(0.0, quorum.world.now_us)
+    quorum.wait(lambda: quorum.leader() != old.id)
+    target = quorum.highest() + 3
+    for producer in quorum.world.producers:
+        producer.leader_id = quorum.leader()
+        producer.append()
+    quorum.reach(target, followers(quorum, old))
+    assert old.core.role == "leader"
+    questions = [quorum.world.barriers.ask(old) for _ in range(3)]
+    quorum.world.run(200)
+    assert all(each.offset is None for each in questions)
+    old.machine.clock.set_rate(1.0, quorum.world.now_us)
+    quorum.heal()
+    quorum.finish()
+
+
+def a_new_leader_answers_no_barrier_before_its_own_record(seed: int) -> None:
+    """What is committed it has, and does not know it yet."""
+    quorum = dynamic(seed, observers=0)
+    old = begun(quorum)
+    left = followers(quorum, old)
+    quorum.reach(quorum.highest() + 5)
+    quorum.stop(old.id, "kill")
+    quorum.wait(lambda: quorum.world.leader() is not None)
+    leader = quorum.process(quorum.leader())
+    for id in left:
+        quorum.world.machine(id).disk_factor = NEVER_ENDS
+    question = quorum.world.barriers.ask(leader)
+    quorum.world.run(300)
+    assert question.offset in (None, -1) or question.offset >= question.floor
+    for id in left:
+        quorum.stop(id, "kill")
+        quorum.world.machine(id).disk_factor = 1
+        quorum.restart(id)
+    quorum.restart(old.id)
+    quorum.finish()
+
+
+def barriers_are_answered_everywhere(seed: int) -> None:
+    """At leader, follower and observer, while links come and go."""
+    quorum = dynamic(seed, barrier_every_ms=2.0)
+    begun(quorum)
+    for round in range(12):
+        quorum.world.network.reset(sorted(quorum.world.network.links)[round % 3])
+        quorum.world.run(60)
+        if round % 4 == 3:
+            quorum.isolate(1 + round % 3)
+            quorum.world.run(300)
+            quorum.heal()
+    quorum.finish()
+    answered = [each for each in quorum.world.barriers.questions if each.offset not in (None, -1)]
+    assert {each.process.id for each in answered} == {1, 2, 3, 4}
+
+
 SCENARIOS = [
+    a_deposed_leader_answers_no_barrier,
+    a_new_leader_answers_no_barrier_before_its_own_record,
+    barriers_are_answered_everywhere,
     what_was_cut_does_not_come_back,
     a_latecomer_crashes_wherever_it_can,
     a_voter_crashes_wherever_it_can_while_logs_are_cleaned,

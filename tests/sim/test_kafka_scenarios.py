@@ -187,8 +187,8 @@ def test_one_that_lost_its_disk_comes_back(seed: int) -> None:
     lost = quorum.leader()
     machine = quorum.world.machine(lost)
     quorum.stop(lost, "power")
+    quorum.world.oracle.forgets(machine)
     machine.format()
-    quorum.world.oracle.forgot(machine)
     quorum.wait(lambda: quorum.leader() != lost)
     before = quorum.highest()
     for producer in quorum.world.producers:

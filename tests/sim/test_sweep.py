@@ -41,6 +41,7 @@ AT_LEAST = {
     "snapshots installed": 5,
     "log starts moved": 50,
     "states restored": 10,
+    "read barriers": 1_000,
     "changes accepted": 15,
     "voter sets committed": 20,
     "disks replaced": 5,
