@@ -22,11 +22,11 @@ from kraftfast.sim.paged_file import SteppedFlush, append_batch
 from kraftfast.sim.records import Records, Reference
 
 if TYPE_CHECKING:
+    from kraftfast.node.snapshots import Snapshots
+    from kraftfast.sim.beside import Around
     from kraftfast.sim.clients import Append
     from kraftfast.sim.disk import SimDisk
     from kraftfast.sim.machine import Machine
-    from kraftfast.node.snapshots import Snapshots
-    from kraftfast.sim.beside import Around
     from kraftfast.sim.settings import Settings
     from kraftfast.sim.state_machine import SimStateMachine
     from kraftfast.sim.world import World

@@ -222,7 +222,7 @@ class BarrierReader:
         return question
 
     def check(self) -> None:
-        """L2: every question has its answer in time, unless the process ended that it was put to."""
+        """L2: every question has its answer in time, or the process it was put to is gone."""
         for each in self.questions:
             if each.offset is None and each.process.alive:
                 due_us = each.asked_us + BARRIER_TIMEOUT_MS * 1000
@@ -243,7 +243,7 @@ class Question:
         self.error = ErrorCode.NONE
 
     def answered(self, offset: int, error: ErrorCode) -> None:
-        """Whoever has read up to ``offset`` must have seen what was acknowledged at the question."""
+        """Whoever reads up to ``offset`` sees what was acknowledged when he asked."""
         require(self.offset is None, "a read barrier is answered twice")
         self.offset, self.error = offset, error
         self.world.count("read barriers" if error is ErrorCode.NONE else "read barriers refused")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kraftfast.core import events as ev
+from kraftfast.core.control import KRaftVoters
 from kraftfast.core.messages import (
     AddRaftVoterRequest,
     AlterPartitionReassignmentsRequest,
@@ -119,13 +120,25 @@ class Operator:
         latest = leader.core.history.latest
         if latest is None:
             return True
-        if latest.target is not None or leader.core.history.last_offset >= leader.log.end_offset:
+        if latest.target is not None and not self._is_in_doubt(latest):
+            return False
+        if leader.core.history.last_offset >= leader.log.end_offset:
             return False
         return all(
             voter.endpoints == machine.endpoints
             for voter in latest.voters
             for machine in self.world.oracle.voters.machines(VoterSet([voter]))
             if machine.process is not None
+        )
+
+    def _is_in_doubt(self, latest: KRaftVoters) -> bool:
+        """Whether a reassignment waits for an id that was seen under two directory ids.
+
+        It does until the leader has forgotten the one that is gone, for minutes.
+        """
+        return any(
+            id not in latest.voters and self.world.machine(id).formats > 1
+            for id in latest.target or ()
         )
 
     # --- requests -------------------------------------------------------------------------------

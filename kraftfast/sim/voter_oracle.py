@@ -10,7 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from kraftfast.core.control import KRaftVersion, KRaftVoters, LeaderChange, VoterControls
+from kraftfast.core.control import (
+    KRaftVersion,
+    KRaftVoters,
+    LeaderChange,
+    VoterControls,
+)
 from kraftfast.core.effects import AppendControl, VotersChanged
 from kraftfast.core.voter_history import VoterHistory
 from kraftfast.core.voters import VoterSet

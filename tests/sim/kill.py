@@ -68,7 +68,7 @@ def outcome(kind: str, seed: int) -> str:
     if kind in KINDS:
         return str(run_seed(seed, KINDS[kind](seed))["violation"])
     try:
-        getattr(directed, kind)(seed)
+        directed.SCENARIOS[kind](seed)
     except AssertionError as error:
         return str(error) or traceback.format_exc()
     return ""

@@ -1,0 +1,190 @@
+"""Directed histories of logs that are cut, cleaned and read: D8, I15, read barriers."""
+
+from __future__ import annotations
+
+from tests.sim.steps import (
+    NEVER_ENDS,
+    accepted,
+    add,
+    begun,
+    dynamic,
+    followers,
+    remove,
+    shortened,
+    with_snapshots,
+)
+
+# --- D8: what is cut stays cut --------------------------------------------------------------------
+
+
+def what_was_cut_does_not_come_back(seed: int) -> None:
+    """I14: a deposed leader cuts what nobody else has, and stops before anything follows."""
+    for power in (False, True, True, True, True):
+        quorum = dynamic(seed, observers=0, append_every_ms=3.0)
+        old = begun(quorum)
+        quorum.isolate(old.id)
+        quorum.wait(lambda: quorum.leader() != old.id)  # noqa: B023
+        end = quorum.highest()
+        quorum.reach(end + 3, followers(quorum, old))
+        cuts = quorum.world.counts["truncations"]
+        quorum.heal()
+        quorum.wait(lambda: quorum.world.counts["truncations"] > cuts)  # noqa: B023
+        quorum.world.end(old.machine, power)
+        quorum.finish()
+        seed += 100
+
+
+# --- snapshots -----------------------------------------------------------------------------------
+
+
+def a_latecomer_crashes_wherever_it_can(seed: int) -> None:
+    """At every system call of a start, a download, and of the log that begins anew behind it."""
+    quorum = with_snapshots(seed, "trim" if seed == 1 else "machine", producers=1)
+    shortened(quorum)
+    machine = quorum.world.machine(4)
+    for calls in range(0, 90, 2):
+        quorum.world.operator.replace_disk(machine)
+        machine.disk.crash_at(calls + seed % 2)
+        machine.crash_loses_power = calls % 3 > 0
+        target = quorum.highest()
+        quorum.wait(lambda: quorum.high_watermark(4) >= target)  # noqa: B023
+    counts = quorum.world.counts
+    assert counts["crashes in a call"] + counts["crashes in recovery"] >= 20
+    assert counts["snapshots installed"] >= 30
+    quorum.finish()
+
+
+def a_voter_crashes_wherever_it_can_while_logs_are_cleaned(seed: int) -> None:
+    """At every system call of appends, of snapshots made, and of segments given up."""
+    quorum = with_snapshots(seed, observers=0, inline_flush_bytes_max=100_000)
+    shortened(quorum)
+    machine = quorum.world.machine(1 + seed)
+    for calls in range(0, 80, 2):
+        machine.disk.crash_at(calls + seed % 2)
+        machine.crash_loses_power = calls % 3 > 0
+        process = quorum.process(machine.id)
+        quorum.wait(lambda: machine.process is not process)  # noqa: B023
+        quorum.wait(lambda: machine.process is not None)
+    assert quorum.world.counts["log starts moved"] >= 30
+    quorum.finish()
+
+
+def a_log_beside_the_snapshot_gives_way(seed: int) -> None:
+    """A leader that was cut off wrote what nobody else has; meanwhile the others gave up theirs."""
+    quorum = with_snapshots(seed, observers=0)
+    old = begun(quorum)
+    quorum.isolate(old.id)
+    end = old.log.end_offset
+    quorum.wait(lambda: quorum.leader() != old.id)
+    assert old.log.end_offset >= end
+    quorum.wait(lambda: quorum.process(quorum.leader()).log.log_start_offset > end + 50)
+    quorum.heal()
+    quorum.reach(quorum.highest())
+    assert quorum.world.counts["snapshots installed"] == 1
+    quorum.finish()
+
+
+def nothing_is_in_a_snapshot_that_is_not_on_disk(seed: int) -> None:
+    """I15: a follower knows what is committed before its own disk has it."""
+    quorum = with_snapshots(seed, observers=0, snapshot_bytes=500)
+    leader = begun(quorum)
+    slow = followers(quorum, leader)[0]
+    quorum.world.machine(slow).disk_factor = 100
+    made = quorum.world.counts["snapshots made"]
+    quorum.reach(quorum.highest() + 60, [id for id in quorum.voters if id != slow])
+    assert quorum.world.counts["snapshots made"] > made
+    quorum.world.machine(slow).disk_factor = 1
+    quorum.finish()
+
+
+def who_votes_is_known_from_a_snapshot(seed: int) -> None:
+    """A replaced disk learns the voters from a snapshot alone, and becomes one by that."""
+    quorum = with_snapshots(seed, observers=1)
+    shortened(quorum)
+    accepted(quorum, lambda: add(quorum, 4))
+    accepted(quorum, lambda: remove(quorum, 1))
+    start = quorum.highest()
+    quorum.wait(lambda: quorum.process(quorum.leader()).log.log_start_offset > start)
+    for id in (4, 2):
+        machine = quorum.world.machine(id)
+        quorum.world.operator.replace_disk(machine)
+        quorum.reach(quorum.highest(), [id])
+        assert quorum.process(id).core.voters.ids == (2, 3, 4)
+        accepted(quorum, lambda: remove(quorum, id))  # noqa: B023
+        accepted(quorum, lambda: add(quorum, id))  # noqa: B023
+    quorum.finish()
+
+
+# --- read barriers -------------------------------------------------------------------------------
+
+
+def a_deposed_leader_answers_no_barrier(seed: int) -> None:
+    """Its clock stands still, so it does not know; the others have acknowledged more."""
+    quorum = dynamic(seed, observers=0, barrier_every_ms=3.0)
+    old = begun(quorum)
+    quorum.isolate(old.id)
+    old.machine.clock.set_rate(0.0, quorum.world.now_us)
+    quorum.wait(lambda: quorum.leader() != old.id)
+    target = quorum.highest() + 3
+    for producer in quorum.world.producers:
+        producer.leader_id = quorum.leader()
+        producer.append()
+    quorum.reach(target, followers(quorum, old))
+    assert old.core.role == "leader"
+    questions = [quorum.world.barriers.ask(old) for _ in range(3)]
+    quorum.world.run(200)
+    assert all(each.offset is None for each in questions)
+    old.machine.clock.set_rate(1.0, quorum.world.now_us)
+    quorum.heal()
+    quorum.finish()
+
+
+def a_new_leader_answers_no_barrier_before_its_own_record(seed: int) -> None:
+    """What is committed it has, and does not know it yet."""
+    quorum = dynamic(seed, observers=0)
+    old = begun(quorum)
+    left = followers(quorum, old)
+    quorum.reach(quorum.highest() + 5)
+    quorum.stop(old.id, "kill")
+    quorum.wait(lambda: quorum.world.leader() is not None)
+    leader = quorum.process(quorum.leader())
+    for id in left:
+        quorum.world.machine(id).disk_factor = NEVER_ENDS
+    question = quorum.world.barriers.ask(leader)
+    quorum.world.run(300)
+    assert question.offset in (None, -1) or question.offset >= question.floor
+    for id in left:
+        quorum.stop(id, "kill")
+        quorum.world.machine(id).disk_factor = 1
+        quorum.restart(id)
+    quorum.restart(old.id)
+    quorum.finish()
+
+
+def barriers_are_answered_everywhere(seed: int) -> None:
+    """At leader, follower and observer, while links come and go."""
+    quorum = dynamic(seed, barrier_every_ms=2.0)
+    begun(quorum)
+    for round in range(12):
+        quorum.world.network.reset(sorted(quorum.world.network.links)[round % 3])
+        quorum.world.run(60)
+        if round % 4 == 3:
+            quorum.isolate(1 + round % 3)
+            quorum.world.run(300)
+            quorum.heal()
+    quorum.finish()
+    answered = [each for each in quorum.world.barriers.questions if each.offset not in (None, -1)]
+    assert {each.process.id for each in answered} == {1, 2, 3, 4}
+
+
+SCENARIOS = [
+    what_was_cut_does_not_come_back,
+    a_latecomer_crashes_wherever_it_can,
+    a_voter_crashes_wherever_it_can_while_logs_are_cleaned,
+    a_log_beside_the_snapshot_gives_way,
+    nothing_is_in_a_snapshot_that_is_not_on_disk,
+    who_votes_is_known_from_a_snapshot,
+    a_deposed_leader_answers_no_barrier,
+    a_new_leader_answers_no_barrier_before_its_own_record,
+    barriers_are_answered_everywhere,
+]
