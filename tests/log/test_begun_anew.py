@@ -146,6 +146,7 @@ def test_a_clean_close_of_before_is_no_loss() -> None:
         assert (log.log_start_offset, log.end_offset, log.last_epoch) == (30, 31, 4)
 
 
+# covers: testDoesntTruncateFully
 def test_a_snapshot_that_the_log_holds_takes_nothing() -> None:
     home = filled(CrashDisk())
     ids = tuple(snapshot(home, offset, 3) for offset in (20, 60))
