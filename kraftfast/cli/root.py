@@ -43,6 +43,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Run one replica as a server, with Kafka's config names.",
     ),
     "log": ("kraftfast.cli.log:log", "Look at the files of a log: dump, verify, trim."),
+    "spark": (
+        "kraftfast.cli.spark:spark",
+        "Jobs over whole logs on Apache Spark: audit, convert, compact.",
+    ),
     "bench": ("kraftfast.cli.bench:bench", "Measure throughput, latency, and the disk."),
 }
 """Name -> where the command is, and what ``--help`` says of it (without loading it)."""

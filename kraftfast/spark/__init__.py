@@ -8,6 +8,8 @@
 ``pieces``       reading a piece, damage included
 ``tables``       rows as Arrow record batches, in the schemas that Spark is told of
 ``sources``      the batch sources: ``kraftfast``, ``kraftfast-batches``, ``kraftfast-snapshot``
+``audit``        replicas held against each other
+``convert``      a log as Parquet; the latest value of each key
 ===============  ================================================================================
 
 Nothing else of kraftfast imports this, and this imports pyspark only where a session is wanted:
@@ -25,6 +27,9 @@ from typing import Any
 _DOORS: dict[str, str] = {
     "get_spark": "kraftfast.spark.session",
     "register": "kraftfast.spark.session",
+    "audit": "kraftfast.spark.audit",
+    "convert": "kraftfast.spark.convert",
+    "compact": "kraftfast.spark.convert",
     "explain": "kraftfast.spark.failures",
     "told": "kraftfast.spark.failures",
 }

@@ -1,0 +1,468 @@
+"""All replicas of a log held against each other: the same records, whole, in the same order.
+
+Headers first, with every CRC computed anew: a stored CRC is the same on all replicas though a byte
+of one has changed, and the epoch stands outside the CRC. Records are compared only where headers
+differ. What one replica has not got yet is no divergence, nor is a tail of another epoch that
+never was committed; both are told of.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from kraftfast.errors import CorruptLog, InvalidOption
+from kraftfast.log.disk import Disk
+from kraftfast.log.snapshot_files import snapshot_ids, snapshot_path
+from kraftfast.log.snapshot_reader import SnapshotReader
+from kraftfast.log.verify import map_file
+from kraftfast.record.checksum import crc32c
+from kraftfast.spark.failures import told
+from kraftfast.spark.places import Place, find_places
+from kraftfast.spark.session import register
+from kraftfast.spark.survey import Bounds, Damage, pieces
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+FINDINGS_MAX = 1000
+RANGES_MAX = 8
+IDENTITY = "struct(lastOffset, count, epoch, crc, attributes, producerId, producerEpoch)"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is wrong, or worth knowing (``note``)."""
+
+    kind: str
+    """``crc``, ``framing``, ``gap``, ``epoch``, ``divergence``, ``snapshot``; ``lag``, ``tail``."""
+    replica: str
+    """The odd one; "" where no majority says which it is."""
+    segment: str
+    position: int
+    """Byte of ``segment`` where it begins; -1 if it has no one place."""
+    first_offset: int
+    end_offset: int
+    text: str
+    note: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Audited:
+    """One replica's log."""
+
+    replica: str
+    start_offset: int
+    end_offset: int
+    batches: int
+    records: int
+    bytes: int
+
+
+@dataclass(slots=True)
+class Report:
+    """What an audit found out."""
+
+    replicas: list[Audited]
+    start_offset: int
+    """All replicas were compared from here."""
+    end_offset: int
+    """And below this offset."""
+    findings: list[Finding] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        return all(each.note for each in self.findings)
+
+    @property
+    def first(self) -> Finding | None:
+        """The problem at the lowest offset."""
+        return next((each for each in self.findings if not each.note), None)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything, for JSON."""
+        first = self.first
+        return {
+            "ok": self.ok,
+            "start_offset": self.start_offset,
+            "end_offset": self.end_offset,
+            "bytes": sum(each.bytes for each in self.replicas),
+            "first": asdict(first) if first is not None else None,
+            "replicas": [asdict(each) for each in self.replicas],
+            "findings": [asdict(each) for each in self.findings],
+        }
+
+    def lines(self) -> list[str]:
+        """The same for people."""
+        made = [
+            f"{each.replica}: offsets {each.start_offset:,} to end offset {each.end_offset:,}, "
+            f"{each.batches:,} batches, {each.records:,} records, {each.bytes:,} bytes"
+            for each in self.replicas
+        ]
+        made += [f"{'note' if each.note else each.kind}: {each.text}" for each in self.findings]
+        if self.first is None:
+            made.append(
+                f"{len(self.replicas)} replicas are identical from offset {self.start_offset:,} to "
+                f"{self.end_offset:,}, and every CRC holds"
+            )
+        else:
+            made.append(f"first divergence: {self.first.text}")
+        return made
+
+
+Replay = Callable[["DataFrame"], "DataFrame"]
+"""From the log up to a snapshot's end to what the snapshot should hold: a column ``value``."""
+
+
+def audit(
+    spark: SparkSession, replicas: str | Sequence[str], *, replay: Replay | None = None
+) -> Report:
+    """Compare the logs of replicas: directories, a quorum's directory, globs of them.
+
+    Below the lowest high watermark of those that run. ``replay``: hold the newest snapshot against
+    the log it replaces too, where that is still there from offset 0.
+    Raises InputError, NotFormatted, StorageError, InvalidOption for less than one replica.
+    """
+    paths = [replicas] if isinstance(replicas, str) else list(replicas)
+    places = list(dict.fromkeys(place for path in paths for place in find_places(path)))
+    if not places:
+        raise InvalidOption("an audit wants the directory of at least one replica")
+    register(spark)
+    committed = [end for end in (place.committed_end() for place in places) if end is not None]
+    with told():
+        headers = _headers(spark, places)
+        headers.cache()
+        try:
+            return _compare(spark, headers, places, min(committed, default=None), replay)
+        finally:
+            headers.unpersist()
+
+
+def _headers(spark: SparkSession, places: list[Place]) -> DataFrame:
+    found = None
+    for place in places:
+        one = spark.read.format("kraftfast-batches").load(place.name)
+        found = one if found is None else found.unionByName(one)
+    assert found is not None
+    return found
+
+
+def _compare(
+    spark: SparkSession,
+    headers: DataFrame,
+    places: list[Place],
+    committed: int | None,
+    replay: Replay | None,
+) -> Report:
+    rows = headers.where("baseOffset is not null").groupBy("replica")
+    wanted = ("min(baseOffset)", "max(lastOffset) + 1", "count(*)", "sum(count)", "sum(size)")
+    sums = rows.agg(*map(_sql, wanted)).collect()
+    known = {row[0]: Audited(*row) for row in sums}
+    replicas = [known.get(place.name, Audited(place.name, 0, 0, 0, 0, 0)) for place in places]
+    start = max(each.start_offset for each in replicas)
+    end = min(each.end_offset for each in replicas)
+    if committed is not None:
+        end = min(end, committed)
+    report = Report(replicas, start, max(start, end))
+    found = _own_faults(headers) + _lost_tails(places)
+    found += _divergences(spark, headers, places, report)
+    found += _lags(replicas) + _snapshots(spark, places, replay)
+    report.findings = sorted(
+        _once(found), key=lambda each: (each.note, each.first_offset, each.kind == "gap")
+    )[:FINDINGS_MAX]
+    return report
+
+
+def _sql(text: str) -> Any:
+    from pyspark.sql import functions
+
+    return functions.expr(text)
+
+
+def _once(found: list[Finding]) -> list[Finding]:
+    """A place that is damaged is told of once, by the first that found it."""
+    seen: dict[tuple[str, str, int], Finding] = {}
+    for each in found:
+        place = (each.replica, each.segment, each.position)
+        if each.position < 0 or place not in seen:
+            seen.setdefault(place if each.position >= 0 else (each.text, "", -1), each)
+    return list(seen.values())
+
+
+# --- what a replica is by itself ------------------------------------------------------------------
+
+
+def _own_faults(headers: DataFrame) -> list[Finding]:
+    """CRCs that do not hold, what is no batch, gaps, epochs that fall."""
+    found = []
+    damaged = headers.where("not crcOk").orderBy("baseOffset").limit(FINDINGS_MAX)
+    for row in damaged.collect():
+        text = (
+            f"the batch of offsets {row.baseOffset} to {row.lastOffset} at byte {row.position} of "
+            f"{row.segment} in {row.replica} is damaged: its CRC does not match"
+        )
+        place = (row.replica, row.segment, row.position)
+        found.append(Finding("crc", *place, row.baseOffset, row.lastOffset + 1, text))
+    order = "over (partition by replica order by baseOffset, segment, position)"
+    followed = headers.where("baseOffset is not null").selectExpr(
+        "*", f"lag(lastOffset) {order} + 1 as expected", f"lag(epoch) {order} as earlier"
+    )
+    wrong = followed.where("baseOffset <> expected or epoch < earlier")
+    for row in wrong.orderBy("baseOffset").limit(FINDINGS_MAX).collect():
+        place = (row.replica, row.segment, row.position)
+        if row.baseOffset != row.expected:
+            text = (
+                f"{row.replica} goes on with offset {row.baseOffset} where {row.expected} should "
+                f"stand, at byte {row.position} of {row.segment}"
+            )
+            ends = max(row.expected, row.baseOffset)
+            found.append(Finding("gap", *place, min(row.expected, row.baseOffset), ends, text))
+        else:
+            text = (
+                f"the epoch falls from {row.earlier} to {row.epoch} at offset {row.baseOffset}, "
+                f"byte {row.position} of {row.segment} in {row.replica}"
+            )
+            found.append(Finding("epoch", *place, row.baseOffset, row.lastOffset + 1, text))
+    return found
+
+
+def _lost_tails(places: list[Place]) -> list[Finding]:
+    """What stands behind the last whole batch of a replica at rest: damage, or a torn tail."""
+    found = []
+    for place in places:
+        bases = place.bases()
+        if not bases:
+            continue
+        last = Place(place.name, place.log_path, f"{bases[-1]:020d}.log")
+        for each in pieces(last, Bounds(), 1 << 40, place.committed_end()):
+            if isinstance(each, Damage):
+                name = os.path.basename(each.path)
+                text = f"{place.name}: {each.error()}"
+                where = (place.name, name, each.position, each.first_offset, each.end_offset)
+                found.append(Finding("framing", *where, text))
+    return found
+
+
+def _lags(replicas: list[Audited]) -> list[Finding]:
+    ahead = max(each.end_offset for each in replicas)
+    return [
+        Finding(
+            "lag", each.replica, "", -1, each.end_offset, ahead,
+            f"{each.replica} ends at offset {each.end_offset:,}, {ahead - each.end_offset:,} "
+            "behind the longest", True,
+        )
+        for each in replicas
+        if each.end_offset < ahead
+    ]  # fmt: skip
+
+
+# --- replicas against each other ------------------------------------------------------------------
+
+
+def _divergences(
+    spark: SparkSession, headers: DataFrame, places: list[Place], report: Report
+) -> list[Finding]:
+    """Level 1: batches that are not the same everywhere. Level 2: their records."""
+    if len(places) < 2 or report.start_offset >= report.end_offset:
+        return []
+    inside = f"baseOffset >= {report.start_offset} and lastOffset < {report.end_offset}"
+    differing = (
+        headers.where(inside)
+        .groupBy("baseOffset")
+        .agg(
+            *map(_sql, (
+                "max(lastOffset) + 1 as ends", "count(*) as copies", f"min({IDENTITY}) as least",
+                f"max({IDENTITY}) as most", "bool_and(crcOk) as sound",
+            ))
+        )
+        .where(f"copies <> {len(places)} or least <> most or not sound")
+        .selectExpr("baseOffset", "ends")
+        .orderBy("baseOffset")
+    )  # fmt: skip
+    bounds = differing.limit(FINDINGS_MAX).collect()
+    if not bounds:
+        return []
+    ranges = merged([(row.baseOffset, row.ends) for row in bounds])
+    if len(ranges) > RANGES_MAX:
+        ranges = [*ranges[: RANGES_MAX - 1], (ranges[RANGES_MAX - 1][0], ranges[-1][1])]
+    found = []
+    for first, end in ranges:
+        found += _records_apart(spark, places, first, end)
+    return found or _headers_apart(headers, *ranges[0])
+
+
+def merged(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Ranges in order, those that touch as one.
+
+    >>> merged([(0, 4), (4, 8), (20, 24)])
+    [(0, 8), (20, 24)]
+    """
+    found: list[tuple[int, int]] = []
+    for first, end in ranges:
+        if found and first <= found[-1][1]:
+            found[-1] = (found[-1][0], max(end, found[-1][1]))
+        else:
+            found.append((first, end))
+    return found
+
+
+def _records_apart(
+    spark: SparkSession, places: list[Place], first: int, end: int
+) -> list[Finding]:
+    """Runs of offsets at which the records of replicas differ, and whose are odd."""
+    options = {
+        "startOffset": first, "endOffset": end, "onCorrupt": "skip", "controlRecords": "true",
+        "failOnDataLoss": "false",
+    }  # fmt: skip
+    records = None
+    for number, place in enumerate(places):
+        one = (
+            spark.read.format("kraftfast").options(**options).load(place.name)
+            .selectExpr(
+                "offset", f"{number} as place", "epoch",
+                "xxhash64(timestamp, key, value, headers, control) as digest",
+            )
+        )  # fmt: skip
+        records = one if records is None else records.unionAll(one)
+    assert records is not None
+    apart = (
+        records.groupBy("offset")
+        .agg(*map(_sql, (
+            "collect_list(struct(place, epoch, digest)) as copies",
+            "min(struct(epoch, digest)) as least", "max(struct(epoch, digest)) as most",
+        )))
+        .where(f"size(copies) <> {len(places)} or least <> most")
+        .orderBy("offset")
+        .limit(FINDINGS_MAX)
+    )  # fmt: skip
+    runs: list[tuple[int, int, tuple[int, ...], str]] = []
+    for row in apart.collect():
+        odd, how = odd_ones(
+            {each.place: (each.epoch, each.digest) for each in row.copies}, len(places)
+        )
+        if runs and runs[-1][1] == row.offset and runs[-1][2:] == (odd, how):
+            runs[-1] = (runs[-1][0], row.offset + 1, odd, how)
+        else:
+            runs.append((row.offset, row.offset + 1, odd, how))
+    return [_divergence(places, *run) for run in runs]
+
+
+def odd_ones(copies: dict[int, tuple[int, int]], count: int) -> tuple[tuple[int, ...], str]:
+    """(which replicas differ from the majority, how); all of them where there is none.
+
+    >>> odd_ones({0: (1, 7), 1: (1, 8), 2: (1, 7)}, 3)
+    ((1,), 'another record')
+    >>> odd_ones({0: (1, 7), 2: (1, 7)}, 3)
+    ((1,), 'no sound record')
+    >>> odd_ones({0: (1, 7), 1: (2, 7)}, 2)
+    ((0, 1), 'another epoch')
+    """
+    usual, votes = Counter(copies.values()).most_common(1)[0]
+    odd = tuple(n for n in range(count) if copies.get(n) != usual)
+    if 2 * votes <= count:
+        odd = tuple(range(count))
+    if any(n not in copies for n in odd):
+        return odd, "no sound record"
+    return odd, "another epoch" if len({each[0] for each in copies.values()}) > 1 else (
+        "another record"
+    )
+
+
+def _divergence(
+    places: list[Place], first: int, end: int, odd: tuple[int, ...], how: str
+) -> Finding:
+    span = f"offset {first}" if end == first + 1 else f"offsets {first} to {end - 1}"
+    others = [place.name for n, place in enumerate(places) if n not in odd]
+    if not others:
+        text = f"no two of the replicas agree at {span}: {how}"
+        return Finding("divergence", "", "", -1, first, end, text)
+    names = ", ".join(places[n].name for n in odd)
+    text = f"{names} is odd at {span}: it has {how}; {', '.join(others)} agree"
+    return Finding("divergence", names, "", -1, first, end, text)
+
+
+def _headers_apart(headers: DataFrame, first: int, end: int) -> list[Finding]:
+    """The records are the same, so that batches are cut or described in another way."""
+    rows = headers.where(f"baseOffset = {first}").collect()
+    named = ", ".join(
+        f"{row.replica} (epoch {row.epoch}, {row.count} records, producer {row.producerId}, "
+        f"byte {row.position} of {row.segment})"
+        for row in rows
+    )
+    text = f"the records from offset {first} to {end - 1} are the same, their batches are not: "
+    return [Finding("divergence", "", "", -1, first, end, text + named)]
+
+
+# --- snapshots ------------------------------------------------------------------------------------
+
+
+def _snapshots(spark: SparkSession, places: list[Place], replay: Replay | None) -> list[Finding]:
+    """Each is sound from end to end; those with one id hold the same bytes of records."""
+    found, digests = [], dict[Any, dict[str, int]]()
+    for place in places:
+        for each in snapshot_ids(Disk(), place.log_path):
+            path = snapshot_path(place.log_path, each)
+            reason = _unsound(path)
+            if reason:
+                text = f"{place.name}: {reason}"
+                where = (place.name, os.path.basename(path), 0, each.offset, each.offset)
+                found.append(Finding("snapshot", *where, text))
+            else:
+                digests.setdefault(each, {})[place.name] = _content_digest(path)
+    for each, by_name in digests.items():
+        if len(set(by_name.values())) > 1:
+            text = f"the snapshot that ends at offset {each.offset} differs between replicas: "
+            text += ", ".join(f"{name} {digest:08x}" for name, digest in by_name.items())
+            found.append(Finding("snapshot", "", "", -1, each.offset, each.offset, text))
+    if replay is not None and digests:
+        found += _replayed(spark, places, max(digests), replay)
+    return found
+
+
+def _unsound(path: str) -> str:
+    """What is wrong with a snapshot; "" for one that is sound."""
+    try:
+        with SnapshotReader(Disk(), path) as reader:
+            reader.check()
+    except CorruptLog as error:
+        return str(error)
+    return ""
+
+
+def _content_digest(path: str) -> int:
+    """Of keys and values; headers and footers say when a snapshot was made."""
+    from kraftfast.record.batch import batches
+
+    digest = 0
+    for each in batches(map_file(path)):
+        if not each.is_control:
+            for record in each.records():
+                digest = crc32c((record.key or b"") + b"\0" + (record.value or b""), digest)
+    return digest
+
+
+def _replayed(
+    spark: SparkSession, places: list[Place], newest: Any, replay: Replay
+) -> list[Finding]:
+    """The newest snapshot against the log below its end, on one replica that has both."""
+    for place in places:
+        path = snapshot_path(place.log_path, newest)
+        if not os.path.exists(path) or not place.bases() or place.bases()[0] > 0:
+            continue
+        reader = spark.read.format("kraftfast").option("endOffset", newest.offset)
+        wanted = replay(reader.load(place.name)).select("value")
+        held = spark.read.format("kraftfast-snapshot").load(path).select("value")
+        missing, extra = wanted.exceptAll(held).count(), held.exceptAll(wanted).count()
+        if missing or extra:
+            text = (
+                f"the snapshot that ends at offset {newest.offset} in {place.name} is not what the "
+                f"log amounts to: {missing} records are missing, {extra} are not in the log"
+            )
+            name = os.path.basename(path)
+            end = newest.offset
+            return [Finding("snapshot", place.name, name, 0, end, end, text)]
+        return []
+    return []

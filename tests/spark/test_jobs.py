@@ -1,0 +1,155 @@
+"""Audit, conversion, compaction: on one session, and what of them needs none."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from kraftfast import errors  # noqa: E402
+from kraftfast.spark.audit import audit  # noqa: E402
+from kraftfast.spark.convert import compact, convert, write_file  # noqa: E402
+from kraftfast.spark.sources import LogSource  # noqa: E402
+from tests.spark.kit import LogFiles, rows_of, struct  # noqa: E402
+
+
+@pytest.fixture
+def three(log: LogFiles, tmp_path: Path) -> list[LogFiles]:
+    """The same log of three replicas."""
+    return [log, log.copy(tmp_path / "replica2"), log.copy(tmp_path / "replica3")]
+
+
+def paths(replicas: list[LogFiles]) -> list[str]:
+    return [str(each.path) for each in replicas]
+
+
+def rewrite(replica: LogFiles, number: int, **changes: Any) -> None:
+    """Put another sound batch of the same size in the place of one."""
+    from kraftfast.record import pure
+    from kraftfast.record.batch import batch_at
+
+    file, position, data = replica.batches[number]
+    found = batch_at(data)
+    values = changes.get("values")
+    records = [
+        record if values is None else record._replace(value=values[i])
+        for i, record in enumerate(found.records())
+    ]
+    made = pure.encode_batch(records, leader_epoch=changes.get("epoch", found.leader_epoch))
+    assert len(made) == len(data)
+    raw = bytearray(file.read_bytes())
+    raw[position : position + len(made)] = made
+    file.write_bytes(bytes(raw))
+
+
+# --- audit ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.spark
+def test_replicas_that_are_the_same(spark: Any, three: list[LogFiles]) -> None:
+    report = audit(spark, paths(three))
+    assert report.ok and report.findings == []
+    assert (report.start_offset, report.end_offset) == (0, 120)
+    assert [each.records for each in report.replicas] == [120] * 3
+    assert "identical from offset 0 to 120" in report.lines()[-1]
+
+
+@pytest.mark.spark
+def test_a_damaged_batch_is_named(spark: Any, three: list[LogFiles]) -> None:
+    file, position = three[1].flip(13)
+    report = audit(spark, paths(three))
+    first = report.first
+    assert first is not None and not report.ok
+    assert (first.kind, first.replica) == ("crc", str(three[1].path))
+    assert (first.segment, first.position, first.first_offset) == (file.name, position, 52)
+    odd = [each for each in report.findings if each.kind == "divergence"]
+    assert [(each.replica, each.first_offset, each.end_offset) for each in odd] == [
+        (str(three[1].path), 52, 56)
+    ]
+    assert json.loads(json.dumps(report.as_dict()))["first"]["first_offset"] == 52
+
+
+@pytest.mark.spark
+def test_sound_records_that_differ_and_epochs_outside_the_crc(
+    spark: Any, three: list[LogFiles]
+) -> None:
+    rewrite(three[2], 5, values=[b"VALUE 20", b"value 21", b"value 22", b"value 23"])
+    three[0].flip(25, 15)  # the epoch's last byte: no CRC covers it
+    os.truncate(three[1].batches[-1][0], three[1].batches[-1][1])
+    report = audit(spark, paths(three))
+    told = [
+        (each.kind, each.replica, each.first_offset, each.end_offset) for each in report.findings
+    ]
+    names = paths(three)
+    assert told[0] == ("divergence", names[2], 20, 21)
+    assert ("divergence", names[0], 100, 104) in told
+    assert ("epoch", names[0], 104, 108) in told, "it falls again behind the odd one"
+    assert told[-1] == ("lag", names[1], 116, 120)
+    assert report.findings[-1].note and report.end_offset == 116
+
+
+@pytest.mark.spark
+def test_a_broken_header_is_a_gap(spark: Any, three: list[LogFiles]) -> None:
+    three[0].flip(13, 16)
+    report = audit(spark, paths(three))
+    assert report.first is not None
+    assert (report.first.replica, report.first.first_offset) == (str(three[0].path), 52)
+    assert {each.kind for each in report.findings} == {"gap", "divergence"}
+
+
+def test_an_audit_of_nothing(tmp_path: Path) -> None:
+    with pytest.raises(errors.InputError, match="does not exist"):
+        audit(None, str(tmp_path / "nowhere"))  # type: ignore[arg-type]
+    with pytest.raises(errors.InvalidOption, match="at least one replica"):
+        audit(None, [])  # type: ignore[arg-type]
+
+
+# --- conversion -----------------------------------------------------------------------------------
+
+
+@pytest.mark.spark
+def test_a_log_becomes_parquet(spark: Any, log: LogFiles, tmp_path: Path) -> None:
+    from pyarrow import parquet
+
+    target = tmp_path / "parquet"
+    done = convert(spark, str(log.path), str(target))
+    assert (done.files, done.kept, done.rows) == (3, 0, 120)
+    read = parquet.read_table(target).sort_by("offset").to_pylist()
+    assert read == rows_of(LogSource({"path": str(log.path)}))
+    os.unlink(next(target.glob("*.parquet")))
+    again = convert(spark, str(log.path), str(target))
+    assert (again.files, again.kept, again.rows) == (3, 2, 40)
+    with pytest.raises(errors.InputError, match="conversion of something else"):
+        convert(spark, str(log.path), str(target), columns="meta")
+    rows = spark.read.parquet(str(target))
+    assert rows.count() == 120
+    latest = compact(rows).orderBy("key").collect()
+    assert [(bytes(row.key), bytes(row.value)) for row in latest] == [
+        (b"key 0", b"value 118"), (b"key 1", b"value 119"),
+    ]  # fmt: skip
+
+
+def test_a_folder_of_something_else(log: LogFiles, tmp_path: Path) -> None:
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "me.jpg").write_text("")
+    with pytest.raises(errors.InputError, match="holds no conversion"):
+        convert(None, str(log.path), str(tmp_path / "photos"))  # type: ignore[arg-type]
+    with pytest.raises(errors.InvalidOption, match="compression"):
+        convert(None, str(log.path), "x", compression="rar")  # type: ignore[arg-type]
+
+
+def test_a_task_leaves_a_whole_file_or_none(log: LogFiles, tmp_path: Path) -> None:
+    log.flip(13)
+    reader = LogSource({"path": str(log.path)}).reader(struct(["offset"]))
+    parts = reader.partitions()
+    with pytest.raises(errors.CorruptLog):
+        write_file(reader, parts[1], str(tmp_path / "replica"), "zstd")
+    assert not list((tmp_path / "replica").glob(".*")) + list(tmp_path.glob("replica/*.parquet"))
+    done = write_file(reader, parts[0], str(tmp_path / "replica"), "zstd")
+    assert done["rows"] == 40
+    assert write_file(reader, parts[0], str(tmp_path / "replica"), "zstd")["rows"] == -1
