@@ -306,7 +306,9 @@ def find_snapshots(pattern: str) -> list[str]:
     return found
 
 
-def read_snapshot(path: str, options: LogOptions, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def read_snapshot(
+    path: str, options: LogOptions, schema: pa.Schema, replica: str = ""
+) -> Iterator[pa.RecordBatch]:
     """The records of a snapshot; offsets are its own, from 0. Raises CorruptLog."""
     with SnapshotReader(Disk(), path, id_of(path)) as reader:
         reader.check()
@@ -320,7 +322,7 @@ def read_snapshot(path: str, options: LogOptions, schema: pa.Schema) -> Iterator
         )  # fmt: skip
         position = rows.position
         if len(rows):
-            yield row_batch(rows, schema, path)
+            yield row_batch(rows, schema, replica or path)
 
 
 SOURCES = (LogSource, BatchesSource, SnapshotSource)
