@@ -8,6 +8,8 @@
 ``pieces``       reading a piece, damage included
 ``tables``       rows as Arrow record batches, in the schemas that Spark is told of
 ``sources``      the batch sources: ``kraftfast``, ``kraftfast-batches``, ``kraftfast-snapshot``
+``stream``       the same log as a stream
+``sink``         rows become records of a quorum, each once
 ``audit``        replicas held against each other
 ``convert``      a log as Parquet; the latest value of each key
 ===============  ================================================================================

@@ -23,7 +23,13 @@ READING = (
 )  # fmt: skip
 FOLLOWING = ("maxRecordsPerTrigger", "maxBytesPerTrigger", "failOnDataLoss")
 WRITING = ("batchBytes", "producerName")
-LOG_OPTIONS = WHERE + READING + FOLLOWING + WRITING
+SPARKS = (
+    "checkpointLocation", "queryName", "outputMode", "asyncProgressTrackingEnabled",
+    "asyncProgressTrackingCheckpointIntervalMs",
+)  # fmt: skip
+"""Options of a query that Spark hands to its sink too."""
+LOG_OPTIONS = WHERE + READING + FOLLOWING + WRITING + SPARKS
+SINK_OPTIONS = WHERE + WRITING + SPARKS
 BATCHES_OPTIONS = ("path", "splitBytes", "verifyCrc")
 SNAPSHOT_OPTIONS = ("path", "columns", "verifyCrc", "batchRows", "controlRecords")
 

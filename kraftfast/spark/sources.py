@@ -39,6 +39,7 @@ from kraftfast.spark.options import (
     BATCHES_OPTIONS,
     LOG_OPTIONS,
     SNAPSHOT_OPTIONS,
+    Given,
     LogOptions,
 )
 from kraftfast.spark.pieces import damage_row, read_headers, read_rows
@@ -50,11 +51,16 @@ Tasks = list[InputPartition]
 
 
 class LogSource(DataSource):
-    """``spark.read.format("kraftfast")``: a row a record."""
+    """``format("kraftfast")``: a row a record, read, followed, or appended."""
 
     def __init__(self, options: Any) -> None:
         super().__init__(options)
-        self.read_options = LogOptions.of(options, LOG_OPTIONS, self.name())
+        Given(options, LOG_OPTIONS, self.name())  # a name that is not known is refused at once
+
+    @property
+    def read_options(self) -> LogOptions:
+        """Raises InvalidOption."""
+        return LogOptions.of(self.options, LOG_OPTIONS, self.name())
 
     @classmethod
     def name(cls) -> str:
@@ -76,6 +82,16 @@ class LogSource(DataSource):
         from kraftfast.spark.stream import StreamReader
 
         return StreamReader(self.read_options, chosen(self.fields(), schema.names))
+
+    def writer(self, schema: StructType, overwrite: bool) -> Any:
+        from kraftfast.spark.sink import BatchWriter, SinkOptions
+
+        return BatchWriter(SinkOptions.of(self.options, self.name()), schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> Any:
+        from kraftfast.spark.sink import SinkOptions, StreamWriter
+
+        return StreamWriter(SinkOptions.of(self.options, self.name()), schema, overwrite)
 
 
 class PlainLogSource(LogSource):

@@ -6,6 +6,7 @@ once handed out never changes, so that a batch that is replayed after a crash is
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -25,13 +26,13 @@ from kraftfast.log.snapshot_files import snapshot_ids, snapshot_path
 from kraftfast.spark import remote, survey
 from kraftfast.spark.options import LogOptions
 from kraftfast.spark.pieces import damage_row, read_rows
-from kraftfast.spark.places import Place, find_places, one_log
+from kraftfast.spark.places import Place, find_places, one_log, replicas_in
 from kraftfast.spark.survey import Bounds, Damage, Piece
 from kraftfast.spark.tables import CONTENTS
 
 Offsets = dict[str, int]
 QUORUM = "quorum"
-"""The one key of a stream from servers; of directories, the keys are their names."""
+"""The key of a quorum's log; of other directories, the keys are their names."""
 
 
 class Snapshotted:
@@ -57,8 +58,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # --- where the logs are and how far they go ---------------------------------------------------
 
-    def _places(self) -> list[Place]:
-        return one_log(self.options.path)
+    def _logs(self) -> dict[str, Place]:
+        """By name. Of a quorum's directory whichever replica knows most, for all hold one log."""
+        path = self.options.path
+        places = one_log(path)
+        if os.path.isdir(path) and replicas_in(path):
+            return {QUORUM: places[0]}
+        return {place.name: place for place in places}
 
     def _ends(self) -> Offsets:
         """How far each log may be read by now."""
@@ -66,7 +72,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self.options.servers:
             found = {QUORUM: remote.committed_end(self.options)}
         else:
-            found = {place.name: place.end() for place in self._places()}
+            found = {name: place.end() for name, place in self._logs().items()}
         if bound is not None:
             found = {name: min(end, bound) for name, end in found.items()}
         return found
@@ -75,7 +81,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where each log starts by now."""
         if self.options.servers:
             return {QUORUM: remote.log_start(self.options)}
-        return {place.name: survey.log_start(place) for place in self._places()}
+        return {name: survey.log_start(place) for name, place in self._logs().items()}
 
     def initialOffset(self) -> Offsets:
         asked = self.options.start_offset
@@ -144,7 +150,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 return ends
             size = remote.bytes_per_record(self.options, begin)
             return {QUORUM: min(end, begin + max(1, int(budget / size)))}
-        places = {place.name: place for place in self._places()}
+        places = self._logs()
         share = max(1, budget // max(1, len(places)))
         found = {}
         for name, end in ends.items():
@@ -162,13 +168,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self.options.servers:
             return self._of_servers(start.get(QUORUM, 0), end[QUORUM])
         found: list[Any] = []
-        places = {place.name: place for place in self._places()}
+        places = self._logs()
         for name, stop in end.items():
-            begin = start.get(name, 0)
-            if begin >= stop:
-                continue
             if name not in places:
                 places |= {place.name: place for place in find_places(name)}
+            begin = start[name] if name in start else survey.log_start(places[name])
+            if begin >= stop:
+                continue
             found += self._of_place(places[name], begin, stop)
         return [InputPartition(part) for part in found]
 

@@ -112,7 +112,7 @@ def walk(
             reason, place_at = "CRC-32C does not match", _last(found)  # it says a wrong end
             found.rows, found.position = found.rows[:-1], place_at
         if len(found.rows):
-            rows = found.rows[found.rows["end_offset"] <= bound]
+            rows = found.rows[found.rows["base_offset"] < bound]
             yield Headers(rows, found.position, "")
             position, offset = found.position, int(found.rows["end_offset"][-1])
         if not reason:

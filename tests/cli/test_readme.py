@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from kraftfast.spark.session import why_not
 from tests.cli.kit import ROOT, environment
 
 README = (ROOT / "README.md").read_text()
@@ -27,6 +28,11 @@ def titles(language: str) -> list[str]:
     return [text.splitlines()[0][:40] for text in blocks(language)]
 
 
+def skip_without_spark(text: str) -> None:
+    if "spark" in text and why_not():
+        pytest.skip(why_not())
+
+
 @pytest.fixture
 def tools(tmp_path: Path) -> Iterator[dict[str, str]]:
     """An environment in which ``kraftfast`` is this very program."""
@@ -40,6 +46,7 @@ def tools(tmp_path: Path) -> Iterator[dict[str, str]]:
 @pytest.mark.processes
 @pytest.mark.parametrize("text", blocks("python"), ids=titles("python"))
 def test_python(text: str, tmp_path: Path, tools: dict[str, str]) -> None:
+    skip_without_spark(text)
     (tmp_path / "example.py").write_text(text)
     done = subprocess.run(
         [sys.executable, "example.py"],
@@ -53,6 +60,7 @@ def test_python(text: str, tmp_path: Path, tools: dict[str, str]) -> None:
 @pytest.mark.parametrize("text", blocks("console"), ids=titles("console"))
 def test_console(text: str, tmp_path: Path, tools: dict[str, str]) -> None:
     """One shell runs the commands; lines that are no command are output that must appear."""
+    skip_without_spark(text)
     for number, file in enumerate(blocks("properties"), 1):
         (tmp_path / f"{number}.properties").write_text(file)
     script, expected = ["set -em"], []

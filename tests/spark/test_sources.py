@@ -289,7 +289,7 @@ def test_batches_behind_a_broken_header_are_found_again(log: LogFiles) -> None:
 )
 def test_options_that_cannot_be(log: LogFiles, options: dict[str, str], message: str) -> None:
     with pytest.raises(errors.InvalidOption, match=message):
-        LogSource({"path": str(log.path)} | options)
+        LogSource({"path": str(log.path)} | options).schema()
 
 
 def test_places_that_hold_no_log(tmp_path: Path, log: LogFiles) -> None:

@@ -1,0 +1,200 @@
+"""The sink: once each, whatever is tried again; and what does not fit."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+pytest.importorskip("pyspark")
+
+from pyspark.sql.types import (  # noqa: E402
+    BinaryType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+)
+
+import kraftfast  # noqa: E402
+from kraftfast import errors  # noqa: E402
+from kraftfast.spark.session import why_not  # noqa: E402
+from kraftfast.spark.sink import SinkOptions, append_rows, check_schema  # noqa: E402
+from kraftfast.spark.sources import LogSource  # noqa: E402
+from tests.spark.kit import LogFiles, rows_of  # noqa: E402
+
+pytestmark = pytest.mark.processes
+SMALL: dict[str, Any] = {
+    "stride_bytes": 1 << 20, "prepare_bytes": 1 << 20, "segment_bytes": 8 << 20,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def quorum(tmp_path_factory: pytest.TempPathFactory) -> Iterator[kraftfast.LocalQuorum]:
+    path = tmp_path_factory.mktemp("sink")
+    with kraftfast.LocalQuorum(path, 1, port=29170, durability="memory", **SMALL) as found:
+        yield found
+
+
+def options(quorum: kraftfast.LocalQuorum, **more: Any) -> SinkOptions:
+    return SinkOptions.of({"path": str(quorum.path), **more}, "kraftfast")
+
+
+def batches(values: list[bytes], rows: int = 10) -> Iterator[pa.RecordBatch]:
+    for at in range(0, len(values), rows):
+        yield pa.record_batch({"value": pa.array(values[at : at + rows], pa.binary())})
+
+
+def stored(quorum: kraftfast.LocalQuorum, prefix: bytes) -> list[bytes]:
+    rows = rows_of(LogSource({"path": str(quorum.path)}))
+    return [row["value"] for row in rows if row["value"].startswith(prefix)]
+
+
+def test_an_attempt_goes_on_where_the_one_before_ended(quorum: kraftfast.LocalQuorum) -> None:
+    values = [b"retry %d" % n for n in range(100)]
+
+    def failing() -> Iterator[pa.RecordBatch]:
+        yield from batches(values[:30])
+        time.sleep(0.3)  # what was handed over is committed by now
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        append_rows(options(quorum), "retry-0", failing())
+    done = append_rows(options(quorum), "retry-0", batches(values))
+    assert (done.rows, done.resumed) == (100, 30)
+    assert done.end_offset - done.first_offset == 70
+    again = append_rows(options(quorum), "retry-0", batches(values, rows=7))
+    assert (again.rows, again.resumed, again.first_offset) == (100, 100, -1)
+    assert stored(quorum, b"retry") == values
+
+
+def test_over_sockets_with_keys_and_headers(quorum: kraftfast.LocalQuorum) -> None:
+    host, port = quorum.addresses[1]
+    made = SinkOptions.of({"bootstrap.servers": f"{host}:{port}"}, "kraftfast")
+    batch = pa.record_batch(
+        {
+            "key": pa.array([b"k1", None], pa.binary()),
+            "value": pa.array(["socket 1", "socket 2"], pa.string()),
+            "headers": pa.array(
+                [[{"key": "h", "value": b"x"}], None],
+                pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
+            ),
+        }
+    )
+    append_rows(made, "socket-0", iter([batch]))
+    rows = rows_of(LogSource({"path": str(quorum.path)}))
+    rows = [row for row in rows if row["value"].startswith(b"socket")]
+    assert [(row["key"], row["headers"]) for row in rows] == [
+        (b"k1", [{"key": "h", "value": b"x"}]), (None, []),
+    ]  # fmt: skip
+
+
+def test_another_input_under_the_same_name_is_refused(quorum: kraftfast.LocalQuorum) -> None:
+    append_rows(options(quorum), "shorter-0", batches([b"shorter"] * 20))
+    with pytest.raises(errors.UnknownOutcome, match="20 records of shorter-0 are committed"):
+        append_rows(options(quorum), "shorter-0", batches([b"shorter"] * 5))
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"word": StringType()}, "a column named value is wanted"),
+        ({"value": LongType()}, "column value is bigint: cast it to binary"),
+        ({"value": BinaryType(), "offset": LongType()}, "not offset: select those"),
+        ({"value": BinaryType(), "headers": StringType()}, "is string; array<struct"),
+    ],
+)
+def test_schemas_that_do_not_fit(fields: dict[str, Any], message: str) -> None:
+    schema = StructType([StructField(name, kind) for name, kind in fields.items()])
+    with pytest.raises(errors.InvalidOption, match=message):
+        check_schema(schema, False)
+
+
+def test_a_log_is_not_overwritten(tmp_path: Path) -> None:
+    with pytest.raises(errors.InvalidOption, match="only appended to"):
+        check_schema(StructType([StructField("value", BinaryType())]), True)
+    with pytest.raises(errors.NotFormatted, match="no quorum's directory"):
+        append_rows(SinkOptions.of({"path": str(tmp_path)}, "x"), "n", iter(()))
+    with pytest.raises(errors.InvalidOption, match="did you mean producerName"):
+        SinkOptions.of({"path": "x", "producername": "y", "producer": "z"}, "x")
+
+
+@pytest.mark.spark
+def test_a_data_frame_is_appended_and_a_failed_task_tried_again(
+    spark: Any, quorum: kraftfast.LocalQuorum, tmp_path: Path
+) -> None:
+    mark = str(tmp_path / "failed")
+
+    def fail_once(parts: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in parts:
+            yield batch.slice(0, 500)
+            if batch.column(0)[0].as_py().startswith("frame 0") and not os.path.exists(mark):
+                open(mark, "w").close()
+                time.sleep(0.5)
+                raise ZeroDivisionError("once")
+            yield batch.slice(500)
+
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "2000")
+    frame = spark.range(0, 4000, 1, 2).selectExpr("concat('frame ', id) as value")
+    frame = frame.mapInArrow(fail_once, "value string")
+    frame.write.format("kraftfast").mode("append").save(str(quorum.path))
+    assert os.path.exists(mark)
+    assert sorted(stored(quorum, b"frame")) == sorted(b"frame %d" % n for n in range(4000))
+
+
+KILLED = """
+import sys
+from kraftfast.spark import get_spark
+log, quorum, mark = sys.argv[1:]
+spark = get_spark("local[2,4]", short=True, memory="1g")
+frame = spark.readStream.format("kraftfast").option("maxRecordsPerTrigger", 40).load(log)
+query = (
+    frame.select("key", "value").writeStream.format("kraftfast")
+    .option("checkpointLocation", mark).trigger(availableNow=True).start(quorum)
+)
+query.awaitTermination()
+print("done")
+"""
+
+
+def run_stream(*args: str) -> subprocess.Popen[str]:
+    """A driver of its own, in a process group of its own with its JVM and workers."""
+    return subprocess.Popen(
+        [sys.executable, "-c", KILLED, *args], stdout=subprocess.PIPE, text=True,
+        start_new_session=True,
+    )  # fmt: skip
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_kill_9_of_everything_loses_and_doubles_nothing(
+    quorum: kraftfast.LocalQuorum, log: LogFiles, tmp_path: Path
+) -> None:
+    """A stream from a directory into a quorum; driver, JVM and workers are killed in the middle."""
+    if why_not():
+        pytest.skip(why_not())
+    log.fill(2, 50, 4)
+    mark = tmp_path / "mark"
+    args = (str(log.path), str(quorum.path), str(mark))
+    process = run_stream(*args)
+    deadline = time.monotonic() + 120
+    offsets = mark / "offsets"
+    while process.poll() is None and time.monotonic() < deadline:
+        if offsets.is_dir() and len(list(offsets.glob("[0-9]*"))) >= 4:
+            break
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    before = len(stored(quorum, b"value"))
+    assert 0 < before < 520, "it was killed in the middle"
+    again = run_stream(*args)
+    assert again.communicate(timeout=200)[0].strip().endswith("done")
+    assert sorted(stored(quorum, b"value")) == sorted(b"value %d" % n for n in range(520))
