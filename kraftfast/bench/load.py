@@ -109,8 +109,17 @@ def _until(chunks: Iterable[Chunk], count: int | None, seconds: float | None) ->
             return
 
 
-def one_outstanding(producer: Any, rows: Rows, count: int | None, seconds: float | None) -> Run:
-    """One record after another, each committed before the next, for ``count`` or ``seconds``."""
+def one_outstanding(
+    producer: Any,
+    rows: Rows,
+    count: int | None,
+    seconds: float | None,
+    after: Callable[[int, float], None] | None = None,
+) -> Run:
+    """One record after another, each committed before the next, for ``count`` or ``seconds``.
+
+    ``after``: called with the number of each commit and the microseconds that it took.
+    """
     values = [row.tobytes() for row in rows.rows[:4096]]
     cycle = len(rows.rows)
     append_wait, done = producer.append_wait, 0
@@ -122,8 +131,12 @@ def one_outstanding(producer: Any, rows: Rows, count: int | None, seconds: float
     began = time.perf_counter()
     deadline = None if seconds is None else began + seconds
     while done != end:
-        append_wait(_value(values, rows, done % cycle), timeout=TIMEOUT_S)
+        value = _value(values, rows, done % cycle)
+        handed_over = time.perf_counter() if after is not None else 0.0
+        append_wait(value, timeout=TIMEOUT_S)
         done += 1
+        if after is not None:
+            after(done, (time.perf_counter() - handed_over) * 1e6)
         if (
             deadline is not None
             and done % CHECK_CLOCK_EVERY == 0

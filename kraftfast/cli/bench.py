@@ -76,6 +76,12 @@ def load_options(command: Callable[..., Any]) -> Callable[..., Any]:
         options.flush,
         options.transport,
         options.idle,
+        click.option(
+            "--samples",
+            metavar="FILE",
+            type=click.Path(dir_okay=False),
+            help="Write the time of every commit in every stage as Parquet.",
+        ),
         click.option("--stages", is_flag=True, help="Add the latency of each stage to the line."),
         click.option("--json", "as_json", is_flag=True, help="Print JSON, as it does anyway."),
     ]
@@ -110,6 +116,11 @@ def measure(mode: str, asked: dict[str, Any]) -> None:
     from kraftfast.cli.scratch import scratch_directory
     from kraftfast.errors import VerificationFailed
 
+    if asked["samples"]:
+        from kraftfast.bench.samples import check_target, parquet
+
+        parquet()
+        check_target(asked["samples"])
     if asked["total"] is not None and asked["seconds"] is not None:
         raise click.UsageError("--total or --seconds, not both")
     size, total = asked["record_size"], asked["total"]
@@ -138,7 +149,7 @@ def run(
 ) -> tuple[dict[str, Any], str]:
     """(the JSON line, what the verification found wrong or "")."""
     from kraftfast import LocalQuorum
-    from kraftfast.bench import inputs, load, report, verify
+    from kraftfast.bench import inputs, report, verify
 
     retention = None if asked["retention"] is None else int(asked["retention"] * MIB)
     wanted = prepare_bytes if retention is None else retention // KEPT_SEGMENTS
@@ -159,8 +170,7 @@ def run(
     with quorum, quorum.producer(record_bytes_max=rows.size, **settings) as producer:
         before = quorum.statuses()
         first_offset = max(status["high_watermark"] for status in before.values())
-        drive = load.throughput if mode == "throughput" else load.one_outstanding
-        done = drive(producer, rows, asked["count"], asked["seconds"])
+        done = drive(mode, quorum, producer, rows, asked)
         after = quorum.statuses()
         end_offset = max(status["high_watermark"] for status in after.values())
         if retention is not None:
@@ -191,6 +201,30 @@ def run(
         if asked["stages"]:
             line["stages"] = [asdict(stage) for stage in report.stages(after, producer)]
         return line, problem
+
+
+def drive(mode: str, quorum: Any, producer: Any, rows: Any, asked: dict[str, Any]) -> Any:
+    """Run the load; with ``--samples``, look at every replica meanwhile and write what was seen."""
+    from kraftfast.bench import load
+    from kraftfast.bench.samples import Looking, Sampler
+
+    bounds = asked["count"], asked["seconds"]
+    if not asked["samples"]:
+        run = load.throughput if mode == "throughput" else load.one_outstanding
+        return run(producer, rows, *bounds)
+    watches = {id: quorum.watch(id) for id in quorum.directories}
+    try:
+        sampler = Sampler({id: watch.stats for id, watch in watches.items()})
+        if mode == "throughput":
+            with Looking(sampler):
+                done = load.throughput(producer, rows, *bounds)
+        else:
+            done = load.one_outstanding(producer, rows, *bounds, sampler.look)
+    finally:
+        for watch in watches.values():
+            watch.close()
+    sampler.write(asked["samples"])
+    return done
 
 
 @bench.command()

@@ -136,3 +136,93 @@ def _rows(folder: str) -> int:
 
     names = [name for name in os.listdir(folder) if name.endswith(".parquet")]
     return sum(parquet.read_metadata(os.path.join(folder, name)).num_rows for name in names)
+
+
+@spark.command()
+@click.argument("samples", nargs=-1, required=True, metavar="FILE...", type=click.Path(exists=True))
+@click.option("--slices", type=click.IntRange(1, 1000), default=1, help="Of the time [1].")
+@click.option("--picture", metavar="FILE", help="Draw the percentiles into an SVG file.")
+@master
+@memory
+@options.as_json
+def latency(
+    samples: tuple[str, ...], slices: int, picture: str | None, master: str, memory: str,
+    as_json: bool,
+) -> None:  # fmt: skip
+    """Percentiles of each stage on each replica, of what ``bench ... --samples FILE`` wrote."""
+    from kraftfast.cli.show import put, table
+    from kraftfast.spark import told
+    from kraftfast.spark import percentiles as job
+
+    reader = session(master, memory).read
+    with told():
+        rows = job.table(job.latency(reader.parquet(*samples), slices=slices))
+    if picture is not None:
+        job.picture(rows, picture)
+    if as_json:
+        click.echo(json.dumps(rows))
+        return
+    quantiles = (*job.QUANTILES, "max_us")
+    made = table("stage", "replica", "slice", "samples", *(name[:-3] for name in quantiles))
+    for row in rows:
+        times = (f"{row[name]:,.1f} us" for name in quantiles)
+        made.add_row(
+            row["stage"], str(row["replica"]), str(row["slice"]), f"{row['count']:,}", *times
+        )
+    put(made)
+
+
+@spark.command()
+@click.option("--seeds", metavar="A:B", help="Run these seeds of the simulator, B left out.")
+@click.option(
+    "--bench", type=click.Choice(["throughput", "latency"]), help="Or a benchmark, by --set."
+)
+@click.option(
+    "--set", "settings", multiple=True, metavar="NAME=VALUE,VALUE",
+    help="An option of the benchmark; all combinations are run.",
+)  # fmt: skip
+@click.option(
+    "--backend", type=click.Choice(["process", "spark", "inline"]), default="process",
+    show_default=True, help="Processes of this machine, Spark's executors, or this process.",
+)  # fmt: skip
+@click.option("--workers", type=click.IntRange(1), default=2, show_default=True)
+@click.option("--out", default="", metavar="DIR", help="Keep rows here, and go on from them.")
+@master
+@memory
+@options.as_json
+def sweep(
+    seeds: str | None, bench: str | None, settings: tuple[str, ...], backend: str, workers: int,
+    out: str, master: str, memory: str, as_json: bool,
+) -> None:  # fmt: skip
+    """Fan simulation seeds or benchmark settings out; a row a run, failures with their command.
+
+    Exit code 16 if a run failed. Benchmarks share the machine: give them --backend inline.
+    """
+    from kraftfast.cli import sweeping
+    from kraftfast.errors import VerificationFailed
+    from kraftfast.spark.sweep import sweep as run
+
+    if bool(seeds) == bool(bench):
+        raise click.UsageError("give either --seeds or --bench")
+    items: list[Any]
+    if seeds:
+        what, again, items = sweeping.simulate, sweeping.simulate_again, sweeping.seeds(seeds)
+    else:
+        what, again = sweeping.measure, sweeping.measure_again  # type: ignore[assignment]
+        items = sweeping.combinations(bench or "", settings)
+    stderr = click.get_text_stream("stderr")
+    with click.progressbar(length=len(items), label="runs", file=stderr) as bar:
+        rows = run(
+            what, items, backend=backend, out=out, workers=workers, again=again,
+            spark=session(master, memory) if backend == "spark" else None,
+            progress=lambda done, _all: bar.update(done - bar.pos),
+        )  # fmt: skip
+    failed = [row for row in rows if not row["ok"]]
+    for row in rows if as_json else failed:
+        text = f"{row['item']}: {row['error']}\n  {row['again']}"
+        click.echo(json.dumps(row) if as_json else text)
+    if not as_json:
+        took = sum(row["seconds"] for row in rows)
+        click.echo(f"{len(rows):,} runs, {len(failed):,} failed, {took:.1f} s of work")
+    if failed:
+        raise VerificationFailed(f"{len(failed)} of {len(rows)} runs failed: {failed[0]['again']}")

@@ -7,6 +7,10 @@ cdef extern from "histogram.h":
     ctypedef struct kf_histogram:
         uint64_t count
         uint64_t sum_ns
+        uint64_t *buckets
+    enum:
+        KF_HISTOGRAM_BUCKETS
+    uint64_t kf_histogram_bucket_top(unsigned int bucket) nogil
     void kf_histogram_add(kf_histogram *h, uint64_t ns) nogil
     void kf_histogram_add_n(kf_histogram *h, uint64_t ns, uint64_t n) nogil
     uint64_t kf_histogram_quantile(const kf_histogram *h, double quantile) nogil

@@ -133,9 +133,25 @@ cdef class StatsView:
         """Count, mean, quantiles and maximum of a stage, microseconds."""
         return quantiles(&self.stages[STAGES.index(name)])
 
+    def total(self, str name) -> tuple[int, int]:
+        """How often a stage was passed, and the sum of its times in nanoseconds."""
+        cdef const uint64_t *head = <const uint64_t *>&self.stages[STAGES.index(name)]
+        return KF_LOAD(head), KF_LOAD(head + 1)
+
+    def buckets(self, str name) -> bytes:
+        """The counts of a stage's histogram, 64-bit words; :func:`bucket_tops` has their times."""
+        cdef const kf_histogram *h = &self.stages[STAGES.index(name)]
+        return PyBytes_FromStringAndSize(<const char *>h.buckets, sizeof(h.buckets))
+
     def stages_dict(self) -> dict:
         """Every stage by its name."""
         return {name: self.stage(name) for name in STAGES}
+
+
+def bucket_tops() -> list[int]:
+    """The longest time of each bucket, nanoseconds."""
+    cdef int i
+    return [kf_histogram_bucket_top(i) for i in range(KF_HISTOGRAM_BUCKETS)]
 
 
 cdef dict quantiles(const kf_histogram *h):

@@ -12,6 +12,8 @@
 ``sink``         rows become records of a quorum, each once
 ``audit``        replicas held against each other
 ``convert``      a log as Parquet; the latest value of each key
+``percentiles``  where the time of commits went, of a benchmark's samples
+``sweep``        many runs of one function, with Spark or without
 ===============  ================================================================================
 
 Nothing else of kraftfast imports this, and this imports pyspark only where a session is wanted:
@@ -32,6 +34,7 @@ _DOORS: dict[str, str] = {
     "audit": "kraftfast.spark.audit",
     "convert": "kraftfast.spark.convert",
     "compact": "kraftfast.spark.convert",
+    "latency": "kraftfast.spark.percentiles",
     "explain": "kraftfast.spark.failures",
     "told": "kraftfast.spark.failures",
 }

@@ -1,0 +1,115 @@
+"""Sweeps: every run is a row, failures too, and what is done is not done again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kraftfast import errors
+from kraftfast.cli import sweeping
+from kraftfast.spark.sweep import sweep
+
+
+def square(item: int) -> dict[str, Any]:
+    if item == 3:
+        raise ValueError("three")
+    return {"ok": item != 5, "violation": "five", "square": item * item}
+
+
+def command(item: int) -> str:
+    return f"run {item}"
+
+
+def check(rows: list[dict[str, Any]]) -> None:
+    assert [row["item"] for row in rows] == list(range(8))
+    assert [row["item"] for row in rows if not row["ok"]] == [3, 5]
+    assert rows[2]["result"]["square"] == 4 and rows[2]["again"] == ""
+    assert (rows[3]["error"], rows[3]["again"]) == ("ValueError: three", "run 3")
+    assert "raise ValueError" in rows[3]["traceback"] and rows[5]["error"] == "five"
+
+
+@pytest.mark.parametrize("backend", ["inline", "process"])
+def test_rows_and_progress(backend: str) -> None:
+    told: list[tuple[int, int]] = []
+    rows = sweep(
+        square, range(8), backend=backend, again=command, parts=3,
+        progress=lambda done, total: told.append((done, total)),
+    )  # fmt: skip
+    check(rows)
+    assert told[0] == (0, 8) and told[-1] == (8, 8) and told == sorted(told)
+
+
+def test_what_is_done_is_not_done_again(tmp_path: Path) -> None:
+    out = str(tmp_path / "out")
+    sweep(square, [0, 1, 2], backend="inline", again=command, out=out)
+    (tmp_path / "out" / ".part-torn").write_text('{"item"')
+    ran: list[int] = []
+
+    def counted(item: int) -> dict[str, Any]:
+        ran.append(item)
+        return square(item)
+
+    rows = sweep(counted, range(8), backend="inline", again=command, out=out)
+    assert ran == [3, 4, 5, 6, 7]
+    check(rows)
+    (tmp_path / "out" / "part-bad.jsonl").write_text("no JSON")
+    with pytest.raises(errors.StorageError, match="cannot read"):
+        sweep(counted, range(8), backend="inline", out=out)
+
+
+@pytest.mark.spark
+def test_on_spark(spark: Any) -> None:
+    told: list[int] = []
+    check(
+        sweep(
+            square, range(8), backend="spark", spark=spark, again=command, parts=4,
+            progress=lambda done, _total: told.append(done),
+        )
+    )  # fmt: skip
+    assert told[-1] == 8
+
+
+def test_what_is_refused() -> None:
+    with pytest.raises(errors.InvalidOption, match="one of process, spark, inline"):
+        sweep(square, [1], backend="threads")
+    with pytest.raises(errors.InvalidOption, match="wants a session"):
+        sweep(square, [1], backend="spark")
+    for text in ("5", "5:5", "a:b"):
+        with pytest.raises(errors.InvalidOption, match="A:B is wanted"):
+            sweeping.seeds(text)
+    with pytest.raises(errors.InvalidOption, match="name=value"):
+        sweeping.combinations("latency", ("seconds",))
+
+
+def test_a_seed_and_the_command_that_shows_it() -> None:
+    rows = sweep(
+        sweeping.simulate, sweeping.seeds("4:5"), backend="inline", again=sweeping.simulate_again
+    )
+    assert rows[0]["ok"], rows[0]["error"]
+    assert rows[0]["result"]["seed"] == 4
+    assert sweeping.simulate_again(4) == "python -m kraftfast.sim --seed 4 --trace"
+
+
+@pytest.mark.spark
+def test_percentiles_of_samples(spark: Any, tmp_path: Path) -> None:
+    from kraftfast.spark import percentiles
+
+    rows = [(n, n, "commit", 1, float(n + 1), 1) for n in range(1000)]
+    rows += [(0, -1, "travel", 2, 50.0, 99), (0, -1, "travel", 2, 5000.0, 1)]
+    frame = spark.createDataFrame(
+        rows, "at_us bigint, commit bigint, stage string, replica int, us double, count bigint"
+    )
+    found = percentiles.table(percentiles.latency(frame))
+    assert [(row["stage"], row["count"]) for row in found] == [("travel", 100), ("commit", 1000)]
+    travel, commit = found
+    for name, exact in (("p50_us", 500.5), ("p99_us", 990.0), ("max_us", 1000.0)):
+        assert exact * 0.99 <= commit[name] <= exact * 1.023
+    assert travel["p50_us"] == pytest.approx(50, rel=0.023) and travel["max_us"] == 5000
+    halves = percentiles.table(percentiles.latency(frame, slices=2))
+    assert [row["slice"] for row in halves if row["stage"] == "commit"] == [0, 1]
+    percentiles.picture(halves, str(tmp_path / "p.svg"))
+    assert (tmp_path / "p.svg").read_text().count("<polyline") == 8
+    with pytest.raises(errors.InvalidOption, match="no samples of a benchmark"):
+        percentiles.latency(frame.drop("us"))
