@@ -50,7 +50,7 @@ def audit(replicas: tuple[str, ...], master: str, memory: str, as_json: bool) ->
     which replica is odd; exit code 16 if anything does.
     """
     from kraftfast.errors import VerificationFailed
-    from kraftfast.spark.audit import audit as run
+    from kraftfast.spark.auditing import audit as run
 
     report = run(session(master, memory), replicas)
     click.echo(json.dumps(report.as_dict()) if as_json else "\n".join(report.lines()))
@@ -75,7 +75,7 @@ def convert(
     memory: str, as_json: bool,
 ) -> None:  # fmt: skip
     """Write a log as Parquet files into the folder TARGET; go on where an earlier run stopped."""
-    from kraftfast.spark.convert import convert as run
+    from kraftfast.spark.conversion import convert as run
 
     more = {"columns": columns} | ({"bootstrap.servers": servers} if servers else {})
     one_source(source, servers)
@@ -109,7 +109,7 @@ def compact(
     """Write the latest value of each key as Parquet into the folder TARGET, which must be new."""
     from kraftfast.errors import InputError
     from kraftfast.spark import told
-    from kraftfast.spark.convert import compact as latest
+    from kraftfast.spark.conversion import compact as latest
 
     one_source(source, servers)
     target = os.path.abspath(target)
@@ -200,7 +200,7 @@ def sweep(
     """
     from kraftfast.cli import sweeping
     from kraftfast.errors import VerificationFailed
-    from kraftfast.spark.sweep import sweep as run
+    from kraftfast.spark.sweeps import sweep as run
 
     if bool(seeds) == bool(bench):
         raise click.UsageError("give either --seeds or --bench")

@@ -10,10 +10,10 @@
 ``sources``      the batch sources: ``kraftfast``, ``kraftfast-batches``, ``kraftfast-snapshot``
 ``stream``       the same log as a stream
 ``sink``         rows become records of a quorum, each once
-``audit``        replicas held against each other
-``convert``      a log as Parquet; the latest value of each key
+``auditing``     replicas held against each other
+``conversion``   a log as Parquet; the latest value of each key
 ``percentiles``  where the time of commits went, of a benchmark's samples
-``sweep``        many runs of one function, with Spark or without
+``sweeps``       many runs of one function, with Spark or without
 ===============  ================================================================================
 
 Nothing else of kraftfast imports this, and this imports pyspark only where a session is wanted:
@@ -31,10 +31,11 @@ from typing import Any
 _DOORS: dict[str, str] = {
     "get_spark": "kraftfast.spark.session",
     "register": "kraftfast.spark.session",
-    "audit": "kraftfast.spark.audit",
-    "convert": "kraftfast.spark.convert",
-    "compact": "kraftfast.spark.convert",
+    "audit": "kraftfast.spark.auditing",
+    "convert": "kraftfast.spark.conversion",
+    "compact": "kraftfast.spark.conversion",
     "latency": "kraftfast.spark.percentiles",
+    "sweep": "kraftfast.spark.sweeps",
     "explain": "kraftfast.spark.failures",
     "told": "kraftfast.spark.failures",
 }

@@ -12,8 +12,8 @@ import pytest
 pytest.importorskip("pyspark")
 
 from kraftfast import errors  # noqa: E402
-from kraftfast.spark.audit import audit  # noqa: E402
-from kraftfast.spark.convert import compact, convert, write_file  # noqa: E402
+from kraftfast.spark.auditing import audit  # noqa: E402
+from kraftfast.spark.conversion import compact, convert, write_file  # noqa: E402
 from kraftfast.spark.sources import LogSource  # noqa: E402
 from tests.spark.kit import LogFiles, rows_of, struct  # noqa: E402
 

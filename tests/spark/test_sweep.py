@@ -9,7 +9,7 @@ import pytest
 
 from kraftfast import errors
 from kraftfast.cli import sweeping
-from kraftfast.spark.sweep import sweep
+from kraftfast.spark.sweeps import sweep
 
 
 def square(item: int) -> dict[str, Any]:

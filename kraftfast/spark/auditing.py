@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 FINDINGS_MAX = 1000
+RECORDS_MAX = 20_000
+"""So many records that differ are looked at in one range of offsets."""
 RANGES_MAX = 8
 IDENTITY = "struct(lastOffset, count, epoch, crc, attributes, producerId, producerEpoch)"
 
@@ -336,10 +338,11 @@ def _records_apart(
         )))
         .where(f"size(copies) <> {len(places)} or least <> most")
         .orderBy("offset")
-        .limit(FINDINGS_MAX)
+        .limit(RECORDS_MAX)
     )  # fmt: skip
     runs: list[tuple[int, int, tuple[int, ...], str]] = []
-    for row in apart.collect():
+    rows = apart.collect()
+    for row in rows:
         odd, how = odd_ones(
             {each.place: (each.epoch, each.digest) for each in row.copies}, len(places)
         )
@@ -347,7 +350,12 @@ def _records_apart(
             runs[-1] = (runs[-1][0], row.offset + 1, odd, how)
         else:
             runs.append((row.offset, row.offset + 1, odd, how))
-    return [_divergence(places, *run) for run in runs]
+    found = [_divergence(places, *run) for run in runs]
+    if len(rows) == RECORDS_MAX:
+        end = rows[-1].offset + 1
+        text = f"behind offset {end - 1} there may be more: so many records differ"
+        found.append(Finding("divergence", "", "", -1, end, end, text, True))
+    return found
 
 
 def odd_ones(copies: dict[int, tuple[int, int]], count: int) -> tuple[tuple[int, ...], str]:
