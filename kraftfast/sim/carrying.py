@@ -60,6 +60,7 @@ class Carrying:
     stalled_ms: int  # since when
     control: fx.AppendControl | None  # a control batch of this epoch, while the log has no room
     appends_held: bool  # producers are left alone until there is room
+    answered: int  # producers were told of everything below
     queue: deque[Append]  # what producers handed over and the log has not taken
     runs: deque[Append]  # taken and not committed, in offset order
     around: Around  # what the node's parts see of this process
@@ -155,6 +156,12 @@ class Carrying:
                 assert not append.poisoned, "D20: a batch that does not check was taken"
                 append.taken(base_offset, log.end_offset)
                 self.runs.append(append)
+            elif log.refusal == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
+                self.world.count("duplicates")
+                append.taken(log.producers.original_offset, log.producers.original_end)
+                self.runs.append(append)
+            elif log.refusal:
+                append.refused_by(ErrorCode(log.refusal), self.world.now_us)
             elif log.damaged() or log.cut_off():  # a batch that does not check is refused
                 assert append.poisoned, f"a good batch was refused: {log.fault_text()}"
                 append.refused(self.world.now_us)
@@ -162,6 +169,7 @@ class Carrying:
                 break
             self.queue.popleft()
         taken = log.bytes_appended - before
+        self._commit(self.answered)  # duplicates of what is committed already
         if taken == 0:
             self.hold_appends()
         self._events.append(ev.Appended(effect.epoch, log.end_offset, taken))
@@ -290,6 +298,7 @@ class Carrying:
         self._commit(min(effect.offset, self.core.high_watermark))
 
     def _commit(self, offset: int) -> None:
+        self.answered = offset
         while self.runs and self.runs[0].end_offset <= offset:
             self.runs.popleft().acknowledged(self.world.now_us)
 

@@ -59,6 +59,10 @@ class Append:
         self.producer.leader_id = leader_id
         self._end(FAILED, now_us)
 
+    def refused_by(self, error: ErrorCode, now_us: int) -> None:
+        """The log takes every batch that names no producer."""
+        raise AssertionError(f"a batch without a sequence is refused: {error.name}")
+
     def lost_sight_of(self, now_us: int) -> None:
         """It may or may not be committed."""
         self.producer.leader_id = -1
@@ -89,6 +93,11 @@ class Producer:
         self._target: Process | None = None
         self._number = 0
         self._handed_us = 0
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether every batch has its outcome."""
+        return not self.outstanding
 
     def start(self) -> None:
         """Append from now on, again and again."""

@@ -38,13 +38,18 @@ def read_values(data: bytes) -> dict[int, bytes | None]:
     return values
 
 
-def check_history(history: list[Append], values: dict[int, bytes | None]) -> dict[str, int]:
-    """Hold every outcome against the committed values; returns how many there were of each."""
+def places_of(values: dict[int, bytes | None]) -> dict[bytes, int]:
+    """Where each value stands; I23: once."""
     places: dict[bytes, int] = {}
     for offset, value in values.items():
         if value is not None:
             require(value not in places, f"I23: {value[:20]!r} at {places.get(value)} and {offset}")
             places[value] = offset
+    return places
+
+
+def check_history(history: list[Append], places: dict[bytes, int]) -> dict[str, int]:
+    """Hold every outcome against the committed values; returns how many there were of each."""
     counts = {ACKNOWLEDGED: 0, FAILED: 0, UNKNOWN: 0, "": 0}
     last_of: dict[tuple[int, int], int] = {}
     for append in history:

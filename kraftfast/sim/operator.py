@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kraftfast.core import events as ev
-from kraftfast.core.control import KRaftVoters
 from kraftfast.core.messages import (
     AddRaftVoterRequest,
     AlterPartitionReassignmentsRequest,
@@ -120,7 +119,7 @@ class Operator:
         latest = leader.core.history.latest
         if latest is None:
             return True
-        if latest.target is not None and not self._is_in_doubt(latest):
+        if latest.target is not None and not self._is_in_doubt(leader, latest.target):
             return False
         if leader.core.history.last_offset >= leader.log.end_offset:
             return False
@@ -131,15 +130,14 @@ class Operator:
             if machine.process is not None
         )
 
-    def _is_in_doubt(self, latest: KRaftVoters) -> bool:
+    def _is_in_doubt(self, leader: Process, target: tuple[int, ...]) -> bool:
         """Whether a reassignment waits for an id that was seen under two directory ids.
 
         It does until the leader has forgotten the one that is gone, for minutes.
         """
-        return any(
-            id not in latest.voters and self.world.machine(id).formats > 1
-            for id in latest.target or ()
-        )
+        described = leader.core.describe(leader.now_ms())
+        seen = [each.key.id for each in described.observers]
+        return any(seen.count(id) > 1 for id in target)
 
     # --- requests -------------------------------------------------------------------------------
 

@@ -63,7 +63,7 @@ class Process(Carrying):
         self.links = {}
         self.stalled = self.control = self.at_hand = None
         self.stalled_ms, self.full_ms, self.yielded = 0, -1, False
-        self.queue, self.runs = deque(), deque()
+        self.queue, self.runs, self.answered = deque(), deque(), -1
         self.steps = 0
         self._inbox: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
         self._threads: list[tuple[Callable[..., None], tuple[Any, ...]]] = []

@@ -91,6 +91,8 @@ class Settings:
     """How likely a message over a socket is lost; ``duplicate`` likewise."""
     duplicate: float = 0.0
     producers: int = 3
+    idempotent: int = 0
+    """How many of them try again, and rely on the log to take nothing twice."""
     append_every_ms: float = 8.0
     value_bytes_max: int = 600
     values_max: int = 3
@@ -173,6 +175,7 @@ class Settings:
             chaos_ms=random.choice((800, 1_500, 3_000)),
         )
         of_seed = chosen._membership_of_seed(seed) | chosen._snapshots_of_seed(seed)
+        of_seed["idempotent"] = Random(seed * 2 + 1 + (1 << 43)).choice((0, 1, 2))
         of_seed["barrier_every_ms"] = Random(seed * 2 + 1 + (1 << 42)).choice((0.0, 5.0, 30.0))
         return replace(chosen, **(of_seed | overrides))
 

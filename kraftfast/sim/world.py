@@ -16,6 +16,7 @@ from kraftfast.errors import CorruptLog, ForeignDirectory, KraftfastError
 from kraftfast.sim import history
 from kraftfast.sim.clients import Append, BarrierReader, Producer, Reader
 from kraftfast.sim.disk import Crash
+from kraftfast.sim.idempotent import IdempotentProducer, check_exactly_once
 from kraftfast.sim.invariants import Oracle
 from kraftfast.sim.machine import Machine
 from kraftfast.sim.nemesis import Nemesis
@@ -77,7 +78,10 @@ class World:
         self.network = Network(self)
         self.nemesis = Nemesis(self)
         self.operator = Operator(self)
-        self.producers = [Producer(self, id) for id in range(settings.producers)]
+        self.producers = [
+            IdempotentProducer(self, id) if id < settings.idempotent else Producer(self, id)
+            for id in range(settings.producers)
+        ]
         self.readers = [Reader(self) for _ in range(settings.readers)]
         self.barriers = BarrierReader(self)
 
@@ -297,7 +301,7 @@ class World:
     def is_settled(self) -> bool:
         """One leader, and everybody who can has everything and knows it is committed."""
         leader = self.leader()
-        if leader is None or any(producer.outstanding for producer in self.producers):
+        if leader is None or not all(producer.is_idle for producer in self.producers):
             return False
         end = leader.log.end_offset
         for machine in self.machines:
@@ -406,7 +410,9 @@ class World:
                 require(theirs == ours, f"I8: the log of {machine.id} differs")
         values = history.read_values(self.oracle.content(0, leader.core.high_watermark))
         self.barriers.check()
-        for outcome, count in history.check_history(self.history, values).items():
+        places = history.places_of(values)
+        self.counts["batches sent once and for all"] += check_exactly_once(self.producers, places)
+        for outcome, count in history.check_history(self.history, places).items():
             self.counts[f"appends {outcome or 'open'}"] += count
         self.counts["committed records"] = len(values)
         self.counts["segments"] = len(leader.log.segments)

@@ -177,7 +177,51 @@ def barriers_are_answered_everywhere(seed: int) -> None:
     assert {each.process.id for each in answered} == {1, 2, 3, 4}
 
 
+# --- idempotent producers ------------------------------------------------------------------------
+
+
+def producers_try_again_through_failovers(seed: int) -> None:
+    """I23: leaders die with batches in their logs and no answer given; each batch comes once."""
+    quorum = dynamic(seed, observers=0, idempotent=3, append_every_ms=4.0)
+    begun(quorum)
+    for round in range(8):
+        before = quorum.elections()
+        quorum.world.run(150)
+        leader = quorum.process(quorum.leader())
+        if round % 2:
+            quorum.isolate(leader.id)
+        else:
+            quorum.world.end(leader.machine, power=round % 4 == 0)
+        quorum.wait(lambda: quorum.elections() > before)  # noqa: B023
+        quorum.heal()
+    quorum.finish()
+    counts = quorum.world.counts
+    assert counts["duplicates"] > 0 and counts["batches sent once and for all"] > 50
+
+
+def who_began_at_a_snapshot_knows_the_producers(seed: int) -> None:
+    """Every voter's disk is replaced; one producer was silent since before the snapshots."""
+    quorum = with_snapshots(seed, observers=0, idempotent=1, retention_bytes=0)
+    begun(quorum)
+    silent = quorum.world.producers[0]
+    silent.running = False
+    quorum.wait(lambda: silent.is_idle)
+    end = quorum.highest()
+    quorum.wait(lambda: quorum.process(quorum.leader()).log.log_start_offset > end)
+    for id in quorum.voters:
+        quorum.world.operator.replace_disk(quorum.world.machine(id))
+        quorum.reach(quorum.highest(), [id])
+        accepted(quorum, lambda: remove(quorum, id))  # noqa: B023
+        accepted(quorum, lambda: add(quorum, id))  # noqa: B023
+    for _ in range(3):
+        silent.append()
+    quorum.finish()
+    assert quorum.world.counts["snapshots installed"] >= 3
+
+
 SCENARIOS = [
+    producers_try_again_through_failovers,
+    who_began_at_a_snapshot_knows_the_producers,
     what_was_cut_does_not_come_back,
     a_latecomer_crashes_wherever_it_can,
     a_voter_crashes_wherever_it_can_while_logs_are_cleaned,

@@ -32,6 +32,8 @@ def settings_of(seed: int) -> Settings:
         snapshots="",
         retention_bytes=-1,
         latecomer=False,
+        idempotent=0,
+        barrier_every_ms=0.0,
         durability="majority",
         election_timeout_ms=50,
         fetch_timeout_ms=100,

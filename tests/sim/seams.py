@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from kraftfast.log.log import Log
+from kraftfast.sim.paged_file import SteppedFlush
+
 from kraftfast.errors import FlushFailed
 from kraftfast.log import recovery
-from kraftfast.log.log import Log
+from kraftfast.node.snapshots import Snapshots
 from kraftfast.sim import carrying, process
 from kraftfast.sim.disk import SimDisk, SmallFile
-from kraftfast.sim.paged_file import SteppedFlush
 
 
 def _log(**methods: Any) -> None:
@@ -105,6 +107,11 @@ def d18_the_epoch_checkpoint_is_not_synced() -> None:
         directory.change(None, name, file)
 
     _log(replace=replace)
+
+
+def i23_a_snapshot_forgets_the_producers() -> None:
+    """Who begins at a snapshot knows no producer: sequences go on, and are refused."""
+    Snapshots.footer_at = lambda self, end_offset: ()  # type: ignore[method-assign]
 
 
 def d09_a_failed_sync_is_no_end() -> None:
