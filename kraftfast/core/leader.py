@@ -150,6 +150,7 @@ class Parked:
     max_bytes: int
     deadline_ms: int  # answered then, even without records
     tells_place: bool  # the answer says where the leader is
+    votes: bool  # the replica is a voter: commits wait for it
 
     def __init__(
         self,
@@ -159,6 +160,7 @@ class Parked:
         max_bytes: int,
         deadline_ms: int,
         tells_place: bool,
+        votes: bool,
     ) -> None:
         self.source = source
         self.replica_id = replica_id
@@ -166,6 +168,7 @@ class Parked:
         self.max_bytes = max_bytes
         self.deadline_ms = deadline_ms
         self.tells_place = tells_place
+        self.votes = votes
 
 
 class Leader:

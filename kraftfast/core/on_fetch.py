@@ -182,6 +182,7 @@ def answer_or_park(
         request.max_bytes,
         now_ms + min(request.max_wait_ms, state.config.fetch_timeout_ms),
         tells_place,
+        request.replica.id in state.voters,
     )
     if (
         request.max_wait_ms == 0

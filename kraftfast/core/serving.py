@@ -166,8 +166,14 @@ def answer_fetch(state: ReplicaState, parked: Parked) -> None:
 
 
 def park(leader: Leader, parked: Parked) -> None:
-    """Keep a Fetch until there is something to answer."""
-    leader.parked.append(parked)
+    """Keep a Fetch until there is something to answer. Voters go first: commits wait for them."""
+    waiting = leader.parked
+    place = len(waiting)
+    if parked.votes:
+        place = 0
+        while place < len(waiting) and waiting[place].votes:
+            place += 1
+    waiting.insert(place, parked)
     leader.parked_deadline_ms = min(leader.parked_deadline_ms, parked.deadline_ms)
 
 
