@@ -20,10 +20,12 @@ from kraftfast.log.snapshot_files import snapshot_ids, snapshot_path
 from kraftfast.log.snapshot_reader import SnapshotReader
 from kraftfast.log.verify import map_file
 from kraftfast.record.checksum import crc32c
+from kraftfast.spark.digests import Digest, alike, digests
 from kraftfast.spark.failures import told
+from kraftfast.spark.options import SPLIT_BYTES
 from kraftfast.spark.places import Place, find_places
 from kraftfast.spark.session import register
-from kraftfast.spark.survey import Bounds, Damage, pieces
+from kraftfast.spark.survey import Bounds, Damage, header_pieces, pieces
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -134,13 +136,18 @@ def audit(
         raise InvalidOption("an audit wants the directory of at least one replica")
     register(spark)
     committed = [end for end in (place.committed_end() for place in places) if end is not None]
+    bound = min(committed, default=None)
     with told():
-        headers = _headers(spark, places)
-        headers.cache()
-        try:
-            return _compare(spark, headers, places, min(committed, default=None), replay)
-        finally:
-            headers.unpersist()
+        parts = [part for place in places for part in header_pieces(place, SPLIT_BYTES, bound)]
+        found = digests(spark, parts)
+        report = _report(places, found, bound)
+        same = alike(found, [place.name for place in places])
+        faults = [] if same else _faults(spark, places, report)
+        faults += _lost_tails(places) + _lags(report.replicas) + _snapshots(spark, places, replay)
+    report.findings = sorted(
+        _once(faults), key=lambda each: (each.note, each.first_offset, each.kind == "gap")
+    )[:FINDINGS_MAX]
+    return report
 
 
 def _headers(spark: SparkSession, places: list[Place]) -> DataFrame:
@@ -152,30 +159,28 @@ def _headers(spark: SparkSession, places: list[Place]) -> DataFrame:
     return found
 
 
-def _compare(
-    spark: SparkSession,
-    headers: DataFrame,
-    places: list[Place],
-    committed: int | None,
-    replay: Replay | None,
-) -> Report:
-    rows = headers.where("baseOffset is not null").groupBy("replica")
-    wanted = ("min(baseOffset)", "max(lastOffset) + 1", "count(*)", "sum(count)", "sum(size)")
-    sums = rows.agg(*map(_sql, wanted)).collect()
-    known = {row[0]: Audited(*row) for row in sums}
-    replicas = [known.get(place.name, Audited(place.name, 0, 0, 0, 0, 0)) for place in places]
-    start = max(each.start_offset for each in replicas)
-    end = min(each.end_offset for each in replicas)
-    if committed is not None:
-        end = min(end, committed)
-    report = Report(replicas, start, max(start, end))
-    found = _own_faults(headers) + _lost_tails(places)
-    found += _divergences(spark, headers, places, report)
-    found += _lags(replicas) + _snapshots(spark, places, replay)
-    report.findings = sorted(
-        _once(found), key=lambda each: (each.note, each.first_offset, each.kind == "gap")
-    )[:FINDINGS_MAX]
-    return report
+def _report(places: list[Place], found: list[Digest], bound: int | None) -> Report:
+    """What there is, and what all replicas have of it."""
+    replicas = []
+    for place in places:
+        mine = [each for each in found if each.replica == place.name and each.batches]
+        start = min((each.base_offset for each in mine), default=0)
+        end = max((each.end_offset for each in mine), default=0)
+        sums = (sum(each.batches for each in mine), sum(each.records for each in mine))
+        replicas.append(Audited(place.name, start, end, *sums, sum(each.bytes for each in mine)))
+    first = max(each.start_offset for each in replicas)
+    ends = [each.end_offset for each in replicas] + ([] if bound is None else [bound])
+    return Report(replicas, first, max(first, min(ends)))
+
+
+def _faults(spark: SparkSession, places: list[Place], report: Report) -> list[Finding]:
+    """Replicas are not alike: batch by batch, what is wrong with each, and where they differ."""
+    headers = _headers(spark, places)
+    headers.cache()
+    try:
+        return _own_faults(headers) + _divergences(spark, headers, places, report)
+    finally:
+        headers.unpersist()
 
 
 def _sql(text: str) -> Any:

@@ -31,7 +31,6 @@ from kraftfast.log.snapshot_files import SUFFIX as SNAPSHOT_SUFFIX
 from kraftfast.log.snapshot_files import id_of, snapshot_ids, snapshot_path
 from kraftfast.log.snapshot_reader import SnapshotReader
 from kraftfast.log.verify import map_file
-from kraftfast.record.headers import decode_headers
 from kraftfast.record.rows import decode_rows
 from kraftfast.spark import remote, survey
 from kraftfast.spark.options import (
@@ -43,8 +42,8 @@ from kraftfast.spark.options import (
     LogOptions,
 )
 from kraftfast.spark.pieces import damage_row, read_headers, read_rows
-from kraftfast.spark.places import Place, find_places, one_log
-from kraftfast.spark.survey import OPEN_END, Bounds, Damage, Piece, open_segment
+from kraftfast.spark.places import find_places, one_log
+from kraftfast.spark.survey import OPEN_END, Bounds, Damage, Piece, header_pieces
 from kraftfast.spark.tables import BATCH_FIELDS, CONTENTS, chosen, ddl, row_batch, row_fields
 
 Tasks = list[InputPartition]
@@ -236,7 +235,7 @@ class BatchesReader(DataSourceReader):
         return [
             InputPartition(piece)
             for place in find_places(self.options.path)
-            for piece in header_pieces(place, self.options.split_bytes)
+            for piece in header_pieces(place, self.options.split_bytes, place.committed_end())
         ]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
@@ -244,27 +243,6 @@ class BatchesReader(DataSourceReader):
             return
         for batch in read_headers(partition.value, self.options.verify_crc):
             yield batch.select(self.schema.names)
-
-
-def header_pieces(place: Place, split_bytes: int) -> Iterator[Piece]:
-    """Every segment in pieces that end at batches; the last of each takes what stands behind."""
-    committed = place.committed_end()
-    bound = OPEN_END if committed is None else committed
-    for base in place.bases():
-        if base >= bound:
-            return
-        segment = open_segment(place.log_path, base)
-        position, offset = 0, base
-        while segment.map is not None:
-            found = decode_headers(segment.map, position, segment.limit)
-            ends = found.rows["position"] + found.rows["size"]
-            full = int(ends.searchsorted(position + split_bytes, side="right"))
-            if full >= len(ends) or not full or int(ends[full - 1]) >= segment.limit:
-                break
-            end = int(ends[full - 1])
-            yield Piece(place.name, segment.path, position, end, offset, bound)
-            position, offset = end, int(found.rows["end_offset"][full - 1])
-        yield Piece(place.name, segment.path, position, -1, offset, bound)
 
 
 # --- snapshots ------------------------------------------------------------------------------------

@@ -304,6 +304,26 @@ def offset_after(place: Place, start: int, end: int, bytes_max: int) -> int:
     return min(max(reached, start), end)
 
 
+def header_pieces(place: Place, split_bytes: int, committed: int | None) -> Iterator[Piece]:
+    """Every segment in pieces that end at batches; the last of each takes what stands behind."""
+    bound = OPEN_END if committed is None else committed
+    for base in place.bases():
+        if base >= bound:
+            return
+        segment = open_segment(place.log_path, base)
+        position, offset = 0, base
+        while segment.map is not None:
+            found = decode_headers(segment.map, position, segment.limit)
+            ends = found.rows["position"] + found.rows["size"]
+            full = int(ends.searchsorted(position + split_bytes, side="right"))
+            if full >= len(ends) or not full or int(ends[full - 1]) >= segment.limit:
+                break
+            end = int(ends[full - 1])
+            yield Piece(place.name, segment.path, position, end, offset, bound)
+            position, offset = end, int(found.rows["end_offset"][full - 1])
+        yield Piece(place.name, segment.path, position, -1, offset, bound)
+
+
 def segment_base(path: str) -> tuple[str, int]:
     """(directory, base offset) of a segment's path."""
     directory, name = os.path.split(path)

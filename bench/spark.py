@@ -1,0 +1,195 @@
+"""Spark over logs, beside what else reads or writes the same bytes: medians of interleaved runs.
+
+    python bench/spark.py [--quick] [--only read,audit,convert,sink] [--dir DIR] > spark.json
+
+``read``: a log of 100 B records and one of 1 KiB records (500 MB each, or a tenth with --quick),
+by turns as ``kraftfast`` and as ``spark.read.parquet`` of the same data: whole rows (noop sink),
+count, sum of lengths, one per cent by offset. ``audit``: three replicas. ``convert``: by turns with
+Spark's own Parquet writer. ``sink``: records of 100 B into a durable quorum of three voters.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:] = [path for path in sys.path if path != HERE]  # whose profile.py is not Python's
+
+import numpy as np  # noqa: E402
+
+import kraftfast  # noqa: E402
+from kraftfast.record import batch, builder  # noqa: E402
+from kraftfast.spark import audit, convert, get_spark  # noqa: E402
+
+SEGMENT_BYTES = 64 << 20
+BATCH_VALUE_BYTES = 60_000
+ROUNDS = 5
+LOG_BYTES = 500 << 20
+SINK_RECORDS = 2_000_000
+
+
+def write_log(path: Path, size: int, total: int) -> tuple[int, int]:
+    """Segments of batches of random letters; (records, bytes)."""
+    place = path / "__cluster_metadata-0"
+    place.mkdir(parents=True)
+    rows = np.random.default_rng(1).integers(97, 123, (4096, size), dtype=np.uint8)
+    each = max(1, BATCH_VALUE_BYTES // size)
+    buffer = bytearray(1 << 20)
+    offset = written = in_segment = 0
+    file = None
+    while written < total:
+        values = np.take(rows, range(offset, offset + each), axis=0, mode="wrap")
+        settings = builder.Settings(timestamp=1_700_000_000_000 + offset)
+        used, count = builder.Values(values).encode_into(buffer, settings)
+        assert count == each
+        batch.stamp(buffer, offset, 1)
+        if file is None or in_segment + used > SEGMENT_BYTES:
+            if file is not None:
+                file.close()
+            file, in_segment = (place / f"{offset:020d}.log").open("wb"), 0
+        file.write(memoryview(buffer)[:used])
+        offset, written, in_segment = offset + each, written + used, in_segment + used
+    assert file is not None
+    file.close()
+    return offset, written
+
+
+def by_turns(ways: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
+    """Median seconds of each; every round runs all of them, and one before that warms up."""
+    took: dict[str, list[float]] = {name: [] for name in ways}
+    for number in range(rounds + 1):
+        for name, way in ways.items():
+            began = time.perf_counter()
+            way()
+            if number:
+                took[name].append(time.perf_counter() - began)
+    return {name: statistics.median(times) for name, times in took.items()}
+
+
+def noop(frame: Any) -> Callable[[], Any]:
+    return lambda: frame.write.format("noop").mode("overwrite").save()
+
+
+def read(spark: Any, place: Path, size: int, total: int, rounds: int) -> dict[str, Any]:
+    """Seconds and rates of the four questions, and Parquet's by its side."""
+    path = place / f"log-{size}"
+    records, stored = write_log(path, size, total)
+    convert(spark, str(path), str(place / f"parquet-{size}"), compression="snappy")
+    log = spark.read.format("kraftfast").load(str(path))
+    meta = spark.read.format("kraftfast").option("columns", "meta").load(str(path))
+    table = spark.read.parquet(str(place / f"parquet-{size}"))
+    total_length = "sum(length(value))"
+    late = f"offset >= {records - records // 100}"
+    took = by_turns(
+        {
+            "noop": noop(log), "noop_parquet": noop(table),
+            "count": log.count, "count_meta": meta.count, "count_parquet": table.count,
+            "sum": log.selectExpr(total_length).collect,
+            "sum_parquet": table.selectExpr(total_length).collect,
+            "one_per_cent": log.where(late).count,
+            "one_per_cent_parquet": table.where(late).count,
+        },
+        rounds,
+    )  # fmt: skip
+    return {
+        "record_bytes": size, "records": records, "bytes": stored,
+        "seconds": took,
+        "rows_per_s": {name: records / took[name] for name in ("noop", "count", "sum")},
+        "bytes_per_s": {name: stored / took[name] for name in ("noop", "count", "sum")},
+        "parquet_ratio": {
+            name: took[f"{name}_parquet"] / took[name]
+            for name in ("noop", "count", "sum", "one_per_cent")
+        },
+    }  # fmt: skip
+
+
+def audit_three(spark: Any, place: Path, total: int, rounds: int) -> dict[str, Any]:
+    paths = [place / f"replica-{number}" for number in range(3)]
+    _, stored = write_log(paths[0], 100, total)
+    for other in paths[1:]:
+        shutil.copytree(paths[0], other)
+    names = [str(path) for path in paths]
+
+    def run() -> None:
+        assert audit(spark, names).ok
+
+    took = by_turns({"audit": run}, rounds)["audit"]
+    return {"bytes": 3 * stored, "seconds": took, "bytes_per_s": 3 * stored / took}
+
+
+def convert_beside(spark: Any, place: Path, total: int, rounds: int) -> dict[str, Any]:
+    path = place / "to-convert"
+    _, stored = write_log(path, 100, total)
+    ours, theirs = place / "ours", place / "theirs"
+
+    def convert_ours() -> None:
+        shutil.rmtree(ours, ignore_errors=True)
+        convert(spark, str(path), str(ours), compression="snappy")
+
+    def convert_theirs() -> None:
+        frame = spark.read.format("kraftfast").load(str(path))
+        frame.write.mode("overwrite").parquet(str(theirs))
+
+    took = by_turns({"convert": convert_ours, "spark_writer": convert_theirs}, rounds)
+    return {
+        "bytes": stored, "seconds": took, "bytes_per_s": stored / took["convert"],
+        "ratio": took["spark_writer"] / took["convert"],
+    }  # fmt: skip
+
+
+def sink(spark: Any, place: Path, records: int, rounds: int) -> dict[str, Any]:
+    with kraftfast.LocalQuorum(place / "quorum", 3, segment_bytes=256 << 20) as quorum:
+        frame = spark.range(0, records, 1, 2).selectExpr("lpad(string(id), 100, 'x') as value")
+        frame = frame.cache()
+        frame.count()
+
+        def run() -> None:
+            frame.write.format("kraftfast").mode("append").save(str(quorum.path))
+
+        took = by_turns({"sink": run}, rounds)["sink"]
+    return {
+        "records": records, "durability": "majority", "seconds": took,
+        "records_per_s": records / took,
+    }  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="a tenth of the data, three rounds")
+    parser.add_argument("--only", default="read,audit,convert,sink")
+    parser.add_argument("--dir", default="/var/tmp", help="work below this directory")
+    options = parser.parse_args()
+    total, records = LOG_BYTES, SINK_RECORDS
+    rounds = ROUNDS
+    if options.quick:
+        total, records, rounds = total // 10, records // 10, 3
+    spark = get_spark("local[2]", memory="4g")
+    found: dict[str, Any] = {"spark": spark.version, "cpus": os.cpu_count(), "rounds": rounds}
+    with tempfile.TemporaryDirectory(prefix="kraftfast-spark-", dir=options.dir) as name:
+        place = Path(name)
+        jobs: dict[str, Callable[[], Any]] = {
+            "read": lambda: [read(spark, place, size, total, rounds) for size in (100, 1024)],
+            "audit": lambda: audit_three(spark, place, total, rounds),
+            "convert": lambda: convert_beside(spark, place, total, rounds),
+            "sink": lambda: sink(spark, place, records, rounds),
+        }
+        for job in options.only.split(","):
+            if job not in jobs:
+                sys.exit(f"bench/spark.py: no job {job!r}: {', '.join(jobs)}")
+            found[job] = jobs[job]()
+            print(f"{job}: {json.dumps(found[job])}", file=sys.stderr, flush=True)
+    print(json.dumps(found, indent=2))
+
+
+if __name__ == "__main__":
+    main()

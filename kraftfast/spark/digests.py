@@ -1,0 +1,138 @@
+"""What a piece of a log amounts to, in one row: enough to see that replicas are the same.
+
+Headers are reduced where they are read, so that next to nothing crosses into the JVM.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kraftfast.record.checksum import crc32c
+from kraftfast.record.headers import decode_headers
+from kraftfast.spark.survey import Piece, open_segment, segment_base
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+CHUNK_BATCHES = 1 << 14
+IDENTITY = (
+    "base_offset", "end_offset", "epoch", "count", "crc", "attributes", "producer_id",
+    "producer_epoch", "base_sequence", "size", "base_timestamp", "max_timestamp",
+)  # fmt: skip
+COLUMNS = (
+    "replica string, base_offset bigint, end_offset bigint, batches bigint, records bigint, "
+    "bytes bigint, digest bigint, first_epoch int, last_epoch int, faults bigint"
+)
+TASKS_MAX = 256
+
+
+@dataclass(slots=True)
+class Digest:
+    """Of one piece. ``digest``: of every header; ``faults``: CRCs that do not hold, gaps, epochs
+    that fall, and a tail that is no batch."""
+
+    replica: str
+    base_offset: int
+    end_offset: int
+    batches: int = 0
+    records: int = 0
+    bytes: int = 0
+    digest: int = 0
+    first_epoch: int = -1
+    last_epoch: int = -1
+    faults: int = 0
+
+    @property
+    def identity(self) -> tuple[int, ...]:
+        """The same on replicas that hold the same."""
+        return (self.base_offset, self.end_offset, self.batches, self.bytes, self.digest)
+
+    def add(self, rows: Any) -> None:
+        """Headers that follow those so far."""
+        expected = np.concatenate([[self.end_offset], rows["end_offset"][:-1]])
+        epochs = np.concatenate([[self.last_epoch], rows["epoch"]])
+        self.faults += int((~rows["crc_ok"]).sum())
+        self.faults += int((rows["base_offset"] != expected).sum())
+        self.faults += int((epochs[1:] < epochs[:-1]).sum())
+        for name in IDENTITY:
+            self.digest = crc32c(np.ascontiguousarray(rows[name]), self.digest)
+        if not self.batches:
+            self.first_epoch = int(rows["epoch"][0])
+        self.batches += len(rows)
+        self.records += int(rows["count"].sum())
+        self.bytes += int(rows["size"].sum())
+        self.end_offset, self.last_epoch = int(rows["end_offset"][-1]), int(rows["epoch"][-1])
+
+
+def digest_of(piece: Piece) -> Digest:
+    """Every CRC of the piece is computed anew."""
+    segment = open_segment(*segment_base(piece.path))
+    found = Digest(piece.replica, piece.first_offset, piece.first_offset)
+    position, end = piece.position, piece.end if piece.end >= 0 else segment.limit
+    while segment.map is not None and position < end:
+        headers = decode_headers(
+            segment.map, position, end, batches_max=CHUNK_BATCHES, verify_crc=True
+        )
+        rows = headers.rows[headers.rows["end_offset"] <= piece.end_offset]
+        if len(rows):
+            found.add(rows)
+        cut = len(rows) < len(headers.rows) or found.end_offset >= piece.end_offset
+        if cut or headers.fault or headers.position == position:
+            found.faults += bool(headers.fault) and not cut
+            break
+        position = headers.position
+    return found
+
+
+def digests(spark: SparkSession, pieces: list[Piece]) -> list[Digest]:
+    """One of each piece, read by tasks; in the order of the pieces."""
+
+    def task(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow
+
+        for batch in numbers:
+            for number in batch.column(0).to_pylist():
+                row = {"number": number, **asdict(digest_of(pieces[number]))}
+                yield pyarrow.RecordBatch.from_pylist([row]).cast(target)
+
+    target = _schema()
+    tasks = min(len(pieces), TASKS_MAX)
+    frame = spark.range(0, len(pieces), 1, tasks)
+    rows = frame.mapInArrow(task, f"number bigint, {COLUMNS}").collect()
+    rows.sort(key=lambda row: row.number)
+    return [Digest(*row[1:]) for row in rows]
+
+
+def _schema() -> pa.Schema:
+    """COLUMNS for Arrow, the number of the piece before them."""
+    import pyarrow
+
+    kinds = {"string": pyarrow.string(), "bigint": pyarrow.int64(), "int": pyarrow.int32()}
+    fields = [each.split(" ") for each in COLUMNS.split(", ")]
+    return pyarrow.schema(
+        [("number", pyarrow.int64()), *((name, kinds[kind]) for name, kind in fields)]
+    )
+
+
+def alike(found: list[Digest], replicas: list[str]) -> bool:
+    """Whether every replica is sound, without gaps between its pieces, and the same as the others.
+
+    >>> same = [Digest(name, 0, 5, 1, 5, 99, 7, 1, 1) for name in "ab"]
+    >>> alike(same, ["a", "b"]), alike([same[0], Digest("b", 0, 5, 1, 5, 99, 8)], ["a", "b"])
+    (True, False)
+    """
+    by_replica = {name: [each for each in found if each.replica == name] for name in replicas}
+    for mine in by_replica.values():
+        if any(each.faults for each in mine):
+            return False
+        held = [each for each in mine if each.batches]
+        for one, other in zip(held, held[1:]):
+            if one.end_offset != other.base_offset or one.last_epoch > other.first_epoch:
+                return False
+    identities = [[each.identity for each in mine] for mine in by_replica.values()]
+    return all(each == identities[0] for each in identities)
