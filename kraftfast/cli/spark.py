@@ -59,8 +59,7 @@ def audit(replicas: tuple[str, ...], master: str, memory: str, as_json: bool) ->
 
 
 @spark.command()
-@click.argument("source", required=False, default="", metavar="[DIR]")
-@click.argument("target", metavar="TARGET")
+@click.argument("places", nargs=-1, metavar="[DIR] TARGET")
 @servers
 @click.option("--columns", type=click.Choice(["full", "meta"]), default="full", show_default=True)
 @click.option(
@@ -71,14 +70,14 @@ def audit(replicas: tuple[str, ...], master: str, memory: str, as_json: bool) ->
 @memory
 @options.as_json
 def convert(
-    source: str, target: str, servers: str | None, columns: str, compression: str, master: str,
+    places: tuple[str, ...], servers: str | None, columns: str, compression: str, master: str,
     memory: str, as_json: bool,
 ) -> None:  # fmt: skip
     """Write a log as Parquet files into the folder TARGET; go on where an earlier run stopped."""
     from kraftfast.spark.conversion import convert as run
 
     more = {"columns": columns} | ({"bootstrap.servers": servers} if servers else {})
-    one_source(source, servers)
+    source, target = source_and_target(places, servers)
     done = run(session(master, memory), source, target, compression=compression, **more)
     fields = {name: getattr(done, name) for name in ("path", "files", "kept", "rows", "bytes")}
     if as_json:
@@ -90,28 +89,28 @@ def convert(
         )
 
 
-def one_source(source: str, servers: str | None) -> None:
-    """Raises UsageError unless it is either."""
-    if bool(source) == bool(servers):
-        raise click.UsageError("give either DIR or --bootstrap-server")
+def source_and_target(places: tuple[str, ...], servers: str | None) -> tuple[str, str]:
+    """("" or DIR, TARGET). Raises UsageError unless there is one source."""
+    if len(places) != (1 if servers else 2):
+        raise click.UsageError("give either DIR or --bootstrap-server, and a TARGET")
+    return "" if servers else places[0], places[-1]
 
 
 @spark.command()
-@click.argument("source", required=False, default="", metavar="[DIR]")
-@click.argument("target", metavar="TARGET")
+@click.argument("places", nargs=-1, metavar="[DIR] TARGET")
 @servers
 @master
 @memory
 @options.as_json
 def compact(
-    source: str, target: str, servers: str | None, master: str, memory: str, as_json: bool
+    places: tuple[str, ...], servers: str | None, master: str, memory: str, as_json: bool
 ) -> None:
     """Write the latest value of each key as Parquet into the folder TARGET, which must be new."""
     from kraftfast.errors import InputError
     from kraftfast.spark import told
     from kraftfast.spark.conversion import compact as latest
 
-    one_source(source, servers)
+    source, target = source_and_target(places, servers)
     target = os.path.abspath(target)
     if os.path.exists(target):
         raise InputError(f"{target} exists already")

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,12 +16,14 @@ import pytest
 pytest.importorskip("pyspark")
 
 import kraftfast  # noqa: E402
+from kraftfast import errors  # noqa: E402
 from kraftfast.spark import remote  # noqa: E402
 from kraftfast.spark.options import LOG_OPTIONS, LogOptions  # noqa: E402
 from kraftfast.spark.places import find_places, one_log  # noqa: E402
 from kraftfast.spark.sources import LogSource  # noqa: E402
-from tests.spark.kit import rows_of  # noqa: E402
+from tests.spark.kit import read_all, rows_of, struct  # noqa: E402
 
+ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.processes
 SMALL: dict[str, Any] = {
     "stride_bytes": 1 << 20, "prepare_bytes": 1 << 20, "segment_bytes": 8 << 20,
@@ -98,3 +104,44 @@ def test_a_stopped_quorum_is_read_to_its_last_batch(tmp_path: Path) -> None:
             producer.append_many([b"a", b"b", b"c"])
     assert find_places(str(tmp_path))[0].committed_end() is None
     assert values(rows_of(LogSource({"path": str(tmp_path)}))) == [b"a", b"b", b"c"]
+
+
+def test_a_quorum_that_goes_away_and_comes_back(tmp_path: Path) -> None:
+    """A task waits for it as long as it may; without it, one line says so."""
+    made = {"port": 29270, "transport": "socket", "durability": "majority", **SMALL}
+    with kraftfast.LocalQuorum(tmp_path, 1, **made) as quorum:
+        with quorum.producer() as producer:
+            producer.append_many([b"value %d" % n for n in range(100)])
+        address = servers(quorum)
+        end = quorum.watch(1).high_watermark
+        source = LogSource({"bootstrap.servers": address, "timeout": "20"})
+        reader = source.reader(struct(["value"]))
+        parts = reader.partitions()
+    brief = LogSource({"bootstrap.servers": address, "timeout": "0.5"}).reader(struct(["value"]))
+    with pytest.raises(errors.NoQuorum, match="no leader within 0.5 s"):
+        read_all(brief, parts)
+    found: list[dict[str, Any]] = []
+    reading = threading.Thread(target=lambda: found.extend(read_all(reader, parts)))
+    reading.start()
+    time.sleep(0.5)
+    with kraftfast.LocalQuorum(tmp_path, **made):
+        reading.join(20)
+    assert values(found) == [b"value %d" % n for n in range(100)] and end > 100
+
+
+def test_commands_say_what_is_wrong_in_one_line(tmp_path: Path) -> None:
+    def run(*args: str, **more: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "kraftfast", "spark", *args], capture_output=True, text=True,
+            env=os.environ | {"PYTHONPATH": str(ROOT)} | more,
+        )  # fmt: skip
+
+    no_java = {"JAVA_HOME": str(tmp_path)}
+    for args in (("audit", str(tmp_path)), ("compact", str(tmp_path), "x")):
+        done = run(*args, **no_java)
+        assert (done.returncode, done.stderr.count("\n")) == (5, 1), done.stderr
+        assert "holds no bin/java: install a JRE" in done.stderr
+    done = run("sweep", "--seeds", "7")
+    assert done.returncode == 2 and "A:B is wanted" in done.stderr
+    done = run("convert", "target")
+    assert done.returncode == 2 and "either DIR or --bootstrap-server" in done.stderr
