@@ -12,6 +12,7 @@ cdef class LogView:
     cdef public long long truncations
     cdef public bint in_memory
     cdef public bint flushing
+    cdef public long long flushing_end_offset
     cdef public long long flushing_bytes
     cdef public long long flushing_since_ms
     cdef public long long unflushed_bytes

@@ -27,6 +27,7 @@ class LogView:
     truncations: int  # how often the log was cut (D2); the log counts along
     in_memory: bool  # durability=memory: appended is as good as flushed
     flushing: bool  # a flush is under way
+    flushing_end_offset: int  # up to where it was asked for; it may end before that
     flushing_bytes: int  # what it covers at least
     flushing_since_ms: int  # when the oldest record of it was appended
     unflushed_bytes: int  # appended since that flush began, as far as is known
@@ -50,6 +51,7 @@ class LogView:
         self.truncations = 0
         self.in_memory = in_memory
         self.flushing = False
+        self.flushing_end_offset = end_offset
         self.flushing_bytes = 0
         self.flushing_since_ms = NEVER_MS
         self.unflushed_bytes = 0
@@ -108,6 +110,7 @@ class LogView:
         """A flush of everything appended so far is asked for."""
         assert not self.flushing, "one flush at a time"
         self.flushing = True
+        self.flushing_end_offset = self.end_offset
         self.flushing_bytes = self.unflushed_bytes
         self.flushing_since_ms = self.unflushed_since_ms
         self.unflushed_bytes = 0
@@ -116,23 +119,26 @@ class LogView:
     def flushed(self, end_offset: int, truncations: int) -> bool:
         """A flush completed; True if more is on disk than was known.
 
-        One that began before a cut says nothing about what stands there now (D2).
+        One that began before a cut says nothing about what stands there now (D2). What one that
+        ended early did not reach goes on waiting for the disk, as long as before (D14).
         """
+        stale = truncations != self.truncations
+        assert stale or end_offset <= self.end_offset, (
+            f"flushed to {end_offset}, beyond the end {self.end_offset} (I11)"
+        )
+        moved = not stale and end_offset > self.flushed_end_offset
+        if moved:
+            self.flushed_end_offset = end_offset
+        if self.flushed_end_offset == self.end_offset:
+            self.unflushed_bytes = 0
+            self.unflushed_since_ms = NEVER_MS
+        elif stale or end_offset < self.flushing_end_offset:
+            self.unflushed_bytes += self.flushing_bytes
+            self.unflushed_since_ms = min(self.unflushed_since_ms, self.flushing_since_ms)
         self.flushing = False
         self.flushing_bytes = 0
         self.flushing_since_ms = NEVER_MS
-        if truncations != self.truncations:
-            return False
-        assert end_offset <= self.end_offset, (
-            f"flushed to {end_offset}, beyond the end {self.end_offset} (I11)"
-        )
-        if end_offset <= self.flushed_end_offset:
-            return False
-        self.flushed_end_offset = end_offset
-        if end_offset == self.end_offset:
-            self.unflushed_bytes = 0
-            self.unflushed_since_ms = NEVER_MS
-        return True
+        return moved
 
     def truncate(self, end_offset: int) -> None:
         """The log is cut: nothing at or behind ``end_offset`` counts as flushed any more (D8)."""

@@ -8,7 +8,7 @@ import pytest
 
 from kraftfast import limits
 from kraftfast.core.config import Durability, FlushPolicy, QuorumConfig
-from kraftfast.core.log_view import LogView
+from kraftfast.core.log_view import NEVER_MS, LogView
 from kraftfast.core.request_manager import RequestManager
 from kraftfast.core.trail import EpochTrail
 from kraftfast.core.validation import Validity, validate
@@ -108,6 +108,19 @@ def test_a_flush_that_sampled_later_covers_more() -> None:
     assert log.flushed(15, 0)
     assert log.unflushed_bytes == 0
     log.check_invariants()
+
+
+def test_what_a_flush_did_not_reach_waits_on() -> None:
+    """A job of the flusher holds so many files; D14 counts from the append, not from that flush."""
+    log = view()
+    log.appended(20, 1_000, 5)
+    log.begin_flush()
+    log.appended(25, 300, 40)
+    assert log.flushed(15, 0)
+    assert log.unflushed_bytes == 1_300 and log.oldest_unflushed_ms() == 5
+    log.begin_flush()
+    assert log.flushed(25, 0)
+    assert log.unflushed_bytes == 0 and log.oldest_unflushed_ms() == NEVER_MS
 
 
 def test_a_cut_lowers_what_is_flushed_and_voids_flushes_of_before() -> None:
