@@ -22,6 +22,7 @@ from kraftfast.sim.paged_file import SteppedFlush, append_batch
 from kraftfast.sim.records import Records, Reference
 
 if TYPE_CHECKING:
+    from kraftfast.core.config import QuorumConfig
     from kraftfast.node.snapshots import Snapshots
     from kraftfast.sim.beside import Around
     from kraftfast.sim.clients import Append
@@ -52,6 +53,7 @@ class Carrying:
     disk: SimDisk
     durability: str
     log: Any  # the real Log
+    config: QuorumConfig
     core: Replica
     flush: SteppedFlush
     links: dict[int, Link]
@@ -149,6 +151,7 @@ class Carrying:
     def _do_DrainAppends(self, effect: fx.DrainAppends) -> None:
         log, before = self.log, self.log.bytes_appended
         self.world.oracle.appends(self, effect.epoch)
+        self.world.oracle.flushes.drains(self)
         while self.queue and log.bytes_appended - before < effect.max_bytes:
             append = self.queue[0]
             base_offset = log.end_offset

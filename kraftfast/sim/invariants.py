@@ -22,6 +22,7 @@ from kraftfast.core.quorum_state import QuorumState
 from kraftfast.log import quorum_state
 from kraftfast.log.segment import LOG_SUFFIX, segment_name
 from kraftfast.sim.disk import SmallFile
+from kraftfast.sim.flush_oracle import FlushOracle
 from kraftfast.sim.paged_file import PagedFile, batches_of
 from kraftfast.sim.require import require
 from kraftfast.sim.shadow import Entry, Identity, Shadow
@@ -53,6 +54,7 @@ class Oracle:
         self.gone: dict[ReplicaKey, set[Identity]] = {}  # what replicas held whose disks are gone
         self.voters = VoterOracle(self)
         self.snapshots = SnapshotOracle(self)
+        self.flushes = FlushOracle()
 
     @property
     def committed_end(self) -> int:
@@ -81,6 +83,7 @@ class Oracle:
         self.observe(process)
         self.voters.check(process)
         self.snapshots.check(process)
+        self.flushes.check(process, False)
 
     def _extend(self, shadow: Shadow, process: Process) -> None:
         log = process.log

@@ -179,14 +179,17 @@ class Nemesis:
         self.corrupting = True
         self._after(20, 500, setattr, self, "corrupting", False)
 
-    def on_the_wire(self, source: Any, data: bytes) -> bytes:
-        """Records as they arrive: a bit may differ, or the last batch be cut off."""
+    def on_the_wire(self, source: Any, data: bytes, aligned: bool = True) -> bytes:
+        """Records as they arrive: a bit may differ, or the last batch be cut off.
+
+        ``aligned``: they begin with a batch, which a slice of a snapshot need not.
+        """
         if not self.corrupting or not data or source.peer_id < 0 or self.random.random() > 0.1:
             return data
         if self.random.random() < 0.3:
             return data[: self.random.randint(1, len(data))]
         place = self.random.randrange(len(data))
-        if 12 <= place - _batch_start(data, place) < 16:
+        if aligned and 12 <= place - _batch_start(data, place) < 16:
             return data  # the leader epoch lies outside the CRC: TCP's checksum has to hold there
         flipped = data[place] ^ (1 << self.random.randrange(8))
         return data[:place] + bytes([flipped]) + data[place + 1 :]

@@ -65,7 +65,7 @@ class Source:
         if self.link.open and not self.link.has_room(self.process):
             return False
         response = answer.response
-        data = self.link.network.world.nemesis.on_the_wire(self, answer.data)
+        data = self.link.network.world.nemesis.on_the_wire(self, answer.data, False)
         response.records_bytes = len(data)
         self.link.send(self.process, Message(self.correlation, response, data, False))
         return True

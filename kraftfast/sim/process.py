@@ -96,8 +96,9 @@ class Process(Carrying):
         self.durability = options.durability
         self.state_path = os.path.join(self.directory.log_path, quorum_state.NAME)
         self.persisted = self.stored_state()
+        self.config = settings.quorum_config(machine.endpoints)
         self.core = Replica(
-            settings.quorum_config(machine.endpoints),
+            self.config,
             machine.key,
             machine.voters,
             Random(self.world.random.getrandbits(64)),
@@ -242,6 +243,7 @@ class Process(Carrying):
         self._tick_at_us = -1
         if self.now_ms() >= self.core.deadline_ms:
             self.step(ev.Tick())
+            self.world.oracle.flushes.check(self, True)
 
     def _turn(self) -> None:
         """The loop looks at producers."""

@@ -78,6 +78,7 @@ class Settings:
     stream_pushes_max: int = limits.STREAM_PUSHES_MAX
     inline_flush_bytes_max: int = limits.INLINE_FLUSH_BYTES_MAX
     follower_inline_flush_bytes_max: int = limits.FOLLOWER_INLINE_FLUSH_BYTES_MAX
+    unflushed_bytes_max: int = limits.UNFLUSHED_BYTES_MAX
     unflushed_age_ms_max: int = limits.UNFLUSHED_AGE_MS_MAX
     segment_bytes: int = 64 * 1024
     segment_ms: int = limits.SEGMENT_MS
@@ -228,6 +229,7 @@ class Settings:
             stream_pushes_max=self.stream_pushes_max,
             inline_flush_bytes_max=self.inline_flush_bytes_max,
             follower_inline_flush_bytes_max=self.follower_inline_flush_bytes_max,
+            unflushed_bytes_max=self.unflushed_bytes_max,
             unflushed_age_ms_max=self.unflushed_age_ms_max,
             held_age_ms_max=max(limits.HELD_AGE_MS_MAX, self.unflushed_age_ms_max),
             durability=Durability(self.durability),

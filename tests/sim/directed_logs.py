@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from kraftfast.log.segment import LOG_SUFFIX, segment_name
+
+from tests.sim.kit import Quorum
 from tests.sim.steps import (
+    BESIDE,
     NEVER_ENDS,
     accepted,
     add,
@@ -32,6 +38,100 @@ def what_was_cut_does_not_come_back(seed: int) -> None:
         quorum.world.end(old.machine, power)
         quorum.finish()
         seed += 100
+
+
+# --- D14: what is not on disk is bounded ---------------------------------------------------------
+
+
+def large_appends(seed: int, **settings: Any) -> Quorum:
+    """A quorum that is handed much more than one disk takes."""
+    chosen: dict[str, Any] = {
+        "unflushed_bytes_max": 1 << 20,
+        "unflushed_age_ms_max": 100_000,
+        "segment_bytes": 1 << 22,
+        "stride_bytes": 1 << 20,
+        "prepare_bytes": 1 << 22,
+        "value_bytes_max": 60_000,
+        "append_every_ms": 2.0,
+        "fetch_timeout_ms": 3_000,
+    }
+    return dynamic(seed, observers=0, **(chosen | settings))
+
+
+def a_leader_whose_disk_stands_still_takes_no_more(seed: int) -> None:
+    """Neither above so many bytes, nor after so long."""
+    for chosen in ({}, {"unflushed_age_ms_max": 50, "value_bytes_max": 100}):
+        quorum = large_appends(seed, flush="parallel", **chosen)
+        leader = begun(quorum)
+        leader.machine.disk_factor = NEVER_ENDS
+        quorum.world.run(1_200)
+        assert len(leader.queue) > 0, "producers wait"
+        quorum.stop(leader.id, "kill")
+        leader.machine.disk_factor = 1
+        quorum.restart(leader.id)
+        quorum.finish()
+
+
+def a_leader_flushes_though_nobody_else_does(seed: int) -> None:
+    """It waits for the disks of others first, but not for ever, and not for any amount."""
+    for chosen in ({}, {"unflushed_age_ms_max": 50, "value_bytes_max": 100}):
+        quorum = large_appends(seed, flush="deferred", **chosen)
+        leader = begun(quorum)
+        others = followers(quorum, leader)
+        for id in others:
+            quorum.world.machine(id).disk_factor = NEVER_ENDS
+        before = leader.log.flushed_end_offset
+        quorum.wait(lambda: leader.log.flushed_end_offset > before + 5)  # noqa: B023
+        for id in others:
+            quorum.stop(id, "kill")
+            quorum.world.machine(id).disk_factor = 1
+            quorum.restart(id)
+        quorum.finish()
+
+
+# --- D10, D20 ------------------------------------------------------------------------------------
+
+
+def who_lost_what_he_acknowledged_elects_nobody_without_it(seed: int) -> None:
+    """D10, I21: committed on two disks of three; one rots, the other is away."""
+    quorum = Quorum(seed, voters=3, **BESIDE)
+    leader = begun(quorum)
+    for producer in quorum.world.producers:
+        producer.running = False
+    quorum.wait(quorum.world.is_settled)
+    rotten, short = followers(quorum, leader)
+    quorum.stop(short, "kill")
+    quorum.world.producers[0].leader_id = leader.id
+    quorum.world.producers[0].append()
+    quorum.wait(lambda: leader.core.high_watermark > quorum.world.oracle.shadow(short).end)
+    quorum.stop(leader.id, "kill")
+    quorum.stop(rotten, "power")
+    machine = quorum.world.machine(rotten)
+    entry = quorum.world.oracle.shadow(rotten).entries[-1]
+    name = segment_name(entry.segment_base) + LOG_SUFFIX
+    file = machine.disk.paged_file(f"{quorum.world.log_path(machine)}/{name}")
+    assert file is not None
+    file.flip(entry.position + entry.batch.size - 1, 3)
+    machine.rotten = True
+    quorum.restart(rotten)
+    quorum.restart(short)
+    quorum.world.run(5_000)
+    assert quorum.world.counts["phantom tails"] or machine.dead, "its damage is known"
+    assert quorum.world.leader() is None
+    quorum.restart(leader.id)
+    quorum.finish()
+
+
+def bytes_change_on_their_way(seed: int) -> None:
+    """D20: in answers to Fetches, and in what producers hand over."""
+    quorum = dynamic(seed, append_every_ms=3.0, value_bytes_max=2_000, references=False)
+    begun(quorum)
+    for producer in quorum.world.producers:
+        producer.poisonous = True
+    quorum.world.nemesis.corrupting = True
+    rejected = quorum.world.counts
+    quorum.wait(lambda: rejected["rejected copies"] >= 10)
+    quorum.finish()
 
 
 # --- snapshots -----------------------------------------------------------------------------------
@@ -220,6 +320,10 @@ def who_began_at_a_snapshot_knows_the_producers(seed: int) -> None:
 
 
 SCENARIOS = [
+    a_leader_whose_disk_stands_still_takes_no_more,
+    a_leader_flushes_though_nobody_else_does,
+    who_lost_what_he_acknowledged_elects_nobody_without_it,
+    bytes_change_on_their_way,
     producers_try_again_through_failovers,
     who_began_at_a_snapshot_knows_the_producers,
     what_was_cut_does_not_come_back,

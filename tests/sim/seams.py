@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from crc32c import crc32c
 from kraftfast.log.log import Log
 from kraftfast.sim.paged_file import SteppedFlush
 
@@ -16,6 +17,7 @@ from kraftfast.log import recovery
 from kraftfast.node.snapshots import Snapshots
 from kraftfast.sim import carrying, process
 from kraftfast.sim.disk import SimDisk, SmallFile
+from kraftfast.sim.records import Records
 
 
 def _log(**methods: Any) -> None:
@@ -107,6 +109,28 @@ def d18_the_epoch_checkpoint_is_not_synced() -> None:
         directory.change(None, name, file)
 
     _log(replace=replace)
+
+
+def d20_a_copy_is_taken_unchecked() -> None:
+    """The CRC of what comes from another process is made to fit, whatever came."""
+    copy, append = Records.copy, carrying.append_batch
+
+    def fitted(data: bytes) -> bytes:
+        out, at = bytearray(data), 0
+        while at + 61 <= len(out):
+            end = at + 12 + int.from_bytes(out[at + 8 : at + 12], "big", signed=True)
+            if not at + 61 <= end <= len(out):
+                break
+            out[at + 17 : at + 21] = crc32c(out[at + 21 : end]).to_bytes(4, "big")
+            at = end
+        return bytes(out)
+
+    def copy_anything(self: Any, process: Any, epoch: int) -> tuple[bool, bool]:
+        self.data = fitted(self.data)
+        return copy(self, process, epoch)
+
+    Records.copy = copy_anything  # type: ignore[method-assign]
+    carrying.append_batch = lambda log, batch, epoch: append(log, fitted(batch), epoch)
 
 
 def i23_a_snapshot_forgets_the_producers() -> None:

@@ -36,6 +36,12 @@ CORE = (
     "i20_consumers_read_ahead",
 )
 DIRECTED = {
+    "d10_doubt_campaigns": "who_lost_what_he_acknowledged_elects_nobody_without_it",
+    "d10_doubt_votes_for_anybody": "who_lost_what_he_acknowledged_elects_nobody_without_it",
+    "d14_flush_starts_too_late": "a_leader_flushes_though_nobody_else_does",
+    "d14_flush_takes_for_ever": "a_leader_whose_disk_stands_still_takes_no_more",
+    "d14_unflushed_age_unbounded": "a_leader_flushes_though_nobody_else_does",
+    "d14_unflushed_bytes_unbounded": "a_leader_whose_disk_stands_still_takes_no_more",
     "d16_observer_offset_counts": "a_new_voter_counts_from_its_record_on",
     "d16_old_set_counts": "a_new_voter_counts_from_its_record_on",
     "d16_removed_leader_counts_itself": "a_removed_leader_does_not_count_itself",
@@ -54,6 +60,7 @@ DIRECTED = {
 }
 """Mutants of the core, each with the directed history that it dies of."""
 DIRECTED_LOG = {
+    "d20_a_copy_is_taken_unchecked": "bytes_change_on_their_way",
     "i23_a_snapshot_forgets_the_producers": "who_began_at_a_snapshot_knows_the_producers",
     "d08_a_cut_leaves_its_bytes": "what_was_cut_does_not_come_back",
     "d08_a_cut_is_not_synced": "what_was_cut_does_not_come_back",

@@ -1,0 +1,85 @@
+"""D14: how much a leader holds that is not on its disk, and for how long."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from kraftfast.sim.require import require
+
+if TYPE_CHECKING:
+    from kraftfast.sim.process import Process
+
+
+class Unflushed:
+    """What one process appended and has not on disk: (exclusive end, bytes, when by its clock)."""
+
+    def __init__(self, process: Process) -> None:
+        self.appends: deque[tuple[int, int, int]] = deque()
+        self.end, self.bytes_appended = process.log.end_offset, process.log.bytes_appended
+        self.bytes = 0
+
+    def look(self, process: Process) -> None:
+        """What came, what was cut, and what is on disk by now."""
+        log, appends = process.log, self.appends
+        while appends and appends[-1][0] > log.end_offset:
+            self.bytes -= appends.pop()[1]
+        if log.end_offset > self.end:
+            size = log.bytes_appended - self.bytes_appended
+            appends.append((log.end_offset, size, process.now_ms()))
+            self.bytes += size
+        self.end, self.bytes_appended = log.end_offset, log.bytes_appended
+        while appends and appends[0][0] <= log.flushed_end_offset:
+            self.bytes -= appends.popleft()[1]
+
+    def age_ms(self, process: Process) -> int:
+        """Of the oldest."""
+        return process.now_ms() - self.appends[0][2] if self.appends else 0
+
+
+class FlushOracle:
+    """Holds every leader to the bounds of its configuration."""
+
+    _unflushed: dict[int, tuple[Process, Unflushed]]
+
+    def __init__(self) -> None:
+        self._unflushed = {}
+
+    def _of(self, process: Process) -> Unflushed:
+        known = self._unflushed.get(process.id)
+        if known is None or known[0] is not process:
+            known = self._unflushed[process.id] = process, Unflushed(process)
+        known[1].look(process)
+        return known[1]
+
+    def drains(self, process: Process) -> None:
+        """Nothing is taken above the bound, nor while the oldest waits too long for the disk."""
+        if process.durability == "memory":
+            return
+        unflushed, config = self._of(process), process.config
+        require(
+            unflushed.bytes < config.unflushed_bytes_max,
+            f"D14: {process.id} takes more above {unflushed.bytes} bytes that are not on disk",
+        )
+        age_ms = unflushed.age_ms(process)
+        require(
+            age_ms <= config.held_age_ms_max,
+            f"D14: {process.id} takes more, and the oldest waits {age_ms} ms for its disk",
+        )
+
+    def check(self, process: Process, ticked: bool) -> None:
+        """A flush starts at half of the bound, and when the oldest is old."""
+        if process.durability == "memory" or process.blocked:
+            return
+        unflushed, config = self._of(process), process.config
+        if process.core.role != "leader" or process.flush.running or not unflushed.appends:
+            return
+        require(
+            unflushed.bytes * 2 < config.unflushed_bytes_max,
+            f"D14: {process.id} has {unflushed.bytes} bytes that are not on disk, and no flush",
+        )
+        age_ms = unflushed.age_ms(process)
+        require(
+            not ticked or age_ms < config.unflushed_age_ms_max,
+            f"D14: {process.id} has records that wait {age_ms} ms for their disk, and no flush",
+        )
