@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from glob import glob
 
 from Cython.Build import cythonize
 from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
 
 MAPPING = ["cext/mapping.c", "cext/page.c", "cext/crc32c.c"]
 THREAD = ["cext/errand.c", "cext/ring.c"]
@@ -66,6 +68,16 @@ def extension(path: str) -> Extension:
     )
 
 
+class BuildExtensions(build_ext):
+    """A folder of its own for the objects of each extension: several are built at once, and the
+    same C source goes into many of them."""
+
+    def build_extension(self, ext: Extension) -> None:
+        own = copy.copy(self)
+        own.build_temp = os.path.join(self.build_temp, ext.name)
+        build_ext.build_extension(own, ext)
+
+
 setup(
     package_dir={"": "."},
     ext_modules=cythonize(
@@ -81,5 +93,6 @@ setup(
             "auto_pickle": False,
         },
     ),
+    cmdclass={"build_ext": BuildExtensions},
     options={"build_ext": {"parallel": os.cpu_count() or 1}},
 )
