@@ -1,8 +1,8 @@
 """Spark finds data sources by itself in modules called ``pyspark_*``: nothing to register.
 
-Filters are not pushed down then, for Spark must be told to allow it: ``kraftfast.spark.register``.
+The option ``pushFilters`` wants a session that allows it: ``kraftfast.spark.register``.
 """
 
-from kraftfast.spark.sources import PlainLogSource
+from kraftfast.spark.sources import LogSource
 
-DefaultSource = PlainLogSource
+DefaultSource = LogSource

@@ -19,7 +19,7 @@ TIMEOUT_S = 30.0
 WHERE = ("path", "bootstrap.servers", "topic", "timeout")
 READING = (
     "columns", "startOffset", "endOffset", "verifyCrc", "onCorrupt", "splitBytes", "batchRows",
-    "controlRecords",
+    "controlRecords", "pushFilters",
 )  # fmt: skip
 FOLLOWING = ("maxRecordsPerTrigger", "maxBytesPerTrigger", "failOnDataLoss")
 WRITING = ("batchBytes", "producerName")
@@ -114,6 +114,8 @@ class LogOptions:
     batch_rows: int
     control: bool
     """Records of control batches too."""
+    push_filters: bool
+    """Let Spark push filters down: only for a data frame that one query is made of."""
     records_per_trigger: int | None
     bytes_per_trigger: int | None
     fail_on_data_loss: bool
@@ -140,6 +142,7 @@ class LogOptions:
             split_bytes=given.number("splitBytes", SPLIT_BYTES, 4096),
             batch_rows=given.number("batchRows", BATCH_ROWS, 1, 1 << 22),
             control=given.flag("controlRecords", False),
+            push_filters=given.flag("pushFilters", False),
             records_per_trigger=given.number("maxRecordsPerTrigger", None, 1),
             bytes_per_trigger=given.number("maxBytesPerTrigger", None, 1),
             fail_on_data_loss=given.flag("failOnDataLoss", True),

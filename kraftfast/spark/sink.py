@@ -8,6 +8,7 @@ must be the same rows in the same order whenever it is run.
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
 import uuid
@@ -66,6 +67,11 @@ class SinkOptions:
             batch_bytes=given.number("batchBytes", SINK_BATCH_BYTES, 1024, 4 << 20),
             name=given.text("producerName"),
         )
+
+    def check_place(self) -> None:
+        """Before any task starts. Raises NotFormatted for what is no quorum's directory."""
+        if self.path:
+            replica_directories(self.path)
 
     def producer(self, name: str) -> Producer:
         """An idempotent producer of this name. Raises NoQuorum."""
@@ -127,10 +133,12 @@ def append_rows(options: SinkOptions, name: str, batches: Iterator[pa.RecordBatc
 
     Raises NoQuorum, UnknownOutcome, RecordTooLarge, RecordsRefused, ProducerFenced.
     """
+    first = next((batch for batch in batches if len(batch)), None)
+    if first is None:
+        return Appended(0, 0, -1, -1)  # a name for nothing would only push another out
     with options.producer(name) as producer:
-        done = producer.last_sequence() + 1
-        resumed, rows = done, 0
-        for batch in batches:
+        resumed, rows = producer.last_sequence() + 1, 0
+        for batch in itertools.chain([first], batches):
             skip = min(len(batch), max(0, resumed - rows))
             rows += len(batch)
             if skip < len(batch):
@@ -140,8 +148,8 @@ def append_rows(options: SinkOptions, name: str, batches: Iterator[pa.RecordBatc
                 f"{resumed} records of {name} are committed, and the task has {rows} rows: its "
                 "input is not what it was (order and partitioning must be the same each time)"
             )
-        first, end = _settle(producer, options.timeout)
-        return Appended(rows, resumed, first, end)
+        begin, end = _settle(producer, options.timeout)
+        return Appended(rows, resumed, begin, end)
 
 
 def _append(producer: Producer, batch: pa.RecordBatch, timeout: float) -> None:
@@ -204,6 +212,7 @@ class BatchWriter(DataSourceArrowWriter):
 
     def __init__(self, options: SinkOptions, schema: StructType, overwrite: bool) -> None:
         check_schema(schema, overwrite)
+        options.check_place()
         self.options = options
         self.base = options.name or f"spark-{uuid.uuid4().hex}"
 
@@ -226,6 +235,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def __init__(self, options: SinkOptions, schema: StructType, overwrite: bool) -> None:
         check_schema(schema, overwrite)
+        options.check_place()
         self.options = options
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:

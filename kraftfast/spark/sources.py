@@ -75,7 +75,8 @@ class LogSource(DataSource):
         return ddl(self.fields())
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return PushingLogReader(self.read_options, chosen(self.fields(), schema.names))
+        kind = PushingLogReader if self.read_options.push_filters else LogReader
+        return kind(self.read_options, chosen(self.fields(), schema.names))
 
     def streamReader(self, schema: StructType) -> Any:
         from kraftfast.spark.stream import StreamReader
@@ -91,13 +92,6 @@ class LogSource(DataSource):
         from kraftfast.spark.sink import SinkOptions, StreamWriter
 
         return StreamWriter(SinkOptions.of(self.options, self.name()), schema, overwrite)
-
-
-class PlainLogSource(LogSource):
-    """The same for a session in which filters may not be pushed down."""
-
-    def reader(self, schema: StructType) -> DataSourceReader:
-        return LogReader(self.read_options, chosen(self.fields(), schema.names))
 
 
 class LogReader(DataSourceReader):
@@ -149,7 +143,11 @@ class LogReader(DataSourceReader):
 
 
 class PushingLogReader(LogReader):
-    """The same, asked to leave out what a query's filters do not want."""
+    """The same, asked to leave out what a query's filters do not want.
+
+    Spark (4.2.1, 4.3.0) keeps what a filter left for later queries of the same data frame, also
+    those without it: they would miss records. So this is only for who asks for it.
+    """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         """Offsets are cut exactly here; epochs and timestamps by whole batches, and by Spark."""
@@ -177,7 +175,7 @@ class PushingLogReader(LogReader):
                 epoch_min=max(self.bounds.epoch_min, -1 if low is None else low),
                 epoch_max=min(self.bounds.epoch_max, 2**31 - 1 if high is None else high - 1),
             )
-        elif name == "timestamp" and low is not None and hasattr(value, "timestamp"):
+        elif name == "timestamp" and low is not None and getattr(value, "tzinfo", None):
             least = int(value.timestamp() * 1000) - 1
             self.bounds = replace(
                 self.bounds, timestamp_min=max(self.bounds.timestamp_min, least)

@@ -26,9 +26,22 @@ def test_a_log_is_a_data_frame(spark: Any, log: LogFiles) -> None:
     ]
     some = found.where("offset >= 38 and offset < 42 and epoch = 2")
     assert [each.offset for each in some.select("offset").collect()] == [40, 41]
-    assert found.where("offset > 1000").count() == 0, "every segment was pruned"
+    assert found.where("offset > 1000").count() == 0
+    assert found.count() == 120, "a filter of one query is none of the next"
     asked = spark.read.format("kraftfast").schema("epoch int, offset bigint").load(str(log.path))
     assert asked.groupBy("epoch").count().orderBy("epoch").collect() == [(1, 40), (2, 40), (3, 40)]
+
+
+def test_filters_are_pushed_down_where_asked_for(spark: Any, log: LogFiles) -> None:
+    log.flip(1)  # whoever reads the first segment fails
+
+    def pushed() -> Any:
+        return read(spark, log.path, pushFilters="true")
+
+    some = pushed().where("offset >= 78 and offset < 83 and epoch = 3").select("offset")
+    assert [row.offset for row in some.collect()] == [80, 81, 82]
+    assert pushed().where("offset > 1000").count() == 0, "nothing is left to read"
+    assert pushed().where("timestamp >= '2023-11-14 22:13:45+00:00'").count() == 20
 
 
 def test_headers_of_batches(spark: Any, log: LogFiles) -> None:

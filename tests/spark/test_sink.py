@@ -97,6 +97,11 @@ def test_over_sockets_with_keys_and_headers(quorum: kraftfast.LocalQuorum) -> No
     ]  # fmt: skip
 
 
+def test_a_task_without_rows_takes_no_name(tmp_path: Path) -> None:
+    done = append_rows(SinkOptions.of({"path": str(tmp_path)}, "x"), "n", batches([]))
+    assert (done.rows, done.first_offset) == (0, -1)
+
+
 def test_another_input_under_the_same_name_is_refused(quorum: kraftfast.LocalQuorum) -> None:
     append_rows(options(quorum), "shorter-0", batches([b"shorter"] * 20))
     with pytest.raises(errors.UnknownOutcome, match="20 records of shorter-0 are committed"):
@@ -122,7 +127,7 @@ def test_a_log_is_not_overwritten(tmp_path: Path) -> None:
     with pytest.raises(errors.InvalidOption, match="only appended to"):
         check_schema(StructType([StructField("value", BinaryType())]), True)
     with pytest.raises(errors.NotFormatted, match="no quorum's directory"):
-        append_rows(SinkOptions.of({"path": str(tmp_path)}, "x"), "n", iter(()))
+        SinkOptions.of({"path": str(tmp_path)}, "x").check_place()
     with pytest.raises(errors.InvalidOption, match="did you mean producerName"):
         SinkOptions.of({"path": "x", "producername": "y", "producer": "z"}, "x")
 
