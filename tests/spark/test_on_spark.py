@@ -22,7 +22,7 @@ def test_a_log_is_a_data_frame(spark: Any, log: LogFiles) -> None:
     assert found.count() == 120
     row = found.where("offset = 41").collect()
     assert [(each.epoch, bytes(each.value), each.headers) for each in row] == [
-        (2, b"value 41", [])
+        (2, b"value 41", None)
     ]
     some = found.where("offset >= 38 and offset < 42 and epoch = 2")
     assert [each.offset for each in some.select("offset").collect()] == [40, 41]

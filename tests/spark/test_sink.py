@@ -93,7 +93,7 @@ def test_over_sockets_with_keys_and_headers(quorum: kraftfast.LocalQuorum) -> No
     rows = rows_of(LogSource({"path": str(quorum.path)}))
     rows = [row for row in rows if row["value"].startswith(b"socket")]
     assert [(row["key"], row["headers"]) for row in rows] == [
-        (b"k1", [{"key": "h", "value": b"x"}]), (None, []),
+        (b"k1", [{"key": "h", "value": b"x"}]), (None, None),
     ]  # fmt: skip
 
 

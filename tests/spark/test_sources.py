@@ -46,8 +46,22 @@ def test_every_field_of_a_record_and_of_its_batch(log: LogFiles) -> None:
     assert int(stamp.timestamp() * 1000) == TIMESTAMP + 10_001
     assert row == {
         "offset": 41, "epoch": 2, "attributes": 0, "control": False, "producerId": -1,
-        "producerEpoch": -1, "sequence": -1, "key": b"key 1", "value": b"value 41", "headers": [],
+        "producerEpoch": -1, "sequence": -1, "key": b"key 1", "value": b"value 41", "headers": None,
     }  # fmt: skip
+
+
+def test_headers_where_there_are_some(tmp_path: Path) -> None:
+    from kraftfast.record import pure
+    from kraftfast.record.shapes import Record
+
+    headers = [(), (("a", b"1"), ("b", None)), (), (("c", b""),)]
+    records = [Record(n, TIMESTAMP, None, b"v", each) for n, each in enumerate(headers)]
+    files = LogFiles(tmp_path / "replica")
+    files.roll().write_bytes(pure.encode_batch(records, leader_epoch=1))
+    assert [row["headers"] for row in rows_of(source(files.path), ["headers"])] == [
+        None, [{"key": "a", "value": b"1"}, {"key": "b", "value": None}], None,
+        [{"key": "c", "value": b""}],
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("codec", list(Codec))
