@@ -159,7 +159,7 @@ def test_a_client_is_killed_and_begins_again(tmp_path: Path) -> None:
                 loader.kill()
             done = "done" in loader.stdout.read()
             assert len(begins) < 60
-        assert len(begins) > 2 and begins[0] == 0 and begins == sorted(begins)
+        assert len(begins) > 1 and begins[0] == 0 and begins == sorted(begins)
         log = data_records(log_path(quorum, 1), settled(quorum))
     assert [value for _, value in log] == [b"%d" % number for number in range(count)]
 
