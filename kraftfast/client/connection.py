@@ -14,7 +14,7 @@ from kraftfast.errors import ErrorCode, MalformedFrame, PeerGone, TimedOut, Unsu
 from kraftfast.wire import frame
 from kraftfast.wire.messages import ApiKey, ApiVersionsRequest
 from kraftfast.wire.notation import Versions
-from kraftfast.wire.versions import SERVED, negotiate, offered_versions
+from kraftfast.wire.versions import CLIENT_VERSION, SERVED, negotiate, offered_versions
 
 Address = tuple[str, int]
 
@@ -30,7 +30,6 @@ class Connection:
     # server offers, by API. correlation_id: of the next request.
 
     CLIENT_ID = "kraftfast"
-    SOFTWARE_VERSION = "0.1.0"
 
     def __init__(self, address: Address, deadline: float) -> None:
         self.address = address
@@ -54,7 +53,7 @@ class Connection:
     def _greet(self, deadline: float) -> None:
         """Ask what it speaks; a server that does not know our version says so in version 0."""
         body = ApiVersionsRequest(
-            client_software_name=self.CLIENT_ID, client_software_version=self.SOFTWARE_VERSION
+            client_software_name=self.CLIENT_ID, client_software_version=CLIENT_VERSION
         )
         ours = SERVED[ApiKey.API_VERSIONS]
         answer = self._exchange(ApiKey.API_VERSIONS, ours.last, body, deadline)

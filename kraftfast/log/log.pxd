@@ -20,6 +20,7 @@ cdef class Log:
     cdef readonly uint64_t truncations    # D2: raised by every cut
     cdef readonly list epochs             # [(epoch, start offset)], as in leader-epoch-checkpoint
     cdef readonly uint64_t bytes_appended # ever, by this process
+    cdef readonly uint64_t control_batches # likewise, appended or copied
     cdef readonly int fault               # why the last batch was not taken (cext/batch.h)
     cdef readonly int refusal             # Kafka's code: why its producer may not append it; 0: may
     cdef readonly Producers producers     # the idempotent ones, as of end_offset

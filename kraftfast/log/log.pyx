@@ -203,7 +203,7 @@ cdef class Log:
         self.active.note_batch(h, base_offset)
         self.end_offset = self.active.end_offset
         self.bytes_appended += h.size
-        return 0
+        self.control_batches += (h.attributes & KF_ATTRIBUTE_CONTROL) != 0
 
     cdef int begin_epoch(self, int32_t epoch, int64_t start_offset, uint32_t size) except -1:
         """A new epoch starts here; its checkpoint is durable before anything of it counts (D18)."""

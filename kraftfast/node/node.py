@@ -306,7 +306,7 @@ class Node:
 
     def _copy(self, link: Any, effect: fx.WriteFetched) -> None:
         log = self.log
-        before, began_at = log.bytes_appended, log.end_offset
+        before, began_at, controlled = log.bytes_appended, log.end_offset, log.control_batches
         whole, rejected = link.copy_records(log, effect.epoch, self.stats)
         if not whole and not rejected and log.end_offset == began_at:
             if self.stalled is None:
@@ -317,7 +317,7 @@ class Node:
         epochs = tuple(entry for entry in log.epochs if entry[1] >= began_at)
         size = log.bytes_appended - before
         # A part for which there was no room is fetched again, like one that did not check.
-        controls = copied_controls(log, began_at)
+        controls = copied_controls(log, began_at) if log.control_batches != controlled else ()
         self._events.append(ev.FetchedWritten(log.end_offset, size, epochs, not whole, controls))
 
     def _truncate(self, effect: fx.Truncate) -> None:

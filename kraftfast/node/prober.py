@@ -16,7 +16,14 @@ from kraftfast.errors import ErrorCode, MalformedFrame, PeerGone, UnsupportedVer
 from kraftfast.link.socket_link import FramedSocket
 from kraftfast.wire import frame
 from kraftfast.wire.messages import ApiKey, ApiVersionsRequest
-from kraftfast.wire.versions import KRAFT_VERSION, SERVED, negotiate, offered_versions
+from kraftfast.wire.versions import (
+    CLIENT_NAME,
+    CLIENT_VERSION,
+    KRAFT_VERSION,
+    SERVED,
+    negotiate,
+    offered_versions,
+)
 
 PROBES_MAX = 16
 NOBODY = ErrorCode.REQUEST_TIMED_OUT
@@ -72,8 +79,8 @@ class Probing:
             raise PeerGone("refused")
         node = self.prober.node
         body = ApiVersionsRequest(
-            client_software_name="kraftfast",
-            client_software_version="0.1.0",
+            client_software_name=CLIENT_NAME,
+            client_software_version=CLIENT_VERSION,
             cluster_id=node.cluster_id or None,
             node_id=self.effect.voter_id if node.cluster_id else -1,
         )

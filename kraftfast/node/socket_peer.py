@@ -21,14 +21,19 @@ from kraftfast.node.translate import API_OF
 from kraftfast.wire import fetch as wire_fetch
 from kraftfast.wire import frame
 from kraftfast.wire.messages import ApiKey, ApiVersionsRequest
-from kraftfast.wire.versions import Versions, negotiate, offered_versions
+from kraftfast.wire.versions import (
+    CLIENT_NAME,
+    CLIENT_VERSION,
+    Versions,
+    negotiate,
+    offered_versions,
+)
 
 RECONNECT_MS_MIN, RECONNECT_MS_MAX = 20, 500
 CONNECT_TIMEOUT_MS = 2000
 SILENCE_MS_MAX = 3000  # with a request unanswered: beyond its time-out and any parked Fetch
 QUEUED_BYTES_MAX = 16 * 1024 * 1024
 VOTE_PRE_VOTE_VERSION = 2
-CLIENT_NAME, CLIENT_VERSION = "kraftfast", "0.1.0"
 
 
 class SocketPeer:

@@ -24,6 +24,8 @@ PRODUCE_ADVERTISED = Versions(0, SERVED[ApiKey.PRODUCE].last)
 """librdkafka turns compression off where Produce does not begin at 0, so Kafka says it does."""
 
 KRAFT_VERSION = "kraft.version"
+CLIENT_NAME, CLIENT_VERSION = "kraftfast", "0.1.0"
+"""What we say of ourselves in ApiVersions (KIP-511)."""
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
