@@ -100,6 +100,10 @@ int kf_guarded_generation(uint64_t *generation, const uint8_t *page) {
     return 0;
 }
 
+void kf_store_blocks(int fd, uint8_t *map, uint64_t at, const uint8_t *src, size_t n) {
+    if (fd < 0 || pwrite(fd, src, n, (off_t)at) != (ssize_t)n) memcpy(map + at, src, n);
+}
+
 static int sync_file(int fd) {
     int failed;
     do failed = fdatasync(fd);

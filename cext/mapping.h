@@ -30,6 +30,11 @@ int kf_guarded_copy(void *dst, const void *src, size_t n);
 /* kf_generation_load of another replica's page likewise. */
 int kf_guarded_generation(uint64_t *generation, const uint8_t *page);
 
+/* Store `n` bytes at `at` of a prepared file so that only the blocks they touch become dirty: a
+ * store through the map dirties a whole folio. What cannot be written so (fd -1: no real file) is
+ * stored through the map; both are the same pages. */
+void kf_store_blocks(int fd, uint8_t *map, uint64_t at, const uint8_t *src, size_t n);
+
 enum { KF_PREPARE_WRITE, KF_PREPARE_MAPPED };
 #define KF_PREPARE_PIECE_MAX (1u << 16)
 

@@ -16,7 +16,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,6 +52,7 @@ from kraftfast.node.local_layout import (
     replica_directories,
     write_description,
 )
+from kraftfast.node.placement import share
 from kraftfast.node.state_machine import describe_class
 from kraftfast.node.supervisor import Supervisor
 from kraftfast.types import Endpoint, Uuid
@@ -69,6 +70,9 @@ class Tuning:
     flush: str = "adaptive"
     transport: str = "ring"
     idle: str = "hybrid"
+    processors: Sequence[int] | None = None
+    """Which processors the voters share out, one each; empty: the kernel's choice. None: all that
+    this process may use, where they are fewer than or as many as the voters."""
     port: int = 0
     """Replica N also listens on ``port`` + N for Kafka's clients; 0: only with sockets."""
     host: str = "127.0.0.1"
@@ -102,6 +106,9 @@ class Tuning:
                 raise InvalidOption(
                     f"{name} must be one of {', '.join(known)}, not {getattr(self, name)!r}"
                 )
+        foreign = set(self.processors or ()) - os.sched_getaffinity(0)
+        if foreign:
+            raise InvalidOption(f"processors that this process may not use: {sorted(foreign)}")
 
 
 def free_port(host: str) -> int:
@@ -230,8 +237,13 @@ class LocalQuorum:
             election_timeout_ms=tuning.election_timeout_ms,
             fetch_timeout_ms=tuning.fetch_timeout_ms,
             producers_max=tuning.producers_max,
+            processors=self._processors(),
             state_machine=tuning.state_machine,
         )
+
+    def _processors(self) -> tuple[int, ...]:
+        asked = self.tuning.processors
+        return share(len(self.description.voters)) if asked is None else tuple(asked)
 
     # --- clients ----------------------------------------------------------------------------------
 

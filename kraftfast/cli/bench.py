@@ -76,6 +76,7 @@ def load_options(command: Callable[..., Any]) -> Callable[..., Any]:
         options.flush,
         options.transport,
         options.idle,
+        options.processors,
         click.option(
             "--samples",
             metavar="FILE",
@@ -161,6 +162,7 @@ def run(
         flush=asked["flush"],
         transport=asked["transport"],
         idle=asked["idle"],
+        processors=asked["processors"],
         segment_bytes=segment_bytes,
         prepare_bytes=prepare_bytes,
         retention_bytes=retention,

@@ -48,6 +48,21 @@ class Voters(click.ParamType):
         return int(value)
 
 
+class Processors(click.ParamType):
+    """``auto``: None; ``none``: empty; ``0,1``: these."""
+
+    name = "auto|none|LIST"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "auto" or not isinstance(value, str):
+            return None
+        if value == "none":
+            return ()
+        if not re.fullmatch(r"\d+(,\d+)*", value):
+            self.fail(f"{value!r} is neither auto, none nor a list such as 0,1", param, ctx)
+        return tuple(map(int, value.split(",")))
+
+
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 DIRECTORY = click.Path(file_okay=False, path_type=str)
@@ -91,6 +106,12 @@ idle = click.option(
     default="hybrid",
     show_default=True,
     help="How long a replica looks around before it sleeps; poll also keeps CPUs awake.",
+)
+processors = click.option(
+    "--processors",
+    type=Processors(),
+    help="Which processors the voters share out, one each: all of them, if there are no more than "
+    "voters (auto, the default), none: the kernel decides, or a list such as 0,1.",
 )
 batch_bytes = click.option(
     "--batch-bytes",

@@ -25,6 +25,7 @@ LOOK_EVERY_S = 0.1
 @options.flush
 @options.transport
 @options.idle
+@options.processors
 @click.option(
     "--port",
     type=click.IntRange(0, 65000),

@@ -46,6 +46,7 @@ class NodeConfig(msgspec.Struct, frozen=True):
     ``retention_bytes``, ``retention_ms``: how much of the log is kept (see ``retention``), -1: all.
     None is Kafka's default where a state machine makes snapshots, and all elsewhere.
     ``snapshot_bytes``, ``snapshot_interval_ms``: when it makes one; 0 ms: never by time.
+    ``processors``: those that the voters share out, all of this host (``placement``); empty: none.
     """
 
     node_id: int
@@ -76,6 +77,7 @@ class NodeConfig(msgspec.Struct, frozen=True):
     fetch_max_bytes: int = limits.FETCH_MAX_BYTES
     fetch_snapshot_max_bytes: int = limits.FETCH_MAX_BYTES
     producers_max: int = limits.PRODUCERS
+    processors: tuple[int, ...] = ()
     state_machine: str = ""
     seed: int = -1
 

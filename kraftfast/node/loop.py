@@ -21,6 +21,7 @@ from kraftfast.node.config import IDLE_SPIN_US
 from kraftfast.node.local_door import LocalDoor
 from kraftfast.node.mesh import Mesh
 from kraftfast.node.node import Node
+from kraftfast.node.placement import Placement
 from kraftfast.node.prober import Prober
 
 SLEEP_MS_MAX = 500
@@ -51,6 +52,7 @@ class Loop:
         self.sockets: Any = None
         self.resolver = Resolver()
         node.prober = Prober(node, self)
+        Placement(node)
         self.stop_at_ms: int | None = None
         self._turns = 0
         self._progress = 0

@@ -207,6 +207,30 @@ static void punched_file(void) {
     CHECK(outcome == 0 || outcome == 77);
 }
 
+/* --- stores by block --- */
+
+static void stores_blocks(void) {
+    int fd = new_memory_file(BYTES);
+    uint8_t *map = kf_map(fd, BYTES, 1), batch[300], seen[302];
+    memset(batch, 0x5a, sizeof batch);
+    for (int real = 0; real < 2; real++) {
+        uint64_t at = 4000 + 8192u * (unsigned)real; /* over the end of a block */
+        kf_store_blocks(real ? fd : -1, map, at, batch, sizeof batch);
+        CHECK(pread(fd, seen, sizeof seen, (off_t)at - 1) == (ssize_t)sizeof seen);
+        CHECK(seen[0] == 0 && seen[301] == 0 && !memcmp(seen + 1, batch, sizeof batch));
+        CHECK(!memcmp(map + at, batch, sizeof batch));
+    }
+    char path[64];
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    int refusing = open(path, O_RDONLY | O_CLOEXEC); /* what cannot be written goes through the map */
+    CHECK(refusing >= 0);
+    kf_store_blocks(refusing, map, 50000, batch, sizeof batch);
+    CHECK(!memcmp(map + 50000, batch, sizeof batch));
+    close(refusing);
+    kf_unmap(map, BYTES);
+    close(fd);
+}
+
 /* --- zeros --- */
 
 static void zeros(void) {
@@ -284,6 +308,7 @@ static const test_case cases[] = {
     {"outside_a_copy_the_process_ends", outside_a_copy_the_process_ends},
     {"punched_file", punched_file},
     {"threads_have_their_own_guards", threads_have_their_own_guards},
+    {"stores_blocks", stores_blocks},
     {"zeros", zeros},
     {"generation_guards_a_copy", generation_guards_a_copy},
 };

@@ -1,0 +1,88 @@
+"""Where the replicas of a small host run."""
+
+from __future__ import annotations
+
+import doctest
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from kraftfast import LocalQuorum
+from kraftfast.errors import InvalidOption
+from kraftfast.node import placement
+from kraftfast.node.placement import processors_for, share
+
+MINE = sorted(os.sched_getaffinity(0))
+
+
+def test_doctests() -> None:
+    assert doctest.testmod(placement).failed == 0
+
+
+@pytest.mark.parametrize(
+    "voters, processors, shared_with_leader",
+    [(3, 2, 1), (3, 3, 0), (5, 2, 2), (5, 3, 1), (5, 4, 1), (5, 5, 0)],
+)
+def test_the_leader_has_as_little_company_as_can_be(
+    voters: int, processors: int, shared_with_leader: int
+) -> None:
+    ids, at = range(1, voters + 1), tuple(range(10, 10 + processors))
+    for leader in ids:
+        chosen = {id: processors_for(id, leader, ids, at) for id in ids}
+        assert all(len(each) == 1 for each in chosen.values())
+        company = [id for id in ids if id != leader and chosen[id] == chosen[leader]]
+        assert len(company) == shared_with_leader
+        assert {each[0] for each in chosen.values()} == set(at), "no processor is left out"
+
+
+def test_only_a_small_host_is_shared_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    for processors, expected in ((1, 0), (2, 2), (3, 3), (4, 0)):
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _pid, n=processors: set(range(n)))
+        assert len(share(3)) == expected
+
+
+def allowed(pid: int) -> set[frozenset[int]]:
+    """Where the threads of a process may run."""
+    found = set()
+    for thread in os.listdir(f"/proc/{pid}/task"):
+        found.add(frozenset(os.sched_getaffinity(int(thread))))
+    return found
+
+
+@pytest.mark.skipif(len(MINE) < 2, reason="one processor: there is nothing to choose")
+def test_replicas_move_with_the_leadership(tmp_path: Path) -> None:
+    first, last = MINE[0], MINE[1]
+    with LocalQuorum(tmp_path / "q", 3, processors=(first, last)) as quorum:
+
+        def settled(leader: int) -> bool:
+            others = sorted({1, 2, 3} - {leader})
+            wanted = {leader: first, others[0]: last, others[1]: first}
+            return all(
+                allowed(quorum.supervisor.pid(id)) == {frozenset({at})}
+                for id, at in wanted.items()
+            )
+
+        def wait(leader: int) -> None:
+            deadline = time.monotonic() + 10
+            while not settled(leader):
+                assert time.monotonic() < deadline, "replicas are not where they should be"
+                time.sleep(0.02)
+
+        leader = quorum.wait_leader()
+        wait(leader)
+        quorum.transfer(target := leader % 3 + 1)
+        wait(target)
+
+
+def test_the_kernel_decides_where_it_is_asked_to(tmp_path: Path) -> None:
+    with LocalQuorum(tmp_path / "q", 3, processors=()) as quorum:
+        quorum.wait_leader()
+        for id in (1, 2, 3):
+            assert allowed(quorum.supervisor.pid(id)) == {frozenset(MINE)}
+
+
+def test_processors_of_others_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidOption, match=r"may not use: \[4000\]"):
+        LocalQuorum(tmp_path / "q", 3, processors=(MINE[0], 4000))
