@@ -106,9 +106,6 @@ class Tuning:
                 raise InvalidOption(
                     f"{name} must be one of {', '.join(known)}, not {getattr(self, name)!r}"
                 )
-        foreign = set(self.processors or ()) - os.sched_getaffinity(0)
-        if foreign:
-            raise InvalidOption(f"processors that this process may not use: {sorted(foreign)}")
 
 
 def free_port(host: str) -> int:
@@ -237,13 +234,9 @@ class LocalQuorum:
             election_timeout_ms=tuning.election_timeout_ms,
             fetch_timeout_ms=tuning.fetch_timeout_ms,
             producers_max=tuning.producers_max,
-            processors=self._processors(),
+            processors=share(tuning.processors, len(self.description.voters)),
             state_machine=tuning.state_machine,
         )
-
-    def _processors(self) -> tuple[int, ...]:
-        asked = self.tuning.processors
-        return share(len(self.description.voters)) if asked is None else tuple(asked)
 
     # --- clients ----------------------------------------------------------------------------------
 

@@ -3,11 +3,7 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from kraftfast.log.producers cimport Producers
-from kraftfast.log.segment cimport Segment, kf_batch_header, kf_flush_job
-
-cdef enum:
-    STAGED_BYTES_MAX = 4096
-
+from kraftfast.log.segment cimport STAGED_BYTES_MAX, Segment, kf_batch_header, kf_flush_job
 
 cdef class Log:
     cdef readonly object disk
@@ -41,8 +37,6 @@ cdef class Log:
     cdef str checkpoint_path
     cdef uint8_t stage[STAGED_BYTES_MAX]  # where a small batch is put together
 
-    cdef uint8_t *place(self, uint32_t size) noexcept
-    cdef int reject(self, const uint8_t *dst, uint32_t size) except -1
     cdef int make_room(self, uint32_t size, int64_t timestamp) except -1
     cdef int append_batch(self, const uint8_t *source, size_t available, int32_t epoch,
                           bint control=*) except -1

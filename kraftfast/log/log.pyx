@@ -119,11 +119,11 @@ cdef class Log:
             self.refusal = self.producers.check(&h)
         if self.fault or self.refusal or not self.make_room(h.size, h.max_timestamp):
             return 0
-        dst = self.place(h.size)
+        dst = self.active.place(self.stage, h.size)
         with nogil:
             self.fault = kf_batch_take_body(dst, source, header, &h)
         if self.fault != KF_BATCH_OK:
-            self.reject(dst, h.size)
+            self.active.reject(dst, h.size)
             self.scrub()
             return 0
         self.accept(dst, header, &h, self.end_offset, epoch)
@@ -168,13 +168,13 @@ cdef class Log:
                         self.fault = KF_BATCH_EPOCH
             if self.fault != KF_BATCH_OK or not self.make_room(h.size, h.max_timestamp):
                 break
-            dst = self.place(h.size)
+            dst = self.active.place(self.stage, h.size)
             with nogil:
                 self.fault = kf_batch_take_body(dst, source + taken, header, &h)
                 if self.fault == KF_BATCH_OK and page != NULL and changed(page, generation):
                     self.fault = KF_BATCH_STALE
             if self.fault != KF_BATCH_OK:
-                self.reject(dst, h.size)
+                self.active.reject(dst, h.size)
                 break
             self.accept(dst, header, &h, h.base_offset, h.leader_epoch)
             taken += h.size
@@ -188,32 +188,13 @@ cdef class Log:
             return 0
         return self.copy_fetched(&source[0], source.shape[0], epoch_max, NULL, 0)
 
-    cdef uint8_t *place(self, uint32_t size) noexcept:
-        """Where a batch of ``size`` bytes is put together: at the head, or beside the log.
-
-        A store through the map makes the whole folio dirty, 64 KiB for the disk to write where a
-        batch has 100 bytes. While little waits for the disk, what is small is written instead.
-        """
-        cdef Segment active = self.active
-        if active.position - active.flushed_position + size <= STAGED_BYTES_MAX:
-            return self.stage
-        return active.file.base + active.position
-
-    cdef int reject(self, const uint8_t *dst, uint32_t size) except -1:
-        """What was put together at ``dst`` is not taken."""
-        if dst != self.stage:
-            self.active.note_dirt(self.active.position + size)
-        return 0
-
     cdef int accept(self, uint8_t *dst, uint8_t *header, kf_batch_header *h, int64_t base_offset,
                     int32_t epoch) except -1:
         if epoch != self.last_epoch or not self.epochs:
             self.begin_epoch(epoch, base_offset, h.size)
         h.leader_epoch = epoch
         kf_batch_accept(dst, header, base_offset, epoch)  # D20: the header is stored last
-        if dst == self.stage:
-            kf_store_blocks(self.active.file.fd, self.active.file.base, self.active.position, dst,
-                            h.size)
+        self.active.store(dst, h.size)
         if h.producer_id != -1 or h.attributes & KF_ATTRIBUTE_CONTROL:
             self.producers.note(h, base_offset, dst)
         self.active.note_batch(h, base_offset)

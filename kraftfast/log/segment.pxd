@@ -83,6 +83,7 @@ cdef extern from "mapping.h":
 
 cdef enum:
     RELATIVE_OFFSET_MAX = 0x7FFFFFFF
+    STAGED_BYTES_MAX = 4096   # of a batch that is put together beside the log
 
 
 cdef struct IndexEntry:
@@ -114,6 +115,9 @@ cdef class Segment:
     cdef TimeEntry *times
     cdef Py_ssize_t times_count, times_room
 
+    cdef uint8_t *place(self, uint8_t *stage, uint32_t size) noexcept
+    cdef int reject(self, const uint8_t *dst, uint32_t size) except -1
+    cdef int store(self, const uint8_t *dst, uint32_t size) except -1
     cdef int note_batch(self, const kf_batch_header *h, int64_t base_offset) except -1
     cdef int64_t find(self, int64_t offset) except -2
     cpdef uint64_t generation(self)

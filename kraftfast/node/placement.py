@@ -11,13 +11,22 @@ import os
 from collections.abc import Collection, Sequence
 from typing import Any
 
+from kraftfast.errors import InvalidOption
+
 THREADS = "/proc/self/task"
 
 
-def share(replicas: int) -> tuple[int, ...]:
-    """The processors that ``replicas`` of one host should share out; empty: no need to."""
+def share(asked: Sequence[int] | None, replicas: int) -> tuple[int, ...]:
+    """The processors that ``replicas`` of one host share out; empty: the kernel decides.
+
+    ``asked``: these; None: all, if there are no more of them. Raises InvalidOption.
+    """
     mine = sorted(os.sched_getaffinity(0))
-    return tuple(mine) if 1 < len(mine) <= replicas else ()
+    if asked is None:
+        return tuple(mine) if 1 < len(mine) <= replicas else ()
+    if foreign := sorted(set(asked) - set(mine)):
+        raise InvalidOption(f"processors that this process may not use: {foreign}")
+    return tuple(asked)
 
 
 def processors_for(

@@ -64,7 +64,7 @@ class Worker:
                     command,
                     pass_fds=(theirs.fileno(),),
                     stdin=subprocess.DEVNULL,
-                    start_new_session=True,
+                    process_group=0,  # no Ctrl-C of a terminal; a session would be an autogroup
                     env=os.environ | {"PYTHONPATH": python_path()},
                 )
                 self.pidfd = os.pidfd_open(self.process.pid)

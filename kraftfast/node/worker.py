@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import gc
 import select
+import signal
 import socket
 import sys
 
@@ -29,6 +30,7 @@ ORPHAN_TIMEOUT_MS = 300
 def main(fd: int) -> int:
     """Run the replica that the supervisor describes; returns the exit code."""
     sock = socket.socket(fileno=fd)
+    signal.signal(signal.SIGTTOU, signal.SIG_IGN)  # no terminal stops who writes a line to it
     try:
         config = msgspec.json.decode(sock.recv(CONFIG_BYTES_MAX), type=NodeConfig)
         node = Node(config)

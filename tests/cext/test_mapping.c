@@ -222,7 +222,7 @@ static void stores_blocks(void) {
     }
     char path[64];
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-    int refusing = open(path, O_RDONLY | O_CLOEXEC); /* what cannot be written goes through the map */
+    int refusing = open(path, O_RDONLY | O_CLOEXEC); /* then it goes through the map */
     CHECK(refusing >= 0);
     kf_store_blocks(refusing, map, 50000, batch, sizeof batch);
     CHECK(!memcmp(map + 50000, batch, sizeof batch));

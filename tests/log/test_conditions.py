@@ -439,41 +439,6 @@ def test_a_refused_copy_leaves_nothing_not_even_on_disk(who: str) -> None:
     assert b"v" not in on_stable_storage(home.disk).read_file(home.segment_paths()[0])[5_000:]
 
 
-@pytest.mark.parametrize("who", ["leader", "follower"])
-def test_what_is_small_is_put_together_beside_the_log(who: str) -> None:
-    home = crashing()
-    log = home.open()
-    fill(log, 5)
-    log.flush()
-    bad = bytearray(batch_of_size(500, base_offset=5, epoch=1))
-    bad[-5] ^= 1
-    home.disk.fail_syncs_from = home.disk.syncs  # nothing has to be scrubbed
-    assert not (log.copy(bad, 1) if who == "follower" else append_batch(log, bad, 1))
-    assert log.damaged() and written(log) == b"" and log.active.dirty_end == 5_000
-
-
-def test_what_is_small_is_written_and_what_is_large_is_stored(tmp_path: Path) -> None:
-    def system_calls() -> int:
-        text = Path("/proc/self/io").read_text()
-        return int(text.split("syscw: ")[1].split()[0])
-
-    home = Home(str(tmp_path), Disk())
-    log = home.open()
-    expected, calls = b"", []
-    for size, flush in ((100, True), (4_096, False), (100, False), (3_996, True), (4_097, True)):
-        before = system_calls()
-        append(log, batch_of_size(size), 1)
-        calls.append(system_calls() - before)
-        expected += batch_of_size(size, base_offset=len(calls) - 1, epoch=1)
-        if flush:
-            log.flush()
-    # 4,096 bytes that wait for the disk are all that is written; the epoch's file is, too.
-    assert calls[0] >= 1 and calls[1:] == [1, 0, 0, 0]
-    assert Path(log.active.file.path).read_bytes()[: len(expected)] == expected
-    assert bytes(log.active.file.view(0, len(expected))) == expected
-    log.close()
-
-
 def test_a_batch_whose_epoch_cannot_be_stored_leaves_nothing() -> None:
     home = crashing()
     log = home.open()

@@ -40,7 +40,7 @@ def test_the_leader_has_as_little_company_as_can_be(
 def test_only_a_small_host_is_shared_out(monkeypatch: pytest.MonkeyPatch) -> None:
     for processors, expected in ((1, 0), (2, 2), (3, 3), (4, 0)):
         monkeypatch.setattr(os, "sched_getaffinity", lambda _pid, n=processors: set(range(n)))
-        assert len(share(3)) == expected
+        assert len(share(None, 3)) == expected
 
 
 def allowed(pid: int) -> set[frozenset[int]]:

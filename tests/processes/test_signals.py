@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import pty
 import select
 import signal
 import subprocess
@@ -176,3 +178,30 @@ def test_the_supervisor_is_killed(tmp_path: Path, stopped: bool) -> None:
         quorum.consumer(told["offset"]) as consumer,
     ):
         assert next(iter(consumer)).value == b"committed"
+
+
+def test_an_interrupt_of_the_terminal_is_for_the_supervisor_alone(tmp_path: Path) -> None:
+    """Ctrl-C reaches a process group: workers have their own, in the session of their starter."""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        command = [sys.executable, "-m", "kraftfast", "start", "--voters", "3", "--dir"]
+        os.execv(sys.executable, [*command, str(tmp_path / "q")])
+    said = b""
+    try:
+        while b"leads" not in said:
+            assert select.select([terminal], [], [], PATIENCE_S)[0], f"only {said!r}"
+            said += os.read(terminal, 4096)
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        workers = [int(child) for child in children]
+        assert len(workers) == 3
+        assert {os.getsid(worker) for worker in workers} == {os.getsid(pid)}
+        assert {os.getpgid(worker) for worker in workers} == set(workers)
+        os.write(terminal, b"\x03")
+        with contextlib.suppress(OSError):  # EIO: all of them have ended
+            while data := os.read(terminal, 4096):
+                said += data
+    finally:
+        os.close(terminal)  # hangs up, should it still run
+        _, status = os.waitpid(pid, 0)
+    assert b"Traceback" not in said and b"cannot run" not in said
+    assert os.waitstatus_to_exitcode(status) in (0, 130)
