@@ -2,37 +2,22 @@
 
 from __future__ import annotations
 
-import importlib
-
-import click
+from kraftfast.cli.lazy import lazy_group
 
 COMMANDS = {
-    "describe": "quorum_describe:describe",
-    "add-controller": "quorum_voters:add_controller",
-    "remove-controller": "quorum_voters:remove_controller",
-    "reassign": "quorum_reassign:reassign",
-    "transfer": "quorum_transfer:transfer",
-    "upgrade": "quorum_upgrade:upgrade",
+    "describe": ("quorum_describe:describe", "Show the quorum as its leader sees it."),
+    "add-controller": (
+        "quorum_voters:add_controller",
+        "Let one more replica vote, once it has caught up.",
+    ),
+    "remove-controller": ("quorum_voters:remove_controller", "Let a voter be one no more."),
+    "reassign": ("quorum_reassign:reassign", "Let exactly these replicas vote."),
+    "transfer": ("quorum_transfer:transfer", "Hand leadership over."),
+    "upgrade": ("quorum_upgrade:upgrade", "Put the voters into the log, so that they can change."),
 }
 
 
-class QuorumGroup(click.Group):
-    """One file a purpose."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        if name not in COMMANDS:
-            return None
-        module, _, attribute = COMMANDS[name].partition(":")
-        found: click.Command = getattr(
-            importlib.import_module(f"kraftfast.cli.{module}"), attribute
-        )
-        return found
-
-
-@click.group(cls=QuorumGroup)
+@lazy_group(COMMANDS)
 def quorum() -> None:
     """Show who votes and leads, and change it.
 

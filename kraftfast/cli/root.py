@@ -7,8 +7,6 @@ traceback is shown only with ``--debug``.
 from __future__ import annotations
 
 import errno
-import importlib
-import importlib.util
 import os
 import signal
 import sys
@@ -19,37 +17,22 @@ from types import FrameType
 import click
 
 from kraftfast import __version__
+from kraftfast.cli.lazy import lazy_group
 from kraftfast.errors import KraftfastError, LocalError
 
-COMMANDS: dict[str, tuple[str, str]] = {
-    "demo": (
-        "kraftfast.cli.demo:demo",
-        "Append an input to a quorum, show how it went, verify it.",
-    ),
-    "start": ("kraftfast.cli.start:start", "Run a quorum on this host until it is told to stop."),
-    "append": ("kraftfast.cli.append:append", "Append the lines of a file to a running quorum."),
-    "consume": (
-        "kraftfast.cli.consume:consume",
-        "Print the committed records of a running quorum.",
-    ),
-    "status": ("kraftfast.cli.status:status", "Show each replica of a running quorum."),
-    "quorum": (
-        "kraftfast.cli.quorum:quorum",
-        "Show who votes and leads, and change it.",
-    ),
-    "storage": ("kraftfast.cli.storage:storage", "Format directories, and look at them."),
-    "serve": (
-        "kraftfast.cli.serve:serve",
-        "Run one replica as a server, with Kafka's config names.",
-    ),
-    "log": ("kraftfast.cli.log:log", "Look at the files of a log: dump, verify, trim."),
-    "spark": (
-        "kraftfast.cli.spark:spark",
-        "Jobs over whole logs on Apache Spark: audit, convert, compact.",
-    ),
-    "bench": ("kraftfast.cli.bench:bench", "Measure throughput, latency, and the disk."),
+COMMANDS = {
+    "demo": ("demo:demo", "Append an input to a quorum, show how it went, verify it."),
+    "start": ("start:start", "Run a quorum on this host until it is told to stop."),
+    "append": ("append:append", "Append the lines of a file to a running quorum."),
+    "consume": ("consume:consume", "Print the committed records of a running quorum."),
+    "status": ("status:status", "Show each replica of a running quorum."),
+    "quorum": ("quorum:quorum", "Show who votes and leads, and change it."),
+    "storage": ("storage:storage", "Format directories, and look at them."),
+    "serve": ("serve:serve", "Run one replica as a server, with Kafka's config names."),
+    "log": ("log:log", "Look at the files of a log: dump, verify, trim."),
+    "spark": ("spark:spark", "Jobs over whole logs on Apache Spark: audit, convert, compact."),
+    "bench": ("bench:bench", "Measure throughput, latency, and the disk."),
 }
-"""Name -> where the command is, and what ``--help`` says of it (without loading it)."""
 
 EXIT_INTERNAL = 70
 EXIT_OUTPUT = 74
@@ -62,29 +45,7 @@ class Terminated(BaseException):
     """SIGTERM came: unwind as for Ctrl-C."""
 
 
-class LazyGroup(click.Group):
-    """A group whose commands are loaded one by one."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return [name for name, (place, _) in COMMANDS.items() if _is_there(place)]
-
-    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        if name not in self.list_commands(ctx):
-            return None
-        module, _, attribute = COMMANDS[name][0].partition(":")
-        command: click.Command = getattr(importlib.import_module(module), attribute)
-        return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, COMMANDS[name][1]) for name in self.list_commands(ctx)])
-
-
-def _is_there(place: str) -> bool:
-    return importlib.util.find_spec(place.partition(":")[0]) is not None
-
-
-@click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@lazy_group(COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="kraftfast")
 @click.option("--debug", is_flag=True, help="Show the traceback of a failure.")
 @click.pass_obj

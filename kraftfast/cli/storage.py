@@ -2,35 +2,25 @@
 
 from __future__ import annotations
 
-import importlib
-
 import click
 
+from kraftfast.cli.lazy import lazy_group
+
 COMMANDS = {
-    "format": "storage_format:format_",
-    "info": "storage_info:info",
-    "inspect": "storage_inspect:inspect",
-    "recover": "storage_recover:recover",
+    "format": (
+        "storage_format:format_",
+        "Format the directories of a whole quorum, or of one replica.",
+    ),
+    "info": ("storage_info:info", "Show the directory of a server, as kafka-storage info does."),
+    "inspect": ("storage_inspect:inspect", "Show what each replica's directory holds."),
+    "recover": (
+        "storage_recover:recover",
+        "Make the replica with the longest log the only voter of its quorum.",
+    ),
 }
 
 
-class StorageGroup(click.Group):
-    """One file a command."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return [*COMMANDS, "random-uuid"]
-
-    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        if name not in COMMANDS:
-            return super().get_command(ctx, name)
-        module, _, attribute = COMMANDS[name].partition(":")
-        found: click.Command = getattr(
-            importlib.import_module(f"kraftfast.cli.{module}"), attribute
-        )
-        return found
-
-
-@click.group(cls=StorageGroup)
+@lazy_group(COMMANDS)
 def storage() -> None:
     """Format directories, and look at them."""
 

@@ -1,0 +1,57 @@
+"""Groups whose commands are loaded one by one: ``--help`` is quick, a file holds one command."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import click
+
+Commands = Mapping[str, tuple[str, str]]
+"""Name -> (``module:attribute`` below ``kraftfast.cli``, what ``--help`` says without loading)."""
+
+
+class LazyGroup(click.Group):
+    """Commands that are there; one whose module is not installed does not show."""
+
+    # places: by name, as :data:`Commands`.
+
+    def __init__(self, *args: Any, places: Commands, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self.places = places
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        there = [name for name, (place, _) in self.places.items() if _is_there(place)]
+        return [*there, *super().list_commands(ctx)]
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        place, _ = self.places.get(name, ("", ""))
+        if not place or not _is_there(place):
+            return super().get_command(ctx, name)
+        module, _, attribute = place.partition(":")
+        found: click.Command = getattr(importlib.import_module(_full(module)), attribute)
+        return found
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        rows = []
+        for name in self.list_commands(ctx):
+            command = self.commands.get(name)
+            text = command.get_short_help_str() if command is not None else self.places[name][1]
+            rows.append((name, text))
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+
+def lazy_group(places: Commands, **settings: Any) -> Callable[[Callable[..., Any]], Any]:
+    """A decorator: the function becomes a :class:`LazyGroup` of these commands."""
+    return click.group(cls=LazyGroup, places=places, **settings)
+
+
+def _full(module: str) -> str:
+    return f"kraftfast.cli.{module}"
+
+
+def _is_there(place: str) -> bool:
+    return importlib.util.find_spec(_full(place.partition(":")[0])) is not None
