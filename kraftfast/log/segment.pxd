@@ -77,7 +77,6 @@ cdef extern from "flusher.h":
 cdef extern from "mapping.h":
     uint64_t kf_zero_dirty(uint8_t *map, uint64_t start, uint64_t end) nogil
     int kf_guarded_generation(uint64_t *generation, const uint8_t *page) nogil
-    void kf_store_blocks(int fd, uint8_t *map, uint64_t at, const uint8_t *src, size_t n) nogil
     int kf_is_zero(const uint8_t *map, uint64_t start, uint64_t end) nogil
 
 

@@ -141,7 +141,7 @@ cdef class Segment:
     cdef int store(self, const uint8_t *dst, uint32_t size) except -1:
         """What was put together at ``dst`` is taken: it stands at the head now."""
         if dst != self.file.base + self.position:
-            kf_store_blocks(self.file.fd, self.file.base, self.position, dst, size)
+            self.file.write(self.position, dst, size)
         return 0
 
     cdef int note_batch(self, const kf_batch_header *h, int64_t base_offset) except -1:

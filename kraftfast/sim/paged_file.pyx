@@ -318,6 +318,9 @@ cdef class SimSegmentFile(SegmentFile):
     cpdef sync(self):
         self.disk.sync_file(self.fd, self.path)
 
+    cdef void write(self, uint64_t at, const uint8_t *source, size_t n) noexcept:
+        memcpy(self.base + at, source, n)  # ``fd`` is a number of the simulated disk's
+
     cpdef prepare(self, uint64_t start, uint64_t end, str how):
         if start < end:
             self.disk.prepare_file(self.fd, self.path, start, end)

@@ -33,6 +33,7 @@ from kraftfast.log.snapshot_reader import SnapshotReader
 from kraftfast.log.verify import map_file
 from kraftfast.record.rows import decode_rows
 from kraftfast.spark import remote, survey
+from kraftfast.spark.hush import hush
 from kraftfast.spark.options import (
     BATCH_BYTES,
     BATCHES_OPTIONS,
@@ -316,5 +317,7 @@ def read_snapshot(
         if len(rows):
             yield row_batch(rows, schema, replica or path)
 
+
+hush()  # every worker of a source loads this
 
 SOURCES = (LogSource, BatchesSource, SnapshotSource)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import subprocess
 import sys
+import traceback
 from pathlib import Path
 
 import pytest
@@ -96,3 +97,22 @@ def test_what_a_worker_raised_comes_back_as_it_was() -> None:
     other = failures.explain(RuntimeError("[SOME] first line\nValueError: of a worker\nat x"))
     assert isinstance(other, errors.SparkFailed)
     assert str(other) == "[SOME] first line: of a worker"
+
+
+@pytest.mark.parametrize("error, lines", [("BrokenPipeError", 0), ("ZeroDivisionError", 3)])
+def test_a_worker_whose_answer_nobody_takes_says_nothing(error: str, lines: int) -> None:
+    program = (
+        "import sys, traceback, types\n"
+        "sys.modules['__main__'].__spec__ = types.SimpleNamespace(name='pyspark.daemon')\n"
+        "from kraftfast.spark.hush import hush\nhush()\n"
+        f"try:\n    raise {error}\nexcept BaseException:\n    traceback.print_exc()"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0 and len(done.stderr.splitlines()) == lines, done.stderr
+
+
+def test_elsewhere_nothing_is_hushed() -> None:
+    pytest.importorskip("pyspark")
+    from kraftfast.spark import hush, sources
+
+    assert sources.hush is hush.hush and traceback.print_exc is not hush.print_unless_gone
