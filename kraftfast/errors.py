@@ -134,6 +134,12 @@ class SparkUnavailable(LocalError):
     exit_code = 5
 
 
+class NotCompiled(LocalError):
+    """What was asked for is compiled, and only the ``.py`` files of kraftfast are here."""
+
+    exit_code = 5
+
+
 class WouldBlock(LocalError):
     """``try_append`` found no room: the producer is ahead of the log by its whole window."""
 

@@ -20,6 +20,9 @@ METADATA_TOPIC = "__cluster_metadata"
 METADATA_TOPIC_ID: Uuid = bytes(15) + b"\x01"
 METADATA_PARTITION = 0
 
+SOCKET_NAME = "replica.sock"
+"""In the directory of a replica that runs: where its host's processes reach it."""
+
 NO_EPOCH = -1
 NO_OFFSET = -1
 NO_NODE = -1

@@ -34,9 +34,7 @@ from kraftfast.ring.spsc import (
     format_producer,
     producer_file_bytes,
 )
-
-SOCKET_NAME = "replica.sock"
-"""In a replica's directory: where its host's processes reach it."""
+from kraftfast.types import SOCKET_NAME as SOCKET_NAME
 
 RING_FDS = 4
 RING_BYTES_MAX = 64 * 1024 * 1024

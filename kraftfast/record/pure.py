@@ -1,8 +1,8 @@
 """The plain-Python twin of ``batch`` and ``encode``: slow, short, and read first.
 
 It needs none of the compiled modules, so it decodes where they cannot be had (``crc32c`` from PyPI
-computes the checksum), and it is the oracle that the compiled codec is tested against: the same
-faults for the same bytes, the same bytes for the same records.
+computes the checksum, or else ``pure_crc``), and it is the oracle that the compiled codec is tested
+against: the same faults for the same bytes, the same bytes for the same records.
 
 Source: Kafka's ``DefaultRecordBatch``, ``DefaultRecord``, ``ByteUtils``.
 """
@@ -13,8 +13,6 @@ import struct
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NoReturn
-
-from crc32c import crc32c
 
 from kraftfast import errors, limits
 from kraftfast.record import compression
@@ -34,6 +32,11 @@ from kraftfast.record.shapes import (
     Record,
     refusal,
 )
+
+try:
+    from crc32c import crc32c as crc32c
+except ImportError:
+    from kraftfast.record.pure_crc import crc32c  # type: ignore[assignment]
 
 _HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 _UNDER_CRC: Final = struct.Struct(">hiqqqhii")
@@ -233,14 +236,19 @@ class Batch:
             if fault:
                 raise refusal(fault, self.position, number)
 
-    def _fields(self) -> Iterator[_Fields]:
+    def block(self) -> memoryview:
+        """What is behind the header, decompressed. Raises CorruptBatch, UnsupportedCodec."""
         block = self.data[limits.BATCH_HEADER_BYTES :]
-        if self.codec:
-            try:
-                block = memoryview(compression.decompress(self.codec, block))
-            except errors.CorruptBatch as error:
-                words = f"batch at byte {self.position}: {error}"
-                raise errors.CorruptBatch(words, self.position, error.reason) from None
+        if not self.codec:
+            return block
+        try:
+            return memoryview(compression.decompress(self.codec, block))
+        except errors.CorruptBatch as error:
+            words = f"batch at byte {self.position}: {error}"
+            raise errors.CorruptBatch(words, self.position, error.reason) from None
+
+    def _fields(self) -> Iterator[_Fields]:
+        block = self.block()
         cursor = _Cursor(block, len(block))
         for number in range(self.record_count):
             try:
@@ -290,8 +298,8 @@ def _header_fault(size: int, magic: int, attributes: int, last_delta: int, count
     return Fault.NONE
 
 
-def _window(buffer: bytes | memoryview, position: int, end: int | None) -> memoryview:
-    """The bytes up to ``end``."""
+def window(buffer: bytes | memoryview, position: int, end: int | None) -> memoryview:
+    """The bytes up to ``end``. Raises InvalidOption for bounds that cannot be."""
     data = memoryview(buffer).cast("B")
     stop = len(data) if end is None else end
     if not 0 <= position <= stop <= len(data):
@@ -326,7 +334,7 @@ def _batch_at(data: memoryview, position: int) -> Batch:
 
 def batch_at(buffer: bytes | memoryview, position: int = 0, end: int | None = None) -> Batch:
     """As :func:`kraftfast.record.batch.batch_at`."""
-    return _batch_at(_window(buffer, position, end), position)
+    return _batch_at(window(buffer, position, end), position)
 
 
 def batches(
@@ -337,7 +345,7 @@ def batches(
     partial: bool = False,
 ) -> Iterator[Batch]:
     """As :func:`kraftfast.record.batch.batches`, without its ``position``."""
-    data = _window(buffer, position, end)
+    data = window(buffer, position, end)
     while position < len(data):
         try:
             batch = _batch_at(data, position)

@@ -7,6 +7,7 @@
 ``places``       where logs are: directories of replicas, quorums on this host, servers
 ``survey``       which batches a log holds, from their headers; pieces for tasks to read
 ``pieces``       reading a piece, damage included
+``plain``        what is compiled, where only the ``.py`` files are; ``twins`` take its place
 ``tables``       rows as Arrow record batches, in the schemas that Spark is told of
 ``sources``      the batch sources: ``kraftfast``, ``kraftfast-batches``, ``kraftfast-snapshot``
 ``stream``       the same log as a stream
@@ -29,6 +30,10 @@ from __future__ import annotations
 
 import importlib
 from typing import Any
+
+from kraftfast.spark.plain import stand_in
+
+stand_in()
 
 _DOORS: dict[str, str] = {
     "get_spark": "kraftfast.spark.session",

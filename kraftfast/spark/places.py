@@ -9,7 +9,6 @@ import glob
 import os
 from dataclasses import dataclass
 
-from kraftfast.client.local import Watch
 from kraftfast.errors import (
     CorruptLog,
     ForeignDirectory,
@@ -18,11 +17,12 @@ from kraftfast.errors import (
     NotFormatted,
     PeerGone,
 )
-from kraftfast.link.ring_link import SOCKET_NAME
 from kraftfast.log.at_rest import find_log
 from kraftfast.log.directory import META
 from kraftfast.log.disk import Disk
 from kraftfast.log.reader import SEGMENT_FILE, LogReader
+from kraftfast.spark.plain import need_compiled
+from kraftfast.types import SOCKET_NAME
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +38,9 @@ class Place:
         """Up to where the replica knows the log to be committed; None where none runs."""
         if not os.path.exists(os.path.join(self.name, SOCKET_NAME)):
             return None
+        need_compiled(f"asking the replica in {self.name} how much is committed")
+        from kraftfast.client.local import Watch  # only whoever meets one that runs needs it
+
         try:
             watch = Watch(self.name)
         except PeerGone:

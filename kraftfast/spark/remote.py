@@ -5,15 +5,19 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from kraftfast.client.connect import Quorum, connect
-from kraftfast.client.remote_consumer import RemoteConsumer
 from kraftfast.errors import CorruptBatch, NoQuorum, OffsetOutOfRange
 from kraftfast.record.rows import decode_rows
 from kraftfast.spark.options import BATCH_BYTES, LogOptions
+from kraftfast.spark.plain import need_compiled
 from kraftfast.spark.tables import row_batch
+
+if TYPE_CHECKING:
+    from kraftfast.client.connect import Quorum
+    from kraftfast.client.remote_consumer import RemoteConsumer
 
 RANGES_MAX = 1024
 WAIT_S = 0.2
@@ -30,6 +34,9 @@ class Range:
 
 def open_quorum(options: LogOptions) -> Quorum:
     """Raises NoQuorum if there is no leader within the time given."""
+    need_compiled("reading from servers")
+    from kraftfast.client.connect import connect  # only who reads from servers needs a client
+
     return connect(options.servers, options.topic, timeout=options.timeout)
 
 

@@ -14,7 +14,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
@@ -25,15 +25,16 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import BinaryType, StringType, StructType
 
 from kraftfast import limits
-from kraftfast.client.connect import connect
-from kraftfast.client.local import LocalConnector
-from kraftfast.client.producer import Producer
 from kraftfast.errors import InvalidOption, NotFormatted, UnknownOutcome
 from kraftfast.log.directory import META, read_meta
 from kraftfast.log.disk import Disk
 from kraftfast.spark.options import SINK_BATCH_BYTES, SINK_OPTIONS, TIMEOUT_S, Given
 from kraftfast.spark.places import replicas_in
+from kraftfast.spark.plain import need_compiled
 from kraftfast.types import METADATA_TOPIC
+
+if TYPE_CHECKING:
+    from kraftfast.client.producer import Producer
 
 WINDOW_BATCHES = limits.PRODUCER_BATCHES
 FIELDS = {"value": "", "key": "", "headers": "array<struct<key:string,value:binary>>"}
@@ -74,7 +75,12 @@ class SinkOptions:
             replica_directories(self.path)
 
     def producer(self, name: str) -> Producer:
-        """An idempotent producer of this name. Raises NoQuorum."""
+        """An idempotent producer of this name. Raises NoQuorum, NotCompiled."""
+        need_compiled("writing")
+        from kraftfast.client.connect import connect
+        from kraftfast.client.local import LocalConnector
+        from kraftfast.client.producer import Producer
+
         if self.servers:
             quorum = connect(self.servers, self.topic, timeout=self.timeout)
             return quorum.producer(

@@ -7,8 +7,12 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from kraftfast.log.disk import Disk
+from kraftfast.log.snapshot_files import snapshot_path
+from kraftfast.log.snapshot_writer import SnapshotWriter
 from kraftfast.record import pure
 from kraftfast.record.shapes import Record
+from kraftfast.types import OffsetAndEpoch
 
 TIMESTAMP = 1_700_000_000_000
 
@@ -50,6 +54,15 @@ class LogFiles:
             out.write(data)
         self.batches.append((file, position, data))
         self.end_offset += len(values)
+
+    def snapshot(self, offset: int, pairs: list[tuple[bytes, bytes]], epoch: int = 1) -> Path:
+        """One of keys and values that stands for all below ``offset``; its path."""
+        at, log_path = OffsetAndEpoch(offset, epoch), str(self.log_path)
+        with SnapshotWriter(Disk(), log_path, at, last_contained_log_timestamp=5) as writer:
+            for key, value in pairs:
+                writer.append(value, key)
+            writer.freeze()
+        return Path(snapshot_path(log_path, at))
 
     def flip(self, batch: int, byte: int = -2) -> tuple[Path, int]:
         """Change one byte of a batch; where it begins."""

@@ -17,11 +17,8 @@ from pyspark.sql.streaming.datasource import (  # noqa: E402
 )
 
 from kraftfast import errors  # noqa: E402
-from kraftfast.log.disk import Disk  # noqa: E402
-from kraftfast.log.snapshot_writer import SnapshotWriter  # noqa: E402
 from kraftfast.spark.sources import LogSource  # noqa: E402
 from kraftfast.spark.stream import StreamReader  # noqa: E402
-from kraftfast.types import OffsetAndEpoch  # noqa: E402
 from tests.spark.kit import LogFiles, read_all, struct  # noqa: E402
 
 FIELDS = ["offset", "value"]
@@ -107,10 +104,7 @@ def test_several_directories_each_have_their_offset(log: LogFiles, tmp_path: Pat
 def test_data_that_is_gone(log: LogFiles) -> None:
     """Fails by default; or goes on with the snapshot that stands for it."""
     name = str(log.path)
-    at = OffsetAndEpoch(40, 1)
-    with SnapshotWriter(Disk(), str(log.log_path), at, last_contained_log_timestamp=5) as writer:
-        writer.append(b"state", b"k")
-        writer.freeze()
+    log.snapshot(40, [(b"k", b"state")])
     os.unlink(log.log_path / f"{0:020d}.log")
     with pytest.raises(errors.OffsetOutOfRange, match="starts at offset 40 by now"):
         reader(log.path).partitions({name: 8}, {name: 60})

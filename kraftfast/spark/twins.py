@@ -1,0 +1,453 @@
+"""Plain-Python twins of the compiled modules that reading a log or a snapshot needs.
+
+The same names, the same results, the same faults for the same bytes; ``plain`` puts them in the
+place of ``record.batch``, ``.checksum``, ``.columns``, ``.headers``, ``.rows``, ``log.scan`` and
+``log.segment`` where those cannot be had. What a batch is, ``record.pure`` knows.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from kraftfast import limits
+from kraftfast.errors import CorruptBatch, InvalidOption
+from kraftfast.record import pure
+from kraftfast.record.pure import Batch as BatchView
+from kraftfast.record.pure import batch_at, batches, check_batch, crc32c
+from kraftfast.record.shapes import CODEC_MASK, LOG_APPEND_TIME, Fault, refusal
+
+__all__ = [
+    "BatchView", "BytesColumn", "Columns", "END", "HEADER", "Headers", "INCOMPLETE",
+    "INDEX_SUFFIX", "LOG_SUFFIX", "Rows", "SHARED", "TIME_INDEX_SUFFIX", "WHOLE", "batch_at",
+    "batches", "check_batch", "crc32c", "data_end", "decode_columns", "decode_headers",
+    "decode_rows", "fault_text", "page_words", "segment_name", "walk",
+]  # fmt: skip
+
+INT64_MAX: Final = 2**63 - 1
+BYTES_MAX: Final = 1 << 30
+SEQUENCES: Final = 0x7FFFFFFF
+RECORD_BYTES_MIN: Final = 7
+PIECE_BYTES: Final = 1 << 20
+
+# --- record.columns -------------------------------------------------------------------------------
+
+
+class BytesColumn:
+    """As :class:`kraftfast.record.columns.BytesColumn`, made of byte strings and ``None``."""
+
+    __slots__ = ("offsets", "data", "valid", "null_count")
+
+    def __init__(self, values: Sequence[bytes | None]) -> None:
+        there = [value is not None for value in values]
+        sizes = [len(value or b"") for value in values]
+        self.offsets = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]).astype(np.int32)
+        self.data = np.frombuffer(b"".join(value or b"" for value in values), np.uint8)
+        self.null_count = there.count(False)
+        self.valid = np.packbits(there, bitorder="little") if self.null_count else None
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def to_pylist(self) -> list[bytes | None]:
+        """The values as Python objects."""
+        found: list[bytes | None] = self.to_arrow().to_pylist()
+        return found
+
+    def to_arrow(self) -> Any:
+        """The same memory as a ``pyarrow.BinaryArray``."""
+        import pyarrow
+
+        buffers = [
+            None if self.valid is None else pyarrow.py_buffer(self.valid),
+            pyarrow.py_buffer(self.offsets),
+            pyarrow.py_buffer(self.data),
+        ]
+        return pyarrow.Array.from_buffers(pyarrow.binary(), len(self), buffers, self.null_count)
+
+
+class Columns:
+    """As :class:`kraftfast.record.columns.Columns`, but for its Arrow form."""
+
+    def __init__(self, rows: Rows, keys: bool) -> None:
+        self.offsets, self.timestamps = rows.offsets, rows.timestamps
+        self.keys, self.values = rows.keys if keys else None, rows.values
+        self.position = rows.position
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+
+def decode_columns(
+    buffer: Any, position: int = 0, end: int | None = None, *, keys: bool = True, **more: Any
+) -> Columns:
+    """As :func:`kraftfast.record.columns.decode_columns`; ``partial`` is not known."""
+    return Columns(decode_rows(buffer, position, end, **more), keys)
+
+
+# --- record.rows ----------------------------------------------------------------------------------
+
+SHARED: Final = np.dtype(
+    [
+        ("base_offset", "i8"), ("producer_id", "i8"), ("epoch", "i4"), ("base_sequence", "i4"),
+        ("producer_epoch", "i2"), ("attributes", "i2"), ("rows", "i8"),
+    ]
+)  # fmt: skip
+
+Pair = tuple[bytes, bytes | None]
+Taken = tuple[int, int, bytes | None, bytes | None, Sequence[Pair]]
+"""Offset, timestamp, key, value, headers."""
+
+
+class Rows:
+    """As :class:`kraftfast.record.rows.Rows`."""
+
+    __slots__ = (
+        "offsets", "timestamps", "shared", "keys", "values", "header_ends", "header_keys",
+        "header_values", "position",
+    )  # fmt: skip
+
+    def __init__(self, taken: list[Taken], shared: Any, position: int, contents: bool) -> None:
+        self.offsets = np.array([each[0] for each in taken], np.int64)
+        self.timestamps = np.array([each[1] for each in taken], np.int64)
+        self.shared, self.position = shared, position
+        self.keys = BytesColumn([each[2] for each in taken]) if contents else None
+        self.values = BytesColumn([each[3] for each in taken]) if contents else None
+        pairs = [pair for each in taken for pair in each[4]] if contents else []
+        self.header_ends = self.header_keys = self.header_values = None
+        if pairs:
+            self.header_ends = np.cumsum([len(each[4]) for each in taken], dtype=np.int64)
+            self.header_keys = BytesColumn([key for key, _ in pairs])
+            self.header_values = BytesColumn([value for _, value in pairs])
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    def spread(self, name: str) -> Any:
+        """A field of ``shared``, once a row."""
+        return np.repeat(self.shared[name], self.shared["rows"])
+
+    def sequences(self) -> Any:
+        """int32 array: the producer's number of each record, -1 without a producer."""
+        base, first = self.spread("base_sequence"), self.spread("base_offset")
+        numbers = (base + (self.offsets - first)) & SEQUENCES
+        return np.where(base < 0, -1, numbers).astype(np.int32)
+
+
+def decode_rows(
+    buffer: Any, position: int = 0, end: int | None = None, *, first_offset: int = 0,
+    end_offset: int = INT64_MAX, records_max: int | None = None, bytes_max: int | None = None,
+    contents: bool = True, control: bool = False, verify_crc: bool = True,
+) -> Rows:  # fmt: skip
+    """As :func:`kraftfast.record.rows.decode_rows`.
+
+    >>> data = pure.encode_batch(pure.values_to_records([b"a", b"b"], timestamp=0), leader_epoch=7)
+    >>> found = decode_rows(data, first_offset=1)
+    >>> found.offsets.tolist(), found.values.to_pylist(), found.spread("epoch").tolist()
+    ([1], [b'b'], [7])
+    """
+    bytes_left = BYTES_MAX if bytes_max is None else min(bytes_max, BYTES_MAX)
+    records_left = INT64_MAX if records_max is None else records_max
+    if bytes_left < 1:
+        raise InvalidOption(f"bytes_max={bytes_max}")
+    stop = len(memoryview(buffer)) if end is None else end
+    pure.window(buffer, position, stop)
+    parts: list[tuple[BatchView, bytes]] = []
+    while position < stop and records_left > 0 and bytes_left > 0:
+        batch = batch_at(buffer, position, stop)
+        if batch.base_offset >= end_offset:
+            break
+        if verify_crc and not batch.crc_ok():
+            raise refusal(Fault.CRC, position)
+        position += batch.size
+        if batch.is_control and not control or batch.last_offset < first_offset:
+            continue
+        block = bytes(batch.block())
+        if batch.record_count > len(block) // RECORD_BYTES_MIN:
+            raise refusal(Fault.COUNT, batch.position)
+        parts.append((batch, block))
+        records_left -= batch.record_count
+        bytes_left -= len(block)
+    taken: list[Taken] = []
+    shared = np.empty(len(parts), SHARED)
+    for number, (batch, block) in enumerate(parts):
+        before = len(taken)
+        taken += [
+            each for each in _records(batch, block) if first_offset <= each[0] < end_offset
+        ]  # fmt: skip
+        shared[number] = (
+            batch.base_offset, batch.producer_id, batch.leader_epoch, batch.base_sequence,
+            batch.producer_epoch, batch.attributes, len(taken) - before,
+        )  # fmt: skip
+    return Rows(taken, shared, position, contents)
+
+
+def _records(batch: BatchView, block: bytes) -> list[Taken]:
+    """The records of a batch: quickly; where anything is odd, as ``pure`` does or refuses it."""
+    if not batch.record_count:
+        return []
+    try:
+        found = _sound_records(batch, block)
+    except IndexError:
+        found = None
+    if found is not None:
+        return found
+    return [
+        (
+            each.offset, each.timestamp, each.key, each.value,
+            [(key.encode(errors="surrogateescape"), value) for key, value in each.headers],
+        )
+        for each in batch.records()
+    ]  # fmt: skip
+
+
+def _sound_records(batch: BatchView, block: bytes) -> list[Taken] | None:
+    """None for what is not, or not simply, sound. Every size is bounded before it is taken (S7)."""
+    found: list[Taken] = []
+    base, base_timestamp = batch.base_offset, batch.base_timestamp
+    reach, last_delta, at = batch.last_offset - base, -1, 0
+    stamp = batch.max_timestamp if batch.attributes & LOG_APPEND_TIME else None
+    size = len(block)
+    for _ in range(batch.record_count):
+        length, at = _varint(block, at)
+        stop = at + length
+        if not RECORD_BYTES_MIN - 1 <= length or stop > size:
+            return None
+        timestamp, at = _varint(block, at + 1, 10)
+        delta, at = _varint(block, at)
+        key, at = _bytes(block, at)
+        value, at = _bytes(block, at)
+        count, at = _varint(block, at)
+        headers: Sequence[Pair] = ()
+        if count:
+            if not 0 < count <= limits.HEADERS_PER_RECORD_MAX:
+                return None
+            headers, at = _pairs(block, at, count)
+        timestamp += base_timestamp
+        sound = last_delta < delta <= reach and -INT64_MAX <= timestamp <= INT64_MAX
+        if at != stop or not sound:
+            return None
+        last_delta = delta
+        found.append((base + delta, timestamp if stamp is None else stamp, key, value, headers))
+    return found if at == size else None
+
+
+def _varint(data: bytes, at: int, bytes_max: int = 5) -> tuple[int, int]:
+    """(value, where it ends). Raises IndexError for what is cut off or not as ``pure`` wants it."""
+    byte = data[at]
+    if byte < 0x80:
+        return byte >> 1 ^ -(byte & 1), at + 1
+    value, shift, begin = byte & 0x7F, 7, at
+    while byte >= 0x80:
+        at += 1
+        byte = data[at]
+        value |= (byte & 0x7F) << shift
+        shift += 7
+    if not byte or at - begin >= bytes_max or value >> (32 if bytes_max == 5 else 64):
+        raise IndexError
+    return value >> 1 ^ -(value & 1), at + 1
+
+
+def _bytes(data: bytes, at: int) -> tuple[bytes | None, int]:
+    size, at = _varint(data, at)
+    if size < 0:
+        if size < -1:
+            raise IndexError
+        return None, at
+    if at + size > len(data):
+        raise IndexError
+    return data[at : at + size], at + size
+
+
+def _pairs(data: bytes, at: int, count: int) -> tuple[list[Pair], int]:
+    found = []
+    for _ in range(count):
+        key, at = _bytes(data, at)
+        value, at = _bytes(data, at)
+        if key is None:
+            raise IndexError
+        found.append((key, value))
+    return found, at
+
+
+# --- record.headers -------------------------------------------------------------------------------
+
+HEADER: Final = np.dtype(
+    [
+        ("position", "i8"), ("size", "i8"), ("base_offset", "i8"), ("end_offset", "i8"),
+        ("base_timestamp", "i8"), ("max_timestamp", "i8"), ("producer_id", "i8"), ("epoch", "i4"),
+        ("count", "i4"), ("crc", "u4"), ("base_sequence", "i4"), ("producer_epoch", "i2"),
+        ("attributes", "i2"), ("crc_ok", "?"),
+    ]
+)  # fmt: skip
+
+
+class Headers:
+    """As :class:`kraftfast.record.headers.Headers`."""
+
+    __slots__ = ("rows", "position", "fault")
+
+    def __init__(self, rows: Any, position: int, fault: str) -> None:
+        self.rows, self.position, self.fault = rows, position, fault
+
+
+def decode_headers(
+    buffer: Any, position: int = 0, end: int | None = None, *, batches_max: int = 1 << 20,
+    verify_crc: bool = False,
+) -> Headers:  # fmt: skip
+    """As :func:`kraftfast.record.headers.decode_headers`."""
+    if batches_max < 1:
+        raise InvalidOption(f"batches_max={batches_max}")
+    data = pure.window(buffer, position, end)
+    found: list[tuple[Any, ...]] = []
+    fault = ""
+    while position < len(data) and len(found) < batches_max:
+        try:
+            h = batch_at(data, position)
+        except CorruptBatch as error:
+            fault = error.reason if data_end(data, position, len(data)) > position else ""
+            break
+        found.append(
+            (
+                position, h.size, h.base_offset, h.end_offset, h.base_timestamp, h.max_timestamp,
+                h.producer_id, h.leader_epoch, h.record_count, h.crc, h.base_sequence,
+                h.producer_epoch, h.attributes, not verify_crc or h.crc_ok(),
+            )
+        )  # fmt: skip
+        position += h.size
+    return Headers(np.array(found, HEADER), position, fault)
+
+
+# --- log.scan and log.segment ---------------------------------------------------------------------
+
+LOG_SUFFIX: Final = ".log"
+INDEX_SUFFIX: Final = ".index"
+TIME_INDEX_SUFFIX: Final = ".timeindex"
+
+FAULT_TEXTS: Final = (
+    "good", "incomplete batch", "no batch", "batch length out of bounds", "magic is not 2",
+    "unknown attribute bits", "record count does not fit the last offset delta",
+    "CRC does not match", "base offset does not follow the log",
+    "leader epoch does not follow the log",
+)  # fmt: skip
+WHOLE, INCOMPLETE, END, LENGTH, MAGIC, ATTRIBUTES, COUNT, CRC, OFFSET, EPOCH = range(10)
+
+HEADER_FIELDS: Final = struct.Struct(">qIibIhiqqqhii")
+CRC_FROM: Final = 21
+ATTRIBUTES_UNKNOWN: Final = ~0x7F
+
+PAGE_MAGIC: Final = 0x3147455354534146
+SLOTS_AT, SLOT_BYTES, GENERATION_AT, PREPARED_AT = 512, 64, 1024, 1088
+SLOT: Final = struct.Struct("=QqiIqiI20xI")
+PREPARED_BITS: Final = 48
+
+
+def segment_name(base_offset: int) -> str:
+    """The 20 digits that a segment's files start with."""
+    return f"{base_offset:020d}"
+
+
+def fault_text(fault: int) -> str:
+    """Why a walk stopped, in words."""
+    return FAULT_TEXTS[fault]
+
+
+def _parse(data: memoryview, position: int, limit: int) -> tuple[int, int, int, int, int]:
+    """(fault, size, base offset, epoch, count), as ``kf_batch_parse`` of cext/batch.c."""
+    if limit - position < limits.BATCH_HEADER_BYTES:
+        return INCOMPLETE, 0, 0, 0, 0
+    base, length, epoch, magic, _, attributes, last_delta, *_, count = HEADER_FIELDS.unpack_from(
+        data, position
+    )
+    size = length + limits.BATCH_OVERHEAD_BYTES
+    body = size - limits.BATCH_HEADER_BYTES
+    fault = WHOLE
+    if not length and not magic:
+        fault = END
+    elif not limits.BATCH_HEADER_BYTES <= size <= limits.BATCH_BYTES_MAX:
+        fault = LENGTH
+    elif magic != 2:
+        fault = MAGIC
+    elif attributes & ATTRIBUTES_UNKNOWN:
+        fault = ATTRIBUTES
+    elif not 1 <= count <= limits.RECORDS_PER_BATCH_MAX or last_delta != count - 1:
+        fault = COUNT
+    elif not attributes & CODEC_MASK and count > body // RECORD_BYTES_MIN:
+        fault = COUNT
+    elif not 0 <= base <= INT64_MAX - count:
+        fault = OFFSET
+    elif size > limit - position:
+        fault = INCOMPLETE
+    return fault, size, base, epoch, count
+
+
+def walk(
+    buffer: Any, position: int, limit: int, offset: int, epoch: int = -1, *,
+    end_offset: int = INT64_MAX, bytes_max: int = 2**64 - 1, verify_crc: bool = False,
+) -> tuple[int, int, int, int]:  # fmt: skip
+    """As :func:`kraftfast.log.scan.walk`."""
+    data = memoryview(buffer).cast("B")
+    begin, fault = position, END
+    if not position <= limit <= len(data):
+        raise ValueError(f"bytes {position} to {limit} of a buffer of {len(data)}")
+    while position < limit:
+        fault, size, base, batch_epoch, count = _parse(data, position, limit)
+        if fault == INCOMPLETE and limit - position < limits.BATCH_HEADER_BYTES:
+            fault = INCOMPLETE if any(data[position:limit]) else END
+        if fault != WHOLE:
+            break
+        if base != offset or batch_epoch < epoch:
+            fault = OFFSET if base != offset else EPOCH
+            break
+        if offset + count > end_offset:
+            break
+        if position > begin and position + size - begin > bytes_max:
+            break
+        if verify_crc:
+            stored = int.from_bytes(data[position + 17 : position + CRC_FROM], "big")
+            if crc32c(data[position + CRC_FROM : position + size]) != stored:
+                fault = CRC
+                break
+        position, offset, epoch, fault = position + size, offset + count, batch_epoch, END
+    return position, offset, epoch, fault
+
+
+def data_end(buffer: Any, position: int, limit: int) -> int:
+    """As :func:`kraftfast.log.scan.data_end`."""
+    data = memoryview(buffer).cast("B")
+    if not position <= limit <= len(data):
+        raise ValueError(f"bytes {position} to {limit} of a buffer of {len(data)}")
+    while limit > position:
+        begin = max(position, limit - PIECE_BYTES)
+        there = np.flatnonzero(np.frombuffer(data[begin:limit], np.uint8))
+        if len(there):
+            return begin + int(there[-1]) + 1
+        limit = begin
+    return position
+
+
+def page_words(page: Any) -> tuple[int, int, Any, Any] | None:
+    """As :func:`kraftfast.log.scan.page_words`; the layout is cext/page.h's."""
+    data = memoryview(page).cast("B")
+    if len(data) != limits.PAGE_BYTES:
+        raise ValueError(f"a page of {len(data)} bytes")
+    word = struct.Struct("=Q")
+    if word.unpack_from(data)[0] != PAGE_MAGIC:
+        return None
+    newest, target, flushed = 0, None, None
+    for number in range(2):
+        at = SLOTS_AT + number * SLOT_BYTES
+        sequence, *marks, crc = SLOT.unpack_from(data, at)
+        if crc != crc32c(data[at : at + SLOT_BYTES - 4]) or sequence & 1 != number:
+            continue
+        if sequence > newest:
+            newest, target, flushed = sequence, (marks[0], marks[1]), (marks[3], marks[4])
+    stored = word.unpack_from(data, PREPARED_AT)[0]
+    prepared = stored & (1 << PREPARED_BITS) - 1
+    check = (prepared ^ prepared >> 16 ^ prepared >> 32 ^ 0x5A5A) & 0xFFFF
+    if stored >> PREPARED_BITS != check:
+        prepared = 0
+    return word.unpack_from(data, GENERATION_AT)[0], prepared, target, flushed
