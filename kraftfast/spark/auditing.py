@@ -468,14 +468,26 @@ def _replayed(
         reader = spark.read.format("kraftfast").option("endOffset", newest.offset)
         wanted = replay(reader.load(place.name)).select("value")
         held = spark.read.format("kraftfast-snapshot").load(path).select("value")
-        missing, extra = wanted.exceptAll(held).count(), held.exceptAll(wanted).count()
+        missing, extra = _apart(wanted, held), _apart(held, wanted)
         if missing or extra:
             text = (
                 f"the snapshot that ends at offset {newest.offset} in {place.name} is not what the "
-                f"log amounts to: {missing} records are missing, {extra} are not in the log"
+                f"log amounts to: {missing or 'none'} missing, {extra or 'none'} not in the log"
             )
             name = os.path.basename(path)
             end = newest.offset
             return [Finding("snapshot", place.name, name, 0, end, end, text)]
         return []
     return []
+
+
+def _apart(one: DataFrame, other: DataFrame) -> str:
+    """How many values of one are not in the other, and the least of them; "" if none is."""
+    rows = one.exceptAll(other).agg(*map(_sql, ("count(*) as count", "min(value) as least")))
+    found = rows.first()
+    assert found is not None, "an aggregate has a row"
+    if not found["count"]:
+        return ""
+    least = found["least"]
+    value = bytes(least) if isinstance(least, bytearray) else least
+    return f"{found['count']:,} ({value!r:.60}{', ...' if found['count'] > 1 else ''})"

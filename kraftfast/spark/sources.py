@@ -302,10 +302,16 @@ def find_snapshots(pattern: str) -> list[str]:
 def read_snapshot(
     path: str, options: LogOptions, schema: pa.Schema, replica: str = ""
 ) -> Iterator[pa.RecordBatch]:
-    """The records of a snapshot; offsets are its own, from 0. Raises CorruptLog."""
-    with SnapshotReader(Disk(), path, id_of(path)) as reader:
-        reader.check()
+    """The records of a snapshot; offsets are its own, from 0.
+
+    Raises CorruptLog, InputError for one that a newer one has taken the place of.
+    """
     data = map_file(path)
+    try:
+        with SnapshotReader(Disk(), path, id_of(path)) as reader:
+            reader.check()
+    except FileNotFoundError:
+        raise InputError(f"{path} does not exist") from None
     position = 0
     contents = any(name in CONTENTS for name in schema.names)
     while position < len(data):
