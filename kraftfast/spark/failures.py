@@ -11,6 +11,8 @@ from kraftfast.errors import KraftfastError, SparkFailed
 
 OURS = re.compile(r"kraftfast\.errors\.(\w+): (.+)")
 THEIRS = re.compile(r"^\w*(?:Error|Exception): (.+)", re.MULTILINE)
+OF_PY4J = re.compile(r"\AAn error occurred while calling .*\n: (?:[\w.$]+: )?")
+"""What stands before the first line that says anything."""
 TEXT_MAX = 400
 
 
@@ -22,10 +24,12 @@ def explain(error: BaseException) -> KraftfastError:
     CorruptLog('a.log is damaged')
     >>> explain(RuntimeError("[PATH_NOT_FOUND] no such path\\nstack"))
     SparkFailed('[PATH_NOT_FOUND] no such path')
+    >>> explain(RuntimeError("An error occurred while calling o1.x.\\n: java.lang.E: no file\\n"))
+    SparkFailed('no file')
     """
     if isinstance(error, KraftfastError):
         return error
-    text = str(error)
+    text = OF_PY4J.sub("", str(error))
     found = OURS.findall(text)
     if found:
         name, message = found[-1]

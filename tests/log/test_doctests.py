@@ -23,6 +23,7 @@ WITHOUT_LOG = [
     "kraftfast.record.checksum",
     "kraftfast.record.columns",
     "kraftfast.record.control",
+    "kraftfast.record.pure_crc",
     "kraftfast.types",
 ]
 WITH_LOG = ["kraftfast.log.reader", "kraftfast.log.verify"]

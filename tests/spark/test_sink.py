@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,7 +28,13 @@ from pyspark.sql.types import (  # noqa: E402
 import kraftfast  # noqa: E402
 from kraftfast import errors  # noqa: E402
 from kraftfast.spark.session import why_not  # noqa: E402
-from kraftfast.spark.sink import SinkOptions, append_rows, check_schema  # noqa: E402
+from kraftfast.spark.sink import (  # noqa: E402
+    Appended,
+    BatchWriter,
+    SinkOptions,
+    append_rows,
+    check_schema,
+)
 from kraftfast.spark.sources import LogSource  # noqa: E402
 from tests.spark.kit import LogFiles, rows_of  # noqa: E402
 
@@ -74,6 +81,44 @@ def test_an_attempt_goes_on_where_the_one_before_ended(quorum: kraftfast.LocalQu
     again = append_rows(options(quorum), "retry-0", batches(values, rows=7))
     assert (again.rows, again.resumed, again.first_offset) == (100, 100, -1)
     assert stored(quorum, b"retry") == values
+
+
+def test_two_attempts_at_once_store_each_row_once(quorum: kraftfast.LocalQuorum) -> None:
+    """As speculation runs them: the later one goes on from anywhere, the earlier one is fenced."""
+    values = [b"twice %d" % n for n in range(200)]
+    writer = BatchWriter(options(quorum), StructType([StructField("value", BinaryType())]), False)
+    taken_over, outcomes = threading.Event(), list[Any]()
+
+    def slow() -> Iterator[pa.RecordBatch]:
+        for number, batch in enumerate(batches(values)):
+            if number == 9:
+                begun.set()
+                assert taken_over.wait(20)
+            yield batch
+
+    def quick() -> Iterator[pa.RecordBatch]:
+        for number, batch in enumerate(batches(values, rows=7)):
+            if number == 20:
+                taken_over.set()  # from here on both append
+            yield batch
+
+    def attempt(rows: Iterator[pa.RecordBatch]) -> None:
+        try:
+            outcomes.append(writer.write(rows))
+        except errors.KraftfastError as error:
+            outcomes.append(error)
+
+    begun = threading.Event()
+    earlier = threading.Thread(target=attempt, args=(slow(),))
+    earlier.start()
+    assert begun.wait(20)
+    attempt(quick())
+    earlier.join(20)
+    done = [each for each in outcomes if isinstance(each, Appended)]
+    fenced = [each for each in outcomes if not isinstance(each, Appended)]
+    assert [(each.rows, each.resumed <= 90) for each in done] == [(200, True)]
+    assert [type(each) for each in fenced] == [errors.ProducerFenced]
+    assert stored(quorum, b"twice") == values
 
 
 def test_over_sockets_with_keys_and_headers(quorum: kraftfast.LocalQuorum) -> None:
