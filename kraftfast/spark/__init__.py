@@ -6,6 +6,8 @@
 ``options``      the options of sources and sinks, by name
 ``places``       where logs are: directories of replicas, quorums on this host, servers
 ``survey``       which batches a log holds, from their headers; pieces for tasks to read
+``remote``       ranges of offsets of a running quorum, read from its servers
+``fetched``      its newest snapshot, as a copy
 ``pieces``       reading a piece, damage included
 ``plain``        what is compiled, where only the ``.py`` files are; ``twins`` take its place
 ``tables``       rows as Arrow record batches, in the schemas that Spark is told of

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -24,22 +26,28 @@ from kraftfast.errors import KraftfastError, NoQuorum, OffsetOutOfRange
 from kraftfast.log.disk import Disk
 from kraftfast.log.snapshot_files import snapshot_ids, snapshot_path
 from kraftfast.spark import remote, survey
+from kraftfast.spark.fetched import fetched_snapshot, newest_snapshot
 from kraftfast.spark.options import LogOptions
 from kraftfast.spark.pieces import damage_row, read_rows
 from kraftfast.spark.places import Place, find_places, one_log, replicas_in
 from kraftfast.spark.survey import Bounds, Damage, Piece
 from kraftfast.spark.tables import CONTENTS
+from kraftfast.types import OffsetAndEpoch
 
 Offsets = dict[str, int]
 QUORUM = "quorum"
 """The key of a quorum's log; of other directories, the keys are their names."""
 
 
+@dataclass(frozen=True, slots=True)
 class Snapshotted:
-    """The snapshot that stands for records which are gone. ``end_offset``: where it ends."""
+    """The snapshot that stands for records which are gone."""
 
-    def __init__(self, replica: str, path: str, end_offset: int, epoch: int) -> None:
-        self.replica, self.path, self.end_offset, self.epoch = replica, path, end_offset, epoch
+    replica: str
+    path: str
+    """"" of a quorum's servers: it is fetched."""
+    id: OffsetAndEpoch
+    """Where it ends."""
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -183,7 +191,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return []
         begin = remote.log_start(self.options, start)
         self._check(self.options.servers, start, begin)
-        return [InputPartition(part) for part in remote.ranges(self.options, begin, end)]
+        parts: list[Any] = []
+        newest = newest_snapshot(self.options) if start < begin else None
+        if newest is not None and start < newest.offset <= end:
+            parts.append(Snapshotted(self.options.servers, "", newest))
+            begin = max(begin, newest.offset)
+        parts += remote.ranges(self.options, begin, end)
+        return [InputPartition(part) for part in parts]
 
     def _of_place(self, place: Place, start: int, end: int) -> Iterator[Any]:
         """Pieces of one log; the snapshot before them where the log begins later."""
@@ -193,7 +207,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             newer = [each for each in snapshot_ids(Disk(), place.log_path) if each.offset > start]
             if newer and newer[-1].offset <= end:
                 path = snapshot_path(place.log_path, newer[-1])
-                yield Snapshotted(place.name, path, newer[-1].offset, newer[-1].epoch)
+                yield Snapshotted(place.name, path, newer[-1])
                 first = newer[-1].offset
         bounds = Bounds(max(start, first), end)
         for part in survey.pieces(place, bounds, self.options.split_bytes, end):
@@ -217,14 +231,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Its records, at the last offset that it stands for, of its epoch."""
         from kraftfast.spark.sources import read_snapshot
 
-        for batch in read_snapshot(part.path, self.options, self.schema, part.replica):
-            known = {"offset": part.end_offset - 1, "epoch": part.epoch}
-            for name, value in known.items():
-                at = self.schema.get_field_index(name)
-                if at >= 0:
-                    column = pa.array([value] * len(batch), self.schema.field(at).type)
-                    batch = batch.set_column(at, self.schema.field(at), column)
-            yield batch
+        with ExitStack() as held:
+            path = part.path or held.enter_context(fetched_snapshot(self.options, part.id))
+            for batch in read_snapshot(path, self.options, self.schema, part.replica):
+                for name, value in {"offset": part.id.offset - 1, "epoch": part.id.epoch}.items():
+                    at = self.schema.get_field_index(name)
+                    if at >= 0:
+                        column = pa.array([value] * len(batch), self.schema.field(at).type)
+                        batch = batch.set_column(at, self.schema.field(at), column)
+                yield batch
 
     def commit(self, end: Offsets) -> None:
         """Nothing to free: the log's retention is its own."""

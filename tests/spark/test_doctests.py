@@ -10,7 +10,10 @@ import pytest
 pytest.importorskip("pyspark")
 
 
-@pytest.mark.parametrize("name", ["auditing", "digests", "failures", "sink", "stream", "twins"])
+FILES = ("auditing", "digests", "failures", "sink", "stream", "tables", "twins")
+
+
+@pytest.mark.parametrize("name", FILES)
 def test_examples(name: str) -> None:
     result = doctest.testmod(importlib.import_module(f"kraftfast.spark.{name}"))
     assert result.failed == 0 and result.attempted > 0, f"{name}: {result}"

@@ -17,10 +17,13 @@ pytest.importorskip("pyspark")
 
 import kraftfast  # noqa: E402
 from kraftfast import errors  # noqa: E402
-from kraftfast.spark import remote  # noqa: E402
+from kraftfast.client.connection import Connection  # noqa: E402
+from kraftfast.spark import fetched, remote  # noqa: E402
 from kraftfast.spark.options import LOG_OPTIONS, LogOptions  # noqa: E402
 from kraftfast.spark.places import find_places, one_log  # noqa: E402
 from kraftfast.spark.sources import LogSource  # noqa: E402
+from kraftfast.types import OffsetAndEpoch  # noqa: E402
+from kraftfast.wire.messages import ApiKey  # noqa: E402
 from tests.spark.kit import read_all, rows_of, struct  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -127,6 +130,83 @@ def test_a_quorum_that_goes_away_and_comes_back(tmp_path: Path) -> None:
     with kraftfast.LocalQuorum(tmp_path, **made):
         reading.join(20)
     assert values(found) == [b"value %d" % n for n in range(100)] and end > 100
+
+
+class Latest(kraftfast.StateMachine):
+    """Its snapshots hold the last value, and are larger than a slice."""
+
+    def __init__(self) -> None:
+        self.value = b""
+
+    def apply(self, batch: Any) -> None:
+        *_, last = batch.records()
+        self.value = bytes(last.value)
+
+    def snapshot(self, writer: Any) -> None:
+        writer.append(self.value[:20], b"latest")
+        writer.extend([b"-" * (64 << 10)] * 40)
+
+    def restore(self, reader: Any) -> None:
+        self.value = b"restored"
+
+
+def break_off_once(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The connection is lost when the second slice of a snapshot is asked for."""
+    asked, ask = list[int](), Connection.ask
+
+    def broken(self: Connection, api_key: int, *args: Any) -> Any:
+        if api_key == ApiKey.FETCH_SNAPSHOT:
+            asked.append(api_key)
+            if len(asked) == 2:
+                raise errors.PeerGone("it is gone")
+        return ask(self, api_key, *args)
+
+    monkeypatch.setattr(Connection, "ask", broken)
+    return asked
+
+
+def test_a_stream_goes_on_with_the_snapshot_of_a_running_quorum(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the quorum gave up meanwhile is not there; its snapshot is, and all that follows it."""
+    kept = {"retention_bytes": 1, "snapshot_bytes": 1 << 20, "state_machine": f"{__file__}:Latest"}
+    small: dict[str, Any] = SMALL | {"segment_bytes": 4 << 20} | kept
+    with kraftfast.LocalQuorum(
+        tmp_path, 1, transport="socket", durability="memory", **small
+    ) as quorum:
+        with quorum.producer() as producer:
+            for n in range(300):
+                producer.append_many([b"value %d " % n + b"." * 40_000])
+        where = {"bootstrap.servers": servers(quorum), "timeout": "20"}
+        options = LogOptions.of(where, LOG_OPTIONS, "x")
+        deadline = time.monotonic() + 30
+        while remote.log_start(options) == 0 and time.monotonic() < deadline:
+            time.sleep(0.1)
+        start, end = {"quorum": 3}, {"quorum": remote.committed_end(options)}
+        names = ["offset", "epoch", "key", "value"]
+        strict = LogSource(where).streamReader(struct(names))
+        with pytest.raises(errors.OffsetOutOfRange, match="by now, and offset 3 is to be read"):
+            strict.partitions(start, end)
+        reader = LogSource(where | {"failOnDataLoss": "false"}).streamReader(struct(names))
+        parts = reader.partitions(start, end)
+        asked = break_off_once(monkeypatch)
+        rows = read_all(reader, parts)
+        assert len(asked) == 4, "three slices, one of them asked for again"
+        stands_for = parts[0].value.id
+        of_snapshot, of_log = rows[:41], rows[41:]
+        assert {(row["offset"], row["epoch"]) for row in of_snapshot} == {
+            (stands_for.offset - 1, stands_for.epoch)
+        }
+        assert of_snapshot[0]["key"] == b"latest" and of_snapshot[40]["value"] == b"-" * (64 << 10)
+        last = int(of_snapshot[0]["value"].split()[1])
+        numbers = [int(row["value"].split()[1]) for row in of_log]
+        assert numbers == list(range(last + 1, 300)) and 3 < last < 300
+        assert [row["offset"] for row in of_log if row["offset"] < stands_for.offset] == []
+        before = reader.partitions(start, {"quorum": stands_for.offset - 1})
+        assert not any(hasattr(part.value, "id") for part in before), "it reaches beyond the end"
+        gone = fetched.fetched_snapshot(options, OffsetAndEpoch(2, 1))
+        with pytest.raises(errors.OffsetOutOfRange, match="has been replaced meanwhile"), gone:
+            pass
 
 
 def test_commands_say_what_is_wrong_in_one_line(tmp_path: Path) -> None:
