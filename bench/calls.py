@@ -1,6 +1,6 @@
 """One record a call, from one Python thread: ``append`` in a window, and an asyncio future each.
 
-    python bench/calls.py --dir DIR [--records 1000000] [--record-size 100] [--transport ring|socket]
+    python bench/calls.py --dir DIR [--records N] [--record-size 100] [--transport ring|socket]
 
 Three voters, durable on a majority, everything prepared. At most 4096 records are under way.
 Prints one JSON line: committed records a second of both. Bars: 800,000 and 250,000.
