@@ -54,7 +54,7 @@ def count_words(spark: object, servers: str, total: int) -> dict[str, int]:
     with tempfile.TemporaryDirectory() as mark:
         query = (
             words.writeStream.format("memory").queryName("words").outputMode("complete")
-            .option("checkpointLocation", mark).start()
+            .option("checkpointLocation", mark).trigger(processingTime="0.5 seconds").start()
         )  # fmt: skip
         seen, batch = 0, -1
         while seen < total and query.isActive:
@@ -68,6 +68,8 @@ def count_words(spark: object, servers: str, total: int) -> dict[str, int]:
             time.sleep(0.2)
         if query.exception() is not None:
             raise query.exception()
+        while query.status["isTriggerActive"]:  # Spark prints a traceback if it is asking just now
+            time.sleep(0.02)
         query.stop()
     return {row.word: row["count"] for row in spark.table("words").collect()}  # type: ignore[attr-defined]
 
