@@ -39,16 +39,16 @@ SINK_RECORDS = 2_000_000
 
 
 def write_log(path: Path, size: int, total: int) -> tuple[int, int]:
-    """Segments of batches of random letters; (records, bytes)."""
+    """Segments of batches of random letters, no two records alike; (records, bytes)."""
     place = path / "__cluster_metadata-0"
     place.mkdir(parents=True)
-    rows = np.random.default_rng(1).integers(97, 123, (4096, size), dtype=np.uint8)
+    letters = np.random.default_rng(1)
     each = max(1, BATCH_VALUE_BYTES // size)
     buffer = bytearray(1 << 20)
     offset = written = in_segment = 0
     file = None
     while written < total:
-        values = np.take(rows, range(offset, offset + each), axis=0, mode="wrap")
+        values = letters.integers(97, 123, (each, size), dtype=np.uint8)
         settings = builder.Settings(timestamp=1_700_000_000_000 + offset)
         used, count = builder.Values(values).encode_into(buffer, settings)
         assert count == each

@@ -124,6 +124,8 @@ class Rows:
 
     def sequences(self):
         """int32 array: the producer's number of each record, -1 without a producer."""
+        if (self.shared["base_sequence"] < 0).all():
+            return np.full(len(self), -1, np.int32)
         base, first = self.spread("base_sequence"), self.spread("base_offset")
         numbers = (base + (self.offsets - first)) & SEQUENCES
         return np.where(base < 0, -1, numbers).astype(np.int32)

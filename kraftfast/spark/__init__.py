@@ -2,7 +2,7 @@
 
 ===============  ================================================================================
 ``session``      a quiet local session, the sources registered; what is missing, in one line
-``hush``         no traceback of a worker whose answer nobody waits for
+``forked``       what a worker does for itself that PySpark's daemon forked
 ``options``      the options of sources and sinks, by name
 ``places``       where logs are: directories of replicas, quorums on this host, servers
 ``survey``       which batches a log holds, from their headers; pieces for tasks to read

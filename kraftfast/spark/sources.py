@@ -33,7 +33,7 @@ from kraftfast.log.snapshot_reader import SnapshotReader
 from kraftfast.log.verify import map_file
 from kraftfast.record.rows import decode_rows
 from kraftfast.spark import remote, survey
-from kraftfast.spark.hush import hush
+from kraftfast.spark.forked import settle
 from kraftfast.spark.options import (
     BATCH_BYTES,
     BATCHES_OPTIONS,
@@ -324,6 +324,6 @@ def read_snapshot(
             yield row_batch(rows, schema, replica or path)
 
 
-hush()  # every worker of a source loads this
+settle()  # every worker of a source loads this
 
 SOURCES = (LogSource, BatchesSource, SnapshotSource)
