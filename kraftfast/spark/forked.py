@@ -1,8 +1,8 @@
 """What a process does for itself that PySpark's daemon forked to run our sources.
 
 * It is silent where nobody waits for it any more. A query that has seen enough, or a session that
-  ends, closes the connection to its workers; the last flush of a worker fails then, and the daemon's
-  code prints a traceback that tells nothing.
+  ends, closes the connection to its workers; the last flush of a worker fails then, and the
+  daemon's code prints a traceback that tells nothing.
 * It keeps the garbage collector from what was imported. The daemon's code collects after every
   task, which took a third of all CPU time of workers (profiles/README.md).
 """
