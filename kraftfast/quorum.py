@@ -96,6 +96,7 @@ class Tuning:
     """A :class:`StateMachine` class, or ``module:Class``, that every replica applies the log to."""
 
     def __post_init__(self) -> None:
+        share(self.processors, 0)  # refused before anything is made
         self.state_machine = describe_class(self.state_machine) if self.state_machine else ""
         for name, known in (
             ("flush", FLUSHES),
@@ -178,11 +179,8 @@ class LocalQuorum:
                 kraft_version=kraft_version,
             )
         asked = {"voters": voters, "durability": durability, "records": records}
-        found = {
-            "voters": len(known.voters),
-            "durability": known.durability,
-            "records": known.records,
-        }
+        found: dict[str, Any] = {"voters": len(known.voters)}
+        found |= {"durability": known.durability, "records": known.records}
         for name, value in asked.items():
             if value is not None and value != found[name]:
                 raise InvalidOption(f"{self.path} was made with {name} {found[name]}, not {value}")

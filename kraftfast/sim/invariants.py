@@ -216,7 +216,7 @@ class Oracle:
                 f"I14: {process.id} recovered {entry.batch} where {before} stood",
             )
         self.snapshots.check(process)
-        if not self._began_anew(old, new, process):
+        if not self._began_anew(old, new, process, power):
             self._check_kept(old, new, process, power)
         if power and new.end < old.end:
             self.world.count("torn tails")
@@ -226,12 +226,15 @@ class Oracle:
         self._check_promise(process, new)
         self.observe(process)
 
-    def _began_anew(self, old: Shadow, new: Shadow, process: Process) -> bool:
-        """Whether nothing is left of a log that was behind its snapshot, or beside it."""
+    def _began_anew(self, old: Shadow, new: Shadow, process: Process, power: bool) -> bool:
+        """Whether nothing is left of a log that was behind its snapshot, or beside it.
+
+        What a power cut took from it, a majority has elsewhere (or had, in memory alone).
+        """
         if new.entries or new.end <= old.start:
             return False
         self.world.count("logs begun anew at a start")
-        for entry in old.between(new.end, old.end):
+        for entry in old.between(new.end, old.durable if power else old.end):
             require(
                 not self.is_committed(entry.batch),
                 f"I5: {process.id} begins anew at {new.end} and drops {entry.batch}",

@@ -86,3 +86,4 @@ def test_the_kernel_decides_where_it_is_asked_to(tmp_path: Path) -> None:
 def test_processors_of_others_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidOption, match=r"may not use: \[4000\]"):
         LocalQuorum(tmp_path / "q", 3, processors=(MINE[0], 4000))
+    assert not (tmp_path / "q").exists(), "refused before anything is made"
