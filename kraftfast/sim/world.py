@@ -310,6 +310,8 @@ class World:
             process = machine.process
             if process is None or process.log.end_offset != end or process.queue:
                 return False
+            if process.flush.running:  # a disk that hangs since before is a reason to resign
+                return False
             if process.core.high_watermark != end or process.core.epoch != leader.core.epoch:
                 return False
             if process.state_machine is not None and process.state_machine.applied != end:
