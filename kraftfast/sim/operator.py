@@ -119,7 +119,7 @@ class Operator:
         latest = leader.core.history.latest
         if latest is None:
             return True
-        if latest.target is not None and not self._is_in_doubt(leader, latest.target):
+        if latest.target is not None and not self._may_wait(leader, latest.target):
             return False
         if leader.core.history.last_offset >= leader.log.end_offset:
             return False
@@ -130,11 +130,12 @@ class Operator:
             if machine.process is not None
         )
 
-    def _is_in_doubt(self, leader: Process, target: tuple[int, ...]) -> bool:
-        """Whether a reassignment waits for an id that was seen under two directory ids.
-
-        It does until the leader has forgotten the one that is gone, for minutes.
+    def _may_wait(self, leader: Process, target: tuple[int, ...]) -> bool:
+        """Whether a reassignment waits for whom it names: one that will never come again, or an id
+        that was seen under two directory ids, until the leader has forgotten the one that is gone.
         """
+        if any(machine.dead and machine.id in target for machine in self.world.machines):
+            return True
         described = leader.core.describe(leader.now_ms())
         seen = [each.key.id for each in described.observers]
         return any(seen.count(id) > 1 for id in target)
