@@ -239,8 +239,9 @@ def test_servers_that_join(tmp_path: Path, program: Callable[..., Program]) -> N
         return bool(found["endpoints"] == [f"CONTROLLER://127.0.0.1:{servers.ports[2]}"])
 
     wait_for(follows)  # UpdateRaftVoter
-    assert said(run("quorum", "transfer", *where, "--to", 2)).startswith("Leadership was handed")
-    assert describe(*where)["leaderId"] == 2
+    to = 3 - int(describe(*where)["leaderId"])  # mostly 2; a busy machine may have elected it
+    assert said(run("quorum", "transfer", *where, "--to", to)).startswith("Leadership was handed")
+    assert describe(*where)["leaderId"] == to
     for id in list(servers.running):
         assert servers.running[id].stop() == 0
 
