@@ -126,7 +126,8 @@ cdef class Segment:
         """Where a batch of ``size`` bytes is put together: at the head, or in ``stage``.
 
         A store through the map makes the whole folio dirty, 64 KiB for the disk to write where a
-        batch has 100 bytes. While little waits for the disk, what is small is written instead.
+        batch has 100 bytes. While little waits for the disk, what is small is written instead,
+        whole and after it was judged (D20): what is rejected never stood in the log.
         """
         if self.position - self.flushed_position + size <= STAGED_BYTES_MAX:
             return stage

@@ -7,7 +7,9 @@
 ``batch``            the same for Python: views of batches in a buffer, records one by one
 ``encode``           batches from values on raw pointers (``cimport`` only)
 ``builder``          the same for Python: columns of values in one go, or record by record
-``columns``          many batches to columns (numpy, Arrow), or to a list of values
+``columnar``         what many batches decode to: columns (numpy, Arrow), rows
+``columns``          many batches to columns, or to a list of values
+``rows``             many batches to rows with all that is known of each record
 ``compression``      the codecs, bounded
 ``control``          control records: leader change, snapshot header and footer, voters
 ``pure``             the plain-Python twin, which needs none of the compiled modules

@@ -1,26 +1,7 @@
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 from typing_extensions import Buffer
 
-class BytesColumn:
-    offsets: NDArray[np.int32]
-    data: NDArray[np.uint8]
-    valid: NDArray[np.uint8] | None
-    null_count: int
-    def __len__(self) -> int: ...
-    def to_pylist(self) -> list[bytes | None]: ...
-    def to_arrow(self) -> Any: ...
-
-class Columns:
-    offsets: NDArray[np.int64]
-    timestamps: NDArray[np.int64]
-    keys: BytesColumn | None
-    values: BytesColumn
-    position: int
-    def __len__(self) -> int: ...
-    def to_arrow(self) -> Any: ...
+from kraftfast.record.columnar import BytesColumn as BytesColumn
+from kraftfast.record.columnar import Columns as Columns
 
 def decode_columns(
     buffer: Buffer,

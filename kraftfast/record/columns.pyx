@@ -21,6 +21,7 @@ from kraftfast.record.parse cimport (
 
 from kraftfast import errors
 from kraftfast.record import shapes
+from kraftfast.record.columnar import BytesColumn, Columns
 
 
 cdef enum:
@@ -173,90 +174,6 @@ cdef int fill_all(
         if fault != FAULT_NONE:
             return fault
     return FAULT_NONE
-
-
-class BytesColumn:
-    """Byte strings as Arrow's ``binary`` keeps them; ``len()`` of them.
-
-    * ``offsets``: int32 array of n + 1; value i is ``data[offsets[i]:offsets[i + 1]]``
-    * ``data``: uint8 array
-    * ``valid``: uint8 array, a bit for each value, lowest first, 0 for null; ``None`` if none is
-    * ``null_count``
-    """
-
-    __slots__ = ("offsets", "data", "valid", "null_count")
-
-    def __init__(self, offsets, data, valid, null_count):
-        self.offsets = offsets
-        self.data = data
-        self.valid = valid
-        self.null_count = null_count
-
-    def __len__(self) -> int:
-        return len(self.offsets) - 1
-
-    def to_pylist(self) -> list[bytes | None]:
-        """The values as Python objects."""
-        data, ends = self.data.tobytes(), self.offsets.tolist()
-        values = [data[begin:end] for begin, end in zip(ends, ends[1:])]
-        if self.valid is not None:
-            present = np.unpackbits(self.valid, count=len(values), bitorder="little").tolist()
-            values = [value if there else None for value, there in zip(values, present)]
-        return values
-
-    def to_arrow(self):
-        """The same memory as a ``pyarrow.BinaryArray``; needs pyarrow."""
-        import pyarrow
-
-        buffers = [
-            None if self.valid is None else pyarrow.py_buffer(self.valid),
-            pyarrow.py_buffer(self.offsets),
-            pyarrow.py_buffer(self.data),
-        ]
-        return pyarrow.Array.from_buffers(pyarrow.binary(), len(self), buffers, self.null_count)
-
-
-class Columns:
-    """Records as columns; ``len()`` of them.
-
-    * ``offsets``, ``timestamps``: int64 arrays (timestamps in milliseconds)
-    * ``values``: a :class:`BytesColumn`; ``keys``: another, ``None`` if they were not asked for
-    * ``position``: where in the buffer the first batch begins that was not looked at
-    """
-
-    __slots__ = ("offsets", "timestamps", "keys", "values", "position")
-
-    def __init__(self, offsets, timestamps, keys, values, position):
-        self.offsets = offsets
-        self.timestamps = timestamps
-        self.keys = keys
-        self.values = values
-        self.position = position
-
-    def __len__(self) -> int:
-        return len(self.offsets)
-
-    def to_arrow(self):
-        """A ``pyarrow.RecordBatch`` of offset, timestamp (ms), key and value; needs pyarrow."""
-        import pyarrow
-
-        count = len(self)
-        stamps = [None, pyarrow.py_buffer(self.timestamps)]
-        if self.keys is None or self.keys.null_count == count:
-            keys = pyarrow.nulls(count, pyarrow.binary())
-        else:
-            keys = self.keys.to_arrow()
-        return pyarrow.RecordBatch.from_arrays(
-            [
-                pyarrow.Array.from_buffers(
-                    pyarrow.int64(), count, [None, pyarrow.py_buffer(self.offsets)]
-                ),
-                pyarrow.Array.from_buffers(pyarrow.timestamp("ms", "UTC"), count, stamps),
-                keys,
-                self.values.to_arrow(),
-            ],
-            names=["offset", "timestamp", "key", "value"],
-        )
 
 
 cdef class Arrays:

@@ -1,24 +1,7 @@
-import numpy as np
-from numpy.typing import NDArray
 from typing_extensions import Buffer
 
-from kraftfast.record.columns import BytesColumn
-
-SHARED: np.dtype[np.void]
-
-class Rows:
-    offsets: NDArray[np.int64]
-    timestamps: NDArray[np.int64]
-    shared: NDArray[np.void]
-    keys: BytesColumn | None
-    values: BytesColumn | None
-    header_ends: NDArray[np.int64] | None
-    header_keys: BytesColumn | None
-    header_values: BytesColumn | None
-    position: int
-    def __len__(self) -> int: ...
-    def spread(self, name: str) -> NDArray[np.generic]: ...
-    def sequences(self) -> NDArray[np.int32]: ...
+from kraftfast.record.columnar import SHARED as SHARED
+from kraftfast.record.columnar import Rows as Rows
 
 def decode_rows(
     buffer: Buffer,

@@ -17,15 +17,7 @@ from kraftfast.record.parse cimport (
 )
 
 from kraftfast.record import shapes
-
-
-cdef enum:
-    SEQUENCES = 0x7FFFFFFF  # behind the last one comes 0 (Kafka's DefaultRecordBatch)
-
-SHARED = np.dtype([
-    ("base_offset", "i8"), ("producer_id", "i8"), ("epoch", "i4"), ("base_sequence", "i4"),
-    ("producer_epoch", "i2"), ("attributes", "i2"), ("rows", "i8"),
-])
+from kraftfast.record.columnar import SHARED, Rows
 
 
 cdef struct Target:
@@ -95,40 +87,6 @@ cdef int fill_headers(
             q += max(size, 0)
             at[0] += 1
     return FAULT_NONE
-
-
-class Rows:
-    """Records with all that is known of them; ``len()`` of them.
-
-    * ``offsets``, ``timestamps``: int64 arrays (milliseconds; -1: the record has none)
-    * ``shared``: a row a batch, of dtype :data:`SHARED`; its ``rows`` says how many of ours
-      are the batch's
-    * ``keys``, ``values``: :class:`~kraftfast.record.columns.BytesColumn`, ``None`` if the contents
-      were not asked for
-    * ``header_ends``: int64 array, the exclusive end of each row's headers among ``header_keys``
-      and ``header_values``; the three are ``None`` where no record has a header
-    * ``position``: where in the buffer the first batch begins that was not looked at
-    """
-
-    __slots__ = (
-        "offsets", "timestamps", "shared", "keys", "values", "header_ends", "header_keys",
-        "header_values", "position",
-    )
-
-    def __len__(self) -> int:
-        return len(self.offsets)
-
-    def spread(self, name: str):
-        """A field of ``shared``, once a row."""
-        return np.repeat(self.shared[name], self.shared["rows"])
-
-    def sequences(self):
-        """int32 array: the producer's number of each record, -1 without a producer."""
-        if (self.shared["base_sequence"] < 0).all():
-            return np.full(len(self), -1, np.int32)
-        base, first = self.spread("base_sequence"), self.spread("base_offset")
-        numbers = (base + (self.offsets - first)) & SEQUENCES
-        return np.where(base < 0, -1, numbers).astype(np.int32)
 
 
 cdef object header_columns(Parts parts, int64_t count, int64_t first_offset, int64_t end_offset):
@@ -201,12 +159,11 @@ def decode_rows(
             header.base_offset, header.producer_id, header.leader_epoch, header.base_sequence,
             header.producer_epoch, header.attributes, target.count - before,
         )
-    made = Rows()
-    made.shared, made.position = shared, parts.position
-    made.offsets, made.timestamps = (each[: target.count] for each in arrays[:2])
-    made.keys = keys.cut(target.count, &target.keys) if contents else None
-    made.values = values.cut(target.count, &target.values) if contents else None
-    made.header_ends = made.header_keys = made.header_values = None
+    made = Rows(
+        arrays[0][: target.count], arrays[1][: target.count], shared, parts.position,
+        keys.cut(target.count, &target.keys) if contents else None,
+        values.cut(target.count, &target.values) if contents else None,
+    )
     if contents and target.header_count:
         made.header_ends = arrays[2][: target.count]
         made.header_keys, made.header_values = header_columns(

@@ -16,6 +16,7 @@ import numpy as np
 from kraftfast import limits
 from kraftfast.errors import CorruptBatch, InvalidOption
 from kraftfast.record import pure
+from kraftfast.record.columnar import SHARED, BytesColumn, Columns, Rows
 from kraftfast.record.pure import Batch as BatchView
 from kraftfast.record.pure import batch_at, batches, check_batch, crc32c
 from kraftfast.record.shapes import CODEC_MASK, LOG_APPEND_TIME, Fault, refusal
@@ -29,112 +30,60 @@ __all__ = [
 
 INT64_MAX: Final = 2**63 - 1
 BYTES_MAX: Final = 1 << 30
-SEQUENCES: Final = 0x7FFFFFFF
 RECORD_BYTES_MIN: Final = 7
 PIECE_BYTES: Final = 1 << 20
 
 # --- record.columns -------------------------------------------------------------------------------
 
 
-class BytesColumn:
-    """As :class:`kraftfast.record.columns.BytesColumn`, made of byte strings and ``None``."""
-
-    __slots__ = ("offsets", "data", "valid", "null_count")
-
-    def __init__(self, values: Sequence[bytes | None]) -> None:
-        there = [value is not None for value in values]
-        sizes = [len(value or b"") for value in values]
-        self.offsets = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]).astype(np.int32)
-        self.data = np.frombuffer(b"".join(value or b"" for value in values), np.uint8)
-        self.null_count = there.count(False)
-        self.valid = np.packbits(there, bitorder="little") if self.null_count else None
-
-    def __len__(self) -> int:
-        return len(self.offsets) - 1
-
-    def to_pylist(self) -> list[bytes | None]:
-        """The values as Python objects."""
-        found: list[bytes | None] = self.to_arrow().to_pylist()
-        return found
-
-    def to_arrow(self) -> Any:
-        """The same memory as a ``pyarrow.BinaryArray``."""
-        import pyarrow
-
-        buffers = [
-            None if self.valid is None else pyarrow.py_buffer(self.valid),
-            pyarrow.py_buffer(self.offsets),
-            pyarrow.py_buffer(self.data),
-        ]
-        return pyarrow.Array.from_buffers(pyarrow.binary(), len(self), buffers, self.null_count)
-
-
-class Columns:
-    """As :class:`kraftfast.record.columns.Columns`, but for its Arrow form."""
-
-    def __init__(self, rows: Rows, keys: bool) -> None:
-        self.offsets, self.timestamps = rows.offsets, rows.timestamps
-        self.keys, self.values = rows.keys if keys else None, rows.values
-        self.position = rows.position
-
-    def __len__(self) -> int:
-        return len(self.offsets)
+def bytes_column(values: Sequence[bytes | None]) -> BytesColumn:
+    """Byte strings and ``None`` as a column."""
+    there = [value is not None for value in values]
+    sizes = [len(value or b"") for value in values]
+    nulls = there.count(False)
+    return BytesColumn(
+        np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]).astype(np.int32),
+        np.frombuffer(b"".join(value or b"" for value in values), np.uint8),
+        np.packbits(there, bitorder="little") if nulls else None,
+        nulls,
+    )
 
 
 def decode_columns(
     buffer: Any, position: int = 0, end: int | None = None, *, keys: bool = True, **more: Any
 ) -> Columns:
     """As :func:`kraftfast.record.columns.decode_columns`; ``partial`` is not known."""
-    return Columns(decode_rows(buffer, position, end, **more), keys)
+    rows = decode_rows(buffer, position, end, **more)
+    assert rows.values is not None, "contents were asked for"
+    found = rows.keys if keys else None
+    return Columns(rows.offsets, rows.timestamps, found, rows.values, rows.position)
 
 
 # --- record.rows ----------------------------------------------------------------------------------
-
-SHARED: Final = np.dtype(
-    [
-        ("base_offset", "i8"), ("producer_id", "i8"), ("epoch", "i4"), ("base_sequence", "i4"),
-        ("producer_epoch", "i2"), ("attributes", "i2"), ("rows", "i8"),
-    ]
-)  # fmt: skip
 
 Pair = tuple[bytes, bytes | None]
 Taken = tuple[int, int, bytes | None, bytes | None, Sequence[Pair]]
 """Offset, timestamp, key, value, headers."""
 
 
-class Rows:
-    """As :class:`kraftfast.record.rows.Rows`."""
-
-    __slots__ = (
-        "offsets", "timestamps", "shared", "keys", "values", "header_ends", "header_keys",
-        "header_values", "position",
-    )  # fmt: skip
-
-    def __init__(self, taken: list[Taken], shared: Any, position: int, contents: bool) -> None:
-        self.offsets = np.array([each[0] for each in taken], np.int64)
-        self.timestamps = np.array([each[1] for each in taken], np.int64)
-        self.shared, self.position = shared, position
-        self.keys = BytesColumn([each[2] for each in taken]) if contents else None
-        self.values = BytesColumn([each[3] for each in taken]) if contents else None
-        pairs = [pair for each in taken for pair in each[4]] if contents else []
-        self.header_ends = self.header_keys = self.header_values = None
-        if pairs:
-            self.header_ends = np.cumsum([len(each[4]) for each in taken], dtype=np.int64)
-            self.header_keys = BytesColumn([key for key, _ in pairs])
-            self.header_values = BytesColumn([value for _, value in pairs])
-
-    def __len__(self) -> int:
-        return len(self.offsets)
-
-    def spread(self, name: str) -> Any:
-        """A field of ``shared``, once a row."""
-        return np.repeat(self.shared[name], self.shared["rows"])
-
-    def sequences(self) -> Any:
-        """int32 array: the producer's number of each record, -1 without a producer."""
-        base, first = self.spread("base_sequence"), self.spread("base_offset")
-        numbers = (base + (self.offsets - first)) & SEQUENCES
-        return np.where(base < 0, -1, numbers).astype(np.int32)
+def _rows(taken: list[Taken], shared: Any, position: int, contents: bool) -> Rows:
+    """What was taken apart, laid out."""
+    made = Rows(
+        np.array([each[0] for each in taken], np.int64),
+        np.array([each[1] for each in taken], np.int64),
+        shared,
+        position,
+    )
+    if not contents:
+        return made
+    made.keys = bytes_column([each[2] for each in taken])
+    made.values = bytes_column([each[3] for each in taken])
+    pairs = [pair for each in taken for pair in each[4]]
+    if pairs:
+        made.header_ends = np.cumsum([len(each[4]) for each in taken], dtype=np.int64)
+        made.header_keys = bytes_column([key for key, _ in pairs])
+        made.header_values = bytes_column([value for _, value in pairs])
+    return made
 
 
 def decode_rows(
@@ -182,7 +131,7 @@ def decode_rows(
             batch.base_offset, batch.producer_id, batch.leader_epoch, batch.base_sequence,
             batch.producer_epoch, batch.attributes, len(taken) - before,
         )  # fmt: skip
-    return Rows(taken, shared, position, contents)
+    return _rows(taken, shared, position, contents)
 
 
 def _records(batch: BatchView, block: bytes) -> list[Taken]:
