@@ -65,10 +65,14 @@ def write_log(path: Path, size: int, total: int) -> tuple[int, int]:
 
 
 def by_turns(ways: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
-    """Median seconds of each; every round runs all of them, and one before that warms up."""
+    """Median seconds of each; every round runs all of them, and one before that warms up.
+
+    What one leaves to the disk is there before the next one begins, which may wait for the disk.
+    """
     took: dict[str, list[float]] = {name: [] for name in ways}
     for number in range(rounds + 1):
         for name, way in ways.items():
+            os.sync()
             began = time.perf_counter()
             way()
             if number:

@@ -14,6 +14,7 @@
 ``sources``      the batch sources: ``kraftfast``, ``kraftfast-batches``, ``kraftfast-snapshot``
 ``stream``       the same log as a stream
 ``sink``         rows become records of a quorum, each once
+``tasks``        one function over many items, by tasks
 ``digests``      headers of a piece in one row: whether replicas are alike
 ``auditing``     replicas held against each other
 ``conversion``   a log as Parquet; the latest value of each key

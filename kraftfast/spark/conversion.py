@@ -10,25 +10,28 @@ from __future__ import annotations
 import json
 import os
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kraftfast.errors import InputError, InvalidOption
 from kraftfast.log.disk import storage_error
-from kraftfast.spark.failures import told
 from kraftfast.spark.session import register
+from kraftfast.spark.tasks import fan_out
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 MARK = "_kraftfast.json"
 COMPRESSIONS = ("zstd", "snappy", "none")
-TASKS_MAX = 512
-WRITTEN = "file string, rows bigint, bytes bigint"
+GROUP_BYTES = 64 * 1024 * 1024
+RISING: Final = ("offset", "timestamp", "sequence")
+"""Columns whose neighbours differ by little: kept as differences, the others by dictionary."""
+SEARCHED: Final = ("offset", "epoch", "timestamp")
+"""Columns whose least and greatest value each row group tells."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,19 +67,14 @@ def convert(
     parts = reader.partitions()
     target = os.path.abspath(target)
     _claim(target, given | {"compression": compression})
-    if not parts:
-        return Converted(target, 0, 0, 0, 0)
     register(spark)
-    write = _writer(reader, parts, target, compression)
-    with told():
-        numbers = spark.range(0, len(parts), 1, min(len(parts), TASKS_MAX))
-        done = numbers.mapInArrow(write, WRITTEN).collect()
+    done = fan_out(spark, lambda part: write_file(reader, part, target, compression), parts)
     return Converted(
         target,
         len(done),
-        sum(row.rows < 0 for row in done),
-        sum(max(0, row.rows) for row in done),
-        sum(row.bytes for row in done),
+        sum(rows is None for rows, _ in done),
+        sum(rows or 0 for rows, _ in done),
+        sum(size for _, size in done),
     )
 
 
@@ -100,43 +98,55 @@ def _claim(target: str, settings: dict[str, str]) -> None:
         raise storage_error("cannot write to", target, error) from None
 
 
-def _writer(
-    reader: Any, parts: list[Any], target: str, compression: str
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """What a task does: the pieces whose numbers it is given, one file each."""
-
-    def write(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in numbers:
-            for number in batch.column(0).to_pylist():
-                done = write_file(reader, parts[number], target, compression)
-                yield pa.RecordBatch.from_pylist([done])
-
-    return write
-
-
-def write_file(reader: Any, part: Any, target: str, compression: str) -> dict[str, Any]:
-    """One piece as a file; ``rows`` is -1 if it was there. Raises StorageError."""
+def write_file(reader: Any, part: Any, target: str, compression: str) -> tuple[int | None, int]:
+    """One piece as a file: (rows, bytes), or (None, 0) if it was there. Raises StorageError."""
     path = os.path.join(target, file_name(part.value))
     if os.path.exists(path):
-        return {"file": path, "rows": -1, "bytes": 0}
+        return None, 0
     unfinished = os.path.join(target, f".{os.path.basename(path)}.{uuid.uuid4().hex}")
     rows = 0
     try:
         with open(unfinished, "wb") as file:
-            with pq.ParquetWriter(file, reader.schema, compression=compression) as writer:
-                for batch in reader.read(part):
-                    writer.write_batch(batch)
-                    rows += len(batch)
+            with _parquet(file, reader.schema, compression) as writer:
+                for group in groups(reader.read(part)):
+                    writer.write_table(group, row_group_size=len(group))
+                    rows += len(group)
             file.flush()
             os.fsync(file.fileno())
-            size = file.tell() if not file.closed else 0
+            size = file.tell()
         os.replace(unfinished, path)
     except OSError as error:
         raise storage_error("cannot write", path, error) from None
     finally:
         if os.path.exists(unfinished):
             os.unlink(unfinished)
-    return {"file": path, "rows": rows, "bytes": size or os.path.getsize(path)}
+    return rows, size
+
+
+def _parquet(file: Any, schema: pa.Schema, compression: str) -> pq.ParquetWriter:
+    rising = [name for name in RISING if name in schema.names]
+    return pq.ParquetWriter(
+        file,
+        schema,
+        compression=compression,
+        use_dictionary=[name for name in schema.names if name not in rising],
+        column_encoding=dict.fromkeys(rising, "DELTA_BINARY_PACKED"),
+        write_statistics=[name for name in SEARCHED if name in schema.names],
+    )
+
+
+def groups(batches: Iterator[pa.RecordBatch], size: int = GROUP_BYTES) -> Iterator[pa.Table]:
+    """Record batches in row groups of about ``size`` bytes: a reader skips and reads by those."""
+    held: list[pa.RecordBatch] = []
+    held_bytes = 0
+    for batch in batches:
+        held.append(batch)
+        held_bytes += batch.nbytes
+        if held_bytes >= size:
+            yield pa.Table.from_batches(held)
+            held, held_bytes = [], 0
+    if held:
+        yield pa.Table.from_batches(held)
 
 
 def file_name(part: Any) -> str:

@@ -5,8 +5,7 @@ Headers are reduced where they are read, so that next to nothing crosses into th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,9 +13,9 @@ import numpy as np
 from kraftfast.record.checksum import crc32c
 from kraftfast.record.headers import decode_headers
 from kraftfast.spark.survey import Piece, open_segment, segment_base
+from kraftfast.spark.tasks import fan_out
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import SparkSession
 
 CHUNK_BATCHES = 1 << 14
@@ -24,11 +23,6 @@ IDENTITY = (
     "base_offset", "end_offset", "epoch", "count", "crc", "attributes", "producer_id",
     "producer_epoch", "base_sequence", "size", "base_timestamp", "max_timestamp",
 )  # fmt: skip
-COLUMNS = (
-    "replica string, base_offset bigint, end_offset bigint, batches bigint, records bigint, "
-    "bytes bigint, digest bigint, first_epoch int, last_epoch int, faults bigint"
-)
-TASKS_MAX = 256
 
 
 @dataclass(slots=True)
@@ -91,32 +85,7 @@ def digest_of(piece: Piece) -> Digest:
 
 def digests(spark: SparkSession, pieces: list[Piece]) -> list[Digest]:
     """One of each piece, read by tasks; in the order of the pieces."""
-
-    def task(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import pyarrow
-
-        for batch in numbers:
-            for number in batch.column(0).to_pylist():
-                row = {"number": number, **asdict(digest_of(pieces[number]))}
-                yield pyarrow.RecordBatch.from_pylist([row]).cast(target)
-
-    target = _schema()
-    tasks = min(len(pieces), TASKS_MAX)
-    frame = spark.range(0, len(pieces), 1, tasks)
-    rows = frame.mapInArrow(task, f"number bigint, {COLUMNS}").collect()
-    rows.sort(key=lambda row: row.number)
-    return [Digest(*row[1:]) for row in rows]
-
-
-def _schema() -> pa.Schema:
-    """COLUMNS for Arrow, the number of the piece before them."""
-    import pyarrow
-
-    kinds = {"string": pyarrow.string(), "bigint": pyarrow.int64(), "int": pyarrow.int32()}
-    fields = [each.split(" ") for each in COLUMNS.split(", ")]
-    return pyarrow.schema(
-        [("number", pyarrow.int64()), *((name, kinds[kind]) for name, kind in fields)]
-    )
+    return [Digest(*row) for row in fan_out(spark, lambda piece: astuple(digest_of(piece)), pieces)]
 
 
 def alike(found: list[Digest], replicas: list[str]) -> bool:

@@ -26,7 +26,7 @@ from kraftfast.spark.survey import (
     resync,
     segment_base,
 )
-from kraftfast.spark.tables import BATCH_FIELDS, damage_batch, header_batch, row_batch
+from kraftfast.spark.tables import BATCH_FIELDS, damage_batch, header_batch, numbers, row_batch
 
 CHUNK_BATCHES = 1 << 14
 
@@ -162,12 +162,16 @@ def _header_rows(
     columns = header_batch(rows, replica, name)
     behind = np.zeros(count, np.int64)
     behind[-1] = trailing
-    words: list[str | None] = [
-        None if ok else "CRC-32C does not match" for ok in rows["crc_ok"].tolist()
-    ]
-    if trailing:
-        words[-1] = f"{words[-1]}; behind it: {fault}" if words[-1] else f"behind it: {fault}"
-    columns |= {"trailing": pa.array(behind), "damage": pa.array(words, pa.string())}
+    damage = pa.nulls(count, pa.string())
+    if trailing or not rows["crc_ok"].all():
+        damage = pa.array(_damages(rows["crc_ok"], fault if trailing else ""), pa.string())
+    columns |= {"trailing": numbers(behind, pa.int64()), "damage": damage}
     return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
 
 
+def _damages(crc_ok: Any, behind: str) -> list[str | None]:
+    """What is wrong with each batch, and with what stands behind the last one."""
+    found: list[str | None] = [None if ok else "CRC-32C does not match" for ok in crc_ok.tolist()]
+    if behind:
+        found[-1] = "; ".join(filter(None, (found[-1], f"behind it: {behind}")))
+    return found

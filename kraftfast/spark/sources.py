@@ -134,6 +134,7 @@ class LogReader(DataSourceReader):
             raise OffsetOutOfRange(text, start)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
+        settle()
         part = partition.value
         if isinstance(part, Piece):
             yield from read_rows(part, self.options, self.schema, self.contents)
@@ -238,6 +239,7 @@ class BatchesReader(DataSourceReader):
         ]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
+        settle()
         if partition.value is None:
             return
         for batch in read_headers(partition.value, self.options.verify_crc):

@@ -237,7 +237,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 for name, value in {"offset": part.id.offset - 1, "epoch": part.id.epoch}.items():
                     at = self.schema.get_field_index(name)
                     if at >= 0:
-                        column = pa.array([value] * len(batch), self.schema.field(at).type)
+                        column = pa.repeat(pa.scalar(value, self.schema.field(at).type), len(batch))
                         batch = batch.set_column(at, self.schema.field(at), column)
                 yield batch
 

@@ -15,14 +15,11 @@ import traceback
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kraftfast.errors import InvalidOption
 from kraftfast.log.disk import storage_error
-from kraftfast.spark.failures import told
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from kraftfast.spark.tasks import fan_out
 
 BACKENDS = ("process", "spark", "inline")
 PART_S = 1.0
@@ -188,21 +185,10 @@ def _processes(
 def _on_spark(
     run: Run, again: Any, shares: list[Any], out: str, _workers: int, spark: Any, tell: _Telling
 ) -> list[dict[str, Any]]:
-    """A task a part; its rows come back as JSON, for items may be anything."""
-    work = [json.dumps(share) for share in shares]
-
-    def task(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import pyarrow
-
-        for batch in numbers:
-            for number in batch.column(0).to_pylist():
-                rows = run_part(run, again, json.loads(work[number]), out)
-                lines = [json.dumps(row, default=str) for row in rows]
-                yield pyarrow.record_batch({"row": lines})
-
-    frame = spark.range(0, len(work), 1, len(work)).mapInArrow(task, "row string")
-    with _watched(spark, len(work), sum(map(len, shares)), tell), told():
-        return [json.loads(row[0]) for row in frame.collect()]
+    """A task a part."""
+    with _watched(spark, len(shares), sum(map(len, shares)), tell):
+        done = fan_out(spark, lambda share: run_part(run, again, share, out), shares)
+    return [row for rows in done for row in rows]
 
 
 class _watched:

@@ -36,6 +36,13 @@ ROW_FIELDS: Final = {
 """A record, with what it shares with its batch."""
 
 CONTENTS: Final = ("key", "value", "headers")
+SHARED_FIELDS: Final = {
+    "epoch": "epoch",
+    "attributes": "attributes",
+    "producerId": "producer_id",
+    "producerEpoch": "producer_epoch",
+}
+"""What a record has from its batch as it stands there."""
 REPLICA: Final = "replica"
 DAMAGE: Final = "damage"
 
@@ -106,14 +113,39 @@ def chosen(fields: dict[str, pa.DataType], names: Sequence[str]) -> pa.Schema:
     return pa.schema([(name, fields[name]) for name in names])
 
 
+def bits(flags: Any) -> pa.Buffer:
+    """Booleans as Arrow keeps them, and its marks of what is there."""
+    return pa.py_buffer(np.packbits(flags, bitorder="little"))
+
+
+def numbers(values: Any, kind: pa.DataType, absent: Any = None) -> pa.Array:
+    """A numpy array as the type named, null where ``absent`` says so.
+
+    ``pa.array`` and ``pa.scalar`` do as much, and import pandas first: half a second of each
+    worker's first task, and 34,000 objects that PySpark's daemon looks through after every task.
+    """
+    data = pa.py_buffer(np.ascontiguousarray(values, f"i{kind.bit_width // 8}"))
+    valid = None if absent is None or not absent.any() else bits(~absent)
+    return pa.Array.from_buffers(kind, len(values), [valid, data])
+
+
+def flags(values: Any) -> pa.Array:
+    """A numpy array of booleans."""
+    return pa.Array.from_buffers(pa.bool_(), len(values), [None, bits(values)])
+
+
+def words(text: str, count: int) -> pa.Array:
+    """The same text in every row."""
+    data = text.encode()
+    ends = pa.py_buffer(np.array([0, len(data)], np.int32))
+    one = pa.StringArray.from_buffers(1, ends, pa.py_buffer(data))
+    return one.take(numbers(np.zeros(count, np.int64), pa.int64()))
+
+
 def stamps(milliseconds: Any) -> pa.Array:
     """Microseconds of UTC; what has no timestamp (-1), or one beyond bounds, is null."""
     absent = (milliseconds < 0) | (milliseconds > TIMESTAMP_MS_MAX)
-    if not absent.any():
-        return pa.Array.from_buffers(
-            STAMP, len(milliseconds), [None, pa.py_buffer(milliseconds * 1000)]
-        )
-    return pa.array(np.where(absent, 0, milliseconds) * 1000, pa.int64(), mask=absent).cast(STAMP)
+    return numbers(np.where(absent, 0, milliseconds) * 1000, STAMP, absent)
 
 
 def byte_strings(column: BytesColumn) -> pa.Array:
@@ -137,30 +169,24 @@ def headers_of(rows: Rows) -> pa.Array:
     pairs = pa.StructArray.from_arrays([keys, byte_strings(rows.header_values)], ["key", "value"])
     ends = np.concatenate([[0], rows.header_ends]).astype(np.int32)
     none = np.append(ends[1:] == ends[:-1], False)
-    return pa.ListArray.from_arrays(pa.array(ends, mask=none), pairs)
+    return pa.ListArray.from_arrays(numbers(ends, pa.int32(), none), pairs)
 
 
 def row_column(rows: Rows, name: str, replica: str) -> pa.Array:
     """One field of every row."""
     count = len(rows)
     if name == "offset":
-        return pa.array(rows.offsets)
+        return numbers(rows.offsets, pa.int64())
     if name == "timestamp":
         return stamps(rows.timestamps)
-    if name == "epoch":
-        return pa.array(rows.spread("epoch"))
-    if name == "attributes":
-        return pa.array(rows.spread("attributes").astype(np.int32))
     if name == "control":
-        return pa.array(rows.spread("attributes") & CONTROL != 0)
-    if name == "producerId":
-        return pa.array(rows.spread("producer_id"))
-    if name == "producerEpoch":
-        return pa.array(rows.spread("producer_epoch").astype(np.int32))
+        return flags(rows.spread("attributes") & CONTROL != 0)
     if name == "sequence":
-        return pa.array(rows.sequences())
+        return numbers(rows.sequences(), pa.int32())
+    if name in SHARED_FIELDS:
+        return numbers(rows.spread(SHARED_FIELDS[name]), ROW_FIELDS[name])
     if name == REPLICA:
-        return pa.array(np.full(count, replica, object), pa.string())
+        return words(replica, count)
     if name == DAMAGE:
         return pa.nulls(count, pa.string())
     if name == "headers":
@@ -185,27 +211,35 @@ def damage_batch(schema: pa.Schema, replica: str, offset: int, text: str) -> pa.
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
+HEADER_FIELDS: Final = {
+    "position": "position",
+    "baseOffset": "base_offset",
+    "epoch": "epoch",
+    "count": "count",
+    "size": "size",
+    "crc": "crc",
+    "attributes": "attributes",
+    "producerId": "producer_id",
+    "producerEpoch": "producer_epoch",
+    "baseSequence": "base_sequence",
+}
+"""What a row of ``kraftfast-batches`` has from the header as it stands there."""
+CODECS: Final = pa.concat_arrays([words(each.name.lower(), 1) for each in Codec])
+
+
 def header_batch(rows: Any, replica: str, segment: str) -> dict[str, Any]:
     """The columns of ``kraftfast-batches`` for headers, but for the last two."""
     count = len(rows)
-    codecs = np.array([each.name.lower() for each in Codec], object)
-    return {
-        "replica": pa.array(np.full(count, replica, object), pa.string()),
-        "segment": pa.array(np.full(count, segment, object), pa.string()),
-        "position": pa.array(np.ascontiguousarray(rows["position"])),
-        "baseOffset": pa.array(np.ascontiguousarray(rows["base_offset"])),
-        "lastOffset": pa.array(rows["end_offset"] - 1),
-        "epoch": pa.array(np.ascontiguousarray(rows["epoch"])),
-        "count": pa.array(np.ascontiguousarray(rows["count"])),
-        "size": pa.array(np.ascontiguousarray(rows["size"])),
-        "crc": pa.array(rows["crc"].astype(np.int64)),
-        "crcOk": pa.array(np.ascontiguousarray(rows["crc_ok"])),
-        "attributes": pa.array(rows["attributes"].astype(np.int32)),
-        "codec": pa.array(codecs[rows["attributes"] & CODEC_MASK], pa.string()),
-        "control": pa.array(rows["attributes"] & CONTROL != 0),
-        "baseTimestamp": stamps(np.ascontiguousarray(rows["base_timestamp"])),
-        "maxTimestamp": stamps(np.ascontiguousarray(rows["max_timestamp"])),
-        "producerId": pa.array(np.ascontiguousarray(rows["producer_id"])),
-        "producerEpoch": pa.array(rows["producer_epoch"].astype(np.int32)),
-        "baseSequence": pa.array(np.ascontiguousarray(rows["base_sequence"])),
+    taken = {
+        name: numbers(rows[field], BATCH_FIELDS[name]) for name, field in HEADER_FIELDS.items()
+    }
+    return taken | {
+        "replica": words(replica, count),
+        "segment": words(segment, count),
+        "lastOffset": numbers(rows["end_offset"] - 1, pa.int64()),
+        "crcOk": flags(rows["crc_ok"]),
+        "codec": CODECS.take(numbers(rows["attributes"] & CODEC_MASK, pa.int64())),
+        "control": flags(rows["attributes"] & CONTROL != 0),
+        "baseTimestamp": stamps(rows["base_timestamp"]),
+        "maxTimestamp": stamps(rows["max_timestamp"]),
     }

@@ -7,14 +7,16 @@ import os
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 pytest.importorskip("pyspark")
 
 from kraftfast import errors  # noqa: E402
 from kraftfast.spark.auditing import audit  # noqa: E402
-from kraftfast.spark.conversion import compact, convert, write_file  # noqa: E402
+from kraftfast.spark.conversion import compact, convert, groups, write_file  # noqa: E402
 from kraftfast.spark.sources import LogSource  # noqa: E402
+from kraftfast.spark.tasks import fan_out  # noqa: E402
 from tests.spark.kit import LogFiles, rows_of, struct  # noqa: E402
 
 
@@ -151,5 +153,25 @@ def test_a_task_leaves_a_whole_file_or_none(log: LogFiles, tmp_path: Path) -> No
         write_file(reader, parts[1], str(tmp_path / "replica"), "zstd")
     assert not list((tmp_path / "replica").glob(".*")) + list(tmp_path.glob("replica/*.parquet"))
     done = write_file(reader, parts[0], str(tmp_path / "replica"), "zstd")
-    assert done["rows"] == 40
-    assert write_file(reader, parts[0], str(tmp_path / "replica"), "zstd")["rows"] == -1
+    assert done == (40, next(tmp_path.glob("replica/*.parquet")).stat().st_size)
+    assert write_file(reader, parts[0], str(tmp_path / "replica"), "zstd") == (None, 0)
+
+
+def test_row_groups_are_of_many_batches(log: LogFiles) -> None:
+    batches = [pa.record_batch({"n": [number] * 10}) for number in range(7)]
+    found = list(groups(iter(batches), size=3 * batches[0].nbytes))
+    assert [len(group) for group in found] == [30, 30, 10]
+    assert [group["n"][0].as_py() for group in found] == [0, 3, 6]
+    assert list(groups(iter([]))) == []
+
+
+@pytest.mark.spark
+def test_answers_of_tasks_keep_the_order_of_their_items(spark: Any) -> None:
+    assert fan_out(spark, lambda word: [word.upper()], ["c", "a", "b"]) == [["C"], ["A"], ["B"]]
+    assert fan_out(spark, str, []) == []
+    with pytest.raises(errors.CorruptLog, match="^a.log is damaged$"):
+        fan_out(spark, _damaged, ["a.log"])
+
+
+def _damaged(path: str) -> None:
+    raise errors.CorruptLog(f"{path} is damaged")

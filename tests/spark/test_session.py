@@ -5,15 +5,12 @@ from __future__ import annotations
 import importlib.util
 import subprocess
 import sys
-import traceback
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from kraftfast import errors
 from kraftfast.spark import failures, session
-from tests.spark.kit import LogFiles
 
 
 def java(place: Path, version: str, release: bool = True) -> None:
@@ -99,40 +96,3 @@ def test_what_a_worker_raised_comes_back_as_it_was() -> None:
     other = failures.explain(RuntimeError("[SOME] first line\nValueError: of a worker\nat x"))
     assert isinstance(other, errors.SparkFailed)
     assert str(other) == "[SOME] first line: of a worker"
-
-
-@pytest.mark.parametrize("error, lines", [("BrokenPipeError", 0), ("ZeroDivisionError", 3)])
-def test_a_worker_whose_answer_nobody_takes_says_nothing(error: str, lines: int) -> None:
-    program = (
-        "import sys, traceback, types\n"
-        "sys.modules['__main__'].__spec__ = types.SimpleNamespace(name='pyspark.daemon')\n"
-        "from kraftfast.spark.forked import settle\nsettle()\n"
-        f"try:\n    raise {error}\nexcept BaseException:\n    traceback.print_exc()"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.returncode == 0 and len(done.stderr.splitlines()) == lines, done.stderr
-
-
-def test_only_forked_workers_are_settled() -> None:
-    pytest.importorskip("pyspark")
-    from kraftfast.spark import forked, sources
-
-    assert sources.settle is forked.settle
-    assert traceback.print_exc is not forked.print_unless_gone
-
-
-def test_the_collector_leaves_alone_what_a_worker_imported(spark: Any, log: LogFiles) -> None:
-    frame = spark.read.format("kraftfast").load(str(log.path))
-    counted = frame.mapInArrow(_frozen, "frozen long").toPandas()
-    assert frame.count() == 120 and len(counted) and (counted["frozen"] > 10_000).all()
-
-
-def _frozen(batches: Any) -> Any:
-    import gc
-
-    import pyarrow as pa
-
-    from kraftfast.spark import sources  # noqa: F401 - as a task of a source does
-
-    for _ in batches:
-        yield pa.RecordBatch.from_pydict({"frozen": [gc.get_freeze_count()]})

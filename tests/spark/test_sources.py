@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -185,6 +187,23 @@ def test_options_bound_offsets(log: LogFiles) -> None:
     assert offsets(log.path, startOffset="39", endOffset="42") == [39, 40, 41]
     assert offsets(log.path, startOffset="119") == [119]
     assert offsets(log.path, startOffset="120") == []
+
+
+def test_reading_does_not_import_pandas(log: LogFiles) -> None:
+    """It takes half a second of each worker's first task, and slows all that follow."""
+    program = (
+        "import sys\n"
+        "from kraftfast.spark.sources import BatchesSource, LogSource\n"
+        "from kraftfast.spark.tables import BATCH_FIELDS, ROW_FIELDS\n"
+        "from tests.spark.kit import struct\n"
+        f"given = {{'path': {str(log.path)!r}}}\n"
+        "for source, fields in (LogSource, ROW_FIELDS), (BatchesSource, BATCH_FIELDS):\n"
+        "    reader = source(given).reader(struct(list(fields)))\n"
+        "    assert sum(len(b) for part in reader.partitions() for b in reader.read(part)) > 29\n"
+        "assert 'pandas' not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_partition_of_nothing_reads_nothing(log: LogFiles) -> None:
