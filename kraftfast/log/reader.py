@@ -15,6 +15,7 @@ import re
 import time
 from bisect import bisect_right
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from kraftfast import limits
@@ -113,6 +114,19 @@ class MappedSegment:
         except ValueError:  # shorter by now
             return False
         return True
+
+    @contextmanager
+    def opened(self) -> Iterator[int]:
+        """A descriptor of the same file, to read far apart; -1 if its name is another's by now."""
+        try:
+            fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            yield -1
+            return
+        try:
+            yield fd if os.fstat(fd).st_ino == self.identity[0] else -1
+        finally:
+            os.close(fd)
 
     def current(self) -> bool:
         """Whether the name still means this file, at this length and generation."""

@@ -17,4 +17,5 @@ def decode_headers(
     *,
     batches_max: int = ...,
     verify_crc: bool = False,
+    fd: int = -1,
 ) -> Headers: ...

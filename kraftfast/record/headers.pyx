@@ -7,15 +7,21 @@ begins; the walk stops at what is no header at all.
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport free, realloc
+from posix.unistd cimport pread
 
 import numpy as np
 
 from kraftfast.record.batch cimport Hold, bounded_end, hold
-from kraftfast.record.parse cimport FAULT_NONE, BatchHeader, crc_holds
-from kraftfast.record.parse cimport parse_header
+from kraftfast.record.parse cimport (
+    FAULT_NONE, HEADER_BYTES, BatchHeader, crc_holds, parse_header,
+)
 
 from kraftfast import errors
 from kraftfast.record import shapes
+
+
+cdef enum:
+    FAR_BYTES = 1 << 14  # to touch a page of a map costs five times a read of what is so far ahead
 
 
 cdef packed struct Row:
@@ -72,10 +78,12 @@ cdef bint zeros(const uint8_t *p, const uint8_t *end) noexcept nogil:
 
 
 def decode_headers(
-    buffer, int64_t position=0, end=None, *, int64_t batches_max=1 << 20, bint verify_crc=False
+    buffer, int64_t position=0, end=None, *, int64_t batches_max=1 << 20, bint verify_crc=False,
+    int fd=-1,
 ) -> Headers:
     """The headers of the batches between two byte positions, ``batches_max`` at most.
 
+    ``fd``: of the file that ``buffer`` maps, if there is one: headers far apart are read from it.
     Zeros to the end are what a log prepares for its appends. Nothing is asked of offsets and
     epochs. Raises :class:`~kraftfast.errors.InvalidOption` for bounds that cannot be.
 
@@ -92,12 +100,18 @@ def decode_headers(
     cdef Row *grown
     cdef BatchHeader h
     cdef int fault = FAULT_NONE
+    cdef uint8_t[HEADER_BYTES] taken
+    cdef const uint8_t *p
     if batches_max < 1:
         raise errors.InvalidOption(f"batches_max={batches_max}")
     try:
         with nogil:
             while position < stop and count < batches_max:
-                fault = parse_header(source.data + position, stop - position, &h)
+                p = source.data + position
+                if fd >= 0 and count and rows[count - 1].size >= FAR_BYTES:
+                    if pread(fd, taken, HEADER_BYTES, position) == HEADER_BYTES:
+                        p = taken
+                fault = parse_header(p, stop - position, &h)
                 if fault != FAULT_NONE:
                     break
                 if count == room:

@@ -99,14 +99,22 @@ def walk(
     ``next_base``: of the next segment, None for the last one. ``committed``: what lies beyond is
     passed over; None where no replica runs.
     """
+    with segment.opened() as fd:
+        yield from _walk(place, segment, next_base, committed, fd)
+
+
+def _walk(
+    place: Place, segment: MappedSegment, next_base: int | None, committed: int | None, fd: int
+) -> Iterator[Headers | Damage]:
     data, limit = segment.map, segment.limit
     position, offset = 0, segment.base_offset
     bound = OPEN_END if committed is None else committed
     last = next_base is None
     while data is not None and position < limit and offset < bound:
         found = decode_headers(
-            data, position, limit, batches_max=CHUNK_BATCHES, verify_crc=last and committed is None
-        )
+            data, position, limit, batches_max=CHUNK_BATCHES,
+            verify_crc=last and committed is None, fd=fd,
+        )  # fmt: skip
         reason, place_at = _check(found, offset)
         if reason and len(found.rows) and not batch_at(data, _last(found), limit).crc_ok():
             reason, place_at = "CRC-32C does not match", _last(found)  # it says a wrong end
@@ -312,7 +320,7 @@ def header_pieces(place: Place, split_bytes: int, committed: int | None) -> Iter
             return
         segment = open_segment(place.log_path, base)
         position, offset = 0, base
-        while segment.map is not None:
+        while segment.map is not None and segment.limit - position > split_bytes:
             found = decode_headers(segment.map, position, segment.limit)
             ends = found.rows["position"] + found.rows["size"]
             full = int(ends.searchsorted(position + split_bytes, side="right"))

@@ -245,9 +245,9 @@ class Headers:
 
 def decode_headers(
     buffer: Any, position: int = 0, end: int | None = None, *, batches_max: int = 1 << 20,
-    verify_crc: bool = False,
+    verify_crc: bool = False, fd: int = -1,
 ) -> Headers:  # fmt: skip
-    """As :func:`kraftfast.record.headers.decode_headers`."""
+    """As :func:`kraftfast.record.headers.decode_headers`; nothing is read from ``fd``."""
     if batches_max < 1:
         raise InvalidOption(f"batches_max={batches_max}")
     data = pure.window(buffer, position, end)

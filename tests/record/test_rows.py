@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -131,6 +133,31 @@ def test_a_walk_stops_at_what_is_no_header() -> None:
     for bounds in ({"position": 1}, {"end": 9}, {"batches_max": 0}):
         with pytest.raises(errors.InvalidOption):
             headers.decode_headers(b"", **bounds)
+
+
+def test_headers_far_apart_are_read_from_the_file(tmp_path: Path) -> None:
+    sizes, batches, offset = [20_000, 100, 30_000, 16_384, 50], [], 0
+    for size in sizes:
+        values = pure.values_to_records([bytes(size)], 5, offset)
+        batches.append(pure.encode_batch(values, leader_epoch=1))
+        offset += 1
+    data = b"".join(batches)
+    for end, zeros in ((None, 0), (None, 200), (len(data) - 1, 0), (len(batches[0]) + 30, 0)):
+        path = tmp_path / "a.log"
+        path.write_bytes(data + bytes(zeros))
+        mapped = headers.decode_headers(data + bytes(zeros), end=end)
+        with path.open("rb") as file:
+            read = headers.decode_headers(data + bytes(zeros), end=end, fd=file.fileno())
+        assert read.rows.tolist() == mapped.rows.tolist()
+        assert (read.position, read.fault) == (mapped.position, mapped.fault)
+    other = bytearray(data)
+    other[len(batches[0]) + 12 : len(batches[0]) + 16] = (7).to_bytes(4, "big")  # its epoch
+    path.write_bytes(other)
+    with path.open("rb") as file:
+        assert headers.decode_headers(data, fd=file.fileno()).rows["epoch"].tolist()[:2] == [1, 7]
+    path.write_bytes(b"")
+    with path.open("rb") as file:  # nothing to read there: what is mapped counts
+        assert len(headers.decode_headers(data, fd=file.fileno()).rows) == len(sizes)
 
 
 def test_control_batches_are_left_out_unless_asked_for() -> None:
