@@ -12,8 +12,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import kraftfast
 from kraftfast.errors import InvalidOption, SparkUnavailable
 from kraftfast.spark import archive as class_archive
 
@@ -135,13 +138,14 @@ def get_spark(
     archive = os.path.abspath(archive) if archive else ""
     settings = SETTINGS | {"spark.driver.memory": memory}
     settings["spark.driver.extraJavaOptions"] = _java_options(quiet, short, archive)
+    environment(quiet, archive)
     settings |= {name if "." in name else name.replace("_", "."): v for name, v in conf.items()}
-    _environment(quiet, archive)
     builder = SparkSession.builder.master(master).appName(app)
     for name, value in settings.items():
         builder = builder.config(name, str(value))
     try:
-        spark = builder.getOrCreate()
+        with _another_kraftfast_comes_last():
+            spark = builder.getOrCreate()
     except Exception as error:
         text = str(error).strip().splitlines()
         raise SparkUnavailable(
@@ -161,12 +165,12 @@ def _java_options(quiet: bool, short: bool, archive: str) -> str:
     return options
 
 
-def _environment(quiet: bool, archive: str) -> None:
+def environment(quiet: bool = True, archive: str = "") -> None:
     """What the JVM and its Python workers inherit: this interpreter, this kraftfast, no noise."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    ours = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    ours = os.path.dirname(os.path.dirname(kraftfast.__file__))
     path = os.environ.get("PYTHONPATH", "")
     if ours not in path.split(os.pathsep):  # the workers import the sources by name
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (ours, path)))
@@ -174,6 +178,29 @@ def _environment(quiet: bool, archive: str) -> None:
         os.environ.setdefault("SPARK_CONF_DIR", class_archive.settings_folder(archive))
     elif quiet and "SPARK_CONF_DIR" not in os.environ:
         os.environ["SPARK_CONF_DIR"] = tempfile.mkdtemp(prefix="kraftfast-spark-conf-")
+
+
+@contextmanager
+def _another_kraftfast_comes_last() -> Iterator[None]:
+    """For the JVM that is started meanwhile, whose workers look into the current directory first.
+
+    That may be a clone whose modules are not compiled.
+    """
+    ours = os.path.dirname(os.path.dirname(kraftfast.__file__))
+    if not os.path.isdir("kraftfast") or os.path.samefile(os.getcwd(), ours):
+        yield
+        return
+    before = {name: os.environ.get(name) for name in ("PYTHONSAFEPATH", "PYTHONPATH")}
+    path = os.pathsep.join(filter(None, (before["PYTHONPATH"], os.getcwd())))
+    os.environ.update(PYTHONSAFEPATH="1", PYTHONPATH=path)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def register(spark: SparkSession) -> SparkSession:

@@ -25,7 +25,7 @@ import sys
 from pyspark.sql import SparkSession
 from kraftfast.errors import CorruptLog, InvalidOption
 from kraftfast.spark import audit, register, session, told
-session._environment(False)
+session.environment(quiet=False)
 spark = register(SparkSession.builder.remote("local[2]").getOrCreate())
 log, mark = sys.argv[1:]
 found = spark.read.format("kraftfast").load(log)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,7 @@ from kraftfast import errors
 from tests.spark.kit import LogFiles
 
 pytestmark = pytest.mark.spark
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def read(spark: Any, path: Path, kind: str = "kraftfast", **options: Any) -> Any:
@@ -64,3 +68,33 @@ def test_failures_are_one_line(spark: Any, log: LogFiles, capfd: Any) -> None:
         read(spark, log.path / "nowhere").count()
     assert capfd.readouterr().err.count("\n") < 10
     assert read(spark, log.path, onCorrupt="skip").count() == 116
+
+
+PROGRAM = """
+import os, sys
+from kraftfast.spark import get_spark
+sys.path.append(".")
+import beside
+spark = get_spark("local[1]", short=True, memory="512m")
+assert "PYTHONSAFEPATH" not in os.environ, "it is for those that Spark starts"
+log = spark.read.format("kraftfast").load(sys.argv[1])
+assert log.count() == 120
+assert log.rdd.map(beside.length).sum() > 120
+"""
+
+
+def test_workers_import_the_kraftfast_of_their_driver(log: LogFiles, tmp_path: Path) -> None:
+    """Not one of the current directory, such as a clone that is not built; modules there count."""
+    here = tmp_path / "clone"
+    (here / "kraftfast").mkdir(parents=True)
+    told = "import sys\nprint('not built', file=sys.stderr)\n"
+    (here / "kraftfast" / "__init__.py").write_text(told)
+    (here / "beside.py").write_text("def length(row):\n    return len(row.value)\n")
+    (tmp_path / "program.py").write_text(PROGRAM)
+    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    done = subprocess.run(
+        [sys.executable, str(tmp_path / "program.py"), str(log.path)],
+        cwd=here, env=os.environ | {"PYTHONPATH": path},
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0 and "not built" not in done.stderr, done.stderr
