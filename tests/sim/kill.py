@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import sys
 import traceback
+from typing import Any
 
 from kraftfast.core.replica import Replica
 from kraftfast.sim import Settings, run_seed
@@ -20,10 +21,9 @@ KILLED = 3
 FAULTS = ("kill", "power", "blackout", "crash_in_call", "isolate", "cut", "failing_sync", "rot")
 
 
-def settings_of(seed: int) -> Settings:
+def settings_of(seed: int, **others: Any) -> Settings:
     """A small quorum with a hard life."""
-    return Settings.of_seed(
-        seed,
+    chosen: dict[str, Any] = dict(
         voters=(1, 3, 3, 3)[seed % 4],
         observers=0,
         kraft_version=0,
@@ -47,9 +47,15 @@ def settings_of(seed: int) -> Settings:
         idle_ms=200,
         settle_ms=20_000,
     )
+    return Settings.of_seed(seed, **chosen | others)
 
 
-KINDS = {"log": settings_of}
+def with_snapshots(seed: int) -> Settings:
+    """The same, whose replicas also make snapshots."""
+    return settings_of(seed, snapshots="machine", snapshot_bytes=4_000, retention_bytes=20_000)
+
+
+KINDS = {"log": settings_of, "snapshots": with_snapshots}
 
 
 def main(words: list[str]) -> int:

@@ -89,6 +89,16 @@ def d10_damage_is_cut_like_a_torn_tail() -> None:
     recovery.Recovery._find_phantom_tail = lambda self, end_offset: None
 
 
+def i05_a_log_is_left_for_its_snapshot_without_need() -> None:
+    """Recovery begins every log that has a snapshot anew behind it."""
+    recovery.holds = lambda newest, base, end, epochs: newest.offset <= base
+
+
+def i05_damage_is_left_for_a_snapshot_that_has_less() -> None:
+    """A damaged log is begun anew behind its newest snapshot, whatever it had beyond."""
+    recovery.surpasses = lambda newest, had: True
+
+
 def d18_the_name_of_a_segment_is_not_synced() -> None:
     """A flush syncs files, and not the directory that they are in (KAFKA-3968)."""
     end_sync = SimDisk.end_sync

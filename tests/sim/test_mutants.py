@@ -74,6 +74,11 @@ LOG = (
     "d18_the_name_of_a_segment_is_not_synced",
     "d18_the_epoch_checkpoint_is_not_synced",
 )
+SNAPSHOTS = (
+    "i05_a_log_is_left_for_its_snapshot_without_need",
+    "i05_damage_is_left_for_a_snapshot_that_has_less",
+)
+"""Of the log too, where replicas make snapshots."""
 
 
 def copy_sources(root: Path) -> None:
@@ -129,6 +134,13 @@ def test_a_mutant_of_the_log_is_killed(name: str, tmp_path: Path) -> None:
     assert outcome.returncode == KILLED, f"it lives: {outcome.stdout}{outcome.stderr}"
 
 
+@pytest.mark.parametrize("name", SNAPSHOTS)
+def test_a_mutant_of_the_log_is_killed_beside_snapshots(name: str, tmp_path: Path) -> None:
+    copy_sources(tmp_path)
+    outcome = run(tmp_path, name, kind="snapshots")
+    assert outcome.returncode == KILLED, f"it lives: {outcome.stdout}{outcome.stderr}"
+
+
 @pytest.mark.parametrize("name", DIRECTED_LOG)
 def test_a_mutant_of_the_log_dies_of_the_history_told_for_it(name: str, tmp_path: Path) -> None:
     copy_sources(tmp_path)
@@ -137,13 +149,14 @@ def test_a_mutant_of_the_log_dies_of_the_history_told_for_it(name: str, tmp_path
 
 
 @pytest.mark.slow
-def test_without_a_mutant_all_seeds_hold(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["log", "snapshots"])
+def test_without_a_mutant_all_seeds_hold(kind: str, tmp_path: Path) -> None:
     copy_sources(tmp_path)
-    outcome = run(tmp_path)
+    outcome = run(tmp_path, kind=kind)
     assert outcome.returncode == 0, outcome.stdout + outcome.stderr
 
 
 def test_every_seam_is_in_the_matrix() -> None:
     text = (Path(__file__).parent / "seams.py").read_text()
     seams = re.findall(r"^def ([di]\d\w+)\(", text, re.MULTILINE)
-    assert sorted(seams) == sorted((*LOG, *DIRECTED_LOG))
+    assert sorted(seams) == sorted((*LOG, *SNAPSHOTS, *DIRECTED_LOG))
