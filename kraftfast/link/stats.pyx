@@ -26,7 +26,8 @@ FILE_BYTES = WORDS_BYTES + S_COUNT * sizeof(kf_histogram)
 PAGES_BYTES = -(-FILE_BYTES // 4096) * 4096
 
 ROLES = (
-    "unattached", "prospective", "candidate", "leader", "follower", "resigned", "observer", "stopped",
+    "unattached", "prospective", "candidate", "leader", "follower", "resigned", "observer",
+    "stopped",
 )
 STAGES = ("queue", "append", "travel", "follower_flush", "leader_flush", "commit")
 WORDS = {

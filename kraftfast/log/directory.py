@@ -213,7 +213,7 @@ class ReplicaDirectory:
         self.log_path = os.path.join(path, f"{self.options.topic}-{METADATA_PARTITION}")
 
     def _kafka_options(self) -> LogOptions:
-        """What a directory of Kafka's own amounts to: its topic, and records that its reader takes."""
+        """What a directory of Kafka's own amounts to: its topic, records that its reader takes."""
         for name in self.disk.list_directory(self.path):
             file = os.path.join(self.path, name, "quorum-state")
             if not self.disk.exists(file):

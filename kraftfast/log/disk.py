@@ -1,6 +1,7 @@
 """The system calls beneath the log: the one seam that the simulator swaps.
 
-Sources: kraft-reference.md section 4 (tmp, fsync, rename, directory fsync); reliability.md fault 14.
+Sources: kraft-reference.md section 4 (tmp, fsync, rename, directory fsync); reliability.md
+fault 14.
 """
 
 from __future__ import annotations
@@ -101,7 +102,7 @@ class StoredFile:
 
 
 class Disk:
-    """Files of one machine. Methods raise :class:`StorageError` or a subclass, never ``OSError``."""
+    """Files of one machine. Methods raise :class:`StorageError` or a kind of it, no ``OSError``."""
 
     def exists(self, path: str) -> bool:
         return os.path.exists(path)

@@ -1,4 +1,4 @@
-"""Two small files that each hold a place in the log: an offset and the epoch of the record before it.
+"""Two small files that each hold a place in the log: an offset, the epoch of the record before it.
 
 ``durable-end`` (beside the segments): everything below it was on disk at the last clean close, so
 that damage there is no torn tail. ``phantom-tail`` (in the replica's directory): up to here records

@@ -197,7 +197,7 @@ class Nursery:
             self.disk.unlink(os.path.join(self.path, name))
 
     def tend(self, active, now_ms):
-        """Note progress and ask for the next range. Returns True while a range is being worked on."""
+        """Note progress and ask for the next range. True while a range is being worked on."""
         if self._working_on is not None:
             self._note_progress(active, now_ms)
         ahead = active.prepared - active.position
@@ -279,7 +279,8 @@ class Nursery:
         if code:
             text = f"cannot prepare the log in {self.path}: {os.strerror(code)}"
             full = code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-            self._note_error(DiskFull(f"no space left: {text}") if full else StorageError(text), now_ms)
+            error = DiskFull(f"no space left: {text}") if full else StorageError(text)
+            self._note_error(error, now_ms)
             return
         if done_with is self.spare:
             self.spare.advance()

@@ -373,7 +373,7 @@ class LogReader:
         return segment
 
     def _seek(self, offset: int, end_offset: int) -> tuple[MappedSegment, int, int]:
-        """(segment, base offset, position) of the batch that holds ``offset``, below ``end_offset``."""
+        """(segment, base offset, position) of the batch of ``offset``, below ``end_offset``."""
         for known in (True, False):  # a second time with a fresh list of the segments
             if not known:
                 self._list()

@@ -158,7 +158,10 @@ def mend_indexes(disk, path, segments):
         stem = os.path.join(path, segment_name(segment.base_offset))
         sizes = len(segment.index_bytes()), len(segment.time_index_bytes(True))
         names = stem + INDEX_SUFFIX, stem + TIME_INDEX_SUFFIX
-        if any(not disk.exists(name) or disk.file_bytes(name) != size for name, size in zip(names, sizes)):
+        if any(
+            not disk.exists(name) or disk.file_bytes(name) != size
+            for name, size in zip(names, sizes)
+        ):
             write_indexes(disk, path, segment)
 
 
@@ -216,7 +219,9 @@ class Recovery:
                 fault = self._scan(segment, expected)
             expected = segment.end_offset
             last = index + 1 == len(self.segments)
-            if fault == KF_BATCH_EMPTY and (last or self.segments[index + 1].base_offset == expected):
+            if fault == KF_BATCH_EMPTY and (
+                last or self.segments[index + 1].base_offset == expected
+            ):
                 continue
             self._judge(index, fault, expected)
             self.keep = index + 1
@@ -282,7 +287,9 @@ class Recovery:
         producers.mark(expected)
         while segment.position < limit:
             with nogil:
-                fault = kf_batch_check(segment.file.base + segment.position, limit - segment.position, &h)
+                fault = kf_batch_check(
+                    segment.file.base + segment.position, limit - segment.position, &h
+                )
             if fault == KF_BATCH_OK and (h.base_offset != expected
                     or expected + h.record_count - 1 - segment.base_offset > RELATIVE_OFFSET_MAX):
                 fault = KF_BATCH_OFFSET
@@ -318,7 +325,7 @@ class Recovery:
             return None
 
     def _stored_epoch(self, offset):
-        """(epoch that the checkpoint has for ``offset``, up to which offset); epoch -1: it says none.
+        """(epoch that the checkpoint has for ``offset``, up to which offset); -1: it says none.
 
         It is durable before the first batch of an epoch is stored (D18), so a batch of ours that
         it does not know is none. What Kafka wrote behind our last close it may know late.
@@ -382,8 +389,10 @@ class Recovery:
         if end_offset < bound:
             where = self.segments[-1].file.path if self.segments else self.path
             raise CorruptLog(
-                f"{where} ends at offset {end_offset}, but everything below offset {bound} had been "
-                f"flushed", where, self.segments[-1].position if self.segments else 0, end_offset)
+                f"{where} ends at offset {end_offset}, but everything below offset {bound} had "
+                f"been flushed",
+                where, self.segments[-1].position if self.segments else 0, end_offset,
+            )
 
     def _find_phantom_tail(self, end_offset):
         """What may have been acknowledged and is not there."""
@@ -447,7 +456,9 @@ class Recovery:
 def _activate(disk, directory, nursery, segments, recovery, settings):
     """Make the last segment ready for appends, or start a fresh one."""
     path = directory.log_path
-    if not segments or not segments[-1].has_page and segments[-1].position >= settings.segment_bytes:
+    if not segments or (
+        not segments[-1].has_page and segments[-1].position >= settings.segment_bytes
+    ):
         end_offset = segments[-1].end_offset if segments else recovery.start.offset
         segments.append(_fresh_segment(disk, path, nursery, end_offset))
     segment = segments[-1]

@@ -106,7 +106,7 @@ cdef class Segment:
     cdef uint8_t *page                    # the file's last page; NULL: trimmed
     cdef readonly int64_t max_timestamp   # -1 while empty
     cdef readonly int64_t max_timestamp_offset
-    cdef readonly int64_t first_timestamp  # of its first batch (the largest in it); Kafka rolls by it
+    cdef readonly int64_t first_timestamp  # the largest of its first batch; Kafka rolls by it
     cdef readonly int32_t last_epoch      # of its last batch; -1 while empty
     cdef uint64_t bytes_since_index
     cdef IndexEntry *index

@@ -106,7 +106,7 @@ cdef class SegmentFile:
             start = (start | (<uint64_t>PAGE_BYTES - 1)) + 1
 
     cpdef uint64_t data_end(self):
-        """Where the last stored byte before the last page may be; holes beyond are zeros for sure."""
+        """Where the last stored byte before the last page may be; holes beyond are surely zeros."""
         cdef uint64_t end = 0, limit = max(self.size, PAGE_BYTES) - PAGE_BYTES
         try:
             while end < limit:

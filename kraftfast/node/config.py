@@ -17,7 +17,7 @@ For as long no processor halts (``node/idle.pyx``, the vigil)."""
 
 
 class ListenerConfig(msgspec.Struct, frozen=True):
-    """One TCP listener: ``name`` as in Kafka's ``listeners``, ``advertised`` is what others are told."""
+    """One TCP listener: ``name`` as in Kafka's ``listeners``; others are told ``advertised``."""
 
     name: str
     host: str

@@ -78,7 +78,7 @@ class DataPlane:
     # --- Produce ----------------------------------------------------------------------------------
 
     def produce(self, request: Any, message: Any) -> None:
-        """Check one batch down to its last record (a stranger's could kill every reader), queue it."""
+        """Check a batch down to its last record (a stranger's could kill all readers), queue it."""
         if not isinstance(message, PartitionProduce):
             request.respond(self._refuse_all(message))
             return
@@ -245,7 +245,7 @@ class DataPlane:
     # --- Fetch ------------------------------------------------------------------------------------
 
     def is_consumer(self, message: Any, version: int) -> bool:
-        """Whether a Fetch comes from a client: no replica id, and none of the fields of a replica."""
+        """Whether a Fetch comes from a client: no replica id, none of the fields of a replica."""
         if not isinstance(message, PartitionFetch):
             return version < TOPIC_ID_VERSION or not _names_replica(message)
         return message.replica_id < 0 and (

@@ -1,4 +1,4 @@
-"""The flush of the log: inside the loop when it is small, else by a C thread that never takes the GIL."""
+"""The flush of the log: inside the loop when it is small, else by a C thread without the GIL."""
 
 from libc.stdint cimport uint64_t
 from libc.stdlib cimport calloc, free

@@ -206,7 +206,8 @@ class Mesh:
     """All replicas on this host: those it was told of at its start, and those that tell of
     themselves later, whom only processes of the same user and cluster can be."""
 
-    # node, loop: whose. directories: peer id -> its directory. offers: peer id -> (offer, until ms).
+    # node, loop: whose. directories: peer id -> its directory. offers: peer id -> (offer,
+    # until ms).
     # retry: peer id -> [next attempt ms, pause ms]. due_ms: when ``tend`` is due, -1 for never.
     # dying: peer id -> pidfd of the process behind a link that broke while it lived.
 

@@ -100,9 +100,9 @@ def describe_quorum(node: Any, message: Any, version: int) -> Any:
         )
     if node.core.role != "leader":
         text = (
-            "For requests intended only for the leader, this error indicates that the broker is not the current "
-            "leader. For requests intended for any replica, this error indicates that the broker is not a replica "
-            "of the topic partition."
+            "For requests intended only for the leader, this error indicates that the broker is "
+            "not the current leader. For requests intended for any replica, this error indicates "
+            "that the broker is not a replica of the topic partition."
         )
         return _describe_error(kind, message, ErrorCode.NOT_LEADER_OR_FOLLOWER, text)
     description = node.core.describe(node.now_ms())

@@ -47,8 +47,8 @@ MAPPED_SEGMENTS_MAX = 2
 cdef class RingPeer:
     """A replica at the other end of two rings.
 
-    ``key``: its replica key. ``log_path``: where its segments are, to be mapped. ``broken``: why the
-    link has to be dropped, or None.
+    ``key``: its replica key. ``log_path``: where its segments are, to be mapped. ``broken``: why
+    the link has to be dropped, or None.
     """
 
     def __init__(self, link, key, str log_path):

@@ -56,7 +56,7 @@ class SessionRequest:
             self.respond(body)
 
     def answer_fetch(self, response: Any, log: Any, effect: Any) -> None:
-        """Answer a Fetch with the log's bytes, copied: the segment may be cut or unmapped later (R8)."""
+        """Answer a Fetch with the log's bytes, copied: the segment may be cut or unmapped (R8)."""
         records = None
         if effect.read_offset >= 0:
             found = log.locate(effect.read_offset, effect.max_bytes, effect.read_end_offset)
@@ -88,7 +88,8 @@ class Session:
     first request, for a frame that has begun, for an answer to be taken, and of silence.
     """
 
-    # framed, host: the connection and the address it comes from. asked: requests under way, oldest first.
+    # framed, host: the connection and the address it comes from. asked: requests under way,
+    # oldest first.
     # asked_bytes: their sizes. fetches: how many of them are Fetches, whose answers are large.
     # counted_bytes: what the door counts for this session.
     # greeted: a first request came. paused: nothing is read, for what is under way is enough.

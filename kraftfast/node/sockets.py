@@ -54,8 +54,8 @@ class Sockets:
     # node, loop: whose. data: producers and consumers over sockets. acceptors: what is bound.
     # sessions: everyone who came in, oldest first. per_address: how many, by address.
     # held_bytes: requests and answers of all sessions (I25). exempt: who is read although that is
-    # too much, so that somebody gets done. resumable: sessions with requests that were read already.
-    # peers: replicas and bootstrap servers that are reached over sockets.
+    # too much, so that somebody gets done. resumable: sessions with requests that were read
+    # already. peers: replicas and bootstrap servers that are reached over sockets.
 
     def __init__(self, node: Any, loop: Any) -> None:
         self.node, self.loop = node, loop

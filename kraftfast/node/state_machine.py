@@ -91,7 +91,10 @@ def makes_snapshots(machine: Any) -> bool:
 
 
 def describe_class(state_machine: Any) -> str:
-    """How a worker finds a class: ``module:Class`` or ``/path/file.py:Class``. Raises InvalidOption."""
+    """How a worker finds a class: ``module:Class`` or ``/path/file.py:Class``.
+
+    Raises InvalidOption.
+    """
     if isinstance(state_machine, str):
         return state_machine
     module = sys.modules[state_machine.__module__]

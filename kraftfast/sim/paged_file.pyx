@@ -53,8 +53,8 @@ cdef class PagedFile:
     """A file as its file system holds it.
 
     Invariants: both images have room for ``room`` bytes; bytes at or beyond a size are zero, and
-    so are pages that never had a block; ``resizes`` are the lengths given since ``stable_size`` was last
-    true, oldest first.
+    so are pages that never had a block; ``resizes`` are the lengths given since ``stable_size`` was
+    last true, oldest first.
     """
 
     cdef readonly uint64_t number       # inode
@@ -119,10 +119,11 @@ cdef class PagedFile:
 
     def unallocated_stores(self) -> int:
         """Pages that hold something and have no block: on a full disk each was a SIGBUS (R10)."""
-        cdef uint64_t page
+        cdef uint64_t page, end
         cdef int found = 0
         for page in range(pages_in(self.size)):
-            if not self.allocated[page] and not kf_is_zero(self.cache, page * PAGE, (page + 1) * PAGE):
+            end = (page + 1) * PAGE
+            if not self.allocated[page] and not kf_is_zero(self.cache, page * PAGE, end):
                 found += 1
         return found
 
@@ -297,7 +298,9 @@ cdef class PagedFile:
             return None
         if kf_batch_check(self.stable + position, self.stable_size - position, &h):
             return None
-        return h.base_offset, h.base_offset + h.record_count, h.leader_epoch, h.crc, position, h.size
+        return (
+            h.base_offset, h.base_offset + h.record_count, h.leader_epoch, h.crc, position, h.size,
+        )
 
 
 cdef class SimSegmentFile(SegmentFile):

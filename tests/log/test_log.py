@@ -29,7 +29,8 @@ def home() -> Home:
 def restamped(data: bytes, **fields: int) -> bytes:
     """A batch with other header fields and the CRC that fits them."""
     places = {
-        "base_offset": ">q0", "length": ">i8", "epoch": ">i12", "magic": ">b16", "attributes": ">h21",
+        "base_offset": ">q0", "length": ">i8", "epoch": ">i12", "magic": ">b16",
+        "attributes": ">h21",
         "last_offset_delta": ">i23", "count": ">i57",
     }  # fmt: skip
     made = bytearray(data)
@@ -134,7 +135,7 @@ def test_a_full_log_takes_nothing_more_until_there_is_room(home: Home) -> None:
 
 
 def test_relative_offsets_roll_in_time(home: Home) -> None:
-    """Offsets outrun 31 bits long before the bytes do: compressed batches of millions of records."""
+    """Offsets outrun 31 bits long before bytes do: compressed batches of millions of records."""
     log = home.open()
     huge = limits.RECORDS_PER_BATCH_MAX
     dense = restamped(GOOD, attributes=4, count=huge, last_offset_delta=huge - 1)

@@ -1,4 +1,4 @@
-"""Bringing a log back: Kafka's directories and ours, torn, damaged, half changed, or handed over."""
+"""Bringing a log back: Kafka's directories and ours, torn, damaged, half changed, handed over."""
 
 from __future__ import annotations
 

@@ -130,10 +130,11 @@ def test_an_epoch_checkpoint_comes_back(entries: list[tuple[int, int]]) -> None:
 @pytest.mark.parametrize(
     "data",
     [
-        b"", b"0\n", b"0\n1\n", b"1\n0\n", b"0\n1\n1 0\n2 3\n", b"0\n2\n1 0\n1 3\n", b"0\n2\n2 0\n1 3\n",
+        b"", b"0\n", b"0\n1\n", b"1\n0\n", b"0\n1\n1 0\n2 3\n", b"0\n2\n1 0\n1 3\n",
+        b"0\n2\n2 0\n1 3\n",
         b"0\n2\n1 5\n2 3\n", b"0\n1\n-1 0\n", b"0\n1\n1 -1\n", b"0\n1\n1\n", b"0\n1\n1 0 0\n",
-        b"0\n1\n1  0\n", b"0\n1\n2147483648 0\n", b"0\n1\n1 9223372036854775808\n", b"0\n1\n1 1_0\n",
-        b"0\n1\n\xff 0\n", b"0\nx\n", b"0\n1\n" + b"1" * 5000 + b" 0\n",
+        b"0\n1\n1  0\n", b"0\n1\n2147483648 0\n", b"0\n1\n1 9223372036854775808\n",
+        b"0\n1\n1 1_0\n", b"0\n1\n\xff 0\n", b"0\nx\n", b"0\n1\n" + b"1" * 5000 + b" 0\n",
     ],
 )  # fmt: skip
 def test_an_epoch_checkpoint_that_kafka_would_not_have_written(data: bytes) -> None:
@@ -204,7 +205,8 @@ def test_properties_of_any_bytes_decode_or_do_not(data: bytes) -> None:
 
 
 JAVA = """
-import java.io.*; import java.nio.file.*; import java.util.*; import java.nio.charset.StandardCharsets;
+import java.io.*; import java.nio.file.*; import java.util.*;
+import java.nio.charset.StandardCharsets;
 class Load { public static void main(String[] a) throws Exception {
   for (String file : a) { Properties p = new Properties();
     try (Reader r = Files.newBufferedReader(Path.of(file), StandardCharsets.UTF_8)) { p.load(r); }
@@ -213,7 +215,8 @@ class Load { public static void main(String[] a) throws Exception {
       System.out.print(hex(k) + "=" + hex(p.getProperty(k)) + " ");
     System.out.println(); } }
   static String hex(String s) { StringBuilder b = new StringBuilder();
-    for (char c : s.toCharArray()) b.append(String.format("%04x", (int) c)); return b.toString(); } }
+    for (char c : s.toCharArray()) b.append(String.format("%04x", (int) c));
+    return b.toString(); } }
 """
 
 
@@ -268,7 +271,8 @@ def test_meta_properties_of_every_version(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "", "version=1\nnode.id=7\n", "version=2\nnode.id=7\ncluster.id=c\n", "version=1\ncluster.id=c\n",
+        "", "version=1\nnode.id=7\n", "version=2\nnode.id=7\ncluster.id=c\n",
+        "version=1\ncluster.id=c\n",
         "version=1\nnode.id=x\ncluster.id=c\n", "version=1\nnode.id=-1\ncluster.id=c\n",
         "version=1\nnode.id=2147483648\ncluster.id=c\n",
         "version=1\nnode.id=1\ncluster.id=c\ndirectory.id=short\n", "version=1\nnode.id=\\u00\n",
