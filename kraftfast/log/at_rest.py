@@ -13,14 +13,9 @@ from kraftfast.errors import NotFormatted, StorageError
 from kraftfast.log import marks
 from kraftfast.log.directory import META, NURSERY, ReplicaDirectory
 from kraftfast.log.disk import Disk
+from kraftfast.log.index_files import mend_indexes, write_indexes
 from kraftfast.log.reader import OWNER_BUSY_S_MAX, SEGMENT_FILE
-from kraftfast.log.recovery import (
-    Recovery,
-    mend_indexes,
-    open_segments,
-    remove_strays,
-    write_indexes,
-)
+from kraftfast.log.recovery import Recovery, open_segments, remove_strays
 
 
 @dataclass(frozen=True, slots=True)

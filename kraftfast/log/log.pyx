@@ -394,8 +394,7 @@ cdef class Log:
     cdef int flush_done(self, int error) except -1:
         """The flush that ``fill_flush`` described has ended. Raises FlushFailed, for good (D9)."""
         if error:
-            text = f"fsync of the log in {self.path} failed: {os.strerror(error)}"
-            self.failed = FlushFailed(text)
+            self.failed = FlushFailed(f"fsync of {self.path} failed: {os.strerror(error)}")
             raise self.failed
         if self.flush_truncations != self.truncations:
             return 0  # D2: what it covered was cut meanwhile; the cut has synced for itself

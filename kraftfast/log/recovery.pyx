@@ -26,6 +26,7 @@ from kraftfast import limits
 from kraftfast.errors import CorruptLog, ForeignDirectory, InvalidOption
 from kraftfast.log import epoch_checkpoint, marks
 from kraftfast.log.directory import NURSERY
+from kraftfast.log.index_files import mend_indexes
 from kraftfast.log.log import Log
 from kraftfast.log.nursery import Nursery
 from kraftfast.log.segment import (
@@ -141,28 +142,6 @@ def open_segments(disk, directory, segments, writable=True):
         paged = is_prepared(file) and not directory.adopted
         capacity = file.size - limits.PAGE_BYTES if paged else file.size
         segments.append(Segment(file, int(match[1]), capacity))
-
-
-def write_indexes(disk, path, segment):
-    """The ``.index`` and ``.timeindex`` of a segment that is about to be trimmed."""
-    stem = os.path.join(path, segment_name(segment.base_offset))
-    disk.replace_file(stem + INDEX_SUFFIX, segment.index_bytes())
-    disk.replace_file(stem + TIME_INDEX_SUFFIX, segment.time_index_bytes(True))
-
-
-def mend_indexes(disk, path, segments):
-    """Indexes of trimmed segments that are missing, or as long as Kafka makes them in advance."""
-    for segment in segments:
-        if segment.has_page:
-            continue
-        stem = os.path.join(path, segment_name(segment.base_offset))
-        sizes = len(segment.index_bytes()), len(segment.time_index_bytes(True))
-        names = stem + INDEX_SUFFIX, stem + TIME_INDEX_SUFFIX
-        if any(
-            not disk.exists(name) or disk.file_bytes(name) != size
-            for name, size in zip(names, sizes)
-        ):
-            write_indexes(disk, path, segment)
 
 
 class Recovery:

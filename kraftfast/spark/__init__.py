@@ -2,7 +2,7 @@
 
 ===============  ================================================================================
 ``session``      a quiet local session, the sources registered; what is missing, in one line
-``archive``      a file of classes by which sessions start twice as quickly
+``archive``      the classes of a session in a file, so that the next starts twice as quickly
 ``forked``       what a worker does for itself that PySpark's daemon forked
 ``options``      the options of sources and sinks, by name
 ``places``       where logs are: directories of replicas, quorums on this host, servers

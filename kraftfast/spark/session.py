@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import kraftfast
 from kraftfast.errors import InvalidOption, SparkUnavailable
-from kraftfast.spark import archive as class_archive
+from kraftfast.spark.archive import ClassArchive
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -120,8 +120,8 @@ def get_spark(
 
     ``master``: ``local[cores,attempts]``, ``local-cluster[executors,cores,MiB]`` or a cluster's.
     ``quiet``: log nothing that is raised anyway. ``short``: compile little, for runs of a minute.
-    ``archive``: a file by which sessions start twice as quickly; the first one writes it at its end
-    (``kraftfast.spark.archive``). By default what ``KRAFTFAST_SPARK_ARCHIVE`` names, if anything.
+    ``archive``: a folder for what lets sessions start twice as quickly; the first one writes it at
+    its end (``kraftfast.spark.archive``). By default ``KRAFTFAST_SPARK_ARCHIVE``, if it is set.
     ``conf``: more of Spark's settings, ``_`` for ``.`` in their names or as ``**{"a.b": c}``.
 
     Raises SparkUnavailable where a package or Java is missing or too old.
@@ -134,11 +134,11 @@ def get_spark(
     running = SparkSession.getActiveSession()
     if running is not None:
         return register(running)
-    archive = archive if archive is not None else os.environ.get("KRAFTFAST_SPARK_ARCHIVE", "")
-    archive = os.path.abspath(archive) if archive else ""
+    folder = archive if archive is not None else os.environ.get("KRAFTFAST_SPARK_ARCHIVE")
+    classes = ClassArchive(folder, java_command()) if folder else None
     settings = SETTINGS | {"spark.driver.memory": memory}
-    settings["spark.driver.extraJavaOptions"] = _java_options(quiet, short, archive)
-    environment(quiet, archive)
+    settings["spark.driver.extraJavaOptions"] = _java_options(quiet, short, classes)
+    environment(quiet, classes)
     settings |= {name if "." in name else name.replace("_", "."): v for name, v in conf.items()}
     builder = SparkSession.builder.master(master).appName(app)
     for name, value in settings.items():
@@ -151,21 +151,21 @@ def get_spark(
         raise SparkUnavailable(
             f"no session of Spark starts at {master}: {text[0] if text else type(error).__name__}"
         ) from error
-    if archive:
-        class_archive.keep(archive, spark)
+    if classes is not None:
+        classes.keep(spark)
     return register(spark)
 
 
-def _java_options(quiet: bool, short: bool, archive: str) -> str:
+def _java_options(quiet: bool, short: bool, classes: ClassArchive | None) -> str:
     options = JAVA_OPTIONS.format(level=1 if short else 4)
     if quiet:
         options += f" -Dlog4j2.configurationFile=file:{LOG_SETTINGS}"
-    if archive:
-        options += f" {class_archive.java_option(archive)}"
+    if classes is not None:
+        options += f" {classes.java_option()}"
     return options
 
 
-def environment(quiet: bool = True, archive: str = "") -> None:
+def environment(quiet: bool = True, classes: ClassArchive | None = None) -> None:
     """What the JVM and its Python workers inherit: this interpreter, this kraftfast, no noise."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
@@ -174,8 +174,8 @@ def environment(quiet: bool = True, archive: str = "") -> None:
     path = os.environ.get("PYTHONPATH", "")
     if ours not in path.split(os.pathsep):  # the workers import the sources by name
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (ours, path)))
-    if archive:
-        os.environ.setdefault("SPARK_CONF_DIR", class_archive.settings_folder(archive))
+    if classes is not None:
+        os.environ.setdefault("SPARK_CONF_DIR", str(classes.settings))
     elif quiet and "SPARK_CONF_DIR" not in os.environ:
         os.environ["SPARK_CONF_DIR"] = tempfile.mkdtemp(prefix="kraftfast-spark-conf-")
 

@@ -9,16 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from kraftfast import errors
-from kraftfast.spark import archive
-from kraftfast.spark.session import why_not
+pytest.importorskip("pyspark")
+
+from kraftfast import errors  # noqa: E402
+from kraftfast.spark.archive import ClassArchive  # noqa: E402
+from kraftfast.spark.session import why_not  # noqa: E402
 
 PROGRAM = """
 from kraftfast.spark import get_spark
 spark = get_spark("local[1]", short=True, memory="512m", archive=r"{path}")
 assert spark.range(10).count() == 10
 maps = open(f"/proc/{{spark.sparkContext._gateway.proc.pid}}/maps").read()
-print("mapped", r"{path}" in maps)
+print("mapped", r"{path}/spark-" in maps)
 """
 
 
@@ -26,22 +28,30 @@ print("mapped", r"{path}" in maps)
 def test_the_first_session_writes_it_and_the_next_one_maps_it(tmp_path: Path) -> None:
     if why_not():
         pytest.skip(why_not())
-    path = tmp_path / "spark.jsa"
     environment = {name: v for name, v in os.environ.items() if name != "SPARK_CONF_DIR"}
     for mapped in (False, True):
         done = subprocess.run(
-            [sys.executable, "-c", PROGRAM.format(path=path)], capture_output=True, text=True,
+            [sys.executable, "-c", PROGRAM.format(path=tmp_path)], capture_output=True, text=True,
             env=environment, timeout=180,
         )  # fmt: skip
         assert done.stdout == f"mapped {mapped}\n", done.stderr
         assert "cds" not in done.stderr, done.stderr
-        assert sorted(os.listdir(tmp_path)) == ["spark.jsa", "spark.jsa.conf"]
-    assert not os.listdir(tmp_path / "spark.jsa.conf")
+        kept = sorted(path.name for path in tmp_path.iterdir())
+        assert len(kept) == 2 and kept[0] == "conf" and kept[1].endswith(".jsa"), kept
+    assert not os.listdir(tmp_path / "conf")
 
 
-def test_paths_that_cannot_be(tmp_path: Path) -> None:
+def test_another_java_has_another_file(tmp_path: Path) -> None:
+    java = tmp_path / "java"
+    java.write_text("one")
+    one, same = (ClassArchive(str(tmp_path / "kept"), str(java)).path for _ in range(2))
+    java.write_text("another")
+    assert ClassArchive(str(tmp_path / "kept"), str(java)).path != one == same
+
+
+def test_folders_that_cannot_be(tmp_path: Path) -> None:
     with pytest.raises(errors.SparkUnavailable, match="neither spaces nor quotes"):
-        archive.java_option("a file.jsa")
+        ClassArchive(str(tmp_path / "a folder"), sys.executable)
     (tmp_path / "taken").write_text("")
-    with pytest.raises(errors.SparkUnavailable, match="cannot write beside"):
-        archive.settings_folder(str(tmp_path / "taken" / "spark.jsa"))
+    with pytest.raises(errors.SparkUnavailable, match="cannot write to"):
+        ClassArchive(str(tmp_path / "taken"), sys.executable)
