@@ -59,7 +59,7 @@ def words(settings: dict[str, str]) -> list[str]:
 def seeds(text: str) -> list[int]:
     """``A:B``, B left out. Raises InvalidOption."""
     first, colon, last = text.partition(":")
-    if not colon or not first.isdigit() or not last.isdigit() or int(first) >= int(last):
+    if not colon or not first.isdecimal() or not last.isdecimal() or int(first) >= int(last):
         raise InvalidOption(f"seeds {text!r}: A:B is wanted, for instance 0:1000")
     return list(range(int(first), int(last)))
 

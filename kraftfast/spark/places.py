@@ -67,9 +67,15 @@ class Place:
 def find_places(pattern: str) -> list[Place]:
     """The logs that a path or glob names, in the order of their names.
 
+    A glob passes over files that are no segments, for a quorum's directory holds ``quorum.json``.
     Raises InputError where nothing is, NotFormatted and ForeignDirectory for what is no log.
     """
     paths = [pattern] if os.path.exists(pattern) else sorted(glob.glob(pattern))
+    paths = [
+        path
+        for path in paths
+        if os.path.isdir(path) or SEGMENT_FILE.fullmatch(os.path.basename(path))
+    ] or paths
     if not paths:
         raise InputError(f"{pattern} does not exist")
     found = [place for path in paths for place in _places_at(os.path.abspath(path))]

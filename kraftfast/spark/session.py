@@ -40,6 +40,8 @@ SETTINGS = {
     PUSHDOWN: "true",
 }
 LOG_SETTINGS = os.path.join(os.path.dirname(__file__), "log4j2.properties")
+MASTER = re.compile(r"local(-cluster)?(\[.+\])?|(spark|k8s)://.+|yarn")
+MEMORY = re.compile(r"[1-9]\d*[kmgt]", re.IGNORECASE)
 JAVA_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel={level}"
 
 
@@ -124,8 +126,15 @@ def get_spark(
     its end (``kraftfast.spark.archive``). By default ``KRAFTFAST_SPARK_ARCHIVE``, if it is set.
     ``conf``: more of Spark's settings, ``_`` for ``.`` in their names or as ``**{"a.b": c}``.
 
-    Raises SparkUnavailable where a package or Java is missing or too old.
+    Raises InvalidOption for a master or a memory that cannot be, and SparkUnavailable where a
+    package or Java is missing or too old.
     """
+    if not MASTER.fullmatch(master):
+        raise InvalidOption(
+            f"master={master!r}: it is local[2,4], spark://HOST:PORT, k8s://HOST:PORT or yarn"
+        )
+    if not MEMORY.fullmatch(memory):
+        raise InvalidOption(f"memory={memory!r}: a number and a unit are wanted, as in 512m or 2g")
     reason = why_not()
     if reason:
         raise SparkUnavailable(reason)

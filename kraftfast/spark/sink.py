@@ -25,7 +25,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import BinaryType, StringType, StructType
 
 from kraftfast import limits
-from kraftfast.errors import InvalidOption, NotFormatted, UnknownOutcome
+from kraftfast.errors import InputError, InvalidOption, NotFormatted, UnknownOutcome
 from kraftfast.log.directory import META, read_meta
 from kraftfast.log.disk import Disk
 from kraftfast.spark.options import SINK_BATCH_BYTES, SINK_OPTIONS, TIMEOUT_S, Given
@@ -158,6 +158,13 @@ def append_rows(options: SinkOptions, name: str, batches: Iterator[pa.RecordBatc
         return Appended(rows, resumed, begin, end)
 
 
+def _headers(pairs: list[dict[str, Any] | None] | None) -> list[tuple[str, bytes | None]]:
+    """As a producer takes them. Raises InputError for one without a key, which Kafka has not."""
+    if any(each is None or each["key"] is None for each in pairs or ()):
+        raise InputError("a header whose key is null cannot be appended: leave it out")
+    return [(each["key"], each["value"]) for each in pairs or () if each is not None]
+
+
 def _append(producer: Producer, batch: pa.RecordBatch, timeout: float) -> None:
     values = _binary(batch.column("value"))
     if batch.schema.names == ["value"]:
@@ -174,7 +181,7 @@ def _append(producer: Producer, batch: pa.RecordBatch, timeout: float) -> None:
         producer.append(
             value,
             key=key,
-            headers=[(each["key"], each["value"]) for each in pairs or ()],
+            headers=_headers(pairs),
             timeout=timeout,
         )
 

@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 
-FILES = ("auditing", "digests", "failures", "sink", "stream", "tables", "twins")
+FILES = ("auditing", "conversion", "digests", "failures", "sink", "stream", "tables", "twins")
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -9,10 +9,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 pytest.importorskip("pyspark")
 
 from kraftfast import errors  # noqa: E402
+from kraftfast.spark import conversion  # noqa: E402
 from kraftfast.spark.auditing import audit  # noqa: E402
 from kraftfast.spark.conversion import compact, convert, groups, write_file  # noqa: E402
 from kraftfast.spark.sources import LogSource  # noqa: E402
@@ -116,8 +118,6 @@ def test_an_audit_of_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.spark
 def test_a_log_becomes_parquet(spark: Any, log: LogFiles, tmp_path: Path) -> None:
-    from pyarrow import parquet
-
     target = tmp_path / "parquet"
     done = convert(spark, str(log.path), str(target))
     assert (done.files, done.kept, done.rows) == (3, 0, 120)
@@ -134,6 +134,47 @@ def test_a_log_becomes_parquet(spark: Any, log: LogFiles, tmp_path: Path) -> Non
     assert [(bytes(row.key), bytes(row.value)) for row in latest] == [
         (b"key 0", b"value 118"), (b"key 1", b"value 119"),
     ]  # fmt: skip
+
+
+@pytest.mark.spark
+def test_a_log_that_has_grown_is_converted_to_its_end(
+    spark: Any, log: LogFiles, tmp_path: Path
+) -> None:
+    target = tmp_path / "parquet"
+    convert(spark, str(log.path), str(target))
+    halves = target / f".{next(target.glob('*.parquet')).name}.{'0' * 32}"
+    halves.write_bytes(b"what a killed task leaves")
+    log.append(log.batches[-1][0], log.values(5), epoch=3)
+    log.append(log.roll(), log.values(6), epoch=4)
+    again = convert(spark, str(log.path), str(target))
+    assert (again.files, again.kept, again.rows) == (4, 2, 40 + 5 + 6)
+    read = parquet.read_table(target).sort_by("offset").to_pylist()
+    assert read == rows_of(LogSource({"path": str(log.path)}))
+    assert not halves.exists()
+
+
+@pytest.mark.spark
+def test_every_row_is_read_back_whatever_the_directories_are_called(
+    spark: Any, log: LogFiles, tmp_path: Path
+) -> None:
+    convert(spark, str(log.log_path), str(tmp_path / "of the log itself"))
+    assert spark.read.parquet(str(tmp_path / "of the log itself")).count() == 120
+    for quorum in ("a", "b"):
+        log.copy(tmp_path / quorum / "1")
+    done = convert(spark, str(tmp_path / "[ab]" / "1"), str(tmp_path / "two"))
+    assert (done.kept, done.rows) == (0, 240)
+    assert spark.read.parquet(str(tmp_path / "two")).count() == 240
+
+
+def test_a_conversion_stays_with_its_replica(tmp_path: Path) -> None:
+    claim, target = conversion._claim, str(tmp_path / "parquet")
+    assert claim(target, {"path": "q"}, ["q/1"]) == ["q/1"]
+    assert claim(target, {"path": "q"}, ["q/2"]) == ["q/1"]
+    with pytest.raises(errors.InputError, match="something else"):
+        claim(target, {"path": "q"}, ["q/1", "q/2"])
+    (tmp_path / "parquet" / conversion.MARK).write_text("[]")
+    with pytest.raises(errors.InputError, match="does not parse"):
+        claim(target, {"path": "q"}, ["q/1"])
 
 
 def test_a_folder_of_something_else(log: LogFiles, tmp_path: Path) -> None:

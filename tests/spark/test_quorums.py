@@ -19,6 +19,7 @@ import kraftfast  # noqa: E402
 from kraftfast import errors  # noqa: E402
 from kraftfast.client.connection import Connection  # noqa: E402
 from kraftfast.spark import fetched, remote  # noqa: E402
+from kraftfast.spark.conversion import convert  # noqa: E402
 from kraftfast.spark.options import LOG_OPTIONS, LogOptions  # noqa: E402
 from kraftfast.spark.places import find_places, one_log  # noqa: E402
 from kraftfast.spark.sources import LogSource  # noqa: E402
@@ -69,6 +70,22 @@ def test_by_address(quorum: kraftfast.LocalQuorum) -> None:
     assert values(rows_of(some)) == EXPECTED[10:13]
     everything = LogSource({"bootstrap.servers": servers(quorum), "controlRecords": "true"})
     assert any(row["control"] for row in rows_of(everything))
+
+
+@pytest.mark.spark
+def test_a_conversion_takes_what_is_new(spark: Any, tmp_path: Path) -> None:
+    """Ranges are cut elsewhere by then: a file covers what its metadata says."""
+    with kraftfast.LocalQuorum(
+        tmp_path / "quorum", 3, transport="socket", durability="memory", **SMALL
+    ) as grown, grown.producer() as producer:
+        more = {"bootstrap.servers": servers(grown), "splitBytes": "4096"}
+        found = []
+        for count in (1000, 1500):
+            producer.append_many([b"%d" % n for n in range(count)])
+            found.append(convert(spark, "", str(tmp_path / "parquet"), **more))
+    assert [done.rows for done in found] == [1000, 1500]
+    assert found[1].kept == found[0].files < found[1].files
+    assert spark.read.parquet(str(tmp_path / "parquet")).count() == 2500
 
 
 def test_ranges_cover_the_log_without_gaps(quorum: kraftfast.LocalQuorum) -> None:

@@ -56,6 +56,15 @@ def test_a_package_is_missing(packages: set[str], name: str) -> None:
     refused(f"the package {name} is not installed: pip install 'kraftfast\\[spark\\]'")
 
 
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [({"master": "nowhere"}, "local\\[2,4\\], spark://"), ({"memory": "plenty"}, "512m or 2g")],
+)
+def test_what_no_session_can_be_made_of(settings: dict[str, str], text: str) -> None:
+    with pytest.raises(errors.InvalidOption, match=text):
+        session.get_spark(**settings)
+
+
 def test_no_java(packages: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("JAVA_HOME", raising=False)

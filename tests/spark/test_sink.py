@@ -27,6 +27,7 @@ from pyspark.sql.types import (  # noqa: E402
 
 import kraftfast  # noqa: E402
 from kraftfast import errors  # noqa: E402
+from kraftfast.spark import sink  # noqa: E402
 from kraftfast.spark.session import why_not  # noqa: E402
 from kraftfast.spark.sink import (  # noqa: E402
     Appended,
@@ -166,6 +167,13 @@ def test_schemas_that_do_not_fit(fields: dict[str, Any], message: str) -> None:
     schema = StructType([StructField(name, kind) for name, kind in fields.items()])
     with pytest.raises(errors.InvalidOption, match=message):
         check_schema(schema, False)
+
+
+@pytest.mark.parametrize("pairs", [[None], [{"key": "a", "value": b""}, {"key": None}]])
+def test_a_header_without_a_key(pairs: list[Any]) -> None:
+    with pytest.raises(errors.InputError, match="whose key is null"):
+        sink._headers(pairs)
+    assert sink._headers(None) == []
 
 
 def test_a_log_is_not_overwritten(tmp_path: Path) -> None:

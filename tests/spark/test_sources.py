@@ -120,6 +120,8 @@ def test_several_replicas_are_told_apart(log: LogFiles, tmp_path: Path) -> None:
     rows = rows_of(source(tmp_path / "replica*"))
     assert len(rows) == 240
     assert {row["replica"] for row in rows} == {str(log.path), str(tmp_path / "replica2")}
+    (tmp_path / "quorum.json").touch()  # as it stands beside a quorum's replicas
+    assert len(rows_of(source(tmp_path / "*"))) == 240
 
 
 def test_one_segment_alone(log: LogFiles) -> None:

@@ -76,7 +76,7 @@ def test_what_is_refused() -> None:
         sweep(square, [1], backend="threads")
     with pytest.raises(errors.InvalidOption, match="wants a session"):
         sweep(square, [1], backend="spark")
-    for text in ("5", "5:5", "a:b"):
+    for text in ("5", "5:5", "a:b", "²:³"):
         with pytest.raises(errors.InvalidOption, match="A:B is wanted"):
             sweeping.seeds(text)
     with pytest.raises(errors.InvalidOption, match="name=value"):
