@@ -5,6 +5,7 @@ Whoever has a session of his own (a cluster's, a notebook's) calls :func:`regist
 
 from __future__ import annotations
 
+import atexit
 import importlib.util
 import os
 import re
@@ -186,7 +187,9 @@ def environment(quiet: bool = True, classes: ClassArchive | None = None) -> None
     if classes is not None:
         os.environ.setdefault("SPARK_CONF_DIR", str(classes.settings))
     elif quiet and "SPARK_CONF_DIR" not in os.environ:
-        os.environ["SPARK_CONF_DIR"] = tempfile.mkdtemp(prefix="kraftfast-spark-conf-")
+        empty = tempfile.mkdtemp(prefix="kraftfast-spark-conf-")
+        atexit.register(shutil.rmtree, empty, ignore_errors=True)
+        os.environ["SPARK_CONF_DIR"] = empty
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -63,6 +64,18 @@ def test_a_package_is_missing(packages: set[str], name: str) -> None:
 def test_what_no_session_can_be_made_of(settings: dict[str, str], text: str) -> None:
     with pytest.raises(errors.InvalidOption, match=text):
         session.get_spark(**settings)
+
+
+def test_nothing_is_left_of_a_session(tmp_path: Path) -> None:
+    """Of its settings' folder, that is, in the directory for temporary files."""
+    code = "import os; from kraftfast.spark.session import environment as e; e(); print(os.environ)"
+    given = {name: value for name, value in os.environ.items() if name != "SPARK_CONF_DIR"}
+    run = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True,
+        env=given | {"TMPDIR": str(tmp_path)},
+    )  # fmt: skip
+    assert f"{tmp_path}/kraftfast-spark-conf-" in run.stdout
+    assert not list(tmp_path.iterdir())
 
 
 def test_no_java(packages: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
