@@ -17,6 +17,7 @@
 ``sink``         rows become records of a quorum, each once
 ``tasks``        one function over many items, by tasks
 ``digests``      headers of a piece in one row: whether replicas are alike
+``findings``     what an audit says
 ``auditing``     replicas held against each other
 ``conversion``   a log as Parquet; the latest value of each key
 ``percentiles``  where the time of commits went, of a benchmark's samples

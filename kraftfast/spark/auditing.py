@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from kraftfast.errors import CorruptLog, InvalidOption
@@ -22,6 +21,7 @@ from kraftfast.log.verify import map_file
 from kraftfast.record.checksum import crc32c
 from kraftfast.spark.digests import Digest, alike, digests
 from kraftfast.spark.failures import told
+from kraftfast.spark.findings import Audited, Finding, Report
 from kraftfast.spark.options import SPLIT_BYTES
 from kraftfast.spark.places import Place, find_places
 from kraftfast.spark.session import register
@@ -35,86 +35,6 @@ RECORDS_MAX = 20_000
 """So many records that differ are looked at in one range of offsets."""
 RANGES_MAX = 8
 IDENTITY = "struct(lastOffset, count, epoch, crc, attributes, producerId, producerEpoch)"
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing that is wrong, or worth knowing (``note``)."""
-
-    kind: str
-    """``crc``, ``framing``, ``gap``, ``epoch``, ``divergence``, ``snapshot``; ``lag``, ``tail``."""
-    replica: str
-    """The odd one; "" where no majority says which it is."""
-    segment: str
-    position: int
-    """Byte of ``segment`` where it begins; -1 if it has no one place."""
-    first_offset: int
-    end_offset: int
-    text: str
-    note: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Audited:
-    """One replica's log."""
-
-    replica: str
-    start_offset: int
-    end_offset: int
-    batches: int
-    records: int
-    bytes: int
-
-
-@dataclass(slots=True)
-class Report:
-    """What an audit found out."""
-
-    replicas: list[Audited]
-    start_offset: int
-    """All replicas were compared from here."""
-    end_offset: int
-    """And below this offset."""
-    findings: list[Finding] = field(default_factory=list)
-
-    @property
-    def ok(self) -> bool:
-        return all(each.note for each in self.findings)
-
-    @property
-    def first(self) -> Finding | None:
-        """The problem at the lowest offset."""
-        return next((each for each in self.findings if not each.note), None)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Everything, for JSON."""
-        first = self.first
-        return {
-            "ok": self.ok,
-            "start_offset": self.start_offset,
-            "end_offset": self.end_offset,
-            "bytes": sum(each.bytes for each in self.replicas),
-            "first": asdict(first) if first is not None else None,
-            "replicas": [asdict(each) for each in self.replicas],
-            "findings": [asdict(each) for each in self.findings],
-        }
-
-    def lines(self) -> list[str]:
-        """The same for people."""
-        made = [
-            f"{each.replica}: offsets {each.start_offset:,} to end offset {each.end_offset:,}, "
-            f"{each.batches:,} batches, {each.records:,} records, {each.bytes:,} bytes"
-            for each in self.replicas
-        ]
-        made += [f"{'note' if each.note else each.kind}: {each.text}" for each in self.findings]
-        if self.first is None:
-            made.append(
-                f"{len(self.replicas)} replicas are identical from offset {self.start_offset:,} to "
-                f"{self.end_offset:,}, and every CRC holds"
-            )
-        else:
-            made.append(f"first divergence: {self.first.text}")
-        return made
 
 
 Replay = Callable[["DataFrame"], "DataFrame"]
@@ -143,7 +63,8 @@ def audit(
         report = _report(places, found, bound)
         same = alike(found, [place.name for place in places])
         faults = [] if same else _faults(spark, places, report)
-        faults += _lost_tails(places) + _lags(report.replicas) + _snapshots(spark, places, replay)
+        faults += _lost_heads(places, report) + _lost_tails(places) + _lags(report.replicas)
+        faults += _snapshots(spark, places, replay)
     report.findings = sorted(
         _once(faults), key=lambda each: (each.note, each.first_offset, each.kind == "gap")
     )[:FINDINGS_MAX]
@@ -215,8 +136,9 @@ def _own_faults(headers: DataFrame) -> list[Finding]:
         found.append(Finding("crc", *place, row.baseOffset, row.lastOffset + 1, text))
     order = "over (partition by replica order by baseOffset, segment, position)"
     followed = headers.where("baseOffset is not null").selectExpr(
-        "*", f"lag(lastOffset) {order} + 1 as expected", f"lag(epoch) {order} as earlier"
-    )
+        "*", f"lag(lastOffset) {order} + 1 as expected", f"lag(epoch) {order} as earlier",
+        f"lead(baseOffset) {order} as following",
+    )  # fmt: skip
     wrong = followed.where("baseOffset <> expected or epoch < earlier")
     for row in wrong.orderBy("baseOffset").limit(FINDINGS_MAX).collect():
         place = (row.replica, row.segment, row.position)
@@ -233,6 +155,38 @@ def _own_faults(headers: DataFrame) -> list[Finding]:
                 f"byte {row.position} of {row.segment} in {row.replica}"
             )
             found.append(Finding("epoch", *place, row.baseOffset, row.lastOffset + 1, text))
+    return found + _foreign_bytes(followed)
+
+
+def _foreign_bytes(followed: DataFrame) -> list[Finding]:
+    """What is no batch, where none is missing: behind a segment that another one follows."""
+    found = []
+    rows = followed.where("trailing > 0 and following = lastOffset + 1")
+    for row in rows.orderBy("baseOffset").limit(FINDINGS_MAX).collect():
+        position, offset = row.position + row.size, row.lastOffset + 1
+        text = (
+            f"{row.trailing} bytes at byte {position} of {row.segment} in {row.replica} are no "
+            f"batch; no offset is missing there ({row.damage})"
+        )
+        place = (row.replica, row.segment, position)
+        found.append(Finding("framing", *place, offset, offset, text))
+    return found
+
+
+def _lost_heads(places: list[Place], report: Report) -> list[Finding]:
+    """Replicas that begin later than another, and have no snapshot that stands for what is gone."""
+    found = []
+    least = min(each.start_offset for each in report.replicas)
+    for place, each in zip(places, report.replicas):
+        start = each.start_offset
+        ids = snapshot_ids(Disk(), place.log_path)
+        if start == least or any(one.offset >= start for one in ids):
+            continue
+        text = (
+            f"{place.name} begins at offset {start:,}, another replica at {least:,}, and no "
+            "snapshot stands for what is before"
+        )
+        found.append(Finding("gap", place.name, "", -1, least, start, text))
     return found
 
 

@@ -106,6 +106,32 @@ def test_a_broken_header_is_a_gap(spark: Any, three: list[LogFiles]) -> None:
     assert {each.kind for each in report.findings} == {"gap", "divergence"}
 
 
+@pytest.mark.spark
+def test_bytes_of_nobody_behind_a_segment_that_others_follow(
+    spark: Any, three: list[LogFiles]
+) -> None:
+    file, position, data = three[1].batches[9]
+    with file.open("ab") as out:
+        out.write(b"junk" * 30)
+    first = audit(spark, paths(three)).first
+    assert first is not None and (first.kind, first.replica) == ("framing", str(three[1].path))
+    assert (first.segment, first.position) == (file.name, position + len(data))
+    assert (first.first_offset, first.end_offset) == (40, 40) and "120 bytes" in first.text
+
+
+@pytest.mark.spark
+def test_a_first_segment_that_is_gone(spark: Any, three: list[LogFiles]) -> None:
+    three[2].batches[0][0].unlink()
+    first = audit(spark, paths(three)).first
+    assert first is not None and (first.kind, first.replica) == ("gap", str(three[2].path))
+    assert (first.first_offset, first.end_offset) == (0, 40)
+    three[2].snapshot(40, [(b"key 0", b"value 38")])
+    report = audit(spark, paths(three))
+    assert report.ok and (report.start_offset, report.end_offset) == (40, 120)
+    alone = audit(spark, paths(three)[:1])
+    assert alone.lines()[-1] == "1 replica is sound from offset 0 to 120, and every CRC holds"
+
+
 def test_an_audit_of_nothing(tmp_path: Path) -> None:
     with pytest.raises(errors.InputError, match="does not exist"):
         audit(None, str(tmp_path / "nowhere"))  # type: ignore[arg-type]
