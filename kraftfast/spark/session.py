@@ -40,6 +40,8 @@ SETTINGS = {
     "spark.python.unix.domain.socket.enabled": "true",
     PUSHDOWN: "true",
 }
+OURS = os.path.dirname(os.path.dirname(kraftfast.__file__))
+"""Whence this kraftfast was imported."""
 LOG_SETTINGS = os.path.join(os.path.dirname(__file__), "log4j2.properties")
 MASTER = re.compile(r"local(-cluster)?(\[.+\])?|(spark|k8s)://.+|yarn")
 MEMORY = re.compile(r"[1-9]\d*[kmgt]", re.IGNORECASE)
@@ -180,10 +182,9 @@ def environment(quiet: bool = True, classes: ClassArchive | None = None) -> None
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    ours = os.path.dirname(os.path.dirname(kraftfast.__file__))
     path = os.environ.get("PYTHONPATH", "")
-    if ours not in path.split(os.pathsep):  # the workers import the sources by name
-        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (ours, path)))
+    if OURS not in path.split(os.pathsep):  # the workers import the sources by name
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (OURS, path)))
     if classes is not None:
         os.environ.setdefault("SPARK_CONF_DIR", str(classes.settings))
     elif quiet and "SPARK_CONF_DIR" not in os.environ:
@@ -198,8 +199,7 @@ def _another_kraftfast_comes_last() -> Iterator[None]:
 
     That may be a clone whose modules are not compiled.
     """
-    ours = os.path.dirname(os.path.dirname(kraftfast.__file__))
-    if not os.path.isdir("kraftfast") or os.path.samefile(os.getcwd(), ours):
+    if not os.path.isdir("kraftfast") or os.path.samefile(os.getcwd(), OURS):
         yield
         return
     before = {name: os.environ.get(name) for name in ("PYTHONSAFEPATH", "PYTHONPATH")}

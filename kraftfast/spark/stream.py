@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -31,7 +32,7 @@ from kraftfast.spark.options import LogOptions
 from kraftfast.spark.pieces import damage_row, read_rows
 from kraftfast.spark.places import Place, find_places, one_log, replicas_in
 from kraftfast.spark.survey import Bounds, Damage, Piece
-from kraftfast.spark.tables import CONTENTS
+from kraftfast.spark.tables import CONTENTS, numbers
 from kraftfast.types import OffsetAndEpoch
 
 Offsets = dict[str, int]
@@ -237,7 +238,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 for name, value in {"offset": part.id.offset - 1, "epoch": part.id.epoch}.items():
                     at = self.schema.get_field_index(name)
                     if at >= 0:
-                        column = pa.repeat(pa.scalar(value, self.schema.field(at).type), len(batch))
+                        column = numbers(np.full(len(batch), value), self.schema.field(at).type)
                         batch = batch.set_column(at, self.schema.field(at), column)
                 yield batch
 
