@@ -313,6 +313,10 @@ class DirectoryInUse(StorageError):
     exit_code = 34
 
 
+class CannotListen(StorageError):
+    """A listener cannot be bound: its address is taken, or is not one of this host."""
+
+
 class ForeignDirectory(StorageError):
     """The directory belongs to another node, cluster or program, or its files do not parse."""
 

@@ -118,7 +118,7 @@ class Events:
         self._look_for_replicas()
         workers = dict(self.quorum.supervisor.workers)
         for id, worker in workers.items():
-            if worker.error is not None and id not in self.errors:
+            if worker.is_final and id not in self.errors:
                 self.errors.add(id)
                 say(f"replica {id} cannot run -> it stays down: {worker.error}")
             elif worker.restarts > self.restarts[id]:

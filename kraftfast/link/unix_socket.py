@@ -11,7 +11,7 @@ import socket
 import struct
 from dataclasses import dataclass
 
-from kraftfast.errors import PeerGone, StorageError
+from kraftfast.errors import CannotListen, PeerGone
 
 PATH_BYTES_MAX = 107
 SO_PEERCRED = 17
@@ -29,7 +29,7 @@ class Credentials:
 def listen(path: str) -> socket.socket:
     """A listening SOCK_SEQPACKET socket for the owner alone; replaces what an ended process left.
 
-    Raises StorageError.
+    Raises CannotListen.
     """
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
     try:
@@ -45,7 +45,7 @@ def listen(path: str) -> socket.socket:
         sock.listen(BACKLOG)
     except OSError as error:
         sock.close()
-        raise StorageError(f"cannot listen on {path}: {error.strerror}") from None
+        raise CannotListen(f"cannot listen on {path}: {error.strerror}") from None
     return sock
 
 

@@ -11,6 +11,7 @@ from kraftfast.wire import messages as wire
 
 AUTHORIZED_OPERATIONS_UNKNOWN = -(2**31)
 CONTROLLERS = 2
+NAMELESS_TOPIC_VERSION = 12  # of Metadata, whose answer may name a topic by its id alone
 NODES_VERSION = 2  # of DescribeQuorum, that has nodes and directory ids
 
 
@@ -25,13 +26,19 @@ def advertised(node: Any) -> list[tuple[int, str, int]]:
 
 
 def metadata(node: Any, message: Any, version: int) -> Any:
-    """One topic with one partition; brokers are the voters."""
+    """Return one topic with one partition; brokers are the voters.
+
+    A topic without a name is refused below the version that can tell of it, as in Kafka's
+    ``KafkaApis``: the answer has an empty name there, since it has no room for a null.
+    """
     kind = wire.MetadataResponse
     asked = message.topics
     wants_all = asked is None or (version == 0 and not asked)
-    topics = (
-        [_our_topic(node, kind)] if wants_all else [_topic(node, kind, entry) for entry in asked]
-    )
+    if wants_all:
+        topics = [_our_topic(node, kind)]
+    else:
+        nameless = version >= NAMELESS_TOPIC_VERSION
+        topics = [_topic(node, kind, entry, nameless) for entry in asked]
     return kind(
         brokers=[
             kind.Broker(node_id=id, host=host, port=port) for id, host, port in advertised(node)
@@ -58,7 +65,9 @@ def _our_topic(node: Any, kind: Any) -> Any:
     )
 
 
-def _topic(node: Any, kind: Any, entry: Any) -> Any:
+def _topic(node: Any, kind: Any, entry: Any, nameless: bool) -> Any:
+    if entry.name is None and not nameless:
+        return kind.Topic(error_code=ErrorCode.INVALID_REQUEST, name="", topic_id=entry.topic_id)
     if entry.name is None:
         if entry.topic_id == node.partition.topic_id:
             return _our_topic(node, kind)

@@ -7,7 +7,7 @@ from typing import Any
 
 from kraftfast import limits
 from kraftfast.core import events as ev
-from kraftfast.errors import PeerGone, StorageError
+from kraftfast.errors import CannotListen, PeerGone
 from kraftfast.link.socket_link import listen
 from kraftfast.node import admin_plane, translate
 from kraftfast.node.acceptor import Acceptor
@@ -71,12 +71,12 @@ class Sockets:
         self._swept_ms = 0
 
     def open(self) -> None:
-        """Bind every listener. Raises StorageError if an address is taken."""
+        """Bind every listener. Raises CannotListen if an address is taken."""
         for listener in self.node.config.listeners:
             try:
                 sock = listen(listener.host, listener.port)
             except PeerGone as error:
-                raise StorageError(str(error)) from None
+                raise CannotListen(str(error)) from None
             self.acceptors.append(Acceptor(self.loop, sock, self._accepted))
 
     def ports(self) -> dict[str, int]:

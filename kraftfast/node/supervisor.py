@@ -1,9 +1,9 @@
 """Keeps the workers of one host alive: starts them, notices their end, starts them again.
 
 One thread sleeps on the workers' pidfds. A worker that ends is started again at once; one that
-keeps ending within a second is given longer and longer pauses, and so is one whose disk is full:
-space may return. A worker that says why it cannot go on (a corrupt log, a failed flush, D9) is not
-started again: its error is kept for whoever asks.
+keeps ending within a second is given longer and longer pauses, and so is one that waits for what
+may return: space, its directory's lock, its address. Only a storage error (a corrupt log, a failed
+flush, D9) is final: the worker is not started again, and its error is kept for whoever asks.
 """
 
 from __future__ import annotations
@@ -21,14 +21,23 @@ import msgspec
 
 import kraftfast
 from kraftfast import errors
-from kraftfast.errors import DiskFull, KraftfastError, StorageError, TimedOut
+from kraftfast.errors import (
+    CannotListen,
+    DirectoryInUse,
+    DiskFull,
+    KraftfastError,
+    StorageError,
+    TimedOut,
+)
 from kraftfast.node.config import NodeConfig
 
 READY_BYTES_MAX = 64 * 1024
 PAUSE_S_MAX = 5.0
 RESTART_FREELY_AFTER_S = 1.0
-FULL_PAUSE_S = 0.5
+WAIT_PAUSE_S = 0.5
 HANDOVER_MS = 50
+MAY_PASS = (DiskFull, DirectoryInUse, CannotListen)
+"""Storage errors that end by themselves: the worker is started again after a pause."""
 SIGBUS_EXIT_CODE = 71  # cext/mapping.h
 
 
@@ -107,19 +116,22 @@ class Worker:
         self.sock.close()
         os.close(self.pidfd)
         lived = time.monotonic() - self.started_at
-        full = isinstance(self.error, DiskFull)
-        if lived > RESTART_FREELY_AFTER_S and not full:
+        waits = isinstance(self.error, MAY_PASS)
+        if lived > RESTART_FREELY_AFTER_S and not waits:
             self.pause_s = 0.0
         else:
-            self.pause_s = min(self.pause_s * 2 + (FULL_PAUSE_S if full else 0.05), PAUSE_S_MAX)
+            self.pause_s = min(self.pause_s * 2 + (WAIT_PAUSE_S if waits else 0.05), PAUSE_S_MAX)
         self.start_at = time.monotonic() + self.pause_s
         self.process, self.sock, self.pidfd = None, None, -1
         self.ready.clear()
 
     @property
     def is_final(self) -> bool:
-        """Whether starting it again would be of no use."""
-        return self.error is not None and not isinstance(self.error, DiskFull)
+        """Return whether the worker must not be started again: its storage failed (D9).
+
+        Whatever else ended it, a defect of ours included, a fresh process recovers from.
+        """
+        return isinstance(self.error, StorageError) and not isinstance(self.error, MAY_PASS)
 
 
 def python_path() -> str:
@@ -129,6 +141,14 @@ def python_path() -> str:
     """
     package = os.path.dirname(os.path.dirname(os.path.abspath(kraftfast.__file__)))
     return os.pathsep.join([package, *(os.path.abspath(path) for path in sys.path)])
+
+
+def say(text: str) -> None:
+    """Print a line for people; without a reader of stderr the workers still need this thread."""
+    try:
+        print(f"kraftfast: {text}", file=sys.stderr, flush=True)
+    except (OSError, ValueError):
+        pass
 
 
 def _typed(kind: type[KraftfastError], text: str) -> KraftfastError:
@@ -164,6 +184,7 @@ class Supervisor:
         for worker in self.workers.values():
             _wait_ready(worker, deadline)
         self._started = True
+        os.write(self._wake_writer, b"s")  # one may have ended meanwhile: it is started again now
 
     def add(self, config: NodeConfig, timeout_s: float) -> None:
         """One more worker, from now on kept alive like the others.
@@ -263,11 +284,7 @@ class Supervisor:
                     worker.start()
                     continue
                 except OSError as error:
-                    print(
-                        f"kraftfast: cannot start a worker: {error} -> later",
-                        file=sys.stderr,
-                        flush=True,
-                    )
+                    say(f"cannot start a worker: {error} -> later")
             left = max(0.0, worker.start_at - now)
             due = left if due is None else min(due, left)
         return due

@@ -9,10 +9,12 @@ worker: no orphan holds a directory.
 from __future__ import annotations
 
 import gc
+import os
 import select
 import signal
 import socket
 import sys
+import traceback
 
 import msgspec
 
@@ -49,6 +51,10 @@ def main(fd: int) -> int:
         return 0
     except KraftfastError as error:
         return _failed(sock, error)
+    except Exception as error:
+        _failed(sock, KraftfastError(f"a defect: {type(error).__name__}: {error}"))
+        _print(traceback.format_exc())
+        os._exit(1)  # nothing may touch the log after a broken invariant, not even a destructor
 
 
 def _told(sock: socket.socket, loop: Loop) -> None:
@@ -69,13 +75,21 @@ def _orphaned(fd: int, loop: Loop) -> None:
 
 
 def _failed(sock: socket.socket, error: KraftfastError) -> int:
-    print(f"kraftfast: {error}", file=sys.stderr, flush=True)
     try:
         answer = {"error": str(error), "type": type(error).__name__, "exit_code": error.exit_code}
         sock.send(msgspec.json.encode(answer))
     except OSError:
         pass
+    _print(f"kraftfast: {error}")
     return error.exit_code
+
+
+def _print(text: str) -> None:
+    """Print to stderr; whoever read it may be gone."""
+    try:
+        print(text, file=sys.stderr, flush=True)
+    except (OSError, ValueError):
+        pass
 
 
 if __name__ == "__main__":

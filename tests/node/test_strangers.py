@@ -33,6 +33,7 @@ from kraftfast.wire.messages import (
     ApiKey,
     ApiVersionsRequest,
     DescribeQuorumRequest,
+    MetadataRequest,
 )
 from kraftfast.wire.versions import SERVED
 from tests.node.kit import TIMEOUT_S, Stranger
@@ -149,6 +150,23 @@ def test_every_version_is_answered(unmoved: LocalQuorum, api_key: int, version: 
             answer = stranger.receive()
             assert answer is not None and answer[:4] == struct.pack(">i", 5)
             frame.decode_response(api_key, version, answer)
+
+
+@pytest.mark.parametrize("version", [10, 11, 12])
+@pytest.mark.parametrize("topic_id", [bytes(range(16)), bytes(16)], ids=["unknown id", "no id"])
+def test_a_topic_without_a_name(unmoved: LocalQuorum, version: int, topic_id: bytes) -> None:
+    """Kafka refuses it below version 12, where the answer has no room for a null name."""
+    kind = MetadataRequest
+    body = kind(topics=[kind.Topic(topic_id=topic_id, name=None)])
+    for id in unmoved.directories:
+        with Stranger(unmoved, id) as stranger:
+            stranger.send(frame.encode_request(ApiKey.METADATA, version, 6, "stranger", body))
+            data = stranger.receive()
+            assert data is not None
+            topic = frame.decode_response(ApiKey.METADATA, version, data)[1].topics[0]
+            assert topic.topic_id == topic_id and not topic.name
+            refusal = ErrorCode.UNKNOWN_TOPIC_ID if version >= 12 else ErrorCode.INVALID_REQUEST
+            assert topic.error_code == refusal
 
 
 # --- messages of the protocol ---------------------------------------------------------------------

@@ -1,0 +1,86 @@
+"""Which ends of a worker are final: those of its storage alone (D9)."""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from kraftfast.errors import StorageError
+from kraftfast.node import supervisor
+from kraftfast.node.config import NodeConfig
+from kraftfast.node.supervisor import Supervisor
+from tests.node.kit import TIMEOUT_S
+
+WORKER = """\
+    #!{python}
+    import json, pathlib, socket, sys, time
+
+    count = pathlib.Path({count!r})
+    number = int(count.read_text()) if count.exists() else 0
+    count.write_text(str(number + 1))
+    sock = socket.socket(fileno=int(sys.argv[-1]))
+    sock.recv(1 << 20)
+    if number == 0:
+        sock.send(json.dumps({{"ready": True}}).encode())
+        while not pathlib.Path({go!r}).exists():
+            time.sleep(0.01)
+        sock.send(json.dumps({{"error": "it is so", "type": {kind!r}}}).encode())
+        sys.exit(1)
+    sock.send(json.dumps({{"ready": True}}).encode())
+    while sock.recv(1 << 20) not in (b"", b'{{"stop":50}}'):
+        pass
+"""
+
+
+def a_supervisor(path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> Supervisor:
+    """One worker that fails with ``kind`` after its first start, and only then."""
+    script = path / "worker"
+    text = textwrap.dedent(WORKER)
+    places = {"count": str(path / "count"), "go": str(path / "go")}
+    script.write_text(text.format(python=sys.executable, kind=kind, **places))
+    script.chmod(0o700)
+    monkeypatch.setattr(supervisor.sys, "executable", str(script))
+    return Supervisor([NodeConfig(directory=str(path), node_id=1, voters=())])
+
+
+def look(worker: supervisor.Worker, restarted: bool) -> bool:
+    return worker.restarts == 1 and worker.ready.is_set() if restarted else worker.is_final
+
+
+@pytest.mark.parametrize(
+    ("kind", "restarted"),
+    [
+        ("UnencodableMessage", True),
+        ("MalformedFrame", True),
+        ("InvalidOption", True),
+        ("KraftfastError", True),
+        ("RecordTooLarge", True),
+        ("DiskFull", True),
+        ("DirectoryInUse", True),
+        ("CannotListen", True),
+        ("StorageError", False),
+        ("FlushFailed", False),
+        ("CorruptLog", False),
+        ("ForeignDirectory", False),
+    ],
+)
+def test_only_storage_errors_are_final(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, restarted: bool
+) -> None:
+    monkeypatch.setattr(supervisor, "WAIT_PAUSE_S", 0.01)
+    workers = a_supervisor(tmp_path, monkeypatch, kind)
+    try:
+        workers.start(TIMEOUT_S)
+        (tmp_path / "go").touch()
+        worker = workers.workers[1]
+        deadline = time.monotonic() + TIMEOUT_S
+        while not look(worker, restarted) or (worker.process is None) == restarted:
+            assert time.monotonic() < deadline, (worker.restarts, worker.error)
+            time.sleep(0.01)
+        assert isinstance(worker.error, StorageError) != restarted
+    finally:
+        workers.close(1.0)
