@@ -53,6 +53,7 @@ int kf_ring_attach_out(kf_ring_out *r, void *producer_file, size_t bytes,
     r->consumer = consumer;
     r->data = (uint8_t *)producer_file + KF_RING_PAGE;
     r->mask = page->words.capacity - 1;
+    r->kept = UINT64_MAX;
     r->sequence = first_sequence(page->words.generation);
     return 0;
 }
@@ -87,17 +88,19 @@ static uint64_t padding_before(const kf_ring_out *r, uint64_t need) {
     return rest < need ? rest : 0;
 }
 
+static uint64_t least(uint64_t a, uint64_t b) { return a < b ? a : b; }
+
 /* Whether `bytes` more fit; refreshes the cached tail only when the cached one does not do. */
 static int room(kf_ring_out *r, uint64_t bytes) {
     uint64_t capacity = r->mask + 1;
-    if (capacity - (r->head - r->tail_cached) >= bytes) return 1;
+    if (capacity - (r->head - least(r->tail_cached, r->kept)) >= bytes) return 1;
     uint64_t tail = atomic_load_explicit(&r->consumer->tail, memory_order_seq_cst);
     if (tail > r->published || tail < r->tail_cached || (tail & 15)) { /* R7 */
         r->fault = 1;
         return 0;
     }
     r->tail_cached = tail;
-    return capacity - (r->head - tail) >= bytes;
+    return capacity - (r->head - least(tail, r->kept)) >= bytes;
 }
 
 static void put_header(kf_ring_out *r, uint32_t length, uint32_t kind, uint32_t crc) {
@@ -138,6 +141,8 @@ void kf_ring_publish(kf_ring_out *r) {
     r->published = r->head;
     atomic_exchange_explicit(&r->page->head, r->head, memory_order_seq_cst);
 }
+
+void kf_ring_keep(kf_ring_out *r, uint64_t position) { r->kept = position; }
 
 int kf_ring_drained(const kf_ring_out *r) {
     return atomic_load_explicit(&r->consumer->tail, memory_order_acquire) == r->head;

@@ -73,6 +73,7 @@ typedef struct kf_ring_out {
     uint64_t head;        /* committed by us */
     uint64_t published;   /* what page->head says: tail_cached <= published <= head */
     uint64_t tail_cached; /* never beyond the consumer's tail; head - tail_cached <= capacity */
+    uint64_t kept;        /* bytes from here on are not overwritten, even if released (D24) */
     uint64_t claimed;     /* total bytes of the open claim, 0 if none */
     uint32_t sequence;    /* of the next message */
     int wants_room;       /* what page->want_room says */
@@ -125,6 +126,9 @@ uint64_t kf_ring_position(const kf_ring_out *r);
 /* How far the consumer said it looked (kf_ring_take): nothing beyond was ever acted on, even if the
  * consumer died meanwhile. Not validated against the head: compare, do not index. */
 uint64_t kf_ring_taken(const kf_ring_out *r);
+/* Do not overwrite bytes from `position` on, even after the consumer has released them: they may
+ * have to be sent again (D24). Positions must rise. Until the first call a release is enough. */
+void kf_ring_keep(kf_ring_out *r, uint64_t position);
 /* Whether the consumer has released everything that was committed. */
 int kf_ring_drained(const kf_ring_out *r);
 /* Ask the consumer to ring our doorbell when it releases. Publishes first: what is committed and

@@ -3,6 +3,7 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from kraftfast.record.encode cimport BatchSettings
+from kraftfast.record.parse cimport BatchHeader
 
 
 cdef class Identity:
@@ -16,5 +17,7 @@ cdef class Identity:
 
     cdef void stamp(self, BatchSettings *settings, int64_t ticket) noexcept
     cdef int restamp(self, uint8_t *batch, int64_t size, int64_t ticket) except -1
+    cdef bint stamped(self, const BatchHeader *header, int64_t ticket) noexcept
     cdef object failure_of(self, bint unknown, int32_t code, int64_t first_ticket)
     cdef void doubt(self, int64_t end_ticket) noexcept
+    cdef void skip(self, int64_t end_ticket) noexcept

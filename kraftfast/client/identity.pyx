@@ -15,7 +15,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from kraftfast.record.checksum cimport crc_extend
 from kraftfast.record.encode cimport BatchSettings
 from kraftfast.record.parse cimport (
-    CRC_FROM, FAULT_NONE, BatchHeader, parse_header, write_header,
+    CRC_FROM, FAULT_NONE, BatchHeader, crc_holds, parse_header, write_header,
 )
 
 from kraftfast.client.refusals import REFUSALS, refusal
@@ -44,15 +44,23 @@ cdef class Identity:
         settings.producer_id, settings.producer_epoch = self.id, <short>self.epoch
         settings.base_sequence = <int32_t>((ticket + self.delta) & SEQUENCE_MASK)
 
+    cdef bint stamped(self, const BatchHeader *header, int64_t ticket) noexcept:
+        """Return whether a batch says already what :meth:`stamp` would have it say."""
+        cdef BatchSettings now
+        self.stamp(&now, ticket)
+        return (header.producer_id == now.producer_id
+                and header.producer_epoch == now.producer_epoch
+                and header.base_sequence == now.base_sequence)
+
     cdef int restamp(self, uint8_t *batch, int64_t size, int64_t ticket) except -1:
         """The same for a batch that is whole already; nothing changes if it says so."""
         cdef BatchHeader header
         cdef BatchSettings now
         assert parse_header(batch, size, &header) == FAULT_NONE
-        self.stamp(&now, ticket)
-        if header.producer_id == now.producer_id and header.producer_epoch == now.producer_epoch \
-                and header.base_sequence == now.base_sequence:
+        if self.stamped(&header, ticket):
             return 0
+        assert crc_holds(batch, &header), "a fresh CRC must not hide damage (D24)"
+        self.stamp(&now, ticket)
         header.producer_id, header.producer_epoch = now.producer_id, now.producer_epoch
         header.base_sequence = now.base_sequence
         write_header(batch, &header)
@@ -63,6 +71,11 @@ cdef class Identity:
     cdef void doubt(self, int64_t end_ticket) noexcept:
         """Tickets below this one may be in a log."""
         self.doubtful_end = max(self.doubtful_end, end_ticket)
+
+    cdef void skip(self, int64_t end_ticket) noexcept:
+        """Send nothing below this ticket again: the bytes of a batch are damaged (D24)."""
+        self.doubt(end_ticket)
+        self.spent = True
 
     cdef object failure_of(self, bint unknown, int32_t code, int64_t first_ticket):
         """What the tickets of a batch are told that was refused with a code of Kafka's.

@@ -23,7 +23,7 @@ from kraftfast.link.ring_link import SOCKET_NAME, OwnDoorbell, RingLink, RingOff
 from kraftfast.link.stats import PAGES_BYTES, ROLES, StatsView
 from kraftfast.link.unix_socket import connect, credentials, open_pidfd
 
-RING_BYTES = 4 * 1024 * 1024
+RING_BYTES = 4 * 1024 * 1024  # at least, of a producer's batches
 ANSWER_RING_BYTES = 1024 * 1024
 RING_BYTES_MAX = 32 * 1024 * 1024
 CONNECT_TIMEOUT_S = 1.0
@@ -35,7 +35,7 @@ class LocalConnector:
     """Makes a producer's senders: over rings, to whoever leads.
 
     ``directories`` is looked at anew each time: replicas may be added. ``batch_bytes``,
-    ``window``: of the senders. A ring grows with the records it has to take.
+    ``window``: of the senders. A ring holds a window, and two of the largest records.
     """
 
     # directories: replica id -> directory. _order: ids, the most promising first.
@@ -50,9 +50,7 @@ class LocalConnector:
 
         Raises NotLeader (nobody leads at the moment), NoQuorum (no replica runs), PeerGone.
         """
-        ring_bytes = RING_BYTES
-        while ring_bytes // 2 < record_bytes + RING_OVERHEAD and ring_bytes < RING_BYTES_MAX:
-            ring_bytes *= 2
+        ring_bytes = self._ring_bytes(record_bytes)
         known = [id for id in list(self.directories) if id not in self._order]
         candidates, asked, problems = [*self._order, *known], set[int](), list[str]()
         while candidates:
@@ -74,6 +72,17 @@ class LocalConnector:
         if len(problems) == len(asked):
             raise NoQuorum(f"no replica runs: {problems[0]}")
         raise NotLeader("no replica leads at the moment")
+
+    def _ring_bytes(self, record_bytes: int) -> int:
+        """Return the capacity for records of this size.
+
+        A batch takes its room until it is acknowledged (D24): a smaller ring is a smaller window.
+        """
+        wanted = max(self.window * self.batch_bytes, 2 * (record_bytes + RING_OVERHEAD))
+        ring_bytes = RING_BYTES
+        while ring_bytes < min(wanted, RING_BYTES_MAX):
+            ring_bytes *= 2
+        return ring_bytes
 
     def _promise(self, id: int, good: bool) -> None:
         """Who led is asked first the next time, who did not answer last."""

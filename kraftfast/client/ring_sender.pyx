@@ -15,9 +15,9 @@ from kraftfast.ring.layout cimport (
     ACK, BATCH, NOT_LEADER, REFUSED, AckMessage, BatchMessage, LeaderMessage, RefusedMessage,
 )
 from kraftfast.ring.calls cimport (
-    kf_ring_abort, kf_ring_claim, kf_ring_has_room, kf_ring_out_faulted, kf_ring_payload_max,
-    kf_ring_peek, kf_ring_publish, kf_ring_publish_tail, kf_ring_release, kf_ring_taken,
-    kf_ring_waiting, kf_ring_want_room,
+    kf_ring_abort, kf_ring_claim, kf_ring_has_room, kf_ring_keep, kf_ring_out_faulted,
+    kf_ring_payload_max, kf_ring_peek, kf_ring_publish, kf_ring_publish_tail, kf_ring_release,
+    kf_ring_taken, kf_ring_waiting, kf_ring_want_room,
 )
 from kraftfast.ring.spsc cimport Doorbell, PeerDoorbell, RingIn, RingMessage, RingOut
 
@@ -40,7 +40,7 @@ cdef class RingSender(Sender):
     cdef PeerDoorbell bell
     cdef Doorbell doorbell
     cdef uint64_t published     # position up to which the replica may look
-    cdef bint wants_room        # the ring itself was too full for the last claim
+    cdef uint32_t wanted        # bytes for which the ring had no room at the last claim, or 0
     cdef bint final             # the replica takes nothing more from this ring
 
     def __init__(self, link, own_doorbell, Ledger ledger, int64_t batch_bytes, int64_t window):
@@ -50,6 +50,7 @@ cdef class RingSender(Sender):
         self.kafka_raft = hello.records == "kafka-raft"
         self.out, self.inbox, self.bell = link.out, link.inbox, link.bell
         self.doorbell = own_doorbell.bell
+        kf_ring_keep(self.out.ring, 0)
         self.set_up(ledger, batch_bytes, <int64_t>kf_ring_payload_max(self.out.ring) - HEAD, window,
                     self.doorbell.fd)
         for fd in (link.sock.fileno(), link.pidfd):
@@ -58,13 +59,14 @@ cdef class RingSender(Sender):
     # --- what leaves ------------------------------------------------------------------------------
 
     cdef uint8_t *claim(self, int64_t capacity) except? NULL:
-        cdef uint8_t *slot = kf_ring_claim(self.out.ring, <uint32_t>(capacity + HEAD))
+        cdef uint32_t length = <uint32_t>(capacity + HEAD)
+        cdef uint8_t *slot = kf_ring_claim(self.out.ring, length)
         if slot == NULL:
             if kf_ring_out_faulted(self.out.ring):
                 self.fail(PeerGone("the replica broke the rules of the ring"))
-            self.wants_room = True
+            self.wanted = length
             return NULL
-        self.wants_room = False
+        self.wanted = 0
         return slot + HEAD
 
     cdef void abandon(self) noexcept:
@@ -83,6 +85,11 @@ cdef class RingSender(Sender):
             kf_ring_publish(self.out.ring)
             self.published = self.out.position
             self.bell.ring()
+        return 0
+
+    cdef int release(self, uint64_t number) except -1:
+        """A slot that the leader released counts as room only from here on (D24)."""
+        kf_ring_keep(self.out.ring, self.batch_number(number).place)
         return 0
 
     cdef uint64_t untouched(self):
@@ -168,7 +175,7 @@ cdef class RingSender(Sender):
     # --- sleeping ---------------------------------------------------------------------------------
 
     def want_room(self):
-        if self.wants_room and not self.gone:
+        if self.wanted and not self.gone:
             kf_ring_want_room(self.out.ring)
             self.bell.ring()
 
@@ -177,7 +184,8 @@ cdef class RingSender(Sender):
         return 0
 
     cdef bint news(self) except -1:
-        if self.wants_room and kf_ring_has_room(self.out.ring, <uint32_t>(self.batch_bytes + HEAD)):
+        if self.wanted and kf_ring_has_room(self.out.ring, self.wanted):
+            self.wanted = 0  # said once: a caller that only polls must be able to sleep
             return True
         return self.waiting()
 

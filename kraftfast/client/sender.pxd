@@ -3,6 +3,7 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
 from kraftfast.client.identity cimport Identity
+from kraftfast.client.latency cimport Latencies
 from kraftfast.client.ledger cimport Ledger
 from kraftfast.record.encode cimport BatchSettings, OpenBatch
 
@@ -23,12 +24,12 @@ cdef struct Sent:
     int64_t base_offset   # once COMMITTED
     uint64_t began_ns     # when its first record was handed over
     uint64_t place        # the sender's own
-    uint8_t *batch        # whole until it is answered
+    uint8_t *batch        # must stay as it is until its tickets are resolved (D24)
     int32_t state         # a SentState
     int32_t error         # Kafka's code, with it
 
 
-cdef class Sender:
+cdef class Sender(Latencies):
     cdef readonly Ledger ledger             # outlives the sender
     cdef public Identity identity           # of an idempotent producer; set before it sends
     cdef readonly object broken             # why nothing can be sent any more, or None
@@ -56,8 +57,6 @@ cdef class Sender:
     cdef Sent *sent
     cdef uint64_t sent_mask, sent_head, sent_tail
     cdef object backlog                     # deque of what no leader looked at yet, in order
-    cdef void *samples                      # kf_histogram: a batch's first record to its commit
-    cdef void *told                         # kf_histogram: from the leader's answer to here
 
     cdef object epoll                       # everything that this sender has to attend to
     cdef int wake_fd                        # an eventfd among it: ends a sleep
@@ -79,6 +78,9 @@ cdef class Sender:
     cdef bint waiting(self) noexcept nogil
     # Take it in: set the state of batches that were answered.
     cdef int receive(self) except -1
+    # The tickets of batch `number`, the oldest under way, are resolved: its bytes may be used for
+    # others (D24).
+    cdef int release(self, uint64_t number) except -1
     # Number of the first batch that the replica never looked at, and never will.
     cdef uint64_t untouched(self)
     # Say that this process sleeps; what else epoll has to watch for.
@@ -92,8 +94,6 @@ cdef class Sender:
     # --- for them
     cdef int fail(self, exception) except -1
     cdef Sent *batch_number(self, uint64_t number) noexcept
-    # The leader answered these batches then.
-    cdef void note_told(self, uint64_t sent_ns, uint64_t batches) noexcept
 
     # --- for the producer
     cdef int64_t append_value(self, value) except -2
@@ -117,5 +117,6 @@ cdef class Sender:
     cdef object failure_of(self, Sent *entry)
     cdef int64_t close_open(self) noexcept
     cdef list resolve(self, uint64_t untouched, exception)
-    cdef tuple entry_of(self, const Sent *entry)
+    cdef bytes copy_of(self, Sent *entry)
+    cdef tuple entry_of(self, Sent *entry)
     cdef list take_back(self, uint64_t untouched)

@@ -22,17 +22,17 @@ from cpython.bytes cimport PyBytes_CheckExact, PyBytes_FromStringAndSize
 from cpython.object cimport PyObject
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memcpy, memset
+from libc.string cimport memcpy
 from posix.unistd cimport write
 
 from kraftfast.client.clock cimport monotonic_ns, wall_ms
 from kraftfast.client.ledger cimport Ledger
-from kraftfast.link.stats cimport kf_histogram, kf_histogram_add, kf_histogram_add_n, quantiles
 from kraftfast.record.builder cimport Values, as_bytes, encode_headers
 from kraftfast.record.encode cimport (
     Encoded, append_record, append_value as encode_value, close_batch,
     default_settings, encode_columns, open_batch, value_at,
 )
+from kraftfast.record.parse cimport FAULT_NONE, BatchHeader, crc_holds, parse_header
 
 from kraftfast import limits
 from kraftfast.client.refusals import refusal
@@ -60,15 +60,9 @@ cdef class Sender:
     def __cinit__(self):
         self.wake_fd = -1
         self.backlog = deque()
-        self.samples = calloc(1, sizeof(kf_histogram))
-        self.told = calloc(1, sizeof(kf_histogram))
-        if self.samples == NULL or self.told == NULL:
-            raise MemoryError("producer")
 
     def __dealloc__(self):
         free(self.sent)
-        free(self.samples)
-        free(self.told)
 
     cdef int set_up(self, Ledger ledger, int64_t batch_bytes, int64_t batch_bytes_max,
                     int64_t window, int wake_fd) except -1:
@@ -128,6 +122,9 @@ cdef class Sender:
 
     cdef int receive(self) except -1:
         raise NotImplementedError
+
+    cdef int release(self, uint64_t number) except -1:
+        return 0
 
     cdef uint64_t untouched(self):
         raise NotImplementedError
@@ -426,13 +423,25 @@ cdef class Sender:
         self.close()
         return again
 
-    cdef tuple entry_of(self, const Sent *entry):
-        return (PyBytes_FromStringAndSize(<char *>entry.batch, entry.size), entry.first_ticket,
-                entry.records, entry.began_ns)
+    cdef tuple entry_of(self, Sent *entry):
+        return self.copy_of(entry), entry.first_ticket, entry.records, entry.began_ns
+
+    cdef bytes copy_of(self, Sent *entry):
+        """Return its bytes, or None if they are not the batch that was sent (D24)."""
+        cdef BatchHeader header
+        cdef bytes batch = PyBytes_FromStringAndSize(<char *>entry.batch, entry.size)
+        cdef const uint8_t *copy = <const uint8_t *>batch
+        if parse_header(copy, entry.size, &header) != FAULT_NONE or header.size != entry.size \
+                or header.record_count != entry.records or not crc_holds(copy, &header):
+            return None
+        if self.identity is not None and not self.identity.stamped(&header, entry.first_ticket):
+            return None
+        return batch
 
     cdef list take_back(self, uint64_t untouched):
         """All that is not resolved. Behind a gap nothing was appended, whoever looked at it."""
         cdef uint64_t number
+        cdef int64_t damaged_end = 0
         cdef Sent *entry
         again = []
         for number in range(self.sent_tail, self.sent_head):
@@ -441,6 +450,11 @@ cdef class Sender:
                     self.identity.spent or entry.state == NOT_APPENDED or number >= untouched):
                 self.identity.doubt(entry.first_ticket + entry.records)
             again.append(self.entry_of(entry))
+            if again[-1][0] is None:
+                again.pop()
+                damaged_end = entry.first_ticket + entry.records
+        if damaged_end:
+            self.identity.skip(damaged_end)
         return again
 
     cdef list resolve(self, uint64_t untouched, exception):
@@ -451,6 +465,8 @@ cdef class Sender:
             entry = self.batch_number(number)
             if entry.state == SENT:
                 entry.state = UNKNOWN if number < untouched else NOT_APPENDED
+            if entry.state == NOT_APPENDED and self.copy_of(entry) is None:
+                entry.state = UNKNOWN
             if entry.state == COMMITTED or entry.state == UNKNOWN:
                 touched = number + 1
         again = []
@@ -510,7 +526,7 @@ cdef class Sender:
             entry = self.batch_number(self.sent_tail)
             if entry.state == COMMITTED:
                 self.ledger.committed(entry.first_ticket, entry.records, entry.base_offset)
-                kf_histogram_add(<kf_histogram *>self.samples, now - entry.began_ns)
+                self.note_commit(now - entry.began_ns)
             elif entry.state == REFUSED_BATCH or entry.state == UNKNOWN:
                 exception = self.failure_of(entry)  # other threads may run
                 if self.gone or exception is None:
@@ -519,6 +535,7 @@ cdef class Sender:
             else:
                 break
             self.sent_tail += 1
+            self.release(self.sent_tail - 1)
         return 0
 
     cdef object failure_of(self, Sent *entry):
@@ -618,21 +635,3 @@ cdef class Sender:
     def record_bytes_max(self) -> int:
         """The most that value, key and headers of one record may have, to be sent this way."""
         return self.batch_bytes_max - RECORD_OVERHEAD
-
-    cdef void note_told(self, uint64_t sent_ns, uint64_t batches) noexcept:
-        cdef uint64_t now = monotonic_ns()
-        cdef uint64_t took = now - sent_ns if now > sent_ns else 0
-        kf_histogram_add_n(<kf_histogram *>self.told, took, batches)
-
-    def commit_latency(self) -> dict[str, float]:
-        """From a batch's first record to its commit: count, p50_us, p99_us, p999_us, max_us."""
-        return quantiles(<kf_histogram *>self.samples)
-
-    def callback_latency(self) -> dict[str, float]:
-        """From the leader's answer to its being seen here; known over rings alone. As above."""
-        return quantiles(<kf_histogram *>self.told)
-
-    def reset_latency(self):
-        """Forget the samples so far (after a warm-up)."""
-        memset(self.samples, 0, sizeof(kf_histogram))
-        memset(self.told, 0, sizeof(kf_histogram))

@@ -19,6 +19,7 @@ cdef extern from "ring.h":
     int kf_ring_out_faulted(const kf_ring_out *r) nogil
     int kf_ring_in_faulted(const kf_ring_in *r) nogil
     void kf_ring_fence(kf_ring_in *r) nogil
+    void kf_ring_keep(kf_ring_out *r, uint64_t position) nogil
     int kf_ring_drained(const kf_ring_out *r) nogil
     void kf_ring_want_room(kf_ring_out *r) nogil
     int kf_ring_has_room(kf_ring_out *r, uint32_t length) nogil

@@ -335,6 +335,37 @@ static void commit_padding(void) {
     kf_ring_commit(&p.out, 0, KF_RING_PADDING, 0);
 }
 
+/* D24: what was released and may have to be sent again is not overwritten; paddings count, too. */
+static void kept(void) {
+    uint64_t seed = 5;
+    for (int round = 0; round < 200; round++) {
+        pair p = make_pair(CAPACITY);
+        uint64_t ends[CAPACITY], starts[CAPACITY];
+        uint32_t lengths[CAPACITY], count = 0, oldest = 0, max = kf_ring_payload_max(&p.out);
+        kf_ring_keep(&p.out, 0);
+        for (int step = 0; step < 400; step++) {
+            uint32_t length = (uint32_t)(chance(&seed) % (chance(&seed) & 1 ? 64 : max + 1));
+            if (chance(&seed) % 3 && kf_ring_has_room(&p.out, length)) {
+                put(&p.out, length, count);
+                ends[count] = kf_ring_position(&p.out);
+                starts[count] = ends[count] - ((length + 15ULL) & ~15ULL);
+                lengths[count] = length;
+                kf_ring_publish(&p.out);
+                expect(&p.in, length, count++);
+                CHECK(kf_ring_publish_tail(&p.in) == 0);
+            } else if (oldest < count) {
+                kf_ring_keep(&p.out, ends[oldest++]);
+            } else {
+                CHECK(kf_ring_has_room(&p.out, length) == 1);
+            }
+            for (uint32_t i = oldest; i < count; i++)
+                for (uint32_t at = 0; at < lengths[i]; at++)
+                    CHECK(p.out.data[(starts[i] + at) & p.out.mask] == (uint8_t)i);
+        }
+        free_pair(&p);
+    }
+}
+
 static void traps(void) {
     char text[64];
     CHECK(is_trap(outcome_of(claim_twice, text, sizeof text)));
@@ -384,6 +415,7 @@ static const test_case cases[] = {
     {"padding", padding},
     {"unpublished_commits_do_not_wait_for_room", unpublished_commits_do_not_wait_for_room},
     {"taken", taken},
+    {"kept", kept},
     {"traps", traps},
     {"two_sealed_files", two_sealed_files},
     {"hammer", hammer},

@@ -68,7 +68,8 @@ def ack(first_batch: int, batches: int, base_offset: int, end_offset: int) -> by
 class ScriptedReplica:
     """The other end of a :class:`RingSender`, in this process: it reads the ring in plain Python.
 
-    ``batches``: what was taken, as bytes. ``sender``: over the ring.
+    ``batches``: what was taken, as bytes. ``sender``: over the ring. ``producers_memory``: the
+    ring as its producer may write it.
     """
 
     def __init__(
@@ -95,6 +96,7 @@ class ScriptedReplica:
         self.cursor = files.cursor.memory
         self.out = RingOut(files.data.memory, map_peer_file(fds[1], PAGE_BYTES))
         self.bell = PeerDoorbell(map_peer_file(fds[2], PAGE_BYTES), fds[3])
+        self.producers_memory = offer.files.data.memory
         link = offer.finish(*offer.receive())
         files.close()
         ours.setblocking(False)

@@ -69,7 +69,8 @@ def test_a_full_batch_leaves_and_a_full_window_takes_no_more(replica: ScriptedRe
     )
 
 
-def test_a_full_ring_takes_no_more_until_the_replica_releases(ledger: Ledger) -> None:
+def test_a_full_ring_takes_no_more_until_what_is_in_it_is_acknowledged(ledger: Ledger) -> None:
+    """D24: slots that were released may have to be sent again, so they are not overwritten."""
     replica = ScriptedReplica(ledger, ring_bytes=1 << 16, batch_bytes=16384, window=64)
     sender, value = replica.sender, b"v" * 8000
     while sender.append(value) >= 0:
@@ -79,7 +80,12 @@ def test_a_full_ring_takes_no_more_until_the_replica_releases(ledger: Ledger) ->
     assert sender.going_to_sleep()
     assert len(replica.look(2)) == 2
     replica.release()
-    assert not sender.going_to_sleep(), "room is news to who waits for it"
+    assert sender.going_to_sleep(), "what is released and not acknowledged makes no room"
+    assert sender.append(value) == -1
+    replica.acknowledge(2)
+    sender.poll()
+    assert not sender.going_to_sleep(), "room is news to a caller that waits for it"
+    assert sender.going_to_sleep(), "once: a caller that only polls must be able to sleep"
     assert sender.append(value) >= 0
 
 
