@@ -78,7 +78,8 @@ cdef class SocketSender(Sender):
     cdef bytes prefix, suffix           # of a frame: up to the length of the batch, and behind it
     cdef Py_ssize_t prefix_bytes        # at most, with that length
     cdef Frame *frames                  # of batch n: frames[n & sent_mask]; like `sent`
-    cdef list buffers                   # the bytearrays that they lie in: kept until answered (R8)
+    cdef list buffers                   # the bytearrays that they lie in: kept until their tickets
+                                        # are resolved (R8, D24)
     cdef list spare                     # buffers of the usual size
     cdef object claimed                 # the buffer of the open claim
     cdef int64_t bytes_under_way, bytes_max
@@ -195,6 +196,15 @@ cdef class SocketSender(Sender):
                 self.send_at = 0
         return 0
 
+    cdef int release(self, uint64_t number) except -1:
+        """An answer alone frees no buffer: what it settles nothing of is sent again (D24)."""
+        cdef Sent *entry = self.batch_number(number)
+        buffer, self.buffers[number & self.sent_mask] = self.buffers[number & self.sent_mask], None
+        self.bytes_under_way -= entry.size
+        if entry.size <= self.batch_bytes:
+            self.spare.append(buffer)
+        return 0
+
     cdef uint64_t untouched(self):
         """A frame that is not whole is never looked at: the connection ends before the rest."""
         return self.send_number
@@ -243,7 +253,7 @@ cdef class SocketSender(Sender):
         """The answer to the oldest request that has none. Raises MalformedFrame."""
         cdef Sent *entry
         cdef uint64_t number = self.answer_number
-        if number == self.send_number:  # R8: a buffer is used again once it was answered
+        if number == self.send_number:  # R8: its buffer is still being sent
             raise MalformedFrame("an answer before the request was sent whole")
         correlation_id, response = produce.decode_response(self.version, frame)
         expected = self.correlation_of(number)
@@ -264,12 +274,6 @@ cdef class SocketSender(Sender):
             told = code in REFUSALS or code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER
             entry.state = REFUSED_BATCH if told else UNKNOWN
         self.answer_number += 1
-        self.bytes_under_way -= entry.size
-        if entry.state != NOT_APPENDED:
-            buffer = self.buffers[number & self.sent_mask]
-            self.buffers[number & self.sent_mask] = None
-            if entry.size <= self.batch_bytes:
-                self.spare.append(buffer)
         if code in NOT_LEADER_CODES or code == ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND:
             self.leave_after_answers(response.leader_id)
         return 0

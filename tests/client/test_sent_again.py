@@ -6,10 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 
+from kraftfast.client.identity import Identity
 from kraftfast.client.ledger import Ledger
-from kraftfast.errors import UnknownOutcome
+from kraftfast.client.remote import connect_producer
+from kraftfast.errors import ErrorCode, UnknownOutcome
 from kraftfast.ring.spsc import PAGE_BYTES
-from tests.client.kit import ScriptedReplica, values_of
+from kraftfast.types import METADATA_TOPIC
+from tests.client.kit import ScriptedReplica, ScriptedServer, values_of, wait_until
 from tests.client.test_identity import Quorum, failures, says, send
 
 LOST = UnknownOutcome("lost")
@@ -113,3 +116,22 @@ def test_a_wish_for_room_does_not_keep_a_poller_awake() -> None:
     assert sender.append(b"v" * 30_000) == -1
     sender.want_room()
     assert sender.going_to_sleep()
+
+
+@pytest.mark.parametrize("size", [3000, 1 << 20])
+def test_a_request_stays_in_memory_until_its_tickets_are_resolved(size: int) -> None:
+    """An answer that settles nothing does not free it: it goes to the next leader."""
+    server = ScriptedServer(lambda number, _: ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+    ledger, identity = Ledger(), Identity()
+    identity.begin(7, 0, 0, 0)
+    batch_bytes = max(4096, size // 4)
+    sender = connect_producer([server.address], METADATA_TOPIC, ledger, batch_bytes, 16)
+    sender.identity = identity
+    values = [b"%06d" % number * (size // 6) for number in range(3)]
+    for value in values:
+        assert sender.append(value) >= 0
+        sender.seal()
+    wait_until(lambda: sender.poll() or sender.broken)
+    back = sender.give_up(LOST)
+    server.close()
+    assert [values_of(batch)[0] for batch, *_ in back] == values and ledger.resolved == 0
