@@ -21,6 +21,7 @@ _DOORS: dict[str, str] = {
     "AsyncProducer": "kraftfast.client.aio",
     "Consumer": "kraftfast.client.consumer",
     "connect": "kraftfast.client.connect",
+    "attach": "kraftfast.attached",
     "StateMachine": "kraftfast.node.state_machine",
 }
 

@@ -152,6 +152,10 @@ class Closed(LocalError):
     """The producer, consumer or quorum was closed before this call."""
 
 
+class WrongProcess(LocalError):
+    """The producer, consumer, admin or quorum was made before a fork, in the parent process."""
+
+
 # --- the quorum's answer ----------------------------------------------------------------------
 
 

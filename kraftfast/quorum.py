@@ -16,13 +16,12 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 
-from kraftfast import limits
+from kraftfast import forks
 from kraftfast.client.admin import Admin, AsyncAdmin, barrier_by
 from kraftfast.client.admin_ways import LocalWay
 from kraftfast.client.aio import AsyncProducer
@@ -32,9 +31,11 @@ from kraftfast.client.local import LocalConnector, Watch, ask, ask_raw
 from kraftfast.client.producer import BATCH_BYTES, WINDOW_BATCHES, Producer
 from kraftfast.client.quorum_info import QuorumInfo
 from kraftfast.errors import (
+    Closed,
     ErrorCode,
     ForeignDirectory,
     InvalidOption,
+    LocalError,
     NoQuorum,
     NotFormatted,
     PeerGone,
@@ -43,7 +44,7 @@ from kraftfast.errors import (
 )
 from kraftfast.log.directory import read_meta
 from kraftfast.log.disk import Disk
-from kraftfast.node.config import IDLE_SPIN_US, ListenerConfig, NodeConfig, VoterConfig
+from kraftfast.node.config import ListenerConfig, NodeConfig, VoterConfig
 from kraftfast.node.local_layout import (
     Description,
     add_to_description,
@@ -53,60 +54,9 @@ from kraftfast.node.local_layout import (
     write_description,
 )
 from kraftfast.node.placement import share
-from kraftfast.node.state_machine import describe_class
 from kraftfast.node.supervisor import Supervisor
+from kraftfast.node.tuning import Tuning as Tuning
 from kraftfast.types import Endpoint, Uuid
-
-TRANSPORTS = ("ring", "socket")
-FLUSHES = ("adaptive", "deferred", "parallel")
-ELECTION_TIMEOUT_MS = 150
-"""For start-up alone: pre-vote shields a living leader, and the kernel tells of a dead one."""
-
-
-@dataclass(slots=True)
-class Tuning:
-    """How a quorum runs; may differ from start to start. Sizes are bytes, times milliseconds."""
-
-    flush: str = "adaptive"
-    transport: str = "ring"
-    idle: str = "hybrid"
-    processors: Sequence[int] | None = None
-    """Which processors the voters share out, one each; empty: the kernel's choice. None: all that
-    this process may use, where they are fewer than or as many as the voters."""
-    port: int = 0
-    """Replica N also listens on ``port`` + N for Kafka's clients; 0: only with sockets."""
-    host: str = "127.0.0.1"
-    segment_bytes: int = 256 * 1024 * 1024
-    stride_bytes: int = limits.PREPARE_STRIDE_BYTES
-    prepare_bytes: int = 4 * 1024 * 1024
-    retention_bytes: int | None = None
-    """Keep so much of the log, -1: all. None: 100 MiB with a state machine that makes snapshots,
-    all without. With a limit but without a state machine old records are given up for good."""
-    retention_ms: int | None = None
-    """Keep records so long; None: 7 days with such a state machine."""
-    snapshot_bytes: int = 20 * 1024 * 1024
-    """So much of the log between two snapshots of the state machine."""
-    snapshot_interval_ms: int = 3600 * 1000
-    """The longest time between two, 0: none."""
-    election_timeout_ms: int = ELECTION_TIMEOUT_MS
-    fetch_timeout_ms: int = 2000
-    producers_max: int = limits.PRODUCERS
-    """So many idempotent producers are known; the one that was silent longest is forgotten."""
-    state_machine: Any = ""
-    """A :class:`StateMachine` class, or ``module:Class``, that every replica applies the log to."""
-
-    def __post_init__(self) -> None:
-        share(self.processors, 0)  # refused before anything is made
-        self.state_machine = describe_class(self.state_machine) if self.state_machine else ""
-        for name, known in (
-            ("flush", FLUSHES),
-            ("transport", TRANSPORTS),
-            ("idle", tuple(IDLE_SPIN_US)),
-        ):
-            if getattr(self, name) not in known:
-                raise InvalidOption(
-                    f"{name} must be one of {', '.join(known)}, not {getattr(self, name)!r}"
-                )
 
 
 def free_port(host: str) -> int:
@@ -128,7 +78,7 @@ class LocalQuorum:
 
     # path, description, directories: what it is. tuning: how it runs. supervisor: its processes.
     # addresses: replica id -> (host, port), where it listens for TCP. _changing: held while a
-    # replica is made or stopped for good.
+    # replica is made or stopped for good. _refusal: what calls raise once it is _closed.
 
     def __init__(
         self,
@@ -153,6 +103,8 @@ class LocalQuorum:
         self.supervisor = Supervisor([self._config(id) for id in self.directories], restart)
         self._changing = threading.Lock()
         self._closed = False
+        self._refusal: LocalError = Closed("the quorum is closed")
+        forks.own(self)
         deadline = time.monotonic() + timeout
         try:
             self.supervisor.start(timeout)
@@ -254,6 +206,7 @@ class LocalQuorum:
         the usual ring takes are possible at any time, but the first waits for what is under way.
         ``idempotent``, ``name``: as of :class:`Producer`.
         """
+        self._check_open()
         connector = self._connector(batch_bytes, window)
         return Producer(connector, timeout, record_bytes_max, idempotent, name)
 
@@ -274,6 +227,7 @@ class LocalQuorum:
         ``replica``: only what this one knows of. Raises NoQuorum if none runs within ``timeout``
         seconds.
         """
+        self._check_open()
         directories = self.directories if replica is None else {replica: self.directories[replica]}
         return Consumer(directories, from_offset, follow=follow, timeout=timeout)
 
@@ -289,6 +243,7 @@ class LocalQuorum:
 
     def status(self, id: int) -> dict[str, Any]:
         """What a replica says of itself. Raises PeerGone, TimedOut."""
+        self._check_open()
         return ask(self.directories[id], {"kind": "status"})
 
     def query(self, id: int, *args: Any, at_least: int = -1, timeout: float = 5.0) -> Any:
@@ -297,6 +252,7 @@ class LocalQuorum:
         ``at_least``: an exclusive end, for instance the offset of an append plus one: then the
         answer knows of it. Raises RequestRefused with what the state machine raised, TimedOut.
         """
+        self._check_open()
         encoded = base64.b64encode(msgspec.msgpack.encode(args)).decode()
         question = {"kind": "query", "args": encoded, "at_least": at_least}
         answer = msgspec.msgpack.decode(ask_raw(self.directories[id], question, timeout))
@@ -306,6 +262,7 @@ class LocalQuorum:
 
     def statuses(self) -> dict[int, dict[str, Any]]:
         """Every replica that answers, by id."""
+        self._check_open()
         found = {}
         for id in list(self.directories):
             try:
@@ -340,16 +297,19 @@ class LocalQuorum:
 
     def watch(self, id: int) -> Watch:
         """The live counters of a replica."""
+        self._check_open()
         return Watch(self.directories[id])
 
     def kill(self, id: int, signo: int = signal.SIGKILL) -> None:
         """Send a signal to a worker, as a fault would; the supervisor starts it again."""
+        self._check_open()
         self.supervisor.kill(id, signo)
 
     # --- who votes, who leads -------------------------------------------------------------------
 
     def admin(self) -> Admin:
         """An operator's calls, through the doors of this host."""
+        self._check_open()
         return Admin(LocalWay(self.directories, self.description.topic))
 
     def async_admin(self) -> AsyncAdmin:
@@ -368,6 +328,7 @@ class LocalQuorum:
         """
         if replica is None:
             return self.admin().read_barrier(timeout=timeout)
+        self._check_open()
         way = LocalWay({replica: self.directories[replica]}, self.description.topic)
         return barrier_by(way.to(replica), time.monotonic() + timeout)
 
@@ -376,6 +337,7 @@ class LocalQuorum:
 
         ``id`` None: the next one. Nothing is done for one that is there. Raises as the start does.
         """
+        self._check_open()
         with self._changing:
             known = read_description(self.path).replicas  # another process may have made some
             id = max(known) + 1 if id is None else id
@@ -385,6 +347,7 @@ class LocalQuorum:
 
     def adopt(self, *, timeout: float = 30.0) -> None:
         """Start replicas that another process has made (``kraftfast quorum add-controller``)."""
+        self._check_open()
         with self._changing:
             self._adopt(timeout)
 
@@ -414,6 +377,7 @@ class LocalQuorum:
 
     def identity(self, id: int) -> tuple[Uuid, tuple[Endpoint, ...]]:
         """The directory id of a replica, and the endpoints that it votes with."""
+        self._check_open()
         meta = read_meta(Disk(), self.directories[id])
         return meta.directory_id, self._config(id).endpoints
 
@@ -442,6 +406,7 @@ class LocalQuorum:
 
         Raises InvalidOption for one of the first voters.
         """
+        self._check_open()
         with self._changing:
             self.description = read_description(self.path)
             if id not in self.description.added:
@@ -490,6 +455,15 @@ class LocalQuorum:
         if not self._closed:
             self._closed = True
             self.supervisor.close(timeout)
+
+    def disown(self) -> None:
+        """In a forked child: the workers, and the right to end them, stay with the parent."""
+        self._closed, self._refusal = True, forks.refusal("quorum")
+        self.supervisor.disown()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise self._refusal
 
     def __enter__(self) -> LocalQuorum:
         return self

@@ -27,6 +27,7 @@ from kraftfast.errors import (
     TimedOut,
     UnsupportedVersion,
 )
+from kraftfast.forks import Birthplace
 from kraftfast.types import METADATA_PARTITION, NO_NODE, Endpoint, Uuid
 from kraftfast.wire import messages as wire
 from kraftfast.wire.messages import ApiKey
@@ -55,10 +56,11 @@ class Admin:
     and RequestRefused (with Kafka's code). ``timeout``: seconds.
     """
 
-    # way: to the leader.
+    # way: to the leader. birthplace: the process that may use it.
 
     def __init__(self, way: Way) -> None:
         self.way = way
+        self.birthplace = Birthplace("admin")
 
     # --- looking ----------------------------------------------------------------------------------
 
@@ -298,7 +300,8 @@ class Admin:
         ask: Callable[[Any, float], T],
         again: set[ErrorCode] | frozenset[ErrorCode] = frozenset(),
     ) -> T:
-        """What the leader answers, at the latest at the deadline."""
+        """What the leader answers, at the latest at the deadline. Raises WrongProcess."""
+        self.birthplace.check()
         refused: RequestRefused | None = None
         while True:
             try:

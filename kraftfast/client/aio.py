@@ -22,6 +22,7 @@ from collections import deque
 from types import TracebackType
 from typing import Any
 
+from kraftfast import forks
 from kraftfast.client.appender import DEFAULT_TIMEOUT
 from kraftfast.client.producer import DOUBT_S, Producer
 from kraftfast.client.sender import Sender
@@ -29,10 +30,12 @@ from kraftfast.client.tickets import add_tickets, cut_short, offsets_of
 from kraftfast.errors import (
     Closed,
     KraftfastError,
+    LocalError,
     RecordTooLarge,
     TimedOut,
     UnknownOutcome,
     WouldBlock,
+    WrongProcess,
 )
 from kraftfast.record.builder import Values
 
@@ -69,8 +72,10 @@ class AsyncProducer:
         self._turn_ends = False
         self._search: asyncio.Task[None] | None = None
         self._closed = False
+        self.refusal: LocalError = Closed("the producer is closed")
         self._tick = self._loop.call_later(DOUBT_S, self._look_after)
         producer.keeper_sleeps = producer.caller_sleeps = False  # the loop does their work
+        forks.own(self)
         self._watch()
 
     # --- appending --------------------------------------------------------------------------------
@@ -180,7 +185,7 @@ class AsyncProducer:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise Closed("the producer is closed")
+            raise self.refusal
 
     async def _wait_room(self, deadline: float) -> None:
         """Until there may be room."""
@@ -325,6 +330,8 @@ class AsyncProducer:
 
     async def flush(self, *, timeout: float = DEFAULT_TIMEOUT) -> None:
         """Wait until everything handed over is resolved. Raises UnknownOutcome if time runs out."""
+        if isinstance(self.refusal, WrongProcess):
+            raise self.refusal
         await self._wait_ticket(self._ledger.next_ticket - 1, time.monotonic() + timeout)
 
     async def close(self, *, timeout: float = 5.0) -> None:
@@ -345,6 +352,12 @@ class AsyncProducer:
         await asyncio.to_thread(self.producer.close, timeout=0.0)
         self._ledger.settle(self._waiting)
         self._room.set()
+
+    def disown(self) -> None:
+        """In a forked child: the loop's epoll is the parent's too, and must stay as it is."""
+        self._closed, self.refusal = True, forks.refusal("producer")
+        self._watched = None
+        self._waiting.clear()
 
     async def __aenter__(self) -> AsyncProducer:
         return self

@@ -16,24 +16,29 @@ from collections.abc import Iterable
 from typing import Any
 
 from kraftfast.client.admin import Admin, AsyncAdmin
-from kraftfast.client.admin_ways import RemoteWay
+from kraftfast.client.admin_ways import RemoteWay, Way
 from kraftfast.client.aio import AsyncProducer
 from kraftfast.client.connection import Address
+from kraftfast.client.connector import Connector
+from kraftfast.client.consumer import RecordStream
 from kraftfast.client.producer import BATCH_BYTES, PAUSE_S, WINDOW_BATCHES, Producer
 from kraftfast.client.quorum_info import QuorumInfo
 from kraftfast.client.remote import Cluster, RemoteConnector, parse_addresses
 from kraftfast.client.remote_consumer import RemoteConsumer
 from kraftfast.errors import NoQuorum, NotLeader
+from kraftfast.forks import Birthplace
 from kraftfast.types import METADATA_TOPIC
 
 
 class Quorum:
     """A quorum of servers; see :func:`connect`. Thread-safe; its clients are closed apart."""
 
-    # cluster: its servers, and who leads.
+    # cluster: its servers, and who leads. birthplace: the process that may use it; in a forked
+    # child another thread may have held the cluster's lock for ever.
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
+        self.birthplace = Birthplace("quorum")
 
     @property
     def topic(self) -> str:
@@ -53,8 +58,8 @@ class Quorum:
 
         ``idempotent``, ``name``: as of :class:`Producer`.
         """
-        connector = RemoteConnector(self.cluster, batch_bytes, window)
-        return Producer(connector, timeout, 0, idempotent, name)
+        self.birthplace.check()
+        return Producer(self._connector(batch_bytes, window), timeout, 0, idempotent, name)
 
     def async_producer(self, **settings: Any) -> AsyncProducer:
         """An asyncio producer, for use inside a running loop; settings as :meth:`producer`."""
@@ -62,13 +67,15 @@ class Quorum:
 
     def consumer(
         self, from_offset: int = 0, *, follow: bool = False, timeout: float = 10.0
-    ) -> RemoteConsumer:
+    ) -> RecordStream:
         """Committed records from ``from_offset`` on, in order. Raises NoQuorum."""
+        self.birthplace.check()
         return RemoteConsumer(self.cluster, from_offset, follow=follow, timeout=timeout)
 
     def admin(self) -> Admin:
         """Membership, upgrades, reassignments, transfers, read barriers."""
-        return Admin(RemoteWay(self.cluster))
+        self.birthplace.check()
+        return Admin(self._way())
 
     def async_admin(self) -> AsyncAdmin:
         """The same for use inside a running loop."""
@@ -84,6 +91,12 @@ class Quorum:
         Raises NoQuorum, TimedOut.
         """
         return self.admin().read_barrier(timeout=timeout)
+
+    def _connector(self, batch_bytes: int, window: int) -> Connector:
+        return RemoteConnector(self.cluster, batch_bytes, window)
+
+    def _way(self) -> Way:
+        return RemoteWay(self.cluster)
 
     def close(self) -> None:
         """Nothing is open: every client has connections of its own."""

@@ -9,7 +9,7 @@ import socket
 import time
 from typing import Any, NoReturn
 
-from kraftfast import limits
+from kraftfast import forks, limits
 from kraftfast.errors import ErrorCode, MalformedFrame, PeerGone, TimedOut, UnsupportedVersion
 from kraftfast.wire import frame
 from kraftfast.wire.messages import ApiKey, ApiVersionsRequest
@@ -42,6 +42,7 @@ class Connection:
             raise TimedOut(f"{_text(address)} does not answer") from None
         except OSError as error:
             raise PeerGone(f"cannot reach {_text(address)}: {error.strerror or error}") from None
+        forks.own(self)
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         try:
@@ -147,6 +148,8 @@ class Connection:
     def close(self) -> None:
         """Hang up."""
         self.sock.close()
+
+    disown = close
 
 
 def _left(deadline: float, doing: str) -> float:

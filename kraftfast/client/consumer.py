@@ -21,10 +21,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from typing import Any, Self
 
+from kraftfast import forks
 from kraftfast.client.local import Watch
 from kraftfast.errors import (
     Closed,
     CorruptLog,
+    LocalError,
     NoQuorum,
     OffsetOutOfRange,
     PeerGone,
@@ -48,11 +50,13 @@ class RecordStream(ABC):
     waits for more, for ever. ``position``: the offset of the next record. Not thread-safe.
     """
 
-    # position, follow: as above. closed: no more calls.
+    # position, follow: as above. closed: no more calls, which raise refusal.
 
     def __init__(self, from_offset: int, follow: bool) -> None:
         self.position, self.follow = from_offset, follow
         self.closed = False
+        self.refusal: LocalError = Closed("the consumer is closed")
+        forks.own(self)
 
     @property
     @abstractmethod
@@ -73,14 +77,16 @@ class RecordStream(ABC):
     def _batches(self) -> Iterator[Any]:
         self._check_open()
         while True:
-            yield from self._committed()
+            for batch in self._committed():
+                yield batch
+                self._check_open()
             if not self.follow:
                 return
             self.wait(None)
 
     def _check_open(self) -> None:
         if self.closed:
-            raise Closed("the consumer is closed")
+            raise self.refusal
 
     def batches(self) -> Iterator[Any]:
         """Whole batches, control batches too; the first may begin below ``position``."""
@@ -126,6 +132,10 @@ class RecordStream(ABC):
     def close(self) -> None:
         """Let go of whatever it reads from."""
         self.closed = True
+
+    def disown(self) -> None:
+        """In a forked child: leave what it reads from to the parent."""
+        self.closed, self.refusal = True, forks.refusal("consumer")
 
     def __enter__(self) -> Self:
         return self
@@ -276,3 +286,8 @@ class Consumer(RecordStream):
         for id in list(self._watches):
             self._forget(id)
         super().close()
+
+    def disown(self) -> None:
+        """The watches close themselves; a reader only looks at files."""
+        super().disown()
+        self._watches = {}

@@ -14,9 +14,19 @@ from typing import Any
 
 import msgspec
 
+from kraftfast import forks
 from kraftfast.client.ledger import Ledger
 from kraftfast.client.ring_sender import RingSender
-from kraftfast.errors import MalformedFrame, NoQuorum, NotLeader, PeerError, PeerGone, TimedOut
+from kraftfast.errors import (
+    Closed,
+    LocalError,
+    MalformedFrame,
+    NoQuorum,
+    NotLeader,
+    PeerError,
+    PeerGone,
+    TimedOut,
+)
 from kraftfast.link.hello import HELLO_BYTES_MAX, Hello, decode_hello, encode_hello
 from kraftfast.link.memory_file import map_peer_file, receive_with_fds, send_with_fds
 from kraftfast.link.ring_link import SOCKET_NAME, OwnDoorbell, RingLink, RingOffer, close_all
@@ -167,10 +177,15 @@ class Watch:
     ``log_path``: its segments, which may be read below ``high_watermark`` (D11). Raises PeerGone.
     """
 
+    # refusal: why it cannot be waited on any more, or None.
+
+    pidfd = -1
+
     def __init__(self, directory: str) -> None:
+        self.refusal: LocalError | None = None
         self.sock = connect(os.path.join(directory, SOCKET_NAME), CONNECT_TIMEOUT_S)
         self.doorbell = OwnDoorbell()
-        self.pidfd = -1
+        forks.own(self)
         try:
             bell = self.doorbell
             send_with_fds(
@@ -211,11 +226,16 @@ class Watch:
         return ROLES[self.stats["role"]] == "leader"
 
     def alive(self) -> bool:
-        """Whether the replica runs still, without waiting."""
+        """Whether the replica runs still, without waiting. Raises Closed, WrongProcess."""
+        self._check_open()
         return all(fd == self.doorbell.bell.fd for fd, _ in self._poll.poll(0))
 
     def wait_beyond(self, offset: int, timeout_s: float) -> bool:
-        """Until the high watermark is beyond ``offset``; False on timeout. Raises PeerGone."""
+        """Until the high watermark is beyond ``offset``; False on timeout.
+
+        Raises PeerGone, Closed, WrongProcess.
+        """
+        self._check_open()
         bell = self.doorbell.bell
         bell.going_to_sleep()
         try:
@@ -231,9 +251,27 @@ class Watch:
                 raise PeerGone("the replica is gone")
         return self.high_watermark > offset
 
+    def _check_open(self) -> None:
+        if self.refusal is not None:
+            raise self.refusal
+
     def close(self) -> None:
+        self._let_go(Closed("the watch is closed"))
+
+    def disown(self) -> None:
+        """In a forked child: leave the replica's connection to the parent."""
+        self._let_go(forks.refusal("watch"))
+
+    def _let_go(self, refusal: LocalError) -> None:
+        self.refusal = self.refusal or refusal
         self.sock.close()
         self.doorbell.close()
-        if self.pidfd >= 0:
-            os.close(self.pidfd)
-            self.pidfd = -1
+        self._close_pidfd()
+
+    def _close_pidfd(self) -> None:
+        pidfd, self.pidfd = self.pidfd, -1
+        if pidfd >= 0:
+            os.close(pidfd)
+
+    def __del__(self) -> None:
+        self._close_pidfd()  # the other descriptors close themselves

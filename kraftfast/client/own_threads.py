@@ -47,6 +47,7 @@ class OwnThreads:
         exception in a callback is printed and does not stop the others. A callback may append, but
         not wait for what it appended.
         """
+        self._check_open()  # before the lock: in a forked child nobody would release it
         with self._exchange:
             self._check_open()
             if not self._callbacks:

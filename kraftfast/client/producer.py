@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from kraftfast import limits
+from kraftfast import forks, limits
 from kraftfast.client.appender import DEFAULT_TIMEOUT, Appender
 from kraftfast.client.connector import Connector
 from kraftfast.client.enrolment import Enrolment
@@ -34,6 +34,7 @@ from kraftfast.errors import (
     Closed,
     InvalidOption,
     KraftfastError,
+    LocalError,
     NoQuorum,
     NotLeader,
     PeerGone,
@@ -42,6 +43,7 @@ from kraftfast.errors import (
     TimedOut,
     UnknownOutcome,
     WouldBlock,
+    WrongProcess,
 )
 from kraftfast.record.builder import Values
 
@@ -66,6 +68,7 @@ class Producer(OwnThreads, Appender):
     # _keeper: the thread that sends what stays open. _caller: the one that calls back.
     # _called_back: tickets below were called back.
     # _wanted: guards keeper_sleeps and caller_sleeps, and wakes the two.
+    # refusal: what calls raise once it is _closed.
 
     def __init__(
         self,
@@ -94,7 +97,9 @@ class Producer(OwnThreads, Appender):
         self._caller: threading.Thread | None = None
         self._wanted = threading.Condition(threading.Lock())
         self._closed = False
+        self.refusal: LocalError = Closed("the producer is closed")
         self.keeper_sleeps = True
+        forks.own(self)
         self.reconnect(time.monotonic() + timeout)
 
     # --- appending; append(), wait() and resolved are the Appender's ------------------------------
@@ -226,19 +231,23 @@ class Producer(OwnThreads, Appender):
         again skips as many records of his source, and nothing is appended twice. The one before
         can append nothing any more (ProducerFenced). Raises InvalidOption where not idempotent.
         """
+        if isinstance(self.refusal, WrongProcess):
+            raise self.refusal
         if self._enrolment is None:
             raise InvalidOption("a producer that is not idempotent has no sequence")
         return self._enrolment.last_sequence(self.ledger)
 
     def flush(self, *, timeout: float = DEFAULT_TIMEOUT) -> None:
         """Wait until everything handed over so far is resolved. Raises UnknownOutcome."""
+        if isinstance(self.refusal, WrongProcess):
+            raise self.refusal
         self.wait_resolved(self.ledger.next_ticket - 1, time.monotonic() + timeout)
 
     # --- the sender -------------------------------------------------------------------------------
 
     def _check_open(self) -> None:
         if self._closed:
-            raise Closed("the producer is closed")
+            raise self.refusal
 
     def _ready_sender(self, deadline: float) -> Sender:
         """The sender to the leader, found if there is none. Raises NoQuorum, Closed."""
@@ -406,6 +415,8 @@ class Producer(OwnThreads, Appender):
         except what no leader ever looked at (Closed). Callbacks are called for all of it.
         """
         deadline = time.monotonic() + timeout
+        if isinstance(self.refusal, WrongProcess):
+            return
         try:
             if not self._closed and self.ledger.next_ticket > self.ledger.resolved:
                 self.wait_resolved(self.ledger.next_ticket - 1, deadline)
@@ -425,6 +436,13 @@ class Producer(OwnThreads, Appender):
         for thread in (self._keeper, self._caller):
             if thread is not None and thread is not threading.current_thread():
                 thread.join(max(0.1, deadline - time.monotonic()))
+
+    def disown(self) -> None:
+        """In a forked child: the sender, its sequence and all tickets stay with the parent."""
+        sender, self.sender = self.sender, None
+        self._closed, self.refusal = True, forks.refusal("producer")
+        if sender is not None:
+            sender.disown()
 
     def __enter__(self) -> Producer:
         return self

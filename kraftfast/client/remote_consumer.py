@@ -256,6 +256,12 @@ class RemoteConsumer(RecordStream):
             return PartitionFetched(error_code=answer.error_code)
         return answer
 
+    def disown(self) -> None:
+        """The connection closes itself."""
+        super().disown()
+        self._connection = None
+        self._ahead.clear()
+
     def close(self) -> None:
         self._detach()
         self._ahead.clear()

@@ -205,6 +205,12 @@ cdef class RingSender(Sender):
         self.final = True
         self.fail(PeerGone(f"the replica (process {self.link.pid}) is gone"))
 
+    def disown(self):
+        """In a forked child: leave the connection to the parent, whose batches these are."""
+        self.ready, self.gone, self.open = False, True, False
+        if self.wake_fd >= 0:
+            self.close_files()
+
     cdef int close_files(self) except -1:
         self.wake_fd = -1
         self.epoll.close()

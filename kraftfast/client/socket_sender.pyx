@@ -305,6 +305,12 @@ cdef class SocketSender(Sender):
                 pass  # another thread took it
         return 0
 
+    def disown(self):
+        """In a forked child: leave the connection to the parent, whose batches these are."""
+        self.ready, self.gone, self.open = False, True, False
+        if self.wake_fd >= 0:
+            self.close_files()
+
     cdef int close_files(self) except -1:
         wake_fd, self.wake_fd = self.wake_fd, -1
         os.close(wake_fd)

@@ -7,16 +7,21 @@ One memory file a writer: mapped writable by its maker, then sealed so that nobo
 from __future__ import annotations
 
 import array
+import contextlib
 import fcntl
 import mmap
 import os
 import socket
+import weakref
 
+from kraftfast import forks
 from kraftfast.errors import MalformedFrame, PeerGone
+from kraftfast.link.private_pages import make_private
 
 F_ADD_SEALS, F_GET_SEALS = 1033, 1034
 SEALS = 0x0001 | 0x0002 | 0x0004 | 0x0010  # SEAL, SHRINK, GROW, FUTURE_WRITE
 FDS_MAX = 8
+MEMFD_PREFIX = "/memfd:kraftfast-"
 
 
 class MemoryFile:
@@ -27,7 +32,10 @@ class MemoryFile:
 
     # fd: open until close; others map it read-only. memory: ours alone to write.
 
+    fd = -1
+
     def __init__(self, name: str, size: int) -> None:
+        forks.own(self)
         self.fd = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
             os.ftruncate(self.fd, size)
@@ -40,12 +48,50 @@ class MemoryFile:
         except OSError:
             self.close()
             raise
+        _writable.maps.add(self.memory)
 
     def close(self) -> None:
         """Close the descriptor; the map lives as long as something uses it."""
-        if self.fd >= 0:
-            os.close(self.fd)
-            self.fd = -1
+        fd, self.fd = self.fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    disown = __del__ = close
+
+
+class WritableMaps:
+    """The writable maps of this process; R6: a forked child must not be a second writer."""
+
+    def __init__(self) -> None:
+        self.maps: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()
+        forks.own(self)
+
+    def disown(self) -> None:
+        """Leave them to the parent, and all memory files, which would stay allocated for us."""
+        for memory in list(self.maps):
+            make_private(memory)
+        if self.maps:
+            _let_go_of_files()
+        self.maps.clear()
+        forks.own(self)
+
+
+_writable = WritableMaps()
+
+
+def _let_go_of_files() -> None:
+    """Replace every inherited descriptor of a memory file by one of /dev/null.
+
+    ``mmap`` keeps one of its own, which it closes with the map: its number must stay in use.
+    """
+    null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        for name in os.listdir("/proc/self/fd"):
+            with contextlib.suppress(OSError):  # the listing's own is closed by now
+                if os.readlink(f"/proc/self/fd/{name}").startswith(MEMFD_PREFIX):
+                    os.dup2(null, int(name), inheritable=False)
+    finally:
+        os.close(null)
 
 
 def map_peer_file(fd: int, size: int) -> mmap.mmap:

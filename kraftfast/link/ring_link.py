@@ -14,6 +14,7 @@ import socket
 
 import msgspec
 
+from kraftfast import forks
 from kraftfast.errors import InvalidOption, PeerGone
 from kraftfast.link.hello import HELLO_BYTES_MAX, Hello, decode_hello, encode_hello
 from kraftfast.link.memory_file import (
@@ -46,10 +47,13 @@ class OwnDoorbell:
     def __init__(self) -> None:
         self.file = MemoryFile("kraftfast-doorbell", PAGE_BYTES)
         self.bell = Doorbell(self.file.memory)
+        forks.own(self)
 
     def close(self) -> None:
         self.bell.close()
         self.file.close()
+
+    disown = close
 
 
 class RingFiles:
@@ -111,14 +115,23 @@ class RingLink:
         except BaseException:
             close_all(left)
             raise
+        forks.own(self)
 
     def close(self) -> None:
         """Drop the link; the rings' memory goes when nobody uses it any more."""
         self.sock.close()
         self.bell.close()
-        if self.pidfd >= 0:
-            os.close(self.pidfd)
-            self.pidfd = -1
+        self._close_pidfd()
+
+    disown = close
+
+    def _close_pidfd(self) -> None:
+        pidfd, self.pidfd = self.pidfd, -1
+        if pidfd >= 0:
+            os.close(pidfd)
+
+    def __del__(self) -> None:
+        self._close_pidfd()  # the other descriptors close themselves
 
 
 def close_all(fds: list[int]) -> None:

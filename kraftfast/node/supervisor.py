@@ -23,6 +23,7 @@ import kraftfast
 from kraftfast import errors
 from kraftfast.errors import (
     CannotListen,
+    Closed,
     DirectoryInUse,
     DiskFull,
     KraftfastError,
@@ -113,8 +114,7 @@ class Worker:
             self.error = StorageError(
                 f"{self.config.directory}: a mapped file could not be read or written"
             )
-        self.sock.close()
-        os.close(self.pidfd)
+        self.let_go()
         lived = time.monotonic() - self.started_at
         waits = isinstance(self.error, MAY_PASS)
         if lived > RESTART_FREELY_AFTER_S and not waits:
@@ -122,8 +122,16 @@ class Worker:
         else:
             self.pause_s = min(self.pause_s * 2 + (WAIT_PAUSE_S if waits else 0.05), PAUSE_S_MAX)
         self.start_at = time.monotonic() + self.pause_s
-        self.process, self.sock, self.pidfd = None, None, -1
         self.ready.clear()
+
+    def let_go(self) -> None:
+        """Close what leads to the process; it is the caller's to see that it ends."""
+        sock, pidfd = self.sock, self.pidfd
+        self.process, self.sock, self.pidfd = None, None, -1
+        if sock is not None:
+            sock.close()
+        if pidfd >= 0:
+            os.close(pidfd)
 
     @property
     def is_final(self) -> bool:
@@ -182,9 +190,10 @@ class Supervisor:
         self._thread.start()
         deadline = time.monotonic() + timeout_s
         for worker in self.workers.values():
-            _wait_ready(worker, deadline)
+            self._wait_ready(worker, deadline)
         self._started = True
-        os.write(self._wake_writer, b"s")  # one may have ended meanwhile: it is started again now
+        with self._lock:
+            self._wake()  # one may have ended meanwhile: it is started again now
 
     def add(self, config: NodeConfig, timeout_s: float) -> None:
         """One more worker, from now on kept alive like the others.
@@ -192,12 +201,15 @@ class Supervisor:
         Raises its error if it cannot start, TimedOut; then it is as if it had never been.
         """
         worker = Worker(config)
-        worker.start()
         with self._lock:
+            self._check_open()
+            worker.start()
             self.workers[config.node_id] = worker
-        os.write(self._wake_writer, b"+")
+            self._wake()
         try:
-            _wait_ready(worker, time.monotonic() + timeout_s)
+            self._wait_ready(worker, time.monotonic() + timeout_s)
+        except Closed:
+            raise  # close() ends it
         except BaseException:
             self.remove(config.node_id)
             raise
@@ -205,21 +217,24 @@ class Supervisor:
     def remove(self, node_id: int, timeout_s: float = 10.0) -> None:
         """Stop a worker gracefully and keep it alive no longer."""
         with self._lock:
+            self._check_open()
             worker = self.workers.pop(node_id)
             if worker.process is not None:
                 _tell_to_stop(worker, int(timeout_s * 500))
                 _wait_or_kill(worker, time.monotonic() + timeout_s)
-        os.write(self._wake_writer, b"-")
+            self._wake()
 
     def pid(self, node_id: int) -> int | None:
         """The process id of a worker, None while it does not run."""
         with self._lock:
+            self._check_open()
             process = self.workers[node_id].process
             return process.pid if process is not None else None
 
     def kill(self, node_id: int, signo: int = signal.SIGKILL) -> None:
         """Send a signal to a worker; nothing if it does not run."""
         with self._lock:
+            self._check_open()
             process = self.workers[node_id].process
             if process is not None:
                 process.send_signal(signo)
@@ -227,9 +242,11 @@ class Supervisor:
     def close(self, timeout_s: float = 10.0) -> None:
         """Stop every worker gracefully; kill what is left after the timeout."""
         with self._lock:
+            if self._closing:
+                return
             self._closing = True
             running = [worker for worker in self.workers.values() if worker.process is not None]
-        os.write(self._wake_writer, b"x")
+            self._wake()
         if self._thread.ident is not None:
             self._thread.join()
         deadline = time.monotonic() + timeout_s
@@ -237,8 +254,41 @@ class Supervisor:
             _tell_to_stop(worker)
         for worker in running:
             _wait_or_kill(worker, deadline)
-        os.close(self._wake_reader)
-        os.close(self._wake_writer)
+        self._close_pipe()
+
+    def disown(self) -> None:
+        """In a forked child: the workers are the parent's. Nothing is sent to them."""
+        self._closing = True
+        for worker in self.workers.values():
+            worker.let_go()
+        self._close_pipe()
+
+    def _close_pipe(self) -> None:
+        reader, writer = self._wake_reader, self._wake_writer
+        self._wake_reader = self._wake_writer = -1  # a later use must not meet another file
+        for fd in (reader, writer):
+            if fd >= 0:
+                os.close(fd)
+
+    def _check_open(self) -> None:
+        if self._closing:
+            raise Closed("the quorum is closed")
+
+    def _wake(self) -> None:
+        """Let the thread look at all workers again; _lock is held, so the pipe is open."""
+        try:
+            os.write(self._wake_writer, b"w")
+        except BlockingIOError:
+            pass  # full of wake-ups: it is awake
+
+    def _wait_ready(self, worker: Worker, deadline: float) -> None:
+        """Wait until it has opened its log. Raises its error, TimedOut, Closed."""
+        while not worker.ready.wait(0.05) and worker.error is None:
+            self._check_open()
+            if time.monotonic() >= deadline:
+                raise TimedOut(f"replica {worker.config.node_id} did not start in time")
+        if worker.error is not None:
+            raise worker.error
 
     # --- the thread -------------------------------------------------------------------------------
 
@@ -290,15 +340,6 @@ class Supervisor:
         return due
 
 
-def _wait_ready(worker: Worker, deadline: float) -> None:
-    """Until it has opened its log. Raises its error, TimedOut."""
-    while not worker.ready.wait(0.05) and worker.error is None:
-        if time.monotonic() >= deadline:
-            raise TimedOut(f"replica {worker.config.node_id} did not start in time")
-    if worker.error is not None:
-        raise worker.error
-
-
 def _tell_to_stop(worker: Worker, handover_ms: int = HANDOVER_MS) -> None:
     """Where the whole quorum ends there is nobody to hand over to: it is not tried for long."""
     assert worker.sock is not None
@@ -315,6 +356,4 @@ def _wait_or_kill(worker: Worker, deadline: float) -> None:
     except subprocess.TimeoutExpired:
         worker.process.kill()
         worker.process.wait()
-    worker.sock.close()
-    os.close(worker.pidfd)
-    worker.process = None
+    worker.let_go()

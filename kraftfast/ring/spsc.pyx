@@ -6,6 +6,7 @@ from libc.stddef cimport size_t
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
+from posix.unistd cimport close as c_close
 
 from kraftfast.errors import InvalidOption, PeerGone
 from kraftfast.ring.calls cimport *
@@ -183,6 +184,9 @@ cdef class Doorbell:
     ``memory`` is the writable map of the flag's page.
     """
 
+    def __cinit__(self):
+        self.fd = -1
+
     def __init__(self, uint8_t[::1] memory not None):
         if memory.shape[0] < KF_RING_PAGE:
             raise InvalidOption("a doorbell needs a page")
@@ -217,13 +221,20 @@ cdef class Doorbell:
             pass
 
     def close(self):
+        fd, self.fd = self.fd, -1  # first: os.close lets other threads run
+        if fd >= 0:
+            os.close(fd)
+
+    def __dealloc__(self):
         if self.fd >= 0:
-            os.close(self.fd)
-            self.fd = -1
+            c_close(self.fd)  # its user forgot to
 
 
 cdef class PeerDoorbell:
     """Another process's doorbell: its flag, mapped read-only, and its eventfd, which this owns."""
+
+    def __cinit__(self):
+        self.fd = -1
 
     def __init__(self, const uint8_t[::1] memory not None, int fd):
         if memory.shape[0] < KF_RING_PAGE:
@@ -240,6 +251,10 @@ cdef class PeerDoorbell:
         return kf_doorbell_asleep(self.page) != 0
 
     def close(self):
+        fd, self.fd = self.fd, -1  # first: os.close lets other threads run
+        if fd >= 0:
+            os.close(fd)
+
+    def __dealloc__(self):
         if self.fd >= 0:
-            os.close(self.fd)
-            self.fd = -1
+            c_close(self.fd)  # its user forgot to

@@ -41,3 +41,8 @@ def test_examples(name: str) -> None:
 def test_examples_with_a_quorum(name: str, socket_quorum: LocalQuorum, tmp_path: Path) -> None:
     addresses = ",".join(f"{host}:{port}" for host, port in socket_quorum.addresses.values())
     run(name, quorum=socket_quorum, addresses=addresses, path=tmp_path / "quorum")
+
+
+@pytest.mark.processes
+def test_examples_with_a_quorum_of_another_process(ring_quorum: LocalQuorum) -> None:
+    run("kraftfast.attached", path=ring_quorum.path)

@@ -12,11 +12,11 @@ ROOT = Path(__file__).resolve().parents[2]
 
 FLOORS = (
     ("cext",),
-    ("types", "limits", "errors"),
+    ("types", "limits", "errors", "forks"),
     ("record", "wire", "ring"),
     ("core", "log", "link"),
     ("node", "client"),
-    ("cli", "spark", "sim", "bench", "quorum"),
+    ("cli", "spark", "sim", "bench", "quorum", "attached"),
 )
 FLOOR_OF = {name: number for number, names in enumerate(FLOORS) for name in names}
 ABOVE_ALL = ("__init__", "__main__")

@@ -1,0 +1,58 @@
+"""A quorum that another process of this host runs, by its directory.
+
+>>> with kraftfast.attach(path) as quorum, quorum.producer() as producer:
+...     offset = producer.append_wait(b"hello", timeout=5)
+...     for record in quorum.consumer(from_offset=offset):
+...         print(record.value)
+b'hello'
+
+Its clients are as quick as those of the process that runs the quorum. In a process that was forked
+from that one it is the way to clients of its own.
+"""
+
+from __future__ import annotations
+
+import os
+
+from kraftfast.client.admin_ways import LocalWay, Way
+from kraftfast.client.connect import Quorum
+from kraftfast.client.connector import Connector
+from kraftfast.client.consumer import Consumer
+from kraftfast.client.local import LocalConnector
+from kraftfast.forks import Birthplace
+from kraftfast.node.local_layout import LiveDirectories, read_description
+
+
+class AttachedQuorum(Quorum):
+    """See :func:`attach`. Thread-safe; its clients are closed apart."""
+
+    # directories: of the replicas that are there at the moment.
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = os.path.abspath(os.fspath(path))
+        self.directories = LiveDirectories(self.path)
+        self.birthplace = Birthplace("quorum")
+
+    @property
+    def topic(self) -> str:
+        return read_description(self.path).topic
+
+    def consumer(
+        self, from_offset: int = 0, *, follow: bool = False, timeout: float = 10.0
+    ) -> Consumer:
+        self.birthplace.check()
+        return Consumer(self.directories, from_offset, follow=follow, timeout=timeout)
+
+    def _connector(self, batch_bytes: int, window: int) -> Connector:
+        return LocalConnector(self.directories, batch_bytes, window)
+
+    def _way(self) -> Way:
+        return LocalWay(self.directories, self.topic)
+
+
+def attach(path: str | os.PathLike[str]) -> AttachedQuorum:
+    """The quorum in the directory ``path``, which ``LocalQuorum`` or ``kraftfast start`` runs.
+
+    It may be started later: its clients wait for it. Raises NotFormatted, ForeignDirectory.
+    """
+    return AttachedQuorum(path)

@@ -1,0 +1,80 @@
+"""What a child of ``fork`` inherits from its parent and must not use (R11).
+
+A producer, a consumer or a quorum consists of connections, shared memory and child processes of the
+process that made it. After a fork two processes would hold all of that: both would number records,
+write into one ring, take each other's answers, and end each other's replicas. So everything that
+holds any of it says so here, and is disowned in a child before any other code runs there. A call
+costs nothing more for it.
+
+Python's own hook is used: it runs for ``os.fork``, ``pty.fork``, ``multiprocessing`` and a
+``preexec_fn``, and not for a child that only calls ``exec``.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import weakref
+from typing import Protocol
+
+from kraftfast.errors import WrongProcess
+
+
+class Owner(Protocol):
+    """An object that must not be used by two processes."""
+
+    def disown(self) -> None:
+        """Close inherited descriptors and refuse all further use; called in a forked child.
+
+        It must wait for no lock (the thread that holds it does not exist here), and must change
+        nothing that the parent sees: no shutdown of a socket, no change of a shared epoll.
+        """
+
+
+_owners: weakref.WeakSet[Owner] = weakref.WeakSet()
+_pid = os.getpid()
+generation = 0
+"""Grows with every fork on the way to this process: for objects that only have to compare."""
+
+
+def own(owner: Owner) -> None:
+    """Disown this object in every child that is forked while it lives."""
+    _owners.add(owner)
+
+
+def refusal(what: str, pid: int | None = None) -> WrongProcess:
+    """The error for the use of ``what`` in a process that did not make it."""
+    return WrongProcess(
+        f"this {what} belongs to process {_pid if pid is None else pid}, from which process "
+        f"{os.getpid()} was forked: make a {what} in this process"
+    )
+
+
+class Birthplace:
+    """The process in which an object was made, for one that holds nothing that has to be closed."""
+
+    # what: the object's name in the error. pid, generation: of its process.
+
+    def __init__(self, what: str) -> None:
+        self.what, self.pid, self.generation = what, _pid, generation
+
+    def check(self) -> None:
+        """Raise WrongProcess in a forked child."""
+        if self.generation != generation:
+            raise refusal(self.what, self.pid)
+
+
+def _disown_all() -> None:
+    global _pid, generation
+    generation += 1
+    owners = list(_owners)
+    _owners.clear()
+    for owner in owners:
+        try:
+            owner.disown()
+        except Exception as error:  # noqa: BLE001 - the others must be disowned all the same
+            print(f"kraftfast: after a fork: {error!r}", file=sys.stderr, flush=True)
+    _pid = os.getpid()
+
+
+os.register_at_fork(after_in_child=_disown_all)
