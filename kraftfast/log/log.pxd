@@ -33,8 +33,7 @@ cdef class Log:
     cdef int64_t flush_target             # of the flush at hand
     cdef uint64_t flush_truncations
     cdef list flush_segments              # [(segment, position, end offset, epoch)] of it
-    cdef object trimming                  # the steps of a trim that is under way, or None
-    cdef int64_t retire_at_ms             # no step of a trim before
+    cdef readonly object trims            # of rolled segments, a step at a time
     cdef str checkpoint_path
     cdef uint8_t stage[STAGED_BYTES_MAX]  # where a small batch is put together
 

@@ -7,22 +7,19 @@ the CRC on the way and store the header last (D20). What is on disk is known by
 """
 
 import os
-import time
 from bisect import bisect_right
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from kraftfast import limits
-from kraftfast.errors import FlushFailed, RecordTooLarge
-from kraftfast.log import epoch_checkpoint, marks
+from kraftfast.errors import DiskFull, FlushFailed, RecordTooLarge
+from kraftfast.log import epoch_checkpoint, marks, trimming
 from kraftfast.log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, segment_name
 from kraftfast.types import OffsetAndEpoch
 from kraftfast.log.producers cimport Producers
 from kraftfast.log.segment cimport *
 from kraftfast.log.segment_file cimport SegmentFile
 
-RETIRE_MS = 5
-"""Between the steps of a trim, each of which waits for the disk."""
 CLOSE_WAIT_S = 0.5
 """How long a close waits for those who still map the last segment."""
 
@@ -69,6 +66,7 @@ cdef class Log:
         self.last_epoch = epochs[-1][0] if epochs else self.start_epoch
         self.checkpoint_path = os.path.join(path, epoch_checkpoint.NAME)
         self.directory_fd = disk.open_directory(path)
+        self.trims = trimming.Trims()
         self.names_dirty = True
         self.flush_target = -1
         self.flush_segments = []
@@ -262,44 +260,14 @@ cdef class Log:
 
     def tend(self, int64_t now_ms) -> bool:
         """Nursery progress and trims; call now and then. True while a range is being prepared."""
-        if self.segments[0] is not self.active and now_ms >= self.retire_at_ms:
-            self.retire_at_ms = now_ms + RETIRE_MS
-            if self.trimming is None:
-                self.trimming = self._retire_steps()
-            if next(self.trimming, None) is None:
-                self.trimming = None
-                self.retire_at_ms = now_ms + 20 * RETIRE_MS
+        if self.segments[0] is not self.active:
+            self.trims.tend(self, now_ms)
         return self.nursery.tend(self.active, now_ms)
 
     def retire(self) -> int:
         """Trim rolled segments that are on disk and that no follower maps; returns how many."""
-        self.trimming = None
-        return sum(step == "trimmed" for step in self._retire_steps())
-
-    def _retire_steps(self):
-        """As :meth:`retire`, in steps that each wait for the disk once or so."""
-        cdef Segment segment
-        for segment in self.segments[:-1]:
-            if segment.page == NULL or segment.flushed_position < segment.position:
-                continue
-            yield from self._trim_steps(segment)
-
-    def _trim_steps(self, Segment segment):
-        if not segment.may_trim() or not segment.file.exclude():
-            return  # put off: a trim never holds up anything
-        try:
-            self.nursery.release(segment)
-            stem = self._stem(segment)
-            self.replace(stem + INDEX_SUFFIX, segment.index_bytes())
-            yield "indexed"
-            self.replace(stem + TIME_INDEX_SUFFIX, segment.time_index_bytes(True))
-            yield "indexed"
-            segment.trim()
-            self.sync_file(segment.file)
-        finally:
-            if segment.file.fd >= 0:
-                segment.file.readmit()
-        yield "trimmed"
+        self.trims.stop()
+        return trimming.retire(self)
 
     def segment_of(self, int64_t offset):
         """The segment that holds ``offset``, the active one for the end; None below the start."""
@@ -406,10 +374,15 @@ cdef class Log:
         return 0
 
     def flush(self) -> int:
-        """Put everything appended so far on disk, now; returns the flushed end offset."""
-        self.begin_flush()
-        self.sync_files()
-        return self.end_flush()
+        """Put everything appended so far on disk, now; returns the flushed end offset.
+
+        One job covers KF_FLUSH_FILES_MAX files: as many jobs as it takes (D18).
+        """
+        while True:
+            self.begin_flush()
+            self.sync_files()
+            if self.end_flush() >= self.end_offset:
+                return self.flushed_end_offset
 
     def begin_flush(self) -> int:
         """Sample the target of a flush; for callers that sync in steps (the simulator)."""
@@ -481,7 +454,7 @@ cdef class Log:
             assert position >= 0 and segment.offset_at(position) == end_offset, "cut inside a batch"
         epochs = [entry for entry in self.epochs if entry[1] < end_offset]
         last_epoch = epochs[-1][0] if epochs else self.start_epoch
-        self.trimming = None
+        self.trims.stop()
         spare = self.nursery.spare_now() if segment.page == NULL else None
         self.producers.cut(end_offset, self.segments)
         if end_offset < self.durable_end.offset:  # lowered first: what is cut is no damage
@@ -558,27 +531,22 @@ cdef class Log:
         """
         try:
             if self.failed is None:
+                self.trims.stop()
                 self.flush()
+                assert self.flushed_end_offset == self.end_offset, "D18: named before it is on disk"
                 self.durable_end = OffsetAndEpoch(self.end_offset, self.last_epoch)
                 marks.write(self.disk, self.path, marks.DURABLE_END, self.durable_end)
-                self._trim_all(time.monotonic() + wait_s)
+                trimming.trim_all(self, wait_s)
                 self.sync_names()
+        except DiskFull:
+            pass  # all is flushed: the next start trims, or finds the marks of a crash
         finally:
             self.abandon()
-
-    def _trim_all(self, deadline):
-        cdef Segment segment
-        self.trimming = None
-        for segment in self.segments:
-            while segment.page != NULL and segment.may_trim():
-                if list(self._trim_steps(segment)) or time.monotonic() >= deadline:
-                    break
-                time.sleep(0.002)
 
     def abandon(self):
         """Let go of the files as they are (after a failed flush, or as a crash does)."""
         cdef Segment segment
-        self.trimming = None
+        self.trims.stop()
         self.nursery.close()
         for segment in self.segments:
             segment.close()

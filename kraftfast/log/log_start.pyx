@@ -30,7 +30,7 @@ def delete_before(Log log not None, int64_t offset) -> int:
     assert offset <= log.end_offset
     if offset <= log.log_start_offset:
         return 0
-    log.trimming = None
+    log.trims.stop()
     log.producers.forget_before(offset, log.segments)
     below = [entry for entry in log.epochs if entry[1] < offset]
     log.start_epoch = below[-1][0] if below else log.start_epoch
@@ -73,7 +73,7 @@ def begin_at(Log log not None, snapshot_id):
     offset, epoch = snapshot_id
     spare = log.nursery.spare_now()
     producers = producers_state(log.disk, log.path, snapshot_id)
-    log.trimming = None
+    log.trims.stop()
     log.truncations += 1
     for segment in reversed(log.segments):  # the newest first: what is left is a prefix
         log.remove(segment)

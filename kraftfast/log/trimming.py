@@ -1,0 +1,104 @@
+"""Leave rolled segments as Kafka's files: cut to their batches, with their indexes beside them.
+
+A trim is put off while a process maps the segment and while the disk is full: appends never depend
+on it, and a segment that stays prepared is trimmed at the next start.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from kraftfast.errors import DiskFull
+from kraftfast.log.segment import INDEX_SUFFIX, TIME_INDEX_SUFFIX, Segment, segment_name
+
+RETIRE_MS = 5
+"""Between the steps of a trim, each of which waits for the disk."""
+REST_MS = 20 * RETIRE_MS
+"""Until rolled segments are looked at again."""
+RETRY_MS = 500
+"""Until a trim that found no space is tried again."""
+
+
+class Trims:
+    """The trims of one log, a step at a time."""
+
+    # steps: of the trim under way, or None. due_ms: no step before.
+
+    def __init__(self) -> None:
+        self.steps: Iterator[str] | None = None
+        self.due_ms = 0
+
+    def tend(self, log: Any, now_ms: int) -> None:
+        """Do the next step if it is due."""
+        if now_ms < self.due_ms:
+            return
+        self.due_ms = now_ms + RETIRE_MS
+        if self.steps is None:
+            self.steps = retire_steps(log)
+        try:
+            if next(self.steps, None) is None:
+                self.steps = None
+                self.due_ms = now_ms + REST_MS
+        except DiskFull:
+            self.steps = None
+            self.due_ms = now_ms + RETRY_MS
+
+    def stop(self) -> None:
+        """Abandon the trim under way: its segment stays prepared."""
+        self.steps = None
+
+
+def retire(log: Any) -> int:
+    """Trim every rolled segment that is on disk and that no follower maps; return how many."""
+    trimmed = 0
+    try:
+        for step in retire_steps(log):
+            trimmed += step == "trimmed"
+    except DiskFull:
+        pass
+    return trimmed
+
+
+def retire_steps(log: Any) -> Iterator[str]:
+    """Yield after each step of :func:`retire`. Raises DiskFull, FlushFailed."""
+    for segment in log.segments[:-1]:
+        if segment.has_page and segment.flushed_position >= segment.position:
+            yield from trim_steps(log, segment)
+
+
+def trim_steps(log: Any, segment: Segment) -> Iterator[str]:
+    """Yield after each step of one trim; yield nothing if it is put off.
+
+    Raises DiskFull, and then the segment stays prepared.
+    """
+    if not segment.may_trim() or not segment.file.exclude():
+        return
+    try:
+        log.nursery.release(segment)
+        stem = os.path.join(log.path, segment_name(segment.base_offset))
+        log.replace(stem + INDEX_SUFFIX, segment.index_bytes())
+        yield "indexed"
+        log.replace(stem + TIME_INDEX_SUFFIX, segment.time_index_bytes(True))
+        yield "indexed"
+        segment.trim()
+        log.sync_file(segment.file)
+    finally:
+        if segment.file.fd >= 0:
+            segment.file.readmit()
+    yield "trimmed"
+
+
+def trim_all(log: Any, wait_s: float) -> None:
+    """Trim every segment, at a close; wait up to ``wait_s`` seconds for those who map one.
+
+    Raises DiskFull, FlushFailed.
+    """
+    deadline = time.monotonic() + wait_s
+    for segment in log.segments:
+        while segment.has_page and segment.may_trim():
+            if list(trim_steps(log, segment)) or time.monotonic() >= deadline:
+                break
+            time.sleep(0.002)
