@@ -6,11 +6,25 @@ a malformed message, never a surprise further in (S7).
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
+from msgspec import Meta
 
 from kraftfast.errors import MalformedFrame, PeerGone
 
 HELLO_BYTES_MAX = 64 * 1024
+NAME_CHARACTERS_MAX = 255
+PATH_CHARACTERS_MAX = 4096
+ENDPOINTS_MAX = 16
+
+Int16 = Annotated[int, Meta(ge=0, le=2**15 - 1)]
+Int32 = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
+Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+Port = Annotated[int, Meta(ge=0, le=2**16 - 1)]
+Name = Annotated[str, Meta(max_length=NAME_CHARACTERS_MAX, pattern=r"^[^\x00]*$")]
+Path = Annotated[str, Meta(max_length=PATH_CHARACTERS_MAX, pattern=r"^[^\x00]*$")]
+Endpoints = Annotated[tuple[tuple[Name, Name, Port], ...], Meta(max_length=ENDPOINTS_MAX)]
 
 
 class Hello(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -25,24 +39,24 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     kind: str = ""
     error: str = ""
-    node_id: int = -1
-    directory_id: str = ""
-    cluster_id: str = ""
-    durability: str = ""
-    records: str = ""
-    log: str = ""
-    directory: str = ""
-    endpoints: tuple[tuple[str, str, int], ...] = ()
-    kraft_versions: tuple[int, int] | None = None
-    generation: int = 0
-    out: int = 0
-    into: int = 0
-    leader_id: int = -1
-    epoch: int = -1
+    node_id: Int32 = -1
+    directory_id: Name = ""
+    cluster_id: Name = ""
+    durability: Name = ""
+    records: Name = ""
+    log: Path = ""
+    directory: Path = ""
+    endpoints: Endpoints = ()
+    kraft_versions: tuple[Int16, Int16] | None = None
+    generation: Int64 = 0
+    out: Int64 = 0
+    into: Int64 = 0
+    leader_id: Int32 = -1
+    epoch: Int32 = -1
     leads: bool = False
     not_leader: bool = False
     args: str = ""
-    at_least: int = -1
+    at_least: Int64 = -1
 
 
 def encode_hello(hello: Hello) -> bytes:
@@ -56,5 +70,5 @@ def decode_hello(data: bytes) -> Hello:
         raise PeerGone("the other side closed the connection")
     try:
         return msgspec.json.decode(data, type=Hello)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise MalformedFrame(f"a local message that does not decode: {error}") from None

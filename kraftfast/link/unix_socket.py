@@ -59,10 +59,11 @@ def connect(path: str, timeout: float) -> socket.socket:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         sock.settimeout(timeout)
         _at(path, sock.connect)
-    except OSError as error:
+    except (OSError, ValueError) as error:  # a ValueError: the path is none
         if sock is not None:
             sock.close()
-        raise PeerGone(f"no replica answers on {path}: {error.strerror or error}") from error
+        reason = getattr(error, "strerror", None) or error
+        raise PeerGone(f"no replica answers on {path!r}: {reason}") from error
     return sock
 
 

@@ -41,11 +41,15 @@ class Acceptor:
                     self._pause(error)
                     return
                 continue  # whoever it was is gone again
-            self.accepted(sock, address)
+            try:
+                self.accepted(sock, address)
+            except Exception as error:
+                self.loop.node.failures.end(error, "a connection that comes in", sock.close)
 
     def _pause(self, error: OSError) -> None:
         node = self.loop.node
-        node.log_line(f"cannot accept a connection: {error.strerror} -> again in {PAUSE_MS} ms")
+        text = f"cannot accept a connection: {error.strerror} -> again in {PAUSE_MS} ms"
+        node.failures.complain(text)
         self.resume_ms = node.now_ms() + PAUSE_MS
         self.loop.rewatch(self.sock.fileno(), 0)
 

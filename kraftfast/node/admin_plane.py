@@ -98,6 +98,10 @@ class Reassigning:
     def __init__(self, request: Any, allowed: bool, partition: Partition) -> None:
         self.request, self.allowed, self.partition = request, allowed, partition
 
+    def failed(self, error: Exception) -> None:
+        """End the session of the request."""
+        self.request.failed(error)
+
     def reply(self, response: Any) -> None:
         """As the request's own."""
         body = membership.RESPONSE_TO_WIRE[type(response)](

@@ -17,6 +17,7 @@ from kraftfast.errors import (
     RecordTooLarge,
     UnsupportedCodec,
 )
+from kraftfast.node.failures import contained
 from kraftfast.record.batch import check_batches
 from kraftfast.types import METADATA_PARTITION
 from kraftfast.wire import fetch as wire_fetch
@@ -77,6 +78,7 @@ class DataPlane:
 
     # --- Produce ----------------------------------------------------------------------------------
 
+    @contained
     def produce(self, request: Any, message: Any) -> None:
         """Check a batch down to its last record (a stranger's could kill all readers), queue it."""
         if not isinstance(message, PartitionProduce):
@@ -202,6 +204,7 @@ class DataPlane:
             entry = self.appended.popleft()
             self._answer(entry.request, entry.message, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
 
+    @contained
     def _answer(self, request: Any, message: Any, error: ErrorCode, base_offset: int = -1) -> None:
         if request.session is None or message.acks == 0:
             request.finish([])
@@ -252,6 +255,7 @@ class DataPlane:
             message.last_fetched_epoch < 0 or message.current_leader_epoch < 0
         )
 
+    @contained
     def fetch(self, request: Any, message: Any) -> None:
         """Answer a consumer, now or when there is something for it."""
         if not isinstance(message, PartitionFetch):
@@ -306,6 +310,7 @@ class DataPlane:
         segment, position, length = found
         return bytes(segment.file.view(position, position + length))
 
+    @contained
     def _answer_fetch(
         self, request: Any, message: PartitionFetch, error: ErrorCode, records: Any
     ) -> None:

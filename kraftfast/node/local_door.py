@@ -15,13 +15,14 @@ from typing import Any
 
 import msgspec
 
-from kraftfast.errors import MalformedFrame, PeerGone, UnsupportedVersion
+from kraftfast.errors import PeerGone
 from kraftfast.link.hello import HELLO_BYTES_MAX, Hello, decode_hello, encode_hello
 from kraftfast.link.memory_file import check_eventfd, map_peer_file, receive_with_fds, send_with_fds
 from kraftfast.link.ring_link import SOCKET_NAME, accept_rings, close_all
 from kraftfast.link.unix_socket import credentials, listen
 from kraftfast.node import local_request
 from kraftfast.node.acceptor import Acceptor
+from kraftfast.node.failures import describe
 from kraftfast.node.intake import RingProducer
 from kraftfast.node.status import status
 from kraftfast.ring.spsc import PAGE_BYTES, PeerDoorbell
@@ -81,15 +82,14 @@ class LocalDoor:
         try:
             data, fds = receive_with_fds(sock, HELLO_BYTES_MAX)
             self._let_in(sock, data, fds)
-        except (PeerGone, MalformedFrame, UnsupportedVersion, OSError, ValueError) as error:
-            self.node.log_line(f"a local connection that fails: {error} -> closed")
-            sock.close()
+        except Exception as error:
+            self.node.failures.end(error, "a local connection", sock.close)
 
     def _let_in(self, sock: socket.socket, data: bytes, fds: list[int]) -> None:
         """By what the connection is for; whoever takes ``fds`` closes them, also when it raises."""
         try:
             hello = decode_hello(data)
-        except (PeerGone, MalformedFrame):
+        except BaseException:
             close_all(fds)
             raise
         if hello.kind == "peer":
@@ -204,8 +204,9 @@ class LocalDoor:
             try:
                 sock.settimeout(ANSWER_TIMEOUT_S)
                 sock.send(msgspec.msgpack.encode(result))
-            except (OSError, TypeError, OverflowError, msgspec.MsgspecError) as error:
-                self.node.log_line(f"an answer of the state machine that cannot be sent: {error}")
+            except Exception as error:  # it is the state machine's, in its thread
+                text = f"an answer of the state machine that cannot be sent: {describe(error)}"
+                self.node.beside.tell(lambda: self.node.failures.complain(text))
             finally:
                 self.asking.discard(sock)
                 sock.close()
@@ -216,7 +217,7 @@ class LocalDoor:
             return
         try:
             args = msgspec.msgpack.decode(base64.b64decode(question.args), type=list)
-        except (msgspec.MsgspecError, ValueError) as error:
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             answer({"error": f"arguments that do not decode: {error}"})
             return
         self.node.applier.ask(args, question.at_least, answer)
@@ -234,7 +235,8 @@ class LocalDoor:
                 sock.close()
         for producer in self.node.intake.dismissed():
             if producer.cut_off is not None:
-                self.node.log_line(f"cutting off producer {producer.link.pid}: {producer.cut_off}")
+                text = f"cutting off producer {producer.link.pid}: {producer.cut_off}"
+                self.node.failures.complain(text)
             self.drop_producer(producer.link.sock.fileno())
 
     def due_ms(self, default: int) -> int:

@@ -32,6 +32,10 @@ class LocalRequest:
         self.node, self.sock, self.done = node, sock, done
         self.api_key, self.version, self.correlation_id = header[:3]
 
+    def failed(self, error: Exception) -> None:
+        """Close the connection for what answering this raised."""
+        self.node.failures.end(error, "a local request", lambda: self.done(self.sock))
+
     def reply(self, response: Any) -> None:
         """Answer with a core response."""
         partition = self.node.partition
@@ -43,7 +47,7 @@ class LocalRequest:
         try:
             self.sock.send(data[frame.LENGTH_BYTES :], socket.MSG_DONTWAIT)
         except OSError as error:
-            self.node.log_line(f"an answer that nobody takes: {error.strerror}")
+            self.node.failures.complain(f"an answer that nobody takes: {error.strerror}")
         finally:
             self.done(self.sock)
 

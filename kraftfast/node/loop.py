@@ -30,13 +30,15 @@ PROBE_LOOK_MS = 20
 TEND_BUSY_MS = 4
 """While there is work, timers and the like are looked at so often: somebody waits for that work."""
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+Failed = Callable[[Exception], None]
 CPU_LATENCY_FILE = "/dev/cpu_dma_latency"
 
 
 class Loop:
     """Runs a :class:`Node` until it is told to stop. Raises FlushFailed once the log has (D9)."""
 
-    # node: whose loop. handlers: descriptor -> what to call with its events.
+    # node: whose loop. handlers: descriptor -> what to call with its events, and with what that
+    # raises (None: it is final).
     # _forgotten: unwatched since the events at hand were fetched: a number may be in use again.
     # mesh, door: replicas and clients on this host. sockets: the TCP side, None without listeners.
     # resolver: where other hosts are. spin_us: how long to look around before blocking.
@@ -44,7 +46,7 @@ class Loop:
 
     def __init__(self, node: Node) -> None:
         self.node = node
-        self.handlers: dict[int, Callable[[int], Any]] = {}
+        self.handlers: dict[int, tuple[Callable[[int], Any], Failed | None]] = {}
         self._forgotten: set[int] = set()
         self.spin_us = IDLE_SPIN_US[node.config.idle]
         self.mesh = Mesh(node, self)
@@ -68,9 +70,19 @@ class Loop:
 
     # --- descriptors ------------------------------------------------------------------------------
 
-    def watch(self, fd: int, events: int, handler: Callable[[int], Any]) -> None:
-        """Call ``handler(events)`` when the descriptor is ready (level-triggered)."""
-        self.handlers[fd] = handler
+    def watch(
+        self,
+        fd: int,
+        events: int,
+        handler: Callable[[int], Any],
+        failed: Failed | None = None,
+    ) -> None:
+        """Call ``handler(events)`` when the descriptor is ready (level-triggered).
+
+        What it raises goes to ``failed(error)``, which ends the session or raises it again;
+        without ``failed`` it ends the replica.
+        """
+        self.handlers[fd] = handler, failed
         self.node.idle.register(fd, events)
 
     def rewatch(self, fd: int, events: int) -> None:
@@ -86,9 +98,16 @@ class Loop:
     def _dispatch(self, ready: list[tuple[int, int]]) -> None:
         self._forgotten.clear()
         for fd, events in ready:
-            handler = self.handlers.get(fd)
-            if handler is not None and fd not in self._forgotten:
+            found = self.handlers.get(fd)
+            if found is None or fd in self._forgotten:
+                continue
+            handler, failed = found
+            try:
                 handler(events)
+            except Exception as error:
+                if failed is None:
+                    raise
+                failed(error)
 
     def _signalled(self) -> None:
         """Stop here, between two steps, and not wherever the signal was handled."""

@@ -56,6 +56,10 @@ class RingRequest:
         self.peer = peer
         self.api_key, self.version, self.correlation_id = header[:3]
 
+    def failed(self, error: Exception) -> None:
+        """Drop the link for what answering this raised."""
+        self.peer.failed(error)
+
     def reply(self, response: Any, records: Any = None) -> bool:
         """Send the answer; False if it finds no room. Lost like a packet, its asker times out."""
         if self.peer.node.links.get(self.peer.id) is not self.peer:
@@ -111,12 +115,21 @@ class MeshPeer(RingPeer):
             del self.waiting[next(iter(self.waiting))]
         return True
 
+    def failed(self, error: Exception) -> None:
+        """Drop this link alone for what it raised. Raise ``error`` if it is final."""
+        self.node.failures.end(error, f"the link to replica {self.id}", self._break_off)
+
+    def _break_off(self) -> None:
+        self.broken = self.broken or "it failed"
+
     def reply(self, response: Any) -> None:
         """Refuse a Fetch of a stream, or tell it of divergence."""
         self.push(response, -1, 0, self.node.log)
 
     def handle(self) -> bool:
         """Everything that came over the ring, up to a bound; True if there was anything."""
+        if self.broken is not None:
+            return False  # dropped by the next ``drop_broken``
         kind = self.peek()
         if not kind:
             return False
@@ -314,9 +327,8 @@ class Mesh:
                 close_all(fds)
                 raise PeerGone(refusal)
             self._attach(peer_id, offer.finish(answer, fds))
-        except (PeerGone, MalformedFrame) as error:
-            offer.abandon()
-            self.node.log_line(f"no rings with replica {peer_id}: {error} -> again later")
+        except Exception as error:
+            self.node.failures.end(error, f"rings with replica {peer_id}", offer.abandon)
         self._set_due()
 
     def _give_up_offer(self, peer_id: int, offer: RingOffer) -> None:
@@ -426,14 +438,18 @@ class Mesh:
         """Everything that came over the rings; True if there was anything."""
         worked = False
         for peer in self.peers:
-            worked |= peer.handle()
+            try:
+                worked |= peer.handle()
+            except Exception as error:
+                peer.failed(error)
         return worked
 
     def drop_broken(self) -> None:
         """Let go of links whose other side broke the rules."""
         for peer in list(self.peers):
             if not peer.intact():
-                self.node.log_line(f"dropping the link to replica {peer.id}: {peer.broken}")
+                text = f"dropping the link to replica {peer.id}: {peer.broken}"
+                self.node.failures.complain(text)
                 self._detach(peer)
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import random
-import sys
 import time
 from collections import deque
 from typing import Any
@@ -16,14 +15,12 @@ from typing import Any
 from kraftfast.core import effects as fx
 from kraftfast.core import events as ev
 from kraftfast.core.messages import ReadBarrierResponse
-from kraftfast.core.quorum_state import QuorumState
 from kraftfast.core.replica import Replica
 from kraftfast.core.trail import EpochTrail
-from kraftfast.errors import ErrorCode, ForeignDirectory
+from kraftfast.errors import ErrorCode, RecordTooLarge
 from kraftfast.link.ring_link import OwnDoorbell
 from kraftfast.link.stats import ROLES, Stats
 from kraftfast.log import quorum_state
-from kraftfast.log.directory import ReplicaDirectory
 from kraftfast.log.disk import Disk
 from kraftfast.log.log import install_guard
 from kraftfast.log.nursery import PreparerThread
@@ -32,12 +29,15 @@ from kraftfast.node.beside import Beside
 from kraftfast.node.config import NodeConfig
 from kraftfast.node.control_records import appended, batch_of
 from kraftfast.node.disk_space import DiskSpace
+from kraftfast.node.failures import Failures
 from kraftfast.node.flusher import Flusher
 from kraftfast.node.idle import Idle
 from kraftfast.node.intake import Intake
 from kraftfast.node.producer_ids import ProducerIds
 from kraftfast.node.machine import boot_id, take_all_descriptors
+from kraftfast.node.line import write_line
 from kraftfast.node.metrics import Metrics
+from kraftfast.node.own_directory import open_own, state_path, stored_state
 from kraftfast.node.retention import Retention
 from kraftfast.node.snapshots import Snapshots
 from kraftfast.node.translate import API_OF
@@ -73,18 +73,8 @@ class Node:
         install_guard()
         take_all_descriptors()
         self.config, self.disk = config, Disk()
-        self.directory = ReplicaDirectory(self.disk, config.directory)
+        self.directory = open_own(self.disk, config)
         meta = self.directory.meta
-        if meta.node_id != config.node_id:
-            self.directory.close()
-            raise ForeignDirectory(
-                f"{config.directory} belongs to node {meta.node_id}, not {config.node_id}"
-            )
-        if config.cluster_id not in ("", meta.cluster_id):
-            self.directory.close()
-            raise ForeignDirectory(
-                f"{config.directory} belongs to cluster {meta.cluster_id}, not {config.cluster_id}"
-            )
         self.cluster_id = meta.cluster_id
         self.key = ReplicaKey(config.node_id, meta.directory_id)
         options = self.directory.options
@@ -96,9 +86,7 @@ class Node:
         self.idle = Idle(self.doorbell.bell, self.flusher.address)
         self.intake = Intake()
         self.links: dict[int, Any] = {}
-        self.sockets: Any = None
-        self.prober: Any = None
-        self.at_hand: Any = None
+        self.sockets = self.prober = self.at_hand = None
         self.stalled: tuple[Any, fx.WriteFetched] | None = None
         self.stalled_ms = 0
         self.control: fx.AppendControl | None = None
@@ -112,6 +100,7 @@ class Node:
         self.on_role: list[Any] = []
         self.on_voters: list[Any] = []
         self.producer_ids = ProducerIds(self)
+        self.failures = Failures(self)
         self._events: deque[ev.Event] = deque()
         self._running = False
         preparer = PreparerThread(self.doorbell.bell.address, self.doorbell.bell.fd)
@@ -129,8 +118,8 @@ class Node:
         self.recovered = open_log(self.disk, self.directory, settings, preparer)
         self.log = self.recovered.log
         self.uncertainty.opened(self.recovered.phantom_tail)
-        self._state_path = os.path.join(self.directory.log_path, quorum_state.NAME)
-        stored = self._stored_state()
+        self._state_path = state_path(self.directory)
+        stored = stored_state(self.disk, self._state_path)
         self.persisted_epoch = stored.epoch if stored else 0
         seed = config.seed if config.seed >= 0 else int.from_bytes(os.urandom(8), "big")
         self.core = Replica(
@@ -181,13 +170,6 @@ class Node:
         self.retention = Retention(self.snapshots, config, makes_snapshots)
         self.show()
 
-    def _stored_state(self) -> QuorumState | None:
-        try:
-            stored = quorum_state.decode(self.disk.read_file(self._state_path), self._state_path)
-        except FileNotFoundError:
-            return None
-        return QuorumState(stored.epoch, stored.leader_id, stored.voted)
-
     # --- events and effects -----------------------------------------------------------------------
 
     def now_ms(self) -> int:
@@ -221,6 +203,9 @@ class Node:
         try:
             while events:
                 self._carry_out(self.core.step(events.popleft(), self.now_ms()))
+        except BaseException:
+            self.failures.lost = True  # what sessions raise does not come so far
+            raise
         finally:
             self._running = False
 
@@ -248,17 +233,27 @@ class Node:
         if effect.after is not None:
             self._assert_after(effect.after)
         link = self.links.get(effect.peer_id)
-        carried = type(effect.request) in API_OF and link is not None
-        if not carried or not link.send_request(effect.correlation, effect.request):
-            if effect.correlation:
-                error = ErrorCode.BROKER_NOT_AVAILABLE
-                failed = ev.RequestFailed(effect.peer_id, effect.correlation, error)
-                self._events.append(failed)
+        sent = False
+        if link is not None and type(effect.request) in API_OF:
+            try:
+                sent = link.send_request(effect.correlation, effect.request)
+            except Exception as error:
+                link.failed(error)
+        if not sent and effect.correlation:
+            unsent = ErrorCode.BROKER_NOT_AVAILABLE
+            self._events.append(ev.RequestFailed(effect.peer_id, effect.correlation, unsent))
 
     def _reply(self, effect: fx.Reply) -> None:
         if effect.after is not None:
             self._assert_after(effect.after)
-        effect.source.reply(effect.response)
+        self._answer(effect.source, effect.source.reply, effect.response)
+
+    def _answer(self, source: Any, answer: Any, *args: Any) -> None:
+        """Call ``answer(*args)``; what it raises ends the session of ``source`` alone."""
+        try:
+            answer(*args)
+        except Exception as error:
+            source.failed(error)
 
     def _answer_fetch(self, effect: fx.AnswerFetch) -> None:
         response = effect.response
@@ -268,7 +263,7 @@ class Node:
             if effect.read_offset >= 0:
                 self.core.sent(peer.id, response.stream, end_offset)
             return
-        effect.source.answer_fetch(response, self.log, effect)
+        self._answer(effect.source, effect.source.answer_fetch, response, self.log, effect)
 
     # --- the log ----------------------------------------------------------------------------------
 
@@ -307,7 +302,11 @@ class Node:
     def _copy(self, link: Any, effect: fx.WriteFetched) -> None:
         log = self.log
         before, began_at, controlled = log.bytes_appended, log.end_offset, log.control_batches
-        whole, rejected = link.copy_records(log, effect.epoch, self.stats)
+        try:
+            whole, rejected = link.copy_records(log, effect.epoch, self.stats)
+        except RecordTooLarge as error:  # for a segment of this replica; nothing of it was taken
+            link.failed(error)
+            whole, rejected = False, True
         if not whole and not rejected and log.end_offset == began_at:
             if self.stalled is None:
                 self.stalled_ms = self.now_ms()
@@ -460,7 +459,8 @@ class Node:
         self.prober.probe(effect)
 
     def _answer_barrier(self, effect: fx.AnswerReadBarrier) -> None:
-        effect.source.reply(ReadBarrierResponse(effect.error, effect.offset))
+        answer = ReadBarrierResponse(effect.error, effect.offset)
+        self._answer(effect.source, effect.source.reply, answer)
 
     def _stopped(self, _effect: fx.Stopped) -> None:
         self.stopped = True
@@ -514,4 +514,4 @@ class Node:
 
     def log_line(self, text: str) -> None:
         """One line for people, ``fact -> action``."""
-        print(f"kraftfast replica {self.config.node_id}: {text}", file=sys.stderr, flush=True)
+        write_line(f"kraftfast replica {self.config.node_id}: {text}")

@@ -62,15 +62,15 @@ class Probing:
             except PeerGone:
                 continue
             fd = self.framed.fileno()
-            self.prober.loop.watch(fd, select.EPOLLOUT, lambda _events: self._connected())
+            self.prober.loop.watch(fd, select.EPOLLOUT, self._connected, self._failed)
             return
         self.prober.found(self, NOBODY)
 
-    def _connected(self) -> None:
+    def _connected(self, _events: int) -> None:
         assert self.framed is not None
         fd = self.framed.fileno()
         self.prober.loop.unwatch(fd)
-        self.prober.loop.watch(fd, select.EPOLLIN, lambda _events: self._ready())
+        self.prober.loop.watch(fd, select.EPOLLIN, self._ready, self._failed)
         self._try(self._ask)
 
     def _ask(self) -> None:
@@ -88,7 +88,7 @@ class Probing:
         api_key = ApiKey.API_VERSIONS
         self.framed.send([frame.encode_request(api_key, self.version, 0, client_id, body)])
 
-    def _ready(self) -> None:
+    def _ready(self, _events: int) -> None:
         self._try(self._read)
 
     def _try(self, step: Any) -> None:
@@ -96,8 +96,18 @@ class Probing:
         try:
             step()
         except BROKEN:
-            self.hang_up()
-            self.go_on()
+            self._next()
+        except Exception as error:
+            self._failed(error)
+
+    def _failed(self, error: Exception) -> None:
+        """End this connection alone for what it raised. Raise ``error`` if it is final."""
+        who = f"the probe of voter {self.effect.voter_id}"
+        self.prober.node.failures.end(error, who, self._next)
+
+    def _next(self) -> None:
+        self.hang_up()
+        self.go_on()
 
     def _read(self) -> None:
         assert self.framed is not None

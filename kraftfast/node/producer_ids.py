@@ -182,7 +182,14 @@ class ProducerIds:
             return
         expected = (message.producer_id, message.producer_epoch)
         asked = Asked(message.transactional_id, expected, message.resumes)
-        self.ask(asked, lambda granted: request.respond(to_message(granted, request.version)))
+
+        def answer(granted: Granted) -> None:
+            try:
+                request.respond(to_message(granted, request.version))
+            except Exception as error:
+                request.failed(error)
+
+        self.ask(asked, answer)
 
 
 def to_message(granted: Granted, version: int) -> Any:

@@ -12,9 +12,10 @@ from typing import Any
 
 from kraftfast import limits
 from kraftfast.core import events as ev
-from kraftfast.errors import ErrorCode, MalformedFrame, PeerGone, UnsupportedVersion
+from kraftfast.errors import ErrorCode, PeerGone
 from kraftfast.link.socket_link import FramedSocket
 from kraftfast.node import translate
+from kraftfast.node.failures import is_final
 from kraftfast.wire import fetch as wire_fetch
 from kraftfast.wire import frame
 from kraftfast.wire import produce as wire_produce
@@ -42,6 +43,14 @@ class SessionRequest:
         self.pieces: list[Any] = []
         self.done = False
         self.size = size
+
+    def failed(self, error: Exception) -> None:
+        """End the connection for what answering this raised."""
+        self.done = True
+        if self.session is not None:
+            self.session.fail(error)
+        elif is_final(error):
+            raise error
 
     def reply(self, response: Any, records: Any = None) -> None:
         """Answer with a core response."""
@@ -107,7 +116,7 @@ class Session:
         self.frame_ms = -1
         self._taking = False
         self._events = select.EPOLLIN
-        door.loop.watch(self.framed.fileno(), select.EPOLLIN, self._ready)
+        door.loop.watch(self.framed.fileno(), select.EPOLLIN, self._ready, self.fail)
 
     @property
     def closed(self) -> bool:
@@ -129,11 +138,8 @@ class Session:
                 self._handle(data)
                 if self.closed or self._is_full():
                     break
-        except PeerGone:
-            self.close()
-        except (MalformedFrame, UnsupportedVersion) as error:
-            self.door.node.log_line(f"{self.host} sends what does not decode: {error} -> closed")
-            self.close()
+        except Exception as error:
+            self.fail(error)
         finally:
             self._taking = False
         if not self.closed:
@@ -249,6 +255,13 @@ class Session:
         if self.frame_ms >= 0 and now_ms - self.frame_ms >= FRAME_MS_MAX:
             return True
         return not self.asked and now_ms - self.seen_ms >= IDLE_MS_MAX
+
+    def fail(self, error: Exception) -> None:
+        """End this connection alone for what it raised. Raise ``error`` if it is final."""
+        if isinstance(error, PeerGone):
+            self.close()
+        else:
+            self.door.node.failures.end(error, f"a connection from {self.host}", self.close)
 
     def close(self) -> None:
         """Hang up; whatever is still under way is answered to nobody."""

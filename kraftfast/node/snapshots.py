@@ -152,7 +152,7 @@ class Snapshots:
         file = self._reading[1]
         try:
             return file.size, file.read_at(position, bytes_max) if position < file.size else b""
-        except StorageError:
+        except (StorageError, ValueError, OverflowError):
             return None
 
     def _send(self, effect: fx.AnswerSnapshot, found: tuple[int, bytes] | None) -> None:
@@ -174,7 +174,12 @@ class Snapshots:
         unsent, self._unsent = self._unsent, []
         for source, answer, until_ms in unsent:
             session = getattr(source, "session", None)
-            if source.reply(answer) is False and now_ms < until_ms:
+            sent = True
+            try:
+                sent = source.reply(answer)
+            except Exception as error:
+                source.failed(error)
+            if sent is False and now_ms < until_ms:
                 self._unsent.append((source, answer, until_ms))
             else:
                 self._leaving.append((source, session, until_ms))

@@ -108,7 +108,7 @@ class SocketPeer:
             return False
         self.probing = probing
         self.connecting_until_ms = now_ms + CONNECT_TIMEOUT_MS
-        self.loop.watch(self.framed.fileno(), select.EPOLLOUT, self._connected)
+        self.loop.watch(self.framed.fileno(), select.EPOLLOUT, self._connected, self.failed)
         return True
 
     def _connected(self, _events: int) -> None:
@@ -117,7 +117,7 @@ class SocketPeer:
             self._ended_early()
             return
         self.loop.unwatch(self.framed.fileno())
-        self.loop.watch(self.framed.fileno(), select.EPOLLIN, self._ready)
+        self.loop.watch(self.framed.fileno(), select.EPOLLIN, self._ready, self.failed)
         hello = ApiVersionsRequest(
             client_software_name=CLIENT_NAME, client_software_version=CLIENT_VERSION
         )
@@ -141,8 +141,8 @@ class SocketPeer:
                     self._answer(data)
                     if self.framed is not framed:
                         return
-        except (PeerGone, MalformedFrame, UnsupportedVersion) as error:
-            self._broken(error)
+        except Exception as error:
+            self.failed(error)
 
     def _answer(self, data: frame.Frame) -> None:
         if not self.ready:
@@ -203,9 +203,9 @@ class SocketPeer:
         self.waiting[correlation] = (api_key, version)
         try:
             self.framed.send([data])
-        except PeerGone as error:
+        except PeerGone:
             self.waiting.pop(correlation, None)
-            self._broken(error)
+            self._broken()
             return False
         if self.framed.queued:
             self.loop.rewatch(self.framed.fileno(), self.framed.interest())
@@ -216,13 +216,18 @@ class SocketPeer:
 
     # --- ends -------------------------------------------------------------------------------------
 
-    def _broken(self, error: Exception) -> None:
+    def failed(self, error: Exception) -> None:
+        """End this connection alone for what it raised. Raise ``error`` if it is final."""
+        if isinstance(error, PeerGone):
+            self._broken()
+        else:
+            self.node.failures.end(error, f"the connection to replica {self.id}", self._broken)
+
+    def _broken(self) -> None:
         """The connection ended: make it again at once, to learn whether the process lives."""
         if not self.ready:
             self._ended_early()
             return
-        if not isinstance(error, PeerGone):
-            self.node.log_line(f"replica {self.id} sends what does not decode: {error} -> closed")
         self._drop()
         self._tell(ev.LinkDown(self.id))
         self._connect(probing=True)

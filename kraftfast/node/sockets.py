@@ -164,7 +164,7 @@ class Sockets:
         elif api_key == ApiKey.LIST_OFFSETS:
             request.respond(self.data.list_offsets(message, request.version))
         elif not admin_plane.take(self.node, request, message) and request.session is not None:
-            self.node.log_line(
+            self.node.failures.complain(
                 f"{request.session.host} asks for API {api_key}, not served -> closed"
             )
             request.session.close()

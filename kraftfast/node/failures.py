@@ -1,0 +1,93 @@
+"""What a failure ends: the session that raised it, or the replica.
+
+A session is whatever stands for another process: a connection over TCP or at the local door, the
+rings of a replica or a producer, a probe. What it raises ends it alone, since its bytes are
+another's. Final for the replica are a storage error (D9), a broken invariant of the core or the
+log, and whatever kept a decision of the core from being carried out.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from pathlib import PurePath
+from typing import Any
+
+from kraftfast.errors import KraftfastError, StorageError
+
+LINES_A_SECOND_MAX = 10
+LINE_CHARACTERS_MAX = 400
+FINAL_ROOMS = ("core", "log")
+"""Packages whose assertions are invariants of the replica, not of one session."""
+
+
+def is_final(error: BaseException) -> bool:
+    """Return whether ``error`` must end the replica, whatever called."""
+    if isinstance(error, StorageError):
+        return True
+    return isinstance(error, AssertionError) and _place(error)[0] in FINAL_ROOMS
+
+
+def _place(error: BaseException) -> tuple[str, str]:
+    """Return (package, ``file:line``) of the innermost frame of ``error``."""
+    trace = error.__traceback__
+    if trace is None:
+        return "", ""
+    while trace.tb_next is not None:
+        trace = trace.tb_next
+    path = PurePath(trace.tb_frame.f_code.co_filename)
+    return path.parent.name, f"{path.name}:{trace.tb_lineno}"
+
+
+def describe(error: BaseException) -> str:
+    """Return one line: the message of a typed error; of any other its type and place too."""
+    text = str(error)
+    if not isinstance(error, KraftfastError):
+        text = f"{type(error).__name__} at {_place(error)[1]}: {text}"
+    return " ".join(text.split())[:LINE_CHARACTERS_MAX]
+
+
+def contained(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Have what ``method(self, request, ...)`` raises end the session of ``request`` alone."""
+
+    @functools.wraps(method)
+    def run(self: Any, request: Any, *args: Any) -> Any:
+        try:
+            return method(self, request, *args)
+        except Exception as error:
+            return request.failed(error)
+
+    return run
+
+
+class Failures:
+    """Decides what a failure of a session ends, and reports it, a few lines a second at most."""
+
+    # lost: a decision of the core was not carried out in full, so that nothing may go on.
+    # _second, _lines: how many lines were printed in this second. _left_out: not printed so far.
+
+    def __init__(self, node: Any) -> None:
+        self.node = node
+        self.lost = False
+        self._second = self._lines = self._left_out = 0
+
+    def end(self, error: Exception, who: str, end: Callable[[], Any]) -> None:
+        """Call ``end()`` to end the session of ``who``. Raise ``error`` if it is final."""
+        if self.lost or is_final(error):
+            raise error
+        self.complain(f"{who}: {describe(error)} -> closed")
+        end()
+
+    def complain(self, text: str) -> None:
+        """Print a line about a session. A stranger must not fill a disk or a pipe with them."""
+        second = self.node.now_ms() // 1000
+        if second != self._second:
+            left_out, self._left_out = self._left_out, 0
+            self._second, self._lines = second, 0
+            if left_out:
+                self.node.log_line(f"{left_out} more lines about connections were left out")
+        self._lines += 1
+        if self._lines <= LINES_A_SECOND_MAX:
+            self.node.log_line(text)
+        else:
+            self._left_out += 1

@@ -1,0 +1,46 @@
+"""The directory of a replica as its process finds it: its own, or refused."""
+
+from __future__ import annotations
+
+import os
+
+from kraftfast.core.quorum_state import QuorumState
+from kraftfast.errors import ForeignDirectory
+from kraftfast.log import quorum_state
+from kraftfast.log.directory import ReplicaDirectory
+from kraftfast.log.disk import Disk
+from kraftfast.node.config import NodeConfig
+
+
+def open_own(disk: Disk, config: NodeConfig) -> ReplicaDirectory:
+    """Lock the directory that ``config`` names.
+
+    Raises ForeignDirectory if it belongs to another node or cluster, StorageError.
+    """
+    directory = ReplicaDirectory(disk, config.directory)
+    meta = directory.meta
+    if meta.node_id != config.node_id:
+        directory.close()
+        raise ForeignDirectory(
+            f"{config.directory} belongs to node {meta.node_id}, not {config.node_id}"
+        )
+    if config.cluster_id not in ("", meta.cluster_id):
+        directory.close()
+        raise ForeignDirectory(
+            f"{config.directory} belongs to cluster {meta.cluster_id}, not {config.cluster_id}"
+        )
+    return directory
+
+
+def state_path(directory: ReplicaDirectory) -> str:
+    """Return the path of ``quorum-state``."""
+    return os.path.join(directory.log_path, quorum_state.NAME)
+
+
+def stored_state(disk: Disk, path: str) -> QuorumState | None:
+    """Return the epoch, leader and vote of ``quorum-state``; None if there is none yet."""
+    try:
+        stored = quorum_state.decode(disk.read_file(path), path)
+    except FileNotFoundError:
+        return None
+    return QuorumState(stored.epoch, stored.leader_id, stored.voted)

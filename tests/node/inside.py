@@ -1,0 +1,118 @@
+"""A replica with its loop and all its doors in the process of the test, which runs its turns."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from pathlib import Path
+from typing import Any
+
+from kraftfast.link.unix_socket import connect
+from kraftfast.log.directory import read_meta
+from kraftfast.log.disk import Disk
+from kraftfast.node.config import ListenerConfig, NodeConfig, VoterConfig
+from kraftfast.node.local_layout import format_quorum
+from kraftfast.node.loop import Loop
+from kraftfast.node.node import Node
+from kraftfast.node.sockets import Sockets
+from kraftfast.types import SOCKET_NAME
+from kraftfast.wire import frame
+from tests.node.kit import TIMEOUT_S
+
+SMALL = {"segment_bytes": 4 << 20, "stride_bytes": 1 << 20, "prepare_bytes": 1 << 20}
+
+
+class Inside:
+    """Replica 1 of ``voters``; the others do not run. ``raised``: what its sessions raised."""
+
+    def __init__(self, path: Path, voters: int = 1) -> None:
+        description = format_quorum(str(path), voters)
+        self.directory = str(path / "1")
+        others = [VoterConfig(id, "127.0.0.1", 1) for id in range(2, voters + 1)]
+        self.node: Any = Node(
+            NodeConfig(
+                node_id=1,
+                directory=self.directory,
+                voters=[VoterConfig(1, "127.0.0.1", 9), *others],
+                listeners=[ListenerConfig("CONTROLLER", "127.0.0.1", 0)],
+                idle="block",
+                **SMALL,
+            )
+        )
+        self.cluster_id = description.cluster_id
+        self.directory_id = read_meta(Disk(), self.directory).directory_id
+        self.loop: Any = Loop(self.node)
+        self.loop.sockets = self.node.sockets = Sockets(self.node, self.loop)
+        self.loop.sockets.open()
+        self.loop.door.open()
+        self.raised: list[Exception] = []
+        self.lines: list[str] = []
+        end = self.node.failures.end
+
+        def note(error: Exception, who: str, close: Any) -> None:
+            self.raised.append(error)
+            end(error, who, close)
+
+        self.node.failures.end = note
+        self.node.failures.complain = self.lines.append
+        self.node.start()
+        self.loop.mesh.start()
+        self.loop.sockets.start()
+        if voters == 1:
+            self.until(lambda: self.node.core.role == "leader")
+            self.until(lambda: self.node.core.high_watermark > 0)
+
+    def turn(self) -> None:
+        """One turn of the loop; it waits only where nothing is to be done."""
+        if not self.loop.turn():
+            self.loop._rest()
+
+    def until(self, happened: Any) -> None:
+        """Run until it happened."""
+        deadline = time.monotonic() + TIMEOUT_S
+        while not happened():
+            assert time.monotonic() < deadline, "it does not happen"
+            self.turn()
+
+    def connect(self) -> socket.socket:
+        """A connection over TCP, not blocking."""
+        sock = socket.create_connection(("127.0.0.1", self.loop.sockets.ports()["CONTROLLER"]))
+        sock.setblocking(False)
+        return sock
+
+    def local(self) -> socket.socket:
+        """A connection at the local door, not blocking."""
+        return connect(os.path.join(self.directory, SOCKET_NAME), 0)
+
+    def exchange(self, sock: socket.socket, data: bytes) -> bytes | None:
+        """Send a frame; its answer without the length, None for a hang-up."""
+        received = bytearray()
+        waiting = memoryview(data)
+
+        def look() -> bool:
+            nonlocal waiting, received
+            try:
+                if waiting:
+                    waiting = waiting[sock.send(waiting) :]
+                piece = sock.recv(1 << 20)
+            except BlockingIOError:
+                return False
+            except ConnectionError:
+                piece = b""
+            received += piece
+            if not piece:
+                received = bytearray()
+                return True
+            size = int.from_bytes(received[:4], "big")
+            return len(received) >= 4 + size and len(received) >= 4
+
+        self.until(look)
+        size = int.from_bytes(received[:4], "big")
+        assert len(received) == (4 + size if received else 0), "more than one answer"
+        return bytes(received[frame.LENGTH_BYTES :]) if received else None
+
+    def close(self) -> None:
+        """Let go of everything."""
+        self.loop._close_doors()
+        self.node.abandon()

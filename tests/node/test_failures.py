@@ -1,0 +1,173 @@
+"""What a session raises ends that session alone; what is final ends the replica (D9)."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kraftfast.errors import FlushFailed, MalformedFrame, StorageError, UnencodableMessage
+from kraftfast.node import data_plane, sockets, translate
+from kraftfast.node.failures import LINES_A_SECOND_MAX, Failures, describe, is_final
+from kraftfast.wire import frame
+from kraftfast.wire.messages import ApiKey, DescribeClusterRequest, MetadataRequest, VoteRequest
+from tests.node.inside import Inside
+
+
+@pytest.fixture
+def replica(tmp_path: Path) -> Iterator[Inside]:
+    made = Inside(tmp_path / "q")
+    yield made
+    made.close()
+
+
+def raising(error: Exception) -> Callable[..., Any]:
+    def fail(*_args: object, **_kwargs: object) -> None:
+        raise error
+
+    return fail
+
+
+def is_served(replica: Inside, sock: socket.socket) -> bool:
+    data = frame.encode_request(ApiKey.DESCRIBE_CLUSTER, 1, 3, "s", DescribeClusterRequest())
+    return replica.exchange(sock, data) is not None
+
+
+METADATA = frame.encode_request(ApiKey.METADATA, 9, 1, "s", MetadataRequest(topics=None))
+VOTE = frame.encode_request(ApiKey.VOTE, 2, 1, "s", VoteRequest())
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        TypeError("null"), AssertionError("a stranger's"), UnencodableMessage("no"),
+        RecursionError(), MemoryError(), KeyError(3), OSError(5, "no"), OverflowError(),
+    ],
+    ids=lambda error: type(error).__name__,
+)  # fmt: skip
+@pytest.mark.parametrize("where", ["reading", "answering", "the core's answer"])
+def test_a_session_ends_alone(
+    replica: Inside, monkeypatch: pytest.MonkeyPatch, error: Exception, where: str
+) -> None:
+    other, sock = replica.connect(), replica.connect()
+    assert is_served(replica, other) and is_served(replica, sock)
+    asked = METADATA
+    if where == "reading":
+        monkeypatch.setattr(sockets, "metadata", raising(error))
+    elif where == "answering":
+        monkeypatch.setattr(frame, "response_pieces", raising(error))
+    else:
+        monkeypatch.setattr(translate, "response_to_wire", raising(error))
+        asked = VOTE
+    assert replica.exchange(sock, asked) is None
+    monkeypatch.undo()
+    assert is_served(replica, other)
+    assert replica.raised == [error] and len(replica.lines) == 1
+    assert replica.lines[0].endswith("-> closed") and "\n" not in replica.lines[0]
+    third = replica.connect()
+    assert is_served(replica, third)
+    for each in (other, sock, third):
+        each.close()
+
+
+@pytest.mark.parametrize("error", [StorageError("no disk"), FlushFailed("no disk")])
+def test_a_storage_error_is_the_replicas(
+    replica: Inside, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    monkeypatch.setattr(sockets, "metadata", raising(error))
+    with pytest.raises(type(error), match="no disk"):
+        replica.exchange(replica.connect(), METADATA)
+
+
+def test_what_the_core_raises_is_the_replicas(replica: Inside) -> None:
+    """The rest of its decision was not carried out: a session must not hide that."""
+    with pytest.raises(Exception):  # noqa: B017 - whatever it is
+        replica.node.step(object())
+    assert replica.node.failures.lost
+    with pytest.raises(MalformedFrame):
+        replica.node.failures.end(MalformedFrame("any"), "a session", lambda: None)
+
+
+def test_a_consumer_that_waits_ends_alone(
+    replica: Inside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its answer is made while a commit is carried out."""
+    plane = replica.loop.sockets.data
+    ended: list[Exception] = []
+
+    class Asked:
+        version, correlation_id, session, finish = 12, 1, object(), print
+
+        def failed(self, error: Exception) -> None:
+            ended.append(error)
+
+    message = data_plane.PartitionFetch(
+        topic=replica.node.partition.topic, max_wait_ms=1000, min_bytes=1, fetch_offset=0
+    )
+    plane.parked.append(data_plane.ParkedConsumer(Asked(), message, 2**62))
+    monkeypatch.setattr(data_plane.wire_fetch, "encode_response", raising(TypeError("null")))
+    plane.committed(5)
+    assert [type(error) for error in ended] == [TypeError]
+
+
+@pytest.mark.parametrize(
+    "hello",
+    [
+        b'{"x":' + b"[" * 60_000,
+        json.dumps({"kind": "poke", "node_id": 9, "directory": "/\0"}).encode(),
+        json.dumps({"kind": "peer", "endpoints": [["A", "h", 2**70]]}).encode(),
+        json.dumps({"kind": "peer", "node_id": 2**40}).encode(),
+        json.dumps({"kind": "producer", "generation": 2**70, "out": 8}).encode(),
+        json.dumps({"kind": "producer", "generation": 5, "out": -8, "into": 4096}).encode(),
+        json.dumps({"kind": "query", "args": "kZGR" * 15_000}).encode(),
+        json.dumps({"kind": "request", "args": "AAAAAA=="}).encode(),
+        json.dumps({"kind": "watch"}).encode(),
+    ],
+    ids=lambda hello: hello[:24].decode(),
+)
+def test_a_hello_that_makes_no_sense(replica: Inside, hello: bytes) -> None:
+    sock = replica.local()
+    sock.send(hello)
+    replica.until(lambda: not replica.loop.door.strangers)
+    for _ in range(20):
+        replica.loop.turn()
+    assert is_served(replica, replica.connect())
+    sock.close()
+
+
+def test_lines_are_few(replica: Inside) -> None:
+    """A stranger who is hung up on a thousand times writes no thousand lines."""
+    said: list[str] = []
+
+    class Node:
+        second = 1
+
+        def now_ms(self) -> int:
+            return self.second * 1000
+
+        def log_line(self, text: str) -> None:
+            said.append(text)
+
+    node = Node()
+    failures = Failures(node)
+    for number in range(1000):
+        failures.end(MalformedFrame(f"line {number}\nand more"), "somebody", lambda: None)
+    assert len(said) == LINES_A_SECOND_MAX and "\n" not in "".join(said)
+    node.second = 2
+    failures.complain("another")
+    assert said[-2:] == ["990 more lines about connections were left out", "another"]
+
+
+def test_whose_assertion_it_is(replica: Inside) -> None:
+    """One of the core or the log is an invariant of the replica, one of a session is not."""
+    with pytest.raises(AssertionError) as found:
+        replica.node.core.start(0)
+    assert is_final(found.value)
+    with pytest.raises(AssertionError) as found:
+        frame.response_pieces(1, 1, 1, MetadataRequest())
+    assert not is_final(found.value)
+    assert describe(found.value).startswith("AssertionError at frame.py:")
