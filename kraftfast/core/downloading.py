@@ -12,6 +12,7 @@ from kraftfast.core.fetching import fetch_next, retry_later
 from kraftfast.core.follower import Download, Follower
 from kraftfast.core.messages import FetchSnapshotResponse
 from kraftfast.core.on_controls import adopt
+from kraftfast.core.refusing import refuse_cut
 from kraftfast.core.responses import Outcome, learn_from
 from kraftfast.core.state import ReplicaState
 from kraftfast.errors import ErrorCode
@@ -33,7 +34,10 @@ def begin_download(
     One that would undo what is committed here is not followed (I7), nor one that is here already.
     """
     known = snapshot_id in state.log.snapshots
-    if min(snapshot_id) < 0 or known or snapshot_id.offset < state.committed_offset:
+    undoes = 0 <= snapshot_id.offset < state.uncuttable_offset()  # D23
+    if undoes and not known:
+        refuse_cut(state, "wants this log replaced by a snapshot that ends at", snapshot_id.offset)
+    if min(snapshot_id) < 0 or known or undoes:
         retry_later(state, now_ms)
         return
     follower.fetch_deadline_ms = now_ms + state.config.fetch_timeout_ms
@@ -140,7 +144,7 @@ def on_snapshot_installed(state: ReplicaState, event: SnapshotInstalled, now_ms:
         return
     assert state.leader is None, "a leader's log is never replaced"
     offset = event.snapshot_id.offset
-    assert offset >= state.committed_offset, "what is committed stays (I7)"
+    assert offset >= state.uncuttable_offset(), "what is committed stays (I7)"
     state.log.install(event.snapshot_id)
     state.remember_voting(state.committed_offset)
     state.history = event.history

@@ -274,6 +274,13 @@ class VotersChanged:
 
 
 @dataclass
+class Warn:
+    """Report to people that something was refused that should not have been asked for."""
+
+    text: str
+
+
+@dataclass
 class Stopped:
     """A graceful shutdown is complete."""
 
@@ -299,5 +306,6 @@ Effect = (
     | AnswerReadBarrier
     | Probe
     | VotersChanged
+    | Warn
     | Stopped
 )

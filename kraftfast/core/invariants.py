@@ -32,6 +32,7 @@ def check_invariants(state: ReplicaState) -> None:
     state.log.check_invariants()
     assert state.log.last_epoch() <= state.epoch
     assert state.high_watermark <= state.committed_offset <= state.log.end_offset  # I6, I7
+    assert state.floor_offset <= state.log.end_offset  # D23
     state.peers.check_invariants()
     assert not state.effects, "effects of this step are still here"
     assert state.voters == state.voters_in_force()  # I16

@@ -13,6 +13,7 @@ from kraftfast.core.fetching import (
 )
 from kraftfast.core.follower import Follower
 from kraftfast.core.on_controls import on_cut
+from kraftfast.core.refusing import refuse_cut
 from kraftfast.core.responses import Outcome, learn_from
 from kraftfast.core.state import ReplicaState
 from kraftfast.errors import ErrorCode
@@ -122,7 +123,8 @@ def on_diverging(
     """
     log = state.log
     offset = truncation_offset(state, diverging)
-    if offset < max(state.committed_offset, log.start_offset):
+    if offset < max(state.uncuttable_offset(), log.start_offset):  # D23
+        refuse_cut(state, "wants this log cut to", offset)
         retry_later(state, now_ms)
         return
     follower.fetch_deadline_ms = now_ms + state.config.fetch_timeout_ms

@@ -199,6 +199,8 @@ class Replica:
             log, committed or not; None: there are none.
         snapshots: those on disk but the bootstrap snapshot; a log that does not start at 0 starts
             at the earliest.
+        floor_offset: everything below it is known to be committed; it must not exceed the log's
+            end (D23).
 
     Raises ``InvalidOption`` for a zero directory id and a log that starts without a snapshot,
     ``ForeignDirectory`` for a stored vote of a replica without an id.
@@ -221,6 +223,7 @@ class Replica:
         cluster_id: str | None = None,
         history: VoterHistory | None = None,
         snapshots: tuple[OffsetAndEpoch, ...] = (),
+        floor_offset: int = 0,
     ) -> None:
         if local.directory_id == ZERO_UUID:
             raise InvalidOption("a replica needs a directory id of its own, not zero (D19)")
@@ -248,6 +251,7 @@ class Replica:
             log,
             doubt,
             cluster_id,
+            floor_offset,
         )
         self._stored = stored or QuorumState()
 
@@ -313,6 +317,11 @@ class Replica:
         return self._state.high_watermark
 
     @property
+    def committed_offset(self) -> int:
+        """Exclusive end of what was ever known here to be committed: no cut goes below (D23)."""
+        return self._state.uncuttable_offset()
+
+    @property
     def end_offset(self) -> int:
         """Exclusive end of the log."""
         return self._state.log.end_offset
@@ -352,6 +361,11 @@ class Replica:
     def history(self) -> VoterHistory:
         """Voter sets and versions by offset; what a snapshot holds of them is asked there."""
         return self._state.history
+
+    @property
+    def warning(self) -> str:
+        """The last thing that was refused and reported, empty if nothing was (D23)."""
+        return self._state.warning
 
     @property
     def in_doubt(self) -> bool:

@@ -30,7 +30,7 @@ cdef class ReplicaState:
     cdef public object persisted
     cdef public long long resumed_epoch
     cdef public long long high_watermark
-    cdef public long long committed_offset
+    cdef public long long committed_offset, floor_offset
     cdef public list effects
     cdef public bint poll_due, quorum_state_due
     cdef public bint writing
@@ -42,6 +42,7 @@ cdef class ReplicaState:
     cdef public long long barriers_correlation, barriers_asked_ms
     cdef public bint tells_endpoints
     cdef public bint was_voter
+    cdef public str warning
     cdef public long long next_stream
     cdef public long long next_probe
     cdef public long long failover_round

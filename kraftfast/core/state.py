@@ -77,7 +77,8 @@ class ReplicaState:
     persisted: QuorumState | None  # what is on disk; None before the start
     resumed_epoch: int  # led before the restart: never again (D4, I13); -1 if none
     high_watermark: int  # as this role knows it; -1 unknown, and again when elected or resigned
-    committed_offset: int  # the highest ever known: nothing below is ever cut (I7)
+    committed_offset: int  # the highest known since the start: nothing below is ever cut (I7)
+    floor_offset: int  # committed before the start: nor is anything below this (D23)
     effects: list[Effect]  # what this step wants done, in order
     poll_due: bool  # the role has something to do at once
     quorum_state_due: bool  # this step has ``quorum-state`` written
@@ -91,6 +92,7 @@ class ReplicaState:
     barriers_asked_ms: int  # when that went out
     tells_endpoints: bool  # an observer that could be a voter says where it can be reached
     was_voter: bool  # by a committed set that is gone from the history
+    warning: str  # the last refusal that people were told of
     next_stream: int  # no number is used twice
     next_probe: int  # nor this
     failover_round: int  # campaigns lost since the leader is known dead
@@ -108,6 +110,7 @@ class ReplicaState:
         log: LogView,
         doubt: Doubt,
         cluster_id: str | None,
+        floor_offset: int = 0,
     ) -> None:
         self.config = config
         self.local = local
@@ -133,6 +136,7 @@ class ReplicaState:
         self.resumed_epoch = -1
         self.high_watermark = NO_OFFSET
         self.committed_offset = NO_OFFSET
+        self.floor_offset = floor_offset
         self.effects = []
         self.poll_due = False
         self.quorum_state_due = False
@@ -145,6 +149,7 @@ class ReplicaState:
         self.barriers_correlation = self.barriers_asked_ms = 0
         self.tells_endpoints = self.could_be_voter()
         self.was_voter = False
+        self.warning = ""
         self.next_stream = 1
         self.next_probe = 1
         self.failover_round = 0
@@ -171,7 +176,11 @@ class ReplicaState:
         Its log may then be the only one that can lead: it campaigns without a vote of its own
         (Ongaro's dissertation, 4.2.2; Kafka's observers do not, and two voters can get stuck).
         """
-        return self.is_voter() or self.history.may_count(self.local, self.committed_offset)
+        return self.is_voter() or self.history.may_count(self.local, self.uncuttable_offset())
+
+    def uncuttable_offset(self) -> int:
+        """Return the end of what is known to be committed, from before the start too (I7, D23)."""
+        return max(self.committed_offset, self.floor_offset)
 
     def could_be_voter(self) -> bool:
         """Whether this observer has all that a voter needs."""

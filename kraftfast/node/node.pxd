@@ -20,7 +20,7 @@ cdef class Node:
     cdef public dict links
     cdef public object disk_space, sockets, prober, at_hand, stalled, control
     cdef public object applier, metrics, producer_ids
-    cdef public object failures
+    cdef public object failures, floor
     cdef public object beside, snapshots, retention, uncertainty
     cdef public list on_commit, on_role, on_voters
     cdef public long long stalled_ms, persisted_epoch

@@ -30,6 +30,7 @@ from kraftfast.node.config import NodeConfig
 from kraftfast.node.control_records import appended, batch_of
 from kraftfast.node.disk_space import DiskSpace
 from kraftfast.node.failures import Failures
+from kraftfast.node.floor import CommittedFloor
 from kraftfast.node.flusher import Flusher
 from kraftfast.node.idle import Idle
 from kraftfast.node.intake import Intake
@@ -91,9 +92,7 @@ class Node:
         self.stalled_ms = 0
         self.control: fx.AppendControl | None = None
         self.disk_space = DiskSpace()
-        self.appends_held = False
-        self.flush_wanted = False
-        self.stopped = False
+        self.appends_held = self.flush_wanted = self.stopped = self._running = False
         self.applier: Any = None
         self.beside = Beside()
         self.on_commit: list[Any] = []
@@ -102,7 +101,6 @@ class Node:
         self.producer_ids = ProducerIds(self)
         self.failures = Failures(self)
         self._events: deque[ev.Event] = deque()
-        self._running = False
         preparer = PreparerThread(self.doorbell.bell.address, self.doorbell.bell.fd)
         try:
             self._open(boot or boot_id(), preparer)
@@ -117,6 +115,7 @@ class Node:
         self.uncertainty = Uncertainty(self.directory, boot)
         self.recovered = open_log(self.disk, self.directory, settings, preparer)
         self.log = self.recovered.log
+        self.floor = CommittedFloor(self.disk, self.directory.path, self.log)
         self.uncertainty.opened(self.recovered.phantom_tail)
         self._state_path = state_path(self.directory)
         stored = stored_state(self.disk, self._state_path)
@@ -138,6 +137,7 @@ class Node:
             cluster_id=self.cluster_id or None,
             history=voter_history(self.disk, self.directory.log_path, self.log),
             snapshots=self.recovered.snapshots,
+            floor_offset=self.floor.stored.offset,
         )
         self.snapshots = Snapshots(self)
         self.metrics = Metrics(self)
@@ -159,15 +159,16 @@ class Node:
             fx.VotersChanged: self._voters_changed,
             fx.Probe: self._probe,
             fx.AnswerReadBarrier: self._answer_barrier,
-            fx.Stopped: self._stopped,
+            fx.Warn: lambda effect: self.log_line(effect.text),
+            fx.Stopped: lambda _effect: setattr(self, "stopped", True),
             **self.snapshots.handlers(),
         }
         if config.state_machine:
             from kraftfast.node.applier import embed  # numpy comes with it: half of a start's time
 
             embed(self, config.state_machine)
-        makes_snapshots = self.applier is not None and self.applier.makes_snapshots
-        self.retention = Retention(self.snapshots, config, makes_snapshots)
+        makes = self.applier is not None and self.applier.makes_snapshots
+        self.retention = Retention(self.snapshots, config, makes)
         self.show()
 
     # --- events and effects -----------------------------------------------------------------------
@@ -381,6 +382,7 @@ class Node:
         self.snapshots.tend()
         self.retention.tend(now_ms)
         self.uncertainty.tend(self.core)
+        self.floor.tend(self.core, now_ms, self.beside.ask)
 
     def _go_on_copying(self, now_ms: int) -> None:
         """A copy that waited for room. Who waits long goes on sending Fetches instead."""
@@ -462,9 +464,6 @@ class Node:
         answer = ReadBarrierResponse(effect.error, effect.offset)
         self._answer(effect.source, effect.source.reply, answer)
 
-    def _stopped(self, _effect: fx.Stopped) -> None:
-        self.stopped = True
-
     def show(self) -> None:
         """Put epoch, leader and the log's places where others see them."""
         stats, log = self.stats, self.log
@@ -491,6 +490,7 @@ class Node:
         """Everything flushed and left as Kafka would; the directory's lock given back."""
         self.wait_for_flush()
         self.log.close()
+        self.floor.close(self.core)
         self.uncertainty.closed()
         self._let_go()
 

@@ -23,6 +23,7 @@ def status(node: Any) -> dict[str, Any]:
         "records_accepted": node.directory.options.records,
         "topic": node.directory.options.topic,
         "in_doubt": node.core.in_doubt,
+        "warning": node.core.warning,
         "voters": list(node.voters.ids),
         "kraft_version": node.core.kraft_version,
         "endpoints": [list(each) for each in node.config.endpoints],

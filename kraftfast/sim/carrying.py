@@ -332,5 +332,8 @@ class Carrying:
     def _do_AnswerReadBarrier(self, effect: fx.AnswerReadBarrier) -> None:
         effect.source.answered(effect.offset, effect.error)
 
+    def _do_Warn(self, effect: fx.Warn) -> None:
+        self.world.count("refusals that were reported")
+
     def _do_Stopped(self, effect: fx.Stopped) -> None:
         self.stopped = True

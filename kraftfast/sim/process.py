@@ -21,6 +21,7 @@ from kraftfast.log import quorum_state
 from kraftfast.log.directory import ReplicaDirectory
 from kraftfast.log.recovery import Settings as LogSettings
 from kraftfast.log.recovery import open_log
+from kraftfast.node.floor import CommittedFloor
 from kraftfast.node.retention import Retention
 from kraftfast.node.snapshots import Snapshots
 from kraftfast.node.uncertainty import Uncertainty
@@ -92,6 +93,7 @@ class Process(Carrying):
         )
         self.recovered = open_log(disk, self.directory, log_settings, self.preparer)
         self.log = self.recovered.log
+        self.floor = CommittedFloor(disk, self.directory.path, self.log)
         self.uncertainty.opened(self.recovered.phantom_tail)
         self.durability = options.durability
         self.state_path = os.path.join(self.directory.log_path, quorum_state.NAME)
@@ -113,6 +115,7 @@ class Process(Carrying):
             cluster_id=self.world.cluster_id,
             history=voter_history(disk, self.directory.log_path, self.log),
             snapshots=self.recovered.snapshots,
+            floor_offset=self.floor.stored.offset,
         )
         self.around = Around(self)
         self.snapshots = Snapshots(self.around)
@@ -286,6 +289,7 @@ class Process(Carrying):
         self._mind_the_disk()
         self.snapshots.tend()
         self.retention.tend(self.now_ms())
+        self.floor.tend(self.core, self.now_ms(), lambda job, done: done(job()))
         self.appends_held = False
 
     def _go_on_copying(self) -> None:
@@ -407,6 +411,7 @@ class Process(Carrying):
             if state <= 0:
                 self.flush.finish(self.log, -state)
         self.log.close(0.0)  # those who map a segment keep it: it is trimmed at the next start
+        self.floor.close(self.core)
         self.uncertainty.closed()
         self.snapshots.close()
         self.directory.close()

@@ -56,6 +56,7 @@ class Disk:
 
     records: list[Record] = field(default_factory=list)
     flushed: int = 0
+    floor: int = 0  # committed and flushed, as the floor's file says (D23)
     quorum_state: QuorumState | None = None
     truncations: int = 0
     start: int = 0

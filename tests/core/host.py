@@ -81,7 +81,7 @@ class Host:
             log_start_offset=self.disk.start,
             history=self.disk.history(),
             snapshots=tuple(self.disk.snapshots),
-            **options,
+            **{"floor_offset": self.disk.floor, **options},
         )
         self.run("start", lambda replica: replica.start(world.now_ms))
 
@@ -112,6 +112,9 @@ class Host:
         follow_on: list[ev.Event] = []
         for effect in effects:
             self.execute(effect, follow_on)
+        if self.world.keeps_floors and self.replica is not None:
+            known = min(self.replica.committed_offset, self.disk.flushed)
+            self.disk.floor = max(self.disk.floor, known)
         self.world.after_step(self)
         for event in follow_on:
             self.step(event)
@@ -394,6 +397,9 @@ class Host:
             follow_on.append(ev.Probed(effect.probe, error, *((0, 1) if there else ())))
 
     def do_VotersChanged(self, effect: fx.VotersChanged, follow_on: list) -> None:
+        pass
+
+    def do_Warn(self, effect: fx.Warn, follow_on: list) -> None:
         pass
 
     def do_Stopped(self, effect: fx.Stopped, follow_on: list) -> None:

@@ -18,7 +18,7 @@ Commands (``N``, ``P``: replica ids; ``e6``: epoch 6; ``10@5``: end offset 10, l
     answer-probes                         whoever runs answers probes at once
     endpoints                             every replica knows where it can be reached
     ... version 2=1 voters 3=1:a,2:b;9=1:a/1,4    the records at 2, 3, 9 say so (disk, reply)
-    start N|all [phantom 20@5] [memory-lost]
+    start N|all [phantom 20@5] [memory-lost] [floor 10]
     crash N [keep K|all]
     link N P ring|socket|old|down         N's link to P (old: its Vote is below v2)
     links ring|socket [N ...]             everybody's links to everybody
@@ -220,6 +220,8 @@ class Scenario(Outside):
         if "phantom" in words:
             offset, epoch = words[words.index("phantom") + 1].split("@")
             said["phantom_tail"] = OffsetAndEpoch(int(offset), int(epoch))
+        if "floor" in words:
+            said["floor_offset"] = int(words[words.index("floor") + 1])
         self.world.whole = self.world.whole or id == "all"
         for host in self.named(id):
             host.start(**said)

@@ -45,6 +45,7 @@ def random_world(seed: int, kind: type[World] = World) -> World:
         world.with_endpoints = True
     world.turn_records = random.choice((2, 50))
     world.durable = world.config.durability != "memory"
+    world.keeps_floors = random.random() < 0.7
     return world
 
 

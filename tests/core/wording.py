@@ -298,6 +298,8 @@ def effect(body: fx.Effect) -> str:
             return f"commits to {offset}"
         case fx.AcknowledgedByAll(offset):
             return f"all have {offset}"
+        case fx.Warn(text):
+            return f"warns: {text}"
         case fx.Stopped():
             return "stopped"
     raise AssertionError(body)

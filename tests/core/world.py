@@ -45,6 +45,7 @@ class World:
         self.leaders: dict[int, int] = {}  # epoch -> who led it (I1)
         self.log_of_all: list[Record] = []  # what was ever committed, by offset (I8)
         self.durable: bool = True  # acknowledged means on disk
+        self.keeps_floors = False  # each replica's disk says what it knew to be committed (D23)
         self._values = 0
         for id in voter_ids:
             self.add(id)

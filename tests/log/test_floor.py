@@ -1,0 +1,103 @@
+"""The durable floor of the committed offset: written, read, held against the log (D23)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from kraftfast.errors import CorruptLog, DiskFull
+from kraftfast.log.disk import Disk
+from kraftfast.log.floor import FLOOR, NOTHING, check_floor, read_floor, write_floor
+from kraftfast.node.floor import PERIOD_MS, CommittedFloor
+from kraftfast.types import OffsetAndEpoch
+
+
+def log_with(end_offset: int, flushed: int, start: int = 0) -> SimpleNamespace:
+    """A log of epochs 1 (from 0) and 3 (from 10)."""
+    return SimpleNamespace(
+        epochs=[(1, 0), (3, 10)],
+        log_start_offset=start,
+        end_offset=end_offset,
+        flushed_end_offset=flushed,
+    )
+
+
+def core_with(committed: int, last_voters: int = -1) -> SimpleNamespace:
+    return SimpleNamespace(
+        committed_offset=committed, history=SimpleNamespace(last_offset=last_voters)
+    )
+
+
+def at_once(job, done) -> None:
+    done(job())
+
+
+def test_a_floor_is_read_back(tmp_path: Path) -> None:
+    assert read_floor(Disk(), str(tmp_path)) == NOTHING
+    write_floor(Disk(), str(tmp_path), OffsetAndEpoch(12, 3))
+    assert read_floor(Disk(), str(tmp_path)) == OffsetAndEpoch(12, 3)
+
+
+def test_every_flipped_bit_is_told(tmp_path: Path) -> None:
+    write_floor(Disk(), str(tmp_path), OffsetAndEpoch(12, 3))
+    data = (tmp_path / FLOOR).read_bytes()
+    for bit in range(8 * len(data)):
+        flipped = bytearray(data)
+        flipped[bit // 8] ^= 1 << bit % 8
+        (tmp_path / FLOOR).write_bytes(flipped)
+        try:
+            assert read_floor(Disk(), str(tmp_path)) == OffsetAndEpoch(12, 3)  # case, white space
+        except CorruptLog as error:
+            assert FLOOR in str(error)
+
+
+def test_a_log_that_ends_below_the_floor_is_refused(tmp_path: Path) -> None:
+    write_floor(Disk(), str(tmp_path), OffsetAndEpoch(12, 3))
+    CommittedFloor(Disk(), str(tmp_path), log_with(12, 12))
+    with pytest.raises(CorruptLog, match="2 committed records are missing"):
+        CommittedFloor(Disk(), str(tmp_path), log_with(10, 10))
+
+
+def test_another_log_is_refused_by_the_epoch_before_the_floor(tmp_path: Path) -> None:
+    check_floor("", OffsetAndEpoch(12, 3), 20, -1)  # the log begins above it
+    write_floor(Disk(), str(tmp_path), OffsetAndEpoch(10, 3))
+    CommittedFloor(Disk(), str(tmp_path), log_with(20, 20, start=10))
+    with pytest.raises(CorruptLog, match="of epoch 1"):
+        CommittedFloor(Disk(), str(tmp_path), log_with(20, 20))
+
+
+def test_it_is_never_above_what_is_committed_or_flushed(tmp_path: Path) -> None:
+    log = log_with(20, 9)
+    floor = CommittedFloor(Disk(), str(tmp_path), log)
+    floor.tend(core_with(15), 0, at_once)
+    assert read_floor(Disk(), str(tmp_path)) == OffsetAndEpoch(9, 1)
+    log.flushed_end_offset = 20
+    floor.tend(core_with(15), PERIOD_MS - 1, at_once)
+    assert floor.stored == OffsetAndEpoch(9, 1)  # now and then
+    floor.tend(core_with(15), PERIOD_MS, at_once)
+    assert read_floor(Disk(), str(tmp_path)) == OffsetAndEpoch(15, 3)
+    floor.close(core_with(17))
+    assert read_floor(Disk(), str(tmp_path)) == OffsetAndEpoch(17, 3)
+
+
+def test_a_committed_voter_set_is_covered_at_once(tmp_path: Path) -> None:
+    floor = CommittedFloor(Disk(), str(tmp_path), log_with(20, 20))
+    floor.tend(core_with(5), 0, at_once)
+    floor.tend(core_with(8, last_voters=7), 1, at_once)
+    assert floor.stored == OffsetAndEpoch(8, 1)
+
+
+def test_a_full_disk_puts_it_off(tmp_path: Path) -> None:
+    class Full(Disk):
+        def replace_file(self, path: str, data: bytes) -> None:
+            raise DiskFull("no space left")
+
+    floor = CommittedFloor(Full(), str(tmp_path), log_with(20, 20))
+    floor.tend(core_with(5), 0, at_once)
+    floor.close(core_with(6))
+    assert floor.stored == NOTHING
+    floor.disk = Disk()
+    floor.tend(core_with(6), PERIOD_MS, at_once)
+    assert floor.stored == OffsetAndEpoch(6, 1)
