@@ -1,10 +1,16 @@
-"""Asking for votes and pre-votes, and what winning or losing leads to."""
+"""Asking for votes and pre-votes, and what winning or losing leads to.
+
+A vote is asked for only with a log that is on disk (D21): a candidate that lost its tail after it
+was granted votes could lead without records that are committed. Pre-votes promise nothing, so they
+go out while the tail is still being flushed.
+"""
 
 from __future__ import annotations
 
 from kraftfast import limits
 from kraftfast.core.candidate import Candidate
-from kraftfast.core.effects import Send
+from kraftfast.core.effects import FlushedTo, Send
+from kraftfast.core.flush_policy import flush_follower
 from kraftfast.core.follower import Follower
 from kraftfast.core.log_view import NEVER_MS
 from kraftfast.core.messages import VoteRequest
@@ -35,6 +41,7 @@ def request_votes(state: ReplicaState, now_ms: int) -> None:
     current = state.current
     assert isinstance(current, Prospective | Candidate)
     pre_vote = isinstance(current, Prospective)
+    after = None if pre_vote or state.log.in_memory else FlushedTo(state.log.end_offset)  # D21
     for voter_id in current.election.unrecorded():
         if not state.peers.is_ready(voter_id, now_ms):
             continue
@@ -49,7 +56,7 @@ def request_votes(state: ReplicaState, now_ms: int) -> None:
             cluster_id=state.cluster_id,
         )
         correlation = state.peers.sent(voter_id, now_ms)
-        state.effects.append(Send(voter_id, correlation, request))
+        state.effects.append(Send(voter_id, correlation, request, after))
 
 
 def decide(state: ReplicaState, now_ms: int) -> None:
@@ -61,12 +68,23 @@ def decide(state: ReplicaState, now_ms: int) -> None:
     elif isinstance(current, Prospective):
         if now_ms < current.campaign_at_ms:
             return  # another goes first
-        if current.election.is_won():
-            state.to_candidate(now_ms)
+        if current.may_campaign():
+            become_candidate(state, now_ms)
         else:
             dead = sum(state.peers.is_ended(id) for id in current.election.unrecorded())
             if current.election.is_lost(without=dead):
                 stand_down(state, now_ms)
+
+
+def become_candidate(state: ReplicaState, now_ms: int) -> None:
+    """Begin the next epoch if the log is on disk; else flush it, and stay prospective until then.
+
+    So a replica whose disk hangs does not use up epochs.
+    """
+    if state.log.durable_end_offset() == state.log.end_offset:
+        state.to_candidate(now_ms)
+    else:
+        flush_follower(state)
 
 
 def stand_down(state: ReplicaState, now_ms: int) -> None:

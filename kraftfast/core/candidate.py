@@ -7,7 +7,10 @@ from kraftfast.core.roles import Role
 
 
 class Candidate:
-    """A voter in an election. Votes never flip; a lost one waits out its timer."""
+    """A voter in an election. Votes never flip; a lost one waits out its timer.
+
+    Invariant: the log it asks with must be on its disk (D21), and must not change meanwhile.
+    """
 
     role = Role.CANDIDATE
 

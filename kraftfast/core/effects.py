@@ -32,7 +32,7 @@ class Persisted:
 
 @dataclass(frozen=True)
 class FlushedTo:
-    """The log is on disk up to this exclusive end (D3)."""
+    """The log is on disk up to this exclusive end (D3, D21)."""
 
     end_offset: int
 

@@ -1,5 +1,7 @@
 """When the log is flushed: a leader by policy, everybody else before acknowledging.
 
+A nominee or a resigned leader flushes at once: it has nothing to wait for (D14, D21).
+
 One flush at a time; whatever was appended by the time it begins is in it (group fsync).
 """
 
@@ -48,7 +50,7 @@ def is_due(state: ReplicaState, leader: Leader, now_ms: int) -> bool:
 
 
 def flush_follower(state: ReplicaState) -> None:
-    """Put on disk what is not: a replica acknowledges only that (D3)."""
+    """Flush what is not on disk: only that may be acknowledged (D3) and campaigned with (D21)."""
     log = state.log
     if not log.flushing and log.durable_end_offset() < log.end_offset:
         start_flush(state, True)

@@ -73,6 +73,7 @@ def check_quorum_state(state: ReplicaState) -> None:
         assert persisted.leader_id == state.leader_id == state.local.id
     if state.role is Role.CANDIDATE:
         assert state.voted == state.local  # D5
+        assert state.log.durable_end_offset() == state.log.end_offset  # D21
 
 
 def check_leader(state: ReplicaState, leader: Leader) -> None:

@@ -24,7 +24,7 @@ def on_flushed(state: ReplicaState, event: Flushed, now_ms: int) -> None:
         return
     follower = state.follower
     if follower is None:
-        fetch_next(state, now_ms)
+        state.poll_due = True  # an unattached replica may fetch now, a nominee ask (D21)
         return
     if state.doubt.exists():
         state.doubt.refetched(state.log, follower.leader_high_watermark)

@@ -17,7 +17,7 @@ from kraftfast.core.fetching import (
     retry_later,
     update_stream,
 )
-from kraftfast.core.flush_policy import flush_leader
+from kraftfast.core.flush_policy import flush_follower, flush_leader
 from kraftfast.core.follower import Follower
 from kraftfast.core.heartbeat import begin_quorum_epoch
 from kraftfast.core.joining import membership_due_ms, tend_membership
@@ -152,11 +152,12 @@ def poll_nominee(state: ReplicaState, current: Prospective | Candidate, now_ms: 
         else:
             stand_down(state, now_ms)
         return
-    if isinstance(current, Prospective) and now_ms < current.campaign_at_ms:
-        return
-    decide(state, now_ms)
-    if state.current is current and not current.election.is_lost():
-        request_votes(state, now_ms)
+    if not isinstance(current, Prospective) or now_ms >= current.campaign_at_ms:
+        decide(state, now_ms)
+        if state.current is current and not current.election.is_lost():
+            request_votes(state, now_ms)
+    if state.current is current:
+        flush_follower(state)  # behind the pre-votes: the disk and the others work side by side
 
 
 def nominee_due_ms(state: ReplicaState, current: Prospective | Candidate) -> int:
@@ -164,7 +165,9 @@ def nominee_due_ms(state: ReplicaState, current: Prospective | Candidate) -> int
     due = NEVER_MS if state.shutting_down else current.election_deadline_ms
     begun_ms = current.campaign_at_ms if isinstance(current, Prospective) else 0
     election = current.election
-    if isinstance(current, Prospective) and (election.is_won() or election.is_lost()):
+    if isinstance(current, Prospective) and (
+        election.is_lost() or (current.may_campaign() and not state.log.flushing)
+    ):
         due = min(due, begun_ms)  # answers that came while another went first
     if not election.is_lost():
         for voter_id in election.unrecorded():
@@ -196,6 +199,7 @@ def poll_resigned(state: ReplicaState, current: Resigned, now_ms: int) -> None:
         )
         correlation = state.peers.sent(voter_id, now_ms)
         state.effects.append(Send(voter_id, correlation, request))
+    flush_follower(state)  # D14: the tail of its leadership
 
 
 # --- leader -----------------------------------------------------------------------------------

@@ -100,13 +100,14 @@ def on_pre_vote(state: ReplicaState, event: RequestReceived, now_ms: int) -> Non
 def give_way(
     state: ReplicaState, current: Prospective, request: VoteRequest, now_ms: int
 ) -> bool:
-    """Of two that have news of the leader's death, and ask each other, one goes first.
+    """Decide which of two replicas that know of the leader's death and ask each other goes first.
 
     Else both would win pre-votes and split the votes. The longer log goes first, then the lower
-    id; who has not asked yet lets anybody go. Granted, and this replica's own campaign waits; or
-    not, and the other's comes to nothing.
+    id; a replica that has not asked yet, or still waits for its disk (D21), lets any other go. If
+    granted, this replica's campaign is delayed; if refused, the other's fails.
     """
-    begun = now_ms >= current.campaign_at_ms
+    on_disk = state.log.durable_end_offset() == state.log.end_offset
+    begun = on_disk and now_ms >= current.campaign_at_ms
     theirs = request.last_epoch, request.last_offset
     equal = theirs == (state.log.last_epoch(), state.log.end_offset)
     if begun and equal and state.local.id < request.replica.id:
@@ -141,11 +142,18 @@ def on_standard_vote(state: ReplicaState, event: RequestReceived, now_ms: int) -
 
 
 def grants(state: ReplicaState, request: VoteRequest) -> bool:
-    """5.3 of the protocol: one vote an epoch, none once a leader is known (I1, I9)."""
+    """Return whether the request gets this replica's vote in the present epoch (I1, I9).
+
+    One vote an epoch, none once a leader is known. The logs are compared at every grant (D21),
+    also where the vote was given before: the candidate may have lost its tail since. Kafka does
+    not compare again, which is safe only because its followers flush every append.
+    """
     if state.role not in (Role.UNATTACHED, Role.PROSPECTIVE) or state.local.id < 0:
+        return False
+    if not is_long_enough(state, request):
         return False
     voted = state.voted
     if voted is not None:
         same_directory = voted.directory_id in (ZERO_UUID, request.replica.directory_id)
         return voted.id == request.replica.id and same_directory
-    return state.leader_id == NO_NODE and is_long_enough(state, request)
+    return state.leader_id == NO_NODE

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kraftfast.core.campaigning import decide, stand_down
+from kraftfast.core.campaigning import become_candidate, decide, stand_down
 from kraftfast.core.candidate import Candidate
 from kraftfast.core.events import ResponseReceived
 from kraftfast.core.messages import VoteResponse
@@ -46,4 +46,5 @@ def on_vote_unsupported(state: ReplicaState, peer_id: int, now_ms: int) -> None:
         if current.failover:
             stand_down(state, now_ms)
         else:
-            state.to_candidate(now_ms)
+            current.skips_pre_votes = True
+            become_candidate(state, now_ms)

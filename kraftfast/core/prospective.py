@@ -19,6 +19,7 @@ class Prospective:
     election_deadline_ms: int  # lost if undecided by then
     campaign_at_ms: int  # when pre-votes go out: at once, or when others have gone first
     failover: bool  # the leader is known dead; no timer expired
+    skips_pre_votes: bool  # a voter knows none: campaign as soon as the log is on disk
 
     def __init__(
         self, election: Election, election_deadline_ms: int, campaign_at_ms: int, failover: bool
@@ -27,10 +28,15 @@ class Prospective:
         self.election_deadline_ms = election_deadline_ms
         self.campaign_at_ms = campaign_at_ms
         self.failover = failover
+        self.skips_pre_votes = False
 
     def grants_pre_vote(self) -> bool:
         """Neither a vote given nor a leader known stands against a pre-vote."""
         return True
+
+    def may_campaign(self) -> bool:
+        """Return whether the next epoch may begin, once the log is on disk (D21)."""
+        return self.skips_pre_votes or self.election.is_won()
 
     def yield_to(self, now_ms: int, pause_ms: int) -> None:
         """A pre-vote was granted to another who goes first: ask (again) later, for he may fail."""

@@ -6,7 +6,6 @@ from random import Random
 
 from kraftfast.core import describe, invariants, on_tick, serving
 from kraftfast.core import snapshots as snapshots_of
-from kraftfast.core.candidate import Candidate
 from kraftfast.core.config import Durability, QuorumConfig
 from kraftfast.core.doubt import Doubt
 from kraftfast.core.downloading import (
@@ -15,7 +14,6 @@ from kraftfast.core.downloading import (
     on_snapshot_written,
 )
 from kraftfast.core.effects import AdvanceHighWatermark, Effect, election_first
-from kraftfast.core.election import Election
 from kraftfast.core.events import (
     Appended,
     AppendsQueued,
@@ -107,7 +105,7 @@ from kraftfast.core.unattached import Unattached
 from kraftfast.core.voter_history import VoterHistory
 from kraftfast.core.voters import VoterSet
 from kraftfast.errors import ForeignDirectory, InvalidOption
-from kraftfast.types import NO_NODE, ZERO_UUID, OffsetAndEpoch, ReplicaKey
+from kraftfast.types import ZERO_UUID, OffsetAndEpoch, ReplicaKey
 
 
 def _on_tick(state: ReplicaState, event: Tick, now_ms: int) -> None:
@@ -419,17 +417,8 @@ class Replica:
         if stored.leader_id == local.id and local.id >= 0:
             others = set(state.voters.others(local))  # D4: never lead this epoch again
             return Resigned(now_ms + state.election_timeout_ms(), others, ()), stored
-        votes_for_itself = self._voted_for_itself() and stored.epoch > last_epoch
-        if votes_for_itself and state.is_voter() and not state.doubt.exists():
-            election = Election(state.voters, local, unanimous=False, may_flip=False)
-            return Candidate(election, deadline_ms), QuorumState(stored.epoch, NO_NODE, local)
         if stored.leader_id in state.voters:
             return state.new_follower(now_ms), stored
+        # D21: a candidacy is not resumed. The votes given for it were for a log that this
+        # replica may not have any more; the own vote is kept, so no other gets it (I9).
         return Unattached(deadline_ms), stored
-
-    def _voted_for_itself(self) -> bool:
-        """Whether the stored vote is the own one; of any directory where none was stored."""
-        voted = self._stored.voted
-        return voted is not None and voted.id == self._state.local.id and (
-            voted.directory_id in (ZERO_UUID, self._state.local.directory_id)
-        )

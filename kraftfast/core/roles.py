@@ -74,8 +74,11 @@ TRANSITIONS: tuple[Transition, ...] = (
     Transition(_R, _P, Epochs.SAME, True, "the only voter"),
 )
 
-START: frozenset[Role] = frozenset((_U, _F, _C, _R))
-"""What a replica can be when it starts (Kafka's ``QuorumState.initialize``)."""
+START: frozenset[Role] = frozenset((_U, _F, _R))
+"""What a replica can be when it starts.
+
+Kafka's ``QuorumState.initialize`` also resumes a candidacy; here none outlives its process (D21).
+"""
 
 _LEGAL: dict[tuple[Role, Role], tuple[Transition, ...]] = {}
 for _transition in TRANSITIONS:

@@ -154,8 +154,7 @@ class ReplicaState:
         self.next_probe = 1
         self.failover_round = 0
         self.shutdown_deadline_ms = NEVER_MS
-        self.shutting_down = False
-        self.stopped = False
+        self.shutting_down = self.stopped = False
 
     # --- what is often asked ------------------------------------------------------------------
 
@@ -326,6 +325,7 @@ class ReplicaState:
     def to_candidate(self, now_ms: int) -> None:
         """Vote for itself in the next epoch, on disk before it counts (D5)."""
         assert isinstance(self.current, Prospective)
+        assert self.log.durable_end_offset() == self.log.end_offset, "the tail is on disk (D21)"
         unanimous = self.current.election.unanimous
         election = Election(self.voters, self.local, unanimous, may_flip=False)
         self.persist(self.epoch + 1, NO_NODE, self.local)

@@ -35,6 +35,7 @@ def replica(
     flushed: int | None = None,
     config: QuorumConfig | None = None,
     random: Random | None = None,
+    now_ms: int = 0,
     replica_class: type = Replica,
     **options: Any,
 ) -> Replica:
@@ -50,7 +51,7 @@ def replica(
         key(id),
         VoterSet.of(1, 2, 3) if voters is None else voters,
         random or NoJitter(),
-        0,
+        now_ms,
         stored,
         trail,
         end_offset,
@@ -66,15 +67,39 @@ def started(*args: Any, **options: Any) -> Replica:
     return it
 
 
+def candidate(
+    id: int = 1, epoch: int = 4, voters: VoterSet | None = None, **options: Any
+) -> Replica:
+    """A candidate of that epoch at time 0, which has just won its pre-votes."""
+    it = nominated(id, voters, epoch=epoch, **options)
+    assert it.role == "candidate"
+    return it
+
+
+def nominated(id: int, voters: VoterSet | None, epoch: int, **options: Any) -> Replica:
+    """A replica that started 2 s ago, in the epoch before, and campaigns; alone, it leads."""
+    it = replica(id, voters, epoch=epoch - 1, now_ms=-2000, **options)
+    it.start(-2000)
+    it.step(ev.Tick(), 0)
+    if it.role == "prospective":
+        win(it, id, voters, "candidate")
+    it.check_invariants()
+    return it
+
+
+def win(it: Replica, id: int, voters: VoterSet | None, role: str) -> None:
+    """Let as many voters grant as it takes to be that."""
+    for other in (voters or VoterSet.of(1, 2, 3)).others(key(id)):
+        if it.role == role:
+            break
+        vote = msg.VoteResponse(leader_epoch=it.epoch, vote_granted=True)
+        it.step(ev.ResponseReceived(other, correlation_of(it, other), vote), 0)
+
+
 def leader(id: int = 1, epoch: int = 4, voters: VoterSet | None = None, **options: Any) -> Replica:
     """A leader whose LeaderChange is appended and flushed; nothing is committed yet."""
-    it = started(id, voters, epoch=epoch, voted=id, **options)
-    for other in (voters or VoterSet.of(1, 2, 3)).others(key(id)):
-        if it.role == "leader":
-            break
-        correlation = correlation_of(it, other)
-        vote = msg.VoteResponse(leader_epoch=epoch, vote_granted=True)
-        it.step(ev.ResponseReceived(other, correlation, vote), 0)
+    it = nominated(id, voters, epoch=epoch, **options)
+    win(it, id, voters, "leader")
     assert it.role == "leader"
     end_offset = it.end_offset + 1
     it.step(ev.Appended(epoch, end_offset, 100), 0)

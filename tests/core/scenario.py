@@ -19,6 +19,7 @@ Commands (``N``, ``P``: replica ids; ``e6``: epoch 6; ``10@5``: end offset 10, l
     endpoints                             every replica knows where it can be reached
     ... version 2=1 voters 3=1:a,2:b;9=1:a/1,4    the records at 2, 3, 9 say so (disk, reply)
     start N|all [phantom 20@5] [memory-lost] [floor 10]
+    candidate N                           start it, its timer over and its pre-votes won
     crash N [keep K|all]
     link N P ring|socket|old|down         N's link to P (old: its Vote is below v2)
     links ring|socket [N ...]             everybody's links to everybody
@@ -52,12 +53,14 @@ Commands (``N``, ``P``: replica ids; ``e6``: epoch 6; ``10@5``: end offset 10, l
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 from kraftfast.core import effects as fx
 from kraftfast.core import events as ev
+from kraftfast.core import messages as msg
 from kraftfast.core.control import KRaftVersion, KRaftVoters
 from kraftfast.core.quorum_state import QuorumState
 from kraftfast.core.voters import VoterSet
@@ -224,7 +227,32 @@ class Scenario(Outside):
             said["floor_offset"] = int(words[words.index("floor") + 1])
         self.world.whole = self.world.whole or id == "all"
         for host in self.named(id):
-            host.start(**said)
+            if id != "all" or not host.running:
+                host.start(**said)
+
+    def cmd_candidate(self, id: str) -> None:
+        """Start a voter as a candidate of the epoch after the stored one.
+
+        It started one election timeout ago, and has just won its pre-votes; only the step in
+        which it becomes a candidate is printed, and only its messages are under way.
+        """
+        world, host = self.world, self.world.hosts[int(id)]
+        printed, messages, now_ms = len(world.lines), list(world.messages), world.now_ms
+        world.now_ms -= world.config.election_timeout_ms
+        host.start()
+        world.now_ms = now_ms
+        host.step(ev.Tick())
+        replica = host.replica
+        assert replica is not None and replica.role == "prospective", "its draws delay its timer"
+        granted = msg.VoteResponse(leader_epoch=replica.epoch, vote_granted=True)
+        for voter_id in replica.voters.others(world.key(host.id)):
+            del world.lines[printed:]
+            world.messages = deque(messages)
+            correlation = world.last_correlation[host.id, voter_id]
+            host.step(ev.ResponseReceived(voter_id, correlation, granted), "campaigns")
+            if replica.role == "candidate":
+                return
+        raise AssertionError(f"granted by all, it is {replica.role}")
 
     def cmd_crash(self, id: str, *words: str) -> None:
         keep = wording.pairs(words).get("keep", "0")

@@ -17,6 +17,7 @@ from kraftfast.core.voters import VoterSet
 from kraftfast.errors import ErrorCode, ForeignDirectory, InvalidOption, NotLeader
 from kraftfast.types import ZERO_UUID, Endpoint, OffsetAndEpoch, ReplicaKey, Voter
 from tests.core.replicas import (
+    candidate,
     correlation_of,
     directory,
     fetch,
@@ -58,6 +59,7 @@ def test_a_candidate_asks_for_votes_while_its_own_is_written() -> None:
             voter_id,
             effects[i].correlation,
             msg.VoteRequest(6, key(1), 5, 10, voter=ReplicaKey(voter_id)),
+            after=fx.FlushedTo(10),  # D21
         )
         for i, voter_id in enumerate((2, 3))
     ]
@@ -95,7 +97,7 @@ def test_a_pre_vote_relies_on_nothing() -> None:
 def test_an_elected_leader_persists_appends_and_makes_itself_known() -> None:
     at = (Endpoint("CONTROLLER", "localhost", 9093),)
     voters = VoterSet([Voter(1, directory(1), at), Voter(2, directory(2)), Voter(3)])
-    it = started(1, voters, epoch=4, voted=1)
+    it = candidate(1, 4, voters)
     granted = msg.VoteResponse(leader_epoch=4, vote_granted=True)
     effects = it.step(ev.ResponseReceived(2, correlation_of(it, 2), granted), 7)
     assert [(send.peer_id, send.request, send.after) for send in effects[:2]] == [
@@ -111,7 +113,7 @@ def test_an_elected_leader_persists_appends_and_makes_itself_known() -> None:
 
 # covers: testForceDrainBeforeAppendLeaderChangeMessage
 def test_no_record_is_taken_before_the_leader_change() -> None:
-    it = started(epoch=4, voted=1)
+    it = candidate(epoch=4)
     granted = msg.VoteResponse(leader_epoch=4, vote_granted=True)
     it.step(ev.ResponseReceived(2, correlation_of(it, 2), granted), 7)
     assert it.step(ev.AppendsQueued(), 7) == []

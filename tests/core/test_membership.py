@@ -17,7 +17,7 @@ from kraftfast.core.voters import VoterSet
 from kraftfast.errors import ErrorCode
 from kraftfast.types import Endpoint, ReplicaKey, Voter
 from tests.core.disk import NoJitter, voter_of
-from tests.core.replicas import correlation_of, fetch, key, leader, started
+from tests.core.replicas import candidate, correlation_of, fetch, key, leader, started
 
 SET = VoterSet(voter_of(key(id)) for id in (1, 2, 3))
 
@@ -131,11 +131,9 @@ def test_a_snapshot_is_asked_what_it_holds() -> None:
 def test_a_leader_writes_down_where_it_listens_now() -> None:
     """With its first records, and nobody else's entry is touched."""
     elsewhere = (Endpoint("CONTROLLER", "far", 9099), Endpoint("CLIENT", "far", 9199))
-    it = started(
+    it = candidate(
         log=((3, 5),),
         history=history(SET, at=1),
-        epoch=4,
-        voted=1,
         config=QuorumConfig(endpoints=elsewhere),
     )
     granted = msg.VoteResponse(leader_epoch=4, vote_granted=True)

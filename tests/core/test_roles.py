@@ -22,7 +22,15 @@ from kraftfast.core.roles import (
 from kraftfast.core.voters import VoterSet
 from kraftfast.errors import ErrorCode
 from kraftfast.types import Endpoint, ReplicaKey, Voter
-from tests.core.replicas import correlation_of, directory, key, leader, replica, started
+from tests.core.replicas import (
+    candidate,
+    correlation_of,
+    directory,
+    key,
+    leader,
+    replica,
+    started,
+)
 
 U, P, C = Role.UNATTACHED, Role.PROSPECTIVE, Role.CANDIDATE
 L, F, R = Role.LEADER, Role.FOLLOWER, Role.RESIGNED
@@ -107,7 +115,7 @@ KINDS = {
     "prospective voted": lambda: prospective(voted=3),
     "prospective with leader": lambda: prospective(leader=2),
     "prospective voted with leader": lambda: prospective(leader=2, voted=3),
-    "candidate": lambda: started(epoch=5, voted=1),
+    "candidate": lambda: candidate(epoch=5),
     "leader": lambda: leader(epoch=5),
     "resigned": lambda: started(epoch=5, leader=1),
 }
@@ -388,7 +396,7 @@ def test_a_unanimous_election_needs_everybody() -> None:
 
 
 def test_a_vote_that_flips_is_ignored_by_a_candidate() -> None:
-    it = started(epoch=5, voted=1)
+    it = candidate(epoch=5)
     current = it._state.current
     assert isinstance(current, Candidate)
     no = msg.VoteResponse(leader_epoch=5, vote_granted=False)

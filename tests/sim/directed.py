@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.sim import directed_logs, directed_voters
+from tests.sim import directed_elections, directed_logs, directed_voters
 
 SCENARIOS: dict[str, Callable[[int], None]] = {
-    each.__name__: each for each in (*directed_voters.SCENARIOS, *directed_logs.SCENARIOS)
+    each.__name__: each
+    for room in (directed_elections, directed_voters, directed_logs)
+    for each in room.SCENARIOS
 }

@@ -79,6 +79,19 @@ class Home:
         self.disk.lose_power()
 
 
+class NothingIsLeft(Random):
+    """The chance of a disk that wrote nothing on its own account."""
+
+    def random(self) -> float:
+        return 0.0
+
+    def choice(self, choices: Any) -> Any:
+        return choices[0]
+
+    def randint(self, a: int, b: int) -> int:
+        return a
+
+
 class Quorum:
     """A world whose faults a test makes itself; nothing else goes wrong."""
 
@@ -138,9 +151,17 @@ class Quorum:
         return self.world.counts["elections"]
 
     def stop(self, id: int, how: str) -> None:
-        """End a process for good: ``kill``, ``power``, or ``shutdown`` in its own time."""
+        """End a process for good: ``kill``, ``power``, or ``shutdown`` in its own time.
+
+        ``bare power``: nothing is left that was not flushed; else chance decides page by page.
+        """
         machine = self.world.machine(id)
         machine.may_start = False
+        if how == "bare power":
+            random, machine.disk.random = machine.disk.random, NothingIsLeft()
+            self.world.end(machine, power=True)
+            machine.disk.random = random
+            return
         if how == "shutdown":
             process = self.process(id)
             process.enter(process.step, ev.ShutdownRequested(1_000))

@@ -49,6 +49,7 @@ DIRECTED = {
     "d17_change_over_uncommitted": "no_change_above_one_that_is_not_committed",
     "d17_two_changes_at_once": "no_second_change_beside_one",
     "d19_any_directory_counts": "a_replaced_disk_is_no_voter",
+    "d21_votes_outlive_the_tail": "a_candidate_that_loses_its_tail_does_not_lead",
     "x_barrier_before_own_commit": "a_new_leader_answers_no_barrier_before_its_own_record",
     "x_barrier_confirmed_before": "a_deposed_leader_answers_no_barrier",
     "x_barrier_without_majority": "a_deposed_leader_answers_no_barrier",
