@@ -456,13 +456,13 @@ cdef class Log:
         last_epoch = epochs[-1][0] if epochs else self.start_epoch
         self.trims.stop()
         spare = self.nursery.spare_now() if segment.page == NULL else None
-        self.producers.cut(end_offset, self.segments)
         if end_offset < self.durable_end.offset:  # lowered first: what is cut is no damage
             self.durable_end = OffsetAndEpoch(end_offset, last_epoch)
             marks.write(self.disk, self.path, marks.DURABLE_END, self.durable_end)
         self.truncations += 1
         self.flushed_end_offset = min(self.flushed_end_offset, end_offset)
         self.epochs, self.last_epoch, self.end_offset = epochs, last_epoch, end_offset
+        self.producers.cut(end_offset, self.segments)  # D25: nothing that may be refused is left
         for later in reversed(self.segments[len(keep):]):
             self.remove(later)
         self.segments, self.active = keep, segment

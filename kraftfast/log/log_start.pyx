@@ -5,9 +5,13 @@ hold the newest snapshot's end, or that are behind or beside it and go at the ne
 (``log/recovery.pyx``). The start itself is not stored.
 """
 
+import os
+
 from libc.stdint cimport int64_t
 
+from kraftfast.errors import FlushFailed, StorageError
 from kraftfast.log import epoch_checkpoint, marks
+from kraftfast.log.draft import Draft
 from kraftfast.log.newest_snapshot import clip
 from kraftfast.log.snapshot_footer import producers_state
 from kraftfast.types import OffsetAndEpoch
@@ -65,14 +69,37 @@ cdef _drop_old_epochs(Log log):
 def begin_at(Log log not None, snapshot_id):
     """Begin anew behind a snapshot that is on disk under its name, durably (I15).
 
-    A crash anywhere in between leaves segments that are behind or beside the snapshot, which the
-    next start removes. The truncation counter rises (D2); no flush may be under way.
-    Raises DiskFull or CorruptLog, and then nothing was changed.
+    D25: everything that may fail (decoding, space) comes before the first segment is removed. A
+    StorageError before that leaves the log as it was. After it ``log.failed`` is set: the process
+    must end, and the next start finishes, because what is left is behind or beside the snapshot.
+    The truncation counter rises (D2); no flush may be under way.
     """
+    assert log.failed is None
+    drafts, made = [], OffsetAndEpoch(*snapshot_id)
+    producers = producers_state(log.disk, log.path, made)
+    try:
+        drafts.append(Draft(log.disk, log.checkpoint_path, epoch_checkpoint.encode([])))
+        mark = os.path.join(log.path, marks.DURABLE_END)
+        drafts.append(Draft(log.disk, mark, marks.encode(made)))
+        spare = log.nursery.spare_now()
+    except FlushFailed as error:
+        log.failed = error  # D9
+        raise
+    except StorageError:
+        for draft in drafts:
+            draft.drop()
+        raise
+    try:
+        _replace_all(log, made, producers, drafts, spare)
+    except StorageError as error:
+        log.failed = log.failed or error
+        raise
+
+
+cdef _replace_all(Log log, start, bytes producers, list drafts, spare):
+    """Remove every segment, then begin an empty one at ``start``, where the snapshot ends."""
     cdef Segment segment
-    offset, epoch = snapshot_id
-    spare = log.nursery.spare_now()
-    producers = producers_state(log.disk, log.path, snapshot_id)
+    offset, epoch = start
     log.trims.stop()
     log.truncations += 1
     for segment in reversed(log.segments):  # the newest first: what is left is a prefix
@@ -81,9 +108,10 @@ def begin_at(Log log not None, snapshot_id):
     log.log_start_offset = log.end_offset = log.flushed_end_offset = offset
     log.start_epoch = log.last_epoch = epoch
     log.epochs = []
-    log.replace(log.checkpoint_path, epoch_checkpoint.encode([]))
-    log.durable_end = OffsetAndEpoch(offset, epoch)  # before the name of a segment says so
-    marks.write(log.disk, log.path, marks.DURABLE_END, log.durable_end)
+    log.durable_end = start
+    for draft in drafts:
+        draft.publish()
+    log.sync_names()  # durable before the name of a segment says that the log begins there
     log.producers.load(offset, producers)
     log.start_segment(spare)
     log.sync_names()

@@ -19,8 +19,13 @@ PHANTOM_TAIL = "phantom-tail"
 
 def write(disk: Disk, directory: str, name: str, mark: tuple[int, int]) -> None:
     """Replace the mark, durably. Raises StorageError."""
+    disk.replace_file(os.path.join(directory, name), encode(mark))
+
+
+def encode(mark: tuple[int, int]) -> bytes:
+    """Return the bytes of the file of a mark."""
     offset, epoch = mark
-    disk.replace_file(os.path.join(directory, name), f"0\n{offset} {epoch}\n".encode())
+    return f"0\n{offset} {epoch}\n".encode()
 
 
 def read(disk: Disk, directory: str, name: str) -> OffsetAndEpoch | None:

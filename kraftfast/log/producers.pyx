@@ -18,30 +18,25 @@ from bisect import bisect_right
 from collections import OrderedDict
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
-from libc.stdlib cimport free, realloc
-from libc.string cimport memmove
+from libc.stdint cimport int16_t, int64_t, uint8_t, uint64_t
 
 from kraftfast import limits
-from kraftfast.errors import CorruptBatch, ErrorCode, InvalidOption, KraftfastError
+from kraftfast.errors import ErrorCode, InvalidOption, KraftfastError
 from kraftfast.log.producer_records import names_in
 
+from kraftfast.log.producer cimport SEQUENCE_MASK, Producer
+from kraftfast.log.producer_state cimport decode_state, encode_state
 from kraftfast.log.segment cimport (
     KF_ATTRIBUTE_CONTROL, KF_BATCH_OK, Segment, kf_batch_header, kf_batch_parse,
 )
 
-STATE_VERSION = 1
 MARKS_MAX = 4
 """Segments back to which a cut is undone without reading more of the log."""
 
 cdef enum:
-    SEQUENCE_MASK = 0x7FFFFFFF      # after 2^31 - 1 comes 0
     BEHIND_MAX = 1 << 30            # sequences further back than this are taken for ahead
-    STRETCH_RECORDS_MAX = 1 << 30
-    STRETCHES_MAX = 64              # limits.PRODUCER_BATCHES
     NAME_BATCH_BYTES_MAX = 4096
 
-assert STRETCHES_MAX == limits.PRODUCER_BATCHES
 assert NAME_BATCH_BYTES_MAX > 2 * limits.PRODUCER_NAME_BYTES_MAX
 
 cdef int UNKNOWN = ErrorCode.UNKNOWN_PRODUCER_ID
@@ -49,70 +44,6 @@ cdef int OUT_OF_ORDER = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 cdef int DUPLICATE = ErrorCode.DUPLICATE_SEQUENCE_NUMBER
 cdef int FENCED = ErrorCode.INVALID_PRODUCER_EPOCH
 cdef int INVALID = ErrorCode.INVALID_RECORD
-
-
-cdef class Producer:
-    """One producer; fields in ``producers.pxd``.
-
-    Invariants: ``records`` 0 means ``last_sequence`` -1 and no stretch; a batch among the last
-    ``PRODUCER_BATCHES`` ones lies in one stretch.
-    """
-
-    def __cinit__(self):
-        self.last_offset = self.last_sequence = -1
-
-    def __dealloc__(self):
-        free(self.stretches)
-
-    cdef void restart(self) noexcept:
-        """A new run of sequences."""
-        self.last_offset = self.last_sequence = -1
-        self.records, self.count = 0, 0
-
-    cdef int extend(self, int32_t sequence, int32_t records, int64_t base_offset) except -1:
-        """Its next records stand in the log."""
-        cdef Stretch *last
-        self.records += records
-        self.last_sequence = (sequence + records - 1) & SEQUENCE_MASK
-        self.last_offset = base_offset + records - 1
-        if self.count:
-            last = &self.stretches[self.count - 1]
-            if last.base_offset + last.records == base_offset \
-                    and last.records <= STRETCH_RECORDS_MAX - records:
-                last.records += records
-                return 0
-        if self.count == STRETCHES_MAX:
-            self.count -= 1
-            memmove(self.stretches, self.stretches + 1, self.count * sizeof(Stretch))
-        elif self.count == self.room:
-            room = min(max(4, self.room * 2), STRETCHES_MAX)
-            grown = <Stretch *>realloc(self.stretches, room * sizeof(Stretch))
-            if grown == NULL:
-                raise MemoryError("producer state")
-            self.stretches, self.room = grown, room
-        self.stretches[self.count] = Stretch(base_offset, sequence, records)
-        self.count += 1
-        return 0
-
-    cdef int64_t offset_of(self, int32_t sequence, int32_t records) noexcept:
-        """Where these records stand, if they are remembered and follow each other; else -1."""
-        cdef int i
-        cdef int64_t into
-        for i in range(self.count - 1, -1, -1):
-            into = (sequence - self.stretches[i].base_sequence) & SEQUENCE_MASK
-            if into <= self.stretches[i].records - records:
-                return self.stretches[i].base_offset + into
-        return -1
-
-    cdef int64_t end_of(self, int32_t sequence) noexcept:
-        """An offset behind a record that was appended, the next one if it is remembered."""
-        cdef int64_t offset = self.offset_of(sequence, 1)
-        return offset + 1 if offset >= 0 else self.stretches[0].base_offset
-
-    def remembered(self) -> list:
-        """Where its last records stand: [(base offset, base sequence, records)], oldest first."""
-        return [(each.base_offset, each.base_sequence, each.records)
-                for each in self.stretches[:self.count]]
 
 
 cdef class Producers:
@@ -258,17 +189,23 @@ cdef class Producers:
     # --- cuts and snapshots -----------------------------------------------------------------------
 
     def mark(self, int64_t offset):
-        """A segment begins at ``offset``, the end of what was noted: cuts look from here."""
+        """A segment begins at ``offset``, the end of what was noted: cuts look from here.
+
+        D22: below ``origin_offset`` nothing is filed, for the state there is not known.
+        """
+        if offset < self.origin_offset:
+            return
         self.marks.append((offset, self.encode()))
         del self.marks[:-MARKS_MAX]
 
     def load(self, int64_t offset, bytes state not None):
-        """Forget everything: at ``offset`` the state is this. Raises CorruptBatch.
+        """Forget everything: at ``offset`` the state is this. Raises CorruptBatch,
+        UnsupportedVersion.
 
         For a log that begins anew behind a snapshot, and for one that stands on a snapshot before
         its batches are noted: those below ``offset`` are skipped.
         """
-        found = decode(state)
+        found, _ = decode_state(state)
         self.origin_offset, self.origin, self.marks = offset, state, []
         self.take_all(found)
         self.newest = None
@@ -337,138 +274,6 @@ cdef class Producers:
     cdef list by_touch(self):
         return sorted(self.by_id.values(), key=lambda each: each.touched_offset)
 
-    # --- bytes ------------------------------------------------------------------------------------
-
     def encode(self) -> bytes:
         """The state, as :meth:`load` takes it; b"" if there is none."""
-        cdef Producer producer
-        cdef bytearray out = bytearray()
-        cdef int64_t before = 0, base
-        if not self.by_id:
-            return b""
-        put(out, STATE_VERSION)
-        put(out, len(self.by_id))
-        for producer in self.by_touch():
-            put(out, producer.id)
-            put(out, producer.epoch)
-            put(out, producer.touched_offset - before)
-            before = producer.touched_offset
-            name = b"" if producer.name is None else producer.name.encode()
-            put(out, len(name))
-            out += name
-            put(out, producer.records)
-            if producer.records:
-                put(out, producer.last_sequence)
-                put(out, producer.touched_offset - producer.last_offset)
-                put(out, producer.count)
-                base = producer.last_offset + 1
-                for base_offset, _, records in reversed(producer.remembered()):
-                    put(out, records)
-                    put(out, base - base_offset - records)
-                    base = base_offset
-        return bytes(out)
-
-
-cdef put(bytearray out, uint64_t value):
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-
-
-cdef class Taker:
-    """A cursor over an encoded state; what does not fit is CorruptBatch (S7)."""
-
-    cdef bytes data
-    cdef Py_ssize_t position
-
-    def __init__(self, bytes data):
-        self.data = data
-
-    cdef int64_t take(self, int64_t most=0x7FFFFFFFFFFFFFFF) except -1:
-        cdef uint64_t value = 0, byte
-        cdef int shift
-        for shift in range(0, 63, 7):
-            if self.position == len(self.data):
-                break
-            byte = <uint8_t>self.data[self.position]
-            self.position += 1
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                if <int64_t>value > most:
-                    break
-                return <int64_t>value
-        raise corrupt(f"a number at byte {self.position}")
-
-    cdef str text(self):
-        cdef int64_t size = self.take(limits.PRODUCER_NAME_BYTES_MAX)
-        try:
-            if size > len(self.data) - self.position:
-                raise ValueError
-            text = self.data[self.position:self.position + size].decode()
-        except ValueError:
-            raise corrupt(f"a name at byte {self.position}") from None
-        self.position += size
-        return text if size else None
-
-
-cdef corrupt(str what):
-    return CorruptBatch(f"state of producers: {what}", reason=f"state of producers: {what}")
-
-
-cdef list decode(bytes state):
-    """The producers, by touched_offset. Raises CorruptBatch."""
-    cdef Taker taker = Taker(state)
-    cdef Producer producer
-    cdef int64_t before = 0
-    found, seen = [], set()
-    if not state:
-        return found
-    if taker.take() != STATE_VERSION:
-        raise corrupt("its version is not known")
-    for _ in range(taker.take(limits.PRODUCERS_MAX)):
-        producer = Producer.__new__(Producer)
-        producer.id, producer.epoch = taker.take(), <int16_t>taker.take(0x7FFF)
-        producer.touched_offset = before + taker.take(0x7FFFFFFFFFFFFFFF - before)
-        before = producer.touched_offset
-        producer.name = taker.text()
-        take_records(producer, taker)
-        marks = {producer.id, producer.name} - {None}
-        if seen & marks:
-            raise corrupt(f"producer {producer.id} stands there twice")
-        seen |= marks
-        found.append(producer)
-    if taker.position != len(state):
-        raise corrupt("bytes behind it")
-    return found
-
-
-cdef int take_records(Producer producer, Taker taker) except -1:
-    cdef int64_t records = taker.take(), sequence, base, count, gap
-    cdef list stretches = []
-    if not records:
-        return 0
-    sequence = taker.take(SEQUENCE_MASK)
-    producer.last_offset = producer.touched_offset - taker.take(producer.touched_offset)
-    base = producer.last_offset + 1
-    for _ in range(taker.take(STRETCHES_MAX)):
-        count = taker.take(min(records, STRETCH_RECORDS_MAX))
-        gap = taker.take(max(base - count, 0))
-        base -= count + gap
-        if base < 0 or not count:
-            raise corrupt(f"records of producer {producer.id} below offset 0")
-        stretches.append((base, count))
-    remembered = sum([count for _, count in stretches])
-    if not 0 < remembered <= records or base_end(stretches[0]) != producer.last_offset + 1:
-        raise corrupt(f"the last records of producer {producer.id}")
-    sequence -= remembered - 1  # of the first one remembered
-    for base, count in reversed(stretches):
-        producer.extend(sequence & SEQUENCE_MASK, <int32_t>count, base)
-        sequence += count
-    producer.records = records
-    return 0
-
-
-cdef int64_t base_end(tuple stretch) except -1:
-    base, records = stretch
-    return base + records
+        return encode_state(self.by_touch(), (-1, -1, -1))

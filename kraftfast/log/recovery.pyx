@@ -176,7 +176,9 @@ class Recovery:
 
     def look(self):
         """Scan, judge where the scan stopped, compare epochs; raises for damage."""
-        load_producers(self.producers, self.disk, self.path, self.snapshots)
+        start = log_start(self.start.offset, self.snapshots)
+        standing_on = start if start in self.snapshots else None
+        load_producers(self.producers, self.disk, self.path, standing_on)
         try:
             self._look_at_segments()
         except CorruptLog:
@@ -188,7 +190,7 @@ class Recovery:
         if self.anew:
             self._leave_all()
         else:
-            self.start = log_start(self.start.offset, self.snapshots)
+            self.start = start
 
     def _look_at_segments(self):
         expected = self.segments[0].base_offset if self.segments else 0
@@ -249,7 +251,7 @@ class Recovery:
         self.keep, self.epochs, self.start = 0, [], newest
         self.cut_reason = f"it is behind or beside its snapshot {tuple(newest)}"
         self.phantom_tail = self.stored_phantom_tail
-        load_producers(self.producers, self.disk, self.path, self.snapshots)
+        load_producers(self.producers, self.disk, self.path, newest)
 
     def last_epoch(self):
         """Of the last batch; 0 if there is none."""

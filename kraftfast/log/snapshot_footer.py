@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from kraftfast import limits
-from kraftfast.errors import CorruptBatch, CorruptLog, UnsupportedVersion
+from kraftfast.errors import CorruptBatch, CorruptLog, ForeignDirectory, UnsupportedVersion
 from kraftfast.log.producer_records import from_tags
+from kraftfast.log.producer_state import check_state
 from kraftfast.log.producers import Producers
 from kraftfast.log.snapshot_files import snapshot_path
 from kraftfast.record.batch import batch_at
@@ -19,23 +19,32 @@ LENGTH_AT = 8  # of a batch: how many bytes follow its first twelve
 
 
 def producers_state(disk: Any, log_path: str, snapshot_id: OffsetAndEpoch) -> bytes:
-    """What a snapshot says of idempotent producers; b"" if it says nothing, as Kafka's do.
+    """Return a snapshot's state of idempotent producers, which can be read; b"" if it has none.
 
-    Raises CorruptLog, FileNotFoundError, StorageError.
+    Kafka's have none. Raises CorruptLog, ForeignDirectory if it is of a version that cannot be
+    read here, FileNotFoundError, StorageError.
     """
-    return from_tags(read_footer(disk, snapshot_path(log_path, snapshot_id)).tags)
+    path = snapshot_path(log_path, snapshot_id)
+    state = from_tags(read_footer(disk, path).tags)
+    try:
+        check_state(state)
+    except CorruptBatch as error:
+        raise CorruptLog(f"{path}: {error}", path) from None
+    except UnsupportedVersion as error:
+        raise ForeignDirectory(f"{path}: {error}") from None
+    return state
 
 
 def load_producers(
-    producers: Producers, disk: Any, log_path: str, snapshots: Sequence[OffsetAndEpoch]
+    producers: Producers, disk: Any, log_path: str, snapshot_id: OffsetAndEpoch | None
 ) -> None:
-    """The state as of the newest snapshot: whoever scans the log notes what comes behind it.
+    """Load the state as of a snapshot: a scan of the log then notes the batches behind it.
 
-    Where that snapshot says nothing, all that the log holds is to be noted. Raises CorruptLog.
+    Without a snapshot, or one that has no state, a scan must note everything that the log holds.
+    Raises as :func:`producers_state`.
     """
-    newest = snapshots[-1] if snapshots else None
-    state = producers_state(disk, log_path, newest) if newest else b""
-    producers.load(newest.offset if newest and state else 0, state)
+    state = producers_state(disk, log_path, snapshot_id) if snapshot_id else b""
+    producers.load(snapshot_id.offset if snapshot_id and state else 0, state)
 
 
 def read_footer(disk: Any, path: str) -> SnapshotFooter:

@@ -15,14 +15,15 @@ from kraftfast.core.control import KRaftVersion, KRaftVoters
 from kraftfast.core.voter_history import VoterHistory
 from kraftfast.errors import (
     CorruptBatch,
-    DiskFull,
     ErrorCode,
     FlushFailed,
     InvalidOption,
     StorageError,
+    UnsupportedVersion,
 )
 from kraftfast.log import log_start, snapshot_files
-from kraftfast.log.producer_records import to_tags
+from kraftfast.log.producer_records import from_tags, to_tags
+from kraftfast.log.producer_state import check_state
 from kraftfast.log.snapshot_files import BOOTSTRAP, delete_snapshots, name_part, snapshot_ids
 from kraftfast.log.snapshot_reader import SnapshotReader
 from kraftfast.node.control_records import from_record, to_record
@@ -78,12 +79,14 @@ class Download:
             return ""
         except FlushFailed:
             raise
-        except (StorageError, CorruptBatch) as error:
+        except (StorageError, CorruptBatch, UnsupportedVersion) as error:
             return str(error)
 
     def _check(self) -> None:
         with SnapshotReader(self._disk, self.file.path, self.snapshot_id) as reader:
             reader.check()
+            assert reader.footer is not None
+            check_state(from_tags(reader.footer.tags))
             self.history = filed(self.snapshot_id, reader.controls)
             if is_trim(reader.header) and not self._takes_trims:
                 raise StorageError("it holds no state, but a state machine runs here")
@@ -242,10 +245,14 @@ class Snapshots:
         self.download = None
         node.wait_for_flush()  # its end would say that what is gone was flushed (D2)
         kept = [effect.snapshot_id, BOOTSTRAP]
-        name_part(self.disk, download.file.path, self.log_path, effect.snapshot_id)
         try:
+            name_part(self.disk, download.file.path, self.log_path, effect.snapshot_id)
             log_start.begin_at(node.log, effect.snapshot_id)
-        except DiskFull as error:
+        except FlushFailed:
+            raise  # D9
+        except StorageError as error:
+            if node.log.failed is not None:  # D25: the next start finishes what has begun
+                raise
             self._say(f"snapshot {tuple(effect.snapshot_id)}: {error} -> dropped")
             delete_snapshots(self.disk, self.log_path, [effect.snapshot_id])
             refused = ev.SnapshotInstalled(effect.snapshot_id, VoterHistory(), True)

@@ -91,7 +91,7 @@ def _quorum_state(
 def stored_history(
     disk: Disk, log_path: str, log_start_offset: int, end_offset: int
 ) -> VoterHistory:
-    """Of the newest snapshot and the log behind it. Raises CorruptLog, CorruptBatch."""
+    """Return the history of a log that is not open. Raises CorruptLog, CorruptBatch."""
     with LogReader(log_path, verify_crc=False) as log:
 
         def later(offset: int) -> VoterControls:

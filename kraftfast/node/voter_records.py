@@ -20,6 +20,7 @@ from kraftfast.node.control_scan import control_batches
 from kraftfast.record import pure
 from kraftfast.record.batch import BatchView
 from kraftfast.record.control import ControlType, decode_control
+from kraftfast.types import OffsetAndEpoch
 
 KINDS = (ControlType.KRAFT_VERSION, ControlType.KRAFT_VOTERS)
 
@@ -56,21 +57,41 @@ def voter_history(disk: Disk, log_path: str, log: Any) -> VoterHistory:
 def history_of(
     disk: Disk, log_path: str, log_start_offset: int, later: Callable[[int], VoterControls]
 ) -> VoterHistory:
-    """Of the newest snapshot (filed at its end less one; the bootstrap's at -1) and of the log.
+    """Return the history from the snapshot that the log starts at, and from the whole log.
 
-    ``later(offset)``: those of the log's batches from the one on that holds the offset, committed
-    or not. Raises CorruptLog, CorruptBatch.
+    D22: a later snapshot says nothing of the offsets below its end, and a snapshot may still be
+    made there. It is used only where nothing else names voters.
+    ``later(offset)``: the records of the log's batches from the one on that holds the offset,
+    committed or not. Raises CorruptLog, CorruptBatch.
+    """
+    ids = snapshot_ids(disk, log_path)
+    at_start = [each for each in ids if each.offset == log_start_offset]
+    begin = OffsetAndEpoch(log_start_offset, 0)
+    history = _history_behind(disk, log_path, begin, at_start[-1:], later)
+    if history.latest is None and ids and ids[-1].offset > log_start_offset:
+        history = _history_behind(disk, log_path, ids[-1], ids[-1:], later)
+    return history
+
+
+def _history_behind(
+    disk: Disk,
+    log_path: str,
+    begin: OffsetAndEpoch,
+    snapshots: Iterable[OffsetAndEpoch],
+    later: Callable[[int], VoterControls],
+) -> VoterHistory:
+    """Return the history from the snapshot that ends at ``begin``, if there is one, and the log.
+
+    Records of a snapshot are filed at its end less one, the bootstrap's at -1.
     """
     history = VoterHistory()
-    begin = log_start_offset
-    for newest in snapshot_ids(disk, log_path)[-1:]:
-        begin = max(begin, newest.offset)
-        with open_snapshot(disk, log_path, newest) as snapshot:
-            for each in snapshot.controls:
-                control = from_record(each)
+    for each in snapshots:
+        with open_snapshot(disk, log_path, each) as snapshot:
+            for stored in snapshot.controls:
+                control = from_record(stored)
                 assert control is not None, "a snapshot's controls concern the core"
-                history.add(newest.offset - 1, control)
-    for offset, control in later(begin):
-        if offset >= begin:
+                history.add(begin.offset - 1, control)
+    for offset, control in later(begin.offset):
+        if offset >= begin.offset:
             history.add(offset, control)
     return history

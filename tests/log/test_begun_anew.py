@@ -12,8 +12,9 @@ import pytest
 from kraftfast.errors import CorruptLog, DiskFull, FlushFailed, ForeignDirectory
 from kraftfast.log import marks
 from kraftfast.log.log_start import begin_at, delete_before
-from kraftfast.log.snapshot_files import BOOTSTRAP, snapshot_ids
-from kraftfast.log.snapshot_writer import write_bootstrap
+from kraftfast.log.producer_records import to_tags
+from kraftfast.log.snapshot_files import BOOTSTRAP, snapshot_ids, snapshot_name
+from kraftfast.log.snapshot_writer import SnapshotWriter, write_bootstrap
 from kraftfast.log.verify import verify
 from kraftfast.record.batch import batches
 from kraftfast.record.control import KRaftVersion
@@ -119,6 +120,88 @@ def test_a_full_disk_changes_nothing() -> None:
     home.disk.space = -1
     begin_at(home.log, snapshot_id)
     assert home.log.end_offset == 100
+
+
+class FailingDisk(CrashDisk):
+    """A disk that refuses one step, number ``fail_at``, and goes on."""
+
+    fail_at = -1
+
+    def step(self, what: str) -> None:
+        super().step(what)
+        if len(self.steps) == self.fail_at:
+            raise DiskFull(f"no space left: {what}")
+
+
+@pytest.mark.parametrize("stopped_before", [False, True])
+def test_a_refused_step_loses_nothing(stopped_before: bool) -> None:
+    """D25: refused before the first removal, everything is as it was; after it, the next start
+    finishes."""
+
+    def prepared() -> tuple[Home, OffsetAndEpoch]:
+        home = filled(FailingDisk())
+        if stopped_before:
+            home.close()
+            home.open(**SETTINGS)
+        return home, snapshot(home, 100, 5)
+
+    home, snapshot_id = prepared()
+    begun = len(home.disk.steps)
+    begin_at(home.log, snapshot_id)
+    kept = finished = 0
+    for step in range(begun + 1, len(home.disk.steps) + 1):
+        home, snapshot_id = prepared()
+        stored = content(home.log)
+        home.disk.fail_at = step
+        try:
+            begin_at(home.log, snapshot_id)
+        except DiskFull:
+            pass
+        if home.log.failed is None and home.log.end_offset == 60:
+            kept += 1
+            assert content(home.log) == stored and home.log.truncations == 0
+            append(home.log, batch_of_size(200, base_offset=60, epoch=3), 3)
+            home.log.flush()
+            home.disk.unlink(os.path.join(home.log_path, snapshot_name(snapshot_id)))
+            home.kill()
+            assert home.open(**SETTINGS).end_offset == 61
+            continue
+        finished += 1
+        home.kill()
+        log = home.open(**SETTINGS)
+        assert (log.log_start_offset, log.end_offset, log.last_epoch) == (100, 100, 5)
+        append(log, batch_of_size(200, base_offset=100, epoch=5), 5)
+    assert kept >= 6 and finished > 10
+
+
+def with_state(home: Home, snapshot_id: OffsetAndEpoch, state: bytes) -> OffsetAndEpoch:
+    with SnapshotWriter(
+        home.disk, home.log_path, snapshot_id, last_contained_log_timestamp=0
+    ) as writer:
+        writer.freeze(to_tags(state))
+    return snapshot_id
+
+
+UNREADABLE = {
+    "of a version that this one cannot read": (b"\x03\x03\x00\x00", ForeignDirectory),
+    "damaged": (b"\x01\x05", CorruptLog),
+}
+
+
+@pytest.mark.parametrize("state, error", UNREADABLE.values(), ids=UNREADABLE.keys())
+def test_a_state_that_cannot_be_read_changes_nothing(state: bytes, error: type) -> None:
+    """D25: the state of producers is judged before anything is removed, by a start too."""
+    home = filled(CrashDisk())
+    stored = content(home.log)
+    snapshot_id = with_state(home, OffsetAndEpoch(100, 5), state)
+    with pytest.raises(error, match="state of producers"):
+        begin_at(home.log, snapshot_id)
+    assert content(home.log) == stored and home.log.failed is None
+    home.kill()
+    with pytest.raises(error, match=snapshot_name(snapshot_id)):
+        home.open(**SETTINGS)
+    home.disk.unlink(os.path.join(home.log_path, snapshot_name(snapshot_id)))
+    assert content(home.open(**SETTINGS)) == stored
 
 
 def test_a_failed_sync_is_final() -> None:

@@ -338,7 +338,7 @@ def test_a_snapshot_carries_the_state_as_of_its_end(tmp_path: Path) -> None:
         twin.name("loader", 9, 0, False)
         for end_offset in (20, 3, 28, 0):
             state = twin.log.producers.freeze(end_offset, twin.log.segments)
-            assert state == (replay_state(twin.entries, end_offset) if end_offset else b"")
+            assert state == replay_state(twin.entries, end_offset)
         state = twin.log.producers.freeze(20, twin.log.segments)
         twin.cut(25)
         twin.check()
@@ -348,7 +348,8 @@ def test_a_snapshot_carries_the_state_as_of_its_end(tmp_path: Path) -> None:
 
 def replay_state(entries: list[Any], end_offset: int) -> bytes:
     """The encoded state of a log that ends there, made the long way."""
-    return _encoded(replay([e for e in entries if e.offset < end_offset], PRODUCERS_MAX))
+    found = replay([e for e in entries if e.offset < end_offset], PRODUCERS_MAX)
+    return _encoded(found) if found else b""
 
 
 def _encoded(found: dict[int, Known]) -> bytes:

@@ -6,16 +6,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from kraftfast.errors import CorruptLog
 from kraftfast.log.log_start import begin_at, delete_before
 from kraftfast.log.producer_records import to_tags
-from kraftfast.log.snapshot_files import snapshot_path
+from kraftfast.log.producers import Producers
+from kraftfast.log.snapshot_files import delete_snapshots, snapshot_path
 from kraftfast.log.snapshot_footer import producers_state, read_footer
 from kraftfast.log.snapshot_writer import SnapshotWriter
 from kraftfast.types import OffsetAndEpoch
 from tests.log import kit
-from tests.log.test_producers import Twin, a_twin
+from tests.log.producer_model import replay
+from tests.log.test_producers import PRODUCERS_MAX, Twin, a_twin
 
 FILLED = 70
 
@@ -38,6 +42,79 @@ def snapshot(twin: Twin, offset: int, log_path: str = "") -> OffsetAndEpoch:
         writer.extend([bytes(3000)] * 100)
         writer.freeze(to_tags(state))
     return snapshot_id
+
+
+def check_everywhere(twin: Twin) -> None:
+    """D22: at every place that the log can be cut to, the state is what a scan of all gives."""
+    twin.check()
+    log = twin.log
+    ends = {each.offset for each in twin.entries} | {log.end_offset, log.log_start_offset}
+    for end_offset in sorted(each for each in ends if each >= log.log_start_offset):
+        found = Producers(PRODUCERS_MAX)
+        found.load(0, log.producers.freeze(end_offset, log.segments))
+        known = replay([each for each in twin.entries if each.offset < end_offset], PRODUCERS_MAX)
+        assert len(found) == len(known)
+        for each in known.values():
+            twin.check_one(found.get(each.id), each)
+
+
+@pytest.mark.parametrize("offset", [20, 21, 40])
+@pytest.mark.parametrize("clean", [False, True])
+def test_a_restart_behind_a_snapshot(tmp_path: Path, offset: int, clean: bool) -> None:
+    """A snapshot inside a segment, where the log does not begin: cuts go back below it, too."""
+    with a_twin(tmp_path) as twin:
+        filled(twin)
+        snapshot(twin, offset)
+        twin.reopen(clean)
+        check_everywhere(twin)
+        twin.cut(offset + 1)
+        check_everywhere(twin)
+        twin.reopen(clean)
+        check_everywhere(twin)
+
+
+STEPS = st.one_of(
+    st.tuples(st.just("append"), st.integers(1, 5), st.integers(1, 30)),
+    st.tuples(st.just("name"), st.sampled_from("ab"), st.integers(1, 5), st.booleans()),
+    st.tuples(st.just("fill"), st.integers(1, 3)),
+    st.tuples(st.just("cut"), st.integers(0, 6)),
+    st.tuples(st.just("snapshot"), st.integers(0, 6)),
+    st.tuples(st.just("retain"), st.integers(0, 2)),
+    st.tuples(st.just("open"), st.booleans()),
+)
+
+
+@settings(max_examples=40)
+@given(steps=st.lists(STEPS, max_size=30))
+def test_any_course_of_snapshots_cuts_and_restarts(tmp_path_factory: Any, steps: list[Any]) -> None:
+    with a_twin(tmp_path_factory.mktemp("log")) as twin:
+        taken: list[OffsetAndEpoch] = []
+        for what, *values in steps:
+            back = values[0] if what in ("cut", "snapshot") else 0
+            places = [each.offset for each in twin.entries][-back:] if back else []
+            if what == "append":
+                known = twin.known.get(values[0])
+                sequence = known.next_sequence if known else 0
+                twin.append(values[0], known.epoch if known else 0, sequence, values[1])
+            elif what == "name":
+                twin.name(values[0], values[1], 0, values[2])
+            elif what == "fill":
+                kit.fill(twin.log, values[0], 30_000)
+            elif what == "cut" and places:
+                twin.cut(max(places[0], taken[-1].offset if taken else 0))
+            elif what == "snapshot" and places:
+                if places[0] > (taken[-1].offset if taken else 0):
+                    twin.log.flush()
+                    taken.append(snapshot(twin, places[0]))
+            elif what == "retain" and values[0] and taken:
+                delete_before(twin.log, taken[-values[0] :][0].offset)
+                gone = [each for each in taken if each.offset < twin.log.log_start_offset]
+                delete_snapshots(twin.home.disk, twin.home.log_path, gone)
+                taken = [each for each in taken if each not in gone]
+            elif what == "open":
+                twin.log.flush()
+                twin.reopen(*values)
+            check_everywhere(twin)
 
 
 @pytest.mark.parametrize("delete", [False, True])

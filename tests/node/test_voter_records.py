@@ -11,6 +11,7 @@ import pytest
 from kraftfast.core.control import KRaftVersion, KRaftVoters
 from kraftfast.core.voters import VoterSet
 from kraftfast.errors import CorruptBatch, CorruptLog
+from kraftfast.log.log_start import delete_before
 from kraftfast.log.snapshot_files import BOOTSTRAP, snapshot_ids, snapshot_path
 from kraftfast.log.snapshot_writer import SnapshotWriter, write_bootstrap
 from kraftfast.node.control_scan import control_batches
@@ -66,9 +67,8 @@ def test_what_kafka_left(tmp_path: Path) -> None:
     history = voter_history(home.disk, home.log_path, log)
     home.close()
     (snapshot_id,) = snapshot_ids(home.disk, home.log_path)
-    after = {at: told[at] for at in told if at >= snapshot_id.offset}
-    before = {snapshot_id.offset - 1: told[max(set(told) - set(after))]}
-    assert {at: list(each.voters.ids) for at, each in history.voter_sets} == before | after
+    assert snapshot_id.offset > min(told) and log.log_start_offset == 0
+    assert {at: list(each.voters.ids) for at, each in history.voter_sets} == told
     assert history.kraft_version == 1
     assert all(len(voter.directory_id) == 16 for voter in history.voter_sets[0][1].voters)
 
@@ -132,8 +132,44 @@ def test_a_snapshot_stands_for_the_log_below_it(tmp_path: Path) -> None:
         controls=of_snapshot(9),
     ) as writer:  # fmt: skip
         writer.freeze()
+    log.flush()
+    delete_before(log, 3)
     history = voter_history(home.disk, home.log_path, log)
     assert [(at, each.voters.ids) for at, each in history.voter_sets] == [(2, (9,)), (5, (1, 2))]
+    home.close()
+
+
+def test_who_voted_below_the_newest_snapshot(tmp_path: Path) -> None:
+    """D22: a snapshot below the newest one says who voted there; after a restart as before it."""
+    home = Home(tmp_path / "one")
+    log = home.open()
+    write_bootstrap(home.disk, home.log_path, of_snapshot(7))
+    append_controls(log, 1)
+    append_controls(log, 1, 2)
+    with SnapshotWriter(
+        home.disk, home.log_path, OffsetAndEpoch(6, 1), last_contained_log_timestamp=0,
+        controls=of_snapshot(1, 2),
+    ) as writer:  # fmt: skip
+        writer.freeze()
+    home.close()
+    history = voter_history(home.disk, home.log_path, home.open())
+    told = {end: found and found.voters.ids for end in (0, 3, 6)
+            for found in (history.voters_at(end),)}  # fmt: skip
+    assert told == {0: (7,), 3: (1,), 6: (1, 2)} and history.version_at(3) == 1
+    home.close()
+
+
+def test_voters_that_only_a_later_snapshot_names(tmp_path: Path) -> None:
+    home = Home(tmp_path / "one")
+    log = home.open()
+    fill(log, 5)
+    with SnapshotWriter(
+        home.disk, home.log_path, OffsetAndEpoch(3, 1), last_contained_log_timestamp=0,
+        controls=of_snapshot(9),
+    ) as writer:  # fmt: skip
+        writer.freeze()
+    history = voter_history(home.disk, home.log_path, log)
+    assert [(at, each.voters.ids) for at, each in history.voter_sets] == [(2, (9,))]
     home.close()
 
 

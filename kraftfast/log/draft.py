@@ -1,0 +1,39 @@
+"""A small file that is written and synced now, and takes its name later, when no space is left."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kraftfast.errors import FlushFailed, StorageError
+from kraftfast.log.disk import TMP_SUFFIX
+
+
+class Draft:
+    """The next content of a small file, on disk under another name; a start removes it.
+
+    For a change whose first step cannot be undone: what may fail is done before it (D25), and
+    :meth:`publish` only renames. Raises DiskFull, StorageError, FlushFailed (D9).
+    """
+
+    def __init__(self, disk: Any, path: str, data: bytes) -> None:
+        self._disk, self._path = disk, path
+        disk.unlink(path + TMP_SUFFIX)
+        file = disk.create_file(path + TMP_SUFFIX)
+        try:
+            file.write(data)
+            file.sync()
+        except FlushFailed:
+            raise  # D9
+        except StorageError:
+            self.drop()
+            raise
+        finally:
+            file.close()
+
+    def publish(self) -> None:
+        """Replace the file by this content; durable once its directory is synced."""
+        self._disk.rename(self._path + TMP_SUFFIX, self._path)
+
+    def drop(self) -> None:
+        """Remove the draft; the file stays as it is."""
+        self._disk.unlink(self._path + TMP_SUFFIX)

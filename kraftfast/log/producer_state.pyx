@@ -1,0 +1,214 @@
+"""What a log knows of producers, as bytes: in snapshots, and where a cut is undone from.
+
+All numbers are unsigned varints. Version 1::
+
+    version=1, count, producer * count
+
+From version 2 on, so that a reader can skip what a later version adds::
+
+    version, oldest, size, head (of size bytes), count, (size, producer of size bytes) * count
+
+The rule for versions: a reader takes every version up to its own, and a later one whose ``oldest``
+is not above its own version. Of that it reads the fields that it knows, and skips what follows them
+in the head, in each producer and behind the last one. It refuses everything else
+(UnsupportedVersion): what it cannot read it must not replace a log by. Whoever adds a field that
+an older reader must not ignore raises ``oldest``.
+
+A state is written in version 1 while it holds nothing else than version 1 has a place for.
+"""
+
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
+
+from kraftfast import limits
+from kraftfast.errors import CorruptBatch, UnsupportedVersion
+
+from kraftfast.log.producer cimport (
+    SEQUENCE_MASK, STRETCH_RECORDS_MAX, STRETCHES_MAX, Producer,
+)
+
+STATE_VERSION = 2
+OLDEST = 2
+"""The oldest version whose reader may take what is written here as version 2."""
+NOTHING_FORGOTTEN = (-1, -1, -1)
+HEAD_BYTES_MAX = 4096
+PRODUCER_BYTES_MAX = 4096
+
+
+def check_state(bytes state not None):
+    """Raise CorruptBatch or UnsupportedVersion for a state that cannot be read."""
+    decode_state(state)
+
+
+cdef bytes encode_state(list producers, tuple forgotten):
+    cdef Producer producer
+    cdef bytearray out = bytearray(), one
+    cdef int64_t before = 0
+    cdef bint framed = forgotten != NOTHING_FORGOTTEN
+    if not producers and not framed:
+        return b""
+    if framed:
+        one = bytearray()
+        for number in forgotten:
+            put(one, number + 1)
+        put(out, STATE_VERSION)
+        put(out, OLDEST)
+        put(out, len(one))
+        out += one
+    else:
+        put(out, 1)
+    put(out, len(producers))
+    for producer in producers:
+        one = encode_one(producer, before)
+        before = producer.touched_offset
+        if framed:
+            put(out, len(one))
+        out += one
+    return bytes(out)
+
+
+cdef bytearray encode_one(Producer producer, int64_t before):
+    """One producer, which was touched after the one at ``before``."""
+    cdef bytearray out = bytearray()
+    cdef int64_t base
+    put(out, producer.id)
+    put(out, producer.epoch)
+    put(out, producer.touched_offset - before)
+    name = b"" if producer.name is None else producer.name.encode()
+    put(out, len(name))
+    out += name
+    put(out, producer.records)
+    if producer.records:
+        put(out, producer.last_sequence)
+        put(out, producer.touched_offset - producer.last_offset)
+        put(out, producer.count)
+        base = producer.last_offset + 1
+        for base_offset, _, records in reversed(producer.remembered()):
+            put(out, records)
+            put(out, base - base_offset - records)
+            base = base_offset
+    return out
+
+
+cdef put(bytearray out, uint64_t value):
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+
+
+cdef class Taker:
+    """A cursor over an encoded state; what does not fit is CorruptBatch (S7)."""
+
+    cdef bytes data
+    cdef Py_ssize_t position
+
+    def __init__(self, bytes data):
+        self.data = data
+
+    cdef int64_t take(self, int64_t most=0x7FFFFFFFFFFFFFFF) except -1:
+        cdef uint64_t value = 0, byte
+        cdef int shift
+        for shift in range(0, 63, 7):
+            if self.position == len(self.data):
+                break
+            byte = <uint8_t>self.data[self.position]
+            self.position += 1
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                if <int64_t>value > most:
+                    break
+                return <int64_t>value
+        raise corrupt(f"a number at byte {self.position}")
+
+    cdef bytes take_bytes(self, int64_t most):
+        """So many bytes as the number before them says."""
+        cdef int64_t size = self.take(most)
+        if size > len(self.data) - self.position:
+            raise corrupt(f"{size} bytes at byte {self.position}")
+        self.position += size
+        return self.data[self.position - size:self.position]
+
+    cdef str text(self):
+        data = self.take_bytes(limits.PRODUCER_NAME_BYTES_MAX)
+        try:
+            return data.decode() if data else None
+        except ValueError:
+            raise corrupt(f"a name at byte {self.position}") from None
+
+
+cdef corrupt(str what):
+    return CorruptBatch(f"state of producers: {what}", reason=f"state of producers: {what}")
+
+
+cdef tuple decode_state(bytes state):
+    cdef Taker taker = Taker(state), one
+    cdef Producer producer
+    cdef int64_t before = 0, version, oldest
+    cdef tuple forgotten = NOTHING_FORGOTTEN
+    found, seen = [], set()
+    if not state:
+        return found, forgotten
+    version = oldest = taker.take()
+    if version >= 2:
+        oldest = taker.take()
+    if not 1 <= oldest <= version:
+        raise corrupt(f"version {version} for readers from version {oldest} on")
+    if oldest > STATE_VERSION:
+        raise UnsupportedVersion(
+            f"state of producers: version {version} wants a reader of version {oldest}, this one "
+            f"has {STATE_VERSION}: install a newer kraftfast")
+    if version >= 2:
+        one = Taker(taker.take_bytes(HEAD_BYTES_MAX))
+        forgotten = (one.take() - 1, one.take() - 1, one.take(0x8000) - 1)
+    for _ in range(taker.take(limits.PRODUCERS_MAX)):
+        one = taker if version == 1 else Taker(taker.take_bytes(PRODUCER_BYTES_MAX))
+        producer = take_one(one, before)
+        before = producer.touched_offset
+        marks = {producer.id, producer.name} - {None}
+        if seen & marks:
+            raise corrupt(f"producer {producer.id} stands there twice")
+        seen |= marks
+        found.append(producer)
+    if version <= STATE_VERSION and taker.position != len(state):
+        raise corrupt("bytes behind it")
+    return found, forgotten
+
+
+cdef Producer take_one(Taker taker, int64_t before):
+    cdef Producer producer = Producer.__new__(Producer)
+    producer.id, producer.epoch = taker.take(), <int16_t>taker.take(0x7FFF)
+    producer.touched_offset = before + taker.take(0x7FFFFFFFFFFFFFFF - before)
+    producer.name = taker.text()
+    take_records(producer, taker)
+    return producer
+
+
+cdef int take_records(Producer producer, Taker taker) except -1:
+    cdef int64_t records = taker.take(), sequence, base, count, gap
+    cdef list stretches = []
+    if not records:
+        return 0
+    sequence = taker.take(SEQUENCE_MASK)
+    producer.last_offset = producer.touched_offset - taker.take(producer.touched_offset)
+    base = producer.last_offset + 1
+    for _ in range(taker.take(STRETCHES_MAX)):
+        count = taker.take(min(records, STRETCH_RECORDS_MAX))
+        gap = taker.take(max(base - count, 0))
+        base -= count + gap
+        if base < 0 or not count:
+            raise corrupt(f"records of producer {producer.id} below offset 0")
+        stretches.append((base, count))
+    remembered = sum([count for _, count in stretches])
+    if not 0 < remembered <= records or base_end(stretches[0]) != producer.last_offset + 1:
+        raise corrupt(f"the last records of producer {producer.id}")
+    sequence -= remembered - 1  # of the first one remembered
+    for base, count in reversed(stretches):
+        producer.extend(sequence & SEQUENCE_MASK, <int32_t>count, base)
+        sequence += count
+    producer.records = records
+    return 0
+
+
+cdef int64_t base_end(tuple stretch) except -1:
+    base, records = stretch
+    return base + records
