@@ -27,6 +27,7 @@ from kraftfast.sim.paged_file import PagedFile, batches_of
 from kraftfast.sim.require import require
 from kraftfast.sim.shadow import Entry, Identity, Shadow
 from kraftfast.sim.snapshot_oracle import SnapshotOracle
+from kraftfast.sim.vote_oracle import VoteOracle
 from kraftfast.sim.voter_oracle import VoterOracle
 from kraftfast.types import ZERO_UUID, ReplicaKey
 
@@ -54,6 +55,7 @@ class Oracle:
         self.gone: dict[ReplicaKey, set[Identity]] = {}  # what replicas held whose disks are gone
         self.voters = VoterOracle(self)
         self.snapshots = SnapshotOracle(self)
+        self.votes = VoteOracle(self)
         self.flushes = FlushOracle()
 
     @property
@@ -291,9 +293,11 @@ class Oracle:
         return stable.epoch if stable else -1
 
     def request_leaves(self, process: Process, request: Request) -> None:
-        """I10, I11: epoch and acknowledged records are on the disk before anybody hears of them."""
+        """I10, I11, D21: what a request promises is on the disk before it leaves."""
         if isinstance(request, FetchRequest):
             self._acknowledges(process, request)
+        elif isinstance(request, VoteRequest):
+            self.votes.asked(process, request)
 
     def _acknowledges(self, process: Process, request: FetchRequest) -> None:
         self.observe(process)
@@ -313,17 +317,11 @@ class Oracle:
         )
 
     def response_leaves(self, process: Process, source: Any, response: Response) -> None:
-        """I10: a granted vote is on the disk before the candidate hears of it."""
+        """Of all answers, a granted vote promises something."""
         request = source.request
         if isinstance(response, VoteResponse) and isinstance(request, VoteRequest):
-            if response.vote_granted and not request.pre_vote:
-                stable = self.stable_promise(process.machine)
-                require(
-                    stable is not None and stable.epoch == request.epoch
-                    and stable.voted is not None and stable.voted.id == request.replica.id,
-                    f"I10: {process.id} grants {request.replica.id} in {request.epoch} with "
-                    f"{stable} on its disk",
-                )
+            if response.vote_granted:
+                self.votes.granted(process, request)
 
     def counts_votes(self, process: Process, epoch: int) -> None:
         """I10, D5: a candidate's own vote is on the disk when the first of another is counted."""
@@ -341,6 +339,7 @@ class Oracle:
         self.observe(process)
         other = self.leaders.setdefault(epoch, process)
         require(other is process, f"I1, I13: epoch {epoch} is led again, by {process.id}")
+        self.votes.elected(process, epoch)
         self.world.count("elections")
         if self.committed:
             last = self.committed[-1]

@@ -136,6 +136,39 @@ class Nemesis:
             longest_ms = self.settings.fetch_timeout_ms * 4
             self._after(1, longest_ms, lambda: process.resume() if process.paused else None)
 
+    def _nominee(self) -> None:
+        """The leader ends while a follower's disk hangs; the follower campaigns, and loses power.
+
+        Power goes at any point from its first pre-vote to its first records as a leader (D21).
+        """
+        running = [each for each in self._running() if each.process is not None]
+        leaders = [each for each in running if each.process.core.role == "leader"]
+        followers = [each for each in running if each.process.core.role == "follower"]
+        if not leaders or not followers:
+            return
+        leader, victim = self.random.choice(leaders), self.random.choice(followers)
+        victim.disk_factor = self.random.choice((1, 30, 1000))
+        lasts_ms = self.settings.fetch_timeout_ms * 4
+        self._after(lasts_ms, lasts_ms, setattr, victim, "disk_factor", 1)
+        self._after(1, 40, self.world.end, leader, False)
+        self._after(1, 40, self._watch, victim, self.world.now_us + lasts_ms * 1000)
+
+    def _watch(self, machine: Machine, until_us: int) -> None:
+        """Wait until the process of this machine campaigns, then a moment; then cut its power."""
+        process = machine.process
+        if not self.running or process is None or self.world.now_us >= until_us:
+            return
+        if process.core.role not in ("prospective", "candidate", "leader"):
+            self.world.later(200, self._watch, machine, until_us)
+        elif self._may_lose_power(machine):
+            moment_us = self.random.choice((1, 300, 1_000, 5_000))
+            self.world.later(moment_us, self._cut_power, machine, process)
+
+    def _cut_power(self, machine: Machine, process: Any) -> None:
+        if self.running and machine.process is process:
+            self.world.count("nominees without power")
+            self.world.end(machine, power=True)
+
     def _shutdown(self) -> None:
         machine = self._victim()
         if machine is not None and machine.process is not None:

@@ -15,7 +15,9 @@ from typing import Any
 
 from kraftfast.core.replica import Replica
 from kraftfast.sim import Settings, run_seed
+from kraftfast.sim.settings import AIMED
 from tests.sim import directed, seams
+from tests.sim.steps import BESIDE
 
 KILLED = 3
 FAULTS = ("kill", "power", "blackout", "crash_in_call", "isolate", "cut", "failing_sync", "rot")
@@ -55,7 +57,12 @@ def with_snapshots(seed: int) -> Settings:
     return settings_of(seed, snapshots="machine", snapshot_bytes=4_000, retention_bytes=20_000)
 
 
-KINDS = {"log": settings_of, "snapshots": with_snapshots}
+def with_elections(seed: int) -> Settings:
+    """Nominees with unflushed tails, which lose power: between asking for votes and leading."""
+    return settings_of(seed, voters=3, faults=("kill", *AIMED * 3), append_every_ms=3.0, **BESIDE)
+
+
+KINDS = {"log": settings_of, "snapshots": with_snapshots, "elections": with_elections}
 
 
 def main(words: list[str]) -> int:

@@ -11,7 +11,7 @@ import pytest
 
 from kraftfast.core import invariants as within_one
 from kraftfast.core.control import KRaftVoters
-from kraftfast.core.messages import FetchRequest
+from kraftfast.core.messages import FetchRequest, VoteRequest
 from kraftfast.core.quorum_state import QuorumState
 from kraftfast.core.voters import VoterSet
 from kraftfast.sim.invariants import Oracle
@@ -19,6 +19,7 @@ from kraftfast.sim.process import Process
 from kraftfast.sim.require import Violation
 from kraftfast.sim.shadow import Entry
 from kraftfast.sim.snapshot_oracle import SnapshotOracle
+from kraftfast.sim.vote_oracle import VoteOracle, log_end
 from kraftfast.sim.voter_oracle import VoterOracle
 from kraftfast.sim.world import run_seed
 from kraftfast.types import OffsetAndEpoch, ReplicaKey
@@ -44,8 +45,9 @@ CHECKED: dict[str, Callable[..., Any]] = {
     "I17": VoterOracle.check,
     "I19": SnapshotOracle.applied,
     "I20": Oracle.was_read,
+    "D21": VoteOracle.asked,
 }
-"""Where the invariants of reliability.md that compare replicas, disks and promises are checked."""
+"""Where invariants and conditions that compare replicas, disks and promises are checked."""
 BY_MUTANTS = ("I12", "I17")
 """Those that nothing can be planted for, but a mutant of the core dies of them."""
 
@@ -68,7 +70,7 @@ def test_a_sweep_comes_by_each_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
         return call
 
     for name, function in CHECKED.items():
-        oracles = (Oracle, VoterOracle, SnapshotOracle)
+        oracles = (Oracle, VoteOracle, VoterOracle, SnapshotOracle)
         places = {each.__name__: each for each in oracles}
         place: Any = places.get(function.__qualname__.split(".")[0], within_one)
         monkeypatch.setattr(
@@ -120,6 +122,7 @@ def planted(quorum: Quorum, name: str) -> None:
         "I19": lambda: oracle.snapshots.applied(other, end + 1, 0),
         "I16": lambda: another_set_in_the_log(oracle, other),
         "I20": lambda: oracle.was_read(end, end + 1, 0),
+        "D21": lambda: asks_with_more(oracle, other),
     }
     plants[name]()
 
@@ -154,6 +157,12 @@ def forgets_a_vote(oracle: Oracle, process: Process) -> None:
 
 def fetch(process: Process, offset: int) -> FetchRequest:
     return FetchRequest(process.core.epoch, process.machine.key, offset, 0)
+
+
+def asks_with_more(oracle: Oracle, process: Process) -> None:
+    """A candidate asks for votes with more than it has on its disk."""
+    epoch, end = log_end(process)
+    oracle.request_leaves(process, VoteRequest(epoch + 1, process.machine.key, epoch, end + 1))
 
 
 def another_set_in_the_log(oracle: Oracle, process: Process) -> None:

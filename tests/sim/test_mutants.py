@@ -49,6 +49,7 @@ DIRECTED = {
     "d17_change_over_uncommitted": "no_change_above_one_that_is_not_committed",
     "d17_two_changes_at_once": "no_second_change_beside_one",
     "d19_any_directory_counts": "a_replaced_disk_is_no_voter",
+    "d21_a_vote_is_asked_for_unflushed": "elections",
     "d21_votes_outlive_the_tail": "a_candidate_that_loses_its_tail_does_not_lead",
     "x_barrier_before_own_commit": "a_new_leader_answers_no_barrier_before_its_own_record",
     "x_barrier_confirmed_before": "a_deposed_leader_answers_no_barrier",
@@ -59,7 +60,7 @@ DIRECTED = {
         "a_leader_that_only_removed_itself_in_its_own_log_campaigns"
     ),
 }
-"""Mutants of the core, each with the directed history that it dies of."""
+"""Mutants of the core, each with the directed history, or kind of world, that it dies of."""
 DIRECTED_LOG = {
     "d20_a_copy_is_taken_unchecked": "bytes_change_on_their_way",
     "i23_a_snapshot_forgets_the_producers": "who_began_at_a_snapshot_knows_the_producers",

@@ -17,10 +17,10 @@ import pytest
 
 from kraftfast.sim import Settings, run_seed
 from kraftfast.sim.__main__ import main
-from kraftfast.sim.settings import CHANGES, FAULTS
+from kraftfast.sim.settings import AIMED, CHANGES, FAULTS
 
 ROOT = Path(__file__).parents[2]
-SEEDS = range(12, 44)
+SEEDS = range(12, 45)
 AT_LEAST = {
     "appends acknowledged": 5_000,
     "appends unknown": 500,
@@ -37,6 +37,7 @@ AT_LEAST = {
     "kill": 10,
     "power": 10,
     "blackout": 5,
+    "nominees without power": 5,
     "snapshots made": 50,
     "snapshots installed": 5,
     "log starts moved": 50,
@@ -72,7 +73,7 @@ def test_the_sweep_is_not_idle(results: list[dict[str, Any]]) -> None:
         total.update(result["counts"])
     idle = {what: total[what] for what, least in AT_LEAST.items() if total[what] < least}
     assert not idle, f"too little of these; all there was: {total}"
-    assert all(total[each] for each in (*FAULTS, *CHANGES)), "every fault strikes"
+    assert all(total[each] for each in (*FAULTS, *AIMED, *CHANGES)), "every fault strikes"
 
 
 def test_the_sweep_meets_every_kind_of_quorum(results: list[dict[str, Any]]) -> None:
