@@ -69,11 +69,14 @@ int kf_batch_parse(const uint8_t *b, size_t available, kf_batch_header *h) {
     return h->size > available ? KF_BATCH_INCOMPLETE : KF_BATCH_OK;
 }
 
+int kf_batch_crc_holds(const uint8_t *batch, const kf_batch_header *h) {
+    return kf_crc32c(0, batch + KF_BATCH_CRC_AT, h->size - KF_BATCH_CRC_AT) == h->crc;
+}
+
 int kf_batch_check(const uint8_t *batch, size_t available, kf_batch_header *h) {
     int fault = kf_batch_parse(batch, available, h);
     if (fault) return fault;
-    uint32_t crc = kf_crc32c(0, batch + KF_BATCH_CRC_AT, h->size - KF_BATCH_CRC_AT);
-    return crc == h->crc ? KF_BATCH_OK : KF_BATCH_CRC;
+    return kf_batch_crc_holds(batch, h) ? KF_BATCH_OK : KF_BATCH_CRC;
 }
 
 int kf_batch_take_header(const uint8_t *src, size_t available, uint8_t header[KF_BATCH_HEADER],

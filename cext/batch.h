@@ -63,7 +63,9 @@ const char *kf_batch_fault_text(int fault);
 
 /* Parse and bound a header that lies in private memory; `available` counts from its start. */
 int kf_batch_parse(const uint8_t *header, size_t available, kf_batch_header *h);
-/* As the above, for bytes that do not change meanwhile, with the CRC checked too. */
+/* Whether the CRC of the h->size bytes at `batch` is the one in h; the header is not read again. */
+int kf_batch_crc_holds(const uint8_t *batch, const kf_batch_header *h);
+/* As kf_batch_parse, for bytes that do not change meanwhile, with the CRC checked too. */
 int kf_batch_check(const uint8_t *batch, size_t available, kf_batch_header *h);
 
 /* Take a batch from bytes that another process may change, in two steps. First its header into

@@ -50,8 +50,8 @@ def walk(const uint8_t[::1] buffer, uint64_t position, uint64_t limit, int64_t o
             if position > begin and position + h.size - begin > bytes_max:
                 break
             if verify_crc:
-                fault = kf_batch_check(&buffer[0] + position, limit - position, &h)
-                if fault != KF_BATCH_OK:
+                if not kf_batch_crc_holds(&buffer[0] + position, &h):  # of what was judged (D20)
+                    fault = KF_BATCH_CRC
                     break
             position += h.size
             offset += h.record_count

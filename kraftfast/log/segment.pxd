@@ -34,6 +34,7 @@ cdef extern from "batch.h":
         short producer_epoch
     const char *kf_batch_fault_text(int fault) nogil
     int kf_batch_parse(const uint8_t *header, size_t available, kf_batch_header *h) nogil
+    int kf_batch_crc_holds(const uint8_t *batch, const kf_batch_header *h) nogil
     int kf_batch_check(const uint8_t *batch, size_t available, kf_batch_header *h) nogil
     int kf_batch_take_header(const uint8_t *src, size_t available, uint8_t *header,
                              kf_batch_header *h) nogil

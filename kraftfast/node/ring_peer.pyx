@@ -6,6 +6,7 @@ from there, checking the generation before and after each batch (D20).
 """
 
 import os
+import stat
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
@@ -14,7 +15,7 @@ from kraftfast.core.messages cimport FetchRequest, FetchResponse
 from kraftfast.errors import ErrorCode, StorageError
 from kraftfast import limits
 from kraftfast.log.log cimport Log
-from kraftfast.log.segment cimport KF_BATCH_INCOMPLETE, KF_BATCH_OK, Segment
+from kraftfast.log.segment cimport KF_BATCH_INCOMPLETE, KF_BATCH_OK, KF_BATCH_STALE, Segment
 from kraftfast.log.segment import LOG_SUFFIX, segment_name
 from kraftfast.log.segment_file cimport SegmentFile
 from kraftfast.link.stats cimport *
@@ -187,6 +188,9 @@ cdef class RingPeer:
                 return False, True
             source = file.base + m.position
             if m.generation:
+                if file.size < PAGE_BYTES or file.size % PAGE_BYTES:  # no last page: trimmed by now
+                    log.fault = KF_BATCH_STALE
+                    return False, True
                 page = file.base + file.size - PAGE_BYTES
         else:
             source = self.inbox.message.payload
@@ -202,13 +206,13 @@ cdef class RingPeer:
         if file is not None:
             return file
         path = os.path.join(self.log_path, segment_name(base) + LOG_SUFFIX)
-        try:
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
+        try:  # where another process says: a pipe there must not make this one wait
+            fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+        except (OSError, ValueError):
             return None
         try:
             status = os.fstat(fd)
-            if status.st_ino != inode:
+            if status.st_ino != inode or not stat.S_ISREG(status.st_mode):
                 os.close(fd)
                 return None
             file = SegmentFile(path, fd, status.st_size, False)

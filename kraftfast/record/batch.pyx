@@ -160,10 +160,14 @@ cdef class BatchView:
         return crc_holds(self.source.data + self.position, &self.header)
 
     cdef Hold decompressed(self):
-        """The records' bytes of a compressed batch, within the bounds of S9."""
+        """Return the records' bytes of a compressed batch, within the bounds of S9.
+
+        They are copied first: what a decompressor reads twice must not change in between (D20).
+        """
         cdef int codec = self.header.attributes & CODEC_MASK
         try:
-            return hold(compression.decompress(codec, self.bytes_from(HEADER_BYTES)))
+            packed = memoryview(bytes(self.bytes_from(HEADER_BYTES)))
+            return hold(compression.decompress(codec, packed))
         except errors.CorruptBatch as error:
             raise errors.CorruptBatch(
                 f"batch at byte {self.position}: {error}", self.position, error.reason

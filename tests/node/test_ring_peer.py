@@ -1,0 +1,110 @@
+"""What another replica of this host refers to: judged, not believed (D20)."""
+
+from __future__ import annotations
+
+import os
+import struct
+import types
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kraftfast import limits
+from kraftfast.link.hello import Hello
+from kraftfast.link.memory_file import MemoryFile
+from kraftfast.link.stats import Stats
+from kraftfast.log.segment import segment_name
+from kraftfast.node.ring_peer import KIND_ANSWER, RingPeer
+from kraftfast.ring import spsc
+from tests.log.kit import Home, batch, fill
+
+CAPACITY = 1 << 16
+REFERENCE = 2
+ANSWER = "<IiihhqqqiIqQQQQ"
+
+
+def a_pair(generation: int) -> tuple[MemoryFile, MemoryFile]:
+    data = MemoryFile("data", spsc.producer_file_bytes(CAPACITY))
+    cursor = MemoryFile("cursor", spsc.PAGE_BYTES)
+    spsc.format_producer(data.memory, CAPACITY, generation)
+    spsc.format_consumer(cursor.memory, CAPACITY, generation)
+    return data, cursor
+
+
+class Leader:
+    """The other end of the rings of one :class:`RingPeer`, and what it refers to."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        self.files = [*a_pair(7), *a_pair(9)]
+        to_us, from_us = self.files[:2], self.files[2:]
+        self.out = spsc.RingOut(to_us[0].memory, to_us[1].memory)
+        link = types.SimpleNamespace(
+            inbox=spsc.RingIn(to_us[1].memory, to_us[0].memory),
+            out=spsc.RingOut(from_us[0].memory, from_us[1].memory),
+            hello=Hello(),
+            bell=types.SimpleNamespace(ring=lambda: None),
+            close=lambda: None,
+        )
+        self.peer: Any = RingPeer(link, types.SimpleNamespace(id=2), str(place))
+
+    def refer(self, length: int, position: int = 0, generation: int = 5) -> None:
+        """Answer with a reference into its first segment."""
+        name = self.place / (segment_name(0) + ".log")
+        inode = os.stat(name).st_ino
+        message = struct.pack(
+            ANSWER, 1, 1, 2, 0, REFERENCE, 0, 0, 0, 0, length, 0, inode, position, generation, 0
+        )
+        assert self.out.send(KIND_ANSWER, message)
+        self.out.publish()
+        assert self.peer.peek() == KIND_ANSWER and self.peer.answer() is not None
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Home]:
+    yield Home(str(tmp_path / "home"))
+
+
+@pytest.fixture
+def leader(tmp_path: Path) -> Iterator[Leader]:
+    (tmp_path / "leader").mkdir()
+    made = Leader(tmp_path / "leader")
+    yield made
+    made.peer.close()
+
+
+@pytest.mark.parametrize(
+    "size", [200, limits.PAGE_BYTES - 1, limits.PAGE_BYTES + 200, 3 * limits.PAGE_BYTES - 8]
+)
+def test_a_reference_into_a_file_without_a_last_page(
+    home: Home, leader: Leader, size: int
+) -> None:
+    """Its generation word lies nowhere: the file was trimmed, or never was a segment."""
+    log = home.open()
+    fill(log, 1, 100)
+    before = log.end_offset
+    data = batch([b"x"], base_offset=before, epoch=1)
+    (leader.place / (segment_name(0) + ".log")).write_bytes(data.ljust(size, b"\0"))
+    leader.refer(len(data))
+    assert leader.peer.copy_records(log, 1, Stats()) == (False, True)
+    assert log.fault_text() == "source changed while it was read"
+    assert log.end_offset == before
+
+
+def test_a_reference_beyond_the_file(home: Home, leader: Leader) -> None:
+    log = home.open()
+    (leader.place / (segment_name(0) + ".log")).write_bytes(bytes(2 * limits.PAGE_BYTES))
+    for length, position in ((2**32 - 1, 0), (1, 2**64 - 1), (2 * limits.PAGE_BYTES + 1, 0)):
+        leader.refer(length, position)
+        assert leader.peer.copy_records(log, 1, Stats()) == (False, True)
+        leader.peer.release()
+
+
+def test_a_reference_into_a_pipe(home: Home, leader: Leader) -> None:
+    """Opening it must not wait for somebody who writes there."""
+    log = home.open()
+    os.mkfifo(leader.place / (segment_name(0) + ".log"))
+    leader.refer(100)
+    assert leader.peer.copy_records(log, 1, Stats()) == (False, True)
