@@ -14,7 +14,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from kraftfast import limits
 from kraftfast.errors import DiskFull, FlushFailed, RecordTooLarge
 from kraftfast.log import epoch_checkpoint, marks, trimming
-from kraftfast.log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, segment_name
+from kraftfast.log.segment import LOG_SUFFIX, segment_name
 from kraftfast.types import OffsetAndEpoch
 from kraftfast.log.producers cimport Producers
 from kraftfast.log.segment cimport *
@@ -464,7 +464,7 @@ cdef class Log:
         self.epochs, self.last_epoch, self.end_offset = epochs, last_epoch, end_offset
         self.producers.cut(end_offset, self.segments)  # D25: nothing that may be refused is left
         for later in reversed(self.segments[len(keep):]):
-            self.remove(later)
+            trimming.remove(self, later)
         self.segments, self.active = keep, segment
         for segment in keep[:-1]:  # what is on disk stays a run of whole segments
             if segment.flushed_position < segment.position:
@@ -473,7 +473,10 @@ cdef class Log:
         if spare is None:
             self._cut_prepared(self.active, position)
         else:
-            self._cut_trimmed(self.active, position, spare)
+            trimming.cut_trimmed(self, self.active, position)
+            self.start_segment(spare)
+            self._vouch()
+            self.sync_names()
         assert self.active.end_offset == end_offset
         self.replace(self.checkpoint_path, epoch_checkpoint.encode(self.epochs))
         self.names_dirty = True
@@ -482,44 +485,18 @@ cdef class Log:
         kf_generation_bump(segment.page)  # D20: who reads by reference looks at it after each batch
         self.nursery.release(segment)
         segment.cut(position)
-        segment.lower_watermark(segment.end_offset, self.last_epoch)
-        self.sync_file(segment.file)  # D10: both words lowered and on disk before the zeros
+        segment.aim_watermark(segment.end_offset, self.last_epoch)
+        self.sync_file(segment.file)  # D10: the words are on disk before the zeros, and all below
+        segment.reach_watermark()
         if segment.clear_dirt():
             self.sync_file(segment.file)
         segment.note_flushed(segment.position)
 
-    def _cut_trimmed(self, Segment segment, uint64_t position, spare):
-        """A cut inside a trimmed segment trims it there; appends go on in a fresh one."""
-        if position == 0:
-            self.remove(segment)
-            self.segments.pop()
-        elif position < segment.position:
-            segment.cut(position)
-            if segment.file.exclude():
-                segment.trim()
-                segment.file.readmit()
-            else:  # whoever maps it must not find its end gone; the next start trims it
-                segment.blank()
-            self.sync_file(segment.file)
-            segment.note_flushed(segment.position)
-            self.replace(self._stem(segment) + INDEX_SUFFIX, segment.index_bytes())
-            self.replace(self._stem(segment) + TIME_INDEX_SUFFIX, segment.time_index_bytes(True))
-        self.start_segment(spare)
-        self.sync_names()
-
-    def remove(self, Segment segment):
-        """Delete a segment's files; durable at once, so that a crash leaves a prefix of the log."""
-        self.nursery.release(segment)
-        if segment.page != NULL:
-            kf_generation_bump(segment.page)
-        self.unlink_indexes(segment)
-        self.disk.unlink(segment.file.path)
-        self.sync_names()
-        segment.close()
-
-    def unlink_indexes(self, Segment segment):
-        for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
-            self.disk.unlink(self._stem(segment) + suffix)
+    def _vouch(self):
+        """Mark in the fresh active segment that all before it is on disk (D10)."""
+        self.active.aim_watermark(self.end_offset, self.last_epoch)
+        self.sync_file(self.active.file)
+        self.active.reach_watermark()
 
     # --- close --------------------------------------------------------------------------------
 

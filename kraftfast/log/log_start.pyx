@@ -13,6 +13,7 @@ from kraftfast.errors import FlushFailed, StorageError
 from kraftfast.log import epoch_checkpoint, marks
 from kraftfast.log.draft import Draft
 from kraftfast.log.newest_snapshot import clip
+from kraftfast.log.trimming import remove, unlink_indexes
 from kraftfast.log.snapshot_footer import producers_state
 from kraftfast.types import OffsetAndEpoch
 
@@ -47,7 +48,7 @@ def delete_before(Log log not None, int64_t offset) -> int:
         if segment.page != NULL:
             kf_generation_bump(segment.page)
         log.segments.pop(0)
-        log.unlink_indexes(segment)
+        unlink_indexes(log, segment)
         if len(log.nursery.recycled) < RECYCLED_MAX and segment.file.exclude():
             log.nursery.recycle(segment.file)
         else:
@@ -103,7 +104,7 @@ cdef _replace_all(Log log, start, bytes producers, list drafts, spare):
     log.trims.stop()
     log.truncations += 1
     for segment in reversed(log.segments):  # the newest first: what is left is a prefix
-        log.remove(segment)
+        remove(log, segment)
     log.segments = []
     log.log_start_offset = log.end_offset = log.flushed_end_offset = offset
     log.start_epoch = log.last_epoch = epoch

@@ -401,10 +401,12 @@ class Recovery:
         known to have covered is stored again: its write-back may have failed (D9).
         """
         cdef Segment segment
+        epoch = self.start.epoch
         for segment in self.segments:
+            epoch = max(epoch, segment.last_epoch)
             segment.note_prepared(max(segment.stored_prepared(), segment.position))
             if segment.page != NULL:
-                segment.lower_watermark(segment.end_offset, max(segment.last_epoch, 0))
+                segment.aim_watermark(segment.end_offset, epoch)
                 segment.store_again(self.flushed.offset)
             elif segment.file.size > segment.position and segment.file.exclude():
                 self.cut_bytes += segment.file.size - segment.position
@@ -412,7 +414,7 @@ class Recovery:
                 segment.file.readmit()
             segment.file.sync()
             segment.note_flushed(segment.position)
-            segment.raise_watermark()
+            segment.reach_watermark()
         self.disk.sync_directory(self.path)
 
     def _check_epochs(self, end_offset):

@@ -72,6 +72,11 @@ cdef class Segment:
         """The generation word; 0 for a trimmed segment, whose bytes never change again."""
         return kf_generation_load(self.page) if self.page != NULL else 0
 
+    def bump_generation(self):
+        """Tell readers by reference that bytes are about to be cut or reused (D20)."""
+        if self.page != NULL:
+            kf_generation_bump(self.page)
+
     def draft_page(self, int64_t offset, int32_t epoch, uint64_t generation):
         """All of the last page but the magic; everything below ``offset`` is on disk.
 
@@ -96,21 +101,25 @@ cdef class Segment:
             return None
         return (w.target.offset, w.target.epoch), (w.flushed.offset, w.flushed.epoch)
 
-    def lower_watermark(self, int64_t offset, int32_t epoch):
-        """Nothing at or beyond ``offset`` was acknowledged any more; not durable before a sync."""
+    def aim_watermark(self, int64_t offset, int32_t epoch):
+        """Store the words for a sync that makes ``offset`` the durable end, as a flush does (D10).
+
+        ``target`` becomes ``offset``; ``flushed`` is lowered to it and never raised: after the sync
+        ``reach_watermark`` does that. Nothing is durable before the sync.
+        """
         cdef kf_watermark w
         cdef kf_mark mark = kf_mark(offset, epoch, 0)
-        if self.page == NULL or kf_watermark_load(self.page, &w) or w.target.offset <= offset:
+        if self.page == NULL or kf_watermark_load(self.page, &w):
             return
-        kf_watermark_store(self.page, mark, w.flushed if w.flushed.offset < offset else mark)
+        if w.target.offset != offset or w.target.epoch != epoch or w.flushed.offset > offset:
+            kf_watermark_store(self.page, mark, w.flushed if w.flushed.offset < offset else mark)
 
-    def raise_watermark(self):
-        """Everything in the segment is on disk, and whatever is before it."""
-        cdef kf_mark mark = kf_mark(self.end_offset, max(self.last_epoch, 0), 0)
+    def reach_watermark(self):
+        """Store that everything below ``target`` is on disk: the sync has returned."""
         cdef kf_watermark w
-        if self.page != NULL and self.position and not kf_watermark_load(self.page, &w):
-            if w.flushed.offset < mark.offset and w.target.offset <= mark.offset:
-                kf_watermark_store(self.page, mark, mark)
+        if self.page != NULL and not kf_watermark_load(self.page, &w):
+            if w.flushed.offset != w.target.offset or w.flushed.epoch != w.target.epoch:
+                kf_watermark_store(self.page, w.target, w.target)
 
     def note_prepared(self, uint64_t prepared):
         """The nursery has written and flushed up to here."""

@@ -1,4 +1,4 @@
-"""Leave rolled segments as Kafka's files: cut to their batches, with their indexes beside them.
+"""What becomes of rolled segments: trimmed to Kafka's files with indexes, cut, or removed.
 
 A trim is put off while a process maps the segment and while the disk is full: appends never depend
 on it, and a segment that stays prepared is trimmed at the next start.
@@ -102,3 +102,39 @@ def trim_all(log: Any, wait_s: float) -> None:
             if list(trim_steps(log, segment)) or time.monotonic() >= deadline:
                 break
             time.sleep(0.002)
+
+
+def cut_trimmed(log: Any, segment: Segment, position: int) -> None:
+    """Cut a trimmed segment to its first ``position`` bytes, durably; appends go on elsewhere."""
+    if position == 0:
+        remove(log, segment)
+        log.segments.pop()
+    elif position < segment.position:
+        segment.cut(position)
+        if segment.file.exclude():
+            segment.trim()
+            segment.file.readmit()
+        else:  # a process maps it and must not find its end gone; the next start trims it
+            segment.blank()
+        log.sync_file(segment.file)
+        segment.note_flushed(segment.position)
+        stem = os.path.join(log.path, segment_name(segment.base_offset))
+        log.replace(stem + INDEX_SUFFIX, segment.index_bytes())
+        log.replace(stem + TIME_INDEX_SUFFIX, segment.time_index_bytes(True))
+
+
+def remove(log: Any, segment: Segment) -> None:
+    """Delete a segment's files; durable at once, so that a crash leaves a prefix of the log."""
+    log.nursery.release(segment)
+    segment.bump_generation()
+    unlink_indexes(log, segment)
+    log.disk.unlink(segment.file.path)
+    log.sync_names()
+    segment.close()
+
+
+def unlink_indexes(log: Any, segment: Segment) -> None:
+    """Delete the indexes of a segment, without making it durable."""
+    stem = os.path.join(log.path, segment_name(segment.base_offset))
+    for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+        log.disk.unlink(stem + suffix)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import random
-from pathlib import Path
 
 import pytest
 
-from kraftfast.log import marks
+from kraftfast.errors import CorruptLog
+from kraftfast.log import marks, trimming
 from tests.log.crash_disk import CrashDisk, PowerCut
-from tests.log.kit import Home, content, fill
+from tests.log.kit import Home, content, fill, tend_until
 
 SEGMENTS = 12
 """More than a single flush covers."""
@@ -50,3 +51,70 @@ def test_a_power_cut_at_any_step_of_a_stop_leaves_a_log_that_opens() -> None:
         assert log.end_offset >= flushed and stored.startswith(content(log))
         mark = marks.read(after.disk, after.log_path, marks.DURABLE_END)
         assert mark is None or mark.offset <= log.end_offset
+
+
+# --- D10: what was acknowledged is marked, so that damage there is no torn tail -------------------
+
+
+def check_damage_is_noticed(home: Home) -> None:
+    """Flip a byte of each batch after a power cut; a start refuses it or reports a phantom tail."""
+    log, disk = home.log, home.disk
+    acknowledged = log.flush()
+    places = []
+    for segment in log.segments:
+        for offset in range(segment.base_offset, min(segment.end_offset, acknowledged)):
+            places.append((segment.file.path, segment.position_of(offset) + 65))
+    assert places
+    for path, position in places:
+        after = disk.after_cut(random.Random(0), 0.0)  # type: ignore[attr-defined]
+        node = after._node(path)
+        flipped = bytes([os.pread(node.fd, 1, position)[0] ^ 1])
+        os.pwrite(node.fd, flipped, position)
+        node.sync()
+        again = Home("/replica", after)
+        try:
+            again.open()
+        except CorruptLog as error:
+            assert error.path == path
+        else:
+            assert again.recovered is not None
+            lost = again.recovered.phantom_tail
+            assert lost is not None and lost.offset >= acknowledged, (path, position)
+
+
+@pytest.mark.parametrize(
+    "cut", ["within", "at the base", "an earlier segment", "a trimmed segment", "a trimmed base"]
+)
+def test_damage_below_the_flushed_end_is_noticed_after_a_cut(cut: str) -> None:
+    home = Home("/replica", CrashDisk())
+    log = home.open()
+    fill(log, 20, 3000)
+    if cut.startswith("a trimmed"):
+        log.flush()
+        fill(log, 12, 3000)
+        log.flush()
+        log.retire()
+        assert not log.segments[0].has_page
+    else:
+        fill(log, 12, 3000)
+    base = log.segments[-1].base_offset
+    assert 20 < base < 30
+    places = {"within": base + 1, "at the base": base, "an earlier segment": base - 3}
+    log.truncate(places.get(cut, base if cut == "a trimmed base" else base - 3))
+    check_damage_is_noticed(home)
+
+
+@pytest.mark.parametrize(("batches", "rolled"), [(8, False), (25, False), (8, True), (25, True)])
+def test_damage_below_the_flushed_end_is_noticed_after_a_start(
+    batches: int, rolled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A start puts on disk what the process before had not: it may be acknowledged from then on."""
+    monkeypatch.setattr(trimming, "retire", lambda _log: 0)  # followers map every segment
+    home = Home("/replica", CrashDisk())
+    log = home.open()
+    fill(log, batches, 3000)
+    if rolled:
+        tend_until(log, log.roll)
+    home.kill()
+    home.open()
+    check_damage_is_noticed(home)

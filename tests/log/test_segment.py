@@ -169,22 +169,23 @@ def test_the_page_has_its_words(tmp_path: Path) -> None:
     assert again.stored_prepared() == 12345 and again.has_page
 
 
-def test_words_are_only_lowered_by_a_cut(tmp_path: Path) -> None:
+def test_words_are_aimed_before_a_sync_and_reached_after_it(tmp_path: Path) -> None:
+    """D10: ``flushed`` is lowered at once and raised only by ``reach_watermark``."""
     segment = prepared_file(tmp_path / "file")
-    segment.lower_watermark(5, 1)
-    assert segment.watermark() == ((0, 0), (0, 0))
-    segment.draft_page(9, 2, 1)
-    segment.seal_page()
-    segment.lower_watermark(10, 3)
-    assert segment.watermark() == ((9, 2), (9, 2))
-    segment.lower_watermark(7, 1)
-    assert segment.watermark() == ((7, 1), (7, 1))
+    segment.aim_watermark(5, 1)
+    assert segment.watermark() == ((5, 1), (0, 0))
+    segment.reach_watermark()
+    assert segment.watermark() == ((5, 1), (5, 1))
+    segment.aim_watermark(10, 3)
+    assert segment.watermark() == ((10, 3), (5, 1))
+    segment.aim_watermark(4, 1)
+    assert segment.watermark() == ((4, 1), (4, 1))
 
 
 def test_one_torn_slot_leaves_the_other(tmp_path: Path) -> None:
     segment = prepared_file(tmp_path / "file")
     segment.draft_page(9, 2, 1)
-    segment.lower_watermark(7, 1)  # the other slot
+    segment.aim_watermark(7, 1)  # the other slot
     page = segment.file.size - PAGE
     with open(tmp_path / "file", "r+b") as file:
         for slot, survivor in ((512, ((9, 2), (9, 2))), (576, ((7, 1), (7, 1)))):

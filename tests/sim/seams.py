@@ -51,7 +51,7 @@ def d08_a_cut_leaves_its_bytes() -> None:
     def cut_prepared(self: Any, segment: Any, position: int) -> None:
         self.nursery.release(segment)
         segment.cut(position)
-        segment.lower_watermark(segment.end_offset, self.last_epoch)
+        segment.aim_watermark(segment.end_offset, self.last_epoch)
         self.sync_file(segment.file)
         segment.note_flushed(segment.position)
 
@@ -64,7 +64,7 @@ def d08_a_cut_is_not_synced() -> None:
     def cut_prepared(self: Any, segment: Any, position: int) -> None:
         self.nursery.release(segment)
         segment.cut(position)
-        segment.lower_watermark(segment.end_offset, self.last_epoch)
+        segment.aim_watermark(segment.end_offset, self.last_epoch)
         segment.clear_dirt()
         segment.note_flushed(segment.position)
 
