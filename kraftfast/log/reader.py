@@ -148,8 +148,12 @@ class MappedSegment:
 
     @property
     def limit(self) -> int:
-        """Where batches end at the latest: the last page of a prepared segment is none."""
-        return self.size - limits.PAGE_BYTES if self.page() else self.size
+        """Where batches end at the latest: behind the prepared bytes there may be stale ones."""
+        page = self.page()
+        if page is None:
+            return self.size
+        capacity = self.size - limits.PAGE_BYTES
+        return min(page[1] or capacity, capacity)
 
     def place(self, offset: int) -> tuple[int, int]:
         """(base offset, position) of a batch at or before the one that holds ``offset``."""

@@ -26,6 +26,7 @@ from kraftfast import limits
 from kraftfast.errors import CorruptLog, ForeignDirectory, InvalidOption
 from kraftfast.log import epoch_checkpoint, marks
 from kraftfast.log.directory import NURSERY
+from kraftfast.log.floor import read_floor
 from kraftfast.log.index_files import mend_indexes
 from kraftfast.log.log import Log
 from kraftfast.log.nursery import Nursery
@@ -148,8 +149,9 @@ class Recovery:
     """One pass over the segments: ``look`` judges and changes nothing, ``mend`` makes it so."""
 
     # stored: the epoch checkpoint, or None without one that parses. durable_end: of the last clean
-    # close. target, flushed: (offset, epoch) of D10. paged: whether any segment is prepared, which
-    # none is where Kafka wrote last. next_epoch: index of the stored entry that comes next.
+    # close. floor: of what is committed. target, flushed: (offset, epoch) of D10. paged: whether
+    # any segment is prepared, which none is where Kafka wrote last. next_epoch: index of the stored
+    # entry that comes next.
     # keep: how many segments stay. phantom_tail: the stored one, after `look` the one to be stored.
     # snapshots: ids on disk but the bootstrap's, ascending. start: where the log starts, and the
     # epoch of the record before. anew: whether the newest snapshot takes the place of the log.
@@ -161,9 +163,10 @@ class Recovery:
         self.stored_phantom_tail = marks.read(disk, directory.path, marks.PHANTOM_TAIL)
         self.phantom_tail = self.stored_phantom_tail
         self.cut_bytes, self.cut_reason = 0, ""
-        self.durable_end = OffsetAndEpoch(0, 0)
+        self.durable_end = self.floor = OffsetAndEpoch(0, 0)
         if not directory.adopted:
             self.durable_end = marks.read(disk, self.path, marks.DURABLE_END) or self.durable_end
+            self.floor = read_floor(disk, directory.path)
         self.paged = any(segment.has_page for segment in segments)
         self.target, self.flushed = self._watermark()
         self.stored = self._stored_epochs()
@@ -260,7 +263,7 @@ class Recovery:
     def _scan(self, Segment segment, int64_t expected):
         """Note batches until one does not check; KF_BATCH_EMPTY at a clean end."""
         cdef kf_batch_header h
-        cdef uint64_t limit = segment.capacity
+        cdef uint64_t limit = segment.batches_end_max()
         cdef int32_t epoch = self.last_epoch(), stored_epoch = 0
         cdef int64_t stored_until = -1
         cdef int fault = KF_BATCH_EMPTY
@@ -327,8 +330,11 @@ class Recovery:
         return 2**31 - 1 if self.paged else -1, until
 
     def _watermark(self):
-        """(target, flushed) of D10 over all segments: a later flushed implies the earlier ones."""
-        target = flushed = self.durable_end
+        """(target, flushed) of D10 over all segments: a later flushed implies the earlier ones.
+
+        The floor of what is committed was flushed too, and survives the loss of a segment (D23).
+        """
+        target = flushed = max(self.durable_end, self.floor)
         for segment in self.segments if not self.directory.adopted else ():
             words = segment.watermark()
             if words is not None:
@@ -343,7 +349,7 @@ class Recovery:
     def _durable_bound(self, index):
         """Everything below this offset was on disk, as far as segment ``index`` is concerned."""
         if not self.paged and self.last_epoch() > self.durable_end.epoch:
-            return 0  # a leader of a later epoch had Kafka cut what we left
+            return self.floor.offset  # a leader of a later epoch had Kafka cut what we left
         bound = self.flushed.offset
         for later in self.segments[index + 1:]:
             if self.paged and not later.has_page:

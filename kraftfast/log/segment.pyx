@@ -131,6 +131,12 @@ cdef class Segment:
         """What the page says of an earlier run; 0 if it says nothing."""
         return min(kf_prepared_load(self.page), self.capacity) if self.page != NULL else 0
 
+    def batches_end_max(self) -> int:
+        """Up to where batches may stand: what lies behind the prepared bytes of a recycled file
+        may be batches that it held before. The capacity where the page does not say.
+        """
+        return self.stored_prepared() or self.capacity
+
     cdef uint8_t *place(self, uint8_t *stage, uint32_t size) noexcept:
         """Where a batch of ``size`` bytes is put together: at the head, or in ``stage``.
 

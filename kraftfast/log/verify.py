@@ -172,7 +172,7 @@ def _tail_of_log(recovery: Recovery, log_path: str, end: int) -> Tail:
     size = rest = 0
     for segment in recovery.segments[recovery.keep - 1 :]:
         begin = segment.position if segment is recovery.segments[recovery.keep - 1] else 0
-        view = segment.file.view(begin, segment.capacity)
+        view = segment.file.view(begin, max(begin, segment.batches_end_max()))
         size += scan.data_end(view, 0, len(view)) if len(view) else 0
         rest += len(view)
     last = recovery.segments[recovery.keep - 1]

@@ -12,7 +12,7 @@ from kraftfast.log.floor import NOTHING, check_floor, read_floor, write_floor
 from kraftfast.types import OffsetAndEpoch
 
 PERIOD_MS = 5_000
-"""How often the floor is written at most; a committed voter set is written at once."""
+"""How often the floor is written at most; at once for a voter set, and once for each segment."""
 
 Ask = Callable[[Callable[[], Any], Callable[[Any], None]], None]
 
@@ -24,14 +24,15 @@ class CommittedFloor:
     """
 
     # disk, directory, log: whose. stored: what the file holds. due_ms: no write before that.
-    # writing: one is under way beside the loop.
+    # retry_ms: no write before that, however urgent: the disk was full. writing: one is under way
+    # beside the loop.
 
     def __init__(self, disk: Disk, directory: str, log: Any) -> None:
         """Read the floor and hold it against the recovered log. Raises CorruptLog."""
         self.disk, self.directory, self.log = disk, directory, log
         self.stored = read_floor(disk, directory)
         check_floor(directory, self.stored, log.end_offset, self._epoch_before(self.stored.offset))
-        self.due_ms = 0
+        self.due_ms = self.retry_ms = 0
         self.writing = False
 
     def tend(self, core: Any, now_ms: int, ask: Ask) -> None:
@@ -40,7 +41,9 @@ class CommittedFloor:
         ``ask(job, done)``: run ``job`` beside the loop, then ``done`` with its result in the loop.
         A full disk puts the write off.
         """
-        if self.writing or now_ms < self.due_ms and not self._is_urgent(core):
+        if self.writing or now_ms < self.retry_ms:
+            return
+        if now_ms < self.due_ms and not self._is_urgent(core):
             return
         place = self._place(core)
         if place.offset <= self.stored.offset:
@@ -52,6 +55,8 @@ class CommittedFloor:
             self.writing = False
             if written:
                 self.stored = place
+            else:
+                self.retry_ms = self.due_ms
 
         ask(lambda: self._write(place), done)
 
@@ -62,8 +67,15 @@ class CommittedFloor:
             self.stored = place
 
     def _is_urgent(self, core: Any) -> bool:
-        """Whether a voter set was committed that the floor does not cover yet."""
-        return bool(self.stored.offset <= core.history.last_offset < core.committed_offset)
+        """Whether the floor covers no committed record of the newest segment or voter set yet.
+
+        A floor inside the newest segment tells at a start that this segment is missing.
+        """
+        stored, committed = self.stored.offset, core.committed_offset
+        base_offset = self.log.active.base_offset
+        if stored <= base_offset < min(committed, self.log.flushed_end_offset):
+            return True
+        return bool(stored <= core.history.last_offset < committed)
 
     def _place(self, core: Any) -> OffsetAndEpoch:
         """Return the end of what is both committed and flushed here, with its epoch."""

@@ -21,6 +21,7 @@ def log_with(end_offset: int, flushed: int, start: int = 0) -> SimpleNamespace:
         log_start_offset=start,
         end_offset=end_offset,
         flushed_end_offset=flushed,
+        active=SimpleNamespace(base_offset=start),
     )
 
 
@@ -87,6 +88,19 @@ def test_a_committed_voter_set_is_covered_at_once(tmp_path: Path) -> None:
     floor.tend(core_with(5), 0, at_once)
     floor.tend(core_with(8, last_voters=7), 1, at_once)
     assert floor.stored == OffsetAndEpoch(8, 1)
+
+
+def test_the_first_commit_of_a_segment_is_covered_at_once(tmp_path: Path) -> None:
+    log = log_with(20, 20)
+    floor = CommittedFloor(Disk(), str(tmp_path), log)
+    floor.tend(core_with(11), 0, at_once)
+    log.active.base_offset = 12
+    floor.tend(core_with(12), 1, at_once)
+    assert floor.stored == OffsetAndEpoch(11, 3), "nothing of the new segment is committed"
+    floor.tend(core_with(14), 2, at_once)
+    assert floor.stored == OffsetAndEpoch(14, 3)
+    floor.tend(core_with(15), 3, at_once)
+    assert floor.stored == OffsetAndEpoch(14, 3), "now and then"
 
 
 def test_a_full_disk_puts_it_off(tmp_path: Path) -> None:
