@@ -143,9 +143,13 @@ class SnapshotCreated:
 
 @dataclass
 class RetentionDue:
-    """The log may begin where this snapshot ends: what is below is not to be kept any longer."""
+    """The log may begin where this snapshot ends: what is below is not to be kept any longer.
+
+    ``urgent``: the disk is full, so that nothing is kept for replicas that fetch a snapshot.
+    """
 
     snapshot_id: OffsetAndEpoch
+    urgent: bool = False
 
 
 @dataclass

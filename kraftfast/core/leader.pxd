@@ -66,6 +66,7 @@ cdef class Leader:
     cdef public set confirmed
     cdef public dict round_asks
     cdef public object waiting_slices
+    cdef public dict leases
     cdef public bint watches_commit
 
     cpdef Progress find(self, object key)

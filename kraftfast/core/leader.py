@@ -207,6 +207,7 @@ class Leader:
     confirmed: set[int]  # who confirmed in that round that it follows this leader
     round_asks: dict[int, int]  # correlation of the BeginQuorumEpoch that asked each voter
     waiting_slices: deque[tuple[RequestReceived, int]]  # FetchSnapshots in a queue, with deadlines
+    leases: dict[ReplicaKey, Any]  # snapshots that are being fetched, by whom: core/leases.py
     watches_commit: bool  # something waits for a commit: look after each
 
     def __init__(
@@ -243,6 +244,7 @@ class Leader:
         self.confirmed = set()
         self.round_asks = {}
         self.waiting_slices = deque()
+        self.leases = {}
         self.watches_commit = True
         self.adopt(voters, local, -1)
 

@@ -10,6 +10,7 @@ from kraftfast import limits
 from kraftfast.core.effects import AnswerSnapshot, Reply
 from kraftfast.core.events import RequestReceived, SnapshotAnswered
 from kraftfast.core.leader import Leader
+from kraftfast.core.leases import renew
 from kraftfast.core.messages import FetchSnapshotRequest, FetchSnapshotResponse
 from kraftfast.core.requests import top_level_error
 from kraftfast.core.state import ReplicaState
@@ -32,6 +33,7 @@ def on_fetch_snapshot(state: ReplicaState, event: RequestReceived, now_ms: int) 
     leader = state.leader
     assert leader is not None
     note_alive(state, leader, request, now_ms)
+    renew(leader, request, now_ms)
     if state.slices_under_way < state.config.snapshot_slices_max:
         answer_slice(state, event)
     elif len(leader.waiting_slices) < limits.PARKED_FETCHES_MAX:

@@ -22,6 +22,7 @@ from kraftfast.core.follower import Follower
 from kraftfast.core.heartbeat import begin_quorum_epoch
 from kraftfast.core.joining import membership_due_ms, tend_membership
 from kraftfast.core.leader import Leader
+from kraftfast.core.leases import expire
 from kraftfast.core.log_view import NEVER_MS
 from kraftfast.core.membership import change_due_ms, removed_itself, tend_change
 from kraftfast.core.messages import EndQuorumEpochRequest
@@ -229,6 +230,7 @@ def poll_leader(state: ReplicaState, leader: Leader, now_ms: int) -> None:
         for observer in list(leader.observers.values()):
             if now_ms - observer.last_fetch_ms >= limits.OBSERVER_AGE_MS_MAX:
                 leader.forget(observer)
+        expire(leader, now_ms)
     if now_ms >= leader.parked_deadline_ms:
         answer_parked(state, leader, False, now_ms)
     push_all(state, leader, now_ms)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from kraftfast import limits
 from kraftfast.core.effects import DeleteBefore, Reply
 from kraftfast.core.events import RetentionDue, SnapshotCreated
+from kraftfast.core.leases import expire, leased_offset
 from kraftfast.core.serving import answer
 from kraftfast.core.state import ReplicaState
 from kraftfast.errors import InvalidOption
@@ -20,6 +22,9 @@ def may_create(state: ReplicaState, snapshot_id: OffsetAndEpoch) -> bool:
     offset, epoch = snapshot_id
     if offset <= log.start_offset or snapshot_id in log.snapshots:
         return False
+    if state.leader is not None and state.leader.leases:
+        if len(log.snapshots) >= limits.LEASED_SNAPSHOTS_MAX:
+            return False  # none can be deleted yet
     committed = min(state.high_watermark, log.durable_end_offset())
     if offset > committed:
         raise InvalidOption(f"no snapshot below {offset}: only {committed} is committed and stored")
@@ -40,11 +45,18 @@ def on_snapshot_created(state: ReplicaState, event: SnapshotCreated, now_ms: int
 
 
 def on_retention_due(state: ReplicaState, event: RetentionDue, now_ms: int) -> None:
-    """Let the log begin where a snapshot ends. Who still reads below gets the latest snapshot."""
+    """Let the log begin where a snapshot ends. Who still reads below gets the latest snapshot.
+
+    A snapshot that is being fetched stays, and the log behind it.
+    """
     log = state.log
     snapshot_id = event.snapshot_id
     if snapshot_id not in log.snapshots or snapshot_id.offset <= log.start_offset:
         return
+    if state.leader is not None and state.leader.leases and not event.urgent:
+        expire(state.leader, now_ms)
+        if snapshot_id.offset > leased_offset(state.leader):
+            return
     log.delete_before(snapshot_id.offset)
     state.remember_voting(snapshot_id.offset)
     state.history.truncate_from_start(snapshot_id.offset)

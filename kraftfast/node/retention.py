@@ -68,7 +68,7 @@ class Retention:
     def _trim(self) -> None:
         found = self._surplus(time.time_ns() // 1_000_000)
         if found is not None and found[0] in self.node.core.snapshots:  # left by an earlier run
-            self.node.step(ev.RetentionDue(found[0]))
+            self.node.step(self._due(found[0]))
             return
         if found is None or not self.snapshots.permits(found[0]):
             return
@@ -124,7 +124,11 @@ class Retention:
         self._busy = False
         if written:
             self.snapshots.created(snapshot_id)
-            self.node.step(ev.RetentionDue(snapshot_id))
+            self.node.step(self._due(snapshot_id))
+
+    def _due(self, snapshot_id: OffsetAndEpoch) -> ev.RetentionDue:
+        """Have the log begin there; on a full disk whoever fetches a snapshot is not waited for."""
+        return ev.RetentionDue(snapshot_id, self.node.log.nursery.error is not None)
 
     # --- with one ---------------------------------------------------------------------------------
 
@@ -135,8 +139,9 @@ class Retention:
             return
         oldest, following = ids[:2]
         if self._is_too_large(ids) or self._is_too_old(oldest):
-            self.node.step(ev.RetentionDue(following))
-            self._next_ms = 0
+            self.node.step(self._due(following))
+            if oldest not in self.node.core.snapshots:
+                self._next_ms = 0  # else it is being fetched: looked at again later
 
     def _is_too_large(self, ids: tuple[OffsetAndEpoch, ...]) -> bool:
         if self.bytes_max < 0:

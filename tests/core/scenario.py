@@ -27,7 +27,8 @@ Commands (``N``, ``P``: replica ids; ``e6``: epoch 6; ``10@5``: end offset 10, l
     tick N | time +MS | wait MS           one Tick; move the clock; let time and messages go on
     append N K | flushed N | hold N | release N | reject N | stall N | room-for N
     turn K | full N P | room N P          records per answer; the ring from N to P is full
-    snapshot N 10 | may-snapshot N 10@2 | retain N 10@2   make one; may one be made; delete below
+    snapshot N 10 | may-snapshot N 10@2   make one; may one be made?
+    retain N 10@2 [urgent]                delete below; the disk is full
     hold-slices N | slice-sent N          slices of snapshots leave N only when told
     deliver [N P [K]] | drop N P | cut N P | heal
     resign N e6 | shutdown N | transfer N [P]
@@ -338,8 +339,9 @@ class Scenario(Outside):
         wanted = replica.may_create_snapshot(wording.place_of(place))
         self.world.lines.append("wanted" if wanted else "not wanted")
 
-    def cmd_retain(self, id: str, place: str) -> None:
-        self.world.hosts[int(id)].step(ev.RetentionDue(wording.place_of(place)))
+    def cmd_retain(self, id: str, place: str, urgent: str = "") -> None:
+        due = ev.RetentionDue(wording.place_of(place), urgent == "urgent")
+        self.world.hosts[int(id)].step(due)
 
     def cmd_hold_slices(self, id: str) -> None:
         self.world.held_slices.add(int(id))

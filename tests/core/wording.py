@@ -188,8 +188,8 @@ def event(body: ev.Event) -> str:
             return f"flushed to {end_offset}"
         case ev.SnapshotCreated(snapshot_id):
             return f"made snapshot {at(snapshot_id)}"
-        case ev.RetentionDue(snapshot_id):
-            return f"retention to {at(snapshot_id)}"
+        case ev.RetentionDue(snapshot_id, urgent):
+            return f"{'urgent ' if urgent else ''}retention to {at(snapshot_id)}"
         case ev.SnapshotAnswered():
             return "slice sent"
         case ev.SnapshotWritten(snapshot_id, end, rejected):

@@ -300,6 +300,7 @@ def retention(tmp_path: Path, makes: bool, **limits: Any) -> tuple[Any, Retentio
     node.log = SimpleNamespace(
         segments=segments, active=segments[-1], log_start_offset=0, end_offset=35,
         flushed_end_offset=35, producers=SimpleNamespace(freeze=lambda *_: b""),
+        nursery=SimpleNamespace(error=None),
     )  # fmt: skip
     history = SimpleNamespace(version_at=lambda _end: 0)
     node.core = SimpleNamespace(
@@ -377,6 +378,11 @@ def test_with_a_machine_it_is_kafkas_rule(tmp_path: Path, limits: dict[str, int]
     node.core.snapshots = ids
     kept.tend(2000)
     assert node.events == [ev.RetentionDue(ids[1])]
+    kept.tend(2001)
+    assert len(node.events) == 1, "it is being fetched: not asked again at once"
+    node.log.nursery.error = DiskFull("no space left")
+    kept.tend(4000)
+    assert node.events[1:] == [ev.RetentionDue(ids[1], urgent=True)]
     fresh, kept = retention(tmp_path, True, retention_bytes=1 << 20, retention_ms=60_000)
     fresh.core.snapshots = ids
     kept.tend(0)

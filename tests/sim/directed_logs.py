@@ -169,6 +169,24 @@ def a_voter_crashes_wherever_it_can_while_logs_are_cleaned(seed: int) -> None:
     quorum.finish()
 
 
+def a_latecomer_catches_up_with_short_logs(seed: int) -> None:
+    """L5: snapshots are made many times while one is fetched, and logs begin at the newest."""
+    quorum = with_snapshots(
+        seed, observers=0, snapshot_bytes=3_000, state_bytes=20_000, retention_bytes=1_000,
+        fetch_snapshot_max_bytes=1_000, append_every_ms=5.0, transport="socket",
+    )  # fmt: skip
+    leader = shortened(quorum)
+    victim, counts = followers(quorum, leader)[0], quorum.world.counts
+    quorum.world.operator.replace_disk(quorum.world.machine(victim))
+    made, installed = counts["snapshots made"], counts["snapshots installed"]
+    quorum.world.run(800)
+    target = quorum.highest()
+    assert counts["snapshots made"] > made + 10
+    assert installed < counts["snapshots installed"] < installed + 5
+    quorum.reach(target, [victim])
+    quorum.finish()
+
+
 def a_log_beside_the_snapshot_gives_way(seed: int) -> None:
     """A leader that was cut off wrote what nobody else has; meanwhile the others gave up theirs."""
     quorum = with_snapshots(seed, observers=0)
@@ -329,6 +347,7 @@ SCENARIOS = [
     what_was_cut_does_not_come_back,
     a_latecomer_crashes_wherever_it_can,
     a_voter_crashes_wherever_it_can_while_logs_are_cleaned,
+    a_latecomer_catches_up_with_short_logs,
     a_log_beside_the_snapshot_gives_way,
     nothing_is_in_a_snapshot_that_is_not_on_disk,
     who_votes_is_known_from_a_snapshot,

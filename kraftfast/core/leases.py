@@ -1,0 +1,69 @@
+"""Leases on snapshots: what a replica is fetching stays, and the log behind it (KIP-630).
+
+Without one, a leader whose snapshots are made faster than a replica can fetch one deletes each
+before it is fetched, and whoever is behind never catches up. Kafka keeps a snapshot for a minute
+after it was given up (internal.metadata.delete.delay.millis); here the minute begins anew with
+each slice that goes further, and the log behind the snapshot is kept with it, so that the replica
+can go on from there.
+
+Bounds: one lease a replica, ``SNAPSHOT_LEASES_MAX`` in all; it ends a minute after the last slice
+that went further, ``SNAPSHOT_LEASE_MS_MAX`` after it began, when the replica has caught up with the
+log, with the leadership, and when the disk is full (``RetentionDue.urgent``). While there is one,
+a leader that has ``LEASED_SNAPSHOTS_MAX`` snapshots makes no more.
+"""
+
+from __future__ import annotations
+
+from kraftfast import limits
+from kraftfast.core.leader import Leader
+from kraftfast.core.log_view import NEVER_MS
+from kraftfast.core.messages import FetchSnapshotRequest
+from kraftfast.types import OffsetAndEpoch
+
+
+class Lease:
+    """A replica fetches this snapshot from this leader.
+
+    Invariant: ``begun_ms <= renewed_ms``; ``position`` only rises.
+    """
+
+    snapshot_id: OffsetAndEpoch
+    position: int  # the furthest slice that was asked for begins here
+    begun_ms: int
+    renewed_ms: int  # when that slice was asked for
+
+    def __init__(self, snapshot_id: OffsetAndEpoch, position: int, now_ms: int) -> None:
+        self.snapshot_id = snapshot_id
+        self.position = position
+        self.begun_ms = self.renewed_ms = now_ms
+
+    def end_ms(self) -> int:
+        """Return when it ends unless it is renewed."""
+        by_time = self.begun_ms + limits.SNAPSHOT_LEASE_MS_MAX
+        return min(self.renewed_ms + limits.SNAPSHOT_GRACE_MS, by_time)
+
+
+def renew(leader: Leader, request: FetchSnapshotRequest, now_ms: int) -> None:
+    """Begin or prolong the lease of a replica that asks for a slice of a snapshot that is here."""
+    leases, key = leader.leases, request.replica
+    lease = leases.get(key)
+    if lease is not None and lease.snapshot_id == request.snapshot_id:
+        if request.position > lease.position:
+            lease.position, lease.renewed_ms = request.position, now_ms
+    elif lease is not None or len(leases) < limits.SNAPSHOT_LEASES_MAX:
+        leases[key] = Lease(request.snapshot_id, request.position, now_ms)
+
+
+def expire(leader: Leader, now_ms: int) -> None:
+    """Drop the leases that have ended."""
+    for key, lease in list(leader.leases.items()):
+        progress = leader.find(key)
+        caught_up = progress is not None and progress.last_caught_up_ms >= lease.renewed_ms
+        if caught_up or now_ms >= lease.end_ms():
+            del leader.leases[key]
+
+
+def leased_offset(leader: Leader) -> int:
+    """Return the offset behind which the log must not begin yet."""
+    offsets = [lease.snapshot_id.offset for lease in leader.leases.values()]
+    return min(offsets, default=NEVER_MS)
