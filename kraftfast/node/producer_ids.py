@@ -8,6 +8,11 @@ with 62 random bits, in the half of all ids that leaders do not use.
 A name stands for an id by a record in the log (``log/producers.pyx``). Asked again, it gets the
 same id and the next epoch, by another record, which fences the producer before. Both are told only
 when that record is committed: then everything before it is, too.
+
+A producer that asks for its next epoch names the one it has, and gets the epoch behind it; one that
+names none gets the epoch after that. So if a producer asks again because no answer came, its own
+epoch being followed by the next one proves that its first request was granted and nobody came in
+between: it gets the same answer again (KIP-360 remembers the last epoch for this).
 Sources: KIP-98, KIP-360; Kafka's ``TransactionCoordinator.handleInitProducerId``.
 """
 
@@ -30,6 +35,8 @@ WAITING_MAX = 1024  # I25: who asks for a name beyond that is told to ask again
 WAIT_MS_MAX = 30_000
 EPOCH_LAST = 2**15 - 2
 """As in Kafka: behind it comes another id."""
+EPOCHS_OF_ONE_THAT_CONTINUES, EPOCHS_OF_ANOTHER = 1, 2
+"""How far a name's epoch moves, by who asks: the two must be told apart afterwards."""
 FENCED_VERSION, TAGS_VERSION = 4, 2
 """Of InitProducerId: that know PRODUCER_FENCED, and that have tagged fields."""
 NUMBER_BITS = 31
@@ -75,6 +82,7 @@ class ProducerIds:
     """What a replica does about producer ids."""
 
     # node: whose. queued: to be written. written: to be committed, by offset.
+    # _committed: everything below is.
     # _epoch, _number: of the last id that was handed out as leader.
 
     def __init__(self, node: Any) -> None:
@@ -82,6 +90,7 @@ class ProducerIds:
         self.queued: deque[Waiting] = deque()
         self.written: deque[Waiting] = deque()
         self._epoch, self._number = -1, 0
+        self._committed = -1
         node.on_commit.append(self.commit)
         node.on_role.append(self._role_changed)
 
@@ -116,38 +125,44 @@ class ProducerIds:
         """Write down the names that were asked for, as leader of ``epoch``."""
         while self.queued:
             entry = self.queued[0]
-            granted = self._grant(entry.asked, log.producers)
-            if granted.error is ErrorCode.NONE:
+            granted, is_new = self._grant(entry.asked, log.producers)
+            if granted.error is ErrorCode.NONE and is_new:
                 name, resumes = entry.asked.name or "", entry.asked.resumes
                 record = ProducerName(granted.id, granted.epoch, resumes, name)
                 now_ms = time.time_ns() // 1_000_000
                 batch = name_batch(record, timestamp=now_ms, leader_epoch=epoch)
                 if not log.append(batch, epoch, True):
                     return  # no room yet
+            self.queued.popleft()
+            if granted.error is ErrorCode.NONE:
                 entry.granted, entry.end_offset = granted, log.end_offset
                 self.written.append(entry)
-            self.queued.popleft()
-            if entry.granted is None:
+            else:
                 entry.answer(granted)
+        self.commit(self._committed)  # what is granted again may be committed already
 
-    def _grant(self, asked: Asked, producers: Any) -> Granted:
-        """The next epoch of a name, as the log stands now."""
-        known = producers.named(asked.name)
-        wrong = known is not None and asked.expected not in ((-1, -1), (known.id, known.epoch))
-        if wrong:
-            return Granted(ErrorCode.PRODUCER_FENCED)
-        if known is None and asked.expected != (-1, -1):
-            return Granted(ErrorCode.UNKNOWN_PRODUCER_ID)
+    def _grant(self, asked: Asked, producers: Any) -> tuple[Granted, bool]:
+        """Return the next epoch of a name as the log stands now, and whether to write it down."""
+        known, continues = producers.named(asked.name), asked.expected != (-1, -1)
         if known is None:
-            return Granted(ErrorCode.NONE, self.fresh_id(), 0)
-        fresh = known.epoch >= EPOCH_LAST
-        id, epoch = (self.fresh_id(), 0) if fresh else (known.id, known.epoch + 1)
+            if continues:
+                return Granted(ErrorCode.UNKNOWN_PRODUCER_ID), False
+            return Granted(ErrorCode.NONE, self.fresh_id(), 0), True
+        id, epoch = known.id, known.epoch
+        is_new = not continues or asked.expected == (id, epoch)
+        if is_new:
+            epoch += EPOCHS_OF_ONE_THAT_CONTINUES if continues else EPOCHS_OF_ANOTHER
+            if epoch > EPOCH_LAST:
+                id, epoch = self.fresh_id(), 0
+        elif epoch == 0 or asked.expected != (id, epoch - EPOCHS_OF_ONE_THAT_CONTINUES):
+            return Granted(ErrorCode.PRODUCER_FENCED), False
         if not asked.resumes:
-            return Granted(ErrorCode.NONE, id, epoch)
-        return Granted(ErrorCode.NONE, id, epoch, known.records - 1, known.last_offset)
+            return Granted(ErrorCode.NONE, id, epoch), is_new
+        return Granted(ErrorCode.NONE, id, epoch, known.records - 1, known.last_offset), is_new
 
     def commit(self, offset: int) -> None:
         """Answer whose names are committed."""
+        self._committed = offset
         while self.written and self.written[0].end_offset <= offset:
             entry = self.written.popleft()
             assert entry.granted is not None

@@ -179,7 +179,7 @@ def test_every_version_is_served(quorum: LocalQuorum) -> None:
         ids = {raw.init(version=version).producer_id for version in range(6)}
         named = [raw.init("versions", version) for version in range(6)]
     assert len(ids) == 6
-    assert [each.producer_epoch for each in named] == list(range(6))
+    assert [each.producer_epoch for each in named] == list(range(0, 12, 2))
     assert len({each.producer_id for each in named}) == 1
 
 
@@ -199,11 +199,11 @@ def test_a_name_fences_who_had_it(quorum: LocalQuorum) -> None:
         old = raw.init("fences")
         assert raw.produce(old.producer_id, 0, 0, 2).error is NONE
         new = raw.init("fences")
-        assert (new.producer_id, new.producer_epoch) == (old.producer_id, 1)
+        assert (new.producer_id, new.producer_epoch) == (old.producer_id, 2)
         assert (new.last_sequence, new.last_offset) == (-1, -1), "Kafka's begin with 0"
         assert raw.produce(old.producer_id, 0, 2).error is ErrorCode.INVALID_PRODUCER_EPOCH
-        assert raw.produce(new.producer_id, 1, 2).error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-        assert raw.produce(new.producer_id, 1, 0).error is NONE
+        assert raw.produce(new.producer_id, 2, 2).error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert raw.produce(new.producer_id, 2, 0).error is NONE
 
 
 def test_a_name_that_resumes_tells_how_far_it_got(quorum: LocalQuorum) -> None:
@@ -213,8 +213,8 @@ def test_a_name_that_resumes_tells_how_far_it_got(quorum: LocalQuorum) -> None:
         offset = raw.produce(old.producer_id, 0, 0, 5).base_offset
         new = raw.init("resumes", resumes=True)
         assert (new.last_sequence, new.last_offset) == (4, offset + 4)
-        assert raw.produce(new.producer_id, 1, 0, 5) == Answer(NONE, offset)
-        assert raw.produce(new.producer_id, 1, 5).error is NONE
+        assert raw.produce(new.producer_id, 2, 0, 5) == Answer(NONE, offset)
+        assert raw.produce(new.producer_id, 2, 5).error is NONE
 
 
 def test_only_who_has_the_name_gets_its_next_epoch(quorum: LocalQuorum) -> None:
@@ -223,10 +223,33 @@ def test_only_who_has_the_name_gets_its_next_epoch(quorum: LocalQuorum) -> None:
         had = raw.init("expected")
         mine = {"producer_id": had.producer_id, "producer_epoch": 0}
         assert raw.init("expected", **mine).producer_epoch == 1
+        assert raw.init("expected").producer_epoch == 3, "another one has begun"
         assert raw.init("expected", **mine).error_code == fenced
         assert raw.init("expected", 3, **mine).error_code == ErrorCode.INVALID_PRODUCER_EPOCH
         unknown = raw.init("never seen", **mine)
         assert unknown.error_code == ErrorCode.UNKNOWN_PRODUCER_ID
+
+
+def test_a_name_whose_answer_was_lost_is_granted_once(quorum: LocalQuorum) -> None:
+    """A producer that asks again, because no answer came in time, is not fenced by itself."""
+    with Raw(quorum) as raw:
+        had = raw.init("asks again", resumes=True)
+        mine = {"producer_id": had.producer_id, "producer_epoch": 0, "resumes": True}
+        assert raw.produce(had.producer_id, 0, 0, 3).error is NONE
+        with Raw(quorum) as impatient, without_followers(quorum):
+            with pytest.raises(TimedOut):
+                impatient.init("asks again", patience_s=0.3, **mine)
+        leader_of(quorum)
+        for _ in range(2):
+            with Raw(quorum) as again:
+                granted = again.init("asks again", **mine)
+                assert (granted.error_code, granted.producer_epoch) == (NONE, 1)
+                assert granted.last_sequence == 2
+        with Raw(quorum) as again:
+            assert again.produce(had.producer_id, 1, 3).error is NONE
+            assert again.init("asks again").producer_epoch == 3
+            fenced = again.init("asks again", **mine)
+            assert fenced.error_code == ErrorCode.PRODUCER_FENCED
 
 
 def test_the_producer_that_was_silent_longest_is_forgotten(quorum: LocalQuorum) -> None:
@@ -264,7 +287,7 @@ def test_the_next_leader_knows_them(quorum: LocalQuorum) -> None:
             assert raw.produce(id, 0, 3).error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     with Raw(quorum) as raw:
         again = raw.init("survives", resumes=True)
-        assert (again.producer_id, again.producer_epoch) == (named.producer_id, 1)
+        assert (again.producer_id, again.producer_epoch) == (named.producer_id, 2)
         assert again.last_sequence == 6
 
 
@@ -307,4 +330,4 @@ def test_without_a_majority_a_name_is_not_given(tmp_path: Path) -> None:
                 for follower in followers:
                     quorum.kill(follower, signal.SIGCONT)
         with Raw(quorum) as raw:
-            assert raw.init("n").producer_epoch in (0, 1), "the first may have been committed"
+            assert raw.init("n").producer_epoch in (0, 2), "the first may have been committed"
