@@ -3,6 +3,7 @@ from collections.abc import Iterable
 from typing_extensions import Buffer
 
 from kraftfast.client.ledger import Ledger
+from kraftfast.client.news import News
 from kraftfast.client.sender import Sender
 
 DEFAULT_TIMEOUT: float
@@ -12,6 +13,11 @@ class Appender:
     sender: Sender | None
     keeper_sleeps: bool
     caller_sleeps: bool
+    @property
+    def pumping(self) -> bool: ...
+    @property
+    def news(self) -> News: ...
+    def pump(self, sender: Sender, ticket: int, deadline: float) -> None: ...
     def append(
         self,
         value: Buffer | None,

@@ -5,13 +5,18 @@ import time
 from libc.stdint cimport int64_t
 
 from kraftfast.client.ledger cimport Ledger
+from kraftfast.client.news cimport News
 from kraftfast.client.sender cimport Sender
 
 DEFAULT_TIMEOUT = 30.0
+SLEEP_S_MAX = 0.5
 
 
 cdef class Appender:
     """What a ``Producer`` does on every call. Its fields: ``appender.pxd``."""
+
+    def __cinit__(self, *_arguments, **_fields):
+        self.news = News()
 
     def append(
         self, value, *, key=None, headers=(), timestamp=None, double timeout=DEFAULT_TIMEOUT
@@ -38,8 +43,9 @@ cdef class Appender:
         """Wait until a record is committed; returns its offset.
 
         Raises UnknownOutcome: it may or may not be committed, also when ``timeout`` seconds pass.
-        Whatever else it raises says that it was not appended and will not be: NotLeader, NoQuorum,
-        DiskFull, RecordTooLarge, RecordsRefused, RequestRefused, Closed (it never left).
+        ProducerFenced is one of these. Whatever else it raises is the failure of this record alone
+        and says that it was not appended and will not be: NotLeader, NoQuorum, DiskFull,
+        RecordTooLarge, RecordsRefused, RequestRefused, Closed (it never left) (D24).
         """
         if ticket >= self.ledger.resolved and self.sender is not None:
             self.sender.poll()
@@ -53,3 +59,32 @@ cdef class Appender:
         if self.sender is not None and self.sender.waiting():
             self.sender.poll()
         return self.ledger.resolved
+
+    def pump(self, Sender sender not None, int64_t ticket, double deadline):
+        """Take in answers for a while, or let another thread that does; then look again.
+
+        Whoever pumps returns as soon as anything that a thread waits for may have happened.
+        """
+        cdef double left = deadline - time.monotonic()
+        if left <= 0:
+            sender.poll()
+        elif self.pumping:
+            self.await_news(ticket, min(left, SLEEP_S_MAX))
+        else:
+            self.pumping = True
+            try:
+                if not sender.look(ticket):
+                    sender.sleep(min(left, SLEEP_S_MAX), ticket)
+                    self.doubt(sender, deadline)
+            finally:
+                self.pumping = False
+                self.news.tell()
+
+    cdef int await_news(self, int64_t ticket, double timeout_s) except -1:
+        waiter = self.news.enter()
+        try:
+            if self.pumping and self.ledger.resolved <= ticket:
+                waiter.acquire(True, timeout_s)
+        finally:
+            self.news.leave(waiter)
+        return 0

@@ -17,7 +17,6 @@ from kraftfast.errors import (
     ProducerFenced,
     RequestRefused,
     TimedOut,
-    UnknownOutcome,
     UnsupportedVersion,
 )
 from kraftfast.wire.messages import ApiKey, InitProducerIdRequest
@@ -40,7 +39,8 @@ class Enrolment:
     ``name``: None for a producer that nobody asks for again.
     """
 
-    # identity: of the producer. _connector: the way to the leader.
+    # identity: of the producer. _connector: the way to the leader. _before: records of a producer
+    # without a name that were numbered in earlier epochs.
 
     def __init__(self, connector: Any, name: str | None) -> None:
         if name is not None and not 0 < len(name.encode()) <= limits.PRODUCER_NAME_BYTES_MAX:
@@ -49,6 +49,7 @@ class Enrolment:
             )
         self.identity = Identity(name)
         self._connector = connector
+        self._before = 0
 
     def enlist(self, sender: Any, ledger: Ledger, backlog: list[Entry], deadline: float) -> None:
         """Give a fresh sender its identity, and what the one before gave back.
@@ -61,7 +62,8 @@ class Enrolment:
             if identity.fenced is not None:
                 raise copy.copy(identity.fenced)
             if identity.id < 0 or identity.spent:
-                self._fail_doubtful(ledger, backlog)
+                identity.fail_doubtful(ledger)
+                backlog[:] = [entry for entry in backlog if entry[1] >= ledger.resolved]
                 self._begin(sender, ledger, deadline)
             if sender.window > limits.PRODUCER_BATCHES:
                 raise InvalidOption(
@@ -74,17 +76,11 @@ class Enrolment:
             raise
         sender.take_over(backlog)
 
-    def _fail_doubtful(self, ledger: Ledger, backlog: list[Entry]) -> None:
-        """What may be in a log under the old sequences can have no others."""
-        end = self.identity.doubtful_end
-        if ledger.resolved < end:
-            ledger.fail_until(end, UnknownOutcome("it may be committed, and cannot be sent again"))
-        backlog[:] = [entry for entry in backlog if entry[1] >= ledger.resolved]
-
     def _begin(self, sender: Any, ledger: Ledger, deadline: float) -> None:
         """An id; or the next epoch of the one at hand: it fences copies that are on their way."""
         identity = self.identity
         if identity.name is None and 0 <= identity.id and identity.epoch < EPOCH_LAST:
+            self._before = self.last_sequence(ledger) + 1
             identity.begin(identity.id, identity.epoch + 1, ledger.resolved, 0)
             return
         expected = (-1, -1) if identity.name is None else (identity.id, identity.epoch)
@@ -92,6 +88,8 @@ class Enrolment:
         if grant.error_code != ErrorCode.NONE:
             raise self._refused(grant.error_code)
         number = grant.last_sequence + 1
+        if identity.name is None:
+            self._before = self.last_sequence(ledger) + 1
         identity.begin(grant.producer_id, grant.producer_epoch, ledger.resolved, number)
 
     def _ask(self, sender: Any, expected: tuple[int, int], deadline: float) -> Any:
@@ -125,15 +123,13 @@ class Enrolment:
         return RequestRefused(f"the leader gives no producer id (error {code})", code)
 
     def last_sequence(self, ledger: Ledger) -> int:
-        """The number of the last record that is resolved, from 0; -1 if there is none."""
-        return ledger.resolved + self.identity.delta - 1
+        """Return the number of the last record that is committed, from 0; -1 if there is none.
+
+        A record that was refused has no number. While the identity is ``uncertain``, only the
+        quorum knows.
+        """
+        return self._before + self.identity.numbered_end(ledger) + self.identity.delta - 1
 
     def fail_rest(self, ledger: Ledger, unsent: Exception) -> None:
-        """Nothing is sent any more: outcomes are unknown, or it is known that it never left."""
-        end = min(self.identity.doubtful_end, ledger.next_ticket)
-        if ledger.resolved < end:
-            unknown = self.identity.fenced or UnknownOutcome(
-                "the producer was closed before the answer came"
-            )
-            ledger.fail_until(end, unknown)
-        ledger.fail_rest(self.identity.fenced or unsent)
+        """Resolve everything, as nothing more is sent: by ``unsent`` what certainly never left."""
+        self.identity.fail_rest(ledger, unsent)

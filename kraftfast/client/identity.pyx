@@ -12,6 +12,7 @@ other sequence: its outcome is unknown.
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
+from kraftfast.client.ledger cimport Ledger
 from kraftfast.record.checksum cimport crc_extend
 from kraftfast.record.encode cimport BatchSettings
 from kraftfast.record.parse cimport (
@@ -29,6 +30,12 @@ GAPS = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PROD
 """The leader has not what comes before, so it has not this batch either."""
 
 
+cdef bint is_whole(const uint8_t *batch, int64_t size, int64_t records,
+                   BatchHeader *header) noexcept:
+    return (parse_header(batch, size, header) == FAULT_NONE and header.size == size
+            and header.record_count == records and crc_holds(batch, header))
+
+
 cdef class Identity:
     """Its fields: ``identity.pxd``. Changed only while no sender uses it."""
 
@@ -37,7 +44,8 @@ cdef class Identity:
 
     def begin(self, int64_t id, int epoch, int64_t ticket, int64_t number):
         """From now on: this id and epoch; the record with ``ticket`` is number ``number``."""
-        self.id, self.epoch, self.delta, self.spent = id, epoch, number - ticket, False
+        self.id, self.epoch, self.delta = id, epoch, number - ticket
+        self.spent = self.uncertain = False
 
     cdef void stamp(self, BatchSettings *settings, int64_t ticket) noexcept:
         """What a batch says whose first record has this ticket."""
@@ -68,14 +76,54 @@ cdef class Identity:
         write_header(batch, &header)
         return 0
 
+    cdef bint may_be_appended(self, bint silent, bint denied, int32_t code):
+        """Return whether a batch that the leader looked at may be in its log.
+
+        ``silent``: it had no answer; ``denied``: it is said not to be; ``code``: Kafka's, else.
+        Behind a batch that was refused there is a gap, and nothing was appended; unless that batch
+        was in the log already, from an earlier leader: then the next ones follow it there.
+        """
+        if silent:
+            return not self.spent or self.uncertain
+        return not denied and (code == 0 or code not in REFUSALS)
+
     cdef void doubt(self, int64_t end_ticket) noexcept:
         """Tickets below this one may be in a log."""
         self.doubtful_end = max(self.doubtful_end, end_ticket)
 
-    cdef void skip(self, int64_t end_ticket) noexcept:
-        """Send nothing below this ticket again: the bytes of a batch are damaged (D24)."""
+    cdef void skip(self, int64_t first_ticket, int64_t end_ticket) noexcept:
+        """Send nothing of these tickets again: the bytes of a batch are damaged (D24)."""
         self.doubt(end_ticket)
-        self.spent = True
+        self.spend(first_ticket)
+
+    cdef void spend(self, int64_t first_ticket) noexcept:
+        """Give no more numbers in this epoch: from this ticket on there is a gap."""
+        if not self.spent:
+            self.spent, self.missing_from = True, first_ticket
+
+    def fail_doubtful(self, Ledger ledger):
+        """Resolve what may be in a log, and cannot be sent again: its outcome is unknown."""
+        self.fail_until(ledger, min(self.doubtful_end, ledger.next_ticket),
+                        UnknownOutcome("it may be committed, and cannot be sent again"))
+
+    def fail_rest(self, Ledger ledger, unsent not None):
+        """Resolve everything, as nothing more is sent: by ``unsent`` what certainly never left."""
+        self.fail_until(
+            ledger, min(self.doubtful_end, ledger.next_ticket),
+            self.fenced or UnknownOutcome("the producer was closed before the answer came"))
+        self.spend(ledger.resolved)
+        ledger.fail_rest(self.fenced or unsent)
+
+    cdef int fail_until(self, Ledger ledger, int64_t end_ticket, unknown) except -1:
+        if ledger.resolved < end_ticket:
+            self.spend(ledger.resolved)
+            self.uncertain = True
+            ledger.fail_until(end_ticket, unknown)
+        return 0
+
+    def numbered_end(self, Ledger ledger) -> int:
+        """Return the ticket behind the last one that has a number and is resolved."""
+        return self.missing_from if self.spent else ledger.resolved
 
     cdef object failure_of(self, bint unknown, int32_t code, int64_t first_ticket):
         """What the tickets of a batch are told that was refused with a code of Kafka's.
@@ -87,12 +135,15 @@ cdef class Identity:
             self.fenced = ProducerFenced(
                 "another producer with this name has begun: what this one had under way may or "
                 "may not be committed")
+            self.spend(first_ticket)
+            self.uncertain = True
             return self.fenced
         if code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
             return UnknownOutcome("it is committed, but its offset is known no more")
         if unknown or code not in REFUSALS or (doubtful and code == ErrorCode.KAFKA_STORAGE_ERROR):
             return None
-        self.spent = True
+        self.spend(first_ticket)
         if doubtful:
+            self.uncertain = True
             return UnknownOutcome(f"it may be committed: the next leader refused it ({code})")
         return None if code in GAPS else refusal(code)

@@ -11,12 +11,13 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from kraftfast.client.appender import SLEEP_S_MAX
 from kraftfast.client.ledger import Ledger
+from kraftfast.client.news import News
 from kraftfast.client.sender import Sender
 from kraftfast.client.tickets import Batch, resolved_batches
-from kraftfast.errors import Closed, KraftfastError
+from kraftfast.errors import KraftfastError
 
-SLEEP_S_MAX = 0.5
 PAUSE_S = 0.005  # between two looks for a leader
 LINGER_S = 0.001
 DOUBT_S = 1.0  # without an answer, until other replicas are asked who leads
@@ -30,14 +31,16 @@ class OwnThreads:
     caller_sleeps: bool
     keeper_sleeps: bool
     _closed: bool
+    _ended: bool
     _exchange: Any
     _callbacks: list[Callable[[Batch], None]]
     _called_back: int
     _keeper: threading.Thread | None
     _caller: threading.Thread | None
-    _wanted: threading.Condition
+    _starting: threading.Lock
+    _wanted: News
     _check_open: Callable[[], None]
-    _pump: Callable[[Sender, int, float], None]
+    pump: Callable[[Sender, int, float], None]
     reconnect: Callable[[float], Sender]
 
     def on_commit(self, callback: Callable[[Batch], None]) -> None:
@@ -53,8 +56,10 @@ class OwnThreads:
             if not self._callbacks:
                 self._called_back = self.ledger.resolved
             self._callbacks.append(callback)
-            if self._caller is None:
-                self._caller = self._start_thread(self._call_back_for_ever, "kraftfast-callbacks")
+            with self._starting:
+                if self._caller is None or not self._caller.is_alive():
+                    self._caller = _thread(self._call_back_for_ever, "kraftfast-callbacks")
+                    self._caller.start()
 
     def _tell_threads(self, sender: Sender) -> None:
         if self.caller_sleeps or (self.keeper_sleeps and (sender.has_open or sender.has_backlog)):
@@ -62,18 +67,13 @@ class OwnThreads:
 
     def wake_threads(self) -> None:
         """See to it that what is open leaves, and that callbacks are called, if nobody waits."""
-        if self._keeper is None:
-            with self._wanted:
-                if self._keeper is None and not self._closed:
-                    self._keeper = self._start_thread(self._keep, "kraftfast-keeper")
-        with self._wanted:
-            self.keeper_sleeps = self.caller_sleeps = False
-            self._wanted.notify_all()
-
-    def _start_thread(self, run: Callable[[], None], name: str) -> threading.Thread:
-        thread = threading.Thread(target=run, name=name, daemon=True)
-        thread.start()
-        return thread
+        if self._keeper is None or not self._keeper.is_alive():  # a start may be interrupted
+            with self._starting:
+                if not self._closed and (self._keeper is None or not self._keeper.is_alive()):
+                    self._keeper = _thread(self._keep, "kraftfast-keeper")
+                    self._keeper.start()
+        self.keeper_sleeps = self.caller_sleeps = False
+        self._wanted.tell()
 
     def _keep(self) -> None:
         """Send what stays open, find a leader for what has none; sleep while there is neither."""
@@ -86,20 +86,19 @@ class OwnThreads:
                 sender.poll()
                 sender.seal()
             else:
-                with self._wanted:
-                    self.keeper_sleeps = True
-                    if not (
-                        sender.has_open or sender.has_backlog
-                    ):  # looked at again after it was said
-                        self._wanted.wait_for(lambda: not self.keeper_sleeps or self._closed)
-                    self.keeper_sleeps = False
+                self.keeper_sleeps = True
+                self._wanted.wait(lambda: self._keeper_is_needed(sender))
+                self.keeper_sleeps = False
+
+    def _keeper_is_needed(self, sender: Sender) -> bool:
+        return not self.keeper_sleeps or self._closed or sender.has_open or sender.has_backlog
 
     def _call_back_for_ever(self) -> None:
         ledger = self.ledger
         while True:
             if ledger.resolved > self._called_back:
                 self._call_back()
-            elif self._closed:
+            elif self._ended:
                 return
             elif ledger.next_ticket > ledger.resolved:
                 sender = self.sender
@@ -108,19 +107,19 @@ class OwnThreads:
                 else:
                     # After the sleep there must be time left to ask others who leads (doubt).
                     deadline = time.monotonic() + SLEEP_S_MAX + DOUBT_S
-                    self._pump(sender, self._called_back, deadline)
+                    self.pump(sender, self._called_back, deadline)
             else:
-                with self._wanted:
-                    self.caller_sleeps = True
-                    if ledger.next_ticket == self._called_back:  # looked at again after it was said
-                        self._wanted.wait_for(lambda: not self.caller_sleeps or self._closed)
-                    self.caller_sleeps = False
+                self.caller_sleeps = True
+                self._wanted.wait(self._caller_is_needed)
+                self.caller_sleeps = False
+
+    def _caller_is_needed(self) -> bool:
+        below = self.ledger.next_ticket
+        return not self.caller_sleeps or self._ended or below > self._called_back
 
     def _try_reconnect(self) -> None:
         try:
             self.reconnect(time.monotonic() + SLEEP_S_MAX)
-        except Closed:
-            pass
         except KraftfastError:
             time.sleep(PAUSE_S)  # whoever waits learns of it
 
@@ -133,3 +132,7 @@ class OwnThreads:
                 except Exception:  # noqa: BLE001 - a user's callback may raise anything
                     threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), self._caller)))
             self._called_back = batch.end_ticket
+
+
+def _thread(run: Callable[[], None], name: str) -> threading.Thread:
+    return threading.Thread(target=run, name=name, daemon=True)

@@ -16,10 +16,9 @@ raises :class:`~kraftfast.errors.UnknownOutcome` for its tickets.
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from kraftfast import forks, limits
@@ -27,7 +26,8 @@ from kraftfast.client.appender import DEFAULT_TIMEOUT, Appender
 from kraftfast.client.connector import Connector
 from kraftfast.client.enrolment import Enrolment
 from kraftfast.client.ledger import Ledger
-from kraftfast.client.own_threads import DOUBT_S, PAUSE_S, SLEEP_S_MAX, OwnThreads
+from kraftfast.client.news import Held, News
+from kraftfast.client.own_threads import DOUBT_S, PAUSE_S, OwnThreads
 from kraftfast.client.sender import RECORD_BYTES_MAX, Sender
 from kraftfast.client.tickets import Batch, add_tickets, cut_short, offsets_of
 from kraftfast.errors import (
@@ -49,6 +49,7 @@ from kraftfast.record.builder import Values
 
 BATCH_BYTES = 64 * 1024
 WINDOW_BATCHES = 64
+CALLBACKS_S = 2.0  # for so long, at least, a close waits for callbacks
 
 
 class Producer(OwnThreads, Appender):
@@ -62,12 +63,11 @@ class Producer(OwnThreads, Appender):
     # _backlog: what a sender gave back and no other took over yet; empty while there is a sender.
     # _record_bytes: of the largest record so far that needed a sender for its size.
     # _exchange: held while senders are exchanged.
-    # _pumping: a thread sleeps on the sender's descriptors, the others wait for _news.
-    # _news: guards _pumping, notified when tickets were resolved.
     # _progress_at: when a ticket was last resolved, or the sender last doubted.
     # _keeper: the thread that sends what stays open. _caller: the one that calls back.
-    # _called_back: tickets below were called back.
-    # _wanted: guards keeper_sleeps and caller_sleeps, and wakes the two.
+    # _called_back: tickets below were called back. _wanted: wakes the two. _starting: held while
+    # one of them is started.
+    # _closed: nothing more is handed over. _ended: nor resolved.
     # refusal: what calls raise once it is _closed.
 
     def __init__(
@@ -88,15 +88,13 @@ class Producer(OwnThreads, Appender):
         self._backlog: list[tuple[bytes, int, int, int]] = []
         self._record_bytes = record_bytes
         self._exchange = threading.RLock()
-        self._news = threading.Condition(threading.Lock())
-        self._pumping = False
         self._progress_at = (0, time.monotonic())
         self._callbacks: list[Callable[[Batch], None]] = []
         self._called_back = 0
         self._keeper: threading.Thread | None = None
         self._caller: threading.Thread | None = None
-        self._wanted = threading.Condition(threading.Lock())
-        self._closed = False
+        self._starting, self._wanted = threading.Lock(), News()
+        self._closed = self._ended = False
         self.refusal: LocalError = Closed("the producer is closed")
         self.keeper_sleeps = True
         forks.own(self)
@@ -173,7 +171,8 @@ class Producer(OwnThreads, Appender):
         a two-dimensional numpy array of bytes; an Arrow binary column. The result is a ``range``
         where the records follow each other in the log, as they mostly do.
 
-        Raises as :meth:`append_many_nowait`, and the failure of the first record that failed.
+        Raises as :meth:`append_many_nowait`; the failure of the first record if all failed and none
+        was appended; UnknownOutcome if only some did, or in doubt: its ``tickets`` can be asked.
         """
         deadline = time.monotonic() + timeout
         tickets = self.append_many_nowait(values, offsets, size=size, timeout=timeout)
@@ -224,17 +223,22 @@ class Producer(OwnThreads, Appender):
 
     # --- waiting ----------------------------------------------------------------------------------
 
-    def last_sequence(self) -> int:
-        """The number of the last record of this producer that is resolved, from 0; -1: none.
+    def last_sequence(self, *, timeout: float = DEFAULT_TIMEOUT) -> int:
+        """Return the number of the last record of this producer that is committed, from 0, or -1.
 
-        With a ``name`` the numbers go on where the last producer of that name ended: whoever begins
-        again skips as many records of his source, and nothing is appended twice. The one before
-        can append nothing any more (ProducerFenced). Raises InvalidOption where not idempotent.
+        With a ``name`` the numbers go on where the last producer of that name ended: a program that
+        begins again skips as many records of its source, and nothing is appended twice. The one
+        before can append nothing any more (ProducerFenced). A record that was refused has no number
+        and is not counted. What is still under way is not counted either, and may be committed
+        later: :meth:`flush` first. Where an outcome is unknown the quorum is asked, so this raises
+        NoQuorum, ProducerFenced, Closed then. Raises InvalidOption where not idempotent.
         """
         if isinstance(self.refusal, WrongProcess):
             raise self.refusal
         if self._enrolment is None:
             raise InvalidOption("a producer that is not idempotent has no sequence")
+        if self._enrolment.identity.uncertain:
+            self.reconnect(time.monotonic() + timeout)
         return self._enrolment.last_sequence(self.ledger)
 
     def flush(self, *, timeout: float = DEFAULT_TIMEOUT) -> None:
@@ -262,7 +266,7 @@ class Producer(OwnThreads, Appender):
 
         Raises NoQuorum when the deadline passes without one, RequestRefused, Closed.
         """
-        with _held(self._exchange, deadline):
+        with Held(self._exchange, deadline):
             self._give_up_broken()
             while self.sender is None:
                 self._check_open()
@@ -276,7 +280,10 @@ class Producer(OwnThreads, Appender):
                     time.sleep(PAUSE_S)
                     continue
                 self._progress_at = (self.ledger.resolved, time.monotonic())
-                self.sender = sender  # only now: others append behind the backlog
+                # Only now, and before anything of it leaves: whatever is raised from here on, the
+                # producer knows who may have its records (D24). Others append behind the backlog.
+                self.sender, self._backlog = sender, []
+                sender.poll()
                 self._tell_threads(sender)
             return self.sender
 
@@ -286,21 +293,20 @@ class Producer(OwnThreads, Appender):
             sender.take_over(self._backlog)
         else:
             self._enrolment.enlist(sender, self.ledger, self._backlog, deadline)
-        self._backlog = []
 
     def _give_up_broken(self) -> None:
         sender = self.sender
         if sender is not None and sender.broken is not None:
-            self.sender = None
             reason = UnknownOutcome(
                 f"the leader was lost after it took the record: {sender.broken}"
             )
-            self._backlog = sender.give_up(reason)
-            if isinstance(sender.broken, TimedOut):
-                time.sleep(PAUSE_S)  # it leads, and did not take all: not at once again
+            self._backlog = sender.give_up(reason)  # the same if this was interrupted before
             if isinstance(sender.broken, ProducerFenced):
                 self._fail_rest(sender.broken)
-            self._notify()
+            self.sender = None
+            self.news.tell()
+            if isinstance(sender.broken, TimedOut):
+                time.sleep(PAUSE_S)  # it leads, and did not take all: not at once again
 
     def _fail_rest(self, unsent: KraftfastError) -> None:
         """Nothing more is sent."""
@@ -318,20 +324,20 @@ class Producer(OwnThreads, Appender):
             raise RecordTooLarge(
                 f"a record of {record_bytes} bytes; at most {RECORD_BYTES_MAX} can be sent"
             )
-        with _held(self._exchange, deadline):
+        with Held(self._exchange, deadline):
             self._record_bytes = max(record_bytes, self._record_bytes)
             while (sender := self.reconnect(deadline)).record_bytes_max < record_bytes:
-                sender.hold(True)  # nothing may be under way while it is exchanged
-                while sender.broken is None and (sender.under_way or sender.has_backlog):
-                    if time.monotonic() >= deadline:
-                        sender.hold(False)
-                        raise TimedOut(
-                            "what is under way was not acknowledged in time to make room"
-                        )
-                    self._pump(sender, self.ledger.resolved, deadline)
-                if sender.broken is None:
-                    self.sender = None
-                    sender.close()
+                try:
+                    sender.hold(True)  # nothing may be under way while it is exchanged
+                    while sender.broken is None and (sender.under_way or sender.has_backlog):
+                        if time.monotonic() >= deadline:
+                            raise TimedOut(
+                                "what is under way was not acknowledged in time to make room"
+                            )
+                        self.pump(sender, self.ledger.resolved, deadline)
+                    sender.declare_broken(PeerGone("it takes no records as large as wanted"))
+                finally:
+                    sender.hold(False)
 
     def doubt(self, sender: Sender, deadline: float) -> None:
         """Nothing was acknowledged for long: if a later leader is known, this one is no use.
@@ -344,7 +350,11 @@ class Producer(OwnThreads, Appender):
             self._progress_at = (self.ledger.resolved, now)
         elif now - at >= DOUBT_S:
             self._progress_at = (resolved, now)
-            if self._connector.superseded(sender, min(deadline, now + DOUBT_S)):
+            try:
+                later = self._connector.superseded(sender, min(deadline, now + DOUBT_S))
+            except KraftfastError:
+                return  # nobody could be asked: that says nothing of this leader
+            if later:
                 sender.declare_broken(
                     PeerGone("its leader does not answer, and there is a later one")
                 )
@@ -357,54 +367,29 @@ class Producer(OwnThreads, Appender):
             raise TimedOut("no room: the quorum does not keep up, or has no majority")
         if sender.broken is None:
             sender.want_room()
-            self._pump(sender, self.ledger.resolved, deadline)
+            self.pump(sender, self.ledger.resolved, deadline)
 
     def wait_resolved(self, ticket: int, deadline: float) -> None:
-        """Until ``time.monotonic()`` is ``deadline``. Raises UnknownOutcome, LocalError."""
+        """Until ``time.monotonic()`` is ``deadline``. Raises UnknownOutcome, LocalError.
+
+        Whatever goes wrong on the way to a leader says nothing of the ticket (D24).
+        """
         ledger = self.ledger
         if ticket >= ledger.next_ticket:
             ledger.offset_of(ticket)  # raises: it was never handed out
         while ledger.resolved <= ticket:
-            sender = self.sender
             try:
-                if sender is None or sender.broken is not None:
-                    sender = self._ready_sender(deadline)
-                    continue
-            except (NoQuorum, Closed, ProducerFenced) as error:
+                sender = self._ready_sender(deadline)
+                sender.seal()
+                self.pump(sender, ticket, deadline)
+            except WrongProcess:
+                raise
+            except KraftfastError as error:
                 if ledger.resolved > ticket:
                     return
-                raise UnknownOutcome(f"not acknowledged in time: {error}") from None
-            sender.seal()
-            self._pump(sender, ticket, deadline)
+                raise UnknownOutcome(f"not acknowledged: {error}") from None
             if ledger.resolved <= ticket and time.monotonic() >= deadline:
                 raise UnknownOutcome("not acknowledged in time: the record may still be committed")
-
-    def _pump(self, sender: Sender, ticket: int, deadline: float) -> None:
-        """Take in answers for a while, or let another thread that does; then look again.
-
-        Whoever pumps returns as soon as anything that a thread waits for may have happened.
-        """
-        left = deadline - time.monotonic()
-        if left <= 0:
-            sender.poll()
-            return
-        with self._news:
-            if self._pumping:
-                if self.ledger.resolved <= ticket:
-                    self._news.wait(min(left, SLEEP_S_MAX))
-                return
-            self._pumping = True
-        try:
-            if not sender.look(ticket):
-                sender.sleep(min(left, SLEEP_S_MAX), ticket)
-                self.doubt(sender, deadline)
-        finally:
-            self._pumping = False
-            self._notify()
-
-    def _notify(self) -> None:
-        with self._news:
-            self._news.notify_all()
 
     # --- end --------------------------------------------------------------------------------------
 
@@ -422,20 +407,25 @@ class Producer(OwnThreads, Appender):
                 self.wait_resolved(self.ledger.next_ticket - 1, deadline)
         except KraftfastError:
             pass  # said below, ticket by ticket
+        finally:
+            self._end(deadline)
+
+    def _end(self, deadline: float) -> None:
         self._closed = True
         with self._exchange:
-            sender, self.sender = self.sender, None
+            sender = self.sender
             if sender is not None:
                 self._backlog = sender.give_up(
                     UnknownOutcome("the producer was closed before the answer came")
                 )
             self._fail_rest(Closed("the producer was closed; the record never left"))
-        self._notify()
-        with self._wanted:
-            self._wanted.notify_all()
-        for thread in (self._keeper, self._caller):
+            self.sender = None
+            self._ended = True  # only now: callbacks are called for all of that, too
+        self.news.tell()
+        self._wanted.tell()
+        for thread, least_s in ((self._keeper, 0.1), (self._caller, CALLBACKS_S)):
             if thread is not None and thread is not threading.current_thread():
-                thread.join(max(0.1, deadline - time.monotonic()))
+                thread.join(max(least_s, deadline - time.monotonic()))
 
     def disown(self) -> None:
         """In a forked child: the sender, its sequence and all tickets stay with the parent."""
@@ -449,14 +439,3 @@ class Producer(OwnThreads, Appender):
 
     def __exit__(self, *_exc: object) -> None:
         self.close()
-
-
-@contextlib.contextmanager
-def _held(lock: threading.RLock, deadline: float) -> Iterator[None]:
-    """Hold a lock, waited for until a deadline. Raises NoQuorum."""
-    if not lock.acquire(timeout=max(0.0, deadline - time.monotonic())):
-        raise NoQuorum("no leader could be found: another thread is still looking for one")
-    try:
-        yield
-    finally:
-        lock.release()

@@ -90,9 +90,12 @@ class Cluster:
         """A connection to the leader. ``deadline``: ``time.monotonic()`` seconds.
 
         Raises NotLeader (nobody leads at the moment), NoQuorum (no server answers), RequestRefused
-        (the topic is another one), InconsistentClusterId.
+        (the topic is another one). A server of another cluster is passed over, as one that does not
+        answer; InconsistentClusterId if no other server answers, or another one names it as leader.
         """
         candidates, asked, problems = self.addresses(), set[Address](), list[str]()
+        foreign: InconsistentClusterId | None = None
+        named = set[Address]()
         while candidates:
             address = candidates.pop(0)
             if address in asked:
@@ -108,8 +111,12 @@ class Cluster:
                 continue
             try:
                 leader = self.ask_leader(connection, min(deadline, time.monotonic() + ATTEMPT_S))
-            except UNREACHABLE as error:
+            except (*UNREACHABLE, InconsistentClusterId) as error:
                 connection.close()
+                if isinstance(error, InconsistentClusterId):
+                    if address in named:
+                        raise
+                    foreign = error
                 problems.append(str(error))
                 self._promise(address, False)
                 continue
@@ -121,7 +128,10 @@ class Cluster:
                 return connection, leader
             connection.close()
             if leader is not None:
+                named.add(leader.address)
                 candidates.insert(0, leader.address)
+        if foreign is not None and len(problems) == len(asked):
+            raise foreign
         if len(problems) == len(asked):
             raise NoQuorum(f"no server answers: {problems[0]}")
         raise NotLeader("no server leads at the moment")

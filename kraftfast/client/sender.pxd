@@ -57,6 +57,7 @@ cdef class Sender(Latencies):
     cdef Sent *sent
     cdef uint64_t sent_mask, sent_head, sent_tail
     cdef object backlog                     # deque of what no leader looked at yet, in order
+    cdef list given_up                      # what give_up() returned, None before
 
     cdef object epoll                       # everything that this sender has to attend to
     cdef int wake_fd                        # an eventfd among it: ends a sleep

@@ -26,13 +26,14 @@ from libc.string cimport memcpy
 from posix.unistd cimport write
 
 from kraftfast.client.clock cimport monotonic_ns, wall_ms
+from kraftfast.client.identity cimport is_whole
 from kraftfast.client.ledger cimport Ledger
 from kraftfast.record.builder cimport Values, as_bytes, encode_headers
 from kraftfast.record.encode cimport (
     Encoded, append_record, append_value as encode_value, close_batch,
     default_settings, encode_columns, open_batch, value_at,
 )
-from kraftfast.record.parse cimport FAULT_NONE, BatchHeader, crc_holds, parse_header
+from kraftfast.record.parse cimport BatchHeader
 
 from kraftfast import limits
 from kraftfast.client.refusals import refusal
@@ -378,10 +379,9 @@ cdef class Sender:
     # --- from one sender to the next --------------------------------------------------------------
 
     def take_over(self, entries):
-        """Hand over first what another's :meth:`give_up` returned; appends wait until then."""
+        """Hand over what another's :meth:`give_up` returned at the next :meth:`poll`, first."""
         self.backlog.extend(entries)
         self.review()
-        self.poll()
 
     cdef int hand_over(self) except -1:
         cdef bytes batch
@@ -403,25 +403,27 @@ cdef class Sender:
         """Let go of the leader. What it may have appended is resolved by ``exception``; returned is
 
         [(batch, first ticket, records, began ns)] that it never looked at, in order: the next
-        sender's :meth:`take_over` has them. With an identity it is all that has no answer.
+        sender's :meth:`take_over` has them. With an identity it is all that has no answer. Called
+        again, because an exception came on the way out, it returns the same.
         """
         cdef uint64_t untouched
+        if self.given_up is not None:
+            self.close()
+            return self.given_up
         self.poll()  # what it still said counts
         untouched = self.untouched()
         self.ready, self.gone = False, True
-        back = []
-        if self.open:
-            if (size := self.close_open()):
-                batch = PyBytes_FromStringAndSize(<char *>self.batch.start, size)
-                records = self.ledger.next_ticket - self.open_first
-                back.append((batch, self.open_first, records, self.open_began))
         taken_back = self.identity is not None
         again = self.take_back(untouched) if taken_back else self.resolve(untouched, exception)
+        if self.open and (size := self.close_open()):
+            batch = PyBytes_FromStringAndSize(<char *>self.batch.start, size)
+            records = self.ledger.next_ticket - self.open_first
+            again.append((batch, self.open_first, records, self.open_began))
         self.sent_tail = self.sent_head
-        again += [*back, *self.backlog]
+        self.given_up = [*again, *self.backlog]
         self.backlog.clear()
         self.close()
-        return again
+        return self.given_up
 
     cdef tuple entry_of(self, Sent *entry):
         return self.copy_of(entry), entry.first_ticket, entry.records, entry.began_ns
@@ -430,31 +432,27 @@ cdef class Sender:
         """Return its bytes, or None if they are not the batch that was sent (D24)."""
         cdef BatchHeader header
         cdef bytes batch = PyBytes_FromStringAndSize(<char *>entry.batch, entry.size)
-        cdef const uint8_t *copy = <const uint8_t *>batch
-        if parse_header(copy, entry.size, &header) != FAULT_NONE or header.size != entry.size \
-                or header.record_count != entry.records or not crc_holds(copy, &header):
-            return None
-        if self.identity is not None and not self.identity.stamped(&header, entry.first_ticket):
-            return None
-        return batch
+        whole = is_whole(<const uint8_t *>batch, entry.size, entry.records, &header) and (
+            self.identity is None or self.identity.stamped(&header, entry.first_ticket))
+        return batch if whole else None
 
     cdef list take_back(self, uint64_t untouched):
-        """All that is not resolved. Behind a gap nothing was appended, whoever looked at it."""
+        """All that is not resolved; what may be in a log is in doubt from here on."""
         cdef uint64_t number
         cdef int64_t damaged_end = 0
         cdef Sent *entry
         again = []
         for number in range(self.sent_tail, self.sent_head):
             entry = self.batch_number(number)
-            if entry.state == COMMITTED or entry.state == UNKNOWN or not (
-                    self.identity.spent or entry.state == NOT_APPENDED or number >= untouched):
+            seen = number < untouched or entry.state == COMMITTED or entry.state == UNKNOWN
+            if seen and self.identity.may_be_appended(
+                    entry.state == SENT, entry.state == NOT_APPENDED, entry.error):
                 self.identity.doubt(entry.first_ticket + entry.records)
             again.append(self.entry_of(entry))
             if again[-1][0] is None:
-                again.pop()
-                damaged_end = entry.first_ticket + entry.records
+                damaged_end = entry.first_ticket + entry.records  # enlist() drops it
         if damaged_end:
-            self.identity.skip(damaged_end)
+            self.identity.skip(self.ledger.resolved, damaged_end)
         return again
 
     cdef list resolve(self, uint64_t untouched, exception):
@@ -482,6 +480,8 @@ cdef class Sender:
                 self.ledger.failed(entry.first_ticket + entry.records, refusal(entry.error))
             else:
                 again.append(self.entry_of(entry))
+                continue
+            self.sent_tail = number + 1  # a signal handler may raise in refusal(): then again
         return again
 
     def close(self):

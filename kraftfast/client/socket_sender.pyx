@@ -241,6 +241,10 @@ cdef class SocketSender(Sender):
             except (MalformedFrame, UnsupportedVersion) as error:
                 self.deaf = True
                 self.fail(PeerGone(f"the leader sends what is no answer: {error}"))
+            except BaseException:  # a signal handler's: this answer is lost, the next would not fit
+                self.deaf = True
+                self.fail(PeerGone("taking in an answer was interrupted"))
+                raise
             if count < room.shape[0]:
                 break
         if self.leaving and (

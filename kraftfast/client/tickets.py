@@ -50,17 +50,30 @@ def add_tickets(tickets: list[range], first: int, count: int) -> None:
 def cut_short(tickets: list[range], count: int, error: KraftfastError) -> UnknownOutcome:
     """What to raise where ``error`` came after some of ``count`` records were handed over."""
     done = sum(map(len, tickets))
-    unknown = UnknownOutcome(f"{done} of {count} records were handed over: {error}")
-    unknown.handed_over, unknown.tickets = done, tickets
+    return unknown_of(tickets, f"{done} of {count} records were handed over: {error}")
+
+
+def unknown_of(tickets: list[range], text: str) -> UnknownOutcome:
+    """Return the error for records of which each ticket has an outcome of its own."""
+    unknown = UnknownOutcome(text)
+    unknown.handed_over, unknown.tickets = sum(map(len, tickets)), tickets
     return unknown
 
 
 def offsets_of(ledger: Ledger, tickets: list[range]) -> range | list[int]:
-    """The offsets of resolved tickets, in order. Raises the failure of the first that failed."""
+    """Return the offsets of resolved tickets, in order.
+
+    Raises the failure of the first that failed if none of them is in the log, else UnknownOutcome:
+    a failure of one says nothing of the others (D24).
+    """
     runs = [run for each in tickets for run in ledger.runs(each.start, each.stop)]
-    for _, _, _, failure in runs:
-        if failure is not None:
-            raise failure
+    failures = [failure for _, _, _, failure in runs if failure is not None]
+    if failures:
+        certain = not any(isinstance(failure, UnknownOutcome) for failure in failures)
+        if certain and len(failures) == len(runs):
+            raise failures[0]
+        count = sum(map(len, tickets))
+        raise unknown_of(tickets, f"not all of {count} records were acknowledged: {failures[0]}")
     parts = [range(base, base + end - first) for first, end, base, _ in runs]
     if all(one.stop == other.start for one, other in zip(parts, parts[1:])):
         return range(parts[0].start, parts[-1].stop) if parts else range(0)

@@ -57,6 +57,7 @@ class Quorum:
         replica = ScriptedReplica(self.ledger, **{"batch_bytes": 200, **settings})
         self.replicas.append(replica)
         self.enrolment.enlist(replica.sender, self.ledger, self.backlog, time.monotonic() + 5)
+        replica.sender.poll()
         self.backlog = []
         return replica
 
@@ -309,3 +310,47 @@ def test_a_fenced_producer_sends_nothing_more(code: ErrorCode) -> None:
 def test_names_that_cannot_be(name: str) -> None:
     with pytest.raises(InvalidOption, match="name"):
         Quorum(name)
+
+
+def test_what_follows_a_batch_that_may_be_in_the_log_is_not_numbered_anew(quorum: Quorum) -> None:
+    """It had the first one from an earlier leader, refused it unseen, and appended the next."""
+    leader = quorum.lead()
+    send(leader, b"a")
+    says(leader)
+    quorum.lose()
+    following = quorum.lead()
+    send(following, b"b")
+    says(following)
+    following.refuse(0, 1, ErrorCode.INVALID_RECORD)
+    following.sender.poll()
+    quorum.lose()
+    assert says(quorum.lead()) == [] and failures(quorum) == [UnknownOutcome] * 2
+
+
+def test_a_refused_record_is_not_counted() -> None:
+    """Whoever goes on behind the last sequence must not pass it over."""
+    for name, grants in (("n", [(7, 0, 9), (7, 1, 10)]), (None, [(7, 0, -1)])):
+        quorum = Quorum(name)
+        quorum.grants = list(grants)
+        first = 10 if name else 0
+        leader = quorum.lead()
+        numbers = [quorum.enrolment.last_sequence(quorum.ledger)]
+        send(leader, b"a", b"b", b"c")
+        says(leader)
+        leader.acknowledge(1)
+        leader.refuse(1, 1, ErrorCode.KAFKA_STORAGE_ERROR)
+        leader.sender.poll()
+        numbers.append(quorum.enrolment.last_sequence(quorum.ledger))
+        quorum.lose()
+        again = quorum.lead()
+        numbers.append(quorum.enrolment.last_sequence(quorum.ledger))
+        says(again)
+        again.acknowledge(1)
+        again.sender.poll()
+        numbers.append(quorum.enrolment.last_sequence(quorum.ledger))
+        send(again, b"d")
+        quorum.lose()
+        quorum.enrolment.fail_rest(quorum.ledger, LOST)
+        numbers.append(quorum.enrolment.last_sequence(quorum.ledger))
+        assert numbers == [first - 1, first, first, first + 1, first + 1], name
+        quorum.close()

@@ -325,6 +325,7 @@ def test_a_backlog_goes_before_what_is_appended_meanwhile(ledger: Ledger) -> Non
     old.sender.poll()
     new = ScriptedReplica(ledger, window=4)
     new.sender.take_over(old.sender.give_up(LOST))
+    new.sender.poll()
     assert new.sender.has_backlog and new.sender.append(b"new") == -1, "appends wait behind it"
     new.look()
     new.release()
@@ -350,6 +351,7 @@ def test_a_backlog_survives_a_second_leader_too(ledger: Ledger) -> None:
     first.sender.poll()
     second = ScriptedReplica(ledger, window=1)
     second.sender.take_over(first.sender.give_up(LOST))
+    second.sender.poll()
     second.leave()
     second.sender.poll()
     back = second.sender.give_up(LOST)

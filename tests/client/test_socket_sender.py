@@ -185,6 +185,7 @@ def test_what_was_not_appended_goes_to_the_next_leader_in_order(
     other = ScriptedServer()
     following = connect_producer([other.address], METADATA_TOPIC, sender.ledger, 4096, 8)
     following.take_over(back)
+    following.poll()
     answered(following, lambda: following.under_way == 0)
     assert other.values() == [[b"b"], [b"c"], [b"d"]] and sender.ledger.resolved == 4
     following.close()

@@ -1,0 +1,67 @@
+"""Waiting and locking that a signal handler which raises cannot break.
+
+Python runs signal handlers between bytecodes. One that raises (Ctrl-C, a time limit by SIGALRM) may
+do so inside ``threading.Condition`` after its lock was taken and before the ``with`` block that
+would release it began: the lock stays taken for ever. Compiled code runs no handlers, except where
+a lock is waited for, and there the lock is not taken yet.
+"""
+
+import time
+from _thread import allocate_lock
+
+from kraftfast.errors import NoQuorum
+
+
+cdef class News:
+    """Wakes all threads that wait for something to happen."""
+
+    # waiters: a lock for each, taken; released by tell().
+
+    def __init__(self):
+        self.waiters = []
+
+    cdef object enter(self):
+        waiter = allocate_lock()
+        waiter.acquire()
+        self.waiters.append(waiter)
+        return waiter
+
+    cdef int leave(self, waiter) except -1:
+        if waiter in self.waiters:
+            self.waiters.remove(waiter)
+        return 0
+
+    cpdef tell(self):
+        """Wake all threads that wait now."""
+        waiters, self.waiters = self.waiters, []
+        for waiter in waiters:
+            waiter.release()
+
+    def wait(self, condition, double timeout_s=-1):
+        """Wait once, for :meth:`tell` or the timeout, unless ``condition()`` holds already.
+
+        Whatever makes the condition true must call :meth:`tell` afterwards.
+        """
+        waiter = self.enter()
+        try:
+            if not condition():
+                waiter.acquire(True, timeout_s)
+        finally:
+            self.leave(waiter)
+
+
+cdef class Held:
+    """Hold a lock, waited for until a deadline: ``with Held(lock, deadline):``. Raises NoQuorum."""
+
+    cdef object lock
+    cdef double deadline
+
+    def __init__(self, lock, double deadline):
+        self.lock, self.deadline = lock, deadline
+
+    def __enter__(self):
+        if not self.lock.acquire(True, max(0.0, self.deadline - time.monotonic())):
+            raise NoQuorum("no leader could be found: another thread is still looking for one")
+
+    def __exit__(self, *_exc):
+        self.lock.release()

@@ -1,0 +1,119 @@
+"""Leaders in this process for whole producers: rings that a thread answers from a model log."""
+
+from __future__ import annotations
+
+import random
+import struct
+import threading
+import time
+from typing import Any
+
+from kraftfast.client.ledger import Ledger
+from kraftfast.errors import ErrorCode, KraftfastError
+from kraftfast.wire.messages import InitProducerIdResponse
+from tests.client.kit import ACK, REFUSED, ScriptedReplica, ack, values_of
+from tests.client.model_log import ModelLog, Verdict
+
+
+class ScriptedQuorum:
+    """A producer's connector.
+
+    ``mute``: nothing is taken. ``refused``: values whose batches are refused, with DiskFull's code.
+    ``problem``: what a search for the leader raises.
+    """
+
+    def __init__(self, *, ring_bytes: int = 1 << 16, batch_bytes: int = 2000, window: int = 8):
+        self.window, self.batch_bytes, self.ring_bytes = window, batch_bytes, ring_bytes
+        self.log = ModelLog(random.Random(1))
+        self.mute, self.problem = False, KraftfastError()
+        self.reachable = True
+        self.refused: set[bytes] = set()
+        self._lock = threading.Lock()
+        self._replica: ScriptedReplica | None = None
+        self._verdicts: list[Verdict] = []
+        self._ids = 0
+        self._ended = False
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    # --- the connector ----------------------------------------------------------------------------
+
+    def connect(self, ledger: Ledger, record_bytes: int, _deadline: float) -> Any:
+        if not self.reachable:
+            raise self.problem
+        ring_bytes = self.ring_bytes
+        while ring_bytes < 2 * record_bytes + 4096:
+            ring_bytes *= 2
+        settings: dict[str, Any] = {"batch_bytes": self.batch_bytes, "window": self.window}
+        replica = ScriptedReplica(ledger, ring_bytes=ring_bytes, **settings)
+        with self._lock:
+            self._leave()
+            self._replica, self._verdicts = replica, []
+        return replica.sender
+
+    def reach(self, _sender: Any, _deadline: float) -> ScriptedQuorum:
+        return self
+
+    def ask(self, *_question: Any) -> Any:
+        self._ids += 1
+        return InitProducerIdResponse(producer_id=self._ids, producer_epoch=0)
+
+    def close(self) -> None:
+        """Nothing is open after a question."""
+
+    def superseded(self, _sender: Any, _deadline: float) -> bool:
+        return False
+
+    # --- what leads -------------------------------------------------------------------------------
+
+    def lose(self) -> None:
+        """The leader ends; what it took last may be lost with it."""
+        with self._lock:
+            self._leave()
+            self.log.lose_some()
+
+    def _leave(self) -> None:
+        if self._replica is not None:
+            self._take()
+            self._replica.close()
+        self._replica = None
+
+    def _take(self) -> None:
+        assert self._replica is not None
+        for data in self._replica.look():
+            if self.refused.intersection(values_of(data)):
+                self._verdicts.append(Verdict(ErrorCode.KAFKA_STORAGE_ERROR))
+            else:
+                self._verdicts.append(self.log.append(data))
+        self._replica.release()
+
+    def _answer(self) -> None:
+        replica = self._replica
+        assert replica is not None
+        while replica.answered < len(self._verdicts):
+            found, number = self._verdicts[replica.answered], replica.answered
+            if found.error:
+                replica.say(REFUSED, struct.pack("<QQii", number, 1, found.error, -1))
+            else:
+                replica.say(ACK, ack(number, 1, found.base_offset, found.end_offset))
+            replica.answered += 1
+
+    def _serve(self) -> None:
+        while not self._ended:
+            with self._lock:
+                if self._replica is not None and not self.mute:
+                    self._take()
+                    self.log.committed = self.log.end_offset
+                    self._answer()
+            time.sleep(0.0005)
+
+    def values(self) -> list[bytes]:
+        """Of every record in the log."""
+        with self._lock:
+            return [value for _, value in self.log.records()]
+
+    def stop(self) -> None:
+        self._ended = True
+        self._thread.join()
+        if self._replica is not None:
+            self._replica.close()
