@@ -20,7 +20,8 @@ from kraftfast.client.connector import Connector
 from kraftfast.client.consumer import Consumer
 from kraftfast.client.local import LocalConnector
 from kraftfast.forks import Birthplace
-from kraftfast.node.local_layout import LiveDirectories, read_description
+from kraftfast.node.description import read_description
+from kraftfast.node.local_layout import LiveDirectories
 
 
 class AttachedQuorum(Quorum):

@@ -27,17 +27,16 @@ from kraftfast.client.admin_ways import LocalWay
 from kraftfast.client.aio import AsyncProducer
 from kraftfast.client.connector import Connector
 from kraftfast.client.consumer import Consumer
-from kraftfast.client.local import LocalConnector, Watch, ask, ask_raw
+from kraftfast.client.local import LocalConnector, Watch, ask, ask_raw, wait_started
 from kraftfast.client.producer import BATCH_BYTES, WINDOW_BATCHES, Producer
 from kraftfast.client.quorum_info import QuorumInfo
 from kraftfast.errors import (
     Closed,
     ErrorCode,
-    ForeignDirectory,
     InvalidOption,
+    KraftfastError,
     LocalError,
     NoQuorum,
-    NotFormatted,
     PeerGone,
     RequestRefused,
     TimedOut,
@@ -45,18 +44,24 @@ from kraftfast.errors import (
 from kraftfast.log.directory import read_meta
 from kraftfast.log.disk import Disk
 from kraftfast.node.config import ListenerConfig, NodeConfig, VoterConfig
-from kraftfast.node.local_layout import (
+from kraftfast.node.description import (
     Description,
-    add_to_description,
-    format_quorum,
+    RunLock,
+    changing,
+    raise_kraft_version,
     read_description,
+)
+from kraftfast.node.local_layout import (
+    add_next,
+    add_to_description,
+    open_or_format,
     replica_directories,
-    write_description,
 )
 from kraftfast.node.placement import share
+from kraftfast.node.replacing import plan_replacement, stored_id
 from kraftfast.node.supervisor import Supervisor
 from kraftfast.node.tuning import Tuning as Tuning
-from kraftfast.types import Endpoint, Uuid
+from kraftfast.types import Endpoint, Uuid, uuid_from_text
 
 
 def free_port(host: str) -> int:
@@ -70,8 +75,9 @@ class LocalQuorum:
 
     ``path``: the quorum's directory; replica N lives in ``path/N``. ``voters``: 1, 3, 5 ...;
     None takes what is there. ``durability``: ``majority`` | ``all`` | ``memory``, decided when the
-    quorum is made; so is ``kraft_version``, 1 for voters that stand in the log from the first on
-    (0 can be upgraded later). Other settings: :class:`Tuning`.
+    quorum is made; so is ``kraft_version``: 1, where the voters stand in the log from the first on,
+    or 0 (can be upgraded later; a replaced disk votes under its old id until then). Other settings:
+    :class:`Tuning`. A majority of the voters is enough to start; see ``faults``.
 
     Raises InvalidOption, DirectoryInUse, CorruptLog, DiskFull and other StorageErrors, TimedOut.
     """
@@ -87,7 +93,7 @@ class LocalQuorum:
         *,
         durability: str | None = None,
         records: str | None = None,
-        kraft_version: int = 0,
+        kraft_version: int = 1,
         timeout: float = 60.0,
         restart: bool = True,
         **tuning: Any,
@@ -97,7 +103,10 @@ class LocalQuorum:
             self.tuning = Tuning(**tuning)
         except TypeError as error:
             raise InvalidOption(f"unknown setting: {error}") from None
-        self.description = self._open_or_format(voters, durability, records, kraft_version)
+        self.description = open_or_format(
+            self.path, voters, durability, records, kraft_version
+        )
+        self._lock = RunLock(self.path)
         self.directories = replica_directories(self.path, self.description.replicas)
         self.addresses = {id: self._choose_address(id) for id in self._listening()}
         self.supervisor = Supervisor([self._config(id) for id in self.directories], restart)
@@ -107,40 +116,35 @@ class LocalQuorum:
         forks.own(self)
         deadline = time.monotonic() + timeout
         try:
-            self.supervisor.start(timeout)
+            self._refuse_minority(self.supervisor.start(timeout))
             self.wait_leader(max(0.1, deadline - time.monotonic()))
+            self._note_kraft_version()
         except BaseException:
             self.close()
             raise
 
-    def _open_or_format(
-        self,
-        voters: int | None,
-        durability: str | None,
-        records: str | None,
-        kraft_version: int,
-    ) -> Description:
-        try:
-            known = read_description(self.path)
-        except NotFormatted:
-            return format_quorum(
-                self.path,
-                voters or 3,
-                durability or "majority",
-                records or "any",
-                kraft_version=kraft_version,
-            )
-        asked = {"voters": voters, "durability": durability, "records": records}
-        found: dict[str, Any] = {"voters": len(known.voters)}
-        found |= {"durability": known.durability, "records": known.records}
-        for name, value in asked.items():
-            if value is not None and value != found[name]:
-                raise InvalidOption(f"{self.path} was made with {name} {found[name]}, not {value}")
-        for id, directory in replica_directories(self.path, known.replicas).items():
-            meta = read_meta(Disk(), directory)
-            if (meta.node_id, meta.cluster_id) != (id, known.cluster_id):
-                raise ForeignDirectory(f"{directory} belongs to another quorum")
-        return known
+    def _refuse_minority(self, errors: dict[int, KraftfastError]) -> None:
+        """Raise the first of these errors if the replicas without one are no majority."""
+        voters = self.description.voters
+        if errors:
+            told = [(each["epoch"], each["voters"]) for each in self.statuses().values()]
+            voters = max(told)[1] if told and max(told)[1] else voters
+        failed = [errors[id] for id in sorted(errors) if id in voters]
+        if failed and 2 * len(failed) >= len(voters):
+            raise failed[0]
+
+    def _note_kraft_version(self) -> None:
+        """From kraft.version 1 on nobody is given static voters again (quorum.json says so)."""
+        versions = [each["kraft_version"] for each in self.statuses().values()]
+        if max(versions, default=0) > self.description.kraft_version:
+            raise_kraft_version(self.path, max(versions))
+            self.description = read_description(self.path)
+            self._tell_workers()
+
+    @property
+    def faults(self) -> dict[int, KraftfastError]:
+        """Why replicas stay down, by id; the others go on without them (:meth:`replace`)."""
+        return self.supervisor.faults()
 
     def _listening(self) -> list[int]:
         """Who has a TCP listener."""
@@ -159,7 +163,8 @@ class LocalQuorum:
 
     def _config(self, id: int) -> NodeConfig:
         tuning = self.tuning
-        first = id in self.description.voters  # whoever came later learns who votes from the log
+        known = self.description  # at kraft.version 1, and for whoever came later, the log says
+        first = id in known.voters and known.kraft_version < 1
         address = self.addresses.get(id)
         return NodeConfig(
             node_id=id,
@@ -172,20 +177,8 @@ class LocalQuorum:
             neighbours=self._places(),
             cluster_id=self.description.cluster_id,
             listeners=[ListenerConfig("CONTROLLER", *address)] if address else [],
-            flush=tuning.flush,
-            idle=tuning.idle,
-            segment_bytes=tuning.segment_bytes,
-            stride_bytes=tuning.stride_bytes,
-            prepare_bytes=tuning.prepare_bytes,
-            retention_bytes=tuning.retention_bytes,
-            retention_ms=tuning.retention_ms,
-            snapshot_bytes=tuning.snapshot_bytes,
-            snapshot_interval_ms=tuning.snapshot_interval_ms,
-            election_timeout_ms=tuning.election_timeout_ms,
-            fetch_timeout_ms=tuning.fetch_timeout_ms,
-            producers_max=tuning.producers_max,
-            processors=share(tuning.processors, len(self.description.voters)),
-            state_machine=tuning.state_machine,
+            processors=share(tuning.processors, len(known.voters)),
+            **tuning.of_each_node(),
         )
 
     # --- clients ----------------------------------------------------------------------------------
@@ -284,15 +277,13 @@ class LocalQuorum:
         """The leader's id, once it can commit. Raises NoQuorum."""
         deadline = time.monotonic() + timeout
         while True:
-            workers = self.supervisor.workers.values()
-            failed = [each.error for each in workers if each.is_final and each.error is not None]
-            if 2 * len(failed) >= len(self.directories):
-                raise failed[0]  # what is left is no majority
+            self._refuse_minority(self.faults)
             for id, status in self.statuses().items():
                 if status["role"] == "leader" and status["high_watermark"] > 0:
                     return id
             if time.monotonic() >= deadline:
-                raise NoQuorum(f"no leader within {timeout:.1f} s")
+                why = "".join(f"; replica {id}: {error}" for id, error in self.faults.items())
+                raise NoQuorum(f"no leader within {timeout:.1f} s{why}")
             time.sleep(0.01)
 
     def watch(self, id: int) -> Watch:
@@ -339,20 +330,31 @@ class LocalQuorum:
         """
         self._check_open()
         with self._changing:
-            known = read_description(self.path).replicas  # another process may have made some
-            id = max(known) + 1 if id is None else id
-            add_to_description(self.path, id)
+            if id is None:
+                id, _ = add_next(self.path)
+            else:
+                add_to_description(self.path, id)
             self._adopt(timeout)
             return id
 
     def adopt(self, *, timeout: float = 30.0) -> None:
-        """Start replicas that another process has made (``kraftfast quorum add-controller``)."""
+        """Start replicas that another process has made (``kraftfast quorum add-controller``).
+
+        Also those that stayed down and have another directory now (``kraftfast storage replace``).
+        """
         self._check_open()
         with self._changing:
             self._adopt(timeout)
 
     def _adopt(self, timeout: float) -> None:
         self.description = read_description(self.path)
+        for id in self.faults:
+            begun = self.description.replacing.get(id)
+            if begun is None or stored_id(self.directories[id]) == uuid_from_text(
+                begun.directory_id
+            ):
+                self.supervisor.workers[id].config = self._config(id)
+                self.supervisor.retry(id)
         new = [id for id in self.description.added if id not in self.directories]
         for id in new:
             self.directories[id] = os.path.join(self.path, str(id))
@@ -404,18 +406,38 @@ class LocalQuorum:
     def stop_replica(self, id: int, *, timeout: float = 10.0) -> None:
         """Stop an observer for good; its directory stays.
 
-        Raises InvalidOption for one of the first voters.
+        Raises InvalidOption for a voter, and for one of the first voters; NoQuorum where no leader
+        can say who votes.
         """
         self._check_open()
-        with self._changing:
-            self.description = read_description(self.path)
-            if id not in self.description.added:
+        with self._changing, changing(self.path) as description:
+            if id not in description.added:
                 raise InvalidOption(f"{id} is among the first voters of this quorum: it stays")
-            self.description.added.remove(id)
-            write_description(self.path, self.description)
-            self.supervisor.remove(id, timeout)
-            self._forget(id)
+            if id in self.describe(timeout=timeout).voter_ids:
+                raise InvalidOption(f"{id} is a voter: remove_voter comes first")
+            description.added.remove(id)
+            self.description = description
+            if id in self.supervisor.workers:
+                self.supervisor.remove(id, timeout)
+                self._forget(id)
             self._tell_workers()
+
+    def replace(self, id: int, *, timeout: float = 60.0) -> None:
+        """Make the directory of a replica that is down anew from the others, which go on.
+
+        The old directory leaves the voter set and is set aside; the new one votes once it has
+        caught up. Needs ``kraft.version`` 1. Can be repeated. Raises RequestRefused, DirectoryInUse
+        for a replica that runs, InvalidOption, TimedOut, NoQuorum, StorageError.
+        """
+        self._check_open()
+        deadline = time.monotonic() + timeout
+
+        def wait_for(directory: str, _deadline: float) -> tuple[Endpoint, ...]:
+            self.adopt(timeout=max(0.001, deadline - time.monotonic()))
+            wait_started(directory, deadline)
+            return self._config(id).endpoints
+
+        plan_replacement(self.path, id, self.admin(), timeout).run(wait_for, deadline)
 
     def reassign(
         self, target: Iterable[int] | None, *, wait: bool = True, timeout: float = 60.0
@@ -447,6 +469,7 @@ class LocalQuorum:
     def upgrade(self, kraft_version: int = 1, *, timeout: float = 30.0) -> None:
         """Put the voters into the log, for good. Raises as :meth:`Admin.upgrade`."""
         self.admin().upgrade(kraft_version, timeout=timeout)
+        self._note_kraft_version()
 
     # --- end --------------------------------------------------------------------------------------
 
@@ -455,11 +478,13 @@ class LocalQuorum:
         if not self._closed:
             self._closed = True
             self.supervisor.close(timeout)
+            self._lock.release()
 
     def disown(self) -> None:
         """In a forked child: the workers, and the right to end them, stay with the parent."""
         self._closed, self._refusal = True, forks.refusal("quorum")
         self.supervisor.disown()
+        self._lock.release()
 
     def _check_open(self) -> None:
         if self._closed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 
 import click
@@ -41,6 +42,8 @@ def upgrade(
     level = level_of(feature) if feature is not None else level_in(release_version or "")
     admin = reach.admin(directory, servers, controllers)
     admin.upgrade(level, validate_only=dry_run, timeout=timeout)
+    if directory is not None and not dry_run:
+        note(directory, level)
     verb = "can be" if dry_run else "was"
     say(
         as_json,
@@ -49,6 +52,15 @@ def upgrade(
         level=level,
         dryRun=dry_run,
     )
+
+
+def note(directory: str, level: int) -> None:
+    """Let no replica of a quorum on this host be given static voters again."""
+    from kraftfast.errors import NotFormatted
+    from kraftfast.node.description import raise_kraft_version
+
+    with contextlib.suppress(NotFormatted):  # the directory of a single replica
+        raise_kraft_version(directory, level)
 
 
 def level_of(feature: str) -> int:

@@ -106,31 +106,26 @@ def of_local(
 
     Raises NotFormatted, StorageError, NoQuorum if nobody starts it until the deadline.
     """
-    from kraftfast.node.local_layout import ON_THIS_HOST, add_to_description, read_description
+    from kraftfast.node.description import read_description
+    from kraftfast.node.local_layout import ON_THIS_HOST, add_next, add_to_description
     from kraftfast.types import ZERO_UUID
 
     known = read_description(directory).replicas
-    chosen = max(known) + 1 if id is None else id
-    if dry_run and chosen not in known:
-        return chosen, ZERO_UUID, (ON_THIS_HOST,)
-    directory_id = add_to_description(directory, chosen)
+    if dry_run and id not in known:
+        return max(known) + 1 if id is None else id, ZERO_UUID, (ON_THIS_HOST,)
+    if id is None:
+        chosen, directory_id = add_next(directory)
+    else:
+        chosen, directory_id = id, add_to_description(directory, id)
     return chosen, directory_id, wait_for(os.path.join(directory, str(chosen)), deadline)
 
 
 def wait_for(place: str, deadline: float) -> tuple[Endpoint, ...]:
     """The endpoints of a replica, by its own word, once it runs. Raises NoQuorum."""
-    from kraftfast.client.local import ask
-    from kraftfast.errors import NoQuorum, PeerGone, TimedOut
+    from kraftfast.client.local import wait_started
     from kraftfast.types import Endpoint
 
-    while True:
-        try:
-            status = ask(place, {"kind": "status"}, 1.0)
-            return tuple(Endpoint(*each) for each in status["endpoints"])
-        except (PeerGone, TimedOut) as error:
-            if time.monotonic() >= deadline:
-                raise NoQuorum(f"nobody runs the replica in {place}: {error}") from None
-            time.sleep(0.05)
+    return tuple(Endpoint(*each) for each in wait_started(place, deadline)["endpoints"])
 
 
 def refuse_addition(info: Any, id: int, must_run: bool) -> None:

@@ -54,8 +54,8 @@ LOOK_EVERY_S = 0.1
 @click.option(
     "--kraft-version",
     type=click.Choice(["0", "1"]),
-    help="1: the voters stand in the log and can change; 0 can be upgraded later. Decided when the "
-    "quorum is made [0].",
+    help="1: the voters stand in the log and can change; 0 can be upgraded later: until then a "
+    "replaced disk votes under its old id. Decided when the quorum is made [1].",
 )
 @options.timeout
 def start(**asked: Any) -> None:
@@ -69,7 +69,7 @@ def start(**asked: Any) -> None:
     directory, voters = asked.pop("directory"), asked.pop("voters")
     settings = {name: value for name, value in asked.items() if value is not None}
     settings["records"] = settings.pop("records_mode", None)
-    settings["kraft_version"] = int(settings.get("kraft_version", 0))
+    settings["kraft_version"] = int(settings.get("kraft_version", 1))
     try:
         with LocalQuorum(directory, voters, **settings) as quorum:
             say(
@@ -117,17 +117,23 @@ class Events:
         """Say what has changed since the last time."""
         self._look_for_replicas()
         workers = dict(self.quorum.supervisor.workers)
+        faults = self.quorum.faults
+        for id, error in faults.items():
+            if id not in self.errors:
+                place = self.quorum.directories[id]
+                say(
+                    f"replica {id} cannot run -> it stays down: {error}; "
+                    f"kraftfast storage replace {place} makes it anew"
+                )
+        self.errors = set(faults)
         for id, worker in workers.items():
-            if worker.is_final and id not in self.errors:
-                self.errors.add(id)
-                say(f"replica {id} cannot run -> it stays down: {worker.error}")
-            elif worker.restarts > self.restarts[id]:
+            if id not in faults and worker.restarts > self.restarts[id]:
                 self.restarts[id] = worker.restarts
                 self._forget(id)
                 pid = self.quorum.supervisor.pid(id)
                 say(f"replica {id} ended -> started again as process {pid}")
-        if len(self.errors) == len(workers):
-            raise next(iter(workers.values())).error
+        if len(faults) == len(workers):
+            raise next(iter(faults.values()))
         leader = max((self._leads(id) for id in workers), default=self.leader)
         if leader > self.leader:
             self.leader = leader

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import Any
 
 import click
@@ -22,10 +23,12 @@ from kraftfast.cli import options, reach
 def status(directory: str, as_json: bool) -> None:
     """Show each replica of a running quorum.
 
-    Ends with exit code 12 if no replica runs, or none that runs knows a leader.
+    Of a replica that does not run it says what is wrong with its directory. Ends with exit code 12
+    if no replica runs, or none that runs knows a leader.
     """
     from kraftfast.client.local import ask
     from kraftfast.errors import NoQuorum, PeerGone, TimedOut
+    from kraftfast.node.replacing import fault_of
 
     statuses: dict[int, dict[str, Any]] = {}
     missing: dict[int, str] = {}
@@ -34,6 +37,8 @@ def status(directory: str, as_json: bool) -> None:
             statuses[id] = ask(place, {"kind": "status"})
         except (PeerGone, TimedOut) as error:
             missing[id] = str(error)
+    for id in missing if statuses else ():
+        missing[id] = fault_of(os.path.join(directory, str(id))) or missing[id]
     if as_json:
         click.echo(json.dumps({"replicas": list(statuses.values()), "missing": missing}))
     elif statuses:

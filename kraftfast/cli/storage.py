@@ -17,6 +17,10 @@ COMMANDS = {
         "storage_recover:recover",
         "Make the replica with the longest log the only voter of its quorum.",
     ),
+    "replace": (
+        "storage_replace:replace",
+        "Make the directory of one replica anew from the others, which go on.",
+    ),
 }
 
 

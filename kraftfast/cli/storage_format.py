@@ -82,7 +82,7 @@ def format_(
     if path is not None:
         if any(begins):
             raise click.UsageError("who votes in a quorum of --dir is said by --voters alone")
-        level = max((feature_level(each) for each in features), default=0)
+        level = max((feature_level(each) for each in features), default=1)
         format_local(path, voters or 3, cluster_id, promised, ignore_formatted, level)
         return
     if voters is not None:
@@ -111,12 +111,13 @@ def format_local(
     kraft_version: int,
 ) -> None:
     """All directories of a quorum on this host. Raises ForeignDirectory."""
-    from kraftfast import quorum
     from kraftfast.errors import NotFormatted
+    from kraftfast.node.description import read_description
+    from kraftfast.node.local_layout import format_quorum, replica_directories
 
     if ignore_formatted:
         try:
-            found = quorum.read_description(path)
+            found = read_description(path)
             click.echo(
                 f"{path} is formatted already: "
                 f"cluster {found.cluster_id}, {len(found.voters)} voters"
@@ -124,14 +125,14 @@ def format_local(
             return
         except NotFormatted:
             pass
-    made = quorum.format_quorum(
+    made = format_quorum(
         path,
         voters,
         *promised,
         cluster_id=checked(cluster_id) if cluster_id else None,
         kraft_version=kraft_version,
     )
-    for id, directory in quorum.replica_directories(path, made.voters).items():
+    for id, directory in replica_directories(path, made.voters).items():
         click.echo(f"Formatting metadata directory {directory} for node {id}.")
     click.echo(
         f"cluster {made.cluster_id}: {voters} voters, "

@@ -111,11 +111,8 @@ def where(chosen: StoredReplica, node: NodeConfig | None) -> tuple[Endpoint, ...
 def set_aside(chosen: StoredReplica) -> list[str]:
     """The other directories of a quorum of this host; what they are called now."""
     from kraftfast.errors import NotFormatted
-    from kraftfast.node.local_layout import (
-        read_description,
-        replica_directories,
-        set_others_aside,
-    )
+    from kraftfast.node.description import read_description
+    from kraftfast.node.local_layout import replica_directories, set_others_aside
 
     home = os.path.dirname(chosen.path)
     try:

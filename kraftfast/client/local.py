@@ -171,6 +171,17 @@ def ask_raw(directory: str, question: dict[str, Any], timeout: float = 5.0) -> b
     return data
 
 
+def wait_started(directory: str, deadline: float) -> dict[str, Any]:
+    """The status of a replica, once it runs. Raises NoQuorum at ``time.monotonic()`` deadline."""
+    while True:
+        try:
+            return ask(directory, {"kind": "status"}, 1.0)
+        except (PeerGone, TimedOut) as error:
+            if time.monotonic() >= deadline:
+                raise NoQuorum(f"nobody runs the replica in {directory}: {error}") from None
+            time.sleep(0.05)
+
+
 class Watch:
     """The counters of a running replica, and a bell that rings when its high watermark moves.
 

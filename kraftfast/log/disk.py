@@ -126,7 +126,8 @@ class Disk:
         try:
             os.mkdir(path, 0o700)
         except OSError as error:
-            raise storage_error("cannot create", path, error) from None
+            if not os.path.isdir(path):  # else another process was quicker
+                raise storage_error("cannot create", path, error) from None
         self.sync_directory(parent)
 
     def read_file(self, path: str, bytes_max: int = 16 * 1024 * 1024) -> bytes:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator, Mapping
 
 import msgspec
 
 from kraftfast import limits
-from kraftfast.errors import ForeignDirectory, InvalidOption, NotFormatted
+from kraftfast.errors import ForeignDirectory, InvalidOption, NotFormatted, StorageError
 from kraftfast.log.directory import (
+    META,
     LogOptions,
     MetaProperties,
     format_directory,
@@ -18,43 +20,31 @@ from kraftfast.log.directory import (
     read_options,
 )
 from kraftfast.log.disk import Disk
+from kraftfast.log.snapshot_files import BOOTSTRAP, snapshot_path
+from kraftfast.node.description import (
+    DESCRIPTION,
+    Description,
+    changing,
+    locked,
+    read_description,
+    write_description,
+)
 from kraftfast.record.control import KRaftVersion, KRaftVoters
-from kraftfast.types import METADATA_TOPIC, METADATA_TOPIC_ID, Endpoint, Uuid, Voter, uuid_text
+from kraftfast.types import (
+    METADATA_PARTITION,
+    METADATA_TOPIC,
+    METADATA_TOPIC_ID,
+    Endpoint,
+    Uuid,
+    Voter,
+    uuid_from_text,
+    uuid_text,
+)
 
-DESCRIPTION = "quorum.json"
 ON_THIS_HOST = Endpoint("CONTROLLER", "localhost", 0)
 """Of a replica that is reached over rings alone: port 0 is nowhere."""
-
-
-class Description(msgspec.Struct):
-    """``quorum.json``: what was decided when the quorum was made, and who came later.
-
-    ``voters``: the first ones. Who votes now stands in the log, from ``kraft.version`` 1 on.
-    """
-
-    cluster_id: str
-    voters: list[int]
-    durability: str = "majority"
-    records: str = "any"
-    topic: str = METADATA_TOPIC
-    version: int = 1
-    added: list[int] = []
-
-    @property
-    def replicas(self) -> list[int]:
-        """Ids of all that live here: the first voters, and those added since."""
-        return [*self.voters, *self.added]
-
-
-def read_description(path: str) -> Description:
-    """The description of a quorum. Raises NotFormatted, ForeignDirectory."""
-    file = os.path.join(path, DESCRIPTION)
-    try:
-        return msgspec.json.decode(Disk().read_file(file), type=Description)
-    except FileNotFoundError:
-        raise NotFormatted(f"{path} holds no quorum: there is no {DESCRIPTION}") from None
-    except msgspec.DecodeError as error:
-        raise ForeignDirectory(f"{file} does not parse: {error}") from None
+PLAN = DESCRIPTION + ".new"
+"""What is being formatted. It goes when ``quorum.json`` is there."""
 
 
 def replica_directories(path: str, voters: list[int]) -> dict[int, str]:
@@ -85,6 +75,44 @@ class LiveDirectories(Mapping[int, str]):
         return len(self.found)
 
 
+def open_or_format(
+    path: str,
+    voters: int | None,
+    durability: str | None,
+    records: str | None,
+    kraft_version: int,
+) -> Description:
+    """The quorum that is there, or a new one. None: as it is, or the default.
+
+    Directories are not looked at: each replica says itself what is wrong with its own.
+    Raises InvalidOption where it was made with other values, ForeignDirectory, StorageError.
+    """
+    try:
+        known = read_description(path)
+    except NotFormatted:
+        promised = durability or "majority", records or "any"
+        try:
+            return format_quorum(path, voters or 3, *promised, kraft_version=kraft_version)
+        except ForeignDirectory:
+            if not Disk().exists(os.path.join(path, DESCRIPTION)):
+                raise
+            known = read_description(path)  # another process was quicker
+    asked = {"voters": voters, "durability": durability, "records": records}
+    found: dict[str, int | str] = {"voters": len(known.voters)}
+    found |= {"durability": known.durability, "records": known.records}
+    for name, value in asked.items():
+        if value is not None and value != found[name]:
+            raise InvalidOption(f"{path} was made with {name} {found[name]}, not {value}")
+    return known
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """``quorum.json.new``: the directories of a quorum that is being made."""
+
+    log_name: str
+    directory_ids: dict[int, str]
+
+
 def format_quorum(
     path: str,
     voters: int,
@@ -92,11 +120,12 @@ def format_quorum(
     records: str = "any",
     topic: str = METADATA_TOPIC,
     cluster_id: str | None = None,
-    kraft_version: int = 0,
+    kraft_version: int = 1,
 ) -> Description:
     """Make the directories of a new quorum, of a new cluster if no ``cluster_id`` is given.
 
-    ``kraft_version`` 1 puts the voters into a bootstrap checkpoint, 0 leaves them static.
+    ``kraft_version`` 1 puts the voters into a bootstrap checkpoint, 0 leaves them static. What a
+    killed process left is made again from the beginning.
     Raises InvalidOption; ForeignDirectory if there is one already.
     """
     if not 1 <= voters <= limits.VOTERS_MAX:
@@ -104,28 +133,55 @@ def format_quorum(
     if kraft_version not in (0, 1):
         raise InvalidOption(f"kraft.version must be 0 or 1, not {kraft_version}")
     disk = Disk()
-    if disk.exists(os.path.join(path, DESCRIPTION)):
-        raise ForeignDirectory(f"{path} already holds a quorum")
     topic_id = METADATA_TOPIC_ID if topic == METADATA_TOPIC else random_uuid()
     options = LogOptions(durability, records, topic, topic_id)
     cluster_id = cluster_id or uuid_text(random_uuid())
     description = Description(cluster_id, list(range(1, voters + 1)), durability, records, topic)
-    disk.make_directory(path)
+    description.kraft_version = kraft_version
     ids = {id: random_uuid() for id in description.voters}
     first: tuple[KRaftVersion, KRaftVoters] | tuple[()] = ()
     if kraft_version == 1:
         entries = [Voter(id, its, (ON_THIS_HOST,), 0, 1) for id, its in ids.items()]
         first = (KRaftVersion(1), KRaftVoters(tuple(entries)))
-    for id, directory in replica_directories(path, description.voters).items():
-        meta = MetaProperties(description.cluster_id, id, ids[id])
-        format_directory(disk, directory, meta, options, first)
-    write_description(path, description)
+    disk.make_directory(path)
+    with locked(path):
+        if disk.exists(os.path.join(path, DESCRIPTION)):
+            raise ForeignDirectory(f"{path} already holds a quorum")
+        _undo_unfinished(disk, path)
+        plan = Plan(f"{topic}-{METADATA_PARTITION}", {id: uuid_text(ids[id]) for id in ids})
+        disk.replace_file(os.path.join(path, PLAN), msgspec.json.encode(plan))
+        for id, directory in replica_directories(path, description.voters).items():
+            meta = MetaProperties(description.cluster_id, id, ids[id])
+            format_directory(disk, directory, meta, options, first)
+        write_description(path, description)
+        disk.unlink(os.path.join(path, PLAN))
+        disk.sync_directory(path)
     return description
 
 
-def write_description(path: str, description: Description) -> None:
-    """Store ``quorum.json``, durably."""
-    Disk().replace_file(os.path.join(path, DESCRIPTION), msgspec.json.encode(description))
+def _undo_unfinished(disk: Disk, path: str) -> None:
+    """Take back what a process formatted that ended before ``quorum.json`` was there.
+
+    Nothing has run there: the ids are those that it had planned, and there is no segment.
+    Raises ForeignDirectory where that is not so.
+    """
+    file = os.path.join(path, PLAN)
+    try:
+        plan = msgspec.json.decode(disk.read_file(file), type=Plan)
+    except FileNotFoundError:
+        return
+    except msgspec.DecodeError as error:
+        raise ForeignDirectory(f"{file} does not parse: {error}") from None
+    for id, text in plan.directory_ids.items():
+        directory = os.path.join(path, str(id))
+        log_path = os.path.join(directory, plan.log_name)
+        with contextlib.suppress(NotFormatted):
+            if read_meta(disk, directory).directory_id != uuid_from_text(text):
+                raise ForeignDirectory(f"{directory} belongs to another quorum")
+        if any(name.endswith(".log") for name in disk.list_directory(log_path)):
+            raise ForeignDirectory(f"{directory} holds a log, but {path} has no {DESCRIPTION}")
+        for left in (os.path.join(directory, META), snapshot_path(log_path, BOOTSTRAP)):
+            disk.unlink(left)
 
 
 def add_to_description(path: str, id: int) -> Uuid:
@@ -133,36 +189,68 @@ def add_to_description(path: str, id: int) -> Uuid:
 
     Whoever runs the quorum starts it (``LocalQuorum.adopt``). Raises NotFormatted, StorageError.
     """
-    description = read_description(path)
-    if id in description.replicas:
-        return read_meta(Disk(), os.path.join(path, str(id))).directory_id
-    directory_id = format_replica(path, description, id)
-    description.added.append(id)
-    write_description(path, description)
+    with changing(path) as description:
+        if id in description.replicas:
+            return read_meta(Disk(), os.path.join(path, str(id))).directory_id
+        directory_id = format_replica(path, description, id)
+        description.added.append(id)
     return directory_id
 
 
-def format_replica(path: str, description: Description, id: int) -> Uuid:
+def add_next(path: str) -> tuple[int, Uuid]:
+    """:func:`add_to_description` with the next id, which no other process takes meanwhile."""
+    with changing(path) as description:
+        id = max(description.replicas) + 1
+        directory_id = format_replica(path, description, id)
+        description.added.append(id)
+    return id, directory_id
+
+
+def format_replica(
+    path: str, description: Description, id: int, directory_id: Uuid | None = None
+) -> Uuid:
     """Make a directory for one more replica of a quorum; returns its directory id.
 
     It holds what is promised of the others. One that was made before is taken as it is.
     """
     disk = Disk()
-    others = replica_directories(path, description.replicas)
-    options = read_options(disk, next(iter(others.values())))
-    assert options is not None, "the first replica's directory is ours"
+    options = options_of(path, description, id)
     directory = os.path.join(path, str(id))
     try:
         meta = read_meta(disk, directory)
     except NotFormatted:
-        meta = MetaProperties(description.cluster_id, id, random_uuid())
+        meta = MetaProperties(description.cluster_id, id, directory_id or random_uuid())
         format_directory(disk, directory, meta, options)
     if (meta.node_id, meta.cluster_id) != (id, description.cluster_id):
         raise ForeignDirectory(f"{directory} belongs to another quorum")
     return meta.directory_id
 
 
+def options_of(path: str, description: Description, id: int) -> LogOptions:
+    """What the replicas other than ``id`` promise. Raises NotFormatted where none can be read."""
+    for other, directory in replica_directories(path, description.replicas).items():
+        if other != id:
+            with contextlib.suppress(StorageError):
+                options = read_options(Disk(), directory)
+                if options is not None:
+                    return options
+    raise NotFormatted(f"{path}: no other replica can be read")
+
+
 SET_ASIDE = ".set-aside"
+
+
+def set_aside(path: str, id: int) -> str | None:
+    """Rename a replica's directory, durably; its new name, None if it is not there."""
+    disk, directory = Disk(), os.path.join(path, str(id))
+    if not disk.exists(directory):
+        return None
+    aside = directory + SET_ASIDE
+    while disk.exists(aside):
+        aside += "+"
+    disk.rename(directory, aside)
+    disk.sync_directory(path)
+    return aside
 
 
 def set_others_aside(path: str, id: int) -> list[str]:
@@ -170,15 +258,8 @@ def set_others_aside(path: str, id: int) -> list[str]:
 
     Returns what they are called now. Raises NotFormatted where there is no quorum, StorageError.
     """
-    disk, description, made = Disk(), read_description(path), []
-    for other, directory in replica_directories(path, description.replicas).items():
-        if other == id or not disk.exists(directory):
-            continue
-        aside = directory + SET_ASIDE
-        while disk.exists(aside):
-            aside += "+"
-        disk.rename(directory, aside)
-        made.append(aside)
-    disk.sync_directory(path)
-    write_description(path, msgspec.structs.replace(description, voters=[id], added=[]))
-    return made
+    with changing(path) as description:
+        moved = [set_aside(path, other) for other in description.replicas if other != id]
+        description.voters, description.added = [id], []
+        description.kraft_version, description.replacing = 1, {}
+    return [aside for aside in moved if aside is not None]

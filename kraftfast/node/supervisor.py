@@ -36,6 +36,8 @@ READY_BYTES_MAX = 64 * 1024
 PAUSE_S_MAX = 5.0
 RESTART_FREELY_AFTER_S = 1.0
 WAIT_PAUSE_S = 0.5
+ORPHAN_S_MAX = 3.0
+"""Workers end by themselves when their supervisor is gone, but not at once."""
 HANDOVER_MS = 50
 MAY_PASS = (DiskFull, DirectoryInUse, CannotListen)
 """Storage errors that end by themselves: the worker is started again after a pause."""
@@ -168,6 +170,7 @@ def _typed(kind: type[KraftfastError], text: str) -> KraftfastError:
 class Supervisor:
     """The workers of one host. Thread-safe; ``close`` ends them."""
 
+    # _orphans_end_at: until then a directory in use is waited for.
     # workers: by replica id. restart: whether an ended worker is started again. _started: all of
     # them came up once: until then any error of theirs is for whoever starts them.
     # _lock: held while workers are started, stopped or looked at.
@@ -177,23 +180,50 @@ class Supervisor:
         self.restart = restart
         self._lock = threading.RLock()
         self._started = self._closing = False
+        self._orphans_end_at = 0.0
         self._wake_reader, self._wake_writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._thread = threading.Thread(target=self._run, name="kraftfast-supervisor", daemon=True)
 
-    def start(self, timeout_s: float) -> None:
-        """Start every worker and wait until each has opened its log.
+    def start(self, timeout_s: float) -> dict[int, KraftfastError]:
+        """Start every worker and wait until each has opened its log, or says why it cannot.
 
-        Raises the error of a worker that cannot start (StorageError and subclasses), TimedOut.
+        Return the errors of those that cannot, by id; TimedOut: not in time. Whether the others
+        are enough is for the caller to judge. Raises Closed.
         """
+        began = time.monotonic()
+        self._orphans_end_at = began + ORPHAN_S_MAX
         for worker in self.workers.values():
             worker.start()
         self._thread.start()
-        deadline = time.monotonic() + timeout_s
-        for worker in self.workers.values():
-            self._wait_ready(worker, deadline)
+        errors: dict[int, KraftfastError] = {}
+        for id, worker in self.workers.items():
+            try:
+                self._wait_ready(worker, began + timeout_s)
+            except Closed:
+                raise
+            except KraftfastError as error:
+                errors[id] = error
         self._started = True
         with self._lock:
             self._wake()  # one may have ended meanwhile: it is started again now
+        return errors
+
+    def faults(self) -> dict[int, KraftfastError]:
+        """Return why replicas stay down, by id: only storage that failed keeps one down."""
+        with self._lock:
+            return {
+                id: worker.error
+                for id, worker in self.workers.items()
+                if worker.is_final and worker.error is not None
+            }
+
+    def retry(self, node_id: int) -> None:
+        """Start a worker again that stayed down: its directory is another one now."""
+        with self._lock:
+            self._check_open()
+            worker = self.workers[node_id]
+            worker.error, worker.start_at = None, 0.0
+            self._wake()
 
     def add(self, config: NodeConfig, timeout_s: float) -> None:
         """One more worker, from now on kept alive like the others.
@@ -283,12 +313,22 @@ class Supervisor:
 
     def _wait_ready(self, worker: Worker, deadline: float) -> None:
         """Wait until it has opened its log. Raises its error, TimedOut, Closed."""
-        while not worker.ready.wait(0.05) and worker.error is None:
+        while True:
+            ready = worker.ready.wait(0.05)
+            if worker.error is not None and not self._is_orphaned(worker):
+                raise worker.error
+            if ready and worker.error is None:
+                return
             self._check_open()
             if time.monotonic() >= deadline:
                 raise TimedOut(f"replica {worker.config.node_id} did not start in time")
-        if worker.error is not None:
-            raise worker.error
+            if ready:
+                time.sleep(0.05)  # it said why it cannot, and has not ended yet
+
+    def _is_orphaned(self, worker: Worker) -> bool:
+        """Whether its directory may still be held by a worker whose supervisor was killed."""
+        in_use = isinstance(worker.error, DirectoryInUse)
+        return self.restart and in_use and time.monotonic() < self._orphans_end_at
 
     # --- the thread -------------------------------------------------------------------------------
 
@@ -326,7 +366,9 @@ class Supervisor:
         due = None
         now = time.monotonic()
         for worker in self.workers.values():
-            failed = worker.is_final if self._started else worker.error is not None
+            failed = worker.error is not None and not self._is_orphaned(worker)
+            if self._started:
+                failed = worker.is_final
             if worker.process is not None or failed:
                 continue
             if now >= worker.start_at:

@@ -62,3 +62,12 @@ class Tuning:
                 raise InvalidOption(
                     f"{name} must be one of {', '.join(known)}, not {getattr(self, name)!r}"
                 )
+
+    def of_each_node(self) -> dict[str, Any]:
+        """What every replica is told of it (``NodeConfig``)."""
+        names = (
+            "flush", "idle", "segment_bytes", "stride_bytes", "prepare_bytes", "retention_bytes",
+            "retention_ms", "snapshot_bytes", "snapshot_interval_ms", "election_timeout_ms",
+            "fetch_timeout_ms", "producers_max", "state_machine",
+        )  # fmt: skip
+        return {name: getattr(self, name) for name in names}

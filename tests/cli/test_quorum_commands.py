@@ -45,8 +45,9 @@ def test_a_quorum_of_this_host(tmp_path: Path, program: Callable[..., Program]) 
     """From static voters to others altogether, every command on the way."""
     where = ("--dir", tmp_path / "q")
     running = program(
-        "start", "--voters", 3, *where, "--segment-bytes", "8MiB", "--fetch-timeout-ms", 700
-    )
+        "start", "--voters", 3, *where, "--segment-bytes", "8MiB", "--fetch-timeout-ms", 700,
+        "--kraft-version", 0,
+    )  # fmt: skip
     running.wait_for("leads")
     text = fails(run("quorum", "add-controller", *where, "--timeout", 20), 10)
     assert "UNSUPPORTED_VERSION: kraft.version is 0: upgrade it" in text

@@ -22,7 +22,8 @@ RECORDS = [b"record %d" % number for number in range(20)]
 def left(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What is left of a quorum that was stopped; replica 2 missed the last records."""
     path = tmp_path_factory.mktemp("left") / "quorum"
-    with kraftfast.LocalQuorum(path, voters=3) as quorum, quorum.producer() as producer:
+    made = kraftfast.LocalQuorum(path, voters=3, kraft_version=0)
+    with made as quorum, quorum.producer() as producer:
         producer.append_many(RECORDS[:10])
         producer.flush(timeout=30)
     older = path.parent / "older"

@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
+import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from kraftfast.errors import ForeignDirectory, InvalidOption, NotFormatted
+from kraftfast.errors import DirectoryInUse, ForeignDirectory, InvalidOption, NotFormatted
 from kraftfast.log.directory import read_meta, read_options
 from kraftfast.log.disk import Disk
 from kraftfast.log.snapshot_files import BOOTSTRAP, snapshot_ids
 from kraftfast.log.snapshot_reader import open_snapshot
+from kraftfast.node import local_layout
+from kraftfast.node.description import changing, locked, read_description
 from kraftfast.node.local_layout import (
     LiveDirectories,
+    add_next,
     add_to_description,
     format_quorum,
-    read_description,
+    open_or_format,
+    set_others_aside,
 )
 from kraftfast.record.control import KRaftVersion, KRaftVoters
+from kraftfast.types import uuid_text
 
 
 def test_a_quorum_with_its_voters_in_a_checkpoint(tmp_path: Path) -> None:
@@ -34,7 +44,7 @@ def test_a_quorum_with_its_voters_in_a_checkpoint(tmp_path: Path) -> None:
         assert version == KRaftVersion(1) and isinstance(voters, KRaftVoters)
         assert {voter.id: voter.directory_id for voter in voters.voters} == ids
         assert {voter.endpoints for voter in voters.voters} == {(("CONTROLLER", "localhost", 0),)}
-    format_quorum(str(tmp_path / "static"), 1)
+    format_quorum(str(tmp_path / "static"), 1, kraft_version=0)
     assert snapshot_ids(Disk(), str(tmp_path / "static/1/__cluster_metadata-0")) == []
     with pytest.raises(InvalidOption, match="kraft.version"):
         format_quorum(str(tmp_path / "other"), 3, kraft_version=2)
@@ -56,3 +66,156 @@ def test_replicas_are_added_once(tmp_path: Path) -> None:
     os.unlink(os.path.join(path, "quorum.json"))
     with pytest.raises(NotFormatted):
         list(places)
+
+
+def at_once(calls: list[Callable[[], Any]]) -> list[Any]:
+    """Their results, all of them begun at the same time."""
+    results: list[Any] = [None] * len(calls)
+    gate = threading.Barrier(len(calls))
+
+    def run(number: int, call: Callable[[], Any]) -> None:
+        gate.wait()
+        results[number] = call()
+
+    threads = [threading.Thread(target=run, args=each) for each in enumerate(calls)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return results
+
+
+def test_replicas_that_are_made_at_once_are_all_described(tmp_path: Path) -> None:
+    path = str(tmp_path / "q")
+    format_quorum(path, 1)
+    ids = range(2, 8)
+    made = at_once([lambda id=id: add_to_description(path, id) for id in (*ids, *ids)])
+    assert sorted(read_description(path).added) == [*ids]
+    found = [read_meta(Disk(), os.path.join(path, str(id))).directory_id for id in ids]
+    assert made == [*found, *found]
+
+
+def test_the_next_id_is_given_once(tmp_path: Path) -> None:
+    path = str(tmp_path / "q")
+    format_quorum(path, 1)
+    made = at_once([lambda: add_next(path) for _ in range(6)])
+    assert sorted(id for id, _ in made) == [*range(2, 8)]
+    assert sorted(read_description(path).added) == [*range(2, 8)]
+
+
+def test_a_quorum_is_made_by_one_of_many(tmp_path: Path) -> None:
+    path = str(tmp_path / "q")
+    made = at_once([lambda: open_or_format(path, 3, None, None, 1) for _ in range(6)])
+    assert {each.cluster_id for each in made} == {read_description(path).cluster_id}
+    for id in (1, 2, 3):
+        assert read_meta(Disk(), os.path.join(path, str(id))).cluster_id == made[0].cluster_id
+
+
+def test_a_change_that_fails_is_not_stored(tmp_path: Path) -> None:
+    path = str(tmp_path / "q")
+    format_quorum(path, 1)
+    before = read_description(path)
+    with pytest.raises(KeyError), changing(path) as description:
+        description.added.append(9)
+        raise KeyError
+    assert read_description(path) == before
+
+
+def test_who_waits_too_long_for_the_lock_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = str(tmp_path / "q")
+    format_quorum(path, 1)
+    monkeypatch.setattr("kraftfast.node.description.LOCK_S_MAX", 0.05)
+    with locked(path), pytest.raises(DirectoryInUse, match="another process is changing"):
+        add_to_description(path, 2)
+
+
+class Killed(BaseException):
+    """Ends a process as a signal would."""
+
+
+class KilledAt(Disk):
+    """A disk whose process is killed at one of its steps."""
+
+    left = 0
+
+    def _step(self) -> None:
+        type(self).left -= 1
+        if type(self).left < 0:
+            raise Killed
+
+    def replace_file(self, path: str, data: bytes) -> None:
+        self._step()
+        super().replace_file(path, data)
+
+    def make_directory(self, path: str) -> None:
+        self._step()
+        super().make_directory(path)
+
+    def unlink(self, path: str) -> None:
+        self._step()
+        super().unlink(path)
+
+    def rename(self, source: str, target: str) -> None:
+        self._step()
+        super().rename(source, target)
+
+
+def test_a_quorum_is_made_after_a_kill_at_any_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And again after a kill at any step of that, with as many voters as are asked for then."""
+    steps, done = 0, False
+    while not done:
+        path = str(tmp_path / str(steps))
+        with monkeypatch.context() as patch:
+            patch.setattr(local_layout, "Disk", KilledAt)
+            for voters, left in ((3, steps), (2, steps // 2)):
+                KilledAt.left = left
+                try:
+                    open_or_format(path, voters, None, None, 1)
+                    done = voters == 3
+                    break
+                except (Killed, InvalidOption):  # the latter: it was all there
+                    pass
+        if not os.path.exists(os.path.join(path, "quorum.json")):
+            made = open_or_format(path, 1, None, None, 1)
+            assert made.voters == [1]
+            assert not os.path.exists(os.path.join(path, "quorum.json.new"))
+        made = read_description(path)
+        for id in made.voters:
+            assert read_meta(Disk(), os.path.join(path, str(id))).cluster_id == made.cluster_id
+        steps += 1
+    assert steps > 20
+
+
+def test_what_is_left_of_a_quorum_is_not_formatted_over(tmp_path: Path) -> None:
+    """A plan that stayed behind gives no right to the directories of a quorum that ran."""
+    path = tmp_path / "q"
+    format_quorum(str(path), 1)
+    meta = read_meta(Disk(), str(path / "1"))
+    ids = {"1": uuid_text(meta.directory_id)}
+    plan = {"log_name": "__cluster_metadata-0", "directory_ids": ids}
+    (path / "quorum.json.new").write_text(json.dumps(plan))
+    (path / "quorum.json").unlink()
+    (path / "1" / "__cluster_metadata-0" / f"{0:020d}.log").write_bytes(b"")
+    with pytest.raises(ForeignDirectory, match="holds a log"):
+        format_quorum(str(path), 1)
+    assert read_meta(Disk(), str(path / "1")) == meta
+
+
+def test_setting_aside_can_be_interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for step in range(3):
+        path = str(tmp_path / str(step))
+        format_quorum(path, 3)
+        with monkeypatch.context() as patch:
+            patch.setattr(local_layout, "Disk", KilledAt)
+            KilledAt.left = step
+            with contextlib.suppress(Killed):
+                set_others_aside(path, 2)
+        set_others_aside(path, 2)
+        assert read_description(path).replicas == [2]
+        assert sorted(os.listdir(path)) == [
+            "1.set-aside", "2", "3.set-aside", "quorum.json", "quorum.json.lock",
+        ]  # fmt: skip

@@ -1,0 +1,137 @@
+"""``quorum.json``: the replicas of a quorum on one host, and what was decided about them.
+
+Several processes change it: the one that runs the quorum, ``kraftfast quorum``, ``kraftfast
+storage``. Whoever changes it holds a lock from before it reads until after it wrote, and replaces
+the file whole and durably. Reading needs no lock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterator
+
+import msgspec
+
+from kraftfast.errors import DirectoryInUse, ForeignDirectory, NotFormatted
+from kraftfast.log.disk import Disk
+from kraftfast.types import METADATA_TOPIC
+
+DESCRIPTION = "quorum.json"
+LOCK = DESCRIPTION + ".lock"
+RUN_LOCK = ".lock"
+LOCK_S_MAX = 10.0
+"""Changes take milliseconds, a replica's directory included."""
+
+
+class Replacement(msgspec.Struct, frozen=True):
+    """A replica whose directory is being made anew from its peers.
+
+    It is written before the first step and removed after the last one, so that the command can be
+    repeated after it was killed at any step.
+    """
+
+    directory_id: str
+    """Of the new directory, decided once."""
+    votes: bool
+    """Whether the replica was a voter, and has to become one again."""
+
+
+class Description(msgspec.Struct):
+    """``quorum.json``: what was decided when the quorum was made, and who came later.
+
+    ``voters``: the first ones. Who votes now stands in the log, from ``kraft.version`` 1 on.
+    ``kraft_version``: at least this; must never sink. From 1 on no replica is given static voters.
+    ``replacing``: replicas whose replacement is under way.
+    """
+
+    cluster_id: str
+    voters: list[int]
+    durability: str = "majority"
+    records: str = "any"
+    topic: str = METADATA_TOPIC
+    version: int = 1
+    added: list[int] = []
+    kraft_version: int = 0
+    replacing: dict[int, Replacement] = {}
+
+    @property
+    def replicas(self) -> list[int]:
+        """Ids of all that live here: the first voters, and those added since."""
+        return [*self.voters, *self.added]
+
+
+def read_description(path: str) -> Description:
+    """The description of a quorum. Raises NotFormatted, ForeignDirectory."""
+    file = os.path.join(path, DESCRIPTION)
+    try:
+        return msgspec.json.decode(Disk().read_file(file), type=Description)
+    except FileNotFoundError:
+        raise NotFormatted(f"{path} holds no quorum: there is no {DESCRIPTION}") from None
+    except msgspec.DecodeError as error:
+        raise ForeignDirectory(f"{file} does not parse: {error}") from None
+
+
+def write_description(path: str, description: Description) -> None:
+    """Store ``quorum.json``, durably. The lock is held."""
+    Disk().replace_file(os.path.join(path, DESCRIPTION), msgspec.json.encode(description))
+
+
+@contextlib.contextmanager
+def locked(path: str) -> Iterator[None]:
+    """Exclude all others, threads too, that would change a quorum's description.
+
+    Raises DirectoryInUse if that takes too long, StorageError.
+    """
+    disk, deadline = Disk(), time.monotonic() + LOCK_S_MAX
+    while True:
+        try:
+            fd = disk.lock(os.path.join(path, LOCK))
+            break
+        except DirectoryInUse:
+            if time.monotonic() >= deadline:
+                raise DirectoryInUse(f"another process is changing {path}; try again") from None
+            time.sleep(0.01)
+    try:
+        yield
+    finally:
+        disk.unlock(fd)
+
+
+@contextlib.contextmanager
+def changing(path: str) -> Iterator[Description]:
+    """The description, to be changed; it is stored at the end, unless an exception ends it.
+
+    Raises NotFormatted, ForeignDirectory, DirectoryInUse, StorageError.
+    """
+    read_description(path)  # no lock file where there is no quorum
+    with locked(path):
+        description = read_description(path)
+        before = msgspec.json.encode(description)
+        yield description
+        if msgspec.json.encode(description) != before:
+            write_description(path, description)
+
+
+class RunLock:
+    """Held by the process that runs a quorum, so that no second one starts it.
+
+    It goes with the process. Raises DirectoryInUse, StorageError.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._fd = Disk().lock(os.path.join(path, RUN_LOCK))
+
+    def release(self) -> None:
+        """Let another process run it; again is harmless."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            Disk().unlock(fd)
+
+
+def raise_kraft_version(path: str, kraft_version: int) -> None:
+    """Remember that the quorum is at this ``kraft.version``; nothing if that is known."""
+    if read_description(path).kraft_version < kraft_version:
+        with changing(path) as description:
+            description.kraft_version = max(description.kraft_version, kraft_version)

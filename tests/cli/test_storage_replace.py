@@ -1,0 +1,65 @@
+"""``kraftfast storage replace``; what ``start`` and ``status`` say of a replica that is down."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import kraftfast
+from tests.cli.kit import Program, fails, run
+
+SMALL = {"segment_bytes": 8 << 20, "stride_bytes": 2 << 20}
+
+
+def test_a_replica_is_made_anew(tmp_path: Path, program: Callable[..., Program]) -> None:
+    path = tmp_path / "q"
+    with kraftfast.LocalQuorum(path, voters=3, **SMALL) as quorum, quorum.producer() as producer:
+        producer.append_many([b"x"] * 100)
+    replace = ("storage", "replace")
+    fails(run(*replace, path / "2", "--yes", "--timeout", 1), 12)  # nobody leads
+    shutil.rmtree(path / "2")
+    running = program("start", "--dir", path, "--segment-bytes", "8MiB")
+    line = running.wait_for("replica 2 cannot run -> it stays down")
+    assert f"kraftfast storage replace {path / '2'} makes it anew" in line
+    running.wait_for("leads")
+
+    found = json.loads(run("status", "--dir", path, "--json").stdout)
+    assert found["missing"] == {"2": f"{path / '2'} is not formatted, or gone"}
+    assert len(found["replicas"]) == 2
+
+    fails(run(*replace, path, "--yes"), 2)
+    fails(run(*replace, path / "2", "--timeout", 10), 2)  # nobody is there to ask
+    assert "its replicas are 1, 2, 3" in fails(run(*replace, path / "7", "--yes"), 2)
+    assert "a process runs" in fails(run(*replace, path / "1", "--yes"), 34)
+    fails(run(*replace, tmp_path / "nothing" / "2", "--yes"), 36)
+    done = run(*replace, path / "2", "--dry-run")
+    assert done.returncode == 0 and done.stdout.endswith(b"nothing was changed\n")
+    assert b"leaves the voter set: until the end 1, 3 vote" in done.stdout
+    assert not (path / "2").exists()
+
+    done = run(*replace, path / "2", "--yes", "--json")
+    assert done.returncode == 0, done.stderr
+    plan = json.loads(done.stdout)
+    assert plan["done"] and plan["votes"] and plan["voters_left"] == [1, 3]
+    assert plan["set_aside"] is None and "not formatted" in plan["fault"]
+    running.wait_for("replica 2 ended -> started again")
+    described = run("quorum", "describe", "--dir", path, "--json").stdout
+    voters = json.loads(described)["currentVoters"]
+    ids = {voter["id"]: voter["directoryId"] for voter in voters}
+    assert sorted(ids) == [1, 2, 3] and ids[2] == plan["directory_id"]
+    assert json.loads(run("status", "--dir", path, "--json").stdout)["missing"] == {}
+    assert running.stop() == 0
+
+
+def test_two_programs_do_not_run_one_quorum(
+    tmp_path: Path, program: Callable[..., Program]
+) -> None:
+    running = program("start", "--dir", tmp_path / "q", "--voters", 1, "--segment-bytes", "8MiB")
+    running.wait_for("leads")
+    assert "another process holds" in fails(run("start", "--dir", tmp_path / "q"), 34)
+    fails(run("storage", "format", "--dir", tmp_path / "q"), 35)
+    fails(run("storage", "recover", tmp_path / "q" / "1", "--yes"), 34)
+    assert run("status", "--dir", tmp_path / "q").returncode == 0
+    assert running.stop() == 0
