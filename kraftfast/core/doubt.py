@@ -46,17 +46,24 @@ class Doubt:
         tail = self.phantom_tail
         return tail is None or (last_epoch, last_offset) >= (tail.epoch, tail.offset)
 
+    def covered(self, log: LogView) -> None:
+        """End a doubt about a phantom tail that the log has on disk again.
+
+        Only a leader's records extend a log in doubt, so whatever reaches that far came from one;
+        a process that ended before its mark was removed finds it so at its next start.
+        """
+        tail, end_offset = self.phantom_tail, log.durable_end_offset()
+        if tail is not None:
+            if (log.epoch_before(end_offset), end_offset) >= (tail.epoch, tail.offset):
+                self.phantom_tail = None
+
     def refetched(self, log: LogView, high_watermark: int) -> None:
         """A leader's records are on disk here up to the log's durable end: enough by now?
 
         ``high_watermark`` is what a leader gave since the start, -1 if none did yet.
         """
-        tail = self.phantom_tail
-        end_offset = log.durable_end_offset()
-        if tail is not None:
-            if (log.epoch_before(end_offset), end_offset) >= (tail.epoch, tail.offset):
-                self.phantom_tail = None
-        if self.memory_lost and 0 <= high_watermark <= end_offset:
+        self.covered(log)
+        if self.memory_lost and 0 <= high_watermark <= log.durable_end_offset():
             self.memory_lost = False
 
     def calls_for_unanimity(self) -> bool:

@@ -15,6 +15,8 @@ def on_flushed(state: ReplicaState, event: Flushed, now_ms: int) -> None:
     A flush that began before the log was cut counts for nothing (D2), but the next may begin.
     """
     moved = state.log.flushed(event.end_offset, event.truncations)
+    if moved and state.doubt.exists():
+        state.doubt.covered(state.log)  # whatever the role: a nominee flushes too
     leader = state.leader
     if leader is not None:
         if moved and acknowledge_self(state, leader):

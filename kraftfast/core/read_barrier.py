@@ -54,12 +54,16 @@ def on_read_barrier(state: ReplicaState, event: RequestReceived, now_ms: int) ->
 
 
 def add_barrier(state: ReplicaState, leader: Leader, barrier: Barrier) -> None:
-    """It joins the next round: who confirmed in this one may have done so before."""
+    """Let it join the next round: a voter that confirmed in this one may have done so before.
+
+    What was confirmed under an earlier leadership of this replica does not count (D21).
+    """
     if len(leader.barriers) >= limits.READ_BARRIERS_MAX:
         answer(state, barrier, ErrorCode.BROKER_NOT_AVAILABLE)
         return
     barrier.offset = state.high_watermark
     barrier.round = leader.barrier_round + 1
+    barrier.confirmed = False
     leader.barriers.append(barrier)
     state.poll_due = True
 

@@ -66,7 +66,11 @@ from kraftfast.core.on_append import on_appended, on_appends_queued
 from kraftfast.core.on_begin_quorum_epoch import on_begin_quorum_epoch
 from kraftfast.core.on_end_quorum_epoch import on_end_quorum_epoch
 from kraftfast.core.on_fetch import on_fetch
-from kraftfast.core.on_fetch_response import on_fetch_response, on_pushed
+from kraftfast.core.on_fetch_response import (
+    on_fetch_response,
+    on_pushed,
+    truncation_offset,
+)
 from kraftfast.core.on_fetch_snapshot import on_fetch_snapshot, on_snapshot_answered
 from kraftfast.core.on_flushed import on_flushed
 from kraftfast.core.on_link import (
@@ -259,6 +263,7 @@ class Replica:
         """Take up the first role (5.2 of the protocol): the only step before ``step``."""
         state = self._state
         assert state.persisted is None, "a replica starts once"
+        state.doubt.covered(state.log)  # the mark may have served, and not be removed yet
         first, quorum_state = self._first_role(now_ms)
         if self._stored.leader_id == state.local.id and state.local.id >= 0:
             state.resumed_epoch = self._stored.epoch
@@ -378,6 +383,14 @@ class Replica:
     def may_create_snapshot(self, snapshot_id: OffsetAndEpoch) -> bool:
         """Whether a snapshot is to be made there; raises ``InvalidOption`` if it cannot be."""
         return snapshots_of.may_create(self._state, snapshot_id)
+
+    def cut_offset(self, diverging: OffsetAndEpoch) -> int:
+        """Return where a FetchResponse with this diverging epoch would cut the log.
+
+        The core does not know where batches begin. The node must ask, and must not hand over an
+        answer that would cut inside a batch: it ends the connection instead.
+        """
+        return truncation_offset(self._state, diverging)
 
     def describe(self, now_ms: int) -> describe.QuorumDescription:
         """The quorum as this replica knows it."""

@@ -20,6 +20,7 @@ from kraftfast.link.memory_file import send_with_fds
 from kraftfast.link.ring_link import SOCKET_NAME, RingLink, RingOffer, accept_rings, close_all
 from kraftfast.link.unix_socket import connect, is_refused
 from kraftfast.node import translate
+from kraftfast.node.diverging import check_cut
 from kraftfast.node.fetched_bytes import FetchedBytes
 from kraftfast.node.ring_peer import (
     KIND_ANSWER,
@@ -161,8 +162,18 @@ class MeshPeer(RingPeer):
     def _handle_answer(self) -> None:
         response = self.answer()
         if response is not None:
+            if response.diverging is not None:
+                self._check_cut(response)
+                if self.broken is not None:
+                    return
             self.node.at_hand = self
             self.node.step(ev.ResponseReceived(self.id, 0, response))
+
+    def _check_cut(self, response: Any) -> None:
+        try:
+            check_cut(self.node.core, self.node.log, response)
+        except MalformedFrame as error:
+            self.broken = str(error)
 
     def _handle_cold(self, kind: int) -> None:
         payload = self.payload()
@@ -207,6 +218,8 @@ class MeshPeer(RingPeer):
         if api_key == ApiKey.FETCH:
             _, message = wire_fetch.decode_response(version, payload)
             response = translate.fetched_from_wire(message, partition)
+            if response.diverging is not None:
+                check_cut(self.node.core, self.node.log, response)
             self.node.at_hand = FetchedBytes(message)
         else:
             _, message = frame.decode_response(api_key, version, payload)

@@ -16,6 +16,7 @@ from kraftfast.core import messages as core
 from kraftfast.errors import ErrorCode, MalformedFrame, PeerGone, UnsupportedVersion
 from kraftfast.link.socket_link import FramedSocket
 from kraftfast.node import translate
+from kraftfast.node.diverging import check_cut
 from kraftfast.node.fetched_bytes import FetchedBytes
 from kraftfast.node.translate import API_OF
 from kraftfast.wire import fetch as wire_fetch
@@ -157,6 +158,8 @@ class SocketPeer:
         if api_key == ApiKey.FETCH:
             _, message = wire_fetch.decode_response(version, data)
             response = translate.fetched_from_wire(message, partition)
+            if response.diverging is not None:
+                check_cut(self.node.core, self.node.log, response)
             self.node.at_hand = FetchedBytes(message)
         else:
             _, message = frame.decode_response(api_key, version, data)

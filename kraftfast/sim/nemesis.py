@@ -150,7 +150,7 @@ class Nemesis:
         victim.disk_factor = self.random.choice((1, 30, 1000))
         lasts_ms = self.settings.fetch_timeout_ms * 4
         self._after(lasts_ms, lasts_ms, setattr, victim, "disk_factor", 1)
-        self._after(1, 40, self.world.end, leader, False)
+        self._after(1, 40, self._end, leader, leader.process, False)
         self._after(1, 40, self._watch, victim, self.world.now_us + lasts_ms * 1000)
 
     def _watch(self, machine: Machine, until_us: int) -> None:
@@ -162,12 +162,12 @@ class Nemesis:
             self.world.later(200, self._watch, machine, until_us)
         elif self._may_lose_power(machine):
             moment_us = self.random.choice((1, 300, 1_000, 5_000))
-            self.world.later(moment_us, self._cut_power, machine, process)
+            self.world.later(moment_us, self._end, machine, process, True)
 
-    def _cut_power(self, machine: Machine, process: Any) -> None:
+    def _end(self, machine: Machine, process: Any, power: bool) -> None:
         if self.running and machine.process is process:
-            self.world.count("nominees without power")
-            self.world.end(machine, power=True)
+            self.world.count("nominees without power" if power else "leaders of nominees killed")
+            self.world.end(machine, power)
 
     def _shutdown(self) -> None:
         machine = self._victim()

@@ -14,13 +14,16 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from kraftfast.core import events as ev
+from kraftfast.core.messages import FetchResponse
 from kraftfast.core.quorum_state import QuorumState
 from kraftfast.core.replica import Replica
 from kraftfast.core.trail import EpochTrail
+from kraftfast.errors import MalformedFrame
 from kraftfast.log import quorum_state
 from kraftfast.log.directory import ReplicaDirectory
 from kraftfast.log.recovery import Settings as LogSettings
 from kraftfast.log.recovery import open_log
+from kraftfast.node.diverging import check_cut
 from kraftfast.node.floor import CommittedFloor
 from kraftfast.node.retention import Retention
 from kraftfast.node.snapshots import Snapshots
@@ -365,6 +368,14 @@ class Process(Carrying):
             self.around.slice_arrived(message.records)
         elif message.records is not None:
             self.at_hand = (link, message.records)
+        if isinstance(message.body, FetchResponse) and message.body.diverging is not None:
+            try:
+                check_cut(self.core, self.log, message.body)
+            except MalformedFrame:
+                self.world.count("links ended by a wrong cut")
+                first, second = sorted(end.id for end in link.ends)
+                self.world.network.reset((first, second))
+                return
         self.step(ev.ResponseReceived(peer_id, message.correlation, message.body))
 
     def map_segment(self, machine: Machine, path: str, inode: int) -> SimSegmentFile | None:

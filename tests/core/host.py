@@ -345,6 +345,7 @@ class Host:
 
     def do_Truncate(self, effect: fx.Truncate, follow_on: list) -> None:
         assert effect.end_offset >= max(self.applied, self.disk.start), "I7"
+        assert not splits_batch(self.disk.records, effect.end_offset)
         del self.disk.records[effect.end_offset:]
         self.disk.flushed = min(self.disk.flushed, effect.end_offset)
         self.disk.truncations = effect.truncations

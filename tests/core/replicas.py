@@ -87,13 +87,15 @@ def nominated(id: int, voters: VoterSet | None, epoch: int, **options: Any) -> R
     return it
 
 
-def win(it: Replica, id: int, voters: VoterSet | None, role: str) -> None:
+def win(
+    it: Replica, id: int, voters: VoterSet | None, role: str, now_ms: int = 0
+) -> None:
     """Let as many voters grant as it takes to be that."""
     for other in (voters or VoterSet.of(1, 2, 3)).others(key(id)):
         if it.role == role:
             break
         vote = msg.VoteResponse(leader_epoch=it.epoch, vote_granted=True)
-        it.step(ev.ResponseReceived(other, correlation_of(it, other), vote), 0)
+        it.step(ev.ResponseReceived(other, correlation_of(it, other), vote), now_ms)
 
 
 def leader(id: int = 1, epoch: int = 4, voters: VoterSet | None = None, **options: Any) -> Replica:

@@ -6,11 +6,12 @@ import pytest
 
 from kraftfast.core import effects as fx
 from kraftfast.core import events as ev
+from kraftfast.core import messages as msg
 from kraftfast.core.config import QuorumConfig
 from kraftfast.core.replica import Replica
 from kraftfast.core.voters import VoterSet
 from kraftfast.types import ReplicaKey, Voter
-from tests.core.replicas import directory, fetch, key, leader
+from tests.core.replicas import correlation_of, directory, fetch, key, leader, win
 
 
 def commits(effects: list[fx.Effect]) -> list[int]:
@@ -190,3 +191,34 @@ def test_every_policy_commits_everything_with_one_flush_at_a_time(policy: str) -
     while flushing:
         step(ev.Flushed(flushing.pop(), 0), 420)
     assert it.high_watermark == it.flushed_end_offset == 59
+
+
+def confirm(it: Replica, id: int, now_ms: int) -> list[fx.Effect]:
+    """A voter answers BeginQuorumEpoch: it follows this leader."""
+    follows = msg.QuorumEpochResponse(leader_id=1, leader_epoch=it.epoch)
+    return it.step(ev.ResponseReceived(id, correlation_of(it, id), follows), now_ms)
+
+
+def asks_for_confirmation(effects: list[fx.Effect]) -> bool:
+    return any(isinstance(getattr(each, "request", None), msg.BeginQuorumEpochRequest)
+               for each in effects)
+
+
+def test_a_barrier_that_an_earlier_leadership_confirmed_is_confirmed_again() -> None:
+    """D21: asked for, again where no answer comes, and awaited beside the commit."""
+    it = leader(config=QuorumConfig(fetch_timeout_ms=60_000))
+    it.step(ev.ReadBarrierRequested("reader", 30_000), 0)
+    for _ in range(2):  # the first answers what was sent before the question
+        confirm(it, 2, 0)
+    it.step(ev.ResignRequested(4), 0)
+    it.step(ev.Tick(), 4_000)
+    win(it, 1, None, "leader", 4_000)
+    end_offset = it.end_offset + 1
+    it.step(ev.Appended(it.epoch, end_offset, 100), 4_000)
+    it.step(ev.Flushed(end_offset, 0), 4_000)
+    effects = it.step(fetch(2, it.epoch, end_offset, it.epoch), 4_000)
+    assert it.high_watermark == end_offset
+    assert not any(isinstance(each, fx.AnswerReadBarrier) for each in effects)
+    it.step(ev.Tick(), 6_100)  # no answer came
+    assert asks_for_confirmation(it.step(ev.Tick(), 6_200))
+    assert fx.AnswerReadBarrier("reader", end_offset) in confirm(it, 2, 6_200)

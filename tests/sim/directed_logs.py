@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from kraftfast.core import messages as msg
 from kraftfast.log.segment import LOG_SUFFIX, segment_name
-
+from kraftfast.sim.network import Message
+from kraftfast.sim.shadow import Shadow
+from kraftfast.types import OffsetAndEpoch
 from tests.sim.kit import Quorum
 from tests.sim.steps import (
     BESIDE,
@@ -38,6 +41,44 @@ def what_was_cut_does_not_come_back(seed: int) -> None:
         quorum.world.end(old.machine, power)
         quorum.finish()
         seed += 100
+
+
+def a_cut_inside_a_batch_ends_the_link(seed: int) -> None:
+    """An answer that would cut a batch in two ends its link, neither the process nor its log."""
+    quorum = Quorum(seed, voters=3, producers=1, values_max=9, **(BESIDE | {"transport": "ring"}))
+    world = quorum.world
+    leader = begun(quorum)
+    (producer,) = world.producers
+    producer.running = False
+    quorum.wait(world.is_settled)
+    for id in followers(quorum, leader):
+        world.machine(id).disk_factor = NEVER_ENDS  # so nothing more is committed
+    process = quorum.process(followers(quorum, leader)[0])
+    shadow = world.oracle.shadow(process.id)
+    for _ in range(3):
+        producer.leader_id = leader.id
+        producer.append()
+        world.run(5)
+    assert shadow.entries[-1].batch.base_offset >= leader.core.high_watermark
+    answer = msg.FetchResponse(
+        leader_id=leader.id,
+        leader_epoch=leader.core.epoch,
+        diverging=OffsetAndEpoch(records_of(shadow)[1], leader.core.epoch),
+    )
+    link, end = process.links[leader.id], process.log.end_offset
+    process.enter(process.receive, link, Message(0, answer, None, False))
+    assert process.alive and not link.open and process.log.end_offset == end
+    for id in followers(quorum, leader):
+        quorum.stop(id, "kill")
+        world.machine(id).disk_factor = 1
+        quorum.restart(id)
+    quorum.finish()
+
+
+def records_of(shadow: Shadow) -> range:
+    """The offsets of the last batch."""
+    batch = shadow.entries[-1].batch
+    return range(batch.base_offset, batch.end_offset)
 
 
 # --- D14: what is not on disk is bounded ---------------------------------------------------------
@@ -342,6 +383,7 @@ SCENARIOS = [
     a_leader_flushes_though_nobody_else_does,
     who_lost_what_he_acknowledged_elects_nobody_without_it,
     bytes_change_on_their_way,
+    a_cut_inside_a_batch_ends_the_link,
     producers_try_again_through_failovers,
     who_began_at_a_snapshot_knows_the_producers,
     what_was_cut_does_not_come_back,

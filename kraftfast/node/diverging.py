@@ -1,0 +1,31 @@
+"""Checks where a leader's answer would cut this replica's log, before the core acts on it.
+
+The core knows offsets and epochs only. A cut inside a batch cannot come from a leader of the same
+log, since (offset, epoch) names one batch on all replicas (I2): the connection is at fault.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kraftfast.core.messages import FetchResponse
+from kraftfast.errors import MalformedFrame
+
+
+def check_cut(core: Any, log: Any, response: FetchResponse) -> None:
+    """Raise ``MalformedFrame`` if the diverging offset would cut the log inside a batch."""
+    offset = core.cut_offset(response.diverging)
+    if log.log_start_offset <= offset < log.end_offset and not _begins_a_batch(log, offset):
+        diverging = response.diverging
+        raise MalformedFrame(
+            f"the diverging offset {diverging.offset} of epoch {diverging.epoch} would cut the log "
+            f"at {offset}, inside a batch"
+        )
+
+
+def _begins_a_batch(log: Any, offset: int) -> bool:
+    found = log.locate(offset, 0)
+    if found is None:
+        return False
+    segment, position, _ = found
+    return int.from_bytes(segment.file.view(position, position + 8), "big") == offset
