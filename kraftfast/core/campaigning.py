@@ -12,6 +12,7 @@ from kraftfast.core.candidate import Candidate
 from kraftfast.core.effects import FlushedTo, Send
 from kraftfast.core.flush_policy import flush_follower
 from kraftfast.core.follower import Follower
+from kraftfast.core.leader_identity import voters_place
 from kraftfast.core.log_view import NEVER_MS
 from kraftfast.core.messages import VoteRequest
 from kraftfast.core.prospective import Prospective
@@ -52,6 +53,7 @@ def request_votes(state: ReplicaState, now_ms: int) -> None:
             last_offset=state.log.end_offset,
             pre_vote=pre_vote,
             unanimous=current.election.unanimous,
+            voters_at=voters_place(state),
             voter=state.voters.key(voter_id),
             cluster_id=state.cluster_id,
         )
@@ -68,12 +70,33 @@ def decide(state: ReplicaState, now_ms: int) -> None:
     elif isinstance(current, Prospective):
         if now_ms < current.campaign_at_ms:
             return  # another goes first
-        if current.may_campaign():
+        if is_refused_as_empty(state, current):
+            stand_down(state, now_ms)
+        elif awaits_answers(state, current) and now_ms < current.election_deadline_ms:
+            return
+        elif current.may_campaign():
             become_candidate(state, now_ms)
         else:
             dead = sum(state.peers.is_ended(id) for id in current.election.unrecorded())
             if current.election.is_lost(without=dead):
                 stand_down(state, now_ms)
+
+
+def awaits_answers(state: ReplicaState, current: Prospective) -> bool:
+    """Return whether a replica without a log still has to hear from a voter before it campaigns.
+
+    Its disk may have been replaced: no majority of empty replicas may begin a second log while one
+    with a log can be asked (D23). One that does not answer in time is not waited for, so that a
+    majority can begin a new quorum.
+    """
+    if state.log.end_offset > 0 or current.skips_pre_votes:
+        return False
+    return bool(current.election.unrecorded())
+
+
+def is_refused_as_empty(state: ReplicaState, current: Prospective) -> bool:
+    """Return whether a voter refused a replica without a log: it may have one itself (D23)."""
+    return state.log.end_offset == 0 and bool(current.election.rejected)
 
 
 def become_candidate(state: ReplicaState, now_ms: int) -> None:

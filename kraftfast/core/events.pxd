@@ -9,6 +9,7 @@ cdef class LinkUp:
     cdef public long long peer_id
     cdef public bint streaming
     cdef public bint pre_vote
+    cdef public bytes directory_id
 
 
 cdef class LinkDown:

@@ -13,7 +13,7 @@ from kraftfast.core.control import VoterControls
 from kraftfast.core.messages import Request, Response
 from kraftfast.core.voter_history import VoterHistory
 from kraftfast.errors import ErrorCode
-from kraftfast.types import OffsetAndEpoch
+from kraftfast.types import ZERO_UUID, OffsetAndEpoch, Uuid
 
 
 @dataclass
@@ -32,6 +32,7 @@ class LinkUp:
     peer_id: int
     streaming: bool = False
     pre_vote: bool = True  # the peer's Vote reaches v2
+    directory_id: Uuid = ZERO_UUID  # of the peer, if the link says so
 
 
 @dataclass

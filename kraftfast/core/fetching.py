@@ -79,7 +79,7 @@ def choose_target(state: ReplicaState, now_ms: int) -> int | None:
     ]
     if ready:
         state.ask_others = False
-        return state.random.choice(ready)
+        return state.random.choice([id for id in ready if id in state.unheard] or ready)
     return leader_id if leader_ready else None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kraftfast.core.effects import Send
+from kraftfast.core.leader_identity import identity_of_leader
 from kraftfast.core.messages import BeginQuorumEpochRequest
 from kraftfast.core.state import ReplicaState
 
@@ -17,6 +18,7 @@ def begin_quorum_epoch(state: ReplicaState, voter_id: int, now_ms: int) -> int:
         epoch=state.epoch,
         leader_id=state.local.id,
         leader_endpoints=state.leader_endpoints,
+        leader_identity=identity_of_leader(state),
         voter=state.voters.key(voter_id),
         cluster_id=state.cluster_id,
     )

@@ -8,6 +8,7 @@ cdef class VoteRequest:
     cdef public long long last_offset
     cdef public bint pre_vote
     cdef public bint unanimous
+    cdef public object voters_at
     cdef public object voter
     cdef public object cluster_id
     cdef public bint partition_known
@@ -21,12 +22,14 @@ cdef class VoteResponse:
     cdef public bint vote_granted
     cdef public bint in_doubt
     cdef public tuple leader_endpoints
+    cdef public object leader_identity
 
 
 cdef class BeginQuorumEpochRequest:
     cdef public long long epoch
     cdef public long long leader_id
     cdef public tuple leader_endpoints
+    cdef public object leader_identity
     cdef public object voter
     cdef public object cluster_id
     cdef public bint partition_known
@@ -37,6 +40,7 @@ cdef class EndQuorumEpochRequest:
     cdef public long long leader_id
     cdef public tuple preferred_candidates
     cdef public tuple leader_endpoints
+    cdef public object leader_identity
     cdef public object cluster_id
     cdef public bint partition_known
 
@@ -47,6 +51,7 @@ cdef class QuorumEpochResponse:
     cdef public long long leader_id
     cdef public long long leader_epoch
     cdef public tuple leader_endpoints
+    cdef public object leader_identity
 
 
 cdef class FetchRequest:
@@ -77,5 +82,6 @@ cdef class FetchResponse:
     cdef public object diverging
     cdef public object snapshot_id
     cdef public tuple leader_endpoints
+    cdef public object leader_identity
     cdef public long long stream
     cdef public long long records_bytes

@@ -4,7 +4,8 @@ A quorum has one topic and one partition, so the arrays of Kafka's messages are 
 ``node/`` translates to and from frames. ``partition_known`` is False when a request did not name
 exactly that one partition: the core answers INVALID_REQUEST in Kafka's order of checks.
 Fields marked "tag of ours" travel as tagged fields that Kafka skips: ``in_memory``, ``unanimous``,
-``in_doubt``, ``observer_endpoints`` and ``observer_kraft_versions``. ``stream``, ``opens`` and
+``in_doubt``, ``voters_at``, ``leader_identity``, ``observer_endpoints`` and
+``observer_kraft_versions``. ``stream``, ``opens`` and
 ``read_offset`` travel over rings only.
 Fields and meanings: kraft-reference.md section 2.2 (KIP-595, KIP-853, KIP-996, KIP-1166).
 """
@@ -12,14 +13,30 @@ Fields and meanings: kraft-reference.md section 2.2 (KIP-595, KIP-853, KIP-996, 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from kraftfast.errors import ErrorCode
-from kraftfast.types import Endpoint, OffsetAndEpoch, ReplicaKey
+from kraftfast.types import ZERO_UUID, Endpoint, OffsetAndEpoch, ReplicaKey, Uuid
 
 NOBODY = ReplicaKey(-1)
 NOWHERE = OffsetAndEpoch(-1, -1)
 HIGH_WATERMARK_UNASKED = 2**63 - 1
 """A Fetch below v18 has no high watermark field: it never gets the early answer of KIP-1166."""
+
+
+class LeaderIdentity(NamedTuple):
+    """Tags of ours beside a leader's endpoints: which directory it is, and where its voters stand.
+
+    ``voters_at``: offset and epoch of the voters record that it counts by, as far as the sender
+    knows; offset -1: none is in its log.
+    """
+
+    directory_id: Uuid
+    voters_at: OffsetAndEpoch
+
+
+UNSAID = LeaderIdentity(ZERO_UUID, OffsetAndEpoch(-2, -1))
+"""Of a sender that does not know our tags."""
 
 
 @dataclass
@@ -32,6 +49,7 @@ class VoteRequest:
     last_offset: int
     pre_vote: bool = False
     unanimous: bool = False  # tag of ours: the sender leads only if every voter grants (D10)
+    voters_at: OffsetAndEpoch = UNSAID.voters_at  # tag of ours: where its voter set stands (D23)
     voter: ReplicaKey = NOBODY  # whom the sender means to ask; id -1: not said (v0)
     cluster_id: str | None = None
     partition_known: bool = True
@@ -48,6 +66,7 @@ class VoteResponse:
     vote_granted: bool = False
     in_doubt: bool = False  # tag of ours: the sender's log has an uncertain head (D10)
     leader_endpoints: tuple[Endpoint, ...] = ()
+    leader_identity: LeaderIdentity = UNSAID
 
 
 @dataclass
@@ -57,6 +76,7 @@ class BeginQuorumEpochRequest:
     epoch: int
     leader_id: int
     leader_endpoints: tuple[Endpoint, ...] = ()
+    leader_identity: LeaderIdentity = UNSAID
     voter: ReplicaKey = NOBODY
     cluster_id: str | None = None
     partition_known: bool = True
@@ -70,6 +90,7 @@ class EndQuorumEpochRequest:
     leader_id: int
     preferred_candidates: tuple[ReplicaKey, ...] = ()
     leader_endpoints: tuple[Endpoint, ...] = ()
+    leader_identity: LeaderIdentity = UNSAID
     cluster_id: str | None = None
     partition_known: bool = True
 
@@ -83,6 +104,7 @@ class QuorumEpochResponse:
     leader_id: int = -1
     leader_epoch: int = -1
     leader_endpoints: tuple[Endpoint, ...] = ()
+    leader_identity: LeaderIdentity = UNSAID
 
 
 @dataclass
@@ -126,6 +148,7 @@ class FetchResponse:
     diverging: OffsetAndEpoch | None = None
     snapshot_id: OffsetAndEpoch | None = None
     leader_endpoints: tuple[Endpoint, ...] = ()
+    leader_identity: LeaderIdentity = UNSAID
     stream: int = 0
     records_bytes: int = 0  # on the receiving side: how many bytes of records came with it
 
@@ -156,6 +179,7 @@ class FetchSnapshotResponse:
     size: int = -1  # of the whole snapshot; the node fills it in
     position: int = -1
     leader_endpoints: tuple[Endpoint, ...] = ()
+    leader_identity: LeaderIdentity = UNSAID
     records_bytes: int = 0  # on the receiving side: how many bytes came with it
 
 
@@ -240,6 +264,7 @@ class UpdateRaftVoterResponse:
     leader_id: int = -1
     leader_epoch: int = -1
     leader_endpoints: tuple[Endpoint, ...] = ()
+    leader_identity: LeaderIdentity = UNSAID
     message: str | None = None  # has no field on the wire: for the log
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kraftfast.core.effects import Persisted, Reply
 from kraftfast.core.events import RequestReceived
+from kraftfast.core.leader_identity import identity_of_leader, may_follow
 from kraftfast.core.messages import (
     BeginQuorumEpochRequest,
     EndQuorumEpochRequest,
@@ -15,7 +16,7 @@ from kraftfast.errors import ErrorCode
 
 
 def on_begin_quorum_epoch(state: ReplicaState, event: RequestReceived, now_ms: int) -> None:
-    """Follow that leader, be he in the voter set or not: the set here may lag behind.
+    """Follow the sender even if it is not in the local voter set, which may be stale.
 
     Kafka's process ends on a second leader of an epoch; here the sender is told INVALID_REQUEST.
     """
@@ -56,6 +57,8 @@ def invalid(
         return ErrorCode.INVALID_REQUEST
     if not state.is_consistent(request.epoch, request.leader_id):
         return ErrorCode.INVALID_REQUEST
+    if not may_follow(state, request.epoch, request.leader_id, request.leader_identity):
+        return ErrorCode.INVALID_REQUEST
     return ErrorCode.NONE
 
 
@@ -64,7 +67,8 @@ def follow(
 ) -> None:
     """Move as the request tells."""
     endpoints = state.known_endpoints(request.leader_id, request.leader_endpoints)
-    state.learn(request.epoch, request.leader_id, endpoints, now_ms)
+    identity = request.leader_identity
+    state.learn(request.epoch, request.leader_id, endpoints, now_ms, identity)
 
 
 def answer(state: ReplicaState, event: RequestReceived, error: ErrorCode) -> None:
@@ -74,5 +78,6 @@ def answer(state: ReplicaState, event: RequestReceived, error: ErrorCode) -> Non
         leader_id=state.leader_id,
         leader_epoch=state.epoch,
         leader_endpoints=state.leader_endpoints,
+        leader_identity=identity_of_leader(state),
     )
     state.effects.append(Reply(event.source, response, Persisted(state.epoch)))

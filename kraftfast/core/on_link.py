@@ -9,18 +9,26 @@ from kraftfast.core.fetching import retry_later
 from kraftfast.core.follower import Follower
 from kraftfast.core.heartbeat import begin_quorum_epoch
 from kraftfast.core.joining import is_asking, restart_period
+from kraftfast.core.leader_identity import leave, may_follow
 from kraftfast.core.on_vote_response import on_vote_unsupported
 from kraftfast.core.prospective import Prospective
 from kraftfast.core.read_barrier import ask_again, asked_under
 from kraftfast.core.roles import Role
 from kraftfast.core.state import ReplicaState
 from kraftfast.errors import ErrorCode
+from kraftfast.types import ZERO_UUID
 
 
 def on_link_up(state: ReplicaState, event: LinkUp, now_ms: int) -> None:
     """A fresh link: what was in flight or streamed on an older one is over (D3)."""
-    state.peers.link_up(event.peer_id, event.streaming, event.pre_vote)
+    state.peers.link_up(event.peer_id, event.streaming, event.pre_vote, event.directory_id)
     drop_streams(state, event.peer_id)
+    if state.follower is not None and event.peer_id == state.leader_id:
+        identity = state.leader_identity
+        if event.directory_id != ZERO_UUID:
+            identity = identity._replace(directory_id=event.directory_id)
+        if not may_follow(state, state.epoch, state.leader_id, identity):
+            leave(state, event.peer_id, now_ms)  # its id, on another directory
     if state.follower is not None and event.peer_id == state.leader_id:
         state.fetch_at_ms = 0
         state.fetch_failures = 0

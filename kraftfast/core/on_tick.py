@@ -7,7 +7,13 @@ same step.
 from __future__ import annotations
 
 from kraftfast import limits
-from kraftfast.core.campaigning import begin_campaign, decide, request_votes, stand_down
+from kraftfast.core.campaigning import (
+    awaits_answers,
+    begin_campaign,
+    decide,
+    request_votes,
+    stand_down,
+)
 from kraftfast.core.candidate import Candidate
 from kraftfast.core.effects import Send
 from kraftfast.core.fetching import (
@@ -22,6 +28,11 @@ from kraftfast.core.follower import Follower
 from kraftfast.core.heartbeat import begin_quorum_epoch
 from kraftfast.core.joining import membership_due_ms, tend_membership
 from kraftfast.core.leader import Leader
+from kraftfast.core.leader_identity import (
+    identity_of_leader,
+    is_displaced,
+    told_of_displacement,
+)
 from kraftfast.core.leases import expire
 from kraftfast.core.log_view import NEVER_MS
 from kraftfast.core.membership import change_due_ms, removed_itself, tend_change
@@ -34,6 +45,7 @@ from kraftfast.core.read_barrier import (
     tend_leader_barriers,
 )
 from kraftfast.core.reassignment import reassignment_due_ms, tend_reassignment
+from kraftfast.core.refusing import warn
 from kraftfast.core.resigned import Resigned
 from kraftfast.core.serving import answer_parked, drain, push_all, push_due_ms
 from kraftfast.core.state import ReplicaState
@@ -77,7 +89,7 @@ def due_ms(state: ReplicaState) -> int:
     elif isinstance(current, Leader):
         due = leader_due_ms(state, current)
     elif isinstance(current, Unattached):
-        timer_ms = current.election_deadline_ms if campaigns(state) else NEVER_MS
+        timer_ms = campaign_due_ms(state, current) if campaigns(state) else NEVER_MS
         due = min(timer_ms, fetch_due_ms(state))
     elif isinstance(current, Resigned):
         due = NEVER_MS if state.shutting_down else current.election_deadline_ms
@@ -105,11 +117,21 @@ def poll_unattached(state: ReplicaState, current: Unattached, now_ms: int) -> No
 
     The only voter has nobody to wait for.
     """
-    if campaigns(state) and (
-        now_ms >= current.election_deadline_ms or state.voters.is_only_voter(state.local)
-    ):
+    if is_displaced(state):
+        warn(state, told_of_displacement(state))
+    elif campaigns(state) and now_ms >= campaign_due_ms(state, current):
         begin_campaign(state, now_ms)
     fetch_next(state, now_ms)
+
+
+def campaign_due_ms(state: ReplicaState, current: Unattached) -> int:
+    """Return when an unattached voter campaigns: the only voter at once, but one without a log
+    first asks the peers that it knows for a quorum of its cluster (D23)."""
+    if not state.voters.is_only_voter(state.local):
+        return current.election_deadline_ms
+    if state.unheard and state.log.end_offset == 0:
+        return state.ask_until_ms
+    return 0
 
 
 def poll_follower(state: ReplicaState, current: Follower, now_ms: int) -> None:
@@ -150,7 +172,9 @@ def poll_nominee(state: ReplicaState, current: Prospective | Candidate, now_ms: 
     if now_ms >= current.election_deadline_ms and not state.shutting_down:
         if isinstance(current, Candidate):
             begin_campaign(state, now_ms)
-        else:
+            return
+        decide(state, now_ms)  # a replica without a log has waited for all answers
+        if state.current is current:
             stand_down(state, now_ms)
         return
     if not isinstance(current, Prospective) or now_ms >= current.campaign_at_ms:
@@ -167,7 +191,9 @@ def nominee_due_ms(state: ReplicaState, current: Prospective | Candidate) -> int
     begun_ms = current.campaign_at_ms if isinstance(current, Prospective) else 0
     election = current.election
     if isinstance(current, Prospective) and (
-        election.is_lost() or (current.may_campaign() and not state.log.flushing)
+        election.is_lost()
+        or current.may_campaign()
+        and not (state.log.flushing or awaits_answers(state, current))
     ):
         due = min(due, begun_ms)  # answers that came while another went first
     if not election.is_lost():
@@ -196,6 +222,8 @@ def poll_resigned(state: ReplicaState, current: Resigned, now_ms: int) -> None:
             epoch=state.epoch,
             leader_id=state.local.id,
             preferred_candidates=current.successors,
+            leader_endpoints=state.leader_endpoints,
+            leader_identity=identity_of_leader(state),
             cluster_id=state.cluster_id,
         )
         correlation = state.peers.sent(voter_id, now_ms)

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from kraftfast.core.effects import Persisted, Reply
 from kraftfast.core.events import RequestReceived
-from kraftfast.core.messages import VoteRequest, VoteResponse
+from kraftfast.core.leader_identity import identity_of_leader, is_impostor
+from kraftfast.core.messages import UNSAID, VoteRequest, VoteResponse
 from kraftfast.core.prospective import Prospective
 from kraftfast.core.requests import is_addressed_here, top_level_error
 from kraftfast.core.roles import Role
@@ -56,16 +57,19 @@ def refuse(state: ReplicaState, event: RequestReceived, error: ErrorCode) -> Non
         leader_id=state.leader_id,
         leader_epoch=state.epoch,
         leader_endpoints=state.leader_endpoints,
+        leader_identity=identity_of_leader(state),
     )
     state.effects.append(Reply(event.source, response))
 
 
 def is_long_enough(state: ReplicaState, request: VoteRequest) -> bool:
-    """Whether the sender's log may lead, as far as this replica's log can tell.
+    """Return whether the sender may lead, as far as this replica can tell by log and voters.
 
     An ordinary election must also cover what this replica may have acknowledged and lost (D10); a
     unanimous one compares what is left, if this durability allows it.
     """
+    if is_impostor(state, request):  # D23
+        return False
     if not state.has_log_up_to(request.last_epoch, request.last_offset):
         return False
     if request.unanimous:
@@ -93,6 +97,7 @@ def on_pre_vote(state: ReplicaState, event: RequestReceived, now_ms: int) -> Non
         vote_granted=granted,
         in_doubt=state.doubt.exists(),
         leader_endpoints=() if ahead else state.leader_endpoints,
+        leader_identity=UNSAID if ahead else identity_of_leader(state),
     )
     state.effects.append(Reply(event.source, response))
 
@@ -137,6 +142,7 @@ def on_standard_vote(state: ReplicaState, event: RequestReceived, now_ms: int) -
         vote_granted=granted,
         in_doubt=state.doubt.exists(),
         leader_endpoints=state.leader_endpoints,
+        leader_identity=identity_of_leader(state),
     )
     state.effects.append(Reply(event.source, response, Persisted(state.epoch)))
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from kraftfast.core.effects import Warn
-from kraftfast.core.state import ReplicaState
+
+if TYPE_CHECKING:
+    from kraftfast.core.state import ReplicaState
 
 
 def warn(state: ReplicaState, text: str) -> None:

@@ -38,6 +38,7 @@ from kraftfast.core.events import (
     Tick,
     TransferRequested,
 )
+from kraftfast.core.fetching import bootstrap_ids
 from kraftfast.core.log_view import NEVER_MS, LogView
 from kraftfast.core.messages import (
     AddRaftVoterRequest,
@@ -155,6 +156,7 @@ def _on_response(state: ReplicaState, event: ResponseReceived, now_ms: int) -> N
         on_read_barrier_response(state, event, now_ms)
     elif state.peers.answered(event.peer_id, event.correlation):
         state.peers.peer(event.peer_id).ended = False  # whoever said so was wrong
+        state.unheard.discard(event.peer_id)
         _ON_RESPONSE[type(response)](state, event, now_ms)
         state.poll_due = True
 
@@ -268,6 +270,9 @@ class Replica:
         if self._stored.leader_id == state.local.id and state.local.id >= 0:
             state.resumed_epoch = self._stored.epoch
         state.begin(first, quorum_state)
+        if state.log.end_offset == 0 and state.voters.is_only_voter(state.local):
+            state.unheard = set(bootstrap_ids(state))  # D23
+            state.ask_until_ms = now_ms + state.config.fetch_timeout_ms
         if state.log.snapshots:  # what they hold was committed
             state.committed_offset = state.log.snapshots[-1].offset
             state.effects.append(AdvanceHighWatermark(state.committed_offset))

@@ -11,6 +11,7 @@ cdef class Peer:
     cdef public bint streaming
     cdef public bint pre_vote
     cdef public bint ended
+    cdef public bytes directory_id
 
 
 cdef class RequestManager:

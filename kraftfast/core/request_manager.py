@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kraftfast.core.log_view import NEVER_MS
+from kraftfast.types import ZERO_UUID, Uuid
 
 
 class Peer:
@@ -24,6 +25,7 @@ class Peer:
     streaming: bool  # that link is a ring: Fetch may be pipelined
     pre_vote: bool  # the peer's Vote reaches v2, as far as is known
     ended: bool  # the kernel said that the process is gone, and nothing was heard since
+    directory_id: Uuid  # as its link said, zero while that is not known
 
     def __init__(self, id: int) -> None:
         self.id = id
@@ -35,6 +37,7 @@ class Peer:
         self.streaming = False
         self.pre_vote = True
         self.ended = False
+        self.directory_id = ZERO_UUID
 
     def due_ms(self) -> int:
         """When something is to be done about this peer: now (0), at a time-out, after a pause."""
@@ -77,6 +80,11 @@ class RequestManager:
         """Whether a link to the peer stands."""
         peer = self._peers.get(peer_id)
         return peer is not None and peer.up
+
+    def directory_of(self, peer_id: int) -> Uuid:
+        """Return the directory id that the peer's link told, zero if none did."""
+        peer = self._peers.get(peer_id)
+        return ZERO_UUID if peer is None else peer.directory_id
 
     def due_ms(self, peer_id: int) -> int:
         """When something is to be done about the peer, 0 for at once."""
@@ -135,7 +143,9 @@ class RequestManager:
             if peer_id not in kept and not peer.up:
                 del self._peers[peer_id]
 
-    def link_up(self, peer_id: int, streaming: bool, pre_vote: bool) -> None:
+    def link_up(
+        self, peer_id: int, streaming: bool, pre_vote: bool, directory_id: Uuid = ZERO_UUID
+    ) -> None:
         """A link stands. If it replaces one, or is a ring, nothing sent before is answered.
 
         What was sent while none stood is kept: it may go out over this one.
@@ -148,12 +158,14 @@ class RequestManager:
         peer.streaming = streaming
         peer.pre_vote = pre_vote
         peer.ended = False
+        peer.directory_id = directory_id
 
     def link_down(self, peer_id: int, now_ms: int) -> None:
         """The link broke, and with it what was in flight."""
         peer = self.peer(peer_id)
         peer.up = False
         peer.streaming = False
+        peer.directory_id = ZERO_UUID
         if peer.correlation:
             self.back_off(peer_id, now_ms)
 

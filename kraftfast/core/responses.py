@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from kraftfast.core.messages import FetchResponse, QuorumEpochResponse, VoteResponse
+from kraftfast.core.leader_identity import leave, may_follow
+from kraftfast.core.messages import UNSAID, FetchResponse, QuorumEpochResponse, VoteResponse
 from kraftfast.core.state import ReplicaState
 from kraftfast.errors import ErrorCode
+from kraftfast.types import NO_NODE
 
 
 class Outcome(IntEnum):
@@ -64,11 +66,18 @@ def _learn(
     )
     if epoch < state.epoch or error is UNKNOWN_LEADER_EPOCH:
         return DONE
+    if epoch > state.epoch and leader_id == state.local.id and state.log.end_offset == 0:
+        leader_id = NO_NODE  # this id led, on a disk that was replaced (D23)
     if state.is_too_far(epoch) or not state.is_consistent(epoch, leader_id):
         return FAILED
+    identity = response.leader_identity
+    if epoch > state.epoch or leader_id != state.leader_id or identity is not UNSAID:
+        if not may_follow(state, epoch, leader_id, identity):
+            leave(state, leader_id, now_ms)
+            return FAILED
     endpoints = state.known_endpoints(leader_id, response.leader_endpoints)
     higher = epoch > state.epoch
-    state.learn(epoch, leader_id, endpoints, now_ms)
+    state.learn(epoch, leader_id, endpoints, now_ms, identity)
     if higher or error in _TELLS_OF_LEADER:
         return DONE
     if error in _LEAVES_ALONE:

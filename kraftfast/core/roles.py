@@ -51,6 +51,7 @@ TRANSITIONS: tuple[Transition, ...] = (
     Transition(_U, _F, Epochs.SAME, False, _LEADER_LEARNT),
     Transition(_U, _F, Epochs.HIGHER, False, _LEADER_OF_HIGHER),
     Transition(_U, _P, Epochs.SAME, True, "election timer expired"),
+    Transition(_F, _U, Epochs.SAME, False, "the leader is not the directory that leads (D23)"),
     Transition(_F, _U, Epochs.HIGHER, False, _HIGHER_EPOCH),
     Transition(_F, _F, Epochs.SAME, False, "more endpoints of the leader learnt"),
     Transition(_F, _F, Epochs.HIGHER, False, _LEADER_OF_HIGHER),

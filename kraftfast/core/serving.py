@@ -10,6 +10,7 @@ from kraftfast.core.effects import (
     DrainAppends,
 )
 from kraftfast.core.leader import Leader, Parked, Progress
+from kraftfast.core.leader_identity import identity_of_leader
 from kraftfast.core.log_view import NEVER_MS
 from kraftfast.core.messages import FetchResponse
 from kraftfast.core.state import ReplicaState
@@ -154,6 +155,7 @@ def answer_fetch(state: ReplicaState, parked: Parked) -> None:
     response = answer(state, 0)
     if parked.tells_place:
         response.leader_endpoints = state.leader_endpoints
+        response.leader_identity = identity_of_leader(state)
     state.effects.append(
         AnswerFetch(
             parked.source,

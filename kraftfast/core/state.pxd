@@ -26,6 +26,7 @@ cdef class ReplicaState:
     cdef public long long epoch
     cdef public long long leader_id
     cdef public tuple leader_endpoints
+    cdef public object leader_identity
     cdef public object voted
     cdef public object persisted
     cdef public long long resumed_epoch
@@ -37,6 +38,9 @@ cdef class ReplicaState:
     cdef public long long fetch_at_ms
     cdef public long long fetch_failures
     cdef public bint ask_others
+    cdef public bint displaced
+    cdef public set unheard
+    cdef public long long ask_until_ms
     cdef public long long slices_under_way
     cdef public list barriers
     cdef public long long barriers_correlation, barriers_asked_ms

@@ -13,24 +13,25 @@ from kraftfast import limits
 from kraftfast.core.candidate import Candidate
 from kraftfast.core.config import Durability, QuorumConfig
 from kraftfast.core.control import LeaderChange
+from kraftfast.core.dismissing import dismiss
 from kraftfast.core.doubt import Doubt
 from kraftfast.core.effects import (
     AppendControl,
     Effect,
     PersistQuorumState,
-    Reply,
     RoleChanged,
 )
 from kraftfast.core.election import Election
 from kraftfast.core.follower import Follower
 from kraftfast.core.leader import Barrier, Leader
+from kraftfast.core.leader_identity import another_made_epoch, identity_of_leader, is_displaced
 from kraftfast.core.log_view import NEVER_MS, LogView
 from kraftfast.core.messages import (
+    UNSAID,
     FetchResponse,
     FetchSnapshotRequest,
     FetchSnapshotResponse,
-    ReadBarrierResponse,
-    TransferResponse,
+    LeaderIdentity,
 )
 from kraftfast.core.own_entry import first_records
 from kraftfast.core.prospective import Prospective
@@ -73,6 +74,7 @@ class ReplicaState:
     epoch: int
     leader_id: int  # of this epoch, -1 unknown; a resigned leader names itself
     leader_endpoints: tuple[Endpoint, ...]  # where it is, if a message or the voter set said
+    leader_identity: LeaderIdentity  # which directory it is, as far as a message said (D23)
     voted: ReplicaKey | None  # in this epoch
     persisted: QuorumState | None  # what is on disk; None before the start
     resumed_epoch: int  # led before the restart: never again (D4, I13); -1 if none
@@ -85,6 +87,9 @@ class ReplicaState:
     writing: bool  # the log copies a Fetch answer: FetchedWritten will tell
     fetch_at_ms: int  # no Fetch before this
     fetch_failures: int  # in a row, for the pause between Fetches
+    displaced: bool  # an only voter by configuration whose cluster another led (D23)
+    unheard: set[int]  # peers that an only voter without a log asks before it leads (D23)
+    ask_until_ms: int  # for so long
     ask_others: bool  # the leader did not answer well: the next Fetch asks who leads
     slices_under_way: int  # of snapshots, on their way to whoever asked
     barriers: list[Barrier]  # readers here that the leader is to be asked for
@@ -131,6 +136,7 @@ class ReplicaState:
         self.epoch = 0
         self.leader_id = NO_NODE
         self.leader_endpoints = ()
+        self.leader_identity = UNSAID
         self.voted = None
         self.persisted = None
         self.resumed_epoch = -1
@@ -144,6 +150,9 @@ class ReplicaState:
         self.fetch_at_ms = 0
         self.fetch_failures = 0
         self.ask_others = False
+        self.displaced = False
+        self.unheard = set()
+        self.ask_until_ms = 0
         self.slices_under_way = 0
         self.barriers = []
         self.barriers_correlation = self.barriers_asked_ms = 0
@@ -175,7 +184,8 @@ class ReplicaState:
         Its log may then be the only one that can lead: it campaigns without a vote of its own
         (Ongaro's dissertation, 4.2.2; Kafka's observers do not, and two voters can get stuck).
         """
-        return self.is_voter() or self.history.may_count(self.local, self.uncuttable_offset())
+        counts = self.is_voter() or self.history.may_count(self.local, self.uncuttable_offset())
+        return counts and not is_displaced(self)  # D23
 
     def uncuttable_offset(self) -> int:
         """Return the end of what is known to be committed, from before the start too (I7, D23)."""
@@ -247,7 +257,12 @@ class ReplicaState:
     # --- transitions --------------------------------------------------------------------------
 
     def learn(
-        self, epoch: int, leader_id: int, endpoints: tuple[Endpoint, ...], now_ms: int
+        self,
+        epoch: int,
+        leader_id: int,
+        endpoints: tuple[Endpoint, ...],
+        now_ms: int,
+        identity: LeaderIdentity = UNSAID,
     ) -> None:
         """Follow what a message tells of epoch and leader (``is_consistent`` was asked before).
 
@@ -269,6 +284,8 @@ class ReplicaState:
             found = self.leader_id == NO_NODE or self.role is Role.UNATTACHED
             if found or len(endpoints) > len(self.leader_endpoints):
                 self.to_follower(epoch, leader_id, endpoints, now_ms)
+        if identity is not UNSAID and self.leader_id == leader_id:
+            self.leader_identity = identity
 
     def to_unattached(
         self, epoch: int, leader_id: int, now_ms: int, vote: ReplicaKey | None = None
@@ -423,7 +440,7 @@ class ReplicaState:
             self.failover_round = 0
         self._settle_in(current, epoch, leader_id, endpoints, voted)
         if left is not None:
-            self._dismiss(left)
+            dismiss(self, left)
 
     def _settle_in(
         self,
@@ -435,6 +452,8 @@ class ReplicaState:
     ) -> None:
         for barrier in self.barriers:
             barrier.correlation = 0  # the next leader is asked
+        if (epoch, leader_id) != (self.epoch, self.leader_id):
+            self.leader_identity = UNSAID
         self.current = current
         self.role = current.role
         self.leader = current if isinstance(current, Leader) else None
@@ -443,6 +462,7 @@ class ReplicaState:
         self.leader_id = leader_id
         self.leader_endpoints = endpoints
         self.voted = voted
+        self.displaced = self.displaced or another_made_epoch(self)
         self.writing = False
         self.fetch_at_ms = 0
         self.fetch_failures = 0
@@ -450,31 +470,6 @@ class ReplicaState:
         self.peers.reset((*self.voters.ids, *self.config.bootstrap_ids, leader_id))
         self.poll_due = True
         self.effects.append(RoleChanged(current.role.value, epoch, leader_id, endpoints))
-
-    def _dismiss(self, leader: Leader) -> None:
-        """Leadership is over: whoever waits for it is told."""
-        if leader.change is not None:
-            error = ErrorCode.NOT_LEADER_OR_FOLLOWER
-            leader.change.answer(self, error, "leadership was lost; it may be committed yet")
-        if leader.transfer is not None and not leader.transfer.answered:
-            message = "leadership was lost before it was handed over"
-            response = TransferResponse(ErrorCode.NOT_LEADER_OR_FOLLOWER, message)
-            self.effects.append(Reply(leader.transfer.source, response))
-        for barrier in leader.barriers:
-            if barrier.remote:
-                error = ErrorCode.NOT_LEADER_OR_FOLLOWER
-                refused = ReadBarrierResponse(error, NO_OFFSET, self.leader_id, self.epoch)
-                self.effects.append(Reply(barrier.source, refused))
-            else:
-                self.barriers.append(barrier)  # the next leader is asked
-        for event, _ in leader.waiting_slices:
-            refusal = self.snapshot_answer(event.request, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-            self.effects.append(Reply(event.source, refusal))
-        waiting = [(parked.source, 0) for parked in leader.parked]
-        waiting += [(progress.source, progress.stream) for progress in leader.streams]
-        for source, stream in waiting:
-            response = self.fetch_refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, stream)
-            self.effects.append(Reply(source, response))
 
     def snapshot_answer(
         self, request: FetchSnapshotRequest, error: ErrorCode
@@ -487,6 +482,7 @@ class ReplicaState:
             snapshot_id=request.snapshot_id,
             position=request.position,
             leader_endpoints=self.leader_endpoints,
+            leader_identity=identity_of_leader(self),
         )
 
     def fetch_refusal(self, error: ErrorCode, stream: int) -> FetchResponse:
@@ -496,5 +492,6 @@ class ReplicaState:
             leader_id=self.leader_id,
             leader_epoch=self.epoch,
             leader_endpoints=self.leader_endpoints,
+            leader_identity=identity_of_leader(self),
             stream=stream,
         )

@@ -405,7 +405,7 @@ class Mesh:
         events = select.EPOLLIN | select.EPOLLRDHUP
         self.loop.watch(link.sock.fileno(), events, lambda _: self._broken(peer))
         self.loop.watch(link.pidfd, select.EPOLLIN, lambda _: self._ended(peer))
-        self.node.step(ev.LinkUp(peer_id, streaming=True, pre_vote=True))
+        self.node.step(ev.LinkUp(peer_id, True, True, key.directory_id))
 
     def _broken(self, peer: MeshPeer) -> None:
         """The connection ended: the process is going, or has dropped us."""

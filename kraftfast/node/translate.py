@@ -12,7 +12,13 @@ from kraftfast.core import messages as core
 from kraftfast.errors import ErrorCode
 from kraftfast.node import translate_membership as membership
 from kraftfast.node import translate_snapshot as snapshot
-from kraftfast.node.wire_values import Partition, endpoints_from_wire, error_code
+from kraftfast.node.wire_values import (
+    Partition,
+    endpoints_from_wire,
+    error_code,
+    identity_fields,
+    identity_from_wire,
+)
 from kraftfast.types import METADATA_PARTITION, Endpoint, OffsetAndEpoch, ReplicaKey
 from kraftfast.wire import messages as wire
 from kraftfast.wire.fetch import PartitionFetch, PartitionFetched
@@ -51,6 +57,8 @@ def _vote(request: core.VoteRequest, partition: Partition) -> Any:
         last_offset=request.last_offset,
         pre_vote=request.pre_vote,
         unanimous=request.unanimous,
+        voters_offset=request.voters_at.offset,
+        voters_epoch=request.voters_at.epoch,
     )
     topic = kind.Topic(topic_name=partition.topic, partitions=[fields])
     return kind(cluster_id=request.cluster_id, voter_id=request.voter.id, topics=[topic])
@@ -68,8 +76,17 @@ def _begin(request: core.BeginQuorumEpochRequest, partition: Partition) -> Any:
         cluster_id=request.cluster_id,
         voter_id=request.voter.id,
         topics=[kind.Topic(topic_name=partition.topic, partitions=[fields])],
-        leader_endpoints=[kind.LeaderEndpoint(*endpoint) for endpoint in request.leader_endpoints],
+        leader_endpoints=_told_endpoints(kind, request),
     )
+
+
+def _told_endpoints(kind: Any, request: Any) -> list[Any]:
+    """The leader's own endpoints, with which directory it is."""
+    told = identity_fields(request.leader_identity)
+    return [
+        kind.LeaderEndpoint(name, host, port, **told)
+        for name, host, port in request.leader_endpoints
+    ]
 
 
 def _end(request: core.EndQuorumEpochRequest, partition: Partition) -> Any:
@@ -86,7 +103,7 @@ def _end(request: core.EndQuorumEpochRequest, partition: Partition) -> Any:
     return kind(
         cluster_id=request.cluster_id,
         topics=[kind.Topic(topic_name=partition.topic, partitions=[fields])],
-        leader_endpoints=[kind.LeaderEndpoint(*endpoint) for endpoint in request.leader_endpoints],
+        leader_endpoints=_told_endpoints(kind, request),
     )
 
 
@@ -149,6 +166,7 @@ def vote_from_wire(message: Any, partition: Partition) -> core.VoteRequest:
         last_offset=fields.last_offset,
         pre_vote=fields.pre_vote,
         unanimous=fields.unanimous,
+        voters_at=OffsetAndEpoch(fields.voters_offset, fields.voters_epoch),
         voter=ReplicaKey(message.voter_id, fields.voter_directory_id),
         cluster_id=message.cluster_id,
     )
@@ -165,6 +183,7 @@ def begin_from_wire(message: Any, partition: Partition) -> core.BeginQuorumEpoch
         epoch=fields.leader_epoch,
         leader_id=fields.leader_id,
         leader_endpoints=endpoints_from_wire(message.leader_endpoints),
+        leader_identity=identity_from_wire(message.leader_endpoints),
         voter=ReplicaKey(message.voter_id, fields.voter_directory_id),
         cluster_id=message.cluster_id,
     )
@@ -186,6 +205,7 @@ def end_from_wire(message: Any, partition: Partition) -> core.EndQuorumEpochRequ
         leader_id=fields.leader_id,
         preferred_candidates=tuple(successors),
         leader_endpoints=endpoints_from_wire(message.leader_endpoints),
+        leader_identity=identity_from_wire(message.leader_endpoints),
         cluster_id=message.cluster_id,
     )
 
@@ -258,7 +278,8 @@ def response_to_wire(api_key: int, response: Any, partition: Partition, version:
 def _node_endpoints(kind: Any, response: Any, partition: Partition) -> list[Any]:
     for name, host, port in response.leader_endpoints:
         if name == partition.listener and response.leader_id >= 0:
-            return [kind.NodeEndpoint(node_id=response.leader_id, host=host, port=port)]
+            told = identity_fields(response.leader_identity)
+            return [kind.NodeEndpoint(node_id=response.leader_id, host=host, port=port, **told)]
     return []
 
 
@@ -282,6 +303,7 @@ def response_from_wire(api_key: int, message: Any, partition: Partition) -> Any:
         leader_id=fields.leader_id,
         leader_epoch=fields.leader_epoch,
         leader_endpoints=_leader_endpoints(message.node_endpoints, fields.leader_id, partition),
+        leader_identity=_leader_identity(message.node_endpoints, fields.leader_id),
     )
     if isinstance(response, core.VoteResponse):
         response.vote_granted = fields.vote_granted
@@ -297,6 +319,10 @@ def _leader_endpoints(
         for node in nodes
         if node.node_id == leader_id
     )
+
+
+def _leader_identity(nodes: list[Any], leader_id: int) -> core.LeaderIdentity:
+    return identity_from_wire(node for node in nodes if node.node_id == leader_id)
 
 
 def fetched_to_wire(
@@ -342,6 +368,7 @@ def fetched_from_wire(message: Any, partition: Partition) -> core.FetchResponse:
         diverging=_place(message.diverging_end_offset, message.diverging_epoch),
         snapshot_id=_place(message.snapshot_end_offset, message.snapshot_epoch),
         leader_endpoints=_leader_endpoints(message.node_endpoints, message.leader_id, partition),
+        leader_identity=_leader_identity(message.node_endpoints, message.leader_id),
         records_bytes=len(message.records) if message.records is not None else 0,
     )
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from kraftfast.core.messages import UNSAID, LeaderIdentity
 from kraftfast.errors import ErrorCode
-from kraftfast.types import Endpoint, Uuid
+from kraftfast.types import ZERO_UUID, Endpoint, OffsetAndEpoch, Uuid
 
 
 class Partition(NamedTuple):
@@ -19,6 +21,27 @@ class Partition(NamedTuple):
 def endpoints_from_wire(entries: list[Any]) -> tuple[Endpoint, ...]:
     """Listeners as the core has them; their names count without their case."""
     return tuple(Endpoint(entry.name.upper(), entry.host, entry.port) for entry in entries)
+
+
+def identity_fields(identity: LeaderIdentity) -> dict[str, Any]:
+    """Return our tagged fields beside a leader's endpoint."""
+    if identity == UNSAID:
+        return {}
+    offset, epoch = identity.voters_at
+    return {
+        "directory_id": identity.directory_id,
+        "voters_offset": offset,
+        "voters_epoch": epoch,
+    }
+
+
+def identity_from_wire(entries: Iterable[Any]) -> LeaderIdentity:
+    """Return what a leader's endpoints say of its directory and voters."""
+    for entry in entries:
+        if entry.directory_id != ZERO_UUID:
+            place = OffsetAndEpoch(entry.voters_offset, entry.voters_epoch)
+            return LeaderIdentity(entry.directory_id, place)
+    return UNSAID
 
 
 def error_code(code: int) -> ErrorCode:

@@ -35,6 +35,7 @@ from kraftfast.sim.network import Link, Message, Source
 from kraftfast.sim.paged_file import SimSegmentFile, SteppedFlush
 from kraftfast.sim.preparer import SimPreparer
 from kraftfast.sim.state_machine import SimStateMachine
+from kraftfast.types import ZERO_UUID
 
 if TYPE_CHECKING:
     from kraftfast.sim.clients import Append
@@ -340,7 +341,8 @@ class Process(Carrying):
             self.detach(old, False)
         self.links[peer.id] = link
         link.attached.add(self.id)
-        self.step(ev.LinkUp(peer.id, streaming=link.ring, pre_vote=True))
+        told = peer.machine.key.directory_id if link.ring else ZERO_UUID
+        self.step(ev.LinkUp(peer.id, link.ring, True, told))
         link.read(self)
 
     def detach(self, link: Link, ended: bool) -> None:

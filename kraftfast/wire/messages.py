@@ -44,8 +44,11 @@ class ApiKey(IntEnum):
 
 
 LISTENER = "Name:str; Host:str; Port:u16"
-LEADER_ENDPOINTS = f"LeaderEndpoints[{LISTENER}]@1+ ign"
-RAFT_NODE_ENDPOINTS = "NodeEndpoints[NodeId:i32; Host:str; Port:u16]@1+ #0"
+VOTERS_AT = f"""VotersOffset:i64=-2 #{tags.VOTERS_OFFSET} ign
+    VotersEpoch:i32=-1 #{tags.VOTERS_EPOCH} ign"""
+IDENTITY = f"DirectoryId:uuid #{tags.LEADER_DIRECTORY} ign; {VOTERS_AT}"
+LEADER_ENDPOINTS = f"LeaderEndpoints[{LISTENER}; {IDENTITY}]@1+ ign"
+RAFT_NODE_ENDPOINTS = f"NodeEndpoints[NodeId:i32; Host:str; Port:u16; {IDENTITY}]@1+ #0"
 NODE_ENDPOINT = "NodeId:i32; Host:str; Port:i32; Rack:str?=null"
 CURRENT_LEADER = "CurrentLeader{LeaderId:i32=-1; LeaderEpoch:i32=-1}"
 SNAPSHOT_ID = "SnapshotId{EndOffset:i64; Epoch:i32}"
@@ -143,8 +146,7 @@ FetchRequest, FetchResponse = api(
         RackId:str@11+ ign""",
     response=f"""
         ThrottleTimeMs:i32@1+ ign
-        ErrorCode:i16@7+ ign
-        SessionId:i32@7+
+        ErrorCode:i16@7+ ign; SessionId:i32@7+
         Responses[
             Topic:str@0-12 ign
             TopicId:uuid@13+ ign
@@ -158,11 +160,10 @@ FetchRequest, FetchResponse = api(
                 {CURRENT_LEADER}@12+ #1
                 SnapshotId{{EndOffset:i64=-1; Epoch:i32=-1}}@12+ #2
                 AbortedTransactions[ProducerId:i64; FirstOffset:i64]?@4+ ign
-                PreferredReadReplica:i32@11+=-1
-                Records:records?=null
+                PreferredReadReplica:i32@11+=-1; Records:records?=null
             ]
         ]
-        NodeEndpoints[{NODE_ENDPOINT}]@16+ #0""",
+        NodeEndpoints[{NODE_ENDPOINT}; {IDENTITY}]@16+ #0""",
 )
 
 FetchSnapshotRequest, FetchSnapshotResponse = api(
@@ -222,8 +223,7 @@ VoteRequest, VoteResponse = api(
                 VoterDirectoryId:uuid@1+ ign
                 LastOffsetEpoch:i32
                 LastOffset:i64
-                PreVote:bool@2+
-                Unanimous:bool #{tags.UNANIMOUS} ign
+                PreVote:bool@2+; Unanimous:bool #{tags.UNANIMOUS} ign; {VOTERS_AT}
             ]
         ]""",
     response=f"""

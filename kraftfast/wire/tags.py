@@ -41,5 +41,15 @@ TARGET_VOTERS = 10008
 ENDED_TARGET = 10009
 """DescribeQuorum, the answer: the target of one that ended before it got there."""
 
+LEADER_DIRECTORY = 10020
+"""Where a message tells a leader's endpoint: the directory id of that leader."""
+
+VOTERS_OFFSET = 10021
+"""There, and in a Vote request: where the sender's voters record stands, -1: in no log. Without
+this field, -2, the sender does not say."""
+
+VOTERS_EPOCH = 10022
+"""The epoch of that record."""
+
 TRIM = 10010
 """SnapshotHeader, the record: the snapshot holds no state, the log below its end was given up."""

@@ -70,7 +70,7 @@ class Host:
         self.replica = world.replica_class(
             world.config_of(self.id),
             world.key(self.id),
-            world.voters,
+            world.configured.get(self.id, world.voters),
             world.random,
             world.now_ms,
             self.disk.quorum_state,

@@ -60,18 +60,19 @@ class Outside:
                 pre_vote=kind == "pre-vote",
                 unanimous="unanimous" in words,
                 voter=voter,
+                voters_at=wording.place_of(said.get("at", "-2@-1")),
                 **common,
             )
         elif kind == "begin":
+            common |= {"leader_id": sender.id, "leader_identity": wording.identity(said)}
+            endpoints = wording.endpoints(said)
             body = msg.BeginQuorumEpochRequest(
-                leader_id=sender.id,
-                voter=voter,
-                leader_endpoints=wording.endpoints(said),
-                **common,
+                voter=voter, leader_endpoints=endpoints, **common
             )
         elif kind == "end":
+            common |= {"leader_id": sender.id, "leader_identity": wording.identity(said)}
             body = msg.EndQuorumEpochRequest(
-                leader_id=sender.id, preferred_candidates=self.keys(said.get("next")), **common
+                preferred_candidates=self.keys(said.get("next")), **common
             )
         else:
             body = msg.FetchRequest(
@@ -160,6 +161,7 @@ class Outside:
             "leader_id": int(said.get("leader", -1)),
             "leader_epoch": wording.epoch_of(words[1] if kind == "top" else words[0]),
             "leader_endpoints": wording.endpoints(said),
+            "leader_identity": wording.identity(said),
             "partition_error": error,
         }
         if kind == "top":

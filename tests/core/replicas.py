@@ -78,6 +78,8 @@ def candidate(
 
 def nominated(id: int, voters: VoterSet | None, epoch: int, **options: Any) -> Replica:
     """A replica that started 2 s ago, in the epoch before, and campaigns; alone, it leads."""
+    if voters is not None and len(voters) == 1:
+        options.setdefault("voted", id)  # else another made that epoch (D23)
     it = replica(id, voters, epoch=epoch - 1, now_ms=-2000, **options)
     it.start(-2000)
     it.step(ev.Tick(), 0)

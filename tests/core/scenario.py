@@ -14,14 +14,15 @@ Commands (``N``, ``P``: replica ids; ``e6``: epoch 6; ``10@5``: end offset 10, l
     show all | show news                  every step, or only roles, commits, cuts
     disk N log e1:5,e3:10 flushed 8 epoch 5 leader 2 voted 3 | dir z
     disk N elsewhere                      it listens somewhere else from now on
-    disk N wiped z                        nothing on it, and another directory id
+    disk N wiped z [bootstrap 1:z] [static 1]   nothing on it, another directory id; who it
+                                          believes to vote
     answer-probes                         whoever runs answers probes at once
     endpoints                             every replica knows where it can be reached
     ... version 2=1 voters 3=1:a,2:b;9=1:a/1,4    the records at 2, 3, 9 say so (disk, reply)
     start N|all [phantom 20@5] [memory-lost] [floor 10]
     candidate N                           start it, its timer over and its pre-votes won
     crash N [keep K|all]
-    link N P ring|socket|old|down         N's link to P (old: its Vote is below v2)
+    link N P ring|socket|old|down [as z]  N's link to P (old: its Vote is below v2)
     links ring|socket [N ...]             everybody's links to everybody
     ended N P                             the kernel tells N that P is gone
     tick N | time +MS | wait MS           one Tick; move the clock; let time and messages go on
@@ -38,7 +39,9 @@ Commands (``N``, ``P``: replica ids; ``e6``: epoch 6; ``10@5``: end offset 10, l
     state [N ...] | due N | describe N
 
     to N vote e6 of 3 10@5 [unanimous] [for 1:a] [cluster C|none|empty]
-    to N begin e6 of 2 [for 1] [endpoints 2]      to N end e6 of 2 next 3,1
+    to N begin e6 of 2 [for 1] [endpoints 2] [as z at 10@3]
+    to N vote ... at 10@3                 which directory a leader is, where its voters stand
+        to N end e6 of 2 next 3,1
     to N fetch e6 of 2 10@5 [hw 7] [wait 500] [bytes 200] [memory] [cluster C] [unknown]
     to N slice e6 of 2 10@5 from 0 [bytes 50] [unknown] [foreign]
     reply N P slice e6 at 10@5 from 0 bytes 50 size 200
@@ -194,6 +197,12 @@ class Scenario(Outside):
         if "wiped" in said:
             host.disk = Disk()
             said["dir"] = said["wiped"]
+        if "bootstrap" in said:
+            entry = voter_of(wording.key(said["bootstrap"], self.world.directory_ids))
+            host.disk.bootstrap = (KRaftVersion(1), KRaftVoters(VoterSet([entry])))
+        if "static" in said:
+            voters = VoterSet.of(*map(int, said["static"].split(",")))
+            self.world.configured[host.id] = voters
         if "dir" in said:
             self.world.directory_ids[int(id)] = said["dir"].encode() * 16
         if "elsewhere" in words:
@@ -263,8 +272,9 @@ class Scenario(Outside):
         hosts = self.world.hosts
         return list(hosts.values()) if id == "all" else [hosts[int(id)]]
 
-    def cmd_link(self, id: str, peer: str, kind: str) -> None:
-        event: ev.Event = ev.LinkUp(int(peer), kind == "ring", kind != "old")
+    def cmd_link(self, id: str, peer: str, kind: str, *words: str) -> None:
+        told = wording.pairs(words).get("as", "\0").encode() * 16
+        event: ev.Event = ev.LinkUp(int(peer), kind == "ring", kind != "old", told)
         if kind == "down":
             event = ev.LinkDown(int(peer))
         self.world.hosts[int(id)].step(event)

@@ -29,6 +29,10 @@ from tests.core.replicas import (
 )
 from tests.core.disk import NoJitter
 
+NO_PLACE = OffsetAndEpoch(-1, -1)
+"""Of static voters, which stand in no log."""
+ONE = msg.LeaderIdentity(key(1).directory_id, NO_PLACE)
+
 
 def test_a_follower_starts_by_fetching_what_it_has_on_disk() -> None:
     it = replica(epoch=3, leader=2, log=((1, 5), (3, 10)), cluster_id="quorum")
@@ -58,7 +62,7 @@ def test_a_candidate_asks_for_votes_while_its_own_is_written() -> None:
         fx.Send(
             voter_id,
             effects[i].correlation,
-            msg.VoteRequest(6, key(1), 5, 10, voter=ReplicaKey(voter_id)),
+            msg.VoteRequest(6, key(1), 5, 10, voters_at=NO_PLACE, voter=ReplicaKey(voter_id)),
             after=fx.FlushedTo(10),  # D21
         )
         for i, voter_id in enumerate((2, 3))
@@ -101,7 +105,7 @@ def test_an_elected_leader_persists_appends_and_makes_itself_known() -> None:
     granted = msg.VoteResponse(leader_epoch=4, vote_granted=True)
     effects = it.step(ev.ResponseReceived(2, correlation_of(it, 2), granted), 7)
     assert [(send.peer_id, send.request, send.after) for send in effects[:2]] == [
-        (voter.id, msg.BeginQuorumEpochRequest(4, 1, leader_endpoints=at, voter=voter.key), None)
+        (voter.id, msg.BeginQuorumEpochRequest(4, 1, at, ONE, voter=voter.key), None)
         for voter in (voters.voters[1], voters.voters[2])
     ]
     assert effects[2:] == [
@@ -189,7 +193,7 @@ def test_what_was_kept_of_a_rejected_answer_is_flushed_at_once() -> None:
 def test_doubt_is_told() -> None:
     it = started(epoch=5, log=((5, 10),), phantom_tail=OffsetAndEpoch(15, 5))
     assert it.in_doubt and not it.possible_loss
-    sole = started(1, VoterSet.of(1), epoch=5, phantom_tail=OffsetAndEpoch(15, 5))
+    sole = started(1, VoterSet.of(1), epoch=5, voted=1, phantom_tail=OffsetAndEpoch(15, 5))
     assert (sole.role, sole.in_doubt, sole.possible_loss) == ("leader", False, True)
 
 
@@ -211,6 +215,7 @@ def test_a_diverging_answer_names_the_place() -> None:
                 high_watermark=-1,
                 log_start_offset=0,
                 diverging=OffsetAndEpoch(5, 1),
+                leader_identity=ONE,
             ),
         )
     ]

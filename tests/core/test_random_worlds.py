@@ -100,8 +100,8 @@ def chaos(world: World, steps: int, faults: bool) -> None:
             if streaming:
                 for other in hosts:
                     if other is not host and other.running:
-                        host.step(ev.LinkUp(other.id, True))
-                        other.step(ev.LinkUp(host.id, True))
+                        host.step(ev.LinkUp(other.id, True, True, world.key(other.id)[1]))
+                        other.step(ev.LinkUp(host.id, True, True, world.key(host.id)[1]))
         elif faults and dice < 0.985:
             other = random.choice(hosts)
             world.cut.symmetric_difference_update({(host.id, other.id)})

@@ -17,6 +17,7 @@ from kraftfast.types import Endpoint, OffsetAndEpoch, ReplicaKey
 
 NEWS = (
     fx.RoleChanged,
+    fx.Warn,
     fx.AdvanceHighWatermark,
     fx.AcknowledgedByAll,
     fx.Truncate,
@@ -360,6 +361,13 @@ def epoch_run(text: str) -> tuple[int, int]:
 def endpoints(said: dict[str, str]) -> tuple[Endpoint, ...]:
     count = int(said.get("endpoints", 0))
     return tuple(Endpoint(f"L{i}", "localhost", 9000 + i) for i in range(count))
+
+
+def identity(said: dict[str, str]) -> msg.LeaderIdentity:
+    """``as z at 10@3``: the leader's directory, and where its voters stand in its log."""
+    if "as" not in said:
+        return msg.UNSAID
+    return msg.LeaderIdentity(said["as"].encode() * 16, place_of(said.get("at", "-1@-1")))
 
 
 def place_of(text: str) -> OffsetAndEpoch:

@@ -14,7 +14,7 @@ from kraftfast.core.messages import FetchResponse, FetchSnapshotResponse
 from kraftfast.core.replica import Replica
 from kraftfast.core.voters import VoterSet
 from kraftfast.errors import ErrorCode
-from kraftfast.types import OffsetAndEpoch, ReplicaKey
+from kraftfast.types import ZERO_UUID, OffsetAndEpoch, ReplicaKey
 from tests.core.disk import GONE, Message, NoJitter, Origin, Record, endpoint_of
 from tests.core.host import Host
 
@@ -30,6 +30,7 @@ class World:
         self.config = QuorumConfig()
         self.configs: dict[int, QuorumConfig] = {}
         self.voters = VoterSet.of(*voter_ids)  # static
+        self.configured: dict[int, VoterSet] = {}  # where a replica's own differ
         self.answers_probes = False
         self.with_endpoints = False  # replicas know where they are reached (KIP-853)
         self.cluster_id: str | None = None
@@ -185,4 +186,5 @@ class World:
         for id in ids:
             for other in ids:
                 if other != id:
-                    self.hosts[id].step(ev.LinkUp(other, streaming))
+                    told = self.key(other).directory_id if streaming else ZERO_UUID
+                    self.hosts[id].step(ev.LinkUp(other, streaming, True, told))

@@ -1,0 +1,183 @@
+"""Who may be followed: a leader is an id and a directory id, wherever both are known (D23).
+
+A replica on a replaced disk may believe an old voter set and lead by it. So leaders say which
+directory they are and where their voter set stands in the log; a replica whose own set names
+another directory, or does not name the leader, follows only if the leader's set is the later one.
+Kafka's controllers say neither: they are followed as before, and the committed floor still holds.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kraftfast.core.messages import UNSAID, LeaderIdentity, VoteRequest
+from kraftfast.core.refusing import warn
+from kraftfast.core.voters import VoterSet
+from kraftfast.types import NO_NODE, NO_OFFSET, ZERO_UUID, OffsetAndEpoch, uuid_text
+
+if TYPE_CHECKING:
+    from kraftfast.core.state import ReplicaState
+
+NOT_IN_THE_LOG = OffsetAndEpoch(NO_OFFSET, NO_OFFSET)
+
+
+def voters_place(state: ReplicaState) -> OffsetAndEpoch:
+    """Return where the voter set in force stands in the log; offset -1 for one that is not there.
+
+    One that a snapshot holds counts as its last record, so it is never behind its real place.
+    """
+    offset = state.history.latest_offset
+    if offset < 0:
+        return NOT_IN_THE_LOG
+    epoch = state.log.trail.epoch_at(offset)
+    if epoch < 0 and state.log.snapshots:
+        epoch = state.log.snapshots[0].epoch
+    return OffsetAndEpoch(offset, epoch)
+
+
+def identity_of_leader(state: ReplicaState) -> LeaderIdentity:
+    """Return what this replica says of the leader that it names, itself or another."""
+    place = voters_place(state)
+    if state.leader_id == state.local.id:
+        return LeaderIdentity(state.local.directory_id, place)
+    told = state.leader_identity
+    if told.directory_id == ZERO_UUID:
+        return UNSAID
+    return LeaderIdentity(told.directory_id, max(place, told.voters_at))
+
+
+def is_displaced(state: ReplicaState) -> bool:
+    """Return whether this replica takes itself for the only voter by a set that its log lacks,
+    although another led its cluster: its disk was replaced, and it must not lead (D23)."""
+    return state.displaced and is_unconfirmed(state)
+
+
+def is_unconfirmed(state: ReplicaState) -> bool:
+    """Return whether only the configuration or the bootstrap snapshot names this one voter."""
+    if state.history.latest_offset != NO_OFFSET:
+        return False
+    return state.voters.is_only_voter(state.local)
+
+
+def another_made_epoch(state: ReplicaState) -> bool:
+    """Return whether the present epoch is not this replica's own, as an only voter's must be.
+
+    Its quorum-state names itself, as candidate or leader. Where a log is there, quorum-state may
+    have been lost: then only the name of another leader counts.
+    """
+    if state.epoch == 0 or not is_unconfirmed(state):
+        return False
+    if state.leader_id != NO_NODE or state.log.end_offset > 0:
+        return state.leader_id not in (NO_NODE, state.local.id)
+    return state.voted is None or state.voted.id != state.local.id
+
+
+def may_follow(
+    state: ReplicaState, epoch: int, leader_id: int, identity: LeaderIdentity
+) -> bool:
+    """Return whether this replica may follow a leader that a message names; report it if not."""
+    if leader_id in (NO_NODE, state.local.id) or not state.voters:
+        return True
+    directory_id = identity.directory_id
+    if directory_id == ZERO_UUID:
+        directory_id = state.peers.directory_of(leader_id)
+    if begun_alone(state):
+        follows = has_voted_for(state, epoch, leader_id) or is_same_set(state, identity)
+        if not follows:
+            warn(state, told_of_rival(state, epoch, leader_id))
+        return follows
+    if directory_id == ZERO_UUID or is_named(state.voters, leader_id, directory_id):
+        return True
+    follows = shows_later_set(state, leader_id, identity)
+    if not follows:
+        warn(state, told_of_stranger(state, epoch, leader_id, directory_id))
+    return follows
+
+
+def leave(state: ReplicaState, leader_id: int, now_ms: int) -> None:
+    """Stop following that leader, if this replica does; its epoch stays."""
+    if state.follower is not None and state.leader_id == leader_id:
+        state.to_unattached(state.epoch, NO_NODE, now_ms)
+
+
+def begun_alone(state: ReplicaState) -> bool:
+    """Return whether this replica is the only voter and has a log: only its own vote can elect
+    another, since no later voter set can be committed without it."""
+    if state.log.end_offset == 0 or not state.voters.is_only_voter(state.local):
+        return False
+    return not is_displaced(state)
+
+
+def has_voted_for(state: ReplicaState, epoch: int, leader_id: int) -> bool:
+    """Return whether this replica gave that leader its vote."""
+    return state.epoch == epoch and state.voted is not None and state.voted.id == leader_id
+
+
+def is_same_set(state: ReplicaState, identity: LeaderIdentity) -> bool:
+    """Return whether the leader counts by the very set in force here: it removed itself (I17)."""
+    place = voters_place(state)
+    return place.offset >= 0 and identity.voters_at == place
+
+
+def is_named(voters: VoterSet, leader_id: int, directory_id: bytes) -> bool:
+    """Return whether the set names that replica, or its id without a directory."""
+    entry = voters.get(leader_id)
+    return entry is not None and entry.directory_id in (ZERO_UUID, directory_id)
+
+
+def shows_later_set(state: ReplicaState, leader_id: int, identity: LeaderIdentity) -> bool:
+    """Return whether the leader's voter set is later than the one in force here.
+
+    An equal one will do for a leader that the set does not name at all: one that removed itself.
+    """
+    place, told = voters_place(state), identity.voters_at
+    if told.offset == place.offset:
+        return told.epoch == place.epoch and leader_id not in state.voters
+    return told.offset > place.offset and told.epoch >= place.epoch
+
+
+def is_impostor(state: ReplicaState, request: VoteRequest) -> bool:
+    """Return whether a candidate bears a voter's id, but is another directory than the set names,
+    and does not show a later set. The only voter of a static set votes for nobody else."""
+    entry = state.voters.get(request.replica.id)
+    if entry is None:
+        static = state.kraft_version == 0 and state.voters.is_only_voter(state.local)
+        return static and state.log.end_offset > 0
+    if entry.directory_id in (ZERO_UUID, request.replica.directory_id):
+        return False
+    told = request.voters_at
+    if told == UNSAID.voters_at:
+        return False  # Kafka's do not say; the logs are compared
+    identity = LeaderIdentity(request.replica.directory_id, told)
+    return not shows_later_set(state, request.replica.id, identity)
+
+
+def told_of_displacement(state: ReplicaState) -> str:
+    """Say why the only voter does not lead."""
+    return (
+        f"this replica is configured as the only voter, but its cluster reached epoch {state.epoch}"
+        " without it: its disk was replaced, and it does not lead. If it does not find a leader, "
+        "stop it and format it with --no-initial-controllers"
+    )
+
+
+def told_of_rival(state: ReplicaState, epoch: int, leader_id: int) -> str:
+    """Say what is wrong where the only voter hears of a leader."""
+    return (
+        f"replica {leader_id} claims to lead epoch {epoch} of this cluster, but this replica is "
+        "its only voter and has a log of its own: refused. If this disk replaces another, stop "
+        "this replica and format it with --no-initial-controllers"
+    )
+
+
+def told_of_stranger(
+    state: ReplicaState, epoch: int, leader_id: int, directory_id: bytes
+) -> str:
+    """Say what is wrong with a leader that the voter set does not name."""
+    entry = state.voters.get(leader_id)
+    here = "do not name it" if entry is None else f"name {uuid_text(entry.directory_id)}"
+    return (
+        f"replica {leader_id} with directory {uuid_text(directory_id)} claims to lead epoch "
+        f"{epoch}, but the voters here {here}: refused. If its disk was replaced, stop it and "
+        "format it with --no-initial-controllers"
+    )
