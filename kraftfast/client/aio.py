@@ -16,9 +16,11 @@ leader, which blocks, runs in a thread.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import time
 from collections import deque
+from collections.abc import AsyncIterator
 from types import TracebackType
 from typing import Any
 
@@ -54,9 +56,12 @@ class AsyncProducer:
 
     # producer: whose ledger and sender. _waiting: (ticket, future, deadline), by ticket.
     # _alarm_at: the earliest deadline of these, or earlier; _alarm: goes off then, if there is one.
-    # _turn: held by the append that waits for room longest.
+    # _turn: held by the append that waits for room longest. _queued: appends that hold it or wait
+    # for it.
     # _watched: the sender whose descriptor the loop watches. _room: set when there may be room.
     # _turn_ends: _end_turn is due. _search: the task that looks for a leader, while it does.
+    # _exchange: the one that exchanges the sender for a larger one, while it does. The loop begins
+    # to watch no sender meanwhile, as a thread may close it.
     # _tick: checks now and then whether the leader still answers.
 
     def __init__(self, producer: Producer) -> None:
@@ -66,11 +71,12 @@ class AsyncProducer:
         self._waiting: deque[tuple[int, asyncio.Future[int], float]] = deque()
         self._alarm_at = math.inf
         self._alarm: asyncio.TimerHandle | None = None
-        self._turn = asyncio.Lock()
+        self._turn, self._queued = asyncio.Lock(), 0
         self._watched: Sender | None = None
         self._room = asyncio.Event()
         self._turn_ends = False
         self._search: asyncio.Task[None] | None = None
+        self._exchange: asyncio.Task[None] | None = None
         self._closed = False
         self.refusal: LocalError = Closed("the producer is closed")
         self._tick = self._loop.call_later(DOUBT_S, self._look_after)
@@ -84,9 +90,13 @@ class AsyncProducer:
         """Hand over one record; a future of its offset, which raises as :meth:`Producer.wait`.
 
         Fields as in :meth:`Producer.append`. Raises WouldBlock where there is no room or no leader,
+        or other appends wait for room: records are handed over in the order of the calls. Raises
         RecordTooLarge (:meth:`append_wait` takes larger ones), InvalidOption, RecordsRefused,
         Closed.
         """
+        self._check_open()
+        if self._queued:
+            raise WouldBlock("other appends wait for room")
         return self._append(value, fields, math.inf)
 
     def _append(self, value: Any, fields: dict[str, Any], deadline: float) -> asyncio.Future[int]:
@@ -115,23 +125,18 @@ class AsyncProducer:
         Cancelled, it may or may not have been handed over.
         """
         deadline = time.monotonic() + timeout
-        if self._turn.locked():
-            return await (await self._append_in_turn(value, fields, deadline))
-        try:
-            return await self._append(value, fields, deadline)
-        except (WouldBlock, RecordTooLarge):
-            return await (await self._append_in_turn(value, fields, deadline))
+        if not self._queued:
+            try:
+                return await self._append(value, fields, deadline)
+            except (WouldBlock, RecordTooLarge):
+                pass
+        return await (await self._append_in_turn(value, fields, deadline))
 
     async def _append_in_turn(
         self, value: Any, fields: dict[str, Any], deadline: float
     ) -> asyncio.Future[int]:
         """Append as soon as there is room; who has waited longest is first."""
-        try:
-            async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
-                await self._turn.acquire()
-        except TimeoutError:
-            raise TimedOut(NO_ROOM) from None
-        try:
+        async with self._in_turn(deadline):
             while True:
                 try:
                     return self._append(value, fields, deadline)
@@ -139,12 +144,48 @@ class AsyncProducer:
                     await self._wait_room(deadline)
                 except RecordTooLarge as error:
                     await self._enlarge(error.record_bytes, deadline)
+
+    @contextlib.asynccontextmanager
+    async def _in_turn(self, deadline: float) -> AsyncIterator[None]:
+        """Wait until the appends that were called before are handed over. Raises TimedOut.
+
+        Does not let others run if there are none.
+        """
+        self._queued += 1  # the lock alone is free for a moment between two that wait for it
+        try:
+            try:
+                async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
+                    await self._turn.acquire()
+            except TimeoutError:
+                raise TimedOut(NO_ROOM) from None
+            try:
+                yield
+            finally:
+                self._turn.release()
         finally:
-            self._turn.release()
+            self._queued -= 1
 
     async def _enlarge(self, record_bytes: int, deadline: float) -> None:
-        await asyncio.to_thread(self.producer.enlarge, record_bytes, deadline)
-        self._watch()
+        """Have a sender that takes such a record. Cancelled, the exchange goes on."""
+        while self._exchange is not None:  # of an append that was cancelled
+            await asyncio.wait((self._exchange,))
+        self._exchange = self._loop.create_task(self._exchange_sender(record_bytes, deadline))
+        await asyncio.shield(self._exchange)
+
+    async def _exchange_sender(self, record_bytes: int, deadline: float) -> None:
+        sender = self.producer.sender
+        try:
+            if sender is not None:
+                sender.hold(True)  # nothing may be under way while it is exchanged
+                while sender.broken is None and (sender.under_way or sender.has_backlog):
+                    await self._wait_room(deadline)
+            self._unwatch()  # before a thread closes it
+            await asyncio.to_thread(self.producer.enlarge, record_bytes, deadline)
+        finally:
+            self._exchange = None
+            if sender is not None:
+                sender.hold(False)
+            self._watch()
 
     async def append_many(
         self,
@@ -160,21 +201,22 @@ class AsyncProducer:
         tickets: list[range] = []
         done, largest = 0, -1
         try:
-            while done < len(column):
-                sender = self.producer.sender
-                taken = 0
-                if sender is not None and largest < 0:
-                    self._check_open()
-                    largest = sender.check_values(column)
-                if sender is not None and largest > sender.record_bytes_max:
-                    await self._enlarge(largest, deadline)
-                    continue
-                if sender is not None:
-                    first, taken = sender.append_values(column, done)
-                    add_tickets(tickets, first, taken)
-                    done += taken
-                if taken == 0:
-                    await self._wait_room(deadline)
+            async with self._in_turn(deadline):
+                while done < len(column):
+                    sender = self.producer.sender
+                    taken = 0
+                    if sender is not None and largest < 0:
+                        self._check_open()
+                        largest = sender.check_values(column)
+                    if sender is not None and largest > sender.record_bytes_max:
+                        await self._enlarge(largest, deadline)
+                        continue
+                    if sender is not None:
+                        first, taken = sender.append_values(column, done)
+                        add_tickets(tickets, first, taken)
+                        done += taken
+                    if taken == 0:
+                        await self._wait_room(deadline)
         except KraftfastError as error:
             if not done:
                 raise
@@ -269,9 +311,10 @@ class AsyncProducer:
         self._room.set()
 
     def _watch(self) -> None:
-        """Have the loop watch the present sender."""
+        """Have the loop watch the present sender, unless a thread may close it."""
         sender = self.producer.sender
-        if sender is not self._watched:
+        settled = self._search is None and self._exchange is None and not self._closed
+        if settled and sender is not self._watched:
             self._unwatch()
             self._watched = sender
             if sender is not None:
@@ -291,6 +334,7 @@ class AsyncProducer:
         if (
             (sender is None or sender.broken is not None)
             and self._search is None
+            and self._exchange is None
             and not self._closed
         ):
             self._unwatch()
@@ -316,7 +360,8 @@ class AsyncProducer:
         """A leader that stopped, or a host that went silent, closes no connection."""
         self._tick = self._loop.call_later(DOUBT_S, self._look_after)
         sender = self._watched
-        if sender is not None and sender.under_way and self._search is None:
+        busy = self._search is not None or self._exchange is not None
+        if sender is not None and sender.under_way and not busy:
             self._search = self._loop.create_task(self._doubt(sender))
 
     async def _doubt(self, sender: Sender) -> None:
@@ -347,8 +392,10 @@ class AsyncProducer:
         if self._alarm is not None:
             self._alarm.cancel()
         self._unwatch()
-        if self._search is not None:
-            await asyncio.wait((self._search,))
+        for task in (self._search, self._exchange):
+            if task is not None:
+                await asyncio.wait((task,))
+        self._unwatch()
         await asyncio.to_thread(self.producer.close, timeout=0.0)
         self._ledger.settle(self._waiting)
         self._room.set()

@@ -1,0 +1,151 @@
+"""The asyncio producer where room is scarce: order of calls, and which descriptor is watched."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any
+
+import pytest
+
+from kraftfast.client.aio import AsyncProducer
+from kraftfast.client.producer import Producer
+from kraftfast.errors import TimedOut, UnknownOutcome, WouldBlock
+from tests.client.scripted_quorum import ScriptedQuorum
+
+
+@pytest.fixture
+def quorum() -> Iterator[ScriptedQuorum]:
+    found = ScriptedQuorum(batch_bytes=400, window=2)
+    yield found
+    found.stop()
+
+
+def run(
+    quorum: ScriptedQuorum, body: Callable[[AsyncProducer], Coroutine[Any, Any, None]]
+) -> None:
+    async def main() -> None:
+        async with AsyncProducer(Producer(quorum, 5.0)) as producer:
+            await body(producer)
+
+    asyncio.run(asyncio.wait_for(main(), 30))
+
+
+def test_records_are_in_the_log_in_the_order_of_the_calls(quorum: ScriptedQuorum) -> None:
+    """One or many, with room or without, small or such that need a larger ring."""
+    chance = random.Random(3)
+    wanted: list[bytes] = []
+
+    async def body(producer: AsyncProducer) -> None:
+        tasks = []
+        for number in range(150):
+            quorum.mute = chance.random() < 0.3
+            size = 50_000 if number % 40 == 20 else chance.choice((1, 100, 300))
+            if chance.random() < 0.5:
+                values = [b"%d:" % number + b"v" * size]
+                tasks.append(asyncio.create_task(producer.append_wait(values[0])))
+            else:
+                count = chance.randint(1, 6)
+                values = [b"%d.%d:" % (number, i) + b"v" * size for i in range(count)]
+                tasks.append(asyncio.create_task(producer.append_many(values)))
+            wanted.extend(values)
+            if chance.random() < 0.3:
+                await asyncio.sleep(0.001)
+        quorum.mute = False
+        await asyncio.gather(*tasks)
+
+    run(quorum, body)
+    assert quorum.values() == wanted
+
+
+def test_an_append_that_cannot_wait_does_not_overtake_those_that_do(
+    quorum: ScriptedQuorum,
+) -> None:
+    async def body(producer: AsyncProducer) -> None:
+        quorum.mute = True
+        waiting = asyncio.create_task(producer.append_many([b"%d" % i * 300 for i in range(9)]))
+        await asyncio.sleep(0.01)
+        with pytest.raises(WouldBlock):
+            producer.append(b"overtakes")
+        quorum.mute = False
+        while not waiting.done():
+            try:
+                await producer.append(b"after")
+            except WouldBlock:
+                await asyncio.sleep(0)
+        assert list(await waiting) == list(range(9))
+        await producer.append_wait(b"after")
+
+    run(quorum, body)
+    assert set(quorum.values()[9:]) == {b"after"}
+
+
+def test_waiting_for_a_turn_ends_in_time(quorum: ScriptedQuorum) -> None:
+    async def body(producer: AsyncProducer) -> None:
+        quorum.mute = True
+        tasks = [
+            asyncio.create_task(producer.append_wait(b"v" * 300, timeout=0.2)) for _ in range(9)
+        ]
+        tasks.append(asyncio.create_task(producer.append_many([b"v" * 300] * 9, timeout=0.2)))
+        found = await asyncio.gather(*tasks, return_exceptions=True)
+        assert {type(each) for each in found} == {TimedOut, UnknownOutcome}
+        assert isinstance(found[-1], TimedOut), "nothing of it was handed over"
+        quorum.mute = False
+        await producer.append_wait(b"goes on", timeout=5)
+
+    run(quorum, body)
+    assert quorum.values()[-1] == b"goes on"
+
+
+def test_no_descriptor_is_watched_that_a_thread_may_close(quorum: ScriptedQuorum) -> None:
+    """Its number may be another connection's by the time that the loop looks."""
+
+    async def body(producer: AsyncProducer) -> None:
+        await producer.append_wait(b"first")
+        enlarge, reconnect = producer.producer.enlarge, producer.producer.reconnect
+        seen: list[Any] = []
+
+        def look(call: Any, *arguments: Any) -> Any:
+            """In a thread of its own; the loop goes on meanwhile."""
+            seen.append(producer._watched)
+            time.sleep(0.02)
+            seen.append(producer._watched)
+            return call(*arguments)
+
+        producer.producer.enlarge = lambda *each: look(enlarge, *each)
+        large = asyncio.create_task(producer.append_wait(b"v" * 60_000))
+        while not large.done():
+            producer._end_turn()
+            await asyncio.sleep(0.001)
+        await large
+        producer.producer.reconnect = lambda *each: look(reconnect, *each)
+        quorum.lose()
+        last = asyncio.create_task(producer.append_wait(b"last"))
+        while not last.done():
+            producer._end_turn()
+            await asyncio.sleep(0.001)
+        await last
+        assert len(seen) >= 4 and set(seen) == {None}
+        assert producer._watched is producer.producer.sender
+
+    run(quorum, body)
+
+
+def test_an_exchange_goes_on_though_its_append_is_cancelled(quorum: ScriptedQuorum) -> None:
+    async def body(producer: AsyncProducer) -> None:
+        quorum.mute = True
+        small = asyncio.create_task(producer.append_wait(b"small"))
+        await asyncio.sleep(0.01)
+        large = asyncio.create_task(producer.append_wait(b"v" * 60_000))
+        await asyncio.sleep(0.01)
+        large.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await large
+        quorum.mute = False
+        await small
+        assert await producer.append_wait(b"w" * 60_000, timeout=5) == 1
+        assert await producer.append_wait(b"last", timeout=5) == 2
+
+    run(quorum, body)
