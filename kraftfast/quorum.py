@@ -46,10 +46,10 @@ from kraftfast.log.disk import Disk
 from kraftfast.node.config import ListenerConfig, NodeConfig, VoterConfig
 from kraftfast.node.description import (
     Description,
-    RunLock,
     changing,
     raise_kraft_version,
     read_description,
+    run_lock,
 )
 from kraftfast.node.local_layout import (
     add_next,
@@ -106,7 +106,7 @@ class LocalQuorum:
         self.description = open_or_format(
             self.path, voters, durability, records, kraft_version
         )
-        self._lock = RunLock(self.path)
+        self._lock = run_lock(self.path)
         self.directories = replica_directories(self.path, self.description.replicas)
         self.addresses = {id: self._choose_address(id) for id in self._listening()}
         self.supervisor = Supervisor([self._config(id) for id in self.directories], restart)
@@ -484,7 +484,6 @@ class LocalQuorum:
         """In a forked child: the workers, and the right to end them, stay with the parent."""
         self._closed, self._refusal = True, forks.refusal("quorum")
         self.supervisor.disown()
-        self._lock.release()
 
     def _check_open(self) -> None:
         if self._closed:

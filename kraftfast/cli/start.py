@@ -140,7 +140,10 @@ class Events:
             say(f"epoch {leader[0]}: replica {leader[1]} leads")
 
     def _described_ns(self) -> int:
-        return os.stat(os.path.join(self.quorum.path, "quorum.json")).st_mtime_ns
+        try:
+            return os.stat(os.path.join(self.quorum.path, "quorum.json")).st_mtime_ns
+        except OSError:
+            return -1  # it is gone, or cannot be read now: no reason to stop the replicas
 
     def _look_for_replicas(self) -> None:
         """Start those that ``kraftfast quorum add-controller`` has made."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -62,12 +63,13 @@ def recover(
         for line in explained(chosen, found):
             click.echo(line, err=as_json)
     if not dry_run and (yes or confirmed(chosen)):
-        plan["set_aside"] = set_aside(chosen)  # first: they must not lead beside it
         durability = chosen.options.durability
         how = "mapped" if durability == "memory" else "written"
         segment_bytes = Settings().segment_bytes if node is None else node.segment_bytes
         settings = Settings(segment_bytes=segment_bytes, how=how)
-        plan["end_offset_after"] = make_sole_voter(chosen, endpoints, settings)
+        with kept_stopped(chosen):
+            plan["set_aside"] = set_aside(chosen)  # first: they must not lead beside it
+            plan["end_offset_after"] = make_sole_voter(chosen, endpoints, settings)
         plan["done"] = True
     if as_json:
         click.echo(json.dumps(plan))
@@ -106,6 +108,20 @@ def where(chosen: StoredReplica, node: NodeConfig | None) -> tuple[Endpoint, ...
             f"{chosen.path} belongs to node {chosen.meta.node_id}, not {node.node_id}"
         )
     return node.endpoints
+
+
+@contextlib.contextmanager
+def kept_stopped(chosen: StoredReplica) -> Iterator[None]:
+    """Let nobody start the quorum of this host that it belongs to. Raises DirectoryInUse."""
+    from kraftfast.node.description import DESCRIPTION, run_lock
+
+    home = os.path.dirname(chosen.path)
+    held = run_lock(home) if os.path.exists(os.path.join(home, DESCRIPTION)) else None
+    try:
+        yield
+    finally:
+        if held is not None:
+            held.release()
 
 
 def set_aside(chosen: StoredReplica) -> list[str]:

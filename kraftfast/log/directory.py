@@ -17,6 +17,7 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from kraftfast import forks
 from kraftfast.errors import ForeignDirectory, InvalidOption, NotFormatted
 from kraftfast.log import properties
 from kraftfast.log.disk import Disk
@@ -200,6 +201,8 @@ class ReplicaDirectory:
         self.disk = disk
         self.path = path
         self._lock = disk.lock(os.path.join(path, ".lock")) if lock and disk.exists(path) else None
+        if self._lock is not None:
+            forks.own(self)
         try:
             self.meta = read_meta(disk, path)
             if self._lock is not None and self.meta.directory_id == ZERO_UUID:
@@ -256,9 +259,11 @@ class ReplicaDirectory:
             self.disk.sync_directory(self.path)
 
     def close(self) -> None:
-        if self._lock is not None:
-            self.disk.unlock(self._lock)
-            self._lock = None
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            self.disk.unlock(lock)
+
+    disown = close  # in a forked child, which would hold the lock beyond the end of its parent
 
 
 def decode_partition_metadata(data: bytes, path: str) -> Uuid:

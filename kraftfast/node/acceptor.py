@@ -12,6 +12,8 @@ import socket
 from collections.abc import Callable
 from typing import Any
 
+from kraftfast import forks
+
 ACCEPTS_A_TURN = 64
 PAUSE_MS = 100
 OUT_OF = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
@@ -28,6 +30,7 @@ class Acceptor:
     ) -> None:
         self.loop, self.sock, self.accepted = loop, sock, accepted
         self.resume_ms = -1
+        forks.own(self)
         loop.watch(sock.fileno(), select.EPOLLIN, self._ready)
 
     def _ready(self, _events: int) -> None:
@@ -66,4 +69,8 @@ class Acceptor:
     def close(self) -> None:
         """Nobody comes in any more."""
         self.loop.unwatch(self.sock.fileno())
+        self.sock.close()
+
+    def disown(self) -> None:
+        """In a child that a state machine forked: the next process must be able to listen here."""
         self.sock.close()

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from kraftfast import forks
 from kraftfast.errors import DirectoryInUse, ForeignDirectory, NotFormatted
 from kraftfast.log.disk import Disk
 from kraftfast.types import METADATA_TOPIC
@@ -78,16 +79,40 @@ def write_description(path: str, description: Description) -> None:
     Disk().replace_file(os.path.join(path, DESCRIPTION), msgspec.json.encode(description))
 
 
+class HeldLock:
+    """A lock file of a quorum's directory, held by this process alone: no forked child keeps it.
+
+    It goes with the process. Raises DirectoryInUse, StorageError.
+    """
+
+    def __init__(self, path: str, name: str) -> None:
+        self._fd = Disk().lock(os.path.join(path, name))
+        forks.own(self)
+
+    def release(self) -> None:
+        """Let another process have it; again is harmless."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            Disk().unlock(fd)
+
+    disown = release
+
+
+def run_lock(path: str) -> HeldLock:
+    """Hold the lock of the process that runs a quorum, so that no second one starts it."""
+    return HeldLock(path, RUN_LOCK)
+
+
 @contextlib.contextmanager
 def locked(path: str) -> Iterator[None]:
     """Exclude all others, threads too, that would change a quorum's description.
 
     Raises DirectoryInUse if that takes too long, StorageError.
     """
-    disk, deadline = Disk(), time.monotonic() + LOCK_S_MAX
+    deadline = time.monotonic() + LOCK_S_MAX
     while True:
         try:
-            fd = disk.lock(os.path.join(path, LOCK))
+            held = HeldLock(path, LOCK)
             break
         except DirectoryInUse:
             if time.monotonic() >= deadline:
@@ -96,7 +121,7 @@ def locked(path: str) -> Iterator[None]:
     try:
         yield
     finally:
-        disk.unlock(fd)
+        held.release()
 
 
 @contextlib.contextmanager
@@ -112,22 +137,6 @@ def changing(path: str) -> Iterator[Description]:
         yield description
         if msgspec.json.encode(description) != before:
             write_description(path, description)
-
-
-class RunLock:
-    """Held by the process that runs a quorum, so that no second one starts it.
-
-    It goes with the process. Raises DirectoryInUse, StorageError.
-    """
-
-    def __init__(self, path: str) -> None:
-        self._fd = Disk().lock(os.path.join(path, RUN_LOCK))
-
-    def release(self) -> None:
-        """Let another process run it; again is harmless."""
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            Disk().unlock(fd)
 
 
 def raise_kraft_version(path: str, kraft_version: int) -> None:

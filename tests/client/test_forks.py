@@ -16,6 +16,10 @@ import pytest
 
 import kraftfast
 from kraftfast.errors import WrongProcess
+from kraftfast.log.directory import ReplicaDirectory
+from kraftfast.log.disk import Disk
+from kraftfast.node.description import locked, run_lock
+from kraftfast.node.local_layout import format_quorum
 from kraftfast.quorum import LocalQuorum
 
 
@@ -254,3 +258,35 @@ def test_an_attached_quorum_has_all_clients(ring_quorum: LocalQuorum) -> None:
         assert len(in_child(lambda: refused({"producer": quorum.producer}))) == 0
     with pytest.raises(kraftfast.errors.NotFormatted):
         kraftfast.attach(ring_quorum.path + "/nothing")
+
+
+def test_a_child_keeps_no_lock_of_its_parent(tmp_path: Any) -> None:
+    """A worker's child, say, which its state machine forked, and which outlives it."""
+    path = str(tmp_path / "q")
+    format_quorum(path, 1)
+    directory = ReplicaDirectory(Disk(), path + "/1")
+    running = run_lock(path)
+    go_on, stay = os.pipe()
+    runs, says = os.pipe()
+    with locked(path):
+        pid = os.fork()
+        if pid == 0:
+            try:
+                os.close(stay)
+                os.write(says, b"x")
+                os.read(go_on, 1)
+            finally:
+                os._exit(0)
+        os.read(runs, 1)
+    for fd in (go_on, runs, says):
+        os.close(fd)
+    try:
+        directory.close()
+        running.release()
+        ReplicaDirectory(Disk(), path + "/1").close()
+        run_lock(path).release()
+        with locked(path):
+            pass
+    finally:
+        os.close(stay)
+        os.waitpid(pid, 0)

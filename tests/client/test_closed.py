@@ -1,0 +1,132 @@
+"""What is used after its close raises Closed, and meets nobody else's files."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from kraftfast.errors import Closed
+from kraftfast.quorum import LocalQuorum
+from tests.client.conftest import SMALL
+from tests.client.test_forks import calls_of, calls_of_quorum
+
+
+def not_closed(calls: dict[str, Callable[[], Any]]) -> list[str]:
+    """Those that did anything but raise Closed."""
+    wrong = []
+    for name, call in calls.items():
+        try:
+            wrong.append(f"{name}: {call()!r}")
+        except Closed:
+            pass
+        except BaseException as error:
+            wrong.append(f"{name}: {error!r}")
+    return wrong
+
+
+def strangers(path: Path, count: int = 64) -> list[int]:
+    """Descriptors of empty files, which take the numbers that were given back."""
+    return [os.open(path / f"stranger-{n}", os.O_RDWR | os.O_CREAT) for n in range(count)]
+
+
+def untouched(fds: list[int]) -> bool:
+    sizes = [os.fstat(fd).st_size for fd in fds]  # raises where somebody closed one
+    for fd in fds:
+        os.close(fd)
+    return not any(sizes)
+
+
+def test_a_producer(quorum: LocalQuorum, tmp_path: Path) -> None:
+    producer = quorum.producer()
+    ticket = producer.append(b"x")
+    producer.close()
+    fds = strangers(tmp_path)
+    calls = calls_of(producer)
+    known = [calls.pop(name) for name in ("wait", "flush", "last_sequence")]
+    assert not_closed(calls) == []
+    assert producer.wait(ticket) > 0, "what became of a ticket can be asked for ever"
+    for call in known:
+        call()
+    producer.close()
+    assert untouched(fds)
+
+
+def test_an_async_producer(quorum: LocalQuorum, tmp_path: Path) -> None:
+    async def main() -> None:
+        producer = quorum.async_producer()
+        future = producer.append(b"x")
+        await producer.close()
+        fds = strangers(tmp_path)
+        assert await future > 0
+        for call in (
+            lambda: producer.append_wait(b"x"),
+            lambda: producer.append_many([b"x"]),
+        ):
+            try:
+                raise AssertionError(f"after close: {await call()!r}")
+            except Closed:
+                pass
+        assert not_closed({"append": lambda: producer.append(b"x")}) == []
+        await producer.flush()
+        await producer.close()
+        assert untouched(fds)
+
+    asyncio.run(main())
+
+
+def test_a_consumer(quorum: LocalQuorum, tmp_path: Path) -> None:
+    with quorum.producer() as producer:
+        first = producer.append_wait(b"1")
+        producer.append_wait(b"2")
+    consumer = quorum.consumer(first)
+    records = iter(consumer)
+    next(records)
+    consumer.close()
+    fds = strangers(tmp_path)
+    calls = {
+        "next": lambda: list(records),
+        "iter": lambda: list(consumer),
+        "read": lambda: consumer.read(1),
+        "wait": lambda: consumer.wait(timeout=1),
+        "batches": lambda: list(consumer.batches()),
+        "high_watermark": lambda: consumer.high_watermark,
+    }
+    assert not_closed(calls) == []
+    consumer.close()
+    assert untouched(fds)
+
+
+def test_a_watch(ring_quorum: LocalQuorum, tmp_path: Path) -> None:
+    watch = ring_quorum.watch(1)
+    watch.close()
+    fds = strangers(tmp_path)
+    calls = {"alive": watch.alive, "wait_beyond": lambda: watch.wait_beyond(0, 1)}
+    assert not_closed(calls) == []
+    watch.close()
+    assert untouched(fds)
+
+
+def test_a_quorum(tmp_path: Path) -> None:
+    quorum = LocalQuorum(tmp_path / "q", **SMALL | {"voters": 1})
+    quorum.close()
+    fds = strangers(tmp_path)
+    calls = calls_of_quorum(quorum) | {"replace": lambda: quorum.replace(1)}
+    assert not_closed(calls) == []
+    quorum.close()
+    assert untouched(fds)
+    assert all(worker.process is None for worker in quorum.supervisor.workers.values())
+
+
+def test_descriptors_go_with_what_was_never_closed(ring_quorum: LocalQuorum) -> None:
+    def count() -> int:
+        return len(os.listdir("/proc/self/fd"))
+
+    list(ring_quorum.consumer())
+    before = count()
+    for _ in range(5):
+        list(ring_quorum.consumer())
+        ring_quorum.watch(1)
+    assert count() <= before + 2
