@@ -7,6 +7,7 @@ history: appended is whatever there is room for, from tiny records to such that 
 from __future__ import annotations
 
 import random
+import socket
 import struct
 import time
 from typing import Any
@@ -15,11 +16,15 @@ import pytest
 
 from kraftfast.client.enrolment import Enrolment
 from kraftfast.client.ledger import Ledger
-from kraftfast.errors import ErrorCode, KraftfastError, RecordTooLarge, UnknownOutcome
+from kraftfast.client.socket_sender import SocketSender
+from kraftfast.errors import ErrorCode, KraftfastError, UnknownOutcome
 from kraftfast.record.builder import Values
+from kraftfast.types import METADATA_TOPIC
+from kraftfast.wire import frame, produce
 from kraftfast.wire.messages import InitProducerIdResponse
 from tests.client.kit import ACK, REFUSED, ScriptedReplica, ack
 from tests.client.model_log import ModelLog, Verdict
+from tests.client.test_socket_sender import FakeConnection
 from tests.histories import COMMITTED, FAILED, UNKNOWN, Append, check
 
 RINGS = {"ring_bytes": 1 << 14, "batch_bytes": 2000, "window": 32}
@@ -28,10 +33,84 @@ REFUSALS = [ErrorCode.INVALID_RECORD, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.R
 STEPS = 120
 
 
+class RingLeader(ScriptedReplica):
+    """Over rings."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        super().__init__(ledger, **RINGS)
+
+    def answer(self, number: int, found: Verdict) -> None:
+        if found.error:
+            self.say(REFUSED, struct.pack("<QQii", number, 1, found.error, -1))
+        else:
+            self.say(ACK, ack(number, 1, found.base_offset, found.end_offset))
+
+    def resign(self, _verdicts: list[Verdict]) -> None:
+        self.leave()
+
+    def vanish(self) -> None:
+        self.sender.replica_gone()
+
+
+class SocketLeader:
+    """Over a connection whose buffers hold little, so that requests are cut off in their middle."""
+
+    VERSION = 9
+
+    def __init__(self, ledger: Ledger) -> None:
+        ours, self.sock = socket.socketpair()
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8192)
+        self.sock.setblocking(False)
+        connection: Any = FakeConnection(ours)
+        self.sender = SocketSender(connection, ledger, METADATA_TOPIC, None, 2000, 16)
+        self.splitter = frame.FrameSplitter(1 << 20)
+        self.frames: list[bytes] = []
+        self.said = 0
+
+    def look(self, count: int = 1 << 30) -> list[bytes]:
+        try:
+            while data := self.sock.recv(1 << 16):
+                self.frames += [bytes(each) for each in self.splitter.frames(data)]
+        except BlockingIOError:
+            pass
+        found, self.frames = self.frames[:count], self.frames[count:]
+        starts = [frame.decode_request_header(data).body_start for data in found]
+        requests = [produce.decode_request(self.VERSION, *each) for each in zip(found, starts)]
+        return [bytes(request.records) for request in requests]
+
+    def release(self) -> None:
+        """There is no room to be given back."""
+
+    def answer(self, number: int, found: Verdict) -> None:
+        answer = produce.PartitionProduced(
+            topic=METADATA_TOPIC, error_code=found.error, base_offset=found.base_offset
+        )
+        self.sock.sendall(produce.encode_response(self.VERSION, number, answer))
+        self.said += 1
+
+    def resign(self, verdicts: list[Verdict]) -> None:
+        """What it appended may be committed, what it has not looked at is not appended."""
+        for found in verdicts[self.said :]:
+            code = found.error or ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+            self.answer(self.said, Verdict(code))
+        for _ in self.look():
+            self.answer(self.said, Verdict(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+
+    def vanish(self) -> None:
+        self.sock.close()
+
+    def close(self) -> None:
+        self.sock.close()
+
+
+LEADERS: dict[str, Any] = {"ring": RingLeader, "socket": SocketLeader}
+
+
 class History:
     """One producer, and one leader after the other."""
 
-    def __init__(self, seed: int, idempotent: bool) -> None:
+    def __init__(self, seed: int, idempotent: bool, transport: str) -> None:
+        self.leader = LEADERS[transport]
         self.chance = random.Random(seed)
         self.log = ModelLog(self.chance)
         self.ledger = Ledger()
@@ -57,7 +136,7 @@ class History:
     def lead(self) -> None:
         """The next leader, with what the one before gave back."""
         self.verdicts, self.answered = [], 0
-        self.replica = ScriptedReplica(self.ledger, **RINGS)
+        self.replica = self.leader(self.ledger)
         sender = self.replica.sender
         if self.enrolment is None:
             sender.take_over(self.backlog)
@@ -102,12 +181,9 @@ class History:
         self.log.commit_some()
         while self.answered < len(self.verdicts) and self.chance.random() < 0.9:
             found, number = self.verdicts[self.answered], self.answered
-            if found.error:
-                self.replica.say(REFUSED, struct.pack("<QQii", number, 1, found.error, -1))
-            elif found.end_offset <= self.log.committed:
-                self.replica.say(ACK, ack(number, 1, found.base_offset, found.end_offset))
-            else:
+            if not found.error and found.end_offset > self.log.committed:
                 break
+            self.replica.answer(number, found)
             self.answered += 1
 
     def lose(self) -> None:
@@ -115,12 +191,12 @@ class History:
         kind = self.chance.choice(("killed", "left", "silent"))
         sender = self.replica.sender
         if kind == "left":
-            self.replica.leave()
+            self.replica.resign(self.verdicts)
             sender.poll()
         elif kind == "killed":
-            sender.replica_gone()
-        else:
-            sender.declare_broken(LOST)
+            self.replica.vanish()
+            sender.poll()
+        sender.declare_broken(LOST)
         self.backlog = sender.give_up(LOST)
         if kind == "silent":
             self.take()  # it took some more meanwhile, and was still the leader
@@ -160,8 +236,8 @@ class History:
         return found
 
 
-def run(seed: int, idempotent: bool) -> tuple[list[str], History]:
-    history = History(seed, idempotent)
+def run(seed: int, idempotent: bool, transport: str = "ring") -> tuple[list[str], History]:
+    history = History(seed, idempotent, transport)
     steps = [history.append] * 10 + [history.take] * 4 + [history.answer] * 3
     for _ in range(STEPS):
         history.chance.choice(steps)()
@@ -172,11 +248,14 @@ def run(seed: int, idempotent: bool) -> tuple[list[str], History]:
     return check(history.appends(), history.log.records()), history
 
 
+@pytest.mark.parametrize("transport", list(LEADERS))
 @pytest.mark.parametrize("idempotent", [True, False])
-def test_every_outcome_is_true_whatever_becomes_of_the_leaders(idempotent: bool) -> None:
+def test_every_outcome_is_true_whatever_becomes_of_the_leaders(
+    idempotent: bool, transport: str
+) -> None:
     counts = {COMMITTED: 0, UNKNOWN: 0, FAILED: 0}
     for seed in range(60):
-        wrong, history = run(seed, idempotent)
+        wrong, history = run(seed, idempotent, transport)
         assert not wrong, f"seed {seed}: {wrong[:3]}"
         for append in history.appends():
             counts[append.outcome] += 1
