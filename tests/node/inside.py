@@ -87,30 +87,40 @@ class Inside:
 
     def exchange(self, sock: socket.socket, data: bytes) -> bytes | None:
         """Send a frame; its answer without the length, None for a hang-up."""
-        received = bytearray()
-        waiting = memoryview(data)
+        answers = self.answers(sock, data, -1)
+        return answers[0] if answers else None
+
+    def answers(self, sock: socket.socket, data: bytes, last: int) -> list[bytes]:
+        """Send frames; answers without their lengths, up to that to the request ``last`` (-1: any).
+
+        There are fewer after a hang-up.
+        """
+        found: list[bytes] = []
+        received, waiting, ended = bytearray(), memoryview(data), False
 
         def look() -> bool:
-            nonlocal waiting, received
+            nonlocal waiting, ended
             try:
                 if waiting:
                     waiting = waiting[sock.send(waiting) :]
                 piece = sock.recv(1 << 20)
+                ended = not piece
+                received.extend(piece)
             except BlockingIOError:
                 return False
             except ConnectionError:
-                piece = b""
-            received += piece
-            if not piece:
-                received = bytearray()
-                return True
-            size = int.from_bytes(received[:4], "big")
-            return len(received) >= 4 + size and len(received) >= 4
+                ended = True
+            while len(received) >= frame.LENGTH_BYTES:
+                end = frame.LENGTH_BYTES + int.from_bytes(received[:4], "big")
+                if len(received) < end:
+                    break
+                found.append(bytes(received[frame.LENGTH_BYTES : end]))
+                del received[:end]
+            return ended or bool(found) and last in (-1, int.from_bytes(found[-1][:4], "big"))
 
         self.until(look)
-        size = int.from_bytes(received[:4], "big")
-        assert len(received) == (4 + size if received else 0), "more than one answer"
-        return bytes(received[frame.LENGTH_BYTES :]) if received else None
+        assert not received, "half an answer"
+        return found
 
     def close(self) -> None:
         """Let go of everything."""
