@@ -249,9 +249,9 @@ int kf_doorbell_asleep(const kf_doorbell_page *d) {
     return atomic_load_explicit(&d->sleeping, memory_order_seq_cst) != 0;
 }
 
-int kf_doorbell_ring(const kf_doorbell_page *d, int eventfd) {
+int kf_doorbell_ring(const kf_doorbell_page *d, int fd) {
     if (!kf_doorbell_asleep(d)) return 0;
     uint64_t one = 1;
-    ssize_t written = write(eventfd, &one, sizeof one); /* EAGAIN: full of wake-ups already */
+    ssize_t written = write(fd, &one, sizeof one); /* EAGAIN: full of wake-ups already */
     return written == sizeof one;
 }

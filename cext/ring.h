@@ -156,7 +156,8 @@ int kf_ring_in_faulted(const kf_ring_in *r);
 void kf_ring_fence(kf_ring_in *r);
 
 /* --- doorbell: how a process that sleeps is woken, at no cost while it is awake (R12) ---
- * The flag lies in a page of the sleeper; wakers map it read-only. The eventfd is non-blocking. */
+ * The flag lies in a page of the sleeper; wakers map it read-only. What is written to is a pipe, or
+ * an eventfd of this process alone, by a non-blocking description that no other process has. */
 typedef struct kf_doorbell_page {
     _Atomic uint32_t sleeping;
 } kf_doorbell_page;
@@ -165,7 +166,7 @@ typedef struct kf_doorbell_page {
 void kf_doorbell_sleep(kf_doorbell_page *d);
 void kf_doorbell_awake(kf_doorbell_page *d);
 int kf_doorbell_asleep(const kf_doorbell_page *d);
-/* Write the eventfd if the sleeper sleeps. Returns 1 if it wrote. Call after publishing. */
-int kf_doorbell_ring(const kf_doorbell_page *d, int eventfd);
+/* Write 8 bytes to fd if the sleeper sleeps. Returns 1 if it wrote. Call after publishing. */
+int kf_doorbell_ring(const kf_doorbell_page *d, int fd);
 
 #endif

@@ -200,12 +200,13 @@ class Watch:
         try:
             bell = self.doorbell
             send_with_fds(
-                self.sock, encode_hello(Hello(kind="watch")), [bell.file.fd, bell.bell.fd]
+                self.sock, encode_hello(Hello(kind="watch")), [bell.file.fd, bell.bell.far_fd]
             )
             data, fds = receive_with_fds(self.sock, HELLO_BYTES_MAX)
             if len(fds) != 1:
                 close_all(fds)
-                raise PeerGone("the replica did not pass its counters")
+                refusal = decode_hello(data).error
+                raise PeerGone(refusal or "the replica did not pass its counters")
             self.stats = StatsView(map_peer_file(fds[0], PAGES_BYTES))
             hello = decode_hello(data)
             self.log_path, self.node_id = hello.log, hello.node_id

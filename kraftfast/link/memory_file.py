@@ -16,6 +16,7 @@ import weakref
 
 from kraftfast import forks
 from kraftfast.errors import MalformedFrame, PeerGone
+from kraftfast.ring.spsc import OWN_FLAGS
 from kraftfast.link.private_pages import make_private
 
 F_ADD_SEALS, F_GET_SEALS = 1033, 1034
@@ -113,18 +114,22 @@ def map_peer_file(fd: int, size: int) -> mmap.mmap:
         os.close(fd)
 
 
-def check_eventfd(fd: int) -> None:
-    """That a passed descriptor is an eventfd, as it has to be to be written to without a thought.
+def own_bell(fd: int) -> int:
+    """Return a description of our own of the pipe ``fd``, a passed doorbell; takes over ``fd``.
 
-    A full pipe, say, would block whoever rings it. Raises PeerGone.
+    Whether a write may wait is a flag of the open file description, which whoever passed ``fd``
+    shares and can change at any time. The pipe is opened for reading too, so that writing to it
+    raises no signal once its owner has ended. Raises PeerGone.
     """
     try:
         kind = os.readlink(f"/proc/self/fd/{fd}")
-        os.set_blocking(fd, False)
+        if not kind.startswith("pipe:["):
+            raise PeerGone(f"the other side passed {kind} as the pipe of its doorbell")
+        return os.open(f"/proc/self/fd/{fd}", OWN_FLAGS)
     except OSError as error:
         raise PeerGone(f"the other side passed a doorbell that is none: {error}") from None
-    if kind != "anon_inode:[eventfd]":
-        raise PeerGone(f"the other side passed {kind} as the eventfd of its doorbell")
+    finally:
+        os.close(fd)
 
 
 def send_with_fds(sock: socket.socket, data: bytes, fds: list[int]) -> None:

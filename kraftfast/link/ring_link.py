@@ -19,8 +19,8 @@ from kraftfast.errors import InvalidOption, PeerGone
 from kraftfast.link.hello import HELLO_BYTES_MAX, Hello, decode_hello, encode_hello
 from kraftfast.link.memory_file import (
     MemoryFile,
-    check_eventfd,
     map_peer_file,
+    own_bell,
     receive_with_fds,
     send_with_fds,
 )
@@ -78,7 +78,7 @@ class RingFiles:
 
     def fds(self, doorbell: OwnDoorbell) -> list[int]:
         """What the other end needs, in the order in which :class:`RingLink` takes it."""
-        return [self.data.fd, self.cursor.fd, doorbell.file.fd, doorbell.bell.fd]
+        return [self.data.fd, self.cursor.fd, doorbell.file.fd, doorbell.bell.far_fd]
 
     def close(self) -> None:
         self.data.close()
@@ -107,11 +107,10 @@ class RingLink:
             data = map_peer_file(left.pop(0), producer_file_bytes(capacity))
             cursor = map_peer_file(left.pop(0), PAGE_BYTES)
             flag = map_peer_file(left.pop(0), PAGE_BYTES)
-            check_eventfd(left[0])
             self.out = RingOut(files.data.memory, cursor)
             self.inbox = RingIn(files.cursor.memory, data)
+            self.bell = PeerDoorbell(flag, own_bell(left.pop(0)))
             self.pidfd = open_pidfd(self.pid)
-            self.bell = PeerDoorbell(flag, left.pop(0))
         except BaseException:
             close_all(left)
             raise

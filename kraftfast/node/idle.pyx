@@ -8,6 +8,7 @@ import select
 
 from libc.stdint cimport uint64_t
 from libc.stdlib cimport calloc, free, realloc
+from posix.unistd cimport read
 
 from kraftfast.ring.calls cimport *
 from kraftfast.ring.spsc cimport *
@@ -30,6 +31,7 @@ cdef extern from "sys/epoll.h" nogil:
 
 cdef enum:
     EVENTS_MAX = 64
+    PIPE_READ_BYTES = 4096
     EPOLL_EVERY = 32   # spins between looks at sockets: a system call, rings are none
 
 
@@ -42,7 +44,7 @@ cdef class Idle:
         self.epoll = select.epoll()
         self.epoll_fd = self.epoll.fileno()
         self.watched = {}
-        self.epoll.register(bell.fd, select.EPOLLIN | select.EPOLLET)
+        self.epoll.register(bell.fd, select.EPOLLIN)
 
     def stay_awake(self, int keep_us):
         """Let no processor halt for ``keep_us`` after :meth:`keep_awake`."""
@@ -158,10 +160,13 @@ cdef class Idle:
 
     cdef list _list(self, epoll_event *events, int ready):
         cdef int i
+        cdef char[PIPE_READ_BYTES] rings
         found = []
         for i in range(ready):  # below 0: interrupted by a signal, which Python handles after this
             if events[i].data.fd != self.bell.fd:
                 found.append((events[i].data.fd, events[i].events))
+            else:
+                read(self.bell.fd, rings, PIPE_READ_BYTES)  # our own description: it never waits
         return found
 
     def close(self):

@@ -17,44 +17,52 @@ import msgspec
 
 from kraftfast.errors import PeerGone
 from kraftfast.link.hello import HELLO_BYTES_MAX, Hello, decode_hello, encode_hello
-from kraftfast.link.memory_file import check_eventfd, map_peer_file, receive_with_fds, send_with_fds
+from kraftfast.link.memory_file import map_peer_file, own_bell, receive_with_fds, send_with_fds
 from kraftfast.link.ring_link import SOCKET_NAME, accept_rings, close_all
 from kraftfast.link.unix_socket import credentials, listen
 from kraftfast.node import local_request
 from kraftfast.node.acceptor import Acceptor
 from kraftfast.node.failures import describe
 from kraftfast.node.intake import RingProducer
+from kraftfast.node.slots import Slots
 from kraftfast.node.status import status
 from kraftfast.ring.spsc import PAGE_BYTES, PeerDoorbell
 
 HANDSHAKE_MS_MAX = 2000
-CONNECTIONS_MAX = 1024
 ANSWER_TIMEOUT_S = 2.0
 
 
 class Watcher:
     """A process that is told when the high watermark moves."""
 
-    def __init__(self, sock: socket.socket, bell: PeerDoorbell) -> None:
-        self.sock, self.bell = sock, bell
+    def __init__(self, sock: socket.socket, bell: PeerDoorbell, pid: int) -> None:
+        self.sock, self.bell, self.pid = sock, bell, pid
+
+
+class Stranger:
+    """A connection that has not said what it is for."""
+
+    def __init__(self, sock: socket.socket, until_ms: int, pid: int) -> None:
+        self.sock, self.until_ms, self.pid = sock, until_ms, pid
 
 
 class LocalDoor:
     """The listening socket and everyone who came through it."""
 
     # node, loop: whose. acceptor: the listener, None while closed.
-    # strangers: descriptor -> (socket, until ms): they have not said who they are.
+    # strangers: descriptor -> Stranger, oldest first. slots: how many there may be of each kind.
     # producers: descriptor -> RingProducer. watchers: descriptor -> Watcher.
-    # asking: sockets of questions that the state machine has not answered yet.
+    # asking: socket of a question that is not answered yet -> (its kind, process id).
 
     def __init__(self, node: Any, loop: Any) -> None:
         self.node, self.loop = node, loop
         self.path = os.path.join(node.config.directory, SOCKET_NAME)
         self.acceptor: Acceptor | None = None
-        self.strangers: dict[int, tuple[socket.socket, int]] = {}
+        self.strangers: dict[int, Stranger] = {}
+        self.slots = Slots()
         self.producers: dict[int, RingProducer] = {}
         self.watchers: dict[int, Watcher] = {}
-        self.asking: set[socket.socket] = set()
+        self.asking: dict[socket.socket, tuple[str, int]] = {}
 
     def open(self) -> None:
         """Listen. Raises StorageError."""
@@ -63,32 +71,49 @@ class LocalDoor:
 
     def _accepted(self, sock: socket.socket, _address: Any) -> None:
         sock.setblocking(False)
-        groups = (self.strangers, self.producers, self.watchers, self.asking)
         try:
-            credentials(sock)
+            pid = credentials(sock).pid
         except PeerGone:
             sock.close()
             return
-        if sum(map(len, groups)) >= CONNECTIONS_MAX:  # I25
-            sock.close()
-            return
+        if self.slots.refusal("stranger", pid):
+            self._drop_stranger(self._oldest_of_the_largest_crowd())
         fd = sock.fileno()
-        self.strangers[fd] = (sock, self.node.now_ms() + HANDSHAKE_MS_MAX)
+        self.slots.take("stranger", pid)
+        self.strangers[fd] = Stranger(sock, self.node.now_ms() + HANDSHAKE_MS_MAX, pid)
         self.loop.watch(fd, select.EPOLLIN, lambda _events: self._introduced(fd))
 
-    def _introduced(self, fd: int) -> None:
-        sock, _ = self.strangers.pop(fd)
+    def _oldest_of_the_largest_crowd(self) -> int:
+        """Return the stranger that goes for another: a crowd must lock out only itself."""
+        shares = self.slots.shares
+        return max(self.strangers, key=lambda fd: shares["stranger", self.strangers[fd].pid])
+
+    def _forget_stranger(self, fd: int) -> Stranger:
+        stranger = self.strangers.pop(fd)
         self.loop.unwatch(fd)
+        self.slots.give("stranger", stranger.pid)
+        return stranger
+
+    def _drop_stranger(self, fd: int) -> None:
+        self._forget_stranger(fd).sock.close()
+
+    def _introduced(self, fd: int) -> None:
+        stranger = self._forget_stranger(fd)
+        sock = stranger.sock
         try:
             data, fds = receive_with_fds(sock, HELLO_BYTES_MAX)
-            self._let_in(sock, data, fds)
+            self._let_in(sock, data, fds, stranger.pid)
         except Exception as error:
             self.node.failures.end(error, "a local connection", sock.close)
 
-    def _let_in(self, sock: socket.socket, data: bytes, fds: list[int]) -> None:
-        """By what the connection is for; whoever takes ``fds`` closes them, also when it raises."""
+    def _let_in(self, sock: socket.socket, data: bytes, fds: list[int], pid: int) -> None:
+        """Dispatch by what the connection is for. The handler owns ``fds``, also on error."""
         try:
             hello = decode_hello(data)
+            refusal = self.slots.refusal(hello.kind, pid) if hello.kind in self.slots.room else ""
+            if refusal:
+                send_with_fds(sock, encode_hello(Hello(error=refusal)), [])
+                raise PeerGone(refusal)
         except BaseException:
             close_all(fds)
             raise
@@ -97,14 +122,14 @@ class LocalDoor:
         elif hello.kind == "producer":
             self._accept_producer(sock, hello, fds)
         elif hello.kind == "watch":
-            self._accept_watcher(sock, fds)
+            self._accept_watcher(sock, fds, pid)
         else:
             close_all(fds)
             if hello.kind == "poke":
                 self.loop.mesh.poked(hello)
                 sock.close()
             else:
-                self._ask(sock, hello)
+                self._ask(sock, hello, pid)
 
     # --- producers --------------------------------------------------------------------------------
 
@@ -129,6 +154,7 @@ class LocalDoor:
         node.intake.add(producer, node.idle)
         fd = sock.fileno()
         self.producers[fd] = producer
+        self.slots.take("producer", link.pid)
         events = select.EPOLLIN | select.EPOLLRDHUP
         self.loop.watch(fd, events, lambda _events: self.drop_producer(fd))
         self.loop.watch(link.pidfd, select.EPOLLIN, lambda _events: self.drop_producer(fd))
@@ -136,6 +162,7 @@ class LocalDoor:
     def drop_producer(self, fd: int) -> None:
         """A producer is gone, or broke the rules: its ring is dropped whole (R4)."""
         producer = self.producers.pop(fd)
+        self.slots.give("producer", producer.link.pid)
         self.loop.unwatch(fd)
         self.loop.unwatch(producer.link.pidfd)
         self.node.intake.remove(producer, self.node.idle)
@@ -143,19 +170,20 @@ class LocalDoor:
 
     # --- watchers ---------------------------------------------------------------------------------
 
-    def _accept_watcher(self, sock: socket.socket, fds: list[int]) -> None:
+    def _accept_watcher(self, sock: socket.socket, fds: list[int], pid: int) -> None:
         left = list(fds)
         try:
             if len(fds) != 2:
-                raise PeerGone("a watcher passes the flag and the eventfd of its doorbell")
+                raise PeerGone("a watcher passes the flag and the pipe of its doorbell")
             flag = map_peer_file(left.pop(0), PAGE_BYTES)
-            check_eventfd(left[0])
+            bell = PeerDoorbell(flag, own_bell(left.pop(0)))
             answer = self.loop.mesh.hello("watch")
             send_with_fds(sock, encode_hello(answer), [self.node.stats.file.fd])
-        except (PeerGone, OSError):
+        except BaseException:
             close_all(left)
             raise
-        watcher = Watcher(sock, PeerDoorbell(flag, left[0]))
+        watcher = Watcher(sock, bell, pid)
+        self.slots.take("watch", pid)
         fd = sock.fileno()
         self.watchers[fd] = watcher
         events = select.EPOLLIN | select.EPOLLRDHUP
@@ -163,6 +191,7 @@ class LocalDoor:
 
     def _drop_watcher(self, fd: int) -> None:
         watcher = self.watchers.pop(fd)
+        self.slots.give("watch", watcher.pid)
         self.loop.unwatch(fd)
         watcher.bell.close()
         watcher.sock.close()
@@ -173,17 +202,18 @@ class LocalDoor:
 
     # --- questions --------------------------------------------------------------------------------
 
-    def _ask(self, sock: socket.socket, question: Hello) -> None:
+    def _ask(self, sock: socket.socket, question: Hello, pid: int) -> None:
         """Answer one question with one message, then hang up."""
         if question.kind == "query":
+            self._asks(sock, question.kind, pid)
             self._query(sock, question)
             return
         if question.kind == "request":
-            self.asking.add(sock)
+            self._asks(sock, question.kind, pid)
             try:
                 local_request.take(self.node, sock, question.args, self._answered)
             except BaseException:
-                self.asking.discard(sock)
+                self._answered(sock)
                 raise
             return
         known = question.kind == "status"
@@ -193,8 +223,14 @@ class LocalDoor:
         finally:
             sock.close()
 
+    def _asks(self, sock: socket.socket, kind: str, pid: int) -> None:
+        self.asking[sock] = kind, pid
+        self.slots.take(kind, pid)
+
     def _answered(self, sock: socket.socket) -> None:
-        self.asking.discard(sock)
+        asked = self.asking.pop(sock, None)
+        if asked is not None:
+            self.slots.give(*asked)
         sock.close()
 
     def _query(self, sock: socket.socket, question: Hello) -> None:
@@ -208,10 +244,8 @@ class LocalDoor:
                 text = f"an answer of the state machine that cannot be sent: {describe(error)}"
                 self.node.beside.tell(lambda: self.node.failures.complain(text))
             finally:
-                self.asking.discard(sock)
-                sock.close()
+                self.node.beside.tell(lambda: self._answered(sock))
 
-        self.asking.add(sock)
         if self.node.applier is None:
             answer({"error": "this replica has no state machine"})
             return
@@ -228,11 +262,9 @@ class LocalDoor:
         """Drop who does not say who it is, and producers that are not served any more."""
         if self.acceptor is not None:
             self.acceptor.tend(now_ms)
-        for fd, (sock, until_ms) in list(self.strangers.items()):
-            if now_ms >= until_ms:
-                self.loop.unwatch(fd)
-                del self.strangers[fd]
-                sock.close()
+        for fd, stranger in list(self.strangers.items()):
+            if now_ms >= stranger.until_ms:
+                self._drop_stranger(fd)
         for producer in self.node.intake.dismissed():
             if producer.cut_off is not None:
                 text = f"cutting off producer {producer.link.pid}: {producer.cut_off}"
@@ -243,7 +275,7 @@ class LocalDoor:
         """When ``tend`` has something to do."""
         if self.acceptor is not None:
             default = min(default, self.acceptor.due_ms(default))
-        return min((until for _, until in self.strangers.values()), default=default)
+        return min((each.until_ms for each in self.strangers.values()), default=default)
 
     def close(self) -> None:
         """Nobody gets in any more; everyone inside sees the end of its connection."""
@@ -259,7 +291,5 @@ class LocalDoor:
             self.drop_producer(fd)
         for fd in list(self.watchers):
             self._drop_watcher(fd)
-        for fd, (sock, _) in self.strangers.items():
-            self.loop.unwatch(fd)
-            sock.close()
-        self.strangers.clear()
+        for fd in list(self.strangers):
+            self._drop_stranger(fd)

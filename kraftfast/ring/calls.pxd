@@ -32,4 +32,4 @@ cdef extern from "ring.h":
     void kf_doorbell_sleep(kf_doorbell_page *d) nogil
     void kf_doorbell_awake(kf_doorbell_page *d) nogil
     int kf_doorbell_asleep(const kf_doorbell_page *d) nogil
-    int kf_doorbell_ring(const kf_doorbell_page *d, int eventfd) nogil
+    int kf_doorbell_ring(const kf_doorbell_page *d, int fd) nogil

@@ -52,7 +52,7 @@ cdef class RingIn:
 cdef class Doorbell:
     cdef kf_doorbell_page *page
     cdef readonly object memory
-    cdef readonly int fd
+    cdef readonly int fd, far_fd
 
     cdef void sleep(self) noexcept nogil
     cdef void awake(self) noexcept nogil

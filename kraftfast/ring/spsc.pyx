@@ -30,6 +30,8 @@ cdef extern from "crc32c.h":
 
 
 PAGE_BYTES = KF_RING_PAGE
+OWN_FLAGS = os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC
+"""Of a doorbell's pipe: a ring never waits, and needs no reader on the other side to be safe."""
 assert sizeof(RingMessage) == sizeof(kf_ring_message)
 
 
@@ -179,20 +181,27 @@ cdef class RingIn:
 
 
 cdef class Doorbell:
-    """How this process is woken: a flag that others read, and an eventfd that they write.
+    """How this process is woken: a flag that others read, and a pipe that they write.
 
-    ``memory`` is the writable map of the flag's page.
+    ``memory`` is the writable map of the flag's page. ``fd`` is this process's own open file
+    description of the pipe, ``far_fd`` another one, to be passed: whoever has it may change its
+    flags, and no call on ``fd`` waits for all that.
     """
 
     def __cinit__(self):
-        self.fd = -1
+        self.fd = self.far_fd = -1
 
     def __init__(self, uint8_t[::1] memory not None):
         if memory.shape[0] < KF_RING_PAGE:
             raise InvalidOption("a doorbell needs a page")
         self.memory = memory
         self.page = <kf_doorbell_page *>&memory[0]
-        self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        near_fd, self.far_fd = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            os.fchmod(self.far_fd, 0o666)  # a replica that serves root opens root's pipes too
+            self.fd = os.open(f"/proc/self/fd/{near_fd}", OWN_FLAGS)
+        finally:
+            os.close(near_fd)
 
     @property
     def address(self) -> int:
@@ -214,24 +223,32 @@ cdef class Doorbell:
         kf_doorbell_awake(self.page)
 
     def clear(self):
-        """Take the rings out of the eventfd."""
+        """Take the rings out of the pipe."""
         try:
-            os.eventfd_read(self.fd)
+            os.read(self.fd, KF_RING_PAGE)
         except BlockingIOError:
             pass
 
     def close(self):
-        fd, self.fd = self.fd, -1  # first: os.close lets other threads run
+        fd, far_fd = self.fd, self.far_fd
+        self.fd = self.far_fd = -1  # first: os.close lets other threads run
         if fd >= 0:
             os.close(fd)
+        if far_fd >= 0:
+            os.close(far_fd)
 
     def __dealloc__(self):
         if self.fd >= 0:
             c_close(self.fd)  # its user forgot to
+        if self.far_fd >= 0:
+            c_close(self.far_fd)
 
 
 cdef class PeerDoorbell:
-    """Another process's doorbell: its flag, mapped read-only, and its eventfd, which this owns."""
+    """Another process's doorbell: its flag, mapped read-only, and a description of its pipe.
+
+    The description is this process's own (``link.memory_file.own_bell``).
+    """
 
     def __cinit__(self):
         self.fd = -1

@@ -17,8 +17,8 @@ from kraftfast.link.memory_file import (
     FDS_MAX,
     SEALS,
     MemoryFile,
-    check_eventfd,
     map_peer_file,
+    own_bell,
     receive_with_fds,
     send_with_fds,
 )
@@ -86,20 +86,34 @@ class no_leak_of:
             os.fstat(self.fd)
 
 
-def test_a_doorbell_is_an_eventfd_and_never_blocks() -> None:
-    good = os.eventfd(0, os.EFD_CLOEXEC)  # made blocking
-    check_eventfd(good)
-    assert not os.get_blocking(good)
-    os.close(good)
-    reader, writer = os.pipe()
-    with tempfile.TemporaryFile() as file:
-        for fd in (reader, writer, file.fileno()):
-            with pytest.raises(PeerGone, match="doorbell"):
-                check_eventfd(fd)
+def test_a_doorbell_is_a_pipe_that_never_blocks() -> None:
+    """Whatever its owner does to the description that was passed, and whether it still lives."""
+    reader, passed = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+    kept = os.dup(passed)
+    own = own_bell(passed)
+    with pytest.raises(OSError):
+        os.fstat(passed)
+    os.set_blocking(kept, True)
+    assert not os.get_blocking(own)
+    with pytest.raises(BlockingIOError):
+        while True:
+            os.write(own, bytes(4096))
     os.close(reader)
-    os.close(writer)
-    with pytest.raises(PeerGone, match="doorbell"):
-        check_eventfd(writer)
+    os.close(kept)
+    with pytest.raises(BlockingIOError):
+        os.write(own, bytes(4096))  # no SIGPIPE, no EPIPE: it is a reader itself
+    os.close(own)
+
+
+def test_what_is_no_doorbell() -> None:
+    eventfd = os.eventfd(0, os.EFD_CLOEXEC)
+    ours, theirs = socket.socketpair()
+    with tempfile.TemporaryFile() as file:
+        for fd in (eventfd, ours.detach(), theirs.detach(), os.dup(file.fileno())):
+            with pytest.raises(PeerGone, match="doorbell"):
+                own_bell(fd)
+            with pytest.raises(OSError):
+                os.fstat(fd)
 
 
 def test_messages_come_whole_with_their_files() -> None:

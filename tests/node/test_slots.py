@@ -1,0 +1,130 @@
+"""A crowd at the local door locks out nobody of another kind, and no other process."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kraftfast.link.hello import Hello, decode_hello, encode_hello
+from kraftfast.link.memory_file import receive_with_fds, send_with_fds
+from kraftfast.link.ring_link import OwnDoorbell, RingOffer, close_all
+from kraftfast.node import slots
+from kraftfast.node.slots import Slots
+from tests.node.inside import Inside
+
+FEW = {"stranger": 8, "producer": 8, "watch": 8, "request": 8, "query": 8}
+
+
+@pytest.fixture
+def replica(tmp_path: Path) -> Iterator[Inside]:
+    made = Inside(tmp_path / "q")
+    made.loop.door.slots = Slots(FEW)
+    yield made
+    made.close()
+
+
+def status(replica: Inside) -> dict[str, object]:
+    """What the replica says of itself to one who asks."""
+    with replica.local() as sock:
+        sock.send(encode_hello(Hello(kind="status")))
+        answer: list[bytes] = []
+
+        def come() -> bool:
+            try:
+                answer.append(sock.recv(1 << 20))
+            except BlockingIOError:
+                return False
+            return True
+
+        replica.until(come)
+        found: dict[str, object] = json.loads(answer[0])
+        return found
+
+
+def watch(replica: Inside, bell: OwnDoorbell) -> tuple[socket.socket, str]:
+    """One more watcher: its socket, and why it is refused."""
+    sock = replica.local()
+    send_with_fds(sock, encode_hello(Hello(kind="watch")), [bell.file.fd, bell.bell.far_fd])
+    come: list[tuple[bytes, list[int]]] = []
+
+    def answered() -> bool:
+        try:
+            come.append(receive_with_fds(sock, 1 << 16))
+        except BlockingIOError:
+            return False
+        return True
+
+    replica.until(answered)
+    close_all(come[0][1])
+    return sock, decode_hello(come[0][0]).error
+
+
+def test_watchers_lock_out_watchers_alone(replica: Inside) -> None:
+    bell = OwnDoorbell()
+    found = [watch(replica, bell) for _ in range(8)]
+    assert [bool(refusal) for _, refusal in found] == [False] * 6 + [True] * 2
+    assert f"process {os.getpid()} has 6 connections of kind watch" in found[-1][1]
+    assert status(replica)["node_id"] == 1
+    doorbell = OwnDoorbell()
+    sock = replica.local()
+    offer = RingOffer(sock, doorbell, Hello(kind="producer"), 1 << 16, 1 << 16)
+    replica.until(lambda: replica.loop.door.producers)
+    offer.finish(*offer.receive()).close()
+    replica.until(lambda: not replica.loop.door.producers)
+    for sock, _ in found:
+        sock.close()
+    replica.until(lambda: not replica.loop.door.watchers)
+    assert not +replica.loop.door.slots.shares
+    bell.close()
+    doorbell.close()
+
+
+def test_those_who_say_nothing_make_room(replica: Inside) -> None:
+    crowd = [replica.local() for _ in range(30)]
+    assert status(replica)["node_id"] == 1
+    assert len(replica.loop.door.strangers) <= 8
+    for sock in crowd:
+        sock.close()
+    replica.until(lambda: not replica.loop.door.strangers)
+    assert not +replica.loop.door.slots.shares
+
+
+def test_another_process_gets_in_beside_a_crowd() -> None:
+    held = Slots({"watch": 100})
+    for _ in range(75):
+        assert not held.refusal("watch", 1)
+        held.take("watch", 1)
+    assert held.refusal("watch", 1) and not held.refusal("watch", 2)
+    for pid in range(25):
+        held.take("watch", 100 + pid)
+    assert held.refusal("watch", 2)
+    held.give("watch", 1)
+    assert not held.refusal("watch", 2) and not held.refusal("watch", 1)
+
+
+def test_few_descriptors_are_few_slots(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slots.resource, "getrlimit", lambda _which: (1024, 1024))
+    room = Slots().room
+    assert all(8 <= count for count in room.values())
+    assert slots.DESCRIPTORS_A_SLOT * sum(room.values()) <= 600
+
+
+def test_a_watcher_whose_bell_is_full_and_waits(replica: Inside) -> None:
+    """The flags of what it passed are its own business: who rings never waits."""
+    bell = OwnDoorbell()
+    sock, refusal = watch(replica, bell)
+    assert not refusal
+    with pytest.raises(BlockingIOError):
+        while True:
+            os.write(bell.bell.far_fd, bytes(4096))
+    os.set_blocking(bell.bell.far_fd, True)
+    bell.bell.going_to_sleep()
+    replica.loop.door._committed(1)
+    assert status(replica)["node_id"] == 1
+    sock.close()
+    bell.close()
