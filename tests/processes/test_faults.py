@@ -6,6 +6,7 @@ Torn and damaged files of every kind: tests/log. Producers that die in a claim: 
 from __future__ import annotations
 
 import os
+import re
 import resource
 import shutil
 import signal
@@ -26,6 +27,8 @@ from kraftfast.errors import (
     ForeignDirectory,
     KraftfastError,
 )
+from kraftfast.log.directory import ReplicaDirectory
+from kraftfast.log.disk import Disk
 from kraftfast.log.reader import LogReader
 from kraftfast.quorum import LocalQuorum
 from tests.processes.kit import (
@@ -83,7 +86,7 @@ def flip(file: Path, position: int) -> None:
 
 def test_a_directory_that_another_process_holds(tmp_path: Path) -> None:
     with a_quorum(tmp_path / "q") as quorum:
-        with pytest.raises(DirectoryInUse, match="another process holds .*q/[123]") as refused:
+        with pytest.raises(DirectoryInUse, match="another process holds .*/q ") as refused:
             kraftfast.LocalQuorum(tmp_path / "q", **SMALL, timeout=PATIENCE_S)
         assert refused.value.exit_code == 34
         with loads(quorum, "ring") as running:
@@ -91,28 +94,43 @@ def test_a_directory_that_another_process_holds(tmp_path: Path) -> None:
         verify(quorum, settled(quorum), running)
 
 
+def test_a_replica_that_another_process_holds(tmp_path: Path) -> None:
+    """The others start; it does as soon as it can."""
+    with a_quorum(tmp_path / "q"):
+        pass
+    held = ReplicaDirectory(Disk(), str(tmp_path / "q" / "2"))
+    with a_quorum(tmp_path / "q") as quorum:
+        assert quorum.faults == {} and sorted(quorum.statuses()) == [1, 3]
+        held.close()
+        wait_until(lambda: len(quorum.statuses()) == 3)
+
+
 def test_a_directory_of_another_quorum(tmp_path: Path) -> None:
-    """Replaced as a whole; or under a name that hides it from all but the worker itself."""
+    """Replaced as a whole; or another replica's: a majority goes on without it."""
     for name in ("mine", "theirs"):
         with a_quorum(tmp_path / name, voters=1):
             pass
     shutil.rmtree(tmp_path / "mine" / "1")
     shutil.copytree(tmp_path / "theirs" / "1", tmp_path / "mine" / "1")
-    with pytest.raises(ForeignDirectory, match="mine/1 belongs to another quorum") as refused:
+    with pytest.raises(ForeignDirectory, match="mine/1 belongs to cluster") as refused:
         kraftfast.LocalQuorum(tmp_path / "mine", **SMALL)
     assert refused.value.exit_code == 35
     shutil.copytree(tmp_path / "theirs" / "1", tmp_path / "theirs" / "2")
     description = (tmp_path / "theirs" / "quorum.json").read_text()
     (tmp_path / "theirs" / "quorum.json").write_text(description.replace("[1]", "[1,2]"))
-    with pytest.raises(ForeignDirectory, match="theirs/2 belongs to another quorum"):
-        kraftfast.LocalQuorum(tmp_path / "theirs", **SMALL)
+    with a_quorum(tmp_path / "theirs", voters=None) as quorum:
+        assert "theirs/2 belongs to node 1, not 2" in str(quorum.faults[2])
+        assert isinstance(quorum.faults[2], ForeignDirectory)
 
 
 # --- damage ---------------------------------------------------------------------------------------
 
 
 def test_a_corrupt_segment_at_the_start(tmp_path: Path) -> None:
-    """Refused with its exact place, nothing changed; with the bit back everything is there."""
+    """Refused with its exact place, nothing changed; with the bit back everything is there.
+
+    The other two are a majority and start.
+    """
     with a_quorum(tmp_path / "q") as quorum:
         with loads(quorum, "ring") as running:
             pass
@@ -121,9 +139,10 @@ def test_a_corrupt_segment_at_the_start(tmp_path: Path) -> None:
     position = place_of_batch(directory, end_offset // 2, end_offset)
     flip(file, position + 70)
     before = {path: path.read_bytes() for path in sorted(file.parent.glob("0*"))}
-    with pytest.raises(CorruptLog, match=f"{file}.*{position}") as refused:
-        kraftfast.LocalQuorum(tmp_path / "q", **SMALL, timeout=PATIENCE_S)
-    assert refused.value.exit_code == 33
+    with a_quorum(tmp_path / "q") as quorum:
+        error = quorum.faults[2]
+        assert isinstance(error, CorruptLog) and error.exit_code == 33
+        assert re.search(f"{file}.*{position}", str(error))
     assert {path: path.read_bytes() for path in sorted(file.parent.glob("0*"))} == before
     flip(file, position + 70)
     with a_quorum(tmp_path / "q", voters=None) as quorum:

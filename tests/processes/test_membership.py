@@ -70,7 +70,8 @@ def test_voters_come_and_go(tmp_path: Path, transport: str) -> None:
 def test_an_upgrade_puts_the_voters_into_the_log(tmp_path: Path, transport: str) -> None:
     """Before it no voter can be added; after it the log alone says who votes, at a restart too."""
     path = tmp_path / "q"
-    with a_quorum(path, transport=transport, fetch_timeout_ms=700) as quorum:
+    settings = {"transport": transport, "fetch_timeout_ms": 700, "kraft_version": 0}
+    with a_quorum(path, **settings) as quorum:
         with loads(quorum) as running:
             with pytest.raises(RequestRefused) as refused:
                 quorum.add_voter(timeout=PATIENCE_S)
