@@ -114,7 +114,7 @@ cdef class Log:
             if self.fault == KF_BATCH_OK and (h.attributes & KF_ATTRIBUTE_CONTROL != 0) != control:
                 self.fault = KF_BATCH_ATTRIBUTES  # control records are the leader's own
         if self.fault == KF_BATCH_OK and h.producer_id != -1:
-            self.refusal = self.producers.check(&h)
+            self.refusal = self.producers.check(&h, epoch)
         if self.fault or self.refusal or not self.make_room(h.size, h.max_timestamp):
             return 0
         dst = self.active.place(self.stage, h.size)

@@ -1,9 +1,9 @@
 """InitProducerId: ids for idempotent producers, and names that stand for them.
 
-An id for a producer without a name costs the log nothing. The leader's are its epoch (31 bits) and
-a number that counts up in it: no epoch has two leaders, and none of them leads it again after a
-restart (D4), so no id comes twice. Kafka's clients ask any replica; one that does not lead answers
-with 62 random bits, in the half of all ids that leaders do not use.
+An id for a producer without a name costs the log nothing. The leader's are its epoch and a number
+that counts up in it: no epoch has two leaders, and none of them leads it again after a restart
+(D4), so no id comes twice. Kafka's clients ask any replica; one that does not lead answers by its
+clock (``log/id_ranges.py``).
 
 A name stands for an id by a record in the log (``log/producers.pyx``). Asked again, it gets the
 same id and the next epoch, by another record, which fences the producer before. Both are told only
@@ -18,7 +18,6 @@ Sources: KIP-98, KIP-360; Kafka's ``TransactionCoordinator.handleInitProducerId`
 
 from __future__ import annotations
 
-import secrets
 import time
 from collections import deque
 from collections.abc import Callable
@@ -28,6 +27,7 @@ from typing import Any
 from kraftfast import limits
 from kraftfast.core import events as ev
 from kraftfast.errors import ErrorCode
+from kraftfast.log.id_ranges import clock_id, leader_id
 from kraftfast.log.producer_records import ProducerName, name_batch
 from kraftfast.wire.messages import InitProducerIdResponse
 
@@ -39,8 +39,6 @@ EPOCHS_OF_ONE_THAT_CONTINUES, EPOCHS_OF_ANOTHER = 1, 2
 """How far a name's epoch moves, by who asks: the two must be told apart afterwards."""
 FENCED_VERSION, TAGS_VERSION = 4, 2
 """Of InitProducerId: that know PRODUCER_FENCED, and that have tagged fields."""
-NUMBER_BITS = 31
-NOT_OF_A_LEADER = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +81,8 @@ class ProducerIds:
 
     # node: whose. queued: to be written. written: to be committed, by offset.
     # _committed: everything below is.
-    # _epoch, _number: of the last id that was handed out as leader.
+    # _epoch, _number: of the last id that was handed out as leader. _clock_us: of the last one that
+    # was handed out otherwise.
 
     def __init__(self, node: Any) -> None:
         self.node = node
@@ -91,6 +90,7 @@ class ProducerIds:
         self.written: deque[Waiting] = deque()
         self._epoch, self._number = -1, 0
         self._committed = -1
+        self._clock_us = 0
         node.on_commit.append(self.commit)
         node.on_role.append(self._role_changed)
 
@@ -111,15 +111,15 @@ class ProducerIds:
             self.node.step(ev.AppendsQueued())
 
     def fresh_id(self) -> int:
-        """An id that no other producer has."""
+        """An id that no other producer has, larger than those that were given before."""
         core = self.node.core
         if core.role != "leader":
-            return NOT_OF_A_LEADER | secrets.randbits(62)
+            self._clock_us = max(self._clock_us + 1, time.time_ns() // 1000)
+            return clock_id(self._clock_us, self.node.config.node_id)
         if core.epoch != self._epoch:
             self._epoch, self._number = core.epoch, 0
         self._number += 1
-        assert self._number < 1 << NUMBER_BITS
-        return self._epoch << NUMBER_BITS | self._number
+        return leader_id(self._epoch, self._number)
 
     def drain(self, log: Any, epoch: int) -> None:
         """Write down the names that were asked for, as leader of ``epoch``."""

@@ -10,6 +10,7 @@ from kraftfast import limits
 from kraftfast.errors import ErrorCode
 
 SPACE = 2**31
+CLOCK_ID = 2**62
 
 
 class Appended(NamedTuple):
@@ -54,14 +55,28 @@ class Known:
         return (self.batches[-1].sequence + self.batches[-1].records) % SPACE
 
 
-def replay(entries: Iterable[Appended | Named], producers_max: int) -> dict[int, Known]:
+class Memory(dict[int, Known]):
+    """Those that are known, and what is kept of the others: (ids of leaders, of clocks, epoch)."""
+
+    forgotten = (-1, -1, -1)
+
+    def forget(self, id: int) -> None:
+        gone, (leaders, clocks, epoch) = self.pop(id), self.forgotten
+        if id < CLOCK_ID:
+            leaders = max(leaders, id)
+        else:
+            clocks = max(clocks, id)
+        self.forgotten = leaders, clocks, max(epoch, gone.epoch)
+
+
+def replay(entries: Iterable[Appended | Named], producers_max: int) -> Memory:
     """The producers known behind these entries of the log."""
-    known: dict[int, Known] = {}
+    known = Memory()
     for entry in entries:
         if isinstance(entry, Named):
             for other in [each for each in known.values() if each.name == entry.name]:
                 if other.id != entry.id:  # another id for all that it was
-                    del known[other.id]
+                    known.forget(other.id)
                     other.id = entry.id
                     known[entry.id] = other
         producer = known.setdefault(entry.id, Known(entry.id))
@@ -77,7 +92,7 @@ def replay(entries: Iterable[Appended | Named], producers_max: int) -> dict[int,
         if len(known) > producers_max:
             others = [each for each in known.values() if each.id != entry.id]
             nameless = [each for each in others if each.name is None]
-            del known[min(nameless or others, key=lambda each: each.touched).id]
+            known.forget(min(nameless or others, key=lambda each: each.touched).id)
     return known
 
 
@@ -91,10 +106,16 @@ class Verdict(NamedTuple):
     """It is among the last batches, so that its offset is told."""
 
 
-def judge(known: dict[int, Known], batch: Appended) -> Verdict:
+def judge(known: Memory, batch: Appended, leader_epoch: int = 1) -> Verdict:
     """What is to be said to a batch that comes now."""
     producer = known.get(batch.id)
     if producer is None:
+        leaders, clocks, epoch = known.forgotten
+        of_a_clock = batch.id >= CLOCK_ID
+        if batch.id <= (clocks if of_a_clock else leaders) and batch.epoch <= epoch:
+            return Verdict(ErrorCode.UNKNOWN_PRODUCER_ID)
+        if not of_a_clock and batch.id >> 31 > leader_epoch:
+            return Verdict(ErrorCode.UNKNOWN_PRODUCER_ID)
         return Verdict(ErrorCode.UNKNOWN_PRODUCER_ID if batch.sequence else ErrorCode.NONE)
     if batch.epoch < producer.epoch:
         return Verdict(ErrorCode.INVALID_PRODUCER_EPOCH)

@@ -97,6 +97,7 @@ class Twin:
         again.load(0, self.log.producers.encode())
         for producers in (self.log.producers, again):
             assert len(producers) == len(self.known)
+            assert producers.forgotten == self.known.forgotten
             for known in self.known.values():
                 self.check_one(producers.get(known.id), known)
                 if known.name is not None:

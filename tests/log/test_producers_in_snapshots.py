@@ -54,6 +54,7 @@ def check_everywhere(twin: Twin) -> None:
         found.load(0, log.producers.freeze(end_offset, log.segments))
         known = replay([each for each in twin.entries if each.offset < end_offset], PRODUCERS_MAX)
         assert len(found) == len(known)
+        assert found.forgotten == known.forgotten
         for each in known.values():
             twin.check_one(found.get(each.id), each)
 

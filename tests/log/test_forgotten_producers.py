@@ -1,0 +1,136 @@
+"""Producers that a log has forgotten: what they send again is refused, and never comes twice."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kraftfast.errors import CorruptBatch, UnsupportedVersion
+from kraftfast.log.id_ranges import CLOCK_ID, clock_id, leader_id
+from kraftfast.log.producer_state import check_state
+from kraftfast.log.producers import Producers
+from tests.log.producer_model import Appended
+from tests.log.test_producers import DUPLICATE, NONE, UNKNOWN, a_twin, data_batch, try_append
+
+NOW_US = time.time_ns() // 1000
+CLOCKS = [clock_id(NOW_US + at, node) for at in range(3) for node in (1, 2)]
+LEADERS = [leader_id(1, number) for number in range(1, 7)]
+
+
+@pytest.mark.parametrize("ids", [LEADERS, CLOCKS])
+def test_what_a_forgotten_producer_sends_again_is_refused(tmp_path: Path, ids: list[int]) -> None:
+    """Others came between a batch and its repeat, more than the log remembers."""
+    with a_twin(tmp_path) as twin:
+        for id in ids[:5]:
+            assert twin.append(id, 0, 0, 2) is NONE
+        for id in ids[:2]:  # three are remembered
+            assert twin.append(id, 0, 0, 2) is UNKNOWN, "the repeat of its first batch"
+            assert twin.append(id, 0, 2) is UNKNOWN
+        assert twin.append(ids[4], 0, 0, 2) is DUPLICATE
+        twin.reopen(False)
+        twin.check()
+        assert twin.append(ids[0], 0, 0, 2) is UNKNOWN
+        assert twin.append(ids[0], 1, 0, 2) is NONE, "it goes on in a higher epoch"
+        assert twin.append(ids[5], 0, 0) is NONE, "never seen: handed out after all of them"
+        twin.check()
+
+
+def test_a_producer_that_was_never_seen_but_is_older(tmp_path: Path) -> None:
+    """Nobody can tell it from a forgotten one; in a higher epoch it can begin."""
+    with a_twin(tmp_path) as twin:
+        for id in (*LEADERS[1:5], *CLOCKS[1:5]):
+            twin.append(id, 2, 0)
+        for id in (LEADERS[0], CLOCKS[0]):
+            assert twin.append(id, 0, 0) is UNKNOWN
+            assert twin.append(id, 2, 0) is UNKNOWN
+            assert twin.append(id, 3, 1) is UNKNOWN
+            assert twin.append(id, 3, 0) is NONE
+        twin.check()
+
+
+def test_ids_that_nobody_can_have_been_given(tmp_path: Path) -> None:
+    """One of them, once forgotten, would have all that come after it refused."""
+    with a_twin(tmp_path) as twin:
+        assert twin.append(leader_id(2, 1), 0, 0) is UNKNOWN, "the leader is of epoch 1"
+        for id in (2**63 - 1, clock_id(NOW_US + 48 * 3600 * 1_000_000, 1)):
+            assert try_append(twin.log, data_batch(id, 0, 0)) is UNKNOWN
+        assert twin.append(clock_id(NOW_US + 3600 * 1_000_000, 1), 0, 0) is NONE
+        twin.check()
+
+
+def test_later_ids_are_larger() -> None:
+    ids = [leader_id(0, 1), leader_id(1, 2), leader_id(2, 1), leader_id(2**31 - 1, 2**31 - 1)]
+    ids += [clock_id(0, 5), clock_id(NOW_US, 2047), clock_id(NOW_US + 1, 0), clock_id(2**62, -1)]
+    assert ids == sorted(set(ids)) and ids[-1] == 2**63 - 1 and ids[4] >= CLOCK_ID > ids[3]
+
+
+BATCHES = st.tuples(st.sampled_from(LEADERS + CLOCKS), st.integers(0, 2), st.integers(0, 3))
+
+
+@settings(max_examples=60)
+@given(sent=st.lists(BATCHES, max_size=60), cut=st.integers(0, 60))
+def test_nothing_comes_twice(tmp_path_factory: Any, sent: list[Any], cut: int) -> None:
+    """Whatever is sent, in whatever order, as often as it likes."""
+    with a_twin(tmp_path_factory.mktemp("log")) as twin:
+        for number, batch in enumerate(sent):
+            twin.append(*batch)
+            if number == cut:
+                twin.log.flush()
+                twin.reopen(False)
+        assert all(isinstance(each, Appended) for each in twin.entries)
+        assert len({each[:3] for each in twin.entries}) == len(twin.entries)
+        twin.check()
+
+
+# --- versions of the state ----------------------------------------------------------------------
+
+ONE = bytes([9, 0, 4, 0, 1, 0, 0, 1, 1, 0])
+"""Producer 9, epoch 0, touched at 4, without a name: one record, its last sequence 0, at 4."""
+
+
+def loaded(state: bytes) -> Producers:
+    producers = Producers(4)
+    producers.load(0, state)
+    return producers
+
+
+def test_states_of_other_versions() -> None:
+    first = b"\x01\x01" + ONE
+    assert loaded(first).encode() == first
+    second = b"\x02\x02\x03\x06\x00\x01\x01" + bytes([len(ONE)]) + ONE
+    assert loaded(second).forgotten == (5, -1, 0) and loaded(second).encode() == second
+    longer = ONE + b"more"
+    third = b"\x03\x02\x04\x06\x00\x01\x63\x01" + bytes([len(longer)]) + longer + b"behind"
+    assert loaded(third).encode() == second, "what a later version adds is skipped"
+    assert loaded(third).get(9).records == 1
+
+
+@pytest.mark.parametrize(
+    "state, error",
+    [
+        (b"\x03\x03\x00\x00", UnsupportedVersion),  # an older reader must not skip it
+        (b"\x02\x03\x00\x00", CorruptBatch),
+        (b"\x00", CorruptBatch),
+        (b"\x02\x02\x03\x00\x00\x00\x00more", CorruptBatch),
+        (b"\x02\x02\x03\x00\x00\x00\x01\x05" + ONE, CorruptBatch),
+    ],
+)
+def test_states_that_are_refused(state: bytes, error: type[Exception]) -> None:
+    with pytest.raises(error, match="state of producers"):
+        check_state(state)
+
+
+@given(st.sampled_from([b"\x01", b"\x02\x02", b"\x07\x02"]), st.binary(max_size=60))
+def test_any_bytes_are_a_state_or_corrupt(begin: bytes, data: bytes) -> None:
+    producers = Producers(4)
+    try:
+        producers.load(0, begin + data)
+    except CorruptBatch:
+        assert len(producers) == 0
+    else:
+        assert loaded(producers.encode()).encode() == producers.encode()
