@@ -24,6 +24,7 @@ from kraftfast.log.segment import LOG_SUFFIX, segment_name
 from kraftfast.sim.disk import SmallFile
 from kraftfast.sim.flush_oracle import FlushOracle
 from kraftfast.sim.paged_file import PagedFile, batches_of
+from kraftfast.sim.producer_oracle import check_producers
 from kraftfast.sim.require import require
 from kraftfast.sim.shadow import Entry, Identity, Shadow
 from kraftfast.sim.snapshot_oracle import SnapshotOracle
@@ -181,6 +182,7 @@ class Oracle:
     def truncated(self, process: Process) -> None:
         """From now on nothing of it may come back."""
         self.shadow(process.id).being_cut = []
+        check_producers(process)
 
     # --- a process ends, and another begins -----------------------------------------------------
 
@@ -211,6 +213,7 @@ class Oracle:
             new.base_end = process.recovered.snapshots[-1].offset
             new.base = self.voters.filed(new.base_end)
         self._extend(new, process)
+        check_producers(process)
         for entry in new.entries:
             before = known.get(entry.batch.base_offset)
             require(

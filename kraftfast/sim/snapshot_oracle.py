@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from kraftfast.log.snapshot_files import BOOTSTRAP, snapshot_ids, snapshot_path
 from kraftfast.log.snapshot_reader import SnapshotReader
 from kraftfast.node.snapshots import filed, is_trim
+from kraftfast.sim.producer_oracle import check_producers
 from kraftfast.sim.require import require
 from kraftfast.sim.small_file import SmallFile
 from kraftfast.types import OffsetAndEpoch
@@ -80,6 +81,7 @@ class SnapshotOracle:
             self.world.count("snapshots refused")
             return
         self.world.count("snapshots installed")
+        check_producers(process)
         self.stands(process.machine, snapshot_id)
         shadow.begin_at(snapshot_id.offset, self.oracle.voters.filed(snapshot_id.offset))
 
@@ -87,6 +89,7 @@ class SnapshotOracle:
         """The log begins later; who votes where it begins, the snapshot says."""
         self.world.count("log starts moved")
         self.check(process)
+        check_producers(process)
         shadow = self.oracle.shadow(process.id)
         start = process.log.segments[0].base_offset
         shadow.entries = [each for each in shadow.entries if each.batch.base_offset >= start]
