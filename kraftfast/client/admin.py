@@ -178,7 +178,7 @@ class Admin:
         self._change(ApiKey.ALTER_PARTITION_REASSIGNMENTS, body, done, late, timeout)
         while wait and ids is not None:
             info = self.describe(timeout=max(0.001, deadline - time.monotonic()))
-            if info.target is None:
+            if info.target is None and info.voters_committed:
                 if list(info.voter_ids) == ids:
                     return
                 raise RequestRefused(
@@ -267,7 +267,7 @@ class Admin:
         late: set[ErrorCode],
         timeout: float,
     ) -> None:
-        """Ask for a change of the voters until it is there.
+        """Ask for a change of the voters until it is committed.
 
         ``late``: refusals that also say that an earlier attempt of ours went through.
         """
@@ -278,7 +278,7 @@ class Admin:
             attempts += 1
             body_question = question(self.way.topic)
             if attempts > 1:  # the one before may have been done after all
-                if done(read_answer(leader.ask(ApiKey.DESCRIBE_QUORUM, body_question, until))):
+                if is_done(leader.ask(ApiKey.DESCRIBE_QUORUM, body_question, until), done):
                     return
             answer = leader.ask(api_key, body, until)
             try:
@@ -289,7 +289,7 @@ class Admin:
             except RequestRefused as refusal:
                 if attempts == 1 or refusal.code not in late:
                     raise
-                if not done(read_answer(leader.ask(ApiKey.DESCRIBE_QUORUM, body_question, until))):
+                if not is_done(leader.ask(ApiKey.DESCRIBE_QUORUM, body_question, until), done):
                     raise
 
         self._until(time.monotonic() + timeout, ask)
@@ -326,6 +326,12 @@ class Admin:
                     raise
                 raise TimedOut(f"not done in time: {refused}") from None
             time.sleep(PAUSE_S)
+
+
+def is_done(answer: Any, done: Callable[[QuorumInfo], bool]) -> bool:
+    """Return whether a DescribeQuorum answer shows the change, and that it is committed."""
+    info = read_answer(answer)
+    return done(info) and info.voters_committed
 
 
 def is_target(info: QuorumInfo, ids: list[int]) -> bool:

@@ -28,6 +28,8 @@ class QuorumInfo:
 
     ``target``: the voters that a reassignment is on the way to (KIP-642), None: none is.
     ``ended_target``: that of the last one, if it ended before it got there.
+    ``voters_committed``: False while the leader does not know that these voters and this target are
+    committed; they may be undone then. Kafka's leaders do not tell: True.
     """
 
     leader_id: int
@@ -37,6 +39,7 @@ class QuorumInfo:
     observers: tuple[ReplicaState, ...]
     target: tuple[int, ...] | None = None
     ended_target: tuple[int, ...] | None = None
+    voters_committed: bool = True
 
     @property
     def voter_ids(self) -> tuple[int, ...]:
@@ -89,4 +92,5 @@ def read_answer(answer: Any) -> QuorumInfo:
         tuple(map(state, part.observers)),
         None if target is None else tuple(sorted(each.replica_id for each in target)),
         None if ended is None else tuple(ended),
+        not part.uncommitted_voters,
     )

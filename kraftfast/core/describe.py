@@ -69,7 +69,7 @@ def describe(state: ReplicaState, now_ms: int) -> QuorumDescription:
         voter_set=state.voters,
         target=None if latest is None else latest.target,
         ended_target=state.history.ended_target,
-        uncommitted_voter_change=state.history.last_offset >= max(state.committed_offset, 0),
+        uncommitted_voter_change=state.history.last_offset >= max(state.uncuttable_offset(), 0),
     )
 
 

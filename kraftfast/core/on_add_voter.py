@@ -14,7 +14,7 @@ from kraftfast.core.messages import AddRaftVoterRequest, AddRaftVoterResponse
 from kraftfast.core.state import ReplicaState
 from kraftfast.core.voter_change import VoterChange, reply
 from kraftfast.errors import ErrorCode
-from kraftfast.types import ZERO_UUID, Voter
+from kraftfast.types import ZERO_UUID, Voter, uuid_text
 
 
 def on_add_voter(state: ReplicaState, event: RequestReceived, now_ms: int) -> None:
@@ -60,6 +60,13 @@ def refusal(state: ReplicaState, request: AddRaftVoterRequest) -> Refusal:
             ErrorCode.DUPLICATE_VOTER,
             f"{request.voter.id} is a voter: remove it first, if its directory is another",
         )
+    running = state.peers.directory_of(request.voter.id)
+    if running not in (ZERO_UUID, request.voter.directory_id):
+        return (
+            ErrorCode.INVALID_REQUEST,
+            f"replica {request.voter.id} runs with directory {uuid_text(running)}, not "
+            f"{uuid_text(request.voter.directory_id)}",
+        )
     if len(state.voters) >= limits.VOTERS_MAX:
         return ErrorCode.INVALID_REQUEST, f"there are {limits.VOTERS_MAX} voters: no more fit"
     return ACCEPTED
@@ -77,7 +84,7 @@ def on_probed_to_add(
     elif not event.kraft_version_min <= state.kraft_version <= event.kraft_version_max:
         message = f"{voter.id} does not speak kraft.version {state.kraft_version}"
         membership.refuse_change(state, leader, ErrorCode.INVALID_REQUEST, message)
-    elif not has_caught_up(leader, voter, now_ms):
+    elif not has_caught_up(state, leader, voter, change):
         message = f"{voter.id} has not caught up with the leader: start it, wait, try again"
         membership.refuse_change(state, leader, ErrorCode.REQUEST_TIMED_OUT, message)
     else:
@@ -91,11 +98,19 @@ def on_probed_to_add(
         membership.append_voters(state, leader, change, state.voters.with_voter(entry))
 
 
-def has_caught_up(leader: Leader, voter: Voter, now_ms: int) -> bool:
-    """Whether this very replica had all the log once and fetched within the last hour."""
+def has_caught_up(
+    state: ReplicaState, leader: Leader, voter: Voter, change: VoterChange
+) -> bool:
+    """Return whether this very replica had all of the log once, and lived when it was asked for.
+
+    Kafka takes a Fetch of the last hour for that. A set with a voter that is gone may never be
+    committed, so a Fetch within the fetch timeout is required. One that asks for itself sends none
+    while it waits for the answer.
+    """
+    asked_ms = change.deadline_ms - state.config.request_timeout_ms
     progress = leader.observers.get(voter.key)
     return (
         progress is not None
         and progress.last_caught_up_ms >= 0
-        and now_ms - progress.last_fetch_ms <= limits.CAUGHT_UP_AGE_MS_MAX
+        and asked_ms - progress.last_fetch_ms <= state.config.fetch_timeout_ms
     )

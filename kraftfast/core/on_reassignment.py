@@ -50,6 +50,9 @@ def refusal(state: ReplicaState, target: tuple[int, ...] | None) -> Refusal:
     latest = state.history.latest
     if target is None:
         if latest is None or latest.target is None:
+            found = membership.set_is_committed(state)
+            if found is not ACCEPTED:
+                return found  # the one that ended it may be undone
             return ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "no reassignment is under way"
     else:
         found = is_possible(state, leader, target)

@@ -49,7 +49,9 @@ def refusal(state: ReplicaState, request: UpdateFeaturesRequest) -> Refusal:
             f"kraft.version cannot go back from {state.kraft_version} to {wanted}",
         )
     if wanted == state.kraft_version:
-        return ACCEPTED
+        if wanted == 0 or request.validate_only:
+            return ACCEPTED
+        return membership.set_is_committed(state)
     found = membership.nothing_pending(state)
     if found is not ACCEPTED:
         return found

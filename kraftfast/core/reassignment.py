@@ -8,6 +8,7 @@ over to a voter of the target, which then removes it.
 
 from __future__ import annotations
 
+from kraftfast import limits
 from kraftfast.core import membership
 from kraftfast.core.leader import Leader, Progress
 from kraftfast.core.log_view import NEVER_MS
@@ -47,22 +48,23 @@ def reassignment_due_ms(state: ReplicaState, leader: Leader) -> int:
 
 
 def move(state: ReplicaState, leader: Leader, target: frozenset[int], now_ms: int) -> None:
-    """Remove where there are more than in the end, else add, else hand over."""
+    """Remove a voter if there are too many, or as many as fit; else add one, else hand over."""
     ids = frozenset(state.voters.ids)
     missing, extra = target - ids, ids - target
-    if len(ids) > len(target) or not missing:
+    full = len(ids) >= limits.VOTERS_MAX
+    if len(ids) > len(target) or not missing or full:
         victim = choose_victim(state, leader, extra, now_ms)
         if victim is not None:
             change = VoterChange(RemoveRaftVoterResponse, None, NEVER_MS, answered=True)
             voters = state.voters.without(victim)
             membership.append_voters(state, leader, change, voters)
             return
-    for voter_id in sorted(missing):
+    for voter_id in () if full else sorted(missing):
         newcomer = ready_observer(state, leader, voter_id, now_ms)
         if newcomer is not None:
             add(state, leader, newcomer, now_ms)
             return
-    if extra == {state.local.id} and not missing:
+    if extra == {state.local.id} and (full or not missing):
         hand_over(state, leader, target, now_ms)
 
 

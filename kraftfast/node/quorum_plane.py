@@ -130,6 +130,7 @@ def describe_quorum(node: Any, message: Any, version: int) -> Any:
             _replica(kind.Observer, each, to_wall_ms, told) for each in description.observers
         ],
     )
+    partition.uncommitted_voters = description.uncommitted_voter_change
     if description.target is not None:
         known = {each.key.id: each for each in (*description.observers, *description.voters)}
         partition.target_voters = [

@@ -312,13 +312,13 @@ DescribeQuorumRequest, DescribeQuorumResponse = api(
                 PartitionIndex:i32
                 ErrorCode:i16
                 ErrorMessage:str?@2+ ign
-                LeaderId:i32
-                LeaderEpoch:i32
+                LeaderId:i32; LeaderEpoch:i32
                 HighWatermark:i64
                 CurrentVoters[{REPLICA_STATE}]
                 Observers[{REPLICA_STATE}]
                 TargetVoters[{REPLICA_STATE}]?=null #{tags.TARGET_VOTERS}
                 EndedTarget:[i32]?=null #{tags.ENDED_TARGET}
+                UncommittedVoters:bool #{tags.UNCOMMITTED_VOTERS} ign
             ]
         ]
         Nodes[NodeId:i32; Listeners[{LISTENER}]]@2+

@@ -51,5 +51,8 @@ this field, -2, the sender does not say."""
 VOTERS_EPOCH = 10022
 """The epoch of that record."""
 
+UNCOMMITTED_VOTERS = 10023
+"""DescribeQuorum, the answer: the voters or their target are not committed yet."""
+
 TRIM = 10010
 """SnapshotHeader, the record: the snapshot holds no state, the log below its end was given up."""

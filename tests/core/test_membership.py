@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kraftfast import limits
 from kraftfast.core import effects as fx
 from kraftfast.core import events as ev
 from kraftfast.core import messages as msg
@@ -18,6 +19,7 @@ from kraftfast.errors import ErrorCode
 from kraftfast.types import Endpoint, ReplicaKey, Voter
 from tests.core.disk import NoJitter, voter_of
 from tests.core.replicas import candidate, correlation_of, fetch, key, leader, started
+from tests.core.scenario import Scenario
 
 SET = VoterSet(voter_of(key(id)) for id in (1, 2, 3))
 
@@ -365,3 +367,30 @@ def test_a_target_that_is_reached_is_nothing_to_do() -> None:
     assert assign(it, (3, 1, 2), 20) == msg.AlterPartitionReassignmentsResponse()
     for wrong in ((), (1, 1), (-1,), tuple(range(65))):
         assert assign(it, wrong, 20).error is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+
+
+def test_a_full_set_is_reassigned_by_removing_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A leader of as many voters as fit goes to as many others, itself among those that go."""
+    monkeypatch.setattr(limits, "VOTERS_MAX", 3)
+    scenario = Scenario()
+    scenario.run_block(
+        [
+            "bootstrap 1:a 2:b 3:c",
+            *(f"observer {id}" for id in (4, 5, 6)),
+            *(f"disk {id} wiped {name}" for id, name in ((4, "d"), (5, "e"), (6, "f"))),
+            "config bootstrap_ids=1,2,3",
+            "answer-probes",
+            "show news",
+            "jitter 0 300 600",
+            "start all",
+            "wait 3000",
+            "to 1 assign 4,5,6",
+            "wait 20000",
+        ]
+    )
+    seen = scenario.run_block(["state"])
+    assert [line for line in seen if " leader " in line][0][0] in "456", seen
+    leading = next(
+        host.replica for host in scenario.world.hosts.values() if host.replica.role == "leader"
+    )
+    assert leading.voters.ids == (4, 5, 6)
