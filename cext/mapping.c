@@ -6,8 +6,10 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <ucontext.h>
 #include <unistd.h>
 
@@ -163,6 +165,15 @@ int kf_prepare(int fd, uint8_t *map, uint64_t from, uint64_t to, int how, uint32
         from = stop;
     }
     return 0;
+}
+
+int kf_exchange_names(const char *one, const char *other) {
+#if defined(SYS_renameat2) && defined(RENAME_EXCHANGE)
+    return syscall(SYS_renameat2, AT_FDCWD, one, AT_FDCWD, other, RENAME_EXCHANGE) ? errno : 0;
+#else
+    (void)one, (void)other;
+    return ENOSYS;
+#endif
 }
 
 int kf_is_zero(const uint8_t *map, uint64_t from, uint64_t to) {

@@ -48,6 +48,8 @@ int kf_reserve(int fd, uint64_t from, uint64_t to);
  * (ENOSPC: nothing was promised). */
 int kf_prepare(int fd, uint8_t *map, uint64_t from, uint64_t to, int how, uint32_t piece,
                uint64_t flush_bytes);
+/* Exchange the names of two files, at once. Returns 0 or an errno (EINVAL, ENOSYS: not here). */
+int kf_exchange_names(const char *one, const char *other);
 /* Zero [from, to) of a prepared map where it is not zero yet. Returns how many bytes it stored. */
 uint64_t kf_zero_dirty(uint8_t *map, uint64_t from, uint64_t to);
 /* Whether [from, to) is all zeros. */

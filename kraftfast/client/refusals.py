@@ -29,7 +29,7 @@ REFUSALS: dict[int, Callable[[], KraftfastError]] = {
         NoQuorum, "the leader had no majority in time; nothing was appended"
     ),
     ErrorCode.KAFKA_STORAGE_ERROR: partial(
-        DiskFull, "the leader has no space left for its log; nothing was appended"
+        DiskFull, "no space left at the leader, or it cannot extend its log; nothing was appended"
     ),
     ErrorCode.MESSAGE_TOO_LARGE: TOO_LARGE,
     ErrorCode.RECORD_LIST_TOO_LARGE: TOO_LARGE,

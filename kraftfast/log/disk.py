@@ -13,7 +13,8 @@ import os
 import struct
 
 from kraftfast.errors import DirectoryInUse, DiskFull, FlushFailed, StorageError
-from kraftfast.log.segment_file import SegmentFile
+from kraftfast.limits import PAGE_BYTES
+from kraftfast.log.segment_file import SegmentFile, exchange_names
 
 TMP_SUFFIX = ".tmp"
 FLOCK = struct.Struct("@hhqqi4x")
@@ -145,21 +146,45 @@ class Disk:
 
     def replace_file(self, path: str, data: bytes) -> None:
         """Write a small file so that after a crash it is wholly old or wholly new, and durable."""
+        self._replace(path, data, False)
+
+    def rewrite_file(self, path: str, data: bytes) -> None:
+        """As :meth:`replace_file`, but without new space once it was done before.
+
+        The two files change names, and the old one keeps its blocks for the next time: on a full
+        disk elections and cuts go on. A file of less than a page needs no more than it had.
+        """
+        self._replace(path, data, True)
+
+    def _replace(self, path: str, data: bytes, keep: bool) -> None:
         tmp = path + TMP_SUFFIX
         try:
-            fd = os.open(tmp, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            fd = os.open(tmp, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
                 view = memoryview(data)
                 while view:
                     view = view[os.write(fd, view) :]
+                os.ftruncate(fd, len(data))
                 self._sync(fd, tmp)
             finally:
                 os.close(fd)
-            os.rename(tmp, path)
+            if not (keep and exchange_names(tmp, path)):
+                os.rename(tmp, path)
         except OSError as error:
-            self.unlink(tmp)
+            if not keep:
+                self.unlink(tmp)
             raise storage_error("cannot write", path, error) from None
         self.sync_directory(os.path.dirname(path))
+
+    def reserve_rewrite(self, path: str) -> None:
+        """Hold the space of one :meth:`rewrite_file` as far as there is any."""
+        with contextlib.suppress(OSError):
+            fd = os.open(path + TMP_SUFFIX, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                if not os.fstat(fd).st_size:
+                    os.write(fd, bytes(PAGE_BYTES))
+            finally:
+                os.close(fd)
 
     def create_file(self, path: str) -> NewFile:
         """A new file to be written in pieces. Raises ``FileExistsError`` if there is one."""

@@ -17,15 +17,34 @@ def write_indexes(disk: Any, path: str, segment: Segment) -> None:
 
 
 def mend_indexes(disk: Any, path: str, segments: Sequence[Segment]) -> None:
-    """Those of trimmed segments that are missing, or as long as Kafka makes them in advance."""
+    """Write those of trimmed segments that are missing or differ from what the batches say.
+
+    Kafka makes them longer in advance, and a crash may leave one of the right size and other
+    content: the bytes are compared. Raises DiskFull.
+    """
     for segment in segments:
         if segment.has_page:
             continue
         stem = os.path.join(path, segment_name(segment.base_offset))
-        sizes = len(segment.index_bytes()), len(segment.time_index_bytes(True))
-        names = stem + INDEX_SUFFIX, stem + TIME_INDEX_SUFFIX
-        if any(
-            not disk.exists(name) or disk.file_bytes(name) != size
-            for name, size in zip(names, sizes)
+        for suffix, data in (
+            (INDEX_SUFFIX, segment.index_bytes()),
+            (TIME_INDEX_SUFFIX, segment.time_index_bytes(True)),
         ):
-            write_indexes(disk, path, segment)
+            if not _holds(disk, stem + suffix, data):
+                disk.replace_file(stem + suffix, data)
+
+
+def _holds(disk: Any, name: str, data: bytes) -> bool:
+    """Whether a file has exactly these bytes."""
+    if not disk.exists(name) or disk.file_bytes(name) != len(data):
+        return False
+    return bool(disk.read_file(name, len(data)) == data)
+
+
+def offset_for_timestamp(log: Any, timestamp: int, end_offset: int) -> tuple[int, int] | None:
+    """(offset, timestamp) of the first batch at or after ``timestamp`` below ``end_offset``."""
+    for segment in log.segments:
+        found = segment.offset_for_timestamp(timestamp, log.log_start_offset)
+        if found is not None:
+            return found if found[0] < end_offset else None
+    return None

@@ -33,11 +33,14 @@ cdef class Log:
     cdef int64_t flush_target             # of the flush at hand
     cdef uint64_t flush_truncations
     cdef list flush_segments              # [(segment, position, end offset, epoch)] of it
+    cdef readonly object space_error      # the DiskFull that keeps a new epoch waiting, or None
+    cdef int64_t now_ms                   # when the log was tended last
+    cdef int64_t retry_ms                 # no new epoch before, after a full disk
     cdef readonly object trims            # of rolled segments, a step at a time
     cdef str checkpoint_path
     cdef uint8_t stage[STAGED_BYTES_MAX]  # where a small batch is put together
 
-    cdef int make_room(self, uint32_t size, int64_t timestamp) except -1
+    cdef int make_room(self, uint32_t size, int64_t timestamp, int32_t epoch) except -1
     cdef int append_batch(self, const uint8_t *source, size_t available, int32_t epoch,
                           bint control=*) except -1
     cdef int64_t copy_fetched(self, const uint8_t *source, size_t available, int32_t epoch_max,

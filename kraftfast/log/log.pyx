@@ -73,10 +73,12 @@ cdef class Log:
 
     # --- append -------------------------------------------------------------------------------
 
-    cdef int make_room(self, uint32_t size, int64_t timestamp) except -1:
+    cdef int make_room(self, uint32_t size, int64_t timestamp, int32_t epoch) except -1:
         """Whether ``size`` bytes may be stored at the head now: rolls if due, never allocates."""
         cdef Segment active = self.active
         cdef bint full, old
+        if epoch != self.last_epoch and self.now_ms < self.retry_ms:
+            return 0  # the disk was full when that epoch was to begin
         if active.position:
             full = (active.position + size > self.segment_bytes
                     or active.position + size > active.capacity
@@ -115,7 +117,7 @@ cdef class Log:
                 self.fault = KF_BATCH_ATTRIBUTES  # control records are the leader's own
         if self.fault == KF_BATCH_OK and h.producer_id != -1:
             self.refusal = self.producers.check(&h, epoch)
-        if self.fault or self.refusal or not self.make_room(h.size, h.max_timestamp):
+        if self.fault or self.refusal or not self.make_room(h.size, h.max_timestamp, epoch):
             return 0
         dst = self.active.place(self.stage, h.size)
         with nogil:
@@ -124,8 +126,7 @@ cdef class Log:
             self.active.reject(dst, h.size)
             self.scrub()
             return 0
-        self.accept(dst, header, &h, self.end_offset, epoch)
-        return 1
+        return self.accept(dst, header, &h, self.end_offset, epoch)
 
     def append(self, const uint8_t[::1] batch, int32_t epoch, bint control=False) -> bool:
         """Append a batch that this process holds. False: no room yet, or ``refusal`` says why.
@@ -164,7 +165,9 @@ cdef class Log:
                         self.fault = KF_BATCH_OFFSET
                     elif h.leader_epoch < self.last_epoch or h.leader_epoch > epoch_max:
                         self.fault = KF_BATCH_EPOCH
-            if self.fault != KF_BATCH_OK or not self.make_room(h.size, h.max_timestamp):
+            if self.fault != KF_BATCH_OK:
+                break
+            if not self.make_room(h.size, h.max_timestamp, h.leader_epoch):
                 break
             dst = self.active.place(self.stage, h.size)
             with nogil:
@@ -174,7 +177,8 @@ cdef class Log:
             if self.fault != KF_BATCH_OK:
                 self.active.reject(dst, h.size)
                 break
-            self.accept(dst, header, &h, h.base_offset, h.leader_epoch)
+            if not self.accept(dst, header, &h, h.base_offset, h.leader_epoch):
+                break
             taken += h.size
         if self.fault not in (KF_BATCH_OK, KF_BATCH_INCOMPLETE):
             self.scrub()
@@ -188,8 +192,10 @@ cdef class Log:
 
     cdef int accept(self, uint8_t *dst, uint8_t *header, kf_batch_header *h, int64_t base_offset,
                     int32_t epoch) except -1:
+        """Store a batch that was judged: 1, or 0 if its epoch cannot begin on a full disk."""
         if epoch != self.last_epoch or not self.epochs:
-            self.begin_epoch(epoch, base_offset, h.size)
+            if not self.begin_epoch(epoch, base_offset, h.size):
+                return 0
         h.leader_epoch = epoch
         kf_batch_accept(dst, header, base_offset, epoch)  # D20: the header is stored last
         self.active.store(dst, h.size)
@@ -199,21 +205,28 @@ cdef class Log:
         self.end_offset = self.active.end_offset
         self.bytes_appended += h.size
         self.control_batches += (h.attributes & KF_ATTRIBUTE_CONTROL) != 0
+        return 1
 
     cdef int begin_epoch(self, int32_t epoch, int64_t start_offset, uint32_t size) except -1:
-        """A new epoch starts here; its checkpoint is durable before anything of it counts (D18)."""
+        """A new epoch starts here; its checkpoint is durable before anything of it counts (D18).
+
+        Returns 0 if the disk is full: the append waits, and is tried again later.
+        """
         assert epoch >= self.last_epoch
         epochs = [entry for entry in self.epochs if entry[1] < start_offset]  # others were empty
         if not epochs or epochs[-1][0] < epoch:
             epochs.append((epoch, start_offset))
         try:
-            self.replace(self.checkpoint_path, epoch_checkpoint.encode(epochs))
-        except BaseException:  # the batch is not taken: its body stands where a header will (D20)
+            self.rewrite(self.checkpoint_path, epoch_checkpoint.encode(epochs))
+        except BaseException as error:  # not taken: its body stands where a header will (D20)
             self.active.note_dirt(self.active.position + size)
             self.scrub()
-            raise
-        self.epochs, self.last_epoch = epochs, epoch
-        return 0
+            if not isinstance(error, DiskFull):
+                raise
+            self.space_error, self.retry_ms = error, self.now_ms + trimming.RETRY_MS
+            return 0
+        self.epochs, self.last_epoch, self.space_error = epochs, epoch, None
+        return 1
 
     cdef int scrub(self) except -1:
         """Zeros over what a refused copy left, on disk before a header may stand there (D20)."""
@@ -241,14 +254,23 @@ cdef class Log:
         spare = self.nursery.take_spare()
         if spare is None:
             return False
-        self.start_segment(spare)
+        try:
+            self.start_segment(spare)
+        except DiskFull as error:
+            self.nursery.put_back(spare, error, self.now_ms)
+            return False
         return True
+
+    @property
+    def error(self):
+        """Why appends wait: the DiskFull or StorageError that the log met last, or None."""
+        return self.now_ms < self.retry_ms and self.space_error or self.nursery.error
 
     def start_segment(self, spare):
         cdef Segment segment = Segment(spare.file, self.end_offset, spare.capacity)
         assert segment.page != NULL
-        segment.note_prepared(spare.prepared)
         segment.file.rename(self._stem(segment) + LOG_SUFFIX)
+        segment.note_prepared(spare.prepared)
         segment.file.readmit()
         self.names_dirty = True  # the next flush covers the directory (D18)
         self.segments.append(segment)
@@ -259,10 +281,18 @@ cdef class Log:
         return os.path.join(self.path, segment_name(segment.base_offset))
 
     def tend(self, int64_t now_ms) -> bool:
-        """Nursery progress and trims; call now and then. True while a range is being prepared."""
+        """Nursery progress and trims; call now and then. True while a range is being prepared.
+
+        Raises FlushFailed, for good, after an I/O error (D9).
+        """
+        self.now_ms = now_ms
         if self.segments[0] is not self.active:
             self.trims.tend(self, now_ms)
-        return self.nursery.tend(self.active, now_ms)
+        try:
+            return self.nursery.tend(self.active, now_ms)
+        except FlushFailed as error:
+            self.failed = error
+            raise
 
     def retire(self) -> int:
         """Trim rolled segments that are on disk and that no follower maps; returns how many."""
@@ -311,14 +341,6 @@ cdef class Log:
             at += h.size
             reached = h.base_offset + h.record_count
         return at - position, reached
-
-    def offset_for_timestamp(self, int64_t timestamp, int64_t end_offset):
-        """(offset, timestamp) of the first batch at or after ``timestamp`` below ``end_offset``."""
-        for segment in self.segments:
-            found = segment.offset_for_timestamp(timestamp, self.log_start_offset)
-            if found is not None:
-                return found if found[0] < end_offset else None
-        return None
 
     # --- flush --------------------------------------------------------------------------------
 
@@ -393,46 +415,44 @@ cdef class Log:
     def sync_files(self):
         """Sync what ``begin_flush`` sampled, through the disk, as kf_flush_run does."""
         cdef Segment segment
-        cdef kf_watermark w
-        cdef kf_mark target
         self.sync_names()
         for segment, _, end_offset, epoch in self.flush_segments:
-            if segment.page == NULL or kf_watermark_load(segment.page, &w):
-                self.sync_file(segment.file)
-                continue
-            target = kf_mark(end_offset, epoch, 0)
-            kf_watermark_store(segment.page, target, w.flushed)
-            self.sync_file(segment.file)
-            kf_watermark_store(segment.page, target, target)
+            self.settle(segment, end_offset, epoch)
 
     def end_flush(self) -> int:
         """Count what ``sync_files`` put on disk; returns the flushed end offset."""
         self.flush_done(0)
         return self.flushed_end_offset
 
-    def sync_file(self, SegmentFile file):
-        """fdatasync; its first failure is the log's last word (D9)."""
+    def settle(self, Segment segment, int64_t end_offset, int32_t epoch):
+        """Sync a segment that ends at ``end_offset``, between the two words of its page (D10)."""
+        segment.aim_watermark(end_offset, epoch)
+        self.sync_file(segment.file)
+        segment.reach_watermark()
+
+    def _final(self, call, *arguments):
+        """Do what may fail to sync: the first failure is the log's last word (D9)."""
         try:
-            file.sync()
+            call(*arguments)
         except FlushFailed as error:
             self.failed = error
             raise
+
+    def sync_file(self, file):
+        """fdatasync."""
+        self._final(file.sync)
 
     def sync_names(self):
-        """Make the names in the log's directory durable; as final as :meth:`sync_file` (D9)."""
-        try:
-            self.disk.sync_directory(self.path)
-        except FlushFailed as error:
-            self.failed = error
-            raise
+        """Make the names in the log's directory durable."""
+        self._final(self.disk.sync_directory, self.path)
 
     def replace(self, str path, bytes data):
-        """Write a small file, durably; a failed sync is final too (D9)."""
-        try:
-            self.disk.replace_file(path, data)
-        except FlushFailed as error:
-            self.failed = error
-            raise
+        """Write a small file, durably."""
+        self._final(self.disk.replace_file, path, data)
+
+    def rewrite(self, str path, bytes data):
+        """As :meth:`replace`, on a full disk too once it was done before."""
+        self._final(self.disk.rewrite_file, path, data)
 
     # --- truncate -----------------------------------------------------------------------------
 
@@ -475,28 +495,20 @@ cdef class Log:
         else:
             trimming.cut_trimmed(self, self.active, position)
             self.start_segment(spare)
-            self._vouch()
+            self.settle(self.active, self.end_offset, self.last_epoch)
             self.sync_names()
         assert self.active.end_offset == end_offset
-        self.replace(self.checkpoint_path, epoch_checkpoint.encode(self.epochs))
+        self.rewrite(self.checkpoint_path, epoch_checkpoint.encode(self.epochs))
         self.names_dirty = True
 
     def _cut_prepared(self, Segment segment, uint64_t position):
         kf_generation_bump(segment.page)  # D20: who reads by reference looks at it after each batch
         self.nursery.release(segment)
         segment.cut(position)
-        segment.aim_watermark(segment.end_offset, self.last_epoch)
-        self.sync_file(segment.file)  # D10: the words are on disk before the zeros, and all below
-        segment.reach_watermark()
+        self.settle(segment, segment.end_offset, self.last_epoch)  # D10: before the zeros
         if segment.clear_dirt():
             self.sync_file(segment.file)
         segment.note_flushed(segment.position)
-
-    def _vouch(self):
-        """Mark in the fresh active segment that all before it is on disk (D10)."""
-        self.active.aim_watermark(self.end_offset, self.last_epoch)
-        self.sync_file(self.active.file)
-        self.active.reach_watermark()
 
     # --- close --------------------------------------------------------------------------------
 
@@ -506,19 +518,7 @@ cdef class Log:
         Waits up to ``wait_s`` seconds for those who map a segment; what they keep stays prepared,
         and is trimmed at the next start.
         """
-        try:
-            if self.failed is None:
-                self.trims.stop()
-                self.flush()
-                assert self.flushed_end_offset == self.end_offset, "D18: named before it is on disk"
-                self.durable_end = OffsetAndEpoch(self.end_offset, self.last_epoch)
-                marks.write(self.disk, self.path, marks.DURABLE_END, self.durable_end)
-                trimming.trim_all(self, wait_s)
-                self.sync_names()
-        except DiskFull:
-            pass  # all is flushed: the next start trims, or finds the marks of a crash
-        finally:
-            self.abandon()
+        trimming.close(self, wait_s)
 
     def abandon(self):
         """Let go of the files as they are (after a failed flush, or as a crash does)."""

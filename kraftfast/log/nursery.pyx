@@ -12,7 +12,7 @@ import time
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 
-from kraftfast.errors import DiskFull, StorageError
+from kraftfast.errors import DiskFull, FlushFailed, StorageError
 from kraftfast.limits import PAGE_BYTES, PREPARE_PIECE_BYTES
 from kraftfast.log.segment cimport Segment
 from kraftfast.log.segment_file cimport SegmentFile
@@ -197,7 +197,10 @@ class Nursery:
             self.disk.unlink(os.path.join(self.path, name))
 
     def tend(self, active, now_ms):
-        """Note progress and ask for the next range. True while a range is being worked on."""
+        """Note progress and ask for the next range. True while a range is being worked on.
+
+        Raises FlushFailed for an I/O error, which is final (D9).
+        """
         if self._working_on is not None:
             self._note_progress(active, now_ms)
         ahead = active.prepared - active.position
@@ -206,8 +209,10 @@ class Nursery:
         if self._working_on is None and now_ms >= self.retry_at_ms:
             try:
                 self._ask_next(active)
+            except FlushFailed:
+                raise
             except StorageError as error:  # no space, no descriptors: refuse work, and go on later
-                self._note_error(error, now_ms)
+                self.note_error(error, now_ms)
         if self._working_on is not None:
             hurry = ahead < self.stride // 4 and active.prepared < active.capacity
             self.preparer.pause(0 if hurry or self._spare_is_late(active) else LEISURE_PAUSE_US)
@@ -278,15 +283,23 @@ class Nursery:
         done_with, self._working_on = self._working_on, None
         if code:
             text = f"cannot prepare the log in {self.path}: {os.strerror(code)}"
+            if code == errno.EIO:
+                raise FlushFailed(text)  # D9: the log's own pages may be among those that failed
             full = code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
             error = DiskFull(f"no space left: {text}") if full else StorageError(text)
-            self._note_error(error, now_ms)
+            self.note_error(error, now_ms)
             return
         if done_with is self.spare:
             self.spare.advance()
         self.error = None
 
-    def _note_error(self, error, now_ms):
+    def put_back(self, spare, error, now_ms):
+        """Take back a spare that could not become a segment; it is tried again later."""
+        assert self.spare is None
+        self.spare = spare
+        self.note_error(error, now_ms)
+
+    def note_error(self, error, now_ms):
         """Try again later; on a full disk files that only wait to be used make room first."""
         self.error, self.retry_at_ms = error, now_ms + RETRY_MS
         if isinstance(error, DiskFull) and self.recycled:

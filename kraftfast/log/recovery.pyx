@@ -24,10 +24,11 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
 from kraftfast import limits
 from kraftfast.errors import CorruptLog, ForeignDirectory, InvalidOption
-from kraftfast.log import epoch_checkpoint, marks
+from kraftfast.log import epoch_checkpoint, marks, quorum_state
+from kraftfast.log.activation import activate
 from kraftfast.log.directory import NURSERY
+from kraftfast.log.disk import TMP_SUFFIX
 from kraftfast.log.floor import read_floor
-from kraftfast.log.index_files import mend_indexes
 from kraftfast.log.log import Log
 from kraftfast.log.nursery import Nursery
 from kraftfast.log.segment import (
@@ -44,6 +45,8 @@ from kraftfast.log.segment_file cimport SegmentFile
 
 SEGMENT_FILE = re.compile(r"(\d{20})\.log")
 STRAY_FILE = re.compile(r".*(\.deleted|\.tmp|\.part|\.swap|\.cleaned)$")
+REWRITTEN = [name + TMP_SUFFIX for name in (quorum_state.NAME, epoch_checkpoint.NAME)]
+"""Not strays: they hold the space with which those files are written again (``rewrite_file``)."""
 INITIAL_PREPARE_BYTES = 4 * 1024 * 1024
 SEGMENT_BYTES_MAX = 2**31 - 2 * limits.PAGE_BYTES
 """Positions in an index have 31 bits, and the last page comes behind."""
@@ -98,6 +101,8 @@ def open_log(disk, directory, settings, preparer) -> Recovered:
     path = directory.log_path
     disk.make_directory(path)
     remove_strays(disk, path)
+    for name in (quorum_state.NAME, epoch_checkpoint.NAME):
+        disk.reserve_rewrite(os.path.join(path, name))
     nursery = Nursery(disk, os.path.join(directory.path, NURSERY), preparer, settings.segment_bytes,
                       settings.capacity, settings.stride_bytes, settings.how)
     segments = []
@@ -107,7 +112,7 @@ def open_log(disk, directory, settings, preparer) -> Recovered:
         recovery = Recovery(disk, directory, segments, settings.producers_max)
         recovery.look()
         recovery.mend()
-        log = _activate(disk, directory, nursery, segments, recovery, settings)
+        log = activate(disk, directory, nursery, segments, recovery, settings)
     except BaseException:
         nursery.close()
         for segment in segments:
@@ -122,7 +127,10 @@ def open_log(disk, directory, settings, preparer) -> Recovered:
 
 def remove_strays(disk, path):
     """Remove what a crash or Kafka's delayed deletion left behind."""
-    removed = [name for name in disk.list_directory(path) if STRAY_FILE.match(name)]
+    removed = [
+        name for name in disk.list_directory(path)
+        if STRAY_FILE.match(name) and name not in REWRITTEN
+    ]
     for name in removed:
         disk.unlink(os.path.join(path, name))
     if removed:
@@ -440,61 +448,3 @@ class Recovery:
         if start > 0 and not any(each.offset >= start for each in self.snapshots):
             raise ForeignDirectory(
                 f"{self.path} starts at offset {start}, but no snapshot reaches that far")
-
-
-def _activate(disk, directory, nursery, segments, recovery, settings):
-    """Make the last segment ready for appends, or start a fresh one."""
-    path = directory.log_path
-    if not segments or (
-        not segments[-1].has_page and segments[-1].position >= settings.segment_bytes
-    ):
-        end_offset = segments[-1].end_offset if segments else recovery.start.offset
-        segments.append(_fresh_segment(disk, path, nursery, end_offset))
-    segment = segments[-1]
-    if not segment.has_page:
-        segment.extend(settings.capacity)
-        _make_page(segment, settings.how)
-    recovery.cut_bytes += _clear_tail(segment)
-    mend_indexes(disk, path, segments[:-1])
-    log = Log(disk, path, nursery, segments, recovery.epochs, settings, recovery.durable_end,
-              recovery.start, recovery.producers)
-    nursery.prepare_now(segment, settings.prepare_bytes)
-    log.flush()
-    log.retire()
-    return log
-
-
-def _fresh_segment(disk, path, nursery, base_offset):
-    spare = nursery.spare_now()
-    spare.file.rename(os.path.join(path, segment_name(base_offset) + LOG_SUFFIX))
-    spare.file.readmit()
-    disk.sync_directory(path)
-    segment = Segment(spare.file, base_offset, spare.capacity)
-    segment.note_prepared(spare.prepared)
-    return segment
-
-
-def _make_page(Segment segment, how):
-    """The last page of an extended segment; on disk before its magic says that it is there."""
-    segment.file.prepare(segment.capacity, segment.capacity + limits.PAGE_BYTES, how)
-    segment.draft_page(segment.end_offset, max(segment.last_epoch, 0), 1)
-    segment.file.sync()
-    segment.seal_page()
-    segment.file.sync()
-    segment.note_prepared(segment.position)
-
-
-def _clear_tail(Segment segment):
-    """Zeros behind the last batch, on disk before anything is appended there (D8); how many.
-
-    Only as far as the segment is prepared: what lies beyond is zeroed before it is used.
-    """
-    prepared = max(segment.stored_prepared(), segment.position)
-    segment.note_dirt(min(segment.file.data_end(), prepared))
-    kf_generation_bump(segment.page)
-    segment.file.sync()  # the lowered watermark first
-    cleared = segment.clear_dirt()
-    if cleared:
-        segment.file.sync()
-    segment.note_prepared(prepared)
-    return cleared

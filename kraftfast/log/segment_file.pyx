@@ -18,9 +18,28 @@ cdef extern from "mapping.h":
     int kf_prepare(int fd, uint8_t *map, uint64_t start, uint64_t end, int how,
                    uint32_t piece, uint32_t flush_bytes) nogil
     void kf_store_blocks(int fd, uint8_t *map, uint64_t at, const uint8_t *source, size_t n) nogil
+    int kf_exchange_names(const char *one, const char *other) nogil
     enum:
         KF_PREPARE_WRITE
         KF_PREPARE_MAPPED
+
+
+def exchange_names(str one, str other) -> bool:
+    """Exchange the names of two files at once; False if one is missing or the file system cannot.
+
+    Raises OSError.
+    """
+    cdef bytes first = os.fsencode(one), second = os.fsencode(other)
+    cdef const char *a = first
+    cdef const char *b = second
+    cdef int error
+    with nogil:
+        error = kf_exchange_names(a, b)
+    if error in (errno.ENOENT, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP):
+        return False
+    if error:
+        raise OSError(error, os.strerror(error))
+    return True
 
 
 def _failed(str doing, str path, int code):

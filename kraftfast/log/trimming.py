@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from kraftfast.errors import DiskFull
+from kraftfast.log import marks
+from kraftfast.log.disk import TMP_SUFFIX
 from kraftfast.log.segment import INDEX_SUFFIX, TIME_INDEX_SUFFIX, Segment, segment_name
 
 RETIRE_MS = 5
@@ -19,7 +21,7 @@ RETIRE_MS = 5
 REST_MS = 20 * RETIRE_MS
 """Until rolled segments are looked at again."""
 RETRY_MS = 500
-"""Until a trim that found no space is tried again."""
+"""Until what found no space, a trim or the checkpoint of an epoch, is tried again."""
 
 
 class Trims:
@@ -104,6 +106,23 @@ def trim_all(log: Any, wait_s: float) -> None:
             time.sleep(0.002)
 
 
+def close(log: Any, wait_s: float) -> None:
+    """Flush, leave every segment as Kafka would, and give the files back: ``Log.close``."""
+    try:
+        if log.failed is None:
+            log.trims.stop()
+            log.flush()
+            assert log.flushed_end_offset == log.end_offset, "D18: named before it is on disk"
+            marks.write(log.disk, log.path, marks.DURABLE_END, (log.end_offset, log.last_epoch))
+            trim_all(log, wait_s)
+            unlink_reserves(log)
+            log.sync_names()
+    except DiskFull:
+        pass  # all is flushed: the next start trims, or finds the marks of a crash
+    finally:
+        log.abandon()
+
+
 def cut_trimmed(log: Any, segment: Segment, position: int) -> None:
     """Cut a trimmed segment to its first ``position`` bytes, durably; appends go on elsewhere."""
     if position == 0:
@@ -138,3 +157,10 @@ def unlink_indexes(log: Any, segment: Segment) -> None:
     stem = os.path.join(log.path, segment_name(segment.base_offset))
     for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
         log.disk.unlink(stem + suffix)
+
+
+def unlink_reserves(log: Any) -> None:
+    """Delete the files that held space for small files, at a close (``Disk.rewrite_file``)."""
+    for name in log.disk.list_directory(log.path):
+        if name.endswith(TMP_SUFFIX):
+            log.disk.unlink(os.path.join(log.path, name))

@@ -17,6 +17,7 @@ from kraftfast.errors import (
     RecordTooLarge,
     UnsupportedCodec,
 )
+from kraftfast.log.index_files import offset_for_timestamp
 from kraftfast.node.failures import contained
 from kraftfast.record.batch import check_batches
 from kraftfast.types import METADATA_PARTITION
@@ -117,7 +118,7 @@ class DataPlane:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         if self.queued_bytes >= QUEUED_BYTES_MAX:
             return ErrorCode.REQUEST_TIMED_OUT
-        if node.log.nursery.error is not None and node.appends_held:
+        if node.log.error is not None and node.appends_held:
             return ErrorCode.KAFKA_STORAGE_ERROR
         return ErrorCode.NONE
 
@@ -405,7 +406,7 @@ class DataPlane:
         elif part.timestamp == LATEST:
             answer.offset, answer.leader_epoch = self._readable_end(), node.core.epoch
         elif part.timestamp == MAX_TIMESTAMP or part.timestamp >= 0:
-            found = node.log.offset_for_timestamp(part.timestamp, self._readable_end())
+            found = offset_for_timestamp(node.log, part.timestamp, self._readable_end())
             if found is not None:
                 answer.offset, answer.timestamp = found
                 answer.leader_epoch = node.core.epoch

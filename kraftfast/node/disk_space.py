@@ -25,11 +25,11 @@ class DiskSpace:
 
     def mind(self, node: Any, now_ms: int) -> None:
         """Look whether the nursery found room, and resign if it has not for long."""
-        if node.log.nursery.error is None:
+        if node.log.error is None:
             self.full_ms, self.yielded = -1, False
         elif self.full_ms < 0:
             self.full_ms = now_ms
-            node.log_line(f"{node.log.nursery.error} -> appends are refused until there is")
+            node.log_line(f"{node.log.error} -> appends are refused until this succeeds")
         elif node.core.role == "leader" and not self.yielded:
             refuses = node.appends_held or node.control is not None
             if refuses and now_ms - self.full_ms >= FULL_MS_MAX:

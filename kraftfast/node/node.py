@@ -227,7 +227,7 @@ class Node:
         state = quorum_state.StoredQuorumState(effect.epoch, effect.leader_id, effect.voted)
         data = quorum_state.encode(state, effect.kraft_version, self.voters.ids)
         self.publish()  # others go on with what was sent while this process waits for its disk
-        self.disk.replace_file(self._state_path, data)  # D5: durable before anything after it
+        self.disk.rewrite_file(self._state_path, data)  # D5: durable before anything after it
         self.persisted_epoch = effect.epoch
 
     def _send(self, effect: fx.Send) -> None:
@@ -408,7 +408,7 @@ class Node:
         if not self.appends_held:
             self.appends_held = True
             self.intake.mute(self.idle)
-        if self.log.nursery.error is not None:
+        if self.log.error is not None:
             self.intake.refuse(ErrorCode.KAFKA_STORAGE_ERROR, -1)
             if self.sockets is not None:
                 self.sockets.refuse_appends(ErrorCode.KAFKA_STORAGE_ERROR, -1)

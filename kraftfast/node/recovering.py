@@ -78,7 +78,7 @@ def make_sole_voter(
             deadline = time.monotonic() + ROOM_S_MAX
             while not log.append(batch, epoch, True):
                 if time.monotonic() >= deadline:
-                    raise StorageError(f"{directory.log_path} has no room: {log.nursery.error}")
+                    raise StorageError(f"{directory.log_path} has no room: {log.error}")
                 log.tend(time.monotonic_ns() // 1_000_000)
                 sleep(0.01)
             end_offset = int(log.end_offset)

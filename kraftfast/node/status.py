@@ -30,7 +30,7 @@ def status(node: Any) -> dict[str, Any]:
         "links": sorted(node.links),
         "producers": len(node.intake.producers),
         "rss_bytes": _rss_bytes(),
-        "nursery_error": str(node.log.nursery.error or ""),
+        "nursery_error": str(node.log.error or ""),
         "sleeps": node.idle.sleeps,
         "truncations": node.log.truncations,
     } | words | {"stages": view.stages_dict(), "metrics": node.metrics.as_dict()}

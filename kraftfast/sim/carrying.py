@@ -40,7 +40,7 @@ INLINE_BYTES_MAX = 512  # answers up to here travel as bytes
 
 def log_is_full(log: Any) -> bool:
     """Whether the nursery could not prepare what it was asked for."""
-    return log.nursery.error is not None
+    return log.error is not None
 
 
 class Carrying:

@@ -260,6 +260,12 @@ class SimDisk:
         directory.change(tmp, name, file)
         self.sync_directory(os.path.dirname(path))
 
+    def rewrite_file(self, path: str, data: bytes) -> None:
+        self.replace_file(path, data)
+
+    def reserve_rewrite(self, path: str) -> None:
+        pass
+
     def create_file(self, path: str) -> SimNewFile:
         directory, name = self._parent(path)
         if name in directory.entries:

@@ -277,6 +277,12 @@ class CrashDisk(Disk):
         self.rename(path + TMP_SUFFIX, path)
         self.sync_directory(os.path.dirname(path))
 
+    def rewrite_file(self, path: str, data: bytes) -> None:
+        self.replace_file(path, data)
+
+    def reserve_rewrite(self, path: str) -> None:
+        pass
+
     def create_file(self, path: str) -> CrashNewFile:  # type: ignore[override]
         directory, name = self._at(path)
         if name in directory.names:

@@ -150,7 +150,7 @@ def test_no_space_is_told_and_forgotten_when_there_is_some(tmp_path: Path) -> No
     for code, kind in (
         (errno.ENOSPC, DiskFull),
         (errno.EDQUOT, DiskFull),
-        (errno.EIO, StorageError),
+        (errno.EMFILE, StorageError),
     ):
         preparer.refuse = code
         now_ms = 0

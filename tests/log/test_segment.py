@@ -11,6 +11,7 @@ import pytest
 from kraftfast import limits
 from kraftfast.errors import StorageError
 from kraftfast.log.disk import Disk
+from kraftfast.log.index_files import offset_for_timestamp
 from kraftfast.log.log_start import delete_before
 from kraftfast.log.segment import Segment, is_prepared
 from kraftfast.log.segment_file import SegmentFile
@@ -102,12 +103,12 @@ def test_offsets_by_time(tmp_path: Path) -> None:
         (10, (6, 20)),
         (21, None),
     ):
-        found = log.offset_for_timestamp(TIMESTAMP + wanted, log.end_offset)
+        found = offset_for_timestamp(log, TIMESTAMP + wanted, log.end_offset)
         assert found == (expected and (expected[0], TIMESTAMP + expected[1]))
-    assert log.offset_for_timestamp(TIMESTAMP + 10, 6) is None, "not committed yet"
+    assert offset_for_timestamp(log, TIMESTAMP + 10, 6) is None, "not committed yet"
     delete_before(log, 4)
-    assert log.offset_for_timestamp(TIMESTAMP, 10) == (4, TIMESTAMP + 7), "not below the start"
-    assert log.offset_for_timestamp(TIMESTAMP + 8, 10) == (6, TIMESTAMP + 20)
+    assert offset_for_timestamp(log, TIMESTAMP, 10) == (4, TIMESTAMP + 7), "not below the start"
+    assert offset_for_timestamp(log, TIMESTAMP + 8, 10) == (6, TIMESTAMP + 20)
     home.close()
 
 

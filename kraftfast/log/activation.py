@@ -1,0 +1,87 @@
+"""Make a recovered log ready for appends: its last segment, the indexes of the others, trims.
+
+A full disk does not keep a log with a prepared segment from opening: indexes and trims are put off,
+and appends wait for the nursery.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from typing import Any
+
+from kraftfast import limits
+from kraftfast.errors import DiskFull
+from kraftfast.log.index_files import mend_indexes
+from kraftfast.log.log import Log
+from kraftfast.log.segment import LOG_SUFFIX, Segment, segment_name
+
+
+def activate(
+    disk: Any, directory: Any, nursery: Any, segments: list[Segment], recovery: Any, settings: Any
+) -> Log:
+    """Make the last segment ready for appends, or start a fresh one.
+
+    Raises DiskFull if there is no prepared segment and no space for one.
+    """
+    path = directory.log_path
+    if not segments or (
+        not segments[-1].has_page and segments[-1].position >= settings.segment_bytes
+    ):
+        end_offset = segments[-1].end_offset if segments else recovery.start.offset
+        segments.append(fresh_segment(disk, path, nursery, end_offset))
+    segment = segments[-1]
+    if not segment.has_page:
+        segment.extend(settings.capacity)
+        make_page(segment, settings.how)
+    recovery.cut_bytes += clear_tail(segment)
+    with suppress(DiskFull):
+        mend_indexes(disk, path, segments[:-1])
+    log = Log(
+        disk, path, nursery, segments, recovery.epochs, settings, recovery.durable_end,
+        recovery.start, recovery.producers,
+    )  # fmt: skip
+    try:
+        nursery.prepare_now(segment, settings.prepare_bytes)
+    except DiskFull as error:
+        nursery.note_error(error, 0)
+    log.flush()
+    log.retire()
+    return log
+
+
+def fresh_segment(disk: Any, path: str, nursery: Any, base_offset: int) -> Segment:
+    """An empty segment that begins at ``base_offset``, its name durable."""
+    spare = nursery.spare_now()
+    spare.file.rename(os.path.join(path, segment_name(base_offset) + LOG_SUFFIX))
+    spare.file.readmit()
+    disk.sync_directory(path)
+    segment = Segment(spare.file, base_offset, spare.capacity)
+    segment.note_prepared(spare.prepared)
+    return segment
+
+
+def make_page(segment: Segment, how: str) -> None:
+    """Make the last page of an extended segment; on disk before its magic says it is there."""
+    segment.file.prepare(segment.capacity, segment.capacity + limits.PAGE_BYTES, how)
+    segment.draft_page(segment.end_offset, max(segment.last_epoch, 0), 1)
+    segment.file.sync()
+    segment.seal_page()
+    segment.file.sync()
+    segment.note_prepared(segment.position)
+
+
+def clear_tail(segment: Segment) -> int:
+    """Store zeros behind the last batch, on disk before appends go on there (D8); how many bytes.
+
+    Only as far as the segment is prepared: what lies beyond is zeroed before it is used.
+    """
+    prepared = max(segment.stored_prepared(), segment.position)
+    segment.note_dirt(min(segment.file.data_end(), prepared))
+    segment.bump_generation()
+    segment.file.sync()  # the lowered watermark first
+    cleared: int = segment.clear_dirt()
+    if cleared:
+        segment.file.sync()
+    segment.note_prepared(prepared)
+    return cleared

@@ -1,0 +1,170 @@
+"""A full disk: trims and indexes are put off, appends wait, and all goes on when there is space."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kraftfast.errors import DiskFull, FlushFailed
+from kraftfast.log import segment_file
+from kraftfast.log.disk import Disk
+from kraftfast.log.nursery import RETRY_MS
+from kraftfast.log.verify import verify
+from tests.log.crash_disk import CrashDisk
+from tests.log.kit import Home, SteadyPreparer, append, batch_of_size, content, fill, tend_until
+
+
+class FullDisk(Disk):
+    """A disk on which no file can be made or grow while ``full``."""
+
+    full = False
+
+    def _check(self) -> None:
+        if self.full:
+            raise DiskFull("no space left: the test has used it up")
+
+    def replace_file(self, path: str, data: bytes) -> None:
+        self._check()
+        super().replace_file(path, data)
+
+    def create_segment(self, path: str, capacity: int) -> Any:
+        self._check()
+        return super().create_segment(path, capacity)
+
+
+def full(*_: Any) -> None:
+    """Refuse whatever is asked."""
+    raise DiskFull("no space left: the test has used it up")
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    return Home(tmp_path / "replica", FullDisk())
+
+
+def rolled(home: Home) -> Any:
+    """A flushed log of two segments, neither of them trimmed."""
+    log = home.open()
+    fill(log, 20, 3000)
+    tend_until(log, log.roll)
+    fill(log, 1)
+    log.flush()
+    assert [segment.has_page for segment in log.segments] == [True, True]
+    return log
+
+
+def test_a_trim_is_put_off_until_there_is_space(home: Home) -> None:
+    log, now_ms = rolled(home), 10**6
+    home.disk.full = True  # type: ignore[attr-defined]
+    for _ in range(10):
+        now_ms += 1000
+        log.tend(now_ms)
+    assert log.retire() == 0 and log.segments[0].has_page
+    fill(log, 3)
+    assert log.flush() == log.end_offset
+    home.disk.full = False  # type: ignore[attr-defined]
+    for _ in range(10):
+        now_ms += 1000
+        log.tend(now_ms)
+    assert not log.segments[0].has_page
+    home.close()
+
+
+def test_a_killed_replica_starts_on_a_full_disk(home: Home) -> None:
+    """Also one whose trims and indexes wait for space; it goes on when there is some."""
+    log = rolled(home)
+    log.retire()
+    stored = content(log)
+    home.kill()
+    os.unlink(os.path.join(home.log_path, "0" * 20 + ".index"))
+    home.disk.full = True  # type: ignore[attr-defined]
+    log = home.open(prepare_bytes=200_000)
+    assert content(log) == stored and isinstance(log.error, DiskFull)
+    fill(log, 2)
+    log.truncate(log.end_offset - 1)
+    append(log, batch_of_size(200), 2)
+    log.flush()
+    home.close()
+    home.disk.full = False  # type: ignore[attr-defined]
+    log = home.open()
+    assert log.last_epoch == 2 and not log.segments[0].has_page
+    home.close()
+    assert verify(home.path).segments[0].index_entries is not None
+
+
+def test_an_epoch_waits_for_the_space_of_its_checkpoint(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, copied = home.open(), batch_of_size(300, base_offset=5, epoch=2)
+    fill(log, 5)
+
+    monkeypatch.setattr(home.disk, "rewrite_file", full)
+    log.tend(1000)
+    assert not log.append(batch_of_size(300), 2) and log.copy(copied, 2) == 0
+    assert not log.damaged() and isinstance(log.error, DiskFull)
+    assert (log.end_offset, log.last_epoch, log.epochs) == (5, 1, [(1, 0)])
+    fill(log, 1)
+    monkeypatch.undo()
+    copied = batch_of_size(300, base_offset=6, epoch=2)
+    assert not log.copy(copied, 2), "not asked for again at once"
+    log.tend(1000 + RETRY_MS)
+    assert log.copy(copied, 2) == 300 and log.error is None
+    home.close()
+
+
+def test_a_roll_waits_for_the_space_of_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    home = Home("/replica", CrashDisk())
+    log = rolled(home)
+    log.retire()
+    tend_until(log, lambda: log.nursery.spare is not None and log.nursery.spare.stage == 3)
+    with monkeypatch.context() as patched:
+        patched.setattr(home.disk, "rename", full)
+        assert not log.roll() and isinstance(log.error, DiskFull)
+        assert len(log.segments) == 2
+        fill(log, 1)
+    log.tend(10**6)
+    assert log.roll() and len(log.segments) == 3
+    fill(log, 1)
+    home.close()
+
+
+def test_a_small_file_is_written_again_without_new_space(tmp_path: Path) -> None:
+    """Its blocks are held: two files change names."""
+    disk, path = Disk(), str(tmp_path / "file")
+    disk.rewrite_file(path, b"one")
+    disk.reserve_rewrite(path)
+    held = {os.stat(path).st_ino, os.stat(path + ".tmp").st_ino}
+    for data in (b"second", b"3", b"fourth"):
+        disk.rewrite_file(path, data)
+        assert disk.read_file(path) == data
+        assert {os.stat(path).st_ino, os.stat(path + ".tmp").st_ino} == held
+
+
+def test_a_file_system_that_cannot_exchange_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kraftfast.log.disk.exchange_names", lambda _one, _other: False)
+    path = str(tmp_path / "file")
+    for data in (b"one", b"second"):
+        Disk().rewrite_file(path, data)
+        assert Disk().read_file(path) == data and not os.path.exists(path + ".tmp")
+    assert not segment_file.exchange_names(path, path + ".none")
+
+
+def test_an_io_error_of_the_nursery_is_final(home: Home) -> None:
+    """D9: the log's own pages may be among those that were not written; it is no lack of space."""
+    preparer = SteadyPreparer()
+    log = home.open(preparer)
+    preparer.refuse = errno.EIO
+    with pytest.raises(FlushFailed, match="Input/output error"):
+        for now_ms in range(1000):
+            while log.append(batch_of_size(1000), 1):
+                pass
+            log.tend(now_ms)
+    with pytest.raises(FlushFailed):
+        log.flush()
+    home.kill()
