@@ -94,8 +94,8 @@ class AsyncProducer:
         RecordTooLarge (:meth:`append_wait` takes larger ones), InvalidOption, RecordsRefused,
         Closed.
         """
-        self._check_open()
         if self._queued:
+            self._check_open()
             raise WouldBlock("other appends wait for room")
         return self._append(value, fields, math.inf)
 
