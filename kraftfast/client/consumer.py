@@ -149,7 +149,7 @@ class Consumer(RecordStream):
 
     ``directories``: replica id -> directory. What is committed is what any of the replicas knows
     to be, so that everything acknowledged is read; the records are read from the one that knew
-    most when it was chosen, mostly the leader.
+    most when it was chosen, mostly the leader, of those whose log still holds the next one.
 
     Raises OffsetOutOfRange where the log starts later, CorruptLog, NoQuorum if no replica runs
     within ``timeout`` seconds.
@@ -204,19 +204,25 @@ class Consumer(RecordStream):
         self._source = self._reader = None
 
     def _choose_source(self, deadline: float) -> tuple[Watch, LogReader]:
-        """Read from the replica that knows most, the leader if it does. Raises NoQuorum."""
+        """Read from the replica that knows most, the leader if it does. Raises NoQuorum.
+
+        A replica that came by a snapshot may start behind ``position`` where others do not.
+        """
         self._let_go_of_source()
         while True:
             self._look_around()
             if self._watches:
-                best = max(
-                    self._watches.values(), key=lambda watch: (watch.high_watermark, watch.leads)
-                )
+                best = max(self._watches.values(), key=self._worth)
                 self._source, self._reader = best, LogReader(best.log_path)
                 return self._source, self._reader
             if time.monotonic() >= deadline:
                 raise NoQuorum("no replica runs")
             time.sleep(RETRY_S)
+
+    def _worth(self, watch: Watch) -> tuple[bool, int, bool]:
+        """Order sources: first of all one that holds the record at ``position``."""
+        known = watch.high_watermark
+        return watch.log_start_offset <= self.position < known, known, watch.leads
 
     # --- reading ----------------------------------------------------------------------------------
 
@@ -232,15 +238,17 @@ class Consumer(RecordStream):
                 if self.high_watermark <= self.position:
                     return
             source, reader = self._caught_up(self.high_watermark)
+            if self.position < source.log_start_offset:  # another one may start earlier
+                source, reader = self._choose_source(time.monotonic() + SEARCH_S)
             self._check_start(source.log_start_offset)
             try:
                 yield from reader.batches(self.position, source.high_watermark)
             except CorruptLog:  # or a snapshot takes the place of that replica's log just now
                 deadline = time.monotonic() + REPLACED_S_MAX
-                while time.monotonic() < deadline:
-                    self._check_start(source.log_start_offset)
+                while self.position >= source.log_start_offset:
+                    if time.monotonic() >= deadline:
+                        raise
                     time.sleep(RETRY_S)
-                raise
 
     def _check_start(self, start: int) -> None:
         """Records below the log's start are not handed out, be they still there or not."""

@@ -1,0 +1,83 @@
+"""From which replica of this host a consumer reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kraftfast.client import consumer as module
+from kraftfast.client.consumer import Consumer
+from kraftfast.errors import OffsetOutOfRange
+from kraftfast.log.log_start import begin_at
+from tests.log.kit import Home, content, fill, snapshot
+
+END, LATER = 60, 40
+
+
+class Shown:
+    """What a replica shows of itself, without a process."""
+
+    replicas: dict[str, Shown] = {}
+
+    def __init__(self, home: Home, start: int, leads: bool) -> None:
+        self.log_path, self.log_start_offset = home.log_path, start
+        self.high_watermark, self.leads = END, leads
+        self.replicas[home.path] = self
+
+    @classmethod
+    def of(cls, directory: str) -> Shown:
+        return cls.replicas[directory]
+
+    def alive(self) -> bool:
+        return True
+
+    def wait_beyond(self, offset: int, _timeout: float) -> bool:
+        return self.high_watermark > offset
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def replicas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Shown, Shown, Any]]:
+    """A follower with all of the log, and a leader that came by a snapshot."""
+    whole, later = Home(tmp_path / "1"), Home(tmp_path / "2")
+    fill(whole.open(), LATER)
+    snapshot_id = snapshot(later, LATER)
+    begin_at(later.open(), snapshot_id)
+    before = len(content(whole.log))
+    fill(whole.log, END - LATER)
+    tail = content(whole.log)[before:]
+    assert later.log.copy(tail, 1) == len(tail)
+    monkeypatch.setattr(module, "Watch", Shown.of)
+    yield (
+        Shown(whole, 0, False),
+        Shown(later, LATER, True),
+        {1: whole.path, 2: later.path},
+    )
+    whole.kill()
+    later.kill()
+
+
+def test_a_replica_that_holds_the_record_is_read(replicas: tuple[Shown, Shown, Any]) -> None:
+    """Not the one that leads, if that begins later."""
+    *_, directories = replicas
+    with Consumer(directories, 20) as consumer:
+        assert [record.offset for record in consumer] == list(range(20, END))
+
+
+def test_a_source_that_begins_later_all_at_once(replicas: tuple[Shown, Shown, Any]) -> None:
+    """Another one that still holds the record is read; where none does, it is said."""
+    whole, later, directories = replicas
+    whole.leads, later.leads = True, False
+    with Consumer(directories, 50) as consumer:
+        consumer.position = 45
+        whole.log_start_offset = 55
+        assert next(iter(consumer)).offset == 45
+        later.log_start_offset = 58
+        with pytest.raises(OffsetOutOfRange) as caught:
+            next(iter(consumer))
+        assert caught.value.log_start_offset in (55, 58)
