@@ -216,15 +216,16 @@ class Admin:
         before = self.describe(timeout=timeout)
         if before.leader_id == to:
             return before.leader_id
-        body = wire.DescribeQuorumRequest(topics=[], transfer_to=NO_NODE if to is None else to)
+        kind = wire.AlterPartitionReassignmentsRequest
+        body = kind(topics=[], transfer_to=NO_NODE if to is None else to)
 
         def ask(leader: Any, until: float) -> None:
-            answer = leader.ask(ApiKey.DESCRIBE_QUORUM, body, until)
+            answer = leader.ask(ApiKey.ALTER_PARTITION_REASSIGNMENTS, body, until)
             check(answer.error_code, answer.error_message)
-            if answer.transfer_to == body_default:
+            if answer.transfer_to == not_understood:
                 raise UnsupportedVersion("this leader cannot be asked to hand over")
 
-        body_default = wire.DescribeQuorumResponse().transfer_to
+        not_understood = wire.AlterPartitionReassignmentsResponse().transfer_to
         self._until(deadline, ask)
         while True:
             info = self.describe(timeout=max(0.001, deadline - time.monotonic()))

@@ -67,6 +67,8 @@ def invalid(state: ReplicaState, request: FetchRequest) -> ErrorCode:
         request.replica.id < 0 or request.read_offset != request.fetch_offset
     ):
         return ErrorCode.INVALID_REQUEST
+    if request.opens and not request.stream:  # 0 is the number of no stream
+        return ErrorCode.INVALID_REQUEST
     if not plain_consumer:
         if request.epoch < state.epoch:
             return ErrorCode.FENCED_LEADER_EPOCH

@@ -1,4 +1,4 @@
-"""What operators ask of a quorum: DescribeQuorum and what rides on it, upgrades, reassignments.
+"""What operators ask of a quorum: its state, read barriers, upgrades, reassignments, transfers.
 
 AddRaftVoter, RemoveRaftVoter and UpdateRaftVoter go to the core as they are; what is here may have
 to be refused before the core sees it. The order of checks is Kafka's, kraft-reference.md section 7.
@@ -33,7 +33,7 @@ def take(node: Any, request: Any, message: Any) -> bool:
 
 
 def _describe_quorum(node: Any, request: Any, message: Any) -> None:
-    """The quorum's state, or a read barrier or a transfer in tagged fields of ours."""
+    """Answer with the quorum's state, or pass a read barrier on: reading is all it may do."""
     barrier = membership.barrier_from_wire(message)
     if barrier is not None and message.read_barrier.from_replica:
         node.step(ev.RequestReceived(request, barrier))
@@ -43,8 +43,6 @@ def _describe_quorum(node: Any, request: Any, message: Any) -> None:
             request.reply(core.ReadBarrierResponse(refused))
         else:
             node.step(ev.ReadBarrierRequested(request, barrier.timeout_ms))
-    elif message.transfer_to != NO_TRANSFER:
-        node.step(ev.TransferRequested(request, message.transfer_to))
     else:
         request.respond(describe_quorum(node, message, request.version))
 
@@ -65,7 +63,13 @@ def _update_features(node: Any, request: Any, message: Any) -> None:
 
 
 def _alter_reassignments(node: Any, request: Any, message: Any) -> None:
-    """The replicas of the quorum's own log are its voters (KIP-642); there is no other log."""
+    """Reassign the quorum's own log, whose replicas are its voters (KIP-642); no other is here.
+
+    With a tag of ours and without a topic it hands leadership over.
+    """
+    if message.transfer_to != NO_TRANSFER:
+        _transfer(node, request, message)
+        return
     found = membership.target_from_wire(message, node.partition)
     allowed = message.allow_replication_factor_change
     error, text = UNKNOWN, NOT_OURS
@@ -88,6 +92,14 @@ def _alter_reassignments(node: Any, request: Any, message: Any) -> None:
     request.respond(
         kind(allow_replication_factor_change=allowed, error_message=None, responses=topics)
     )
+
+
+def _transfer(node: Any, request: Any, message: Any) -> None:
+    if message.topics:
+        text = "a request hands over or reassigns, not both"
+        request.reply(core.TransferResponse(ErrorCode.INVALID_REQUEST, text))
+    else:
+        node.step(ev.TransferRequested(request, message.transfer_to))
 
 
 class Reassigning:

@@ -1,7 +1,8 @@
 """Between the core's messages about membership and Kafka's (KIP-853, KIP-642, KIP-584).
 
-A read barrier and a transfer have no API at Kafka: they travel in tagged fields of DescribeQuorum,
-which does nothing at a server that does not know them. Fields: kraft-reference.md section 2.2.
+A read barrier and a transfer have no API at Kafka: they travel in tagged fields, of DescribeQuorum
+and of AlterPartitionReassignments, which do nothing at a server that does not know them. Fields:
+kraft-reference.md section 2.2.
 """
 
 from __future__ import annotations
@@ -17,8 +18,6 @@ from kraftfast.wire.versions import KRAFT_VERSION
 
 UPGRADE = 1
 """UpgradeType of UpdateFeatures: the others go back, which kraft.version cannot."""
-MESSAGE_VERSION = 2
-"""Of DescribeQuorum, that has room for a sentence about an error."""
 
 API_OF: dict[type, wire.ApiKey] = {
     core.AddRaftVoterRequest: wire.ApiKey.ADD_RAFT_VOTER,
@@ -224,11 +223,10 @@ def _listed(
 
 
 def _transferred(
-    response: core.TransferResponse, kind: Any, _partition: Partition, version: int
+    response: core.TransferResponse, kind: Any, _partition: Partition, _version: int
 ) -> Any:
     """That it was understood, and whether it was done."""
-    message = response.message if version >= MESSAGE_VERSION else ""
-    return kind(error_code=response.error, error_message=message, transfer_to=-1)
+    return kind(error_code=response.error, error_message=response.message, transfer_to=-1)
 
 
 def _passed(

@@ -302,7 +302,7 @@ DescribeQuorumRequest, DescribeQuorumResponse = api(
     request=f"""
         Topics[TopicName:str; Partitions[PartitionIndex:i32]]
         ReadBarrier{{TimeoutMs:i32=-1; FromReplica:bool; ClusterId:str?=null}} #{tags.READ_BARRIER}
-        TransferTo:i32=-2 #{tags.TRANSFER}""",
+    """,
     response=f"""
         ErrorCode:i16
         ErrorMessage:str?@2+ ign
@@ -322,8 +322,7 @@ DescribeQuorumRequest, DescribeQuorumResponse = api(
             ]
         ]
         Nodes[NodeId:i32; Listeners[{LISTENER}]]@2+
-        BarrierOffset:i64=-1 #{tags.READ_BARRIER}
-        TransferTo:i32=-2 #{tags.TRANSFER}""",
+        BarrierOffset:i64=-1 #{tags.READ_BARRIER}""",
 )
 
 AddRaftVoterRequest, AddRaftVoterResponse = api(
@@ -537,19 +536,18 @@ AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse = api(
     "AlterPartitionReassignments",
     served="0-1",
     flexible="0+",
-    request="""
+    request=f"""
         TimeoutMs:i32=60000
         AllowReplicationFactorChange:bool@1+=true
-        Topics[Name:str; Partitions[PartitionIndex:i32; Replicas:[i32]?=null]]""",
-    response="""
+        Topics[Name:str; Partitions[PartitionIndex:i32; Replicas:[i32]?=null]]
+        TransferTo:i32=-2 #{tags.TRANSFER}""",
+    response=f"""
         ThrottleTimeMs:i32
         AllowReplicationFactorChange:bool@1+=true
         ErrorCode:i16
         ErrorMessage:str?
-        Responses[
-            Name:str
-            Partitions[PartitionIndex:i32; ErrorCode:i16; ErrorMessage:str?]
-        ]""",
+        Responses[Name:str; Partitions[PartitionIndex:i32; ErrorCode:i16; ErrorMessage:str?]]
+        TransferTo:i32=-2 #{tags.TRANSFER}""",
 )
 
 ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse = api(

@@ -32,8 +32,10 @@ READ_BARRIER = 10006
 by a client of any replica. Answered by the offset, or by the response's error."""
 
 TRANSFER = 10007
-"""DescribeQuorum: hand over to this voter, -1: to the one with the longest log. Echoed in the
-answer to it; the response's error says why it could not be."""
+"""AlterPartitionReassignments that names no topic: hand over to this voter, -1: to the one with the
+longest log. It changes the quorum, so it is in a request for which Kafka wants the right to ALTER
+the cluster, as for every change of the voters. Echoed in the answer to it; the response's error
+says why it could not be."""
 
 TARGET_VOTERS = 10008
 """DescribeQuorum, the answer: where a reassignment goes (TargetVoters of KIP-642)."""

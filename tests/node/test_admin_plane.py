@@ -104,10 +104,15 @@ def test_upgrades() -> None:
 
 
 def test_transfers_and_barriers() -> None:
-    """They ride on DescribeQuorum; of a replica and of a client they are two different things."""
-    kind = wire.DescribeQuorumRequest
-    (event,), asked = ask(kind(transfer_to=-1))
+    """A barrier of a replica and one of a client are two different things."""
+    alter = wire.AlterPartitionReassignmentsRequest
+    (event,), asked = ask(alter(transfer_to=-1))
     assert event == ev.TransferRequested(asked, -1)
+    both = reassignment([1])
+    both.transfer_to = 2
+    events, asked = ask(both)
+    assert not events and asked.answers[0].error is ErrorCode.INVALID_REQUEST
+    kind = wire.DescribeQuorumRequest
     (event,), asked = ask(kind(read_barrier=kind.ReadBarrier(7, False, "ours")))
     assert event == ev.ReadBarrierRequested(asked, 7)
     (event,), asked = ask(kind(read_barrier=kind.ReadBarrier(7, True, "any")))

@@ -338,6 +338,23 @@ def test_a_barrier_of_another_cluster(unmoved: LocalQuorum) -> None:
                 assert (answer.barrier_offset >= 0) == (error is ErrorCode.NONE)
 
 
+@pytest.mark.parametrize("target", [-1, 1, 2, 3])
+def test_a_description_moves_nothing(unmoved: LocalQuorum, target: int) -> None:
+    """Who may read the quorum's state must not hand its leadership over by that."""
+    leader = unmoved.wait_leader(TIMEOUT_S)
+    kind = DescribeQuorumRequest
+    body = kind(topics=[kind.Topic(METADATA_TOPIC, [kind.Partition(0)])])
+    data = frame.encode_request(ApiKey.DESCRIBE_QUORUM, 2, 7, "stranger", body)
+    tagged = data[4:-1] + b"\1" + b"\x97\x4e" + b"\4" + struct.pack(">i", target)
+    with Stranger(unmoved, leader) as stranger:
+        stranger.greet()
+        stranger.send(struct.pack(">i", len(tagged)) + tagged)
+        answer = stranger.receive()
+        assert answer is not None
+        found = frame.decode_response(ApiKey.DESCRIBE_QUORUM, 2, answer)[1]
+        assert found.topics[0].partitions[0].leader_id == leader
+
+
 def test_a_greeting_that_is_for_somebody_else(unmoved: LocalQuorum) -> None:
     """KIP-1242: whoever says whom he means is told if it is another."""
     cluster_id = unmoved.description.cluster_id
