@@ -166,7 +166,8 @@ def test_kafka_follows_and_votes_in_a_quorum_of_ours(
 def test_kafkas_tools_upgrade_and_describe_ours(lib: Path, tmp_path: Path) -> None:
     """kraft.version from 0 to 1 by kafka-features, and every voter with its directory then."""
     port = free_ports(1)[0]
-    with kraftfast.LocalQuorum(tmp_path / "q", 3, port=port, fetch_timeout_ms=600) as quorum:
+    settings = {"port": port, "fetch_timeout_ms": 600, "kraft_version": 0}
+    with kraftfast.LocalQuorum(tmp_path / "q", 3, **settings) as quorum:
         places = ",".join(f"{host}:{port}" for host, port in quorum.addresses.values())
         where = ("--bootstrap-controller", places)
         features = (*where, "upgrade", "--feature", "kraft.version=1")
