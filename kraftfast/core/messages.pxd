@@ -12,6 +12,7 @@ cdef class VoteRequest:
     cdef public object voter
     cdef public object cluster_id
     cdef public bint partition_known
+    cdef public bint speaks_pre_vote
 
 
 cdef class VoteResponse:

@@ -53,6 +53,7 @@ class VoteRequest:
     voter: ReplicaKey = NOBODY  # whom the sender means to ask; id -1: not said (v0)
     cluster_id: str | None = None
     partition_known: bool = True
+    speaks_pre_vote: bool = True  # Vote v2 or later, or a ring
 
 
 @dataclass

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kraftfast.core.effects import Persisted, Reply
 from kraftfast.core.events import RequestReceived
+from kraftfast.core.epochs import is_stranger_beside_leader, request_goes_too_far
 from kraftfast.core.leader_identity import identity_of_leader, may_follow
 from kraftfast.core.messages import (
     BeginQuorumEpochRequest,
@@ -18,10 +19,11 @@ from kraftfast.errors import ErrorCode
 def on_begin_quorum_epoch(state: ReplicaState, event: RequestReceived, now_ms: int) -> None:
     """Follow the sender even if it is not in the local voter set, which may be stale.
 
+    But not beside a leader that this replica follows, nor too many epochs ahead (``epochs``).
     Kafka's process ends on a second leader of an epoch; here the sender is told INVALID_REQUEST.
     """
     request = event.request
-    if refused(state, event):
+    if refused(state, event, now_ms):
         return
     peer = state.peers.peer(request.leader_id)
     if peer.ended and request.epoch >= state.epoch:
@@ -33,14 +35,14 @@ def on_begin_quorum_epoch(state: ReplicaState, event: RequestReceived, now_ms: i
         answer(state, event, ErrorCode.INVALID_VOTER_KEY)
 
 
-def refused(state: ReplicaState, event: RequestReceived) -> bool:
+def refused(state: ReplicaState, event: RequestReceived, now_ms: int) -> bool:
     """Answer what is wrong with a BeginQuorumEpoch or EndQuorumEpoch, if anything is."""
     request = event.request
     error = top_level_error(state, request)
     if error is not ErrorCode.NONE:
         state.effects.append(Reply(event.source, QuorumEpochResponse(error=error)))
         return True
-    error = invalid(state, request)
+    error = invalid(state, request, now_ms)
     if error is not ErrorCode.NONE:
         answer(state, event, error)
         return True
@@ -48,16 +50,18 @@ def refused(state: ReplicaState, event: RequestReceived) -> bool:
 
 
 def invalid(
-    state: ReplicaState, request: BeginQuorumEpochRequest | EndQuorumEpochRequest
+    state: ReplicaState, request: BeginQuorumEpochRequest | EndQuorumEpochRequest, now_ms: int
 ) -> ErrorCode:
     """Whether such a leader of such an epoch can be."""
     if request.epoch < state.epoch:
         return ErrorCode.FENCED_LEADER_EPOCH
-    if request.leader_id < 0 or state.is_too_far(request.epoch):
+    if request.leader_id < 0 or request_goes_too_far(state, request.epoch, now_ms):
         return ErrorCode.INVALID_REQUEST
     if not state.is_consistent(request.epoch, request.leader_id):
         return ErrorCode.INVALID_REQUEST
     if not may_follow(state, request.epoch, request.leader_id, request.leader_identity):
+        return ErrorCode.INVALID_REQUEST
+    if is_stranger_beside_leader(state, request.leader_id, now_ms):
         return ErrorCode.INVALID_REQUEST
     return ErrorCode.NONE
 
@@ -66,6 +70,7 @@ def follow(
     state: ReplicaState, request: BeginQuorumEpochRequest | EndQuorumEpochRequest, now_ms: int
 ) -> None:
     """Move as the request tells."""
+    state.asked_epochs.spend(request.epoch - state.epoch, now_ms)
     endpoints = state.known_endpoints(request.leader_id, request.leader_endpoints)
     identity = request.leader_identity
     state.learn(request.epoch, request.leader_id, endpoints, now_ms, identity)

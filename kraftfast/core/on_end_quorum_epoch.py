@@ -13,7 +13,7 @@ from kraftfast.types import ZERO_UUID
 def on_end_quorum_epoch(state: ReplicaState, event: RequestReceived, now_ms: int) -> None:
     """A voter that follows exactly this leader campaigns after its place in the list (KIP-595)."""
     request = event.request
-    if refused(state, event):
+    if refused(state, event, now_ms):
         return
     follow(state, request, now_ms)
     if state.follower is not None and state.leader_id == request.leader_id:

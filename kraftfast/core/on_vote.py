@@ -1,15 +1,17 @@
 """Vote arrives: a candidate asks for a vote, or a prospective one for a pre-vote.
 
 The order of checks is Kafka's (``KafkaRaftClient.handleVoteRequest``), with three departures
-(design.md, "Nothing that a stranger sends ends a process"): a pre-vote never moves the epoch, no
-message moves it by more than ``limits.EPOCH_JUMP_MAX``, and a Vote from outside the voter set
-moves it only if it is granted.
+(design.md, "Nothing that a stranger sends ends a process"): a pre-vote never moves the epoch; a
+Vote moves it only so far (``epochs``), and not while a leader is heard, unless the sender knows no
+pre-vote; a Vote from outside every known voter set moves it only if it is granted.
 """
 
 from __future__ import annotations
 
+from kraftfast import limits
 from kraftfast.core.effects import Persisted, Reply
 from kraftfast.core.events import RequestReceived
+from kraftfast.core.epochs import is_known, is_shielded, request_goes_too_far
 from kraftfast.core.leader_identity import identity_of_leader, is_impostor
 from kraftfast.core.messages import UNSAID, VoteRequest, VoteResponse
 from kraftfast.core.prospective import Prospective
@@ -27,7 +29,7 @@ def on_vote(state: ReplicaState, event: RequestReceived, now_ms: int) -> None:
     if error is not ErrorCode.NONE:
         state.effects.append(Reply(event.source, VoteResponse(error=error)))
         return
-    error = invalid(state, request)
+    error = invalid(state, request, now_ms)
     if error is not ErrorCode.NONE:
         refuse(state, event, error)
     elif request.pre_vote:
@@ -36,7 +38,7 @@ def on_vote(state: ReplicaState, event: RequestReceived, now_ms: int) -> None:
         on_standard_vote(state, event, now_ms)
 
 
-def invalid(state: ReplicaState, request: VoteRequest) -> ErrorCode:
+def invalid(state: ReplicaState, request: VoteRequest, now_ms: int) -> ErrorCode:
     """What is wrong with the request itself, or its epoch."""
     last_epoch_max = request.epoch if request.pre_vote else request.epoch - 1
     if request.last_offset < 0 or not 0 <= request.last_epoch <= last_epoch_max:
@@ -45,7 +47,9 @@ def invalid(state: ReplicaState, request: VoteRequest) -> ErrorCode:
         return ErrorCode.FENCED_LEADER_EPOCH
     if request.replica.id < 0 or request.replica.id == state.local.id:
         return ErrorCode.INVALID_REQUEST
-    if state.is_too_far(request.epoch):
+    if request.pre_vote:  # which moves nothing
+        return ErrorCode.INVALID_REQUEST if request.epoch > limits.EPOCH_MAX else ErrorCode.NONE
+    if request_goes_too_far(state, request.epoch, now_ms):
         return ErrorCode.INVALID_REQUEST
     return ErrorCode.NONE
 
@@ -125,10 +129,15 @@ def on_standard_vote(state: ReplicaState, event: RequestReceived, now_ms: int) -
     """Move to a higher epoch, then judge, then have a granted vote written."""
     request = event.request
     here = is_addressed_here(state, request.voter)
-    if request.epoch > state.epoch:
+    ahead = request.epoch > state.epoch
+    if ahead and is_shielded(state, request, now_ms):
+        refuse_for_leader(state, event, here)
+        return
+    if ahead:
         granted = here and state.local.id >= 0 and is_long_enough(state, request)
-        if granted or state.voters.is_voter(request.replica):
+        if granted or is_known(state, request.replica):
             vote = request.replica if granted else None
+            state.asked_epochs.spend(request.epoch - state.epoch, now_ms)
             state.to_unattached(request.epoch, NO_NODE, now_ms, vote)
     if not here:
         refuse(state, event, ErrorCode.INVALID_VOTER_KEY)
@@ -145,6 +154,19 @@ def on_standard_vote(state: ReplicaState, event: RequestReceived, now_ms: int) -
         leader_identity=identity_of_leader(state),
     )
     state.effects.append(Reply(event.source, response, Persisted(state.epoch)))
+
+
+def refuse_for_leader(state: ReplicaState, event: RequestReceived, here: bool) -> None:
+    """Refuse a vote without moving to its epoch: a leader is heard (dissertation, 4.2.3).
+
+    As to a pre-vote, the answer is of the sender's epoch, so that it counts there. A voter that
+    really is ahead moves the leader when it answers that one's BeginQuorumEpoch.
+    """
+    if not here:
+        refuse(state, event, ErrorCode.INVALID_VOTER_KEY)
+        return
+    response = VoteResponse(leader_epoch=event.request.epoch, in_doubt=state.doubt.exists())
+    state.effects.append(Reply(event.source, response))
 
 
 def grants(state: ReplicaState, request: VoteRequest) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+from kraftfast.core.epochs import answer_goes_too_far, has_no_state
 from kraftfast.core.leader_identity import leave, may_follow
 from kraftfast.core.messages import UNSAID, FetchResponse, QuorumEpochResponse, VoteResponse
 from kraftfast.core.state import ReplicaState
@@ -68,7 +69,7 @@ def _learn(
         return DONE
     if epoch > state.epoch and leader_id == state.local.id and state.log.end_offset == 0:
         leader_id = NO_NODE  # this id led, on a disk that was replaced (D23)
-    if state.is_too_far(epoch) or not state.is_consistent(epoch, leader_id):
+    if answer_goes_too_far(state, epoch, now_ms) or not state.is_consistent(epoch, leader_id):
         return FAILED
     identity = response.leader_identity
     if epoch > state.epoch or leader_id != state.leader_id or identity is not UNSAID:
@@ -77,6 +78,8 @@ def _learn(
             return FAILED
     endpoints = state.known_endpoints(leader_id, response.leader_endpoints)
     higher = epoch > state.epoch
+    if higher and not has_no_state(state):
+        state.told_epochs.spend(epoch - state.epoch, now_ms)
     state.learn(epoch, leader_id, endpoints, now_ms, identity)
     if higher or error in _TELLS_OF_LEADER:
         return DONE

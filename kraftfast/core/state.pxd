@@ -49,6 +49,7 @@ cdef class ReplicaState:
     cdef public str warning
     cdef public long long next_stream
     cdef public long long next_probe
+    cdef public object asked_epochs, told_epochs
     cdef public long long failover_round
     cdef public long long shutdown_deadline_ms
     cdef public bint shutting_down

@@ -22,6 +22,7 @@ from kraftfast.core.effects import (
     RoleChanged,
 )
 from kraftfast.core.election import Election
+from kraftfast.core.epochs import EpochBudget
 from kraftfast.core.follower import Follower
 from kraftfast.core.leader import Barrier, Leader
 from kraftfast.core.leader_identity import another_made_epoch, identity_of_leader, is_displaced
@@ -100,6 +101,8 @@ class ReplicaState:
     warning: str  # the last refusal that people were told of
     next_stream: int  # no number is used twice
     next_probe: int  # nor this
+    asked_epochs: EpochBudget  # how far requests may move the epoch
+    told_epochs: EpochBudget  # and answers
     failover_round: int  # campaigns lost since the leader is known dead
     shutdown_deadline_ms: int  # a graceful end waits until then
     shutting_down: bool
@@ -161,6 +164,8 @@ class ReplicaState:
         self.warning = ""
         self.next_stream = 1
         self.next_probe = 1
+        self.asked_epochs = EpochBudget(limits.EPOCHS_ASKED_MAX)
+        self.told_epochs = EpochBudget(limits.EPOCH_JUMP_MAX)
         self.failover_round = 0
         self.shutdown_deadline_ms = NEVER_MS
         self.shutting_down = self.stopped = False
@@ -216,10 +221,6 @@ class ReplicaState:
     ) -> tuple[Endpoint, ...]:
         """A leader's endpoints as a message told them, else as the voter set has them."""
         return told or self.voters.endpoints(leader_id)
-
-    def is_too_far(self, epoch: int) -> bool:
-        """Whether a message asks for more epochs at once than any message may (design.md)."""
-        return epoch > min(self.epoch + limits.EPOCH_JUMP_MAX, limits.EPOCH_MAX)
 
     def is_consistent(self, epoch: int, leader_id: int) -> bool:
         """Whether "``leader_id`` leads ``epoch``" can be true, as far as is known here."""

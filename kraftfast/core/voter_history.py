@@ -97,6 +97,10 @@ class VoterHistory:
         """Whether some voter set of this history holds exactly this replica."""
         return any(key in record.voters.keys for _, record in self.voter_sets)
 
+    def has_id(self, replica_id: int) -> bool:
+        """Return whether some voter set of this history has a voter with this id."""
+        return any(replica_id in record.voters for _, record in self.voter_sets)
+
     def named_below(self, key: ReplicaKey, offset: int) -> bool:
         """Whether a voters record below ``offset`` holds exactly this replica."""
         return any(at < offset and key in record.voters.keys for at, record in self.voter_sets)

@@ -33,11 +33,15 @@ ROOM_S_MAX = 30.0
 
 
 def next_epoch(stored: StoredReplica) -> int:
-    """The epoch of the new voter set. Raises InvalidOption where there is none left."""
-    epoch = max(stored.state.epoch, stored.last_epoch) + EPOCH_STEP
-    if epoch >= limits.EPOCH_MAX:
-        raise InvalidOption(f"{stored.path} is in epoch {stored.state.epoch}: none is left")
-    return epoch
+    """Return the epoch of the new voter set. Raise InvalidOption if none is left.
+
+    An epoch of quorum-state that is (nearly) the last one, far above the log, was used up without
+    a record: the new voter set then goes on from the log's last epoch, so that it can elect again.
+    """
+    for epoch in (max(stored.state.epoch, stored.last_epoch), stored.last_epoch):
+        if epoch + EPOCH_STEP <= limits.EPOCH_MAX - limits.EPOCH_JUMP_MAX:
+            return epoch + EPOCH_STEP
+    raise InvalidOption(f"the log of {stored.path} is in epoch {stored.last_epoch}: none is left")
 
 
 def sole_voter(stored: StoredReplica, endpoints: tuple[Endpoint, ...]) -> Voter:

@@ -20,7 +20,7 @@ from kraftfast.wire import fetch as wire_fetch
 from kraftfast.wire import frame
 from kraftfast.wire import produce as wire_produce
 from kraftfast.wire.messages import ApiKey, ApiVersionsResponse
-from kraftfast.wire.versions import api_versions_refusal
+from kraftfast.wire.versions import VOTE_PRE_VOTE_VERSION, api_versions_refusal
 
 REQUESTS_MAX = 64
 BYTES_MAX = 32 * 1024 * 1024
@@ -199,6 +199,8 @@ class Session:
         elif header.api_key in translate.REQUEST_FROM_WIRE:
             message = frame.decode_request_body(header, data)
             decoded = translate.REQUEST_FROM_WIRE[header.api_key](message, partition)
+            if header.api_key == ApiKey.VOTE:
+                decoded.speaks_pre_vote = header.version >= VOTE_PRE_VOTE_VERSION
             self.door.node.step(ev.RequestReceived(request, decoded))
         else:
             self.door.ask(request, frame.decode_request_body(header, data))

@@ -23,6 +23,7 @@ from kraftfast.wire import fetch as wire_fetch
 from kraftfast.wire import frame
 from kraftfast.wire.messages import ApiKey, ApiVersionsRequest
 from kraftfast.wire.versions import (
+    VOTE_PRE_VOTE_VERSION,
     CLIENT_NAME,
     CLIENT_VERSION,
     Versions,
@@ -34,7 +35,6 @@ RECONNECT_MS_MIN, RECONNECT_MS_MAX = 20, 500
 CONNECT_TIMEOUT_MS = 2000
 SILENCE_MS_MAX = 3000  # with a request unanswered: beyond its time-out and any parked Fetch
 QUEUED_BYTES_MAX = 16 * 1024 * 1024
-VOTE_PRE_VOTE_VERSION = 2
 
 
 class SocketPeer:

@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -148,3 +149,20 @@ def test_whoever_is_asked_must_type_the_id(
     assert "nothing was changed" in kraftfast("storage", "recover", quorum_left / "1").out
     monkeypatch.setattr(storage_recover, "asked", str)
     assert "the only voter" in kraftfast("storage", "recover", quorum_left / "1").out
+
+
+def test_recovery_leaves_an_epoch_that_was_used_up() -> None:
+    """2^31 - 1 in quorum-state, but no record of it: the log's own epoch goes on."""
+    from kraftfast import limits
+    from kraftfast.errors import InvalidOption
+    from kraftfast.node.recovering import EPOCH_STEP, next_epoch
+
+    def stored(epoch: int, last_epoch: int) -> Any:
+        return SimpleNamespace(
+            state=SimpleNamespace(epoch=epoch), last_epoch=last_epoch, path="directory"
+        )
+
+    assert next_epoch(stored(7, 5)) == 7 + EPOCH_STEP
+    assert next_epoch(stored(limits.EPOCH_MAX, 5)) == 5 + EPOCH_STEP
+    with pytest.raises(InvalidOption, match="none is left"):
+        next_epoch(stored(limits.EPOCH_MAX, limits.EPOCH_MAX))

@@ -59,6 +59,7 @@ class Outside:
                 last_offset=offset,
                 pre_vote=kind == "pre-vote",
                 unanimous="unanimous" in words,
+                speaks_pre_vote="old" not in words,
                 voter=voter,
                 voters_at=wording.place_of(said.get("at", "-2@-1")),
                 **common,

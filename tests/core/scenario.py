@@ -38,7 +38,7 @@ Commands (``N``, ``P``: replica ids; ``e6``: epoch 6; ``10@5``: end offset 10, l
     reply N P granted|refused|ok|error|fetch|fails ...       an answer from outside
     state [N ...] | due N | describe N
 
-    to N vote e6 of 3 10@5 [unanimous] [for 1:a] [cluster C|none|empty]
+    to N vote e6 of 3 10@5 [old] [unanimous] [for 1:a] [cluster C|none|empty]
     to N begin e6 of 2 [for 1] [endpoints 2] [as z at 10@3]
     to N vote ... at 10@3                 which directory a leader is, where its voters stand
         to N end e6 of 2 next 3,1

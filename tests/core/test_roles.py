@@ -142,7 +142,7 @@ def test_any_role_follows_the_leader_of_a_higher_epoch(kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_any_role_goes_back_for_a_higher_epoch_without_leader(kind: str) -> None:
     it = KINDS[kind]()
-    behind = msg.VoteRequest(9, key(3), 0, 0)
+    behind = msg.VoteRequest(9, key(3), 0, 0, speaks_pre_vote=False)
     it.step(ev.RequestReceived("v", behind), 2000)
     assert (it.role, it.epoch, it.leader_id) == ("unattached", 9, -1)
     it.check_invariants()

@@ -56,7 +56,9 @@ def request(body: Any) -> str:
         kind = ("unanimous " if body.unanimous else "") + (
             "pre-vote" if body.pre_vote else "vote"
         )
-        return f"{kind} e{body.epoch} of {body.replica.id} {body.last_offset}@{body.last_epoch}"
+        old = "" if body.speaks_pre_vote else "old "
+        place = f"{body.last_offset}@{body.last_epoch}"
+        return f"{old}{kind} e{body.epoch} of {body.replica.id} {place}"
     if isinstance(body, msg.BeginQuorumEpochRequest):
         return f"begin e{body.epoch} of {body.leader_id}"
     if isinstance(body, msg.EndQuorumEpochRequest):

@@ -37,7 +37,7 @@ AT_LEAST = {
     "kill": 10,
     "power": 10,
     "blackout": 5,
-    "nominees without power": 5,
+    "nominees without power": 3,
     "snapshots made": 50,
     "snapshots installed": 5,
     "log starts moved": 50,

@@ -1,0 +1,121 @@
+"""Which messages may move this replica to a higher epoch, and how far.
+
+Nobody is authenticated yet, and epochs are few: a stranger that moves them at will ends a quorum
+for good. So a leader that is heard shields its epoch (Ongaro's dissertation, 4.2.3), and messages
+move epochs by a burst and then by a few a second.
+
+Requests come from anybody; answers only from peers that were asked, so they may tell of many more
+epochs at once: of all that a quorum went through while this replica was down. A replica with no
+state adopts whatever epoch the answer to its Fetch names.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kraftfast import limits
+from kraftfast.core.messages import VoteRequest
+from kraftfast.types import NO_NODE, ReplicaKey
+
+if TYPE_CHECKING:
+    from kraftfast.core.state import ReplicaState
+
+
+class EpochBudget:
+    """How many epochs messages of one kind may still move this replica.
+
+    Invariant: ``spent`` must not exceed ``burst``; it falls by ``limits.EPOCHS_PER_S``.
+    """
+
+    burst: int
+    spent: int
+    since_ms: int  # up to when ``spent`` has fallen
+
+    def __init__(self, burst: int) -> None:
+        self.burst = burst
+        self.spent = 0
+        self.since_ms = 0
+
+    def allows(self, epochs: int, now_ms: int) -> bool:
+        """Return whether messages may move the epoch that much further now."""
+        regained = max(0, now_ms - self.since_ms) * limits.EPOCHS_PER_S // 1000
+        return max(0, self.spent - regained) + epochs <= self.burst
+
+    def spend(self, epochs: int, now_ms: int) -> None:
+        """A message that was allowed moved the epoch."""
+        if epochs <= 0:
+            return
+        regained = max(0, now_ms - self.since_ms) * limits.EPOCHS_PER_S // 1000
+        if regained >= self.spent:
+            self.spent, self.since_ms = 0, now_ms
+        elif regained:
+            self.spent -= regained
+            self.since_ms += regained * 1000 // limits.EPOCHS_PER_S
+        self.spent += epochs
+
+
+def request_goes_too_far(state: ReplicaState, epoch: int, now_ms: int) -> bool:
+    """Return whether a request asks for more epochs than requests may move this replica now."""
+    if epoch <= state.epoch:
+        return False
+    allowed = state.asked_epochs.allows(epoch - state.epoch, now_ms)
+    return epoch > limits.EPOCH_MAX or not allowed
+
+
+def answer_goes_too_far(state: ReplicaState, epoch: int, now_ms: int) -> bool:
+    """Return whether an answer names a higher epoch than answers may move this replica to now."""
+    if epoch <= state.epoch:
+        return False
+    if epoch > limits.EPOCH_MAX:
+        return True
+    return not has_no_state(state) and not state.told_epochs.allows(epoch - state.epoch, now_ms)
+
+
+def has_no_state(state: ReplicaState) -> bool:
+    """Return whether this replica has promised nothing: no epoch, no vote, no record."""
+    return state.epoch == 0 and state.voted is None and state.log.end_offset == 0
+
+
+def hears_leader(state: ReplicaState, now_ms: int) -> bool:
+    """Return whether this replica leads, or fetched from its leader within the fetch timeout."""
+    follower = state.follower
+    if follower is None:
+        return state.leader is not None
+    return follower.has_fetched and follows_leader(state, now_ms)
+
+
+def follows_leader(state: ReplicaState, now_ms: int) -> bool:
+    """Return whether this replica leads, or has not given up its leader yet."""
+    follower = state.follower
+    if follower is None:
+        return state.leader is not None
+    return now_ms < follower.fetch_deadline_ms and not state.leader_is_dead()
+
+
+def is_known(state: ReplicaState, key: ReplicaKey) -> bool:
+    """Return whether the voter set in force, or any that this replica has, names this replica.
+
+    Without a voter set, everybody is taken for a voter.
+    """
+    return not state.voters or state.voters.is_voter(key) or state.history.ever_named(key)
+
+
+def is_shielded(state: ReplicaState, request: VoteRequest, now_ms: int) -> bool:
+    """Return whether a standard Vote of a higher epoch is refused without moving the epoch.
+
+    A peer that speaks pre-vote has asked around before and won, unless it disturbs: it is refused
+    while a leader is heard. Kafka 3.9 has no pre-vote, so its voters are heard. A replica that no
+    voter set names may be a voter of a set that has not come here, but only if there is no leader.
+    """
+    if not is_known(state, request.replica):
+        return follows_leader(state, now_ms)
+    return request.speaks_pre_vote and hears_leader(state, now_ms)
+
+
+def is_stranger_beside_leader(state: ReplicaState, leader_id: int, now_ms: int) -> bool:
+    """Return whether a leader that no voter set names is told of while another is followed."""
+    if leader_id in (NO_NODE, state.local.id, state.leader_id) or not state.voters:
+        return False
+    return not state.history.has_id(leader_id) and leader_id not in state.voters and (
+        follows_leader(state, now_ms)
+    )
