@@ -16,6 +16,7 @@ from kraftfast.log.disk import Disk
 from kraftfast.log.index_files import mend_indexes, write_indexes
 from kraftfast.log.reader import OWNER_BUSY_S_MAX, SEGMENT_FILE
 from kraftfast.log.recovery import Recovery, open_segments, remove_strays
+from kraftfast.log.trimming import unlink_reserves
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +111,7 @@ def trim_log(disk: Disk, directory: ReplicaDirectory) -> list[str]:
                 segment.file.sync()
                 trimmed.append(segment.file.path)
         mend_indexes(disk, path, segments)
+        unlink_reserves(disk, path)
         disk.sync_directory(path)
     finally:
         _close(segments)

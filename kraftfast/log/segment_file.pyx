@@ -83,7 +83,7 @@ cdef class SegmentFile:
 
     def view(self, uint64_t start, uint64_t end):
         """The bytes [start, end) as a read-only memoryview. Valid until resize or close."""
-        if self.base == NULL or start > end or end > self.size:
+        if start > end or end > self.size or (self.base == NULL and start < end):
             raise ValueError(f"[{start}, {end}) is not within {self.size} bytes of {self.path}")
         if start == end:
             return memoryview(b"")

@@ -115,7 +115,7 @@ def close(log: Any, wait_s: float) -> None:
             assert log.flushed_end_offset == log.end_offset, "D18: named before it is on disk"
             marks.write(log.disk, log.path, marks.DURABLE_END, (log.end_offset, log.last_epoch))
             trim_all(log, wait_s)
-            unlink_reserves(log)
+            unlink_reserves(log.disk, log.path)
             log.sync_names()
     except DiskFull:
         pass  # all is flushed: the next start trims, or finds the marks of a crash
@@ -159,8 +159,8 @@ def unlink_indexes(log: Any, segment: Segment) -> None:
         log.disk.unlink(stem + suffix)
 
 
-def unlink_reserves(log: Any) -> None:
+def unlink_reserves(disk: Any, path: str) -> None:
     """Delete the files that held space for small files, at a close (``Disk.rewrite_file``)."""
-    for name in log.disk.list_directory(log.path):
+    for name in disk.list_directory(path):
         if name.endswith(TMP_SUFFIX):
-            log.disk.unlink(os.path.join(log.path, name))
+            disk.unlink(os.path.join(path, name))

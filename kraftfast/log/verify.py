@@ -142,7 +142,8 @@ def _count_segment(segment: Any, directory: ReplicaDirectory | LooseLog, records
     counts = Counts(segment.file.path, segment.base_offset)
     taken = "any" if isinstance(directory, LooseLog) else directory.options.records
     view = segment.file.view(0, segment.position)
-    _count(counts, view, segment.position, taken if records else None, segment.file.path)
+    taken = taken if records else None
+    _count(counts, view, segment.position, taken, segment.file.path, not segment.has_page)
     return counts
 
 
@@ -199,7 +200,8 @@ def verify_file(path: str, records: bool = False) -> Verified:
         )
     tail = tail_of(segment, position, end, fault)
     counts = Counts(segment.path, segment.base_offset)
-    _count(counts, segment.map or b"", position, "any" if records else None, segment.path)
+    taken, trimmed = "any" if records else None, segment.page() is None
+    _count(counts, segment.map or b"", position, taken, segment.path, trimmed)
     return Verified(path, segment.base_offset, end, tail, [counts])
 
 
@@ -277,14 +279,18 @@ def _verify_snapshot(path: str, records: bool) -> Verified:
 # --- batches and indexes --------------------------------------------------------------------------
 
 
-def _count(counts: Counts, buffer: Any, end: int, taken: str | None, path: str) -> None:
+def _count(
+    counts: Counts, buffer: Any, end: int, taken: str | None, path: str, indexed: bool = True
+) -> None:
     """Count the batches of [0, end), and hold the indexes beside the file against them.
 
     ``taken``: which records the log takes (``any``, ``kafka-raft``) if they are looked at.
+    ``indexed``: False for a prepared segment: what lies beside it is the first step of a trim that
+    was not finished, and is written again before it counts.
     """
     stem = path.removesuffix(LOG_SUFFIX)
-    places = _IndexCheck(stem + INDEX_SUFFIX, counts.base_offset)
-    times = _IndexCheck(stem + TIME_INDEX_SUFFIX, counts.base_offset)
+    places = _IndexCheck(stem + INDEX_SUFFIX, counts.base_offset, indexed)
+    times = _IndexCheck(stem + TIME_INDEX_SUFFIX, counts.base_offset, indexed)
     for found in record_batch.batches(buffer, 0, end):
         try:
             if taken is not None:
@@ -302,9 +308,9 @@ class _IndexCheck:
 
     # entries: those that are left. next: the one that comes, or None. count: those that were right.
 
-    def __init__(self, path: str, base_offset: int) -> None:
+    def __init__(self, path: str, base_offset: int, indexed: bool) -> None:
         self.path, self.base_offset = path, base_offset
-        self.missing = not os.path.exists(path)
+        self.missing = not indexed or not os.path.exists(path)
         self.entries = iter(()) if self.missing else index_entries(path)
         self.count = 0
         self.next = next(self.entries, None)

@@ -66,8 +66,7 @@ class Node:
     # stalled: (link, effect): a copy that waits for the nursery; nothing of it is taken yet.
     # stalled_ms: since when. control: a control batch of this epoch, while the log has no room.
     # disk_space: whether there is any, and what follows if there is not.
-    # persisted_epoch: what quorum-state holds (D5).
-    # flush_wanted: the loop is to flush before it waits for anything.
+    # persisted_epoch: in quorum-state (D5). flush_wanted: the loop flushes before it waits.
     # appends_held: producers are left alone until there is room or the core asks.
 
     def __init__(self, config: NodeConfig, boot: str | None = None) -> None:
@@ -496,6 +495,7 @@ class Node:
 
     def abandon(self) -> None:
         """Let go after a failed flush (D9): nothing is flushed, nothing acknowledged any more."""
+        self.flusher.close()  # waits: a flush under way stores into the pages of segments
         self.log.abandon()
         self._let_go()
 

@@ -95,3 +95,47 @@ def test_old_batches_behind_what_is_prepared_are_no_damage(tmp_path: Path) -> No
     home.kill()
     assert verify(home.path).end_offset == end_offset
     assert content(home.open(segment_bytes=1024 * KIB)) == stored
+
+
+def test_index_files_of_an_unfinished_trim_are_no_damage(tmp_path: Path) -> None:
+    """A cut came between a trim's index files and the trim: the segment is prepared still."""
+    home = Home(tmp_path / "replica")
+    log = home.open()
+    while len(log.segments) < 2:
+        fill(log, 1, 4000)
+    log.flush()
+    now_ms, index = 10**6, os.path.join(home.log_path, "0" * 20 + ".timeindex")
+    while not os.path.exists(index):
+        now_ms += 1000
+        log.tend(now_ms)
+    assert log.segments[0].has_page
+    log.truncate(8)
+    fill(log, 1, 4000, epoch=2)
+    log.flush()
+    home.kill()
+    assert verify(home.path).end_offset == 9
+    assert home.open().end_offset == 9
+    home.close()
+    assert verify(home.path).segments[0].time_index_entries
+
+
+def test_an_empty_log_is_sound(tmp_path: Path) -> None:
+    home = Home(tmp_path / "replica")
+    home.open()
+    home.close()
+    assert (verify(home.path).end_offset, verify(home.path).tail.kind) == (0, "none")
+
+
+def test_an_index_of_the_right_size_and_other_content_is_mended(tmp_path: Path) -> None:
+    home = Home(tmp_path / "replica")
+    log = home.open()
+    while len(log.segments) < 2:
+        fill(log, 1, 4000)
+    home.close()
+    for suffix in (".index", ".timeindex"):
+        path = Path(home.log_path, "0" * 20 + suffix)
+        data = path.read_bytes()
+        path.write_bytes(bytes([data[0] ^ 1]) + data[1:])
+        home.open()
+        home.kill()
+        assert path.read_bytes() == data
