@@ -31,18 +31,23 @@ if TYPE_CHECKING:
 @click.option(
     "--cluster-id", "-t", help="The cluster's id, the same for all its replicas; see random-uuid."
 )
-@click.option("--standalone", "-s", is_flag=True, help="The replica begins as the only voter.")
+@click.option(
+    "--standalone",
+    "-s",
+    is_flag=True,
+    help="Begin a new quorum with this replica as the only voter; never for a replaced disk.",
+)
 @click.option(
     "--initial-controllers",
     "-I",
     metavar="ID@HOST:PORT:DIRECTORY_ID,...",
-    help="The voters to begin with, the same text for each of them.",
+    help="Begin a new quorum with these voters, the same text for each; never for a replaced disk.",
 )
 @click.option(
     "--no-initial-controllers",
     "-N",
     is_flag=True,
-    help="The replica learns from others who votes, and may join them.",
+    help="Join a quorum: the replica learns from others who votes. Also for a replaced disk.",
 )
 @click.option(
     "--feature", "-f", "features", multiple=True, metavar="NAME=LEVEL", help="kraft.version=0|1"
@@ -70,6 +75,7 @@ def format_(
     With --dir, a quorum whose replicas all run on this host (start does this by itself). With
     --config and --cluster-id, the directory of one replica as kafka-storage does: one that has no
     controller.quorum.voters needs --standalone, --initial-controllers or --no-initial-controllers.
+    The first two begin a quorum: they are refused if a bootstrap server knows one of this cluster.
     """
     if (path is None) == (config is None):
         raise click.UsageError("give either --dir or --config")
@@ -95,10 +101,13 @@ def format_(
         )
     assert config is not None
     from kraftfast.cli.properties import read_server
+    from kraftfast.cli.storage_ask import refuse_second_quorum
 
     node = read_server(config).node
     check_kraft_version(features, dynamic=any(begins))
     directory_id, voter_set = first_voters(node, standalone, initial_controllers, any(begins))
+    if voter_set is not None:
+        refuse_second_quorum(node, cluster_id)
     format_replica(node, cluster_id, promised, ignore_formatted, directory_id, voter_set)
 
 

@@ -36,8 +36,11 @@ def recover(
     """Make the replica with the longest log the only voter of its quorum.
 
     For a quorum whose majority will never come back: DIR... are the directories that are left, none
-    of them in use. What only the lost ones held is given up. Add the others to the new voter
-    afterwards as if they were new: format their directories again, then add-controller.
+    of them in use. What only the lost ones held is given up. Afterwards start this replica first.
+    Then make each other one anew: remove controller.quorum.voters from its server.properties and
+    name this replica in controller.quorum.bootstrap.servers, format its directory with
+    --no-initial-controllers, start it, and run kraftfast quorum add-controller. A replica that is
+    formatted as it first was may begin a second quorum.
     """
     from kraftfast.cli.properties import read_server
     from kraftfast.cli.storage_inspect import replicas_of
@@ -160,8 +163,10 @@ def explained(chosen: StoredReplica, found: list[StoredReplica]) -> Iterator[str
         offset, epoch = chosen.phantom_tail
         yield f"  - records up to offset {offset}, epoch {epoch}, which may have been acknowledged"
     yield "  - the other replicas as they are: never start them again from their directories, which"
-    yield "    are set aside here if they belong to a quorum of this host; format them anew and add"
-    yield "    them with kraftfast quorum add-controller"
+    yield "    are set aside here if they belong to a quorum of this host. Once this replica runs,"
+    yield "    give them controller.quorum.bootstrap.servers in place of controller.quorum.voters,"
+    yield "    format them with --no-initial-controllers, start them, and add them with kraftfast"
+    yield "    quorum add-controller; formatted as they first were they may begin a second quorum"
 
 
 def confirmed(chosen: StoredReplica) -> bool:

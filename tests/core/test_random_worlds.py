@@ -141,7 +141,10 @@ def lose_a_disk(world: World) -> None:
     id = next(id for id in replica.voters.ids if id != leader.id)
     host = world.hosts[id]
     host.crash()
-    host.disk = Disk()
+    belief = host.disk.bootstrap if world.random.random() < 0.5 else ()
+    host.disk = Disk(bootstrap=belief)  # it may believe the first voters, by directory or by id
+    if not belief and world.random.random() < 0.5:
+        world.configured[id] = VoterSet.of(*replica.voters.ids)
     world.directory_ids[id] = b"w" * 16
     host.start()
 
