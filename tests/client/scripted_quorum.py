@@ -72,6 +72,15 @@ class ScriptedQuorum:
             self._leave()
             self.log.lose_some()
 
+    def resign(self) -> None:
+        """The leader says that it does not lead, and has looked at nothing since it was muted."""
+        with self._lock:
+            assert self._replica is not None
+            self._replica.leave()
+            self._replica.close()
+            self._replica = None
+        self.mute = False
+
     def _leave(self) -> None:
         if self._replica is not None:
             self._take()

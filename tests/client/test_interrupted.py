@@ -91,6 +91,12 @@ CALLS: dict[str, Callable[[ScriptedQuorum, Producer, bytes], Any]] = {
         quorum.lose(),
         producer.flush(timeout=5),
     ),
+    "resigned": lambda quorum, producer, value: (
+        setattr(quorum, "mute", True),
+        producer.append(value),
+        quorum.resign(),
+        producer.flush(timeout=5),
+    ),
 }
 
 
@@ -105,6 +111,7 @@ def test_a_producer_goes_on_wherever_an_exception_came(
             number += 1
             begun = producer.append_wait(b"begun %d" % number, timeout=5)
             reached = interrupt(lambda: CALLS[name](quorum, producer, b"%d" % number), lines)
+            quorum.mute = False
             after = producer.append_wait(b"after %d" % number, timeout=5)
             producer.flush(timeout=5)
             assert producer.resolved == producer.ledger.next_ticket and after > begun
