@@ -9,7 +9,7 @@ import os
 
 from libc.stdint cimport int64_t
 
-from kraftfast.errors import FlushFailed, StorageError
+from kraftfast.errors import DiskFull, FlushFailed, StorageError
 from kraftfast.log import epoch_checkpoint, marks
 from kraftfast.log.draft import Draft
 from kraftfast.log.newest_snapshot import clip
@@ -60,11 +60,18 @@ def delete_before(Log log not None, int64_t offset) -> int:
 
 
 cdef _drop_old_epochs(Log log):
-    """Epochs that ended at or before the first segment; the one in force there starts there."""
+    """Epochs that ended at or before the first segment; the one in force there starts there.
+
+    On a full disk they stay until the next time: a start passes over what lies before the log.
+    """
     kept = clip(log.epochs, log.segments[0].base_offset, log.end_offset)
-    if kept != log.epochs:
-        log.epochs = kept
+    if kept == log.epochs:
+        return
+    try:
         log.replace(log.checkpoint_path, epoch_checkpoint.encode(kept))
+    except DiskFull:  # the segments are gone already (D25)
+        return
+    log.epochs = kept
 
 
 def begin_at(Log log not None, snapshot_id):

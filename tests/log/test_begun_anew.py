@@ -122,6 +122,24 @@ def test_a_full_disk_changes_nothing() -> None:
     assert home.log.end_offset == 100
 
 
+def test_old_epochs_stay_on_a_full_disk() -> None:
+    """D25: the segments are gone by then, and what was freed must not end the replica."""
+    home = filled(CrashDisk())
+    log = home.log
+    fill(log, 30, epoch=4)
+    log.flush()
+    snapshot(home, 80, 4)
+    home.disk.space = 0
+    assert delete_before(log, 80) > 0 and log.segments[0].base_offset > 60
+    home.disk.space = -1
+    append(log, batch_of_size(200, base_offset=90, epoch=5), 5)
+    log.flush()
+    home.kill()
+    log = home.open(**SETTINGS)
+    assert (log.log_start_offset, log.end_offset) == (80, 91)
+    assert home.recovered.epochs == ((4, 80), (5, 90))
+
+
 class FailingDisk(CrashDisk):
     """A disk that refuses one step, number ``fail_at``, and goes on."""
 
