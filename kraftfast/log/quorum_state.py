@@ -7,10 +7,11 @@ version 1 (with the voted directory id) at kraft.version 1. kraft-reference.md s
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kraftfast.errors import ForeignDirectory
+from kraftfast.errors import CorruptLog, ForeignDirectory
 from kraftfast.types import ZERO_UUID, ReplicaKey, uuid_from_text, uuid_text
 
 NAME = "quorum-state"
@@ -50,8 +51,19 @@ def encode(state: StoredQuorumState, kraft_version: int, voter_ids: Sequence[int
     return json.dumps(fields, separators=(",", ":")).encode()
 
 
+def seal(data: bytes) -> bytes:
+    """Append a second line with the CRC-32 of the first. Kafka reads only the first (D5)."""
+    return data + b"\ncrc32 %08x\n" % zlib.crc32(data)
+
+
 def decode(data: bytes, path: str = NAME) -> StoredQuorumState:
-    """The stored state. Raises ForeignDirectory: what does not parse is never reset."""
+    """The stored state; one without a checksum is Kafka's, or of an earlier version.
+
+    Raises ForeignDirectory: what does not parse is never reset; CorruptLog if the checksum differs.
+    """
+    line, _, second = data.partition(b"\n")
+    if second.startswith(b"crc32 ") and second != seal(line)[len(line) + 1 :]:
+        raise CorruptLog(f"{path} does not match its checksum: epoch or vote may be wrong", path)
     try:
         fields = json.loads(data.split(b"\n", 1)[0])
         version = _integer(fields["data_version"])

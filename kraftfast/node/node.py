@@ -226,7 +226,7 @@ class Node:
         state = quorum_state.StoredQuorumState(effect.epoch, effect.leader_id, effect.voted)
         data = quorum_state.encode(state, effect.kraft_version, self.voters.ids)
         self.publish()  # others go on with what was sent while this process waits for its disk
-        self.disk.rewrite_file(self._state_path, data)  # D5: durable before anything after it
+        self.disk.rewrite_file(self._state_path, quorum_state.seal(data))  # D5: durable first
         self.persisted_epoch = effect.epoch
 
     def _send(self, effect: fx.Send) -> None:

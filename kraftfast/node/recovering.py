@@ -90,7 +90,8 @@ def make_sole_voter(
             log.close()
         state = quorum_state.StoredQuorumState(epoch)
         path = os.path.join(directory.log_path, quorum_state.NAME)
-        disk.replace_file(path, quorum_state.encode(state, 1, voters.ids))
+        data = quorum_state.encode(state, 1, voters.ids)
+        disk.replace_file(path, quorum_state.seal(data))
         _forget_doubt(disk, directory)
     finally:
         directory.close()

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kraftfast.errors import ForeignDirectory, NotFormatted, StorageError
+from kraftfast.errors import CorruptLog, ForeignDirectory, NotFormatted, StorageError
 from kraftfast.log import epoch_checkpoint, marks, properties, quorum_state
 from kraftfast.log.directory import (
     decode_partition_metadata,
@@ -115,6 +115,19 @@ def test_a_quorum_state_that_does_not_parse_is_never_reset(data: bytes) -> None:
 
 def test_only_the_first_line_of_a_quorum_state_counts() -> None:
     assert quorum_state.decode(GOOD_STATE + b"\nrubbish") == StoredQuorumState(2, 1, None)
+
+
+def test_every_flipped_bit_of_a_sealed_state_is_told() -> None:
+    """A flipped vote would be a second vote (D5); Kafka reads the first line alone."""
+    sealed, state = quorum_state.seal(GOOD_STATE), StoredQuorumState(2, 1, None)
+    assert quorum_state.decode(sealed) == state and sealed.splitlines()[0] == GOOD_STATE
+    for bit in range(8 * len(sealed)):
+        flipped = bytearray(sealed)
+        flipped[bit // 8] ^= 1 << bit % 8
+        try:
+            assert quorum_state.decode(bytes(flipped)) == state
+        except (CorruptLog, ForeignDirectory):
+            pass
 
 
 # --- leader-epoch-checkpoint and marks ---
