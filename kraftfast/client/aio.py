@@ -62,7 +62,8 @@ class AsyncProducer:
     # _turn_ends: _end_turn is due. _search: the task that looks for a leader, while it does.
     # _exchange: the one that exchanges the sender for a larger one, while it does. The loop begins
     # to watch no sender meanwhile, as a thread may close it.
-    # _tick: checks now and then whether the leader still answers.
+    # _tick: checks now and then whether the leader still answers. _ending: the task that lets go,
+    # once it is _closed: whoever is cancelled leaves it to itself, or nobody would tell the futures.
 
     def __init__(self, producer: Producer) -> None:
         self.producer = producer
@@ -78,6 +79,7 @@ class AsyncProducer:
         self._search: asyncio.Task[None] | None = None
         self._exchange: asyncio.Task[None] | None = None
         self._closed = False
+        self._ending: asyncio.Task[None] | None = None
         self.refusal: LocalError = Closed("the producer is closed")
         self._tick = self._loop.call_later(DOUBT_S, self._look_after)
         producer.keeper_sleeps = producer.caller_sleeps = False  # the loop does their work
@@ -321,6 +323,8 @@ class AsyncProducer:
                 self._fd = sender.fileno()
                 self._loop.add_reader(self._fd, self._attend)
         self._attend()
+        if self._watched is None:  # an exchange ended without a sender, say
+            self._notice(sender)
 
     def _unwatch(self) -> None:
         if self._watched is not None:
@@ -357,8 +361,12 @@ class AsyncProducer:
             self._end_turn()
 
     def _look_after(self) -> None:
-        """A leader that stopped, or a host that went silent, closes no connection."""
+        """A leader that stopped, or a host that went silent, closes no connection.
+
+        Whatever ended the last search for a leader, another one begins here at the latest.
+        """
         self._tick = self._loop.call_later(DOUBT_S, self._look_after)
+        self._notice(self.producer.sender)
         sender = self._watched
         busy = self._search is not None or self._exchange is not None
         if sender is not None and sender.under_way and not busy:
@@ -380,14 +388,23 @@ class AsyncProducer:
         await self._wait_ticket(self._ledger.next_ticket - 1, time.monotonic() + timeout)
 
     async def close(self, *, timeout: float = 5.0) -> None:
-        """Wait for what is under way, then let go: what has no answer by then is UnknownOutcome."""
-        if self._closed:
-            return
+        """Wait for what is under way, then let go: what has no answer by then is UnknownOutcome.
+
+        Cancelled, it lets go at once.
+        """
         try:
-            await self.flush(timeout=timeout)
+            if not self._closed:
+                await self.flush(timeout=timeout)
         except UnknownOutcome:
             pass
-        self._closed = True
+        finally:
+            if not self._closed:
+                self._closed = True
+                self._ending = self._loop.create_task(self._end())
+        if self._ending is not None:
+            await asyncio.shield(self._ending)
+
+    async def _end(self) -> None:
         self._tick.cancel()
         if self._alarm is not None:
             self._alarm.cancel()
@@ -396,9 +413,11 @@ class AsyncProducer:
             if task is not None:
                 await asyncio.wait((task,))
         self._unwatch()
-        await asyncio.to_thread(self.producer.close, timeout=0.0)
-        self._ledger.settle(self._waiting)
-        self._room.set()
+        try:
+            await asyncio.to_thread(self.producer.close, timeout=0.0)
+        finally:
+            self._ledger.settle(self._waiting)
+            self._room.set()
 
     def disown(self) -> None:
         """In a forked child: the loop's epoll is the parent's too, and must stay as it is."""

@@ -12,7 +12,7 @@ import pytest
 
 from kraftfast.client.aio import AsyncProducer
 from kraftfast.client.producer import Producer
-from kraftfast.errors import TimedOut, UnknownOutcome, WouldBlock
+from kraftfast.errors import Closed, NoQuorum, TimedOut, UnknownOutcome, WouldBlock
 from tests.client.scripted_quorum import ScriptedQuorum
 
 
@@ -147,5 +147,61 @@ def test_an_exchange_goes_on_though_its_append_is_cancelled(quorum: ScriptedQuor
         await small
         assert await producer.append_wait(b"w" * 60_000, timeout=5) == 1
         assert await producer.append_wait(b"last", timeout=5) == 2
+
+    run(quorum, body)
+
+
+def test_a_leader_is_looked_for_after_an_exchange_that_found_none(quorum: ScriptedQuorum) -> None:
+    """Otherwise nothing is appended any more, and no future of what was handed over is told."""
+
+    async def body(producer: AsyncProducer) -> None:
+        await producer.append_wait(b"first")
+        quorum.reachable, quorum.problem = False, NoQuorum("no replica runs")
+        with pytest.raises(NoQuorum):
+            await producer.append_wait(b"v" * 60_000, timeout=0.05)
+        assert producer.producer.sender is None
+        quorum.reachable = True
+        assert await producer.append_wait(b"last", timeout=5) == 1
+
+    run(quorum, body)
+
+
+def test_another_search_begins_whatever_ended_the_last_one(
+    quorum: ScriptedQuorum, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kraftfast.client.aio.DOUBT_S", 0.02)
+
+    async def body(producer: AsyncProducer) -> None:
+        producer._loop.set_exception_handler(lambda *_: None)
+        await producer.append_wait(b"first")
+        quorum.reachable, quorum.problem = False, MemoryError()  # type: ignore[assignment]
+        quorum.lose()
+        with pytest.raises(UnknownOutcome):
+            await producer.append_wait(b"v", timeout=0.1)
+        quorum.reachable = True
+        await producer.append_wait(b"last", timeout=5)
+
+    run(quorum, body)
+    assert quorum.values()[-1] == b"last"
+
+
+@pytest.mark.parametrize("turns", range(4))
+def test_a_close_that_is_cancelled_lets_go_and_tells_every_future(
+    quorum: ScriptedQuorum, turns: int
+) -> None:
+    async def body(producer: AsyncProducer) -> None:
+        await producer.append_wait(b"first")
+        quorum.mute = True
+        future = producer.append(b"under way")
+        closing = asyncio.create_task(producer.close(timeout=0.01))
+        await asyncio.sleep(0)  # it has begun
+        for _ in range(turns):
+            await asyncio.sleep(0.005)
+        closing.cancel()
+        with pytest.raises(UnknownOutcome):
+            await asyncio.wait_for(future, 5)
+        await producer.close()
+        with pytest.raises(Closed):
+            producer.append(b"more")
 
     run(quorum, body)
