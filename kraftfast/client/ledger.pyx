@@ -20,6 +20,11 @@ cdef enum:
 cdef int64_t FAILED = INT64_MIN
 
 
+def forgotten(ticket) -> UnknownOutcome:
+    """Return the error for a ticket whose outcome is forgotten: mostly it is committed (D24)."""
+    return UnknownOutcome(f"what became of ticket {ticket} is forgotten: it is too long ago")
+
+
 cdef class Ledger:
     """Tickets and their offsets or failures.
 
@@ -100,7 +105,10 @@ cdef class Ledger:
         return copy.copy(exception)
 
     cpdef int64_t offset_of(self, int64_t ticket) except? -1:
-        """The offset of a resolved ticket. Raises its failure; LocalError if it is unknown."""
+        """The offset of a resolved ticket. Raises its failure; UnknownOutcome if it is forgotten.
+
+        Raises LocalError for a ticket that is not resolved.
+        """
         cdef Py_ssize_t number
         if 0 <= ticket < self.resolved:
             number = self.place(ticket)
@@ -108,7 +116,7 @@ cdef class Ledger:
                 if self.stretches[number].delta == FAILED:
                     raise self.failure_at(number)
                 return ticket + self.stretches[number].delta
-            raise LocalError(f"the offset of ticket {ticket} is forgotten: it is too long ago")
+            raise forgotten(ticket)
         if 0 <= ticket < self.next_ticket:
             raise LocalError(f"ticket {ticket} is not resolved yet")
         raise LocalError(f"ticket {ticket} was never handed out")
@@ -122,7 +130,7 @@ cdef class Ledger:
         """What became of resolved tickets: [(first, end, base offset or -1, failure or None)].
 
         A run ends where the offsets jump and where records failed. Raises LocalError for tickets
-        that are not resolved, or too long ago.
+        that are not resolved, UnknownOutcome for those that are forgotten.
         """
         cdef Py_ssize_t number
         cdef int64_t stop
@@ -132,7 +140,7 @@ cdef class Ledger:
         while first < end:
             number = self.place(first)
             if number < 0:
-                raise LocalError(f"the offset of ticket {first} is forgotten: it is too long ago")
+                raise forgotten(first)
             stop = end
             if number + 1 < self.count:
                 stop = min(end, self.stretches[number + 1].first_ticket)

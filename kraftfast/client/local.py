@@ -78,7 +78,12 @@ class LocalConnector:
                 candidates.insert(0, answer)
                 continue
             self._promise(id, True)
-            return RingSender(*answer, ledger, self.batch_bytes, self.window)
+            try:
+                return RingSender(*answer, ledger, self.batch_bytes, self.window)
+            except OSError as error:
+                for each in answer:
+                    each.close()
+                raise PeerGone(f"no descriptors for the way to the leader: {error}") from None
         if len(problems) == len(asked):
             raise NoQuorum(f"no replica runs: {problems[0]}")
         raise NotLeader("no replica leads at the moment")
@@ -103,7 +108,10 @@ class LocalConnector:
         """Its leader, for questions."""
         from kraftfast.client.admin_ways import LocalReached  # which imports this module
 
-        return LocalReached(self.directories[sender.node_id])
+        directory = self.directories.get(sender.node_id)
+        if directory is None:
+            raise PeerGone(f"replica {sender.node_id} is no part of the quorum any more")
+        return LocalReached(directory)
 
     def superseded(self, sender: Any, deadline: float) -> bool:
         """Whether somebody leads in a later epoch than the leader that this sender goes to."""

@@ -78,40 +78,50 @@ class OwnThreads:
     def _keep(self) -> None:
         """Send what stays open, find a leader for what has none; sleep while there is neither."""
         while not self._closed:
-            sender = self.sender
-            if sender is None or sender.broken is not None:
-                self._try_reconnect()
-            elif sender.has_open or sender.has_backlog:
-                time.sleep(LINGER_S)
-                sender.poll()
-                sender.seal()
-            else:
-                self.keeper_sleeps = True
-                self._wanted.wait(lambda: self._keeper_is_needed(sender))
-                self.keeper_sleeps = False
+            try:
+                self._keep_once()
+            except Exception:  # noqa: BLE001 - no memory, say; nobody else does its work
+                self._report(self._keeper)
+
+    def _keep_once(self) -> None:
+        sender = self.sender
+        if sender is None or sender.broken is not None:
+            self._try_reconnect()
+        elif sender.has_open or sender.has_backlog:
+            time.sleep(LINGER_S)
+            sender.poll()
+            sender.seal()
+        else:
+            self.keeper_sleeps = True
+            self._wanted.wait(lambda: self._keeper_is_needed(sender))
+            self.keeper_sleeps = False
 
     def _keeper_is_needed(self, sender: Sender) -> bool:
         return not self.keeper_sleeps or self._closed or sender.has_open or sender.has_backlog
 
     def _call_back_for_ever(self) -> None:
+        while not self._ended or self.ledger.resolved > self._called_back:  # in this order
+            try:
+                self._call_back_once()
+            except Exception:  # noqa: BLE001 - as above
+                self._report(self._caller)
+
+    def _call_back_once(self) -> None:
         ledger = self.ledger
-        while True:
-            if ledger.resolved > self._called_back:
-                self._call_back()
-            elif self._ended:
-                return
-            elif ledger.next_ticket > ledger.resolved:
-                sender = self.sender
-                if sender is None or sender.broken is not None:
-                    self._try_reconnect()
-                else:
-                    # After the sleep there must be time left to ask others who leads (doubt).
-                    deadline = time.monotonic() + SLEEP_S_MAX + DOUBT_S
-                    self.pump(sender, self._called_back, deadline)
+        if ledger.resolved > self._called_back:
+            self._call_back()
+        elif ledger.next_ticket > ledger.resolved:
+            sender = self.sender
+            if sender is None or sender.broken is not None:
+                self._try_reconnect()
             else:
-                self.caller_sleeps = True
-                self._wanted.wait(self._caller_is_needed)
-                self.caller_sleeps = False
+                # After the sleep there must be time left to ask others who leads (doubt).
+                deadline = time.monotonic() + SLEEP_S_MAX + DOUBT_S
+                self.pump(sender, self._called_back, deadline)
+        else:
+            self.caller_sleeps = True
+            self._wanted.wait(self._caller_is_needed)
+            self.caller_sleeps = False
 
     def _caller_is_needed(self) -> bool:
         below = self.ledger.next_ticket
@@ -130,8 +140,17 @@ class OwnThreads:
                 try:
                     callback(batch)
                 except Exception:  # noqa: BLE001 - a user's callback may raise anything
-                    threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), self._caller)))
+                    _print(self._caller)
             self._called_back = batch.end_ticket
+
+    def _report(self, thread: threading.Thread | None) -> None:
+        """Print the exception at hand, and leave whatever it came from some time."""
+        _print(thread)
+        time.sleep(SLEEP_S_MAX)
+
+
+def _print(thread: threading.Thread | None) -> None:
+    threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), thread)))
 
 
 def _thread(run: Callable[[], None], name: str) -> threading.Thread:

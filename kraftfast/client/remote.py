@@ -213,7 +213,7 @@ class RemoteConnector:
     def connect(self, ledger: Ledger, record_bytes: int, deadline: float) -> SocketSender:
         """A sender to the leader.
 
-        Raises NotLeader, NoQuorum, RequestRefused, InconsistentClusterId.
+        Raises NotLeader, NoQuorum, PeerGone, RequestRefused, InconsistentClusterId.
         """
         connection, leader = self.cluster.find_leader(deadline)
         try:
@@ -230,6 +230,9 @@ class RemoteConnector:
         except UnsupportedVersion as error:
             connection.close()
             raise NoQuorum(f"the leader does not take what this client sends: {error}") from None
+        except OSError as error:
+            connection.close()
+            raise PeerGone(f"no descriptors for the way to the leader: {error}") from None
         except BaseException:
             connection.close()
             raise

@@ -99,15 +99,21 @@ cdef class SocketSender(Sender):
         version_max = WITHOUT_TOPIC_IDS if topic_id is None else None
         self.version = connection.version_of(ApiKey.PRODUCE, version_max)
         self.make_template(topic, topic_id or ZERO_UUID)
-        self.set_up(ledger, batch_bytes, limits.BATCH_BYTES_MAX, min(window, REQUESTS_MAX),
-                    os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC))
-        self.bytes_max = self.window * self.batch_bytes
-        self.buffers, self.spare = [None] * (self.sent_mask + 1), []
-        self.frames = <Frame *>calloc(self.sent_mask + 1, sizeof(Frame))
-        if self.frames == NULL:
-            raise MemoryError("producer")
-        self.fd, self.first_correlation = connection.hand_over()
-        self.epoll.register(self.fd, select.EPOLLIN)
+        wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        try:
+            self.set_up(
+                ledger, batch_bytes, limits.BATCH_BYTES_MAX, min(window, REQUESTS_MAX), wake_fd)
+            self.bytes_max = self.window * self.batch_bytes
+            self.buffers, self.spare = [None] * (self.sent_mask + 1), []
+            self.frames = <Frame *>calloc(self.sent_mask + 1, sizeof(Frame))
+            if self.frames == NULL:
+                raise MemoryError("producer")
+            self.fd, self.first_correlation = connection.hand_over()
+            self.epoll.register(self.fd, select.EPOLLIN)
+        except BaseException:
+            self.wake_fd = -1
+            os.close(wake_fd)
+            raise
 
     def __dealloc__(self):
         free(self.frames)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kraftfast.client.ledger import Ledger
-from kraftfast.errors import KraftfastError, LocalError, UnknownOutcome
+from kraftfast.errors import KraftfastError, UnknownOutcome
 
 
 class Batch:
@@ -32,7 +32,7 @@ def resolved_batches(ledger: Ledger, first: int) -> list[Batch]:
     """What became of the resolved tickets from ``first`` on."""
     try:
         return [Batch(*run) for run in ledger.runs(first, ledger.resolved)]
-    except LocalError:
+    except UnknownOutcome:
         late = UnknownOutcome("called back too late: what became of them is forgotten")
         return [Batch(first, ledger.first_known, -1, late)]
 
@@ -66,7 +66,10 @@ def offsets_of(ledger: Ledger, tickets: list[range]) -> range | list[int]:
     Raises the failure of the first that failed if none of them is in the log, else UnknownOutcome:
     a failure of one says nothing of the others (D24).
     """
-    runs = [run for each in tickets for run in ledger.runs(each.start, each.stop)]
+    try:
+        runs = [run for each in tickets for run in ledger.runs(each.start, each.stop)]
+    except UnknownOutcome as error:  # so many that the first ones are forgotten
+        raise unknown_of(tickets, str(error)) from None
     failures = [failure for _, _, _, failure in runs if failure is not None]
     if failures:
         certain = not any(isinstance(failure, UnknownOutcome) for failure in failures)

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kraftfast.client.ledger import Ledger
+from kraftfast.client.tickets import offsets_of
 from kraftfast.errors import DiskFull, ErrorCode, LocalError, RecordTooLarge, UnknownOutcome
 from tests.client.kit import ACK, ScriptedReplica, ack
 
@@ -121,10 +122,13 @@ def test_memory_is_bounded_and_what_is_forgotten_is_said_to_be() -> None:
     for _ in range(66_000):
         model.commit(1, 1)
     assert model.ledger.first_known > 0
-    with pytest.raises(LocalError, match="forgotten"):
+    with pytest.raises(UnknownOutcome, match="forgotten"):  # all else says "not appended" (D24)
         model.ledger.offset_of(0)
-    with pytest.raises(LocalError, match="forgotten"):
+    with pytest.raises(UnknownOutcome, match="forgotten"):
         model.ledger.runs(0, 1)
+    with pytest.raises(UnknownOutcome, match="forgotten") as caught:
+        offsets_of(model.ledger, [range(0, 5)])
+    assert caught.value.tickets == [range(0, 5)]
     last = model.ledger.resolved - 1
     assert model.ledger.offset_of(last) == model.outcome[last]
     first = model.ledger.first_known

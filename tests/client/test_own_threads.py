@@ -1,0 +1,91 @@
+"""A producer's own threads, and the search for a leader, where the process has nothing left."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from kraftfast.client.own_threads import OwnThreads
+from kraftfast.client.producer import Producer
+from kraftfast.client.tickets import Batch
+from kraftfast.errors import NoQuorum
+from kraftfast.quorum import LocalQuorum
+from tests.client.kit import wait_until
+from tests.client.scripted_quorum import ScriptedQuorum
+
+
+@pytest.fixture
+def scripted() -> Iterator[ScriptedQuorum]:
+    found = ScriptedQuorum()
+    yield found
+    found.stop()
+
+
+def test_threads_outlive_what_a_search_raises(
+    scripted: ScriptedQuorum, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody else calls back or sends what is open."""
+    monkeypatch.setattr("kraftfast.client.own_threads.SLEEP_S_MAX", 0.01)
+    said: list[Any] = []
+    monkeypatch.setattr(threading, "excepthook", said.append)
+    batches: list[Batch] = []
+    with Producer(scripted, 5.0) as producer:
+        producer.on_commit(batches.append)
+        scripted.mute = True
+        for number in range(5):
+            producer.append(b"%d" % number)
+        scripted.problem, scripted.reachable = MemoryError(), False  # type: ignore[assignment]
+        scripted.lose()
+        names = {"kraftfast-keeper", "kraftfast-callbacks"}
+        wait_until(lambda: names <= {each.thread.name for each in said})
+        scripted.mute, scripted.reachable = False, True
+        wait_until(lambda: batches and batches[-1].end_ticket == 5)
+    assert all(each.exc_type is MemoryError for each in said)
+
+
+@pytest.mark.processes
+def test_without_descriptors_there_is_no_leader(
+    quorum: LocalQuorum, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not an OSError: it would end whoever looks for one."""
+
+    def refuse() -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    fds = len(os.listdir("/proc/self/fd"))
+    with monkeypatch.context() as patched:
+        patched.setattr("select.epoll", refuse)
+        with pytest.raises(NoQuorum, match="no descriptors"):
+            quorum.producer(timeout=0.05)
+    with quorum.producer(timeout=30) as producer:
+        producer.append_wait(b"goes on", timeout=30)
+    assert len(os.listdir("/proc/self/fd")) <= fds
+
+
+class Ending(OwnThreads):
+    """A producer that ends just behind a look at what is resolved."""
+
+    _called_back, _ended, _resolved = 0, False, 0
+
+    @property
+    def ledger(self) -> Any:  # type: ignore[override]
+        return self
+
+    @property
+    def resolved(self) -> int:
+        before, self._resolved, self._ended = self._resolved, 5, True
+        return before
+
+    def _call_back_once(self) -> None:
+        self._called_back = self.resolved
+
+
+def test_callbacks_are_called_for_what_is_resolved_as_the_producer_ends() -> None:
+    producer = Ending()
+    producer._call_back_for_ever()
+    assert producer._called_back == 5
