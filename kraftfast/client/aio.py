@@ -63,7 +63,7 @@ class AsyncProducer:
     # _exchange: the one that exchanges the sender for a larger one, while it does. The loop begins
     # to watch no sender meanwhile, as a thread may close it.
     # _tick: checks now and then whether the leader still answers. _ending: the task that lets go,
-    # once it is _closed: whoever is cancelled leaves it to itself, or nobody would tell the futures.
+    # once it is _closed; a caller that is cancelled leaves it running, as it resolves the futures.
 
     def __init__(self, producer: Producer) -> None:
         self.producer = producer
