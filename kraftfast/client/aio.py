@@ -105,6 +105,7 @@ class AsyncProducer:
         sender = self.producer.sender
         if sender is None or self._closed:
             self._check_open()
+            self.producer.check_fenced()
             raise WouldBlock("there is no leader at the moment")
         if fields:
             ticket = self.producer.try_append(value, **fields)
@@ -234,6 +235,7 @@ class AsyncProducer:
     async def _wait_room(self, deadline: float) -> None:
         """Until there may be room."""
         self._check_open()
+        self.producer.check_fenced()
         left = deadline - time.monotonic()
         if left <= 0:
             raise TimedOut(NO_ROOM)

@@ -59,8 +59,7 @@ class Enrolment:
         """
         identity = self.identity
         try:
-            if identity.fenced is not None:
-                raise copy.copy(identity.fenced)
+            self.check()
             if identity.id < 0 or identity.spent:
                 identity.fail_doubtful(ledger)
                 backlog[:] = [entry for entry in backlog if entry[1] >= ledger.resolved]
@@ -76,21 +75,37 @@ class Enrolment:
             raise
         sender.take_over(backlog)
 
+    def check(self) -> None:
+        """Raise ProducerFenced if another producer has the name, or the quorum forgot it."""
+        if self.identity.fenced is not None:
+            raise copy.copy(self.identity.fenced)
+
     def _begin(self, sender: Any, ledger: Ledger, deadline: float) -> None:
         """An id; or the next epoch of the one at hand: it fences copies that are on their way."""
         identity = self.identity
-        if identity.name is None and 0 <= identity.id and identity.epoch < EPOCH_LAST:
+        if identity.name is None and 0 <= identity.id and not self._used_up():
             self._before = self.last_sequence(ledger) + 1
             identity.begin(identity.id, identity.epoch + 1, ledger.resolved, 0)
             return
         expected = (-1, -1) if identity.name is None else (identity.id, identity.epoch)
         grant = self._ask(sender, expected, deadline)
         if grant.error_code != ErrorCode.NONE:
-            raise self._refused(grant.error_code)
+            refused = self._refused(grant.error_code)
+            if isinstance(refused, ProducerFenced):
+                identity.fence(refused)  # for good: it is of no use to ask again
+            raise refused
         number = grant.last_sequence + 1
         if identity.name is None:
             self._before = self.last_sequence(ledger) + 1
         identity.begin(grant.producer_id, grant.producer_epoch, ledger.resolved, number)
+
+    def _used_up(self) -> bool:
+        """Whether the next epoch of the id at hand is of no use.
+
+        Where an id was forgotten, those of its epochs that may have been used are refused, and the
+        log knows only the highest epoch of all that it forgot.
+        """
+        return self.identity.forgotten or self.identity.epoch >= EPOCH_LAST
 
     def _ask(self, sender: Any, expected: tuple[int, int], deadline: float) -> Any:
         id, epoch = expected

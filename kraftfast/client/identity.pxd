@@ -21,6 +21,7 @@ cdef class Identity:
     cdef readonly bint spent           # a sequence is missing: the next record needs another epoch
     cdef readonly int64_t missing_from # while it is spent: the first ticket that has no number
     cdef readonly bint uncertain       # a ticket from there on may have one in the log all the same
+    cdef readonly bint forgotten       # a leader does not know this id: it may never take it again
     cdef readonly object fenced        # the ProducerFenced that ended it, or None
 
     cdef void stamp(self, BatchSettings *settings, int64_t ticket) noexcept

@@ -45,7 +45,11 @@ cdef class Identity:
     def begin(self, int64_t id, int epoch, int64_t ticket, int64_t number):
         """From now on: this id and epoch; the record with ``ticket`` is number ``number``."""
         self.id, self.epoch, self.delta = id, epoch, number - ticket
-        self.spent = self.uncertain = False
+        self.spent = self.uncertain = self.forgotten = False
+
+    def fence(self, fenced not None):
+        """Send nothing more under this name: ``fenced`` says why."""
+        self.fenced = fenced
 
     cdef void stamp(self, BatchSettings *settings, int64_t ticket) noexcept:
         """What a batch says whose first record has this ticket."""
@@ -143,6 +147,7 @@ cdef class Identity:
         if unknown or code not in REFUSALS or (doubtful and code == ErrorCode.KAFKA_STORAGE_ERROR):
             return None
         self.spend(first_ticket)
+        self.forgotten = self.forgotten or code == ErrorCode.UNKNOWN_PRODUCER_ID
         if doubtful:
             self.uncertain = True
             return UnknownOutcome(f"it may be committed: the next leader refused it ({code})")

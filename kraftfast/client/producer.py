@@ -264,13 +264,15 @@ class Producer(OwnThreads, Appender):
     def reconnect(self, deadline: float) -> Sender:
         """Find the leader; what the last one never looked at is handed to it first.
 
-        Raises NoQuorum when the deadline passes without one, RequestRefused, Closed.
+        Raises NoQuorum when the deadline passes without one, RequestRefused, ProducerFenced,
+        Closed.
         """
         with Held(self._exchange, deadline):
             self._give_up_broken()
             while self.sender is None:
                 self._check_open()
                 try:
+                    self.check_fenced()
                     until = max(deadline, time.monotonic() + PAUSE_S)
                     sender = self._connector.connect(self.ledger, self._record_bytes, until)
                     self._hand_over_to(sender, until)
@@ -279,6 +281,10 @@ class Producer(OwnThreads, Appender):
                         raise NoQuorum(f"no leader could be found: {error}") from None
                     time.sleep(PAUSE_S)
                     continue
+                except ProducerFenced as error:
+                    self._fail_rest(error)
+                    self.news.tell()
+                    raise
                 self._progress_at = (self.ledger.resolved, time.monotonic())
                 # Only now, and before anything of it leaves: whatever is raised from here on, the
                 # producer knows who may have its records (D24). Others append behind the backlog.
@@ -286,6 +292,11 @@ class Producer(OwnThreads, Appender):
                 sender.poll()
                 self._tell_threads(sender)
             return self.sender
+
+    def check_fenced(self) -> None:
+        """Raise ProducerFenced if this producer can append nothing more."""
+        if self._enrolment is not None:
+            self._enrolment.check()
 
     def _hand_over_to(self, sender: Sender, deadline: float) -> None:
         """Say who appends, then what the sender before gave back."""

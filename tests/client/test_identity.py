@@ -193,7 +193,11 @@ def test_what_nobody_looked_at_is_numbered_anew(quorum: Quorum) -> None:
 
 
 def test_a_forgotten_producer_begins_again(quorum: Quorum) -> None:
-    """It was silent, and others came: nothing of it is under way, so nothing is in doubt."""
+    """It was silent, and others came: nothing of it is under way, so nothing is in doubt.
+
+    With another id: of this one so many epochs may be refused as any producer ever had.
+    """
+    quorum.grants.append((8, 0, -1))
     leader = quorum.lead()
     send(leader, b"a")
     says(leader)
@@ -203,8 +207,8 @@ def test_a_forgotten_producer_begins_again(quorum: Quorum) -> None:
     leader.refuse(1, 1, ErrorCode.UNKNOWN_PRODUCER_ID)
     leader.sender.poll()
     quorum.lose()
-    assert says(quorum.lead()) == [(7, 1, 0, [b"b"])]
-    assert failures(quorum) == [None]
+    assert says(quorum.lead()) == [(8, 0, 0, [b"b"])]
+    assert failures(quorum) == [None] and not quorum.enrolment.identity.forgotten
 
 
 def test_a_full_disk_settles_nothing_for_what_was_sent_before(quorum: Quorum) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import threading
@@ -10,11 +11,13 @@ from typing import Any
 
 import pytest
 
+from kraftfast.client.aio import AsyncProducer
 from kraftfast.client.own_threads import OwnThreads
 from kraftfast.client.producer import Producer
 from kraftfast.client.tickets import Batch
-from kraftfast.errors import NoQuorum
+from kraftfast.errors import DiskFull, ErrorCode, NoQuorum, ProducerFenced
 from kraftfast.quorum import LocalQuorum
+from kraftfast.wire.messages import InitProducerIdResponse
 from tests.client.kit import wait_until
 from tests.client.scripted_quorum import ScriptedQuorum
 
@@ -89,3 +92,34 @@ def test_callbacks_are_called_for_what_is_resolved_as_the_producer_ends() -> Non
     producer = Ending()
     producer._call_back_for_ever()
     assert producer._called_back == 5
+
+
+@pytest.mark.parametrize("code", [ErrorCode.PRODUCER_FENCED, ErrorCode.UNKNOWN_PRODUCER_ID])
+def test_a_name_that_is_lost_resolves_everything(scripted: ScriptedQuorum, code: int) -> None:
+    """Nothing of it can be sent any more: callbacks learn of it though nobody waits or closes."""
+    answers = [
+        InitProducerIdResponse(producer_id=1, producer_epoch=0),
+        InitProducerIdResponse(error_code=code),
+    ]
+    scripted.ask = lambda *_: answers.pop(0)  # type: ignore[method-assign]
+    batches: list[Batch] = []
+    with Producer(scripted, 5.0, name="lost") as producer:
+        producer.on_commit(batches.append)
+        scripted.mute, scripted.refused = True, {b"refused"}
+        producer.append(b"refused")
+        producer.append(b"behind")
+        scripted.mute = False
+        wait_until(lambda: batches and batches[-1].end_ticket == 2)
+        assert [type(each.error) for each in batches] == [DiskFull, ProducerFenced]
+        with pytest.raises(ProducerFenced):
+            producer.append(b"more", timeout=5)
+        assert not answers, "and nobody is asked again"
+
+        async def more() -> None:
+            wrapped = AsyncProducer(producer)
+            for call in (wrapped.append_wait(b"more"), wrapped.append_many([b"more"])):
+                with pytest.raises(ProducerFenced):
+                    await asyncio.wait_for(call, 5)
+            await wrapped.close()
+
+        asyncio.run(more())
