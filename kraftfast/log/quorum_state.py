@@ -1,7 +1,8 @@
 """``quorum-state``: epoch, leader and vote, which must survive every crash (D5).
 
 One line of JSON as Kafka's ``FileQuorumStateStore`` writes it: version 0 at kraft.version 0,
-version 1 (with the voted directory id) at kraft.version 1. kraft-reference.md section 4.5.
+version 1 (with the voted directory id) at kraft.version 1. A second line holds its CRC-32.
+kraft-reference.md section 4.5.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class StoredQuorumState:
 
 
 def encode(state: StoredQuorumState, kraft_version: int, voter_ids: Sequence[int]) -> bytes:
-    """The file's bytes, without a newline at the end. ``voter_ids`` are written at version 0."""
+    """Return the file's first line. ``voter_ids`` are written at version 0."""
     voted_id = state.voted.id if state.voted else -1
     fields: dict[str, object]
     if kraft_version == 0:
@@ -57,15 +58,18 @@ def seal(data: bytes) -> bytes:
 
 
 def decode(data: bytes, path: str = NAME) -> StoredQuorumState:
-    """The stored state; one without a checksum is Kafka's, or of an earlier version.
+    """Return the stored state. Without a checksum it is Kafka's, or of an earlier version.
 
     Raises ForeignDirectory: what does not parse is never reset; CorruptLog if the checksum differs.
     """
     line, _, second = data.partition(b"\n")
     if second.startswith(b"crc32 ") and second != seal(line)[len(line) + 1 :]:
-        raise CorruptLog(f"{path} does not match its checksum: epoch or vote may be wrong", path)
+        raise CorruptLog(
+            f"{path} does not match its checksum: epoch or vote may be wrong; replace this replica",
+            path,
+        )
     try:
-        fields = json.loads(data.split(b"\n", 1)[0])
+        fields = json.loads(line)
         version = _integer(fields["data_version"])
         if version not in (0, 1):
             raise ForeignDirectory(f"{path} has version {version}; versions 0 and 1 are known")
@@ -88,7 +92,7 @@ def _integer(value: object) -> int:
 
 
 def static_voter_ids(data: bytes) -> tuple[int, ...] | None:
-    """The voters that version 0 names; None where it names none. ``data`` has been decoded."""
+    """Return the voters that version 0 names, None if it names none; ``data`` must be checked."""
     voters = json.loads(data.split(b"\n", 1)[0]).get("currentVoters") or []
     ids = [voter.get("voterId") for voter in voters if isinstance(voter, dict)]
     return tuple(sorted(id for id in ids if type(id) is int)) or None
