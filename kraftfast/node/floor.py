@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from bisect import bisect_right
 from collections.abc import Callable
 from typing import Any
@@ -25,7 +26,7 @@ class CommittedFloor:
 
     # disk, directory, log: whose. stored: what the file holds. due_ms: no write before that.
     # retry_ms: no write before that, however urgent: the disk was full. writing: one is under way
-    # beside the loop.
+    # beside the loop. _lock: held by whoever writes the file; _written: what is in it by then.
 
     def __init__(self, disk: Disk, directory: str, log: Any) -> None:
         """Read the floor and hold it against the recovered log. Raises CorruptLog."""
@@ -34,6 +35,7 @@ class CommittedFloor:
         check_floor(directory, self.stored, log.end_offset, self._epoch_before(self.stored.offset))
         self.due_ms = self.retry_ms = 0
         self.writing = False
+        self._lock, self._written = threading.Lock(), self.stored
 
     def tend(self, core: Any, now_ms: int, ask: Ask) -> None:
         """Write the floor beside the loop if it has moved and a write is due.
@@ -92,8 +94,16 @@ class CommittedFloor:
         return int(epochs[found - 1][0]) if found else -1
 
     def _write(self, place: OffsetAndEpoch) -> bool:
-        try:
-            write_floor(self.disk, self.directory, place)
-        except DiskFull:
-            return False
+        """Store a floor, False on a full disk. One that comes late lowers nothing.
+
+        At a stop the thread beside the loop may have a write under way, or before it.
+        """
+        with self._lock:
+            if place.offset <= self._written.offset:
+                return True
+            try:
+                write_floor(self.disk, self.directory, place)
+            except DiskFull:
+                return False
+            self._written = place
         return True

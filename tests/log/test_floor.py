@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -115,3 +117,41 @@ def test_a_full_disk_puts_it_off(tmp_path: Path) -> None:
     floor.disk = Disk()
     floor.tend(core_with(6), PERIOD_MS, at_once)
     assert floor.stored == OffsetAndEpoch(6, 1)
+
+
+def test_a_write_that_comes_late_lowers_nothing(tmp_path: Path) -> None:
+    """A long job may keep the thread beside the loop until after the stop."""
+    floor = CommittedFloor(Disk(), str(tmp_path), log_with(20, 20))
+    jobs = []
+    floor.tend(core_with(5), 0, lambda job, _done: jobs.append(job))
+    floor.close(core_with(15))
+    jobs[0]()
+    assert read_floor(Disk(), str(tmp_path)) == OffsetAndEpoch(15, 3)
+
+
+def test_a_stop_waits_for_the_write_under_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two writers of one temporary file would leave a floor that does not check, for good."""
+    floor = CommittedFloor(Disk(), str(tmp_path), log_with(2000, 2000))
+    threads: list[threading.Thread] = []
+    written, go_on = threading.Event(), threading.Event()
+    truncate = os.ftruncate
+
+    def slowly(fd: int, size: int) -> None:
+        if threading.current_thread() in threads:
+            written.set()
+            go_on.wait(0.5)
+        truncate(fd, size)
+
+    def ask(job, _done) -> None:
+        threads.append(threading.Thread(target=job))
+        threads[0].start()
+
+    monkeypatch.setattr(os, "ftruncate", slowly)
+    floor.tend(core_with(5), 0, ask)
+    written.wait(10)
+    floor.close(core_with(1500))
+    go_on.set()
+    threads[0].join()
+    assert read_floor(Disk(), str(tmp_path)) == OffsetAndEpoch(1500, 3)
