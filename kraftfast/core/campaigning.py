@@ -95,8 +95,13 @@ def awaits_answers(state: ReplicaState, current: Prospective) -> bool:
 
 
 def is_refused_as_empty(state: ReplicaState, current: Prospective) -> bool:
-    """Return whether a voter refused a replica without a log: it may have one itself (D23)."""
-    return state.log.end_offset == 0 and bool(current.election.rejected)
+    """Return whether a voter refused a replica without a log: it may have one itself (D23).
+
+    One that says that it has none, and is only in doubt of what it had, is no reason: else a
+    majority that is certain of having acknowledged nothing would wait for it for ever.
+    """
+    election = current.election
+    return state.log.end_offset == 0 and bool(election.rejected - election.without_log)
 
 
 def become_candidate(state: ReplicaState, now_ms: int) -> None:

@@ -10,12 +10,13 @@ class Election:
     """The votes of one election (Kafka's ``EpochElection``).
 
     Invariants: the own vote, if this replica is a voter, is granted from the start and stays; only
-    voters of the set vote.
+    voters of the set vote; ``without_log`` is a part of ``rejected``.
     """
 
     voter_ids: tuple[int, ...]
     granted: set[int]
     rejected: set[int]
+    without_log: set[int]  # of the rejected: for a doubt alone, by voters without a log (D23)
     unanimous: bool  # an uncertain head is about (D10): every voter must grant
     needed: int  # how many votes win
     may_flip: bool  # pre-votes may change, real votes never do
@@ -28,11 +29,12 @@ class Election:
         self._own = {local.id} if voters.is_voter(local) else set()
         self.granted = set(self._own)
         self.rejected = set()
+        self.without_log = set()
         self.unanimous = unanimous
         self.needed = len(voters) if unanimous else voters.majority
         self.may_flip = may_flip
 
-    def record(self, voter_id: int, granted: bool) -> bool:
+    def record(self, voter_id: int, granted: bool, without_log: bool = False) -> bool:
         """Note a vote; False if it does not count: of no voter, or a real vote that flips."""
         if voter_id not in self.voter_ids or voter_id == self._local_id:
             return False
@@ -44,6 +46,10 @@ class Election:
                 return False
             other.discard(voter_id)
         mine.add(voter_id)
+        if without_log and not granted:
+            self.without_log.add(voter_id)
+        else:
+            self.without_log.discard(voter_id)
         return True
 
     def adopt(self, voters: VoterSet, local: ReplicaKey) -> None:
@@ -52,6 +58,7 @@ class Election:
         self._own = {local.id} if voters.is_voter(local) else set()
         self.granted = (self.granted & set(voters.ids)) - {local.id} | self._own
         self.rejected &= set(voters.ids)
+        self.without_log &= self.rejected
         self.needed = len(voters) if self.unanimous else voters.majority
 
     def ask_again(self) -> None:
@@ -59,6 +66,7 @@ class Election:
         assert self.may_flip, "a real vote is given once"
         self.granted = set(self._own)
         self.rejected = set()
+        self.without_log = set()
 
     def is_won(self) -> bool:
         """Enough voters granted."""

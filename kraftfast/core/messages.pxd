@@ -22,6 +22,7 @@ cdef class VoteResponse:
     cdef public long long leader_epoch
     cdef public bint vote_granted
     cdef public bint in_doubt
+    cdef public bint has_no_log
     cdef public tuple leader_endpoints
     cdef public object leader_identity
 

@@ -4,7 +4,7 @@ A quorum has one topic and one partition, so the arrays of Kafka's messages are 
 ``node/`` translates to and from frames. ``partition_known`` is False when a request did not name
 exactly that one partition: the core answers INVALID_REQUEST in Kafka's order of checks.
 Fields marked "tag of ours" travel as tagged fields that Kafka skips: ``in_memory``, ``unanimous``,
-``in_doubt``, ``voters_at``, ``leader_identity``, ``observer_endpoints`` and
+``in_doubt``, ``has_no_log``, ``voters_at``, ``leader_identity``, ``observer_endpoints`` and
 ``observer_kraft_versions``. ``stream``, ``opens`` and
 ``read_offset`` travel over rings only.
 Fields and meanings: kraft-reference.md section 2.2 (KIP-595, KIP-853, KIP-996, KIP-1166).
@@ -66,6 +66,7 @@ class VoteResponse:
     leader_epoch: int = -1
     vote_granted: bool = False
     in_doubt: bool = False  # tag of ours: the sender's log has an uncertain head (D10)
+    has_no_log: bool = False  # tag of ours: refused for that doubt alone, by one without a log
     leader_endpoints: tuple[Endpoint, ...] = ()
     leader_identity: LeaderIdentity = UNSAID
 

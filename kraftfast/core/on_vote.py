@@ -81,6 +81,16 @@ def is_long_enough(state: ReplicaState, request: VoteRequest) -> bool:
     return state.doubt.allows(request.last_epoch, request.last_offset)
 
 
+def lacks_only_certainty(state: ReplicaState, request: VoteRequest) -> bool:
+    """Return whether this replica, without a log, refuses for its doubt alone (D10, D23).
+
+    Then it knows of no log that another one could be begun beside.
+    """
+    if state.log.end_offset > 0 or is_impostor(state, request):
+        return False
+    return state.doubt.exists() and state.current.grants_pre_vote()
+
+
 def on_pre_vote(state: ReplicaState, event: RequestReceived, now_ms: int) -> None:
     """Judge by the present role, without moving.
 
@@ -92,6 +102,7 @@ def on_pre_vote(state: ReplicaState, event: RequestReceived, now_ms: int) -> Non
         refuse(state, event, ErrorCode.INVALID_VOTER_KEY)
         return
     granted = state.current.grants_pre_vote() and is_long_enough(state, request)
+    has_no_log = not granted and lacks_only_certainty(state, request)
     if granted and isinstance(state.current, Prospective) and state.leader_is_dead():
         granted = give_way(state, state.current, request, now_ms)
     ahead = request.epoch > state.epoch
@@ -100,6 +111,7 @@ def on_pre_vote(state: ReplicaState, event: RequestReceived, now_ms: int) -> Non
         leader_epoch=request.epoch,
         vote_granted=granted,
         in_doubt=state.doubt.exists(),
+        has_no_log=has_no_log,
         leader_endpoints=() if ahead else state.leader_endpoints,
         leader_identity=UNSAID if ahead else identity_of_leader(state),
     )

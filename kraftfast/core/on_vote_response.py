@@ -26,10 +26,11 @@ def on_vote_response(state: ReplicaState, event: ResponseReceived, now_ms: int) 
     if response.partition_error is not ErrorCode.NONE:
         state.peers.back_off(event.peer_id, now_ms)
         return
-    counted = current.election.record(event.peer_id, response.vote_granted)
+    granted, has_no_log = response.vote_granted, response.has_no_log
+    counted = current.election.record(event.peer_id, granted, has_no_log)
     if not counted:
         state.peers.back_off(event.peer_id, now_ms)
-    elif not response.vote_granted and response.in_doubt and not current.election.unanimous:
+    elif not granted and response.in_doubt and not current.election.unanimous:
         state.doubt.refused_in_doubt = not state.log.in_memory
     decide(state, now_ms)
 

@@ -268,6 +268,7 @@ def response_to_wire(api_key: int, response: Any, partition: Partition, version:
     if isinstance(response, core.VoteResponse):
         fields.vote_granted = response.vote_granted
         fields.in_doubt = response.in_doubt
+        fields.has_no_log = response.has_no_log
     return kind(
         error_code=0,
         topics=[kind.Topic(topic_name=partition.topic, partitions=[fields])],
@@ -308,6 +309,7 @@ def response_from_wire(api_key: int, message: Any, partition: Partition) -> Any:
     if isinstance(response, core.VoteResponse):
         response.vote_granted = fields.vote_granted
         response.in_doubt = fields.in_doubt
+        response.has_no_log = fields.has_no_log
     return response
 
 

@@ -236,7 +236,7 @@ VoteRequest, VoteResponse = api(
                 LeaderId:i32
                 LeaderEpoch:i32
                 VoteGranted:bool
-                InDoubt:bool #{tags.IN_DOUBT} ign
+                InDoubt:bool #{tags.IN_DOUBT} ign; HasNoLog:bool #{tags.HAS_NO_LOG} ign
             ]
         ]
         {RAFT_NODE_ENDPOINTS}""",

@@ -53,6 +53,9 @@ this field, -2, the sender does not say."""
 VOTERS_EPOCH = 10022
 """The epoch of that record."""
 
+HAS_NO_LOG = 10024
+"""A Vote response: refused for the doubt alone (``IN_DOUBT``), by a voter whose log is empty."""
+
 UNCOMMITTED_VOTERS = 10023
 """DescribeQuorum, the answer: the voters or their target are not committed yet."""
 

@@ -171,7 +171,10 @@ class Outside:
         body: msg.Response
         if kind in ("granted", "refused"):
             body = msg.VoteResponse(
-                vote_granted=kind == "granted", in_doubt="doubt" in words, **leader
+                vote_granted=kind == "granted",
+                in_doubt="doubt" in words,
+                has_no_log="no-log" in words,
+                **leader,
             )
         elif kind == "slice" or "slice" in words:
             host.slice_bytes = int(said.get("bytes", 0))

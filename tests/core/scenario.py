@@ -49,7 +49,8 @@ Commands (``N``, ``P``: replica ids; ``e6``: epoch 6; ``10@5``: end offset 10, l
     to N add 4:d [no-ack] [unreachable] | remove 4:d | update e1 2:b [range 0-1] [from 2]
     to N upgrade 1 [validate]                     kraft.version
     probed N [range 0-1] [fails CODE] [bare] [late]      what its latest probe found
-    reply N P granted e6 [leader 3] [doubt]       reply N P error FENCED_LEADER_EPOCH e7 [leader 3]
+    reply N P granted e6 [leader 3]     reply N P refused e6 [doubt] [no-log]
+    reply N P error FENCED_LEADER_EPOCH e7 [leader 3]
     reply N P fetch e6 leader 2 hw 7 [records e6:12] [diverging 8@4] [on S]
     reply N P error CODE e6 fetch|vote ...        reply ... late: to a request given up since
 """

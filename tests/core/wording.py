@@ -142,6 +142,7 @@ def response(body: Any) -> str:
         return f"{named(body.partition_error)} {where}"
     if isinstance(body, msg.VoteResponse):
         doubt = " in doubt" if body.in_doubt else ""
+        doubt += " without a log" if body.has_no_log else ""
         return f"{'granted' if body.vote_granted else 'refused'} {where}{doubt}"
     if isinstance(body, msg.QuorumEpochResponse | msg.UpdateRaftVoterResponse):
         return f"ok {where}"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from kraftfast.sim import run_seed
 from tests.sim.kit import Home
 
 
@@ -37,3 +40,13 @@ def test_a_cut_back_into_a_rolled_segment_prepares_nothing_under_its_batches() -
     home.log.truncate(first.end_offset)
     home.append(epoch=2, size=1_000)
     assert bytes(first.file.view(0, len(before))) == before
+
+
+@pytest.mark.parametrize("seed", [5014, 5049])
+def test_a_voter_in_doubt_without_a_log_does_not_keep_a_new_quorum_from_beginning(
+    seed: int,
+) -> None:
+    """durability=memory: a minority lost its memory before anybody had a log, and the others, who
+    were refused by it, waited for the log that it might have (D23)."""
+    result = run_seed(seed)
+    assert result["ok"], result["violation"]

@@ -178,9 +178,13 @@ def test_our_own_tags_in_vote() -> None:
     response = VoteResponse(
         topics=[VoteResponse.Topic(partitions=[VoteResponse.Partition(in_doubt=True)])]
     )
+    refusal = VoteResponse(
+        topics=[VoteResponse.Topic(partitions=[VoteResponse.Partition(has_no_log=True)])]
+    )
     for version in range(3):
         assert VoteRequest.decode(request.encode(version), version) == request
         assert VoteResponse.decode(response.encode(version), version) == response
+        assert VoteResponse.decode(refusal.encode(version), version) == refusal
         assert b"\x91\x4e\x01\x01" in request.encode(version)
         assert b"\x92\x4e\x01\x01" in response.encode(version)
 
