@@ -364,15 +364,15 @@ cdef class Sender:
 
     def seal(self):
         """Send what is in the open batch."""
-        if self.open:
+        if self.open and not self.gone:
             self.send_open()
         else:
             self.publish()
 
     def hold(self, bint held=True):
         """Take no appends until told otherwise; what is open leaves."""
-        if self.open and held:
-            self.send_open()
+        if held:
+            self.seal()
         self.held = held
         self.review()
 
@@ -412,15 +412,15 @@ cdef class Sender:
             return self.given_up
         self.poll()  # what it still said counts
         untouched = self.untouched()
-        self.ready, self.gone = False, True
-        taken_back = self.identity is not None
+        self.ready, self.gone, taken_back = False, True, self.identity is not None
         again = self.take_back(untouched) if taken_back else self.resolve(untouched, exception)
         if self.open and (size := self.close_open()):
+            self.open = True  # until nothing can fail any more: else it is closed once more
             batch = PyBytes_FromStringAndSize(<char *>self.batch.start, size)
             records = self.ledger.next_ticket - self.open_first
             again.append((batch, self.open_first, records, self.open_began))
-        self.sent_tail = self.sent_head
         self.given_up = [*again, *self.backlog]
+        self.open, self.sent_tail = False, self.sent_head
         self.backlog.clear()
         self.close()
         return self.given_up
