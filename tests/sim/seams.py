@@ -13,7 +13,7 @@ from kraftfast.log.log import Log
 from kraftfast.sim.paged_file import SteppedFlush
 
 from kraftfast.errors import FlushFailed
-from kraftfast.log import recovery
+from kraftfast.log import activation, recovery
 from kraftfast.node.snapshots import Snapshots
 from kraftfast.sim import carrying, process
 from kraftfast.sim.disk import SimDisk, SmallFile
@@ -22,7 +22,7 @@ from kraftfast.sim.records import Records
 
 def _log(**methods: Any) -> None:
     """Have recovery make logs with these methods instead of the log's own."""
-    recovery.Log = type("Mutant", (Log,), methods)
+    activation.Log = type("Mutant", (Log,), methods)  # type: ignore[misc]
 
 
 def d01_flushed_before_the_disk_has_it() -> None:
@@ -118,7 +118,7 @@ def d18_the_epoch_checkpoint_is_not_synced() -> None:
         file.write(data)
         directory.change(None, name, file)
 
-    _log(replace=replace)
+    _log(replace=replace, rewrite=replace)
 
 
 def d20_a_copy_is_taken_unchecked() -> None:
