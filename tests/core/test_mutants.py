@@ -15,26 +15,12 @@ from pathlib import Path
 import pytest
 
 from tests.core.kill import KILLED
+from tests.log.mutate import apply
 
 ROOT = Path(__file__).parents[2]
 PATCHES = sorted((Path(__file__).parent / "mutants").glob("*.patch"))
 CONDITIONS = {1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 13, 14, 15, 16, 17, 19, 21, 23}
 """Of the conditions, those that the core keeps."""
-
-
-def apply(patch: str, root: Path) -> None:
-    """Apply a unified diff, each hunk where its lines stand exactly once."""
-    _, *parts = re.split(r"^--- a/(\S+)\n\+\+\+ b/\S+\n", patch, flags=re.MULTILINE)
-    assert parts, "a patch names its files"
-    for name, hunks in zip(parts[::2], parts[1::2], strict=True):
-        text = (root / name).read_text()
-        for hunk in re.split(r"^@@.*@@\n", hunks, flags=re.MULTILINE)[1:]:
-            lines = hunk.splitlines(keepends=True)
-            old = "".join(line[1:] for line in lines if line[0] in " -")
-            new = "".join(line[1:] for line in lines if line[0] in " +")
-            assert text.count(old) == 1, f"the sources have moved away from this patch:\n{hunk}"
-            text = text.replace(old, new)
-        (root / name).write_text(text)
 
 
 def copy_sources(root: Path) -> None:
