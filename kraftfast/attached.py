@@ -1,4 +1,4 @@
-"""A quorum that another process of this host runs, by its directory.
+"""Use a quorum that another process of this host runs, by its directory.
 
 >>> with kraftfast.attach(path) as quorum, quorum.producer() as producer:
 ...     offset = producer.append_wait(b"hello", timeout=5)
@@ -6,8 +6,8 @@
 ...         print(record.value)
 b'hello'
 
-Its clients are as quick as those of the process that runs the quorum. In a process that was forked
-from that one it is the way to clients of its own.
+Its clients are as fast as those of the process that runs the quorum. A process that was forked from
+that one must make its clients with ``attach``.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from kraftfast.node.local_layout import LiveDirectories
 
 
 class AttachedQuorum(Quorum):
-    """See :func:`attach`. Thread-safe; its clients are closed apart."""
+    """See :func:`attach`. Thread-safe. Its clients must be closed by themselves."""
 
-    # directories: of the replicas that are there at the moment.
+    # directories: of the replicas that exist at the moment.
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.path.abspath(os.fspath(path))
@@ -52,7 +52,7 @@ class AttachedQuorum(Quorum):
 
 
 def attach(path: str | os.PathLike[str]) -> AttachedQuorum:
-    """The quorum in the directory ``path``, which ``LocalQuorum`` or ``kraftfast start`` runs.
+    """Return the quorum in the directory ``path``, run by ``LocalQuorum`` or ``kraftfast start``.
 
     It may be started later: its clients wait for it. Raises NotFormatted, ForeignDirectory.
     """

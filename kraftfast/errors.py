@@ -318,7 +318,7 @@ class DirectoryInUse(StorageError):
 
 
 class CannotListen(StorageError):
-    """A listener cannot be bound: its address is taken, or is not one of this host."""
+    """A listener cannot be bound: its address is taken, or does not belong to this host."""
 
 
 class ForeignDirectory(StorageError):

@@ -3,8 +3,8 @@
 A producer, a consumer or a quorum consists of connections, shared memory and child processes of the
 process that made it. After a fork two processes would hold all of that: both would number records,
 write into one ring, take each other's answers, and end each other's replicas. So everything that
-holds any of it says so here, and is disowned in a child before any other code runs there. A call
-costs nothing more for it.
+holds any of it registers here, and is disowned in a child before any other code runs there. Calls
+cost no more than before.
 
 Python's own hook is used: it runs for ``os.fork``, ``pty.fork``, ``multiprocessing`` and a
 ``preexec_fn``, and not for a child that only calls ``exec``.
@@ -34,7 +34,7 @@ class Owner(Protocol):
 _owners: weakref.WeakSet[Owner] = weakref.WeakSet()
 _pid = os.getpid()
 generation = 0
-"""Grows with every fork on the way to this process: for objects that only have to compare."""
+"""How many forks lead to this process. An object made at another value is inherited."""
 
 
 def own(owner: Owner) -> None:
@@ -43,7 +43,7 @@ def own(owner: Owner) -> None:
 
 
 def refusal(what: str, pid: int | None = None) -> WrongProcess:
-    """The error for the use of ``what`` in a process that did not make it."""
+    """Return the error for the use of ``what`` in a process that did not make it."""
     return WrongProcess(
         f"this {what} belongs to process {_pid if pid is None else pid}, from which process "
         f"{os.getpid()} was forked: make a {what} in this process"

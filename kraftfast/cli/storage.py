@@ -1,4 +1,4 @@
-"""``kraftfast storage``: directories are formatted once, before they are used, and looked at."""
+"""``kraftfast storage``: format, inspect, recover and replace directories of replicas."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ COMMANDS = {
     ),
     "replace": (
         "storage_replace:replace",
-        "Make the directory of one replica anew from the others, which go on.",
+        "Rebuild the directory of one replica from the others, which go on.",
     ),
 }
 
 
 @lazy_group(COMMANDS)
 def storage() -> None:
-    """Format directories, and look at them."""
+    """Format, inspect, recover and replace directories of replicas."""
 
 
 @storage.command("random-uuid")

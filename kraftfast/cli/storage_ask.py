@@ -1,4 +1,4 @@
-"""Asks the bootstrap servers of a replica whether its cluster has a quorum already (D23)."""
+"""Ask the bootstrap servers of a replica whether its cluster has a quorum already (D23)."""
 
 from __future__ import annotations
 
@@ -35,5 +35,5 @@ def refuse_second_quorum(node: NodeConfig, cluster_id: str) -> None:
         raise InvalidOption(
             f"cluster {cluster_id} has a quorum, led by replica {leader.node_id}: format with "
             "--no-initial-controllers, start the replica, then kraftfast quorum add-controller "
-            "(after remove-controller, if its id is a voter still)"
+            "(after remove-controller, if its id is still a voter)"
         )

@@ -1,4 +1,4 @@
-"""``kraftfast storage replace``: one replica's directory is made anew from the others."""
+"""``kraftfast storage replace``: rebuild the directory of one replica from the others."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 @options.timeout
 @options.as_json
 def replace(path: str, dry_run: bool, yes: bool, timeout: float, as_json: bool) -> None:
-    """Make the directory of one replica anew from the others, which go on.
+    """Rebuild the directory of one replica from the others, which go on.
 
     For a replica of a running quorum of this host that stays down: its disk was lost or replaced,
-    or its log is damaged. DIR/ID is its directory, there or not. It leaves the voter set, the
+    or its log is damaged. DIR/ID is its directory, which may be gone. It leaves the voter set, the
     directory is set aside, not removed, and a new one takes its place; the replica votes again
     once it has caught up. If the command is interrupted, run it again. It needs kraft.version 1.
     """
@@ -56,25 +56,25 @@ def replace(path: str, dry_run: bool, yes: bool, timeout: float, as_json: bool) 
 
 
 def replica_of(path: str) -> tuple[str, int]:
-    """The quorum's directory and the replica's id. Raises UsageError, NotFormatted."""
+    """Return the quorum's directory and the replica's id. Raises UsageError, NotFormatted."""
     from kraftfast.node.description import read_description
 
     home, name = os.path.split(os.path.abspath(path))
     if not name.isdigit() or str(int(name)) != name:
-        raise click.UsageError(f"{path} is no replica's directory: DIR/ID is expected, as in q/2")
+        raise click.UsageError(f"{path} names no replica: DIR/ID is expected, as in q/2")
     read_description(home)
     return home, int(name)
 
 
 def admin_of(home: str) -> Any:
-    """An operator's calls, through the doors of this host."""
+    """Return the admin client of a quorum on this host."""
     from kraftfast.cli import reach
 
     return reach.admin(home, None, None)
 
 
 def explained(plan: ReplacementPlan) -> Iterator[str]:
-    """What will be done."""
+    """Yield the lines that say what will be done."""
     from kraftfast.types import uuid_text
 
     left = ", ".join(map(str, plan.voters_left))
@@ -90,7 +90,7 @@ def explained(plan: ReplacementPlan) -> Iterator[str]:
 
 
 def as_dict(plan: ReplacementPlan, done: bool) -> dict[str, Any]:
-    """The same for programs."""
+    """Return the plan, and whether it was carried out, for ``--json``."""
     from kraftfast.types import uuid_text
 
     old = plan.old_directory_id

@@ -1,4 +1,4 @@
-"""How long a sender's batches took: what every sender keeps count of."""
+"""Histograms of how long a sender's batches took."""
 
 from libc.stdint cimport uint64_t
 from libc.stdlib cimport calloc, free
@@ -9,7 +9,7 @@ from kraftfast.link.stats cimport kf_histogram, kf_histogram_add, kf_histogram_a
 
 
 cdef class Latencies:
-    """Its fields: ``latency.pxd``."""
+    """The histograms of one sender; fields in ``latency.pxd``."""
 
     def __cinit__(self):
         self.samples = calloc(1, sizeof(kf_histogram))
@@ -30,11 +30,11 @@ cdef class Latencies:
         kf_histogram_add_n(<kf_histogram *>self.told, took, batches)
 
     def commit_latency(self) -> dict[str, float]:
-        """From a batch's first record to its commit: count, p50_us, p99_us, p999_us, max_us."""
+        """Return count, p50_us, p99_us, p999_us, max_us from a first record to its commit."""
         return quantiles(<kf_histogram *>self.samples)
 
     def callback_latency(self) -> dict[str, float]:
-        """From the leader's answer to its being seen here; known over rings alone. As above."""
+        """Return the same from the leader's answer until it is seen here; rings only."""
         return quantiles(<kf_histogram *>self.told)
 
     def reset_latency(self):

@@ -1,4 +1,4 @@
-"""Waiting and locking that a signal handler which raises cannot break.
+"""Wait and lock so that a signal handler which raises leaves no lock taken.
 
 Python runs signal handlers between bytecodes. One that raises (Ctrl-C, a time limit by SIGALRM) may
 do so inside ``threading.Condition`` after its lock was taken and before the ``with`` block that

@@ -1,4 +1,4 @@
-"""Asking for votes and pre-votes, and what winning or losing leads to.
+"""Ask for votes and pre-votes, and act on the answers.
 
 A vote is asked for only with a log that is on disk (D21): a candidate that lost its tail after it
 was granted votes could lead without records that are committed. Pre-votes promise nothing, so they
@@ -21,9 +21,9 @@ from kraftfast.types import NO_NODE
 
 
 def begin_campaign(state: ReplicaState, now_ms: int, failover: bool = False) -> None:
-    """A voter's timer expired, or its leader is known dead: ask around first (KIP-996).
+    """Ask for pre-votes first (KIP-996): a timer expired, or the leader is known to be dead.
 
-    There is no epoch after the last one, so nobody campaigns in it.
+    There is no epoch after the last one, so no replica campaigns in it.
     """
     current = state.current
     if state.epoch < limits.EPOCH_MAX:
@@ -83,11 +83,11 @@ def decide(state: ReplicaState, now_ms: int) -> None:
 
 
 def awaits_answers(state: ReplicaState, current: Prospective) -> bool:
-    """Return whether a replica without a log still has to hear from a voter before it campaigns.
+    """Return whether a replica without a log must wait for a voter's answer before it campaigns.
 
     Its disk may have been replaced: no majority of empty replicas may begin a second log while one
-    with a log can be asked (D23). One that does not answer in time is not waited for, so that a
-    majority can begin a new quorum.
+    with a log can be asked (D23). It stops waiting after the election timeout, so that a majority
+    can begin a new quorum.
     """
     if state.log.end_offset > 0 or current.skips_pre_votes:
         return False

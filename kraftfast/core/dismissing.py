@@ -1,4 +1,4 @@
-"""Leadership is over: every request that waits for it is answered."""
+"""Answer every request that waits at a leader whose leadership is over."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 def dismiss(state: ReplicaState, leader: Leader) -> None:
-    """Answer whatever waits at a leader that is one no more."""
+    """Refuse what waits at this former leader. Local read barriers go on to the next leader."""
     if leader.change is not None:
         error = ErrorCode.NOT_LEADER_OR_FOLLOWER
-        leader.change.answer(state, error, "leadership was lost; it may be committed yet")
+        leader.change.answer(state, error, "leadership was lost; the change may still be committed")
     if leader.transfer is not None and not leader.transfer.answered:
         message = "leadership was lost before it was handed over"
         response = TransferResponse(ErrorCode.NOT_LEADER_OR_FOLLOWER, message)

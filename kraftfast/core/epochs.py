@@ -1,12 +1,12 @@
 """Which messages may move this replica to a higher epoch, and how far.
 
-Nobody is authenticated yet, and epochs are few: a stranger that moves them at will ends a quorum
-for good. So a leader that is heard shields its epoch (Ongaro's dissertation, 4.2.3), and messages
-move epochs by a burst and then by a few a second.
+Nobody is authenticated yet, and there are only 2^31 epochs: a stranger that could move them at will
+would use them up, which ends the quorum. So a Vote does not move the epoch while a leader is heard
+(Ongaro's dissertation, 4.2.3), and messages move it by a burst and then by a few a second.
 
-Requests come from anybody; answers only from peers that were asked, so they may tell of many more
-epochs at once: of all that a quorum went through while this replica was down. A replica with no
-state adopts whatever epoch the answer to its Fetch names.
+Requests come from anyone, answers only from peers that were asked. So an answer may move the epoch
+much further: past all epochs that the quorum went through while this replica was down. A replica
+that has no state yet adopts any epoch that an answer names.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class EpochBudget:
         return max(0, self.spent - regained) + epochs <= self.burst
 
     def spend(self, epochs: int, now_ms: int) -> None:
-        """A message that was allowed moved the epoch."""
+        """Record that a message which was allowed moved the epoch this far."""
         if epochs <= 0:
             return
         regained = max(0, now_ms - self.since_ms) * limits.EPOCHS_PER_S // 1000
@@ -103,9 +103,10 @@ def is_known(state: ReplicaState, key: ReplicaKey) -> bool:
 def is_shielded(state: ReplicaState, request: VoteRequest, now_ms: int) -> bool:
     """Return whether a standard Vote of a higher epoch is refused without moving the epoch.
 
-    A peer that speaks pre-vote has asked around before and won, unless it disturbs: it is refused
-    while a leader is heard. Kafka 3.9 has no pre-vote, so its voters are heard. A replica that no
-    voter set names may be a voter of a set that has not come here, but only if there is no leader.
+    A peer that supports pre-vote must have won its pre-votes first, which it cannot while a leader
+    is heard: so its Vote is refused then. Kafka 3.9 has no pre-vote: Votes of its voters are
+    judged. A replica that no voter set here names may be a voter of a later set, but is refused
+    while there is a leader.
     """
     if not is_known(state, request.replica):
         return follows_leader(state, now_ms)
@@ -113,7 +114,7 @@ def is_shielded(state: ReplicaState, request: VoteRequest, now_ms: int) -> bool:
 
 
 def is_stranger_beside_leader(state: ReplicaState, leader_id: int, now_ms: int) -> bool:
-    """Return whether a leader that no voter set names is told of while another is followed."""
+    """Return whether a message names a leader outside every voter set while another is followed."""
     if leader_id in (NO_NODE, state.local.id, state.leader_id) or not state.voters:
         return False
     return not state.history.has_id(leader_id) and leader_id not in state.voters and (

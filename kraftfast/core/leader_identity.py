@@ -36,7 +36,7 @@ def voters_place(state: ReplicaState) -> OffsetAndEpoch:
 
 
 def identity_of_leader(state: ReplicaState) -> LeaderIdentity:
-    """Return what this replica says of the leader that it names, itself or another."""
+    """Return the identity that messages of this replica give for the leader that they name."""
     place = voters_place(state)
     if state.leader_id == state.local.id:
         return LeaderIdentity(state.local.directory_id, place)
@@ -47,8 +47,8 @@ def identity_of_leader(state: ReplicaState) -> LeaderIdentity:
 
 
 def is_displaced(state: ReplicaState) -> bool:
-    """Return whether this replica takes itself for the only voter by a set that its log lacks,
-    although another led its cluster: its disk was replaced, and it must not lead (D23)."""
+    """Return whether only the configuration names this replica as the only voter, although another
+    has led its cluster: its disk was replaced, and it must not lead (D23)."""
     return state.displaced and is_unconfirmed(state)
 
 
@@ -137,8 +137,8 @@ def shows_later_set(state: ReplicaState, leader_id: int, identity: LeaderIdentit
 
 
 def is_impostor(state: ReplicaState, request: VoteRequest) -> bool:
-    """Return whether a candidate bears a voter's id, but is another directory than the set names,
-    and does not show a later set. The only voter of a static set votes for nobody else."""
+    """Return whether a candidate has a voter's id, but another directory than the set names, and
+    shows no later set. The only voter of a static set votes for no other replica."""
     entry = state.voters.get(request.replica.id)
     if entry is None:
         static = state.kraft_version == 0 and state.voters.is_only_voter(state.local)
@@ -147,13 +147,13 @@ def is_impostor(state: ReplicaState, request: VoteRequest) -> bool:
         return False
     told = request.voters_at
     if told == UNSAID.voters_at:
-        return False  # Kafka's do not say; the logs are compared
+        return False  # Kafka sends none; the logs are compared
     identity = LeaderIdentity(request.replica.directory_id, told)
     return not shows_later_set(state, request.replica.id, identity)
 
 
 def told_of_displacement(state: ReplicaState) -> str:
-    """Say why the only voter does not lead."""
+    """Return the warning of an only voter that must not lead."""
     return (
         f"this replica is configured as the only voter, but its cluster reached epoch {state.epoch}"
         " without it: its disk was replaced, and it does not lead. If it does not find a leader, "
@@ -162,7 +162,7 @@ def told_of_displacement(state: ReplicaState) -> str:
 
 
 def told_of_rival(state: ReplicaState, epoch: int, leader_id: int) -> str:
-    """Say what is wrong where the only voter hears of a leader."""
+    """Return the warning of an only voter that another replica claims to lead."""
     return (
         f"replica {leader_id} claims to lead epoch {epoch} of this cluster, but this replica is "
         "its only voter and has a log of its own: refused. If this disk replaces another, stop "
@@ -173,7 +173,7 @@ def told_of_rival(state: ReplicaState, epoch: int, leader_id: int) -> str:
 def told_of_stranger(
     state: ReplicaState, epoch: int, leader_id: int, directory_id: bytes
 ) -> str:
-    """Say what is wrong with a leader that the voter set does not name."""
+    """Return the warning about a leader that the voter set does not name."""
     entry = state.voters.get(leader_id)
     here = "do not name it" if entry is None else f"name {uuid_text(entry.directory_id)}"
     return (

@@ -1,15 +1,14 @@
-"""Leases on snapshots: what a replica is fetching stays, and the log behind it (KIP-630).
+"""Keep the snapshot that a replica is fetching, and the log behind it, by a lease (KIP-630).
 
-Without one, a leader whose snapshots are made faster than a replica can fetch one deletes each
-before it is fetched, and whoever is behind never catches up. Kafka keeps a snapshot for a minute
-after it was given up (internal.metadata.delete.delay.millis); here the minute begins anew with
-each slice that goes further, and the log behind the snapshot is kept with it, so that the replica
-can go on from there.
+Without a lease, a leader that makes snapshots faster than a replica can fetch one deletes each
+before it is fetched, and that replica never catches up. Kafka keeps a snapshot for a minute after
+its successor (internal.metadata.delete.delay.millis); here each slice that advances restarts the
+minute, and the log from the snapshot's end on is kept too, so that the replica can continue there.
 
-Bounds: one lease a replica, ``SNAPSHOT_LEASES_MAX`` in all; it ends a minute after the last slice
-that went further, ``SNAPSHOT_LEASE_MS_MAX`` after it began, when the replica has caught up with the
-log, with the leadership, and when the disk is full (``RetentionDue.urgent``). While there is one,
-a leader that has ``LEASED_SNAPSHOTS_MAX`` snapshots makes no more.
+Bounds: one lease per replica, ``SNAPSHOT_LEASES_MAX`` in all. A lease ends a minute after the last
+slice that advanced, ``SNAPSHOT_LEASE_MS_MAX`` after it began, when the replica has caught up with
+the log, with the leadership, or when the disk is full (``RetentionDue.urgent``). While there is
+one, a leader that has ``LEASED_SNAPSHOTS_MAX`` snapshots makes no more.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ from kraftfast.types import OffsetAndEpoch
 
 
 class Lease:
-    """A replica fetches this snapshot from this leader.
+    """The lease of one replica, which is fetching this snapshot from this leader.
 
-    Invariant: ``begun_ms <= renewed_ms``; ``position`` only rises.
+    Invariants: ``begun_ms`` must not exceed ``renewed_ms``; ``position`` must never fall.
     """
 
     snapshot_id: OffsetAndEpoch
@@ -38,13 +37,13 @@ class Lease:
         self.begun_ms = self.renewed_ms = now_ms
 
     def end_ms(self) -> int:
-        """Return when it ends unless it is renewed."""
+        """Return when this lease ends unless it is renewed."""
         by_time = self.begun_ms + limits.SNAPSHOT_LEASE_MS_MAX
         return min(self.renewed_ms + limits.SNAPSHOT_GRACE_MS, by_time)
 
 
 def renew(leader: Leader, request: FetchSnapshotRequest, now_ms: int) -> None:
-    """Begin or prolong the lease of a replica that asks for a slice of a snapshot that is here."""
+    """Begin or extend the lease of a replica that asks for a slice of a stored snapshot."""
     leases, key = leader.leases, request.replica
     lease = leases.get(key)
     if lease is not None and lease.snapshot_id == request.snapshot_id:
@@ -64,6 +63,6 @@ def expire(leader: Leader, now_ms: int) -> None:
 
 
 def leased_offset(leader: Leader) -> int:
-    """Return the offset behind which the log must not begin yet."""
+    """Return the highest offset at which the log may begin while leases are held."""
     offsets = [lease.snapshot_id.offset for lease in leader.leases.values()]
     return min(offsets, default=NEVER_MS)

@@ -36,7 +36,7 @@ class LeaderIdentity(NamedTuple):
 
 
 UNSAID = LeaderIdentity(ZERO_UUID, OffsetAndEpoch(-2, -1))
-"""Of a sender that does not know our tags."""
+"""The identity that a sender gives which does not know these tags."""
 
 
 @dataclass

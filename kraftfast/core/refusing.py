@@ -1,4 +1,4 @@
-"""What this replica refuses although a peer asks for it, so that people learn of it (D23)."""
+"""Report what this replica refuses although a peer asks for it (D23)."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ if TYPE_CHECKING:
 
 
 def warn(state: ReplicaState, text: str) -> None:
-    """Report a refusal once; a peer that asks again and again is not reported again."""
+    """Report a refusal once, however often the peer repeats its request."""
     if text != state.warning:
         state.warning = text
         state.effects.append(Warn(text))
 
 
 def refuse_cut(state: ReplicaState, what: str, offset: int) -> None:
-    """Report that the leader wants committed records gone: this log or that leader is wrong."""
+    """Report that following the leader would remove committed records of this log."""
     warn(
         state,
         f"leader {state.leader_id} of epoch {state.epoch} {what} {offset}, but all records below "

@@ -1,4 +1,4 @@
-"""A small file that is written and synced now, and takes its name later, when no space is left."""
+"""Write a small file ahead of its change, so that the change itself needs no space (D25)."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ NOTHING = OffsetAndEpoch(0, 0)
 
 
 def write_floor(disk: Disk, directory: str, floor: OffsetAndEpoch) -> None:
-    """Replace the floor, durably. ``floor.epoch`` is that of the record before its offset."""
+    """Replace the stored floor durably. ``floor.epoch`` is that of the record before its offset."""
     line = f"{floor.offset} {floor.epoch}"
     data = f"0\n{line}\n{zlib.crc32(line.encode()):08x}\n".encode()
     disk.replace_file(os.path.join(directory, FLOOR), data)
@@ -41,14 +41,14 @@ def read_floor(disk: Disk, directory: str) -> OffsetAndEpoch:
             raise ValueError
     except ValueError:
         raise CorruptLog(
-            f"{path} does not check: it guards the committed records of this replica; remove it "
-            "only if the log is known to be whole (kraftfast log verify)"
+            f"{path} does not match its checksum: it guards the committed records of this replica; "
+            "remove it only if the log is known to be whole (kraftfast log verify)"
         ) from None
     return OffsetAndEpoch(offset, epoch)
 
 
 def check_floor(directory: str, floor: OffsetAndEpoch, end_offset: int, epoch: int) -> None:
-    """Hold the floor against a recovered log.
+    """Compare the floor with a recovered log.
 
     ``epoch``: of the record before the floor, -1 if the log begins above it. Raises CorruptLog if
     committed records are missing or are not those that were committed.
@@ -63,5 +63,5 @@ def check_floor(directory: str, floor: OffsetAndEpoch, end_offset: int, epoch: i
     if epoch not in (-1, floor.epoch):
         raise CorruptLog(
             f"{directory}: the record before offset {floor.offset} is of epoch {epoch}, but one of "
-            f"epoch {floor.epoch} was committed there ({path}): the log is not the one that was"
+            f"epoch {floor.epoch} was committed there ({path}): this is another log"
         )

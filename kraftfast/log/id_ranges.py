@@ -1,4 +1,4 @@
-"""Producer ids: how they are made, so that one that was handed out earlier is a smaller one.
+"""Make producer ids so that an id which was handed out earlier is smaller.
 
 A leader's is its epoch (31 bits) and a number that counts up in it. A replica that does not lead
 gives its clock and its own id: 2^62, the microseconds since 2020 times 2^11, the low bits of the
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 NUMBER_BITS = 31
 CLOCK_ID = 1 << 62
-"""Ids from here on are of the second kind."""
+"""The first id of the second kind: those of replicas that do not lead."""
 NODE_BITS = 11
 CLOCK_BEGIN_US = 1_577_836_800_000_000
 """2020-01-01: microseconds since then have 51 bits until 2091."""

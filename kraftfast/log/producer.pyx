@@ -1,4 +1,4 @@
-"""One idempotent producer, as a log knows it: where its last records stand."""
+"""The state of one idempotent producer in a log: the places of its last records."""
 
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free, realloc
@@ -23,12 +23,12 @@ cdef class Producer:
         free(self.stretches)
 
     cdef void restart(self) noexcept:
-        """A new run of sequences."""
+        """Begin a new run of sequences."""
         self.last_offset = self.last_sequence = -1
         self.records, self.count = 0, 0
 
     cdef int extend(self, int32_t sequence, int32_t records, int64_t base_offset) except -1:
-        """Its next records stand in the log."""
+        """Note that its next records were appended at ``base_offset``."""
         cdef Stretch *last
         self.records += records
         self.last_sequence = (sequence + records - 1) & SEQUENCE_MASK
@@ -53,7 +53,7 @@ cdef class Producer:
         return 0
 
     cdef int64_t offset_of(self, int32_t sequence, int32_t records) noexcept:
-        """Where these records stand, if they are remembered and follow each other; else -1."""
+        """Return the offset of these records if they are remembered and contiguous, else -1."""
         cdef int i
         cdef int64_t into
         for i in range(self.count - 1, -1, -1):
@@ -63,11 +63,11 @@ cdef class Producer:
         return -1
 
     cdef int64_t end_of(self, int32_t sequence) noexcept:
-        """An offset behind a record that was appended, the next one if it is remembered."""
+        """Return an offset above that of an appended record: the next one if it is remembered."""
         cdef int64_t offset = self.offset_of(sequence, 1)
         return offset + 1 if offset >= 0 else self.stretches[0].base_offset
 
     def remembered(self) -> list:
-        """Where its last records stand: [(base offset, base sequence, records)], oldest first."""
+        """Return the last stretches: [(base offset, base sequence, records)], oldest first."""
         return [(each.base_offset, each.base_sequence, each.records)
                 for each in self.stretches[:self.count]]

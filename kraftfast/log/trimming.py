@@ -1,4 +1,4 @@
-"""What becomes of rolled segments: trimmed to Kafka's files with indexes, cut, or removed.
+"""Trim rolled segments to Kafka's files with indexes, cut them, or remove them.
 
 A trim is put off while a process maps the segment and while the disk is full: appends never depend
 on it, and a segment that stays prepared is trimmed at the next start.
@@ -17,15 +17,15 @@ from kraftfast.log.disk import TMP_SUFFIX
 from kraftfast.log.segment import INDEX_SUFFIX, TIME_INDEX_SUFFIX, Segment, segment_name
 
 RETIRE_MS = 5
-"""Between the steps of a trim, each of which waits for the disk."""
+"""The pause between the steps of a trim, each of which waits for the disk."""
 REST_MS = 20 * RETIRE_MS
-"""Until rolled segments are looked at again."""
+"""The pause until rolled segments are looked at again."""
 RETRY_MS = 500
-"""Until what found no space, a trim or the checkpoint of an epoch, is tried again."""
+"""The pause after which a trim or an epoch checkpoint that found no space is retried."""
 
 
 class Trims:
-    """The trims of one log, a step at a time."""
+    """Carries out the trims of one log, a step at a time."""
 
     # steps: of the trim under way, or None. due_ms: no step before.
 

@@ -23,27 +23,27 @@ DESCRIPTION = "quorum.json"
 LOCK = DESCRIPTION + ".lock"
 RUN_LOCK = ".lock"
 LOCK_S_MAX = 10.0
-"""Changes take milliseconds, a replica's directory included."""
+"""How long to wait for the lock: a change takes milliseconds, a new directory included."""
 
 
 class Replacement(msgspec.Struct, frozen=True):
-    """A replica whose directory is being made anew from its peers.
+    """A replica whose directory is being rebuilt from its peers.
 
-    It is written before the first step and removed after the last one, so that the command can be
-    repeated after it was killed at any step.
+    It must be written before the first step and removed after the last one, so that the command
+    can be repeated after it was killed at any step.
     """
 
     directory_id: str
-    """Of the new directory, decided once."""
+    """The id of the new directory, decided once."""
     votes: bool
     """Whether the replica was a voter, and has to become one again."""
 
 
 class Description(msgspec.Struct):
-    """``quorum.json``: what was decided when the quorum was made, and who came later.
+    """``quorum.json``: what was decided when the quorum was made, and the replicas added since.
 
-    ``voters``: the first ones. Who votes now stands in the log, from ``kraft.version`` 1 on.
-    ``kraft_version``: at least this; must never sink. From 1 on no replica is given static voters.
+    ``voters``: the first ones. From ``kraft.version`` 1 on the present ones stand in the log.
+    ``kraft_version``: a lower bound; must never fall. From 1 on no replica is given static voters.
     ``replacing``: replicas whose replacement is under way.
     """
 
@@ -59,12 +59,12 @@ class Description(msgspec.Struct):
 
     @property
     def replicas(self) -> list[int]:
-        """Ids of all that live here: the first voters, and those added since."""
+        """The ids of all replicas here: the first voters, and those added since."""
         return [*self.voters, *self.added]
 
 
 def read_description(path: str) -> Description:
-    """The description of a quorum. Raises NotFormatted, ForeignDirectory."""
+    """Return the description of a quorum. Raises NotFormatted, ForeignDirectory."""
     file = os.path.join(path, DESCRIPTION)
     try:
         return msgspec.json.decode(Disk().read_file(file), type=Description)
@@ -75,14 +75,14 @@ def read_description(path: str) -> Description:
 
 
 def write_description(path: str, description: Description) -> None:
-    """Store ``quorum.json``, durably. The lock is held."""
+    """Store ``quorum.json`` durably. The caller must hold the lock (:func:`locked`)."""
     Disk().replace_file(os.path.join(path, DESCRIPTION), msgspec.json.encode(description))
 
 
 class HeldLock:
     """A lock file of a quorum's directory, held by this process alone: no forked child keeps it.
 
-    It goes with the process. Raises DirectoryInUse, StorageError.
+    It is released when the process ends. Raises DirectoryInUse, StorageError.
     """
 
     def __init__(self, path: str, name: str) -> None:
@@ -90,7 +90,7 @@ class HeldLock:
         forks.own(self)
 
     def release(self) -> None:
-        """Let another process have it; again is harmless."""
+        """Release the lock. A second call does nothing."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             Disk().unlock(fd)
@@ -126,7 +126,7 @@ def locked(path: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def changing(path: str) -> Iterator[Description]:
-    """The description, to be changed; it is stored at the end, unless an exception ends it.
+    """Yield the description under the lock, and store its changes unless an exception is raised.
 
     Raises NotFormatted, ForeignDirectory, DirectoryInUse, StorageError.
     """
@@ -140,7 +140,7 @@ def changing(path: str) -> Iterator[Description]:
 
 
 def raise_kraft_version(path: str, kraft_version: int) -> None:
-    """Remember that the quorum is at this ``kraft.version``; nothing if that is known."""
+    """Record that the quorum is at this ``kraft.version``, unless that is known."""
     if read_description(path).kraft_version < kraft_version:
         with changing(path) as description:
             description.kraft_version = max(description.kraft_version, kraft_version)

@@ -1,4 +1,4 @@
-"""Checks where a leader's answer would cut this replica's log, before the core acts on it.
+"""Check where a leader's answer would cut this replica's log, before the core acts on it.
 
 The core knows offsets and epochs only. A cut inside a batch cannot come from a leader of the same
 log, since (offset, epoch) names one batch on all replicas (I2): the connection is at fault.

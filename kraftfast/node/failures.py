@@ -48,7 +48,7 @@ def describe(error: BaseException) -> str:
 
 
 def contained(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Have what ``method(self, request, ...)`` raises end the session of ``request`` alone."""
+    """Wrap ``method(self, request, ...)`` so that what it raises ends only that session."""
 
     @functools.wraps(method)
     def run(self: Any, request: Any, *args: Any) -> Any:
@@ -79,7 +79,7 @@ class Failures:
         end()
 
     def complain(self, text: str) -> None:
-        """Print a line about a session. A stranger must not fill a disk or a pipe with them."""
+        """Print a line about a session, at a bounded rate: strangers must not fill a disk."""
         second = self.node.now_ms() // 1000
         if second != self._second:
             left_out, self._left_out = self._left_out, 0

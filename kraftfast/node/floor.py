@@ -1,4 +1,4 @@
-"""Keeps the durable floor of the committed offset: ``log/floor.py`` (D23)."""
+"""Keep the durable floor of the committed offset: ``log/floor.py`` (D23)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kraftfast.log.floor import NOTHING, check_floor, read_floor, write_floor
 from kraftfast.types import OffsetAndEpoch
 
 PERIOD_MS = 5_000
-"""How often the floor is written at most; at once for a voter set, and once for each segment."""
+"""The least time between writes; a new voter set and a new segment are written at once."""
 
 Ask = Callable[[Callable[[], Any], Callable[[Any], None]], None]
 
@@ -21,7 +21,7 @@ Ask = Callable[[Callable[[], Any], Callable[[Any], None]], None]
 class CommittedFloor:
     """The floor of one replica.
 
-    Invariant: what is stored was committed, and on this disk, when it was stored.
+    Invariant: what is stored must have been committed, and on this disk, when it was stored.
     """
 
     # disk, directory, log: whose. stored: what the file holds. due_ms: no write before that.
@@ -29,7 +29,7 @@ class CommittedFloor:
     # beside the loop. _lock: held by whoever writes the file; _written: what is in it by then.
 
     def __init__(self, disk: Disk, directory: str, log: Any) -> None:
-        """Read the floor and hold it against the recovered log. Raises CorruptLog."""
+        """Read the floor and compare it with the recovered log. Raises CorruptLog."""
         self.disk, self.directory, self.log = disk, directory, log
         self.stored = read_floor(disk, directory)
         check_floor(directory, self.stored, log.end_offset, self._epoch_before(self.stored.offset))
@@ -69,9 +69,9 @@ class CommittedFloor:
             self.stored = place
 
     def _is_urgent(self, core: Any) -> bool:
-        """Whether the floor covers no committed record of the newest segment or voter set yet.
+        """Return whether the floor does not cover the newest segment or voter set yet.
 
-        A floor inside the newest segment tells at a start that this segment is missing.
+        With a floor inside the newest segment the next start can tell that this one is missing.
         """
         stored, committed = self.stored.offset, core.committed_offset
         base_offset = self.log.active.base_offset

@@ -1,4 +1,4 @@
-"""Lines for people on stderr, which is another process's file: it may be full, or gone."""
+"""Write lines for people to stderr, which another process reads: it may be full, or gone."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 
 
 def write_line(text: str) -> None:
-    """Write a line to stderr. It is lost where nobody reads: a replica must not wait for a reader.
+    """Write a line to stderr, or drop it if no one reads: a replica must not wait for a reader.
 
     Whether a write may wait is a flag of the open file, which other processes share: so a pipe or a
     terminal is opened again for this line, and a socket is told for each message.

@@ -44,7 +44,7 @@ from kraftfast.types import (
 ON_THIS_HOST = Endpoint("CONTROLLER", "localhost", 0)
 """Of a replica that is reached over rings alone: port 0 is nowhere."""
 PLAN = DESCRIPTION + ".new"
-"""What is being formatted. It goes when ``quorum.json`` is there."""
+"""What is being formatted; deleted once ``quorum.json`` is written."""
 
 
 def replica_directories(path: str, voters: list[int]) -> dict[int, str]:
@@ -82,7 +82,7 @@ def open_or_format(
     records: str | None,
     kraft_version: int,
 ) -> Description:
-    """The quorum that is there, or a new one. None: as it is, or the default.
+    """Return the quorum in ``path``, formatted if it is new. None: as it is, or the default.
 
     Directories are not looked at: each replica says itself what is wrong with its own.
     Raises InvalidOption where it was made with other values, ForeignDirectory, StorageError.
@@ -227,7 +227,7 @@ def format_replica(
 
 
 def options_of(path: str, description: Description, id: int) -> LogOptions:
-    """What the replicas other than ``id`` promise. Raises NotFormatted where none can be read."""
+    """Return the log options of another replica than ``id``. Raises NotFormatted if none has."""
     for other, directory in replica_directories(path, description.replicas).items():
         if other != id:
             with contextlib.suppress(StorageError):
@@ -241,7 +241,7 @@ SET_ASIDE = ".set-aside"
 
 
 def set_aside(path: str, id: int) -> str | None:
-    """Rename a replica's directory, durably; its new name, None if it is not there."""
+    """Rename a replica's directory durably; return its new name, None if it does not exist."""
     disk, directory = Disk(), os.path.join(path, str(id))
     if not disk.exists(directory):
         return None

@@ -1,4 +1,4 @@
-"""The directory of a replica as its process finds it: its own, or refused."""
+"""Open the directory of a replica, unless it belongs to another one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kraftfast.node.config import NodeConfig
 
 
 def open_own(disk: Disk, config: NodeConfig) -> ReplicaDirectory:
-    """Lock the directory that ``config`` names.
+    """Lock and return the directory that ``config`` names.
 
     Raises ForeignDirectory if it belongs to another node or cluster, StorageError.
     """

@@ -36,7 +36,7 @@ WAIT_MS_MAX = 30_000
 EPOCH_LAST = 2**15 - 2
 """As in Kafka: behind it comes another id."""
 EPOCHS_OF_ONE_THAT_CONTINUES, EPOCHS_OF_ANOTHER = 1, 2
-"""How far a name's epoch moves, by who asks: the two must be told apart afterwards."""
+"""How far a name's epoch moves, by who asks: the two cases must be distinguishable later."""
 FENCED_VERSION, TAGS_VERSION = 4, 2
 """Of InitProducerId: that know PRODUCER_FENCED, and that have tagged fields."""
 

@@ -1,9 +1,10 @@
-"""One replica's directory is made anew from its peers, while the others go on.
+"""Rebuild the directory of one replica from its peers, while the others go on.
 
-The old (id, directory) leaves the voter set first: from then on nothing that a returning disk says
-counts. Then the directory is set aside, a fresh one with a new directory id takes its place, and
-the replica votes again once it has caught up (KIP-853; at ``kraft.version`` 0 a voter has no
-directory id, and a replaced disk could vote again for less than it has acknowledged).
+The old (id, directory) leaves the voter set first: from then on a disk that returns has no vote and
+its acknowledgements do not count. Then the directory is set aside, a fresh one with a new directory
+id takes its place, and the replica votes again once it has caught up (KIP-853; at ``kraft.version``
+0 a voter has no directory id, and a replaced disk could vote again for less than it has
+acknowledged).
 
 Every step can be repeated: ``quorum.json`` holds what is under way (``Replacement``).
 """
@@ -43,23 +44,23 @@ LOCK_FILE = ".lock"
 
 @dataclass(slots=True)
 class ReplacementPlan:
-    """What is to be done for one replica, and what was. ``admin``: of the quorum, which runs."""
+    """The steps for one replica, and what was done. ``admin``: of the quorum, which must run."""
 
     path: str
     id: int
     admin: Any
     directory_id: Uuid
-    """Of the new directory."""
+    """The id of the new directory."""
     old_directory_id: Uuid | None
-    """That the voter set names for this id; None where it names none, or the new one."""
+    """The id that the voter set names for this replica; None if it names none, or the new one."""
     votes: bool
-    """Whether the replica has to vote in the end."""
+    """Whether the replica must be a voter in the end."""
     joined: bool
     """Whether the voter set names the new one: an earlier attempt got that far."""
     voters_left: tuple[int, ...]
-    """Who votes until then."""
+    """The voters until then."""
     fault: str
-    """What is wrong with the directory that is there; empty: nothing was found."""
+    """What is wrong with the old directory; empty if nothing was found."""
     set_aside: str | None = None
     """Where the old directory is now."""
 
@@ -70,10 +71,10 @@ class ReplacementPlan:
     def run(
         self, wait_for: Callable[[str, float], tuple[Endpoint, ...]], deadline: float
     ) -> None:
-        """Do it. ``wait_for(directory, deadline)``: endpoints of the replica once it runs.
+        """Carry out the plan. ``wait_for(directory, deadline)``: endpoints of a replica that runs.
 
-        Raises RequestRefused, TimedOut, NoQuorum, DirectoryInUse, StorageError; all of it can be
-        run again.
+        Raises RequestRefused, TimedOut, NoQuorum, DirectoryInUse, StorageError. Every step can be
+        repeated.
         """
         with changing(self.path) as description:
             description.kraft_version = max(description.kraft_version, 1)
@@ -99,7 +100,7 @@ class ReplacementPlan:
 
 
 def plan_replacement(path: str, id: int, admin: Any, timeout: float) -> ReplacementPlan:
-    """Find out what has to be done. Nothing is changed.
+    """Return what has to be done, without changing anything.
 
     Raises InvalidOption, DirectoryInUse (it runs), RequestRefused (the quorum is at kraft.version
     0, or it is the only voter), NoQuorum, NotFormatted, StorageError.
@@ -123,7 +124,7 @@ def plan_replacement(path: str, id: int, admin: Any, timeout: float) -> Replacem
         )
     if list(voters) == [id]:
         raise RequestRefused(
-            f"VOTER_NOT_FOUND: {id} is the only voter, there is nobody to copy from",
+            f"VOTER_NOT_FOUND: {id} is the only voter, so there is no replica to copy from",
             ErrorCode.VOTER_NOT_FOUND,
         )
     old_id = voters.get(id)
@@ -141,7 +142,7 @@ def plan_replacement(path: str, id: int, admin: Any, timeout: float) -> Replacem
 
 
 def stored_id(directory: str) -> Uuid | None:
-    """The directory id that is there; None where none can be read."""
+    """Return the directory id that is stored there, None if none can be read."""
     try:
         return read_meta(Disk(), directory).directory_id
     except StorageError:
@@ -155,7 +156,7 @@ def refuse_running(directory: str) -> None:
 
 
 def fault_of(directory: str) -> str:
-    """Why no process runs a replica, as far as its directory says; empty: one does, or could."""
+    """Return what is wrong with a directory; empty if a process runs it, or could."""
     try:
         if not Disk().is_locked(os.path.join(directory, LOCK_FILE)):
             stored_replica(directory)

@@ -1,8 +1,8 @@
-"""How many connections of each kind the local door holds, and how many of one process among them.
+"""Bound the connections of each kind at the local door, and those of one process among them.
 
-Each kind has slots of its own, so that a crowd of one kind locks out no other: questions of
-operators, replicas and producers get in, whoever watches. A process may have three quarters of a
-kind. All connections are of one user, or of root: the kernel says of which process.
+Each kind has slots of its own, so that many connections of one kind cannot keep out the others. A
+process may have three quarters of the slots of a kind. All connections belong to one user or to
+root; the kernel tells which process each belongs to.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ import resource
 from collections import Counter
 
 SLOTS = {"stranger": 128, "producer": 512, "watch": 512, "request": 128, "query": 128}
-"""Connections of each kind at most (I25)."""
+"""The most connections of each kind (I25). A stranger has not said its kind yet."""
 DESCRIPTORS_KEPT = 512
-"""Of this process, for its files, its peers and TCP."""
+"""File descriptors reserved for the log's files, peers and TCP connections."""
 DESCRIPTORS_A_SLOT = 4
 
 
 class Slots:
-    """Counts connections; ``take`` and ``give`` go in pairs."""
+    """Counts connections; every ``take`` must be followed by one ``give``."""
 
     # room: slots of each kind. taken: of each kind. shares: of each (kind, process id).
 
@@ -41,12 +41,12 @@ class Slots:
         return ""
 
     def take(self, kind: str, pid: int) -> None:
-        """Count one more."""
+        """Count one connection more."""
         self.taken[kind] += 1
         self.shares[kind, pid] += 1
 
     def give(self, kind: str, pid: int) -> None:
-        """Count one less."""
+        """Count one connection less."""
         self.taken[kind] -= 1
         self.shares[kind, pid] -= 1
         if not self.shares[kind, pid]:

@@ -35,18 +35,18 @@ class Tuning:
     stride_bytes: int = limits.PREPARE_STRIDE_BYTES
     prepare_bytes: int = 4 * 1024 * 1024
     retention_bytes: int | None = None
-    """Keep so much of the log, -1: all. None: 100 MiB with a state machine that makes snapshots,
-    all without. With a limit but without a state machine old records are given up for good."""
+    """How much of the log to keep, -1: all. None: 100 MiB with a state machine that makes
+    snapshots, else all. With a limit but no state machine old records are deleted."""
     retention_ms: int | None = None
-    """Keep records so long; None: 7 days with such a state machine."""
+    """How long to keep records; None: 7 days with such a state machine, else for ever."""
     snapshot_bytes: int = 20 * 1024 * 1024
-    """So much of the log between two snapshots of the state machine."""
+    """How much of the log lies between two snapshots of the state machine."""
     snapshot_interval_ms: int = 3600 * 1000
-    """The longest time between two, 0: none."""
+    """The longest time between two snapshots, 0: unlimited."""
     election_timeout_ms: int = ELECTION_TIMEOUT_MS
     fetch_timeout_ms: int = 2000
     producers_max: int = limits.PRODUCERS
-    """So many idempotent producers are known; the one that was silent longest is forgotten."""
+    """How many idempotent producers are remembered; the longest silent one is forgotten."""
     state_machine: Any = ""
     """A :class:`StateMachine` class, or ``module:Class``, that every replica applies the log to."""
 
@@ -64,7 +64,7 @@ class Tuning:
                 )
 
     def of_each_node(self) -> dict[str, Any]:
-        """What every replica is told of it (``NodeConfig``)."""
+        """Return the settings that are passed to every replica (``NodeConfig``)."""
         names = (
             "flush", "idle", "segment_bytes", "stride_bytes", "prepare_bytes", "retention_bytes",
             "retention_ms", "snapshot_bytes", "snapshot_interval_ms", "election_timeout_ms",

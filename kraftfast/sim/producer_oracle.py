@@ -1,4 +1,4 @@
-"""What a log knows of producers is what a scan of all that it holds gives (D22)."""
+"""Check that the producer state of a log equals what a scan of the whole log gives (D22)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def check_producers(process: Process) -> None:
-    """Compare after a restart, a cut, an installed snapshot, and a start that moved."""
+    """Compare; called after a restart, a cut, an installed snapshot, and a moved log start."""
     log, log_path = process.log, process.directory.log_path
     start = log.log_start_offset
     ids = [each for each in snapshot_ids(process.disk, log_path) if each != BOOTSTRAP]

@@ -1,4 +1,4 @@
-"""What votes rest on: the log that a candidate asked with, and the disks of those who granted."""
+"""Check what votes rest on: the log of the candidate, and the disks of the voters."""
 
 from __future__ import annotations
 
@@ -74,5 +74,5 @@ class VoteOracle:
 
 
 def log_end(process: Process) -> LogEnd:
-    """Where a replica's log ends."""
+    """Return the end of a replica's log."""
     return process.core.last_epoch, process.log.end_offset
