@@ -12,6 +12,7 @@ import zlib
 
 from kraftfast.errors import CorruptLog
 from kraftfast.log.disk import Disk
+from kraftfast.log.marks import parse_place
 from kraftfast.types import OffsetAndEpoch
 
 FLOOR = "committed-floor"
@@ -34,17 +35,14 @@ def read_floor(disk: Disk, directory: str) -> OffsetAndEpoch:
         return NOTHING
     try:
         version, line, checksum = data.decode("ascii").splitlines()
-        offset, epoch = (int(word) for word in line.split(" "))
         if version != "0" or int(checksum, 16) != zlib.crc32(line.encode()):
             raise ValueError
-        if not (0 <= offset < 2**63 and 0 <= epoch < 2**31):
-            raise ValueError
+        return parse_place(line)
     except ValueError:
         raise CorruptLog(
             f"{path} does not match its checksum: it guards the committed records of this replica; "
             "remove it only if the log is known to be whole (kraftfast log verify)"
         ) from None
-    return OffsetAndEpoch(offset, epoch)
 
 
 def check_floor(directory: str, floor: OffsetAndEpoch, end_offset: int, epoch: int) -> None:

@@ -29,7 +29,7 @@ def encode(mark: tuple[int, int]) -> bytes:
 
 
 def read(disk: Disk, directory: str, name: str) -> OffsetAndEpoch | None:
-    """The mark, or None if there is none. Raises ForeignDirectory if it does not parse."""
+    """Return the mark, None if there is none. Raises ForeignDirectory if it does not parse."""
     path = os.path.join(directory, name)
     try:
         data = disk.read_file(path)
@@ -37,9 +37,16 @@ def read(disk: Disk, directory: str, name: str) -> OffsetAndEpoch | None:
         return None
     try:
         version, line = data.decode("ascii").splitlines()
-        offset, epoch = (int(word) for word in line.split(" "))
-        if version != "0" or not (0 <= offset < 2**63 and 0 <= epoch < 2**31):
+        if version != "0":
             raise ValueError
+        return parse_place(line)
     except ValueError:
         raise ForeignDirectory(f"{path} does not parse") from None
+
+
+def parse_place(line: str) -> OffsetAndEpoch:
+    """Return the place that a line names: offset, space, epoch. Raises ValueError."""
+    offset, epoch = (int(word) for word in line.split(" "))
+    if not (0 <= offset < 2**63 and 0 <= epoch < 2**31):
+        raise ValueError
     return OffsetAndEpoch(offset, epoch)

@@ -11,7 +11,7 @@ from typing import Any
 from kraftfast.errors import Closed
 from kraftfast.quorum import LocalQuorum
 from tests.client.conftest import SMALL
-from tests.client.test_forks import calls_of, calls_of_quorum
+from tests.client.test_forks import calls_of, calls_of_consumer, calls_of_quorum
 
 
 def not_closed(calls: dict[str, Callable[[], Any]]) -> list[str]:
@@ -86,15 +86,7 @@ def test_a_consumer(quorum: LocalQuorum, tmp_path: Path) -> None:
     next(records)
     consumer.close()
     fds = strangers(tmp_path)
-    calls = {
-        "next": lambda: list(records),
-        "iter": lambda: list(consumer),
-        "read": lambda: consumer.read(1),
-        "wait": lambda: consumer.wait(timeout=1),
-        "batches": lambda: list(consumer.batches()),
-        "high_watermark": lambda: consumer.high_watermark,
-    }
-    assert not_closed(calls) == []
+    assert not_closed(calls_of_consumer(consumer, records)) == []
     consumer.close()
     assert untouched(fds)
 

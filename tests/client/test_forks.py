@@ -9,7 +9,7 @@ import os
 import threading
 import traceback
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -135,6 +135,18 @@ def test_neither_rings_nor_descriptors_are_inherited(ring_quorum: LocalQuorum) -
         consumer.wait(timeout=5)
 
 
+def calls_of_consumer(consumer: Any, records: Iterator[Any]) -> dict[str, Callable[[], Any]]:
+    """Every call of a consumer; ``records``: an iterator over it that was begun."""
+    return {
+        "next": lambda: list(records),
+        "iter": lambda: list(consumer),
+        "read": lambda: consumer.read(1),
+        "wait": lambda: consumer.wait(timeout=1),
+        "batches": lambda: list(consumer.batches()),
+        "high_watermark": lambda: consumer.high_watermark,
+    }
+
+
 def test_a_consumer_belongs_to_the_process_that_made_it(quorum: LocalQuorum) -> None:
     with quorum.producer() as producer:
         first = producer.append_wait(b"0")
@@ -143,14 +155,7 @@ def test_a_consumer_belongs_to_the_process_that_made_it(quorum: LocalQuorum) -> 
         with quorum.consumer(first) as consumer:
             records = iter(consumer)
             next(records)
-            calls = {
-                "next": lambda: list(records),
-                "iter": lambda: list(consumer),
-                "read": lambda: consumer.read(1),
-                "wait": lambda: consumer.wait(timeout=1),
-                "batches": lambda: list(consumer.batches()),
-                "high_watermark": lambda: consumer.high_watermark,
-            }
+            calls = calls_of_consumer(consumer, records)
             assert in_child(lambda: refused(calls)) == []
             assert in_child(consumer.close) is None
             assert len(list(records)) == 19
