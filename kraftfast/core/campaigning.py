@@ -118,11 +118,12 @@ def become_candidate(state: ReplicaState, now_ms: int) -> None:
 def stand_down(state: ReplicaState, now_ms: int) -> None:
     """A prospective replica lost, or nobody answered in time: back to the leader if there is one.
 
-    A leader that the kernel said is dead is none: the next campaign comes soon.
+    A leader that the kernel said is dead is none: the next campaign comes soon. Nor is the own
+    name, of an only voter that resigned and waits for its disk.
     """
     leader_id = state.leader_id
     if (
-        leader_id != NO_NODE
+        leader_id not in (NO_NODE, state.local.id)
         and state.is_reachable(leader_id, state.leader_endpoints)
         and not state.peers.is_ended(leader_id)
     ):

@@ -86,7 +86,7 @@ def may_follow(
         if not follows:
             warn(state, told_of_rival(state, epoch, leader_id))
         return follows
-    if directory_id == ZERO_UUID or is_named(state.voters, leader_id, directory_id):
+    if directory_id == ZERO_UUID or may_be_voter(state, leader_id, directory_id):
         return True
     follows = shows_later_set(state, leader_id, identity)
     if not follows:
@@ -117,6 +117,20 @@ def is_same_set(state: ReplicaState, identity: LeaderIdentity) -> bool:
     """Return whether the leader counts by the very set in force here: it removed itself (I17)."""
     place = voters_place(state)
     return place.offset >= 0 and identity.voters_at == place
+
+
+def may_be_voter(state: ReplicaState, leader_id: int, directory_id: bytes) -> bool:
+    """Return whether the set in force names that replica, or the one that counts without it.
+
+    A set that is not known to be committed may be undone: a leader that this replica was about to
+    remove, before the others elected that one, would else never be followed.
+    """
+    if is_named(state.voters, leader_id, directory_id):
+        return True
+    before = state.history.before_latest
+    if before is None or state.history.latest_offset < state.uncuttable_offset():
+        return False
+    return is_named(before.voters, leader_id, directory_id)
 
 
 def is_named(voters: VoterSet, leader_id: int, directory_id: bytes) -> bool:

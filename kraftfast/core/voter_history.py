@@ -68,6 +68,11 @@ class VoterHistory:
         return self.voter_sets[-1][0] if self.voter_sets else NO_OFFSET
 
     @property
+    def before_latest(self) -> KRaftVoters | None:
+        """The voters record before that in force, which is in force again if that is undone."""
+        return self.voter_sets[-2][1] if len(self.voter_sets) > 1 else None
+
+    @property
     def last_offset(self) -> int:
         """Where the latest record of either kind stands."""
         version_offset = self.versions[-1][0] if self.versions else NO_OFFSET

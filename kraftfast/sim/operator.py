@@ -204,11 +204,11 @@ class Operator:
     def reassign(self) -> None:
         """All of them at once, or an end of that."""
         process = self._leader()
-        if process is None:
-            return
         whole = [
             each for each in self.world.machines if each.process is not None and each.is_sound
         ]
+        if process is None or not whole:
+            return
         count = self.random.randint(1, len(whole))
         target = tuple(each.id for each in self.random.sample(whole, count))
         latest = self.world.oracle.voters.latest()
