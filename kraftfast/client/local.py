@@ -203,7 +203,11 @@ class Watch:
     def __init__(self, directory: str) -> None:
         self.refusal: LocalError | None = None
         self.sock = connect(os.path.join(directory, SOCKET_NAME), CONNECT_TIMEOUT_S)
-        self.doorbell = OwnDoorbell()
+        try:
+            self.doorbell = OwnDoorbell()
+        except OSError as error:
+            self.sock.close()
+            raise PeerGone(f"no descriptors to watch {directory} with: {error}") from None
         forks.own(self)
         try:
             bell = self.doorbell
