@@ -120,6 +120,8 @@ def show(found: Verified) -> None:
     )
     if found.epochs is not None:
         click.echo(f"leader-epoch-checkpoint agrees: {len(found.epochs)} epochs")
+    if found.state is not None:
+        click.echo(f"quorum-state agrees: epoch {found.state.epoch}")
     click.echo(f"behind the last batch: {tail_text(found.tail)}")
 
 

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 def inspect(paths: tuple[str, ...], as_json: bool) -> None:
     """Show what each replica's directory holds: epoch, vote, offsets, voters, snapshots.
 
-    DIR is a replica's directory, or that of a whole quorum. Nothing is changed. Damage of a log is
-    exit code 33.
+    DIR is a replica's directory, or that of a whole quorum. Nothing is changed. Damage of a log, or
+    a quorum-state that cannot be that of its log, is exit code 33.
     """
     from kraftfast.node.stored import stored_replica
 
@@ -30,6 +30,9 @@ def inspect(paths: tuple[str, ...], as_json: bool) -> None:
         click.echo(json.dumps([as_dict(each) for each in found]))
     else:
         show(found)
+    for each in found:
+        if each.state_fault is not None:
+            raise each.state_fault
 
 
 def replicas_of(paths: tuple[str, ...]) -> list[str]:
@@ -55,6 +58,7 @@ def as_dict(each: StoredReplica) -> dict[str, Any]:
         "topic": each.options.topic,
         "epoch": each.state.epoch,
         "leader_id": each.state.leader_id,
+        "state_fault": None if each.state_fault is None else str(each.state_fault),
         "voted_id": -1 if voted is None else voted.id,
         "voted_directory_id": None if voted is None else uuid_text(voted.directory_id),
         "log_start_offset": each.log_start_offset,

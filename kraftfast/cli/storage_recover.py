@@ -95,7 +95,8 @@ def choose(found: list[StoredReplica]) -> StoredReplica:
     if len(clusters) > 1:
         raise InvalidOption(f"these belong to different clusters: {', '.join(sorted(clusters))}")
     chosen = max(found, key=lambda each: each.place)
-    if len(found) == 1 and chosen.voter_ids == (chosen.meta.node_id,):
+    only_voter = chosen.voter_ids == (chosen.meta.node_id,)
+    if len(found) == 1 and only_voter and chosen.state_fault is None:
         raise InvalidOption(f"{chosen.path} belongs to the only voter already")
     return chosen
 
@@ -150,6 +151,8 @@ def explained(chosen: StoredReplica, found: list[StoredReplica]) -> Iterator[str
     yield f"replica {id} of cluster {chosen.meta.cluster_id}: {chosen.path}"
     yield f"  its voters so far: {voters}"
     yield f"  its log ends at offset {chosen.end_offset}, epoch {chosen.last_epoch}"
+    if chosen.state_fault is not None:
+        yield f"  its vote is given up: {chosen.state_fault}"
     for each in others:
         yield (
             f"  replica {each.meta.node_id} ends at offset {each.end_offset}, epoch "

@@ -2,19 +2,23 @@
 
 ``durable-end`` (beside the segments): everything below it was on disk at the last clean close, so
 that damage there is no torn tail. ``phantom-tail`` (in the replica's directory): up to here records
-may have been acknowledged that the last crash lost (D10).
+may have been acknowledged that the last crash lost (D10). A third line is the CRC-32 of the place;
+a mark of an earlier version has none.
 """
 
 from __future__ import annotations
 
 import os
+import re
+import zlib
 
-from kraftfast.errors import ForeignDirectory
+from kraftfast.errors import CorruptLog, ForeignDirectory
 from kraftfast.log.disk import Disk
 from kraftfast.types import OffsetAndEpoch
 
 DURABLE_END = "durable-end"
 PHANTOM_TAIL = "phantom-tail"
+SUM = re.compile(r"[^ ]{8}")
 
 
 def write(disk: Disk, directory: str, name: str, mark: tuple[int, int]) -> None:
@@ -25,23 +29,32 @@ def write(disk: Disk, directory: str, name: str, mark: tuple[int, int]) -> None:
 def encode(mark: tuple[int, int]) -> bytes:
     """Return the bytes of the file of a mark."""
     offset, epoch = mark
-    return f"0\n{offset} {epoch}\n".encode()
+    line = f"{offset} {epoch}"
+    return f"0\n{line}\n{zlib.crc32(line.encode()):08x}\n".encode()
 
 
 def read(disk: Disk, directory: str, name: str) -> OffsetAndEpoch | None:
-    """Return the mark, None if there is none. Raises ForeignDirectory if it does not parse."""
+    """Return the mark, None if there is none.
+
+    Raises ForeignDirectory if it does not parse, CorruptLog if its checksum differs.
+    """
     path = os.path.join(directory, name)
     try:
         data = disk.read_file(path)
     except FileNotFoundError:
         return None
     try:
-        version, line = data.decode("ascii").splitlines()
+        version, line, *rest = data.decode("ascii").split("\n")
         if version != "0":
             raise ValueError
-        return parse_place(line)
-    except ValueError:
+        place = parse_place(line)
+        if rest[-1] or len(rest) > 2 or len(rest) == 2 and not SUM.fullmatch(rest[0]):
+            raise ValueError
+    except (ValueError, IndexError):
         raise ForeignDirectory(f"{path} does not parse") from None
+    if len(rest) == 2 and data != encode(place):
+        raise CorruptLog(f"{path} does not match its checksum", path)
+    return place
 
 
 def parse_place(line: str) -> OffsetAndEpoch:

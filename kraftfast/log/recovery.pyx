@@ -264,6 +264,11 @@ class Recovery:
         self.phantom_tail = self.stored_phantom_tail
         load_producers(self.producers, self.disk, self.path, newest)
 
+    def places(self):
+        """All that the directory holds of offsets and epochs: none is of a later epoch (D5)."""
+        return [self.target, self.flushed, self.durable_end, self.floor, self.start,
+                self.stored_phantom_tail, self.phantom_tail]
+
     def last_epoch(self):
         """Of the last batch; 0 if there is none."""
         return self.epochs[-1][0] if self.epochs else 0

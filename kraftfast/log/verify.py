@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from kraftfast import limits
 from kraftfast.errors import CorruptBatch, CorruptLog, InputError, RecordsRefused
-from kraftfast.log import epoch_checkpoint, scan
+from kraftfast.log import epoch_checkpoint, quorum_state, scan
 from kraftfast.log.at_rest import LooseLog, find_log, looked_at
 from kraftfast.log.directory import ReplicaDirectory
 from kraftfast.log.disk import Disk, storage_error
@@ -25,6 +25,7 @@ from kraftfast.log.recovery import Recovery
 from kraftfast.log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX
 from kraftfast.log.snapshot_files import SUFFIX as SNAPSHOT_SUFFIX
 from kraftfast.log.snapshot_reader import SnapshotReader
+from kraftfast.log.state_check import check_state
 from kraftfast.record import batch as record_batch
 from kraftfast.record.batch import BatchView
 
@@ -90,6 +91,8 @@ class Verified:
     segments: list[Counts] = field(default_factory=list)
     epochs: epoch_checkpoint.EpochStarts | None = None
     """Of ``leader-epoch-checkpoint``, which agrees with the batches; None if there is none."""
+    state: quorum_state.StoredQuorumState | None = None
+    """Of ``quorum-state``, which can be that of this log; None if there is none."""
 
     @property
     def batches(self) -> int:
@@ -135,7 +138,24 @@ def _verify_log(path: str, records: bool) -> Verified:
         end = kept[-1].end_offset if kept else recovery.start.offset
         _check_epochs(recovery, kept, end)
         tail = _tail_of_log(recovery, directory.log_path, end)
-        return Verified(directory.log_path, start, end, tail, found, recovery.stored)
+        state = None
+        if isinstance(directory, ReplicaDirectory):
+            state = _check_state(disk, directory, recovery, end)
+        return Verified(directory.log_path, start, end, tail, found, recovery.stored, state)
+
+
+def _check_state(
+    disk: Disk, directory: ReplicaDirectory, recovery: Recovery, end: int
+) -> quorum_state.StoredQuorumState | None:
+    """Read last: a replica that runs may have gone on meanwhile, never its log before it (D5)."""
+    path = os.path.join(directory.log_path, quorum_state.NAME)
+    try:
+        state = quorum_state.decode(disk.read_file(path), path)
+    except FileNotFoundError:
+        state = None
+    places = (end, recovery.last_epoch()), *recovery.places()
+    check_state(state, path, places, directory.meta.node_id)
+    return state
 
 
 def _count_segment(segment: Any, directory: ReplicaDirectory | LooseLog, records: bool) -> Counts:

@@ -117,7 +117,7 @@ class Node:
         self.floor = CommittedFloor(self.disk, self.directory.path, self.log)
         self.uncertainty.opened(self.recovered.phantom_tail)
         self._state_path = state_path(self.directory)
-        stored = stored_state(self.disk, self._state_path)
+        stored = stored_state(self.disk, self.directory, self.recovered, self.floor.stored)
         self.persisted_epoch = stored.epoch if stored else 0
         seed = config.seed if config.seed >= 0 else int.from_bytes(os.urandom(8), "big")
         self.core = Replica(

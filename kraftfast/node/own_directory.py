@@ -9,7 +9,10 @@ from kraftfast.errors import ForeignDirectory
 from kraftfast.log import quorum_state
 from kraftfast.log.directory import ReplicaDirectory
 from kraftfast.log.disk import Disk
+from kraftfast.log.recovery import Recovered
+from kraftfast.log.state_check import check_state
 from kraftfast.node.config import NodeConfig
+from kraftfast.types import OffsetAndEpoch
 
 
 def open_own(disk: Disk, config: NodeConfig) -> ReplicaDirectory:
@@ -37,10 +40,18 @@ def state_path(directory: ReplicaDirectory) -> str:
     return os.path.join(directory.log_path, quorum_state.NAME)
 
 
-def stored_state(disk: Disk, path: str) -> QuorumState | None:
-    """Return the epoch, leader and vote of ``quorum-state``; None if there is none yet."""
-    try:
+def stored_state(
+    disk: Disk, directory: ReplicaDirectory, opened: Recovered, floor: OffsetAndEpoch
+) -> QuorumState | None:
+    """Return the epoch, leader and vote of ``quorum-state``; None if there is none yet.
+
+    ``floor``: of what is committed. Raises CorruptLog if the file cannot be that of this log (D5).
+    """
+    path, log = state_path(directory), opened.log
+    stored = None
+    if disk.exists(path):
         stored = quorum_state.decode(disk.read_file(path), path)
-    except FileNotFoundError:
-        return None
-    return QuorumState(stored.epoch, stored.leader_id, stored.voted)
+    end = log.end_offset, log.last_epoch
+    places = end, floor, log.durable_end, opened.phantom_tail
+    check_state(stored, path, places, directory.meta.node_id)
+    return None if stored is None else QuorumState(stored.epoch, stored.leader_id, stored.voted)

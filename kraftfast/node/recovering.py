@@ -77,6 +77,8 @@ def make_sole_voter(
     doorbell = OwnDoorbell()
     try:
         preparer = PreparerThread(doorbell.bell.address, doorbell.bell.fd)
+        if epoch >= stored.state.epoch:  # D5: before a record of that epoch
+            _write_state(disk, directory, epoch, voters)
         log = open_log(disk, directory, settings, preparer).log
         try:
             deadline = time.monotonic() + ROOM_S_MAX
@@ -88,15 +90,18 @@ def make_sole_voter(
             end_offset = int(log.end_offset)
         finally:
             log.close()
-        state = quorum_state.StoredQuorumState(epoch)
-        path = os.path.join(directory.log_path, quorum_state.NAME)
-        data = quorum_state.encode(state, 1, voters.ids)
-        disk.replace_file(path, quorum_state.seal(data))
+        _write_state(disk, directory, epoch, voters)
         _forget_doubt(disk, directory)
     finally:
         directory.close()
         doorbell.close()
     return end_offset
+
+
+def _write_state(disk: Disk, directory: ReplicaDirectory, epoch: int, voters: VoterSet) -> None:
+    """Begin an epoch without a vote."""
+    data = quorum_state.encode(quorum_state.StoredQuorumState(epoch), 1, voters.ids)
+    disk.replace_file(os.path.join(directory.log_path, quorum_state.NAME), quorum_state.seal(data))
 
 
 def _forget_doubt(disk: Disk, directory: ReplicaDirectory) -> None:

@@ -159,7 +159,8 @@ def fault_of(directory: str) -> str:
     """Return what is wrong with a directory; empty if a process runs it, or could."""
     try:
         if not Disk().is_locked(os.path.join(directory, LOCK_FILE)):
-            stored_replica(directory)
+            state_fault = stored_replica(directory).state_fault
+            return "" if state_fault is None else str(state_fault)
     except NotFormatted:
         return f"{directory} is not formatted, or gone"
     except (KraftfastError, AssertionError) as error:

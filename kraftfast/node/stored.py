@@ -7,12 +7,15 @@ from dataclasses import dataclass
 
 from kraftfast.core.control import VoterControls
 from kraftfast.core.voter_history import VoterHistory
+from kraftfast.errors import StorageError
 from kraftfast.log import quorum_state
 from kraftfast.log.at_rest import looked_at
 from kraftfast.log.directory import LogOptions, MetaProperties, ReplicaDirectory
 from kraftfast.log.disk import Disk
 from kraftfast.log.reader import LogReader
+from kraftfast.log.recovery import Recovery
 from kraftfast.log.snapshot_files import snapshot_ids
+from kraftfast.log.state_check import check_state
 from kraftfast.node.voter_records import controls_of, history_of
 from kraftfast.types import OffsetAndEpoch
 
@@ -25,6 +28,9 @@ class StoredReplica:
     meta: MetaProperties
     options: LogOptions
     state: quorum_state.StoredQuorumState
+    """Epoch 0 without a vote where ``state_fault`` says that there is no such file."""
+    state_fault: StorageError | None
+    """Why no start would believe ``quorum-state``."""
     static_voter_ids: tuple[int, ...] | None
     """What ``quorum-state`` names, at ``kraft.version`` 0."""
     log_start_offset: int
@@ -51,7 +57,10 @@ class StoredReplica:
 
 
 def stored_replica(path: str) -> StoredReplica:
-    """Look at a replica's directory. Raises NotFormatted, ForeignDirectory, CorruptLog."""
+    """Look at a replica's directory. Raises NotFormatted, ForeignDirectory, CorruptLog.
+
+    A fault of ``quorum-state`` is not raised but told: whoever gives up its vote goes on.
+    """
     disk = Disk()
     directory = ReplicaDirectory(disk, os.path.abspath(path), lock=False)
     with looked_at(disk, directory) as recovery:
@@ -59,13 +68,15 @@ def stored_replica(path: str) -> StoredReplica:
         start, phantom_tail = recovery.start, recovery.phantom_tail
         end_offset = kept[-1].end_offset if kept else start.offset
         last_epoch = recovery.last_epoch() if kept and not recovery.anew else start.epoch
-    state, static_voter_ids = _quorum_state(disk, directory.log_path)
+    stored = _quorum_state(disk, directory, recovery, (end_offset, last_epoch))
+    state, state_fault, static_voter_ids = stored
     ids = snapshot_ids(disk, directory.log_path)
     return StoredReplica(
         path=directory.path,
         meta=directory.meta,
         options=directory.options,
         state=state,
+        state_fault=state_fault,
         static_voter_ids=static_voter_ids,
         log_start_offset=start.offset,
         end_offset=end_offset,
@@ -78,14 +89,23 @@ def stored_replica(path: str) -> StoredReplica:
 
 
 def _quorum_state(
-    disk: Disk, log_path: str
-) -> tuple[quorum_state.StoredQuorumState, tuple[int, ...] | None]:
-    path = os.path.join(log_path, quorum_state.NAME)
+    disk: Disk, directory: ReplicaDirectory, recovery: Recovery, end: tuple[int, int]
+) -> tuple[quorum_state.StoredQuorumState, StorageError | None, tuple[int, ...] | None]:
+    """What the file says, what is wrong with it, and the voters that it names."""
+    path = os.path.join(directory.log_path, quorum_state.NAME)
+    state, ids = quorum_state.StoredQuorumState(), None
     try:
-        data = disk.read_file(path)
-    except FileNotFoundError:
-        return quorum_state.StoredQuorumState(), None
-    return quorum_state.decode(data, path), quorum_state.static_voter_ids(data)
+        try:
+            data = disk.read_file(path)
+        except FileNotFoundError:
+            check_state(None, path, (end, *recovery.places()))
+        else:
+            state = quorum_state.decode(data, path)
+            ids = quorum_state.static_voter_ids(data)
+            check_state(state, path, (end, *recovery.places()), directory.meta.node_id)
+    except StorageError as error:
+        return state, error, ids
+    return state, None, ids
 
 
 def stored_history(

@@ -16,6 +16,7 @@ from kraftfast.core.replica import Replica
 from kraftfast.errors import ErrorCode
 from kraftfast.log import quorum_state
 from kraftfast.node.control_records import appended, batch_of
+from kraftfast.node.own_directory import stored_state
 from kraftfast.node.voter_records import copied_controls
 from kraftfast.sim.network import Link, Source
 from kraftfast.sim.paged_file import SteppedFlush, append_batch
@@ -23,6 +24,9 @@ from kraftfast.sim.records import Records, Reference
 
 if TYPE_CHECKING:
     from kraftfast.core.config import QuorumConfig
+    from kraftfast.log.directory import ReplicaDirectory
+    from kraftfast.log.recovery import Recovered
+    from kraftfast.node.floor import CommittedFloor
     from kraftfast.node.snapshots import Snapshots
     from kraftfast.sim.beside import Around
     from kraftfast.sim.clients import Append
@@ -52,6 +56,9 @@ class Carrying:
     machine: Machine
     disk: SimDisk
     durability: str
+    directory: ReplicaDirectory
+    recovered: Recovered
+    floor: CommittedFloor
     log: Any  # the real Log
     config: QuorumConfig
     core: Replica
@@ -84,8 +91,9 @@ class Carrying:
     def _do_PersistQuorumState(self, effect: fx.PersistQuorumState) -> None:
         state = quorum_state.StoredQuorumState(effect.epoch, effect.leader_id, effect.voted)
         data = quorum_state.encode(state, effect.kraft_version, self.machine.voters.ids)
-        self.disk.replace_file(self.state_path, data)
-        self.persisted = self.stored_state()
+        self.disk.replace_file(self.state_path, quorum_state.seal(data))
+        floor = self.floor.stored
+        self.persisted = stored_state(self.disk, self.directory, self.recovered, floor)
         self.world.oracle.persisted(self)
 
     def _do_Send(self, effect: fx.Send) -> None:

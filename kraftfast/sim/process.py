@@ -7,7 +7,6 @@ until its wait is over.
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Callable
 from random import Random
@@ -15,16 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 from kraftfast.core import events as ev
 from kraftfast.core.messages import FetchResponse
-from kraftfast.core.quorum_state import QuorumState
 from kraftfast.core.replica import Replica
 from kraftfast.core.trail import EpochTrail
 from kraftfast.errors import MalformedFrame
-from kraftfast.log import quorum_state
 from kraftfast.log.directory import ReplicaDirectory
 from kraftfast.log.recovery import Settings as LogSettings
 from kraftfast.log.recovery import open_log
 from kraftfast.node.diverging import check_cut
 from kraftfast.node.floor import CommittedFloor
+from kraftfast.node.own_directory import state_path, stored_state
 from kraftfast.node.retention import Retention
 from kraftfast.node.snapshots import Snapshots
 from kraftfast.node.uncertainty import Uncertainty
@@ -100,8 +98,8 @@ class Process(Carrying):
         self.floor = CommittedFloor(disk, self.directory.path, self.log)
         self.uncertainty.opened(self.recovered.phantom_tail)
         self.durability = options.durability
-        self.state_path = os.path.join(self.directory.log_path, quorum_state.NAME)
-        self.persisted = self.stored_state()
+        self.state_path = state_path(self.directory)
+        self.persisted = stored_state(disk, self.directory, self.recovered, self.floor.stored)
         self.config = settings.quorum_config(machine.endpoints)
         self.core = Replica(
             self.config,
@@ -127,13 +125,6 @@ class Process(Carrying):
         self.state_machine = SimStateMachine(self) if machine_runs else None
         self.around.applier = self.state_machine
         self.retention = Retention(self.snapshots, settings, machine_runs)
-
-    def stored_state(self) -> QuorumState | None:
-        try:
-            stored = quorum_state.decode(self.disk.read_file(self.state_path), self.state_path)
-        except FileNotFoundError:
-            return None
-        return QuorumState(stored.epoch, stored.leader_id, stored.voted)
 
     # --- the one door -------------------------------------------------------------------------
 

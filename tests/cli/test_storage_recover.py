@@ -13,7 +13,7 @@ import pytest
 
 import kraftfast
 from kraftfast.cli import storage_recover
-from tests.cli.logs import FOREIGN, IN_USE, UNFORMATTED, USAGE, Done, contents
+from tests.cli.logs import CORRUPT, FOREIGN, IN_USE, UNFORMATTED, USAGE, Done, contents
 
 Command = Callable[..., Done]
 RECORDS = [b"record %d" % number for number in range(20)]
@@ -132,6 +132,35 @@ def test_recover_refuses_what_is_in_use_or_of_others(
     meta.write_text(meta.read_text().replace("cluster.id=", "cluster.id=A"))
     done = kraftfast("storage", "recover", quorum_left / "1", quorum_left / "2", "--yes")
     assert done.code == USAGE and "different clusters" in done.err
+
+
+@pytest.mark.parametrize("harm", ["deleted", "older"])
+def test_a_lost_vote_is_told_and_given_up_only_by_recover(
+    quorum_left: Path, kraftfast: Command, harm: str
+) -> None:
+    """A replica without its vote could vote twice in an epoch (D5): it does not start."""
+    from kraftfast.errors import CorruptLog
+    from kraftfast.node.config import NodeConfig, VoterConfig
+    from kraftfast.node.node import Node
+
+    directory = quorum_left / "3"
+    file = directory / "__cluster_metadata-0" / "quorum-state"
+    state = file.read_text().splitlines()[0]
+    assert kraftfast("log", "verify", directory).out.count("quorum-state agrees: epoch") == 1
+    if harm == "deleted":
+        file.unlink()
+    else:
+        fields = json.loads(state) | {"leaderEpoch": 0, "leaderId": -1, "votedId": -1}
+        file.write_text(json.dumps(fields))
+    for words in (("log", "verify", "--json"), ("storage", "inspect"), ("log", "verify")):
+        done = kraftfast(*words, directory)
+        assert done.code == CORRUPT and "storage replace" in done.err, done
+    with pytest.raises(CorruptLog, match="quorum-state"):
+        Node(NodeConfig(node_id=3, directory=str(directory), voters=[VoterConfig(3, "a", 1)]))
+    done = kraftfast("storage", "recover", directory, "--yes")
+    assert done.code == 0 and "its vote is given up" in done.out, done
+    assert kraftfast("log", "verify", directory).code == 0
+    assert inspected(kraftfast, directory)[3]["state_fault"] is None
 
 
 def test_recover_leaves_a_running_replica_alone(tmp_path: Path, kraftfast: Command) -> None:

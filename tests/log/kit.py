@@ -13,6 +13,7 @@ from typing import Any
 
 from kraftfast.errors import DiskFull
 from kraftfast.link.ring_link import OwnDoorbell
+from kraftfast.log import quorum_state
 from kraftfast.log.directory import (
     LogOptions,
     MetaProperties,
@@ -112,6 +113,8 @@ class Home:
         self.topic = "__cluster_metadata-0"
         if not self.disk.exists(os.path.join(self.path, "meta.properties")):
             format_directory(self.disk, self.path, META, LogOptions(**options))
+            if type(self.disk) is Disk:
+                self.persist()
 
     @classmethod
     def copied(cls, log_path: Path, target: Path) -> Home:
@@ -130,6 +133,12 @@ class Home:
         home.path, home.disk, home.topic = path, disk, topic
         home.directory = home.recovered = None
         return home
+
+    def persist(self, epoch: int = 1000) -> None:
+        """Write quorum-state, as a replica does before it has a record of an epoch (D5)."""
+        data = quorum_state.seal(quorum_state.encode(quorum_state.StoredQuorumState(epoch), 1, ()))
+        self.disk.make_directory(self.log_path)
+        self.disk.replace_file(os.path.join(self.log_path, quorum_state.NAME), data)
 
     def open(self, preparer: Any = None, **settings: Any) -> Any:
         """Recover and open; returns the log."""

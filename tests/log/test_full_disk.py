@@ -93,6 +93,7 @@ def test_a_killed_replica_starts_on_a_full_disk(home: Home) -> None:
     log = home.open()
     assert log.last_epoch == 2 and not log.segments[0].has_page
     home.close()
+    home.persist()
     assert verify(home.path).segments[0].index_entries is not None
 
 

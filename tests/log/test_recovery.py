@@ -353,7 +353,7 @@ def test_a_clean_close_leaves_what_kafka_leaves(home: Home) -> None:
     home.close()
     names = sorted(os.listdir(home.log_path))
     expected = [f"{base:020d}{end}" for base in bases for end in (".index", ".log", ".timeindex")]
-    rest = ["durable-end", "leader-epoch-checkpoint", "partition.metadata"]
+    rest = ["durable-end", "leader-epoch-checkpoint", "partition.metadata", "quorum-state"]
     assert names == sorted(expected + rest)
     assert b"".join(Path(path).read_bytes() for path in home.segment_paths()) == b"".join(stored)
     assert os.listdir(os.path.join(home.path, "nursery")) == []

@@ -9,6 +9,7 @@ import string
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import example, given
@@ -24,6 +25,7 @@ from kraftfast.log.directory import (
 )
 from kraftfast.log.disk import Disk
 from kraftfast.log.quorum_state import StoredQuorumState
+from kraftfast.log.state_check import check_state
 from kraftfast.types import ZERO_UUID, OffsetAndEpoch, ReplicaKey
 
 # --- Kafka's own files, to the byte ---
@@ -130,6 +132,45 @@ def test_every_flipped_bit_of_a_sealed_state_is_told() -> None:
             pass
 
 
+# --- quorum-state and the rest of the directory ---
+
+VOTE = StoredQuorumState(7, -1, ReplicaKey(3, bytes(15) + b"3"))
+
+
+@pytest.mark.parametrize(
+    "state, places",
+    [
+        (None, []),
+        (None, [(0, 0), None]),
+        (VOTE, []),
+        (VOTE, [(90, 7), (90, 6)]),
+        (StoredQuorumState(), [(0, 0)]),
+        (StoredQuorumState(7, 1), [(9, 5)]),
+        (StoredQuorumState(7, 1, ReplicaKey(1, bytes(16))), [(9, 7)]),
+        (StoredQuorumState(7, 3, ReplicaKey(2, bytes(16))), [(9, 7)]),
+    ],
+)
+def test_a_state_that_can_be_that_of_its_log(state: Any, places: Any) -> None:
+    check_state(state, "FILE", places, 1)
+
+
+@pytest.mark.parametrize(
+    "state, places, why",
+    [
+        (None, [(1, 1)], "is missing, .* offset 1, epoch 1"),
+        (None, [(0, 0), None, (0, 3)], "may have voted"),
+        (VOTE, [(0, 0), (90, 8)], "says epoch 7, but the log reached epoch 8"),
+        (StoredQuorumState(0, 1), [], "epoch 0"),
+        (StoredQuorumState(0, -1, ReplicaKey(3, bytes(16))), [], "epoch 0"),
+        (StoredQuorumState(7, 1, ReplicaKey(3, bytes(16))), [(9, 7)], "voted for 3"),
+    ],
+)
+def test_a_state_that_cannot(state: Any, places: Any, why: str) -> None:
+    """Its vote is lost, and could be given twice (D5)."""
+    with pytest.raises(CorruptLog, match=f"FILE.*{why}.*storage replace"):
+        check_state(state, "FILE", places, 1)
+
+
 # --- leader-epoch-checkpoint and marks ---
 
 
@@ -172,6 +213,20 @@ def test_marks(tmp_path: Path) -> None:
         (tmp_path / marks.DURABLE_END).write_bytes(bad)
         with pytest.raises(ForeignDirectory):
             marks.read(disk, str(tmp_path), marks.DURABLE_END)
+
+
+def test_every_flipped_bit_of_a_mark_is_told(tmp_path: Path) -> None:
+    """A mark that moves forgives damage, forgets a doubt, or wedges a voter (D10)."""
+    path, right = tmp_path / marks.PHANTOM_TAIL, OffsetAndEpoch(70, 3)
+    path.write_bytes(b"0\n70 3\n")  # of an earlier version: without a checksum
+    assert marks.read(Disk(), str(tmp_path), marks.PHANTOM_TAIL) == right
+    sealed = marks.encode(right)
+    for bit in range(8 * len(sealed)):
+        flipped = bytearray(sealed)
+        flipped[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(flipped)
+        with pytest.raises((CorruptLog, ForeignDirectory)):
+            marks.read(Disk(), str(tmp_path), marks.PHANTOM_TAIL)
 
 
 @pytest.mark.parametrize(
