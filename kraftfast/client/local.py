@@ -31,7 +31,7 @@ from kraftfast.link.hello import HELLO_BYTES_MAX, Hello, decode_hello, encode_he
 from kraftfast.link.memory_file import map_peer_file, receive_with_fds, send_with_fds
 from kraftfast.link.ring_link import SOCKET_NAME, OwnDoorbell, RingLink, RingOffer, close_all
 from kraftfast.link.stats import PAGES_BYTES, ROLES, StatsView
-from kraftfast.link.unix_socket import connect, credentials, open_pidfd
+from kraftfast.link.unix_socket import PidfdOwner, connect, credentials, open_pidfd
 
 RING_BYTES = 4 * 1024 * 1024  # at least, of a producer's batches
 ANSWER_RING_BYTES = 1024 * 1024
@@ -190,15 +190,13 @@ def wait_started(directory: str, deadline: float) -> dict[str, Any]:
             time.sleep(0.05)
 
 
-class Watch:
+class Watch(PidfdOwner):
     """The counters of a running replica, and a bell that rings when its high watermark moves.
 
     ``log_path``: its segments, which may be read below ``high_watermark`` (D11). Raises PeerGone.
     """
 
     # refusal: why it cannot be waited on any more, or None.
-
-    pidfd = -1
 
     def __init__(self, directory: str) -> None:
         self.refusal: LocalError | None = None
@@ -290,12 +288,4 @@ class Watch:
         self.refusal = self.refusal or refusal
         self.sock.close()
         self.doorbell.close()
-        self._close_pidfd()
-
-    def _close_pidfd(self) -> None:
-        pidfd, self.pidfd = self.pidfd, -1
-        if pidfd >= 0:
-            os.close(pidfd)
-
-    def __del__(self) -> None:
-        self._close_pidfd()  # the other descriptors close themselves
+        self.close_pidfd()

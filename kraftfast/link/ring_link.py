@@ -24,7 +24,7 @@ from kraftfast.link.memory_file import (
     receive_with_fds,
     send_with_fds,
 )
-from kraftfast.link.unix_socket import credentials, open_pidfd
+from kraftfast.link.unix_socket import PidfdOwner, credentials, open_pidfd
 from kraftfast.ring.spsc import (
     PAGE_BYTES,
     Doorbell,
@@ -85,7 +85,7 @@ class RingFiles:
         self.cursor.close()
 
 
-class RingLink:
+class RingLink(PidfdOwner):
     """Both ends of two rings with one other process.
 
     ``out``, ``inbox``: our ends. ``bell``: the other side's doorbell. ``sock``, ``pidfd``: readable
@@ -98,7 +98,6 @@ class RingLink:
         self, sock: socket.socket, files: RingFiles, fds: list[int], capacity: int, hello: Hello
     ) -> None:
         self.sock, self.hello = sock, hello
-        self.pidfd = -1
         left = list(fds)
         try:
             self.pid = credentials(sock).pid
@@ -120,17 +119,9 @@ class RingLink:
         """Drop the link; the rings' memory goes when nobody uses it any more."""
         self.sock.close()
         self.bell.close()
-        self._close_pidfd()
+        self.close_pidfd()
 
     disown = close
-
-    def _close_pidfd(self) -> None:
-        pidfd, self.pidfd = self.pidfd, -1
-        if pidfd >= 0:
-            os.close(pidfd)
-
-    def __del__(self) -> None:
-        self._close_pidfd()  # the other descriptors close themselves
 
 
 def close_all(fds: list[int]) -> None:

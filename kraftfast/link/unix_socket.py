@@ -90,6 +90,20 @@ def open_pidfd(pid: int) -> int:
         raise PeerGone(f"process {pid} is gone: {error.strerror}") from None
 
 
+class PidfdOwner:
+    """Base of what holds a process by ``pidfd``, -1 while there is none, and closes it once."""
+
+    pidfd = -1
+
+    def close_pidfd(self) -> None:
+        pidfd, self.pidfd = self.pidfd, -1
+        if pidfd >= 0:
+            os.close(pidfd)
+
+    def __del__(self) -> None:
+        self.close_pidfd()
+
+
 def _at(path: str, call) -> None:
     if len(os.fsencode(path)) <= PATH_BYTES_MAX:
         call(path)
