@@ -31,6 +31,7 @@ from kraftfast.errors import (
     TimedOut,
 )
 from kraftfast.node.config import NodeConfig
+from kraftfast.node.line import write_line
 
 READY_BYTES_MAX = 64 * 1024
 PAUSE_S_MAX = 5.0
@@ -151,14 +152,6 @@ def python_path() -> str:
     """
     package = os.path.dirname(os.path.dirname(os.path.abspath(kraftfast.__file__)))
     return os.pathsep.join([package, *(os.path.abspath(path) for path in sys.path)])
-
-
-def say(text: str) -> None:
-    """Print a line for people; without a reader of stderr the workers still need this thread."""
-    try:
-        print(f"kraftfast: {text}", file=sys.stderr, flush=True)
-    except (OSError, ValueError):
-        pass
 
 
 def _typed(kind: type[KraftfastError], text: str) -> KraftfastError:
@@ -376,7 +369,7 @@ class Supervisor:
                     worker.start()
                     continue
                 except OSError as error:
-                    say(f"cannot start a worker: {error} -> later")
+                    write_line(f"kraftfast: cannot start a worker: {error} -> later")
             left = max(0.0, worker.start_at - now)
             due = left if due is None else min(due, left)
         return due

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import textwrap
+import threading
 import time
 from pathlib import Path
 
@@ -84,3 +86,30 @@ def test_only_storage_errors_are_final(
         assert isinstance(worker.error, StorageError) != restarted
     finally:
         workers.close(1.0)
+
+
+def test_a_stderr_that_nobody_reads_holds_up_no_worker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The line about a worker that cannot be started is dropped; it is tried again later."""
+
+    def refuse() -> None:
+        raise OSError("no processes left")
+
+    found = a_supervisor(tmp_path, monkeypatch, "KraftfastError")
+    monkeypatch.setattr(found.workers[1], "start", refuse)
+    reader, writer = os.pipe()
+    with open(writer, "w") as stderr, open(reader, "rb"):
+        os.set_blocking(writer, False)
+        try:
+            while os.write(writer, bytes(4096)):
+                pass
+        except BlockingIOError:
+            os.set_blocking(writer, True)
+        monkeypatch.setattr(sys, "stderr", stderr)
+        thread = threading.Thread(target=found._start_due, daemon=True)
+        thread.start()
+        thread.join(5)
+        held_up = thread.is_alive()  # until the pipe is closed
+    found.close()
+    assert not held_up
