@@ -168,13 +168,16 @@ class Disk:
                 self._sync(fd, tmp)
             finally:
                 os.close(fd)
-            if not (keep and exchange_names(tmp, path)):
+            exchanged = keep and exchange_names(tmp, path)
+            if not exchanged:
                 os.rename(tmp, path)
         except OSError as error:
             if not keep:
                 self.unlink(tmp)
             raise storage_error("cannot write", path, error) from None
         self.sync_directory(os.path.dirname(path))
+        if keep and not exchanged:  # the first one took the blocks that were held
+            self.reserve_rewrite(path)
 
     def reserve_rewrite(self, path: str) -> None:
         """Hold the space of one :meth:`rewrite_file` as far as there is any."""

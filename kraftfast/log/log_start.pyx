@@ -68,7 +68,7 @@ cdef _drop_old_epochs(Log log):
     if kept == log.epochs:
         return
     try:
-        log.replace(log.checkpoint_path, epoch_checkpoint.encode(kept))
+        log.rewrite(log.checkpoint_path, epoch_checkpoint.encode(kept))
     except DiskFull:  # the segments are gone already (D25)
         return
     log.epochs = kept
@@ -96,6 +96,7 @@ def begin_at(Log log not None, snapshot_id):
     except StorageError:
         for draft in drafts:
             draft.drop()
+        log.disk.reserve_rewrite(log.checkpoint_path)
         raise
     try:
         _replace_all(log, made, producers, drafts, spare)
@@ -120,6 +121,7 @@ cdef _replace_all(Log log, start, bytes producers, list drafts, spare):
     for draft in drafts:
         draft.publish()
     log.sync_names()  # durable before the name of a segment says that the log begins there
+    log.disk.reserve_rewrite(log.checkpoint_path)  # the draft took its place
     log.producers.load(offset, producers)
     log.start_segment(spare)
     log.sync_names()

@@ -229,7 +229,7 @@ class Recovery:
             marks.write(self.disk, self.directory.path, marks.PHANTOM_TAIL, self.phantom_tail)
         if self.stored != self.epochs:
             file = os.path.join(self.path, epoch_checkpoint.NAME)
-            self.disk.replace_file(file, epoch_checkpoint.encode(self.epochs))
+            self.disk.rewrite_file(file, epoch_checkpoint.encode(self.epochs))
         self._cut_after(self.keep)
         if self.anew:  # before there is a segment that could be taken for a log that lost its tail
             marks.write(self.disk, self.path, marks.DURABLE_END, self.start)

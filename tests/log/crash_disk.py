@@ -95,21 +95,26 @@ class Directory:
     def __init__(self, names: dict[str, Inode] | None = None) -> None:
         self.names = dict(names or {})
         self.stable = dict(self.names)
-        self.changes: list[tuple[str, Inode | None]] = []
+        self.changes: list[dict[str, Inode | None]] = []
 
     def change(self, name: str, inode: Inode | None) -> None:
-        self.changes.append((name, inode))
-        _apply(self.names, name, inode)
+        self.change_together({name: inode})
+
+    def change_together(self, change: dict[str, Inode | None]) -> None:
+        """One change of several names: a cut leaves all of it or nothing."""
+        self.changes.append(change)
+        _apply(self.names, change)
 
     def sync(self) -> None:
         self.stable, self.changes = dict(self.names), []
 
 
-def _apply(names: dict[str, Inode], name: str, inode: Inode | None) -> None:
-    if inode is None:
-        names.pop(name, None)
-    else:
-        names[name] = inode
+def _apply(names: dict[str, Inode], change: dict[str, Inode | None]) -> None:
+    for name, inode in change.items():
+        if inode is None:
+            names.pop(name, None)
+        else:
+            names[name] = inode
 
 
 class CrashFile(SegmentFile):
@@ -224,8 +229,8 @@ class CrashDisk(Disk):
         for path, directory in self.directories.items():
             names = dict(directory.stable)
             upto = chance.randint(0, len(directory.changes))
-            for name, inode in directory.changes[:upto]:
-                _apply(names, name, inode)
+            for change in directory.changes[:upto]:
+                _apply(names, change)
             for node in names.values():
                 if node.number not in images:
                     images[node.number] = node.after_cut(chance, kept)
@@ -278,10 +283,35 @@ class CrashDisk(Disk):
         self.sync_directory(os.path.dirname(path))
 
     def rewrite_file(self, path: str, data: bytes) -> None:
-        self.replace_file(path, data)
+        directory, name = self._at(path)
+        tmp = name + TMP_SUFFIX
+        self.step(f"write {path}")
+        if tmp not in directory.names:
+            self.spend(PAGE)
+            directory.change(tmp, Inode())
+        node = directory.names[tmp]
+        self.spend(max(0, len(data) - -(-node.size // PAGE) * PAGE) if node.size else 0)
+        os.pwrite(node.fd, data, 0)  # in place: what stood there is gone
+        node.lengths += [len(data)] if len(data) != node.size else []
+        os.ftruncate(node.fd, len(data))
+        self.step(f"sync {path}{TMP_SUFFIX}")
+        self.sync_node(node, path)
+        self.step(f"exchange {path}")
+        old = directory.names.get(name)
+        directory.change_together({name: node, tmp: old})
+        self.sync_directory(os.path.dirname(path))
+        if old is None:
+            self.reserve_rewrite(path)
 
     def reserve_rewrite(self, path: str) -> None:
-        pass
+        directory, name = self._at(path)
+        if name + TMP_SUFFIX not in directory.names and not 0 <= self.space < PAGE:
+            self.step(f"reserve {path}{TMP_SUFFIX}")
+            self.spend(PAGE)
+            node = Inode()
+            directory.change(name + TMP_SUFFIX, node)
+            os.pwrite(node.fd, bytes(PAGE), 0)
+            node.lengths.append(PAGE)
 
     def create_file(self, path: str) -> CrashNewFile:  # type: ignore[override]
         directory, name = self._at(path)
@@ -300,9 +330,7 @@ class CrashDisk(Disk):
         node = self._node(source)
         directory, name = self._at(target)
         if directory is self._at(source)[0]:  # one change: never both names, never none
-            directory.changes.append((name, node))
-            _apply(directory.names, name, node)
-            directory.change(os.path.basename(source), None)
+            directory.change_together({name: node, os.path.basename(source): None})
             return
         directory.change(name, node)
         self._at(source)[0].change(os.path.basename(source), None)

@@ -148,7 +148,7 @@ def test_a_failed_sync_of_a_small_file_is_final(monkeypatch: pytest.MonkeyPatch)
         raise FlushFailed(f"fsync of {path} failed: made to fail")
 
     with monkeypatch.context() as patched:
-        patched.setattr(home.disk, "replace_file", fail)
+        patched.setattr(home.disk, "rewrite_file", fail)
         with pytest.raises(FlushFailed):
             append(log, batch_of_size(100), 1)
     with pytest.raises(FlushFailed):
@@ -443,9 +443,9 @@ def test_a_batch_whose_epoch_cannot_be_stored_leaves_nothing() -> None:
     home = crashing()
     log = home.open()
     fill(log, 5)
-    home.disk.space = 0
-    assert not log.append(batch_of_size(900), 2), "it waits, as for any other space"
-    assert isinstance(log.error, DiskFull)
+    home.disk.space, held = 0, "leader-epoch-checkpoint.tmp"
+    home.disk.unlink(f"{home.log_path}/{held}")
+    assert not log.append(batch_of_size(900), 2) and isinstance(log.error, DiskFull), "it waits"
     assert written(log) == b"" and log.epochs == [(1, 0)]
     home.disk.space = -1
     assert append(log, batch_of_size(900), 2) == 5

@@ -4,18 +4,29 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kraftfast.errors import DiskFull, FlushFailed
-from kraftfast.log import segment_file
+from kraftfast.log import epoch_checkpoint, segment_file
 from kraftfast.log.disk import Disk
+from kraftfast.log.log_start import begin_at, delete_before
 from kraftfast.log.nursery import RETRY_MS
 from kraftfast.log.verify import verify
 from tests.log.crash_disk import CrashDisk
-from tests.log.kit import Home, SteadyPreparer, append, batch_of_size, content, fill, tend_until
+from tests.log.kit import (
+    Home,
+    SteadyPreparer,
+    append,
+    batch_of_size,
+    content,
+    fill,
+    snapshot,
+    tend_until,
+)
 
 
 class FullDisk(Disk):
@@ -137,12 +148,56 @@ def test_a_small_file_is_written_again_without_new_space(tmp_path: Path) -> None
     """Its blocks are held: two files change names."""
     disk, path = Disk(), str(tmp_path / "file")
     disk.rewrite_file(path, b"one")
-    disk.reserve_rewrite(path)
     held = {os.stat(path).st_ino, os.stat(path + ".tmp").st_ino}
     for data in (b"second", b"3", b"fourth"):
         disk.rewrite_file(path, data)
         assert disk.read_file(path) == data
         assert {os.stat(path).st_ino, os.stat(path + ".tmp").st_ino} == held
+
+
+def retained(home: Home) -> None:
+    fill(home.log, 40, 3000, epoch=2)
+    home.log.flush()
+    snapshot(home, home.log.segments[-1].base_offset, 2)
+    assert delete_before(home.log, home.log.segments[-1].base_offset) and len(home.log.epochs) == 1
+
+
+def begun_anew(home: Home) -> None:
+    begin_at(home.log, snapshot(home, 100, 5))
+
+
+def refused_a_snapshot(home: Home) -> None:
+    snapshot_id = snapshot(home, 100, 5)
+    home.disk.space = 10_000  # type: ignore[attr-defined]
+    with pytest.raises(DiskFull):
+        begin_at(home.log, snapshot_id)
+
+
+def restarted(home: Home) -> None:
+    """After an epoch that has no record."""
+    log = home.log
+    path = os.path.join(home.log_path, epoch_checkpoint.NAME)
+    log.rewrite(path, epoch_checkpoint.encode([*log.epochs, (3, log.end_offset)]))
+    home.kill()
+    home.open()
+    assert home.recovered is not None and (3, home.log.end_offset) not in home.log.epochs
+
+
+@pytest.mark.parametrize("act", [retained, begun_anew, refused_a_snapshot, restarted])
+def test_epochs_and_cuts_go_on_without_space(act: Callable[[Home], None]) -> None:
+    """Whatever wrote the checkpoint left the blocks with which it is written again."""
+    home = Home("/replica", CrashDisk())
+    fill(home.open(), 20, 3000)
+    home.log.flush()
+    act(home)
+    log = home.log
+    home.disk.space = 0  # type: ignore[attr-defined]
+    for epoch in (7, 8):
+        assert log.append(batch_of_size(300), epoch), log.error
+    log.flush()
+    log.truncate(log.end_offset - 1)
+    assert log.last_epoch == 7
+    home.close()
 
 
 def test_a_file_system_that_cannot_exchange_names(
@@ -152,7 +207,8 @@ def test_a_file_system_that_cannot_exchange_names(
     path = str(tmp_path / "file")
     for data in (b"one", b"second"):
         Disk().rewrite_file(path, data)
-        assert Disk().read_file(path) == data and not os.path.exists(path + ".tmp")
+        assert Disk().read_file(path) == data
+        assert os.stat(path + ".tmp").st_size, "blocks are held for the next one"
     assert not segment_file.exchange_names(path, path + ".none")
 
 
