@@ -162,7 +162,7 @@ typedef struct kf_doorbell_page {
     _Atomic uint32_t sleeping;
 } kf_doorbell_page;
 
-/* Then re-check everything that rings this doorbell, then wait on the eventfd. */
+/* Then re-check everything that rings this doorbell, then wait on its descriptor. */
 void kf_doorbell_sleep(kf_doorbell_page *d);
 void kf_doorbell_awake(kf_doorbell_page *d);
 int kf_doorbell_asleep(const kf_doorbell_page *d);

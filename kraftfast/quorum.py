@@ -395,7 +395,7 @@ class LocalQuorum:
         return id
 
     def remove_voter(self, id: int, *, stop: bool = False, timeout: float = 30.0) -> None:
-        """Let a voter be one no more: it stays as an observer, unless it is to stop for good.
+        """Remove a voter; it continues as an observer, unless ``stop`` ends it.
 
         Raises RequestRefused with VOTER_NOT_FOUND, also for the last one; TimedOut, NoQuorum.
         """

@@ -10,7 +10,10 @@ COMMANDS = {
         "quorum_voters:add_controller",
         "Let one more replica vote, once it has caught up.",
     ),
-    "remove-controller": ("quorum_voters:remove_controller", "Let a voter be one no more."),
+    "remove-controller": (
+        "quorum_voters:remove_controller",
+        "Remove a voter; it follows as an observer.",
+    ),
     "reassign": ("quorum_reassign:reassign", "Let exactly these replicas vote."),
     "transfer": ("quorum_transfer:transfer", "Hand leadership over."),
     "upgrade": ("quorum_upgrade:upgrade", "Put the voters into the log, so that they can change."),

@@ -160,9 +160,9 @@ def remove_controller(
     directory_text: str | None,
     dry_run: bool,
 ) -> None:
-    """Let a voter be one no more; it follows as an observer until it is stopped.
+    """Remove a voter; it follows as an observer until it is stopped.
 
-    One that joins by itself (controller.quorum.auto.join.enable) stays out all the same.
+    It does not vote again by itself, even with controller.quorum.auto.join.enable.
     """
     from kraftfast.errors import ErrorCode, RequestRefused
     from kraftfast.types import uuid_from_text

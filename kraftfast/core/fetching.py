@@ -32,7 +32,7 @@ def fetch_next(state: ReplicaState, now_ms: int) -> None:
         if follower.download is not None:
             fetch_slice(state, follower.download, now_ms)
             return
-        tend_membership(state, follower, now_ms)  # first: a Fetch would hold the leader's ear
+        tend_membership(state, follower, now_ms)  # first: a parked Fetch occupies the connection
         if is_asking(state, follower):
             return
     if state.log.durable_end_offset() < state.log.end_offset:

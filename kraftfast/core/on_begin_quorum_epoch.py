@@ -1,4 +1,4 @@
-"""BeginQuorumEpoch arrives: somebody says that he leads. Its answers arrive here too."""
+"""BeginQuorumEpoch arrives: a replica claims to lead."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def on_begin_quorum_epoch(state: ReplicaState, event: RequestReceived, now_ms: i
         return
     peer = state.peers.peer(request.leader_id)
     if peer.ended and request.epoch >= state.epoch:
-        peer.ended = False  # he speaks
+        peer.ended = False  # it has just sent this
     follow(state, request, now_ms)
     if is_addressed_here(state, request.voter):
         answer(state, event, ErrorCode.NONE)
@@ -52,7 +52,7 @@ def refused(state: ReplicaState, event: RequestReceived, now_ms: int) -> bool:
 def invalid(
     state: ReplicaState, request: BeginQuorumEpochRequest | EndQuorumEpochRequest, now_ms: int
 ) -> ErrorCode:
-    """Whether such a leader of such an epoch can be."""
+    """Return what is wrong with a claim to lead this epoch, NONE if nothing is."""
     if request.epoch < state.epoch:
         return ErrorCode.FENCED_LEADER_EPOCH
     if request.leader_id < 0 or request_goes_too_far(state, request.epoch, now_ms):

@@ -140,7 +140,7 @@ def poll_follower(state: ReplicaState, current: Follower, now_ms: int) -> None:
         poll_writing(state, current, now_ms)
         return
     if current.download is not None and current.download.busy:
-        return  # not the leader is silent
+        return  # the snapshot is being written: this is no silence of the leader
     if campaigns(state) and (
         now_ms >= current.fetch_deadline_ms or state.voters.is_only_voter(state.local)
     ):
@@ -154,7 +154,7 @@ def poll_follower(state: ReplicaState, current: Follower, now_ms: int) -> None:
 
 
 def poll_writing(state: ReplicaState, current: Follower, now_ms: int) -> None:
-    """The log waits for room, and hears nothing: not the leader is silent. Tell that we live."""
+    """Send a keep-alive: a Fetch waits for log space here, which is no silence of the leader."""
     if now_ms >= current.update_at_ms:
         current.update_at_ms = now_ms + state.config.fetch_max_wait_ms
         if current.stream:
@@ -267,7 +267,7 @@ def poll_leader(state: ReplicaState, leader: Leader, now_ms: int) -> None:
 
 
 def is_flush_stuck(state: ReplicaState, leader: Leader, now_ms: int) -> bool:
-    """Whether the own disk holds up the quorum: a leader nobody waits for must go (D13)."""
+    """Return whether the own disk holds up commits: then this leader must resign (D13)."""
     if leader.needed_of_others <= 0:
         return False
     return now_ms - state.log.flushing_since_ms >= state.config.fetch_timeout_ms

@@ -91,7 +91,7 @@ def refusal_after_probe(state: ReplicaState, voter: Voter, event: Probed) -> Ref
     if found != (voter.kraft_version_min, voter.kraft_version_max):
         return (
             ErrorCode.INVALID_REQUEST,
-            f"{voter.id} told of another range of kraft.version than it speaks",
+            f"{voter.id} reported another range of kraft.version than it supports",
         )
     if not voter.kraft_version_min <= state.kraft_version <= voter.kraft_version_max:
         return ErrorCode.INVALID_REQUEST, f"{voter.id} must speak {state.kraft_version}"

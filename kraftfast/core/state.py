@@ -249,9 +249,9 @@ class ReplicaState:
         return self.config.failover_step_ms * self.voters.rank(self.local.id, self.leader_id)
 
     def remember_voting(self, offset: int) -> None:
-        """Before records below ``offset``, which are committed, go from the history.
+        """Note, before committed records below ``offset`` leave the history, whether one named us.
 
-        Whoever was removed must not join by itself again, though nothing here tells of it then.
+        A removed voter must not rejoin by itself, and nothing else here records the removal.
         """
         self.was_voter = self.was_voter or self.history.named_below(self.local, offset)
 

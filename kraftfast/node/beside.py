@@ -1,6 +1,6 @@
 """A thread beside the loop, for what has to wait for the disk and is not in a hurry.
 
-Jobs run one after the other; what becomes of them is told in the loop, which the thread wakes.
+Jobs run one after the other; results are delivered on the loop thread, which this thread wakes.
 """
 
 from __future__ import annotations

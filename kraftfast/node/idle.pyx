@@ -51,7 +51,7 @@ cdef class Idle:
         self.vigil = <kf_vigil *>calloc(1, sizeof(kf_vigil))
         if self.vigil != NULL and kf_vigil_start(self.vigil):
             free(self.vigil)
-            self.vigil = NULL  # it is but slower without
+            self.vigil = NULL  # it only runs slower without it
         self.keep_ns = <uint64_t>keep_us * 1000
 
     cpdef keep_awake(self):

@@ -259,7 +259,7 @@ class LocalDoor:
     # --- time and end -----------------------------------------------------------------------------
 
     def tend(self, now_ms: int) -> None:
-        """Drop who does not say who it is, and producers that are not served any more."""
+        """Close connections that did not say in time what they are for, and dismissed producers."""
         if self.acceptor is not None:
             self.acceptor.tend(now_ms)
         for fd, stranger in list(self.strangers.items()):
@@ -278,7 +278,7 @@ class LocalDoor:
         return min((each.until_ms for each in self.strangers.values()), default=default)
 
     def close(self) -> None:
-        """Nobody gets in any more; everyone inside sees the end of its connection."""
+        """Stop listening, and close every connection."""
         if self.acceptor is None:
             return
         self.acceptor.close()

@@ -43,9 +43,9 @@ FENCED_VERSION, TAGS_VERSION = 4, 2
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What somebody wants.
+    """What a client asks for.
 
-    ``name``: None for a fresh id. ``expected``: (id, epoch) that he thinks he has, or (-1, -1).
+    ``name``: None for a fresh id. ``expected``: the (id, epoch) that it claims, or (-1, -1).
     ``resumes``: the sequences of the name go on (Kafka's begin with 0 in every epoch).
     """
 
@@ -67,7 +67,7 @@ class Granted:
 
 @dataclass(slots=True)
 class Waiting:
-    """Somebody who asked for a name: not in the log yet, or not committed."""
+    """A request for a name that is not in the log yet, or not committed."""
 
     asked: Asked
     answer: Callable[[Granted], None]
@@ -77,7 +77,7 @@ class Waiting:
 
 
 class ProducerIds:
-    """What a replica does about producer ids."""
+    """Hands out producer ids, and names that stand for them."""
 
     # node: whose. queued: to be written. written: to be committed, by offset.
     # _committed: everything below is.
@@ -111,7 +111,7 @@ class ProducerIds:
             self.node.step(ev.AppendsQueued())
 
     def fresh_id(self) -> int:
-        """An id that no other producer has, larger than those that were given before."""
+        """Return an id that no other producer has, larger than those that were given before."""
         core = self.node.core
         if core.role != "leader":
             self._clock_us = max(self._clock_us + 1, time.time_ns() // 1000)
@@ -122,7 +122,7 @@ class ProducerIds:
         return leader_id(self._epoch, self._number)
 
     def drain(self, log: Any, epoch: int) -> None:
-        """Write down the names that were asked for, as leader of ``epoch``."""
+        """Append the names that were asked for, as leader of ``epoch``."""
         while self.queued:
             entry = self.queued[0]
             granted, is_new = self._grant(entry.asked, log.producers)
@@ -161,7 +161,7 @@ class ProducerIds:
         return Granted(ErrorCode.NONE, id, epoch, known.records - 1, known.last_offset), is_new
 
     def commit(self, offset: int) -> None:
-        """Answer whose names are committed."""
+        """Answer the requests whose names are committed."""
         self._committed = offset
         while self.written and self.written[0].end_offset <= offset:
             entry = self.written.popleft()
@@ -169,7 +169,7 @@ class ProducerIds:
             entry.answer(entry.granted)
 
     def _role_changed(self, effect: Any) -> None:
-        """What is written may or may not be committed: whoever asks again gets the next epoch."""
+        """Refuse what waits: it may be committed or not, and who asks again gets the next epoch."""
         if effect.role == "leader":
             return
         entries = [*self.written, *self.queued]
@@ -179,7 +179,7 @@ class ProducerIds:
             entry.answer(Granted(ErrorCode.NOT_COORDINATOR))
 
     def tend(self, now_ms: int) -> None:
-        """Answer who has waited long enough, go on with what had no room."""
+        """Refuse requests that have waited too long, and retry what had no room in the log."""
         for waiting in (self.queued, self.written):
             while waiting and waiting[0].deadline_ms <= now_ms:
                 waiting.popleft().answer(Granted(ErrorCode.REQUEST_TIMED_OUT))

@@ -24,14 +24,14 @@ byte head;
 bit want_room;
 byte tail;
 bit sleeping[2];
-bit rung[2]; /* the eventfds: readable or not */
+bit rung[2]; /* the pipes: readable or not */
 #define LOOP 0
 #define PRODUCER 1
 
 mtype = { idle, asked, done };
 mtype flusher_state = idle;
 
-/* kf_doorbell_ring: the flag is looked at, then the eventfd is written. */
+/* kf_doorbell_ring: the flag is looked at, then the pipe is written. */
 inline ring(who, flag) {
     flag = sleeping[who];
     if
@@ -41,7 +41,7 @@ inline ring(who, flag) {
     flag = 0 /* a value that is not needed any more makes no states */
 }
 
-/* The wait on the eventfd, edge-triggered: it ends when somebody wrote, and takes that. */
+/* The wait on the pipe: it ends when somebody wrote, and takes that. */
 inline wait(who) {
     atomic { rung[who] -> rung[who] = 0 }
 }
