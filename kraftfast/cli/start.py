@@ -123,7 +123,7 @@ class Events:
                 place = self.quorum.directories[id]
                 say(
                     f"replica {id} cannot run -> it stays down: {error}; "
-                    f"kraftfast storage replace {place} makes it anew"
+                    f"kraftfast storage replace {place} rebuilds it from the others"
                 )
         self.errors = set(faults)
         for id, worker in workers.items():

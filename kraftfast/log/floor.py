@@ -12,7 +12,7 @@ import zlib
 
 from kraftfast.errors import CorruptLog
 from kraftfast.log.disk import Disk
-from kraftfast.log.marks import parse_place
+from kraftfast.log.marks import encode, parse_place
 from kraftfast.types import OffsetAndEpoch
 
 FLOOR = "committed-floor"
@@ -21,9 +21,7 @@ NOTHING = OffsetAndEpoch(0, 0)
 
 def write_floor(disk: Disk, directory: str, floor: OffsetAndEpoch) -> None:
     """Replace the stored floor durably. ``floor.epoch`` is that of the record before its offset."""
-    line = f"{floor.offset} {floor.epoch}"
-    data = f"0\n{line}\n{zlib.crc32(line.encode()):08x}\n".encode()
-    disk.replace_file(os.path.join(directory, FLOOR), data)
+    disk.replace_file(os.path.join(directory, FLOOR), encode(floor))
 
 
 def read_floor(disk: Disk, directory: str) -> OffsetAndEpoch:

@@ -27,7 +27,7 @@ def write(disk: Disk, directory: str, name: str, mark: tuple[int, int]) -> None:
 
 
 def encode(mark: tuple[int, int]) -> bytes:
-    """Return the bytes of the file of a mark."""
+    """Return the bytes of a mark's file, or of the floor's (``floor.py``)."""
     offset, epoch = mark
     line = f"{offset} {epoch}"
     return f"0\n{line}\n{zlib.crc32(line.encode()):08x}\n".encode()

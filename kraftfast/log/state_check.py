@@ -1,4 +1,4 @@
-"""Whether ``quorum-state`` can be that of its log (D5): a lost vote could be given twice.
+"""Check that ``quorum-state`` belongs to its log (D5): a lost vote could be given twice.
 
 Epoch and vote are on disk before the first record of an epoch, so whatever else a directory holds
 is of that epoch or an earlier one. A directory that holds no record yet may be without the file.
@@ -13,7 +13,7 @@ from kraftfast.log.quorum_state import StoredQuorumState
 from kraftfast.types import OffsetAndEpoch
 
 WAY_ON = (
-    "make it anew from the others (kraftfast storage replace), or go on with its log alone "
+    "rebuild it from the others (kraftfast storage replace), or go on with its log alone "
     "(kraftfast storage recover)"
 )
 
@@ -24,7 +24,7 @@ def check_state(
     places: Iterable[tuple[int, int] | None],
     local_id: int = -1,
 ) -> None:
-    """Hold the state of ``path``, None if there is no file, against the rest of the directory.
+    """Compare the state of ``path``, None if there is no file, with the rest of the directory.
 
     ``places``: (offset, epoch) of all that tells of records: the log's end, marks, the floor.
     ``local_id``: of the replica, -1 if unknown. Raises CorruptLog.

@@ -22,7 +22,7 @@ def test_a_replica_is_made_anew(tmp_path: Path, program: Callable[..., Program])
     shutil.rmtree(path / "2")
     running = program("start", "--dir", path, "--segment-bytes", "8MiB")
     line = running.wait_for("replica 2 cannot run -> it stays down")
-    assert f"kraftfast storage replace {path / '2'} makes it anew" in line
+    assert f"kraftfast storage replace {path / '2'} rebuilds it from the others" in line
     running.wait_for("leads")
 
     found = json.loads(run("status", "--dir", path, "--json").stdout)
