@@ -309,6 +309,17 @@ class Nursery:
             self.recycled = []
             self.retry_at_ms = now_ms
 
+    def give_up_spare(self, now_ms) -> bool:
+        """Give the blocks of the spare back to a full disk; it is made again later."""
+        if self.spare is None:
+            return False
+        self.release(self.spare)
+        file, self.spare = self.spare.file, None
+        file.close()
+        self.disk.unlink(file.path)
+        self.retry_at_ms = now_ms + RETRY_MS
+        return True
+
     def _ask_next(self, active):
         head, prepared = active.position, active.prepared
         assert head <= prepared, "what is prepared is zeroed: never under batches"

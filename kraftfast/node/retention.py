@@ -125,6 +125,8 @@ class Retention:
         if written:
             self.snapshots.created(snapshot_id)
             self.node.step(self._due(snapshot_id))
+        elif self.node.log.nursery.give_up_spare(self.node.now_ms()):
+            self._next_ms = 0  # what it writes is small, and gives up whole segments
 
     def _due(self, snapshot_id: OffsetAndEpoch) -> ev.RetentionDue:
         """Have the log begin there; on a full disk whoever fetches a snapshot is not waited for."""

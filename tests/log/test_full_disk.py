@@ -6,6 +6,7 @@ import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +17,8 @@ from kraftfast.log.disk import Disk
 from kraftfast.log.log_start import begin_at, delete_before
 from kraftfast.log.nursery import RETRY_MS
 from kraftfast.log.verify import verify
+from kraftfast.node.retention import Retention
+from kraftfast.types import OffsetAndEpoch
 from tests.log.crash_disk import CrashDisk
 from tests.log.kit import (
     Home,
@@ -141,6 +144,23 @@ def test_a_roll_waits_for_the_space_of_its_name(monkeypatch: pytest.MonkeyPatch)
     log.tend(10**6)
     assert log.roll() and len(log.segments) == 3
     fill(log, 1)
+    home.close()
+
+
+def test_retention_gets_the_blocks_of_the_spare(home: Home) -> None:
+    """It has to write a few bytes before it can give up segments."""
+    log = rolled(home)
+    tend_until(log, lambda: log.nursery.spare is not None and log.nursery.spare.stage == 3)
+    assert home.disk.list_directory(log.nursery.path)
+    retention = Retention.__new__(Retention)
+    retention.node = SimpleNamespace(log=log, now_ms=lambda: 0)
+    retention._trimmed(OffsetAndEpoch(20, 1), False)
+    assert retention._next_ms == 0 and not home.disk.list_directory(log.nursery.path)
+    retention._next_ms = 1
+    retention._trimmed(OffsetAndEpoch(20, 1), False)
+    assert retention._next_ms == 1, "nothing more to give: later"
+    log.tend(10**6)
+    tend_until(log, log.roll)
     home.close()
 
 
