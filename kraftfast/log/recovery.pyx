@@ -153,6 +153,10 @@ def open_segments(disk, directory, segments, writable=True):
         segments.append(Segment(file, int(match[1]), capacity))
 
 
+class EndMissing(CorruptLog):
+    """All that is there is whole, but more was on disk."""
+
+
 class Recovery:
     """One pass over the segments: ``look`` judges and changes nothing, ``mend`` makes it so."""
 
@@ -192,7 +196,7 @@ class Recovery:
         load_producers(self.producers, self.disk, self.path, standing_on)
         try:
             self._look_at_segments()
-        except CorruptLog:
+        except EndMissing:
             if not self._is_surpassed():
                 raise
             self.anew = True
@@ -247,7 +251,12 @@ class Recovery:
         return holds(self.snapshots[-1], self.segments[0].base_offset, end_offset, self.epochs)
 
     def _is_surpassed(self):
-        """Whether a damaged log had nothing that the newest snapshot has not."""
+        """Whether a log without its end had nothing that the newest snapshot has not.
+
+        Segments go the newest first where a snapshot takes their place, so a crash leaves a whole
+        prefix. What is damaged inside is told even if the snapshot covers it: nothing else is
+        known of such a disk, and readers would miss the records in silence.
+        """
         had = [self.target, self.flushed, self.durable_end]
         if self.segments:
             had.append(OffsetAndEpoch(self.segments[self.keep - 1].end_offset, self.last_epoch()))
@@ -388,7 +397,7 @@ class Recovery:
         bound = self._durable_bound(len(self.segments))
         if end_offset < bound:
             where = self.segments[-1].file.path if self.segments else self.path
-            raise CorruptLog(
+            raise EndMissing(
                 f"{where} ends at offset {end_offset}, but everything below offset {bound} had "
                 f"been flushed",
                 where, self.segments[-1].position if self.segments else 0, end_offset,

@@ -287,21 +287,32 @@ def test_a_log_that_starts_later_needs_a_snapshot(tmp_path: Path) -> None:
     home.close()
 
 
-def test_damage_that_a_snapshot_makes_good() -> None:
-    """Bytes that were flushed are gone, but nothing that the newest snapshot has not."""
-    for offset, epoch, good in ((60, 3, True), (59, 3, False), (30, 4, True)):
-        home = filled(CrashDisk())
-        snapshot(home, offset, epoch)
-        home.kill()
-        node = home.disk._node(home.segment_paths()[1])
-        os.pwrite(node.fd, b"\xff", 5000)
-        if good:
-            log = home.open(**SETTINGS)
-            assert (log.log_start_offset, log.end_offset) == (offset, offset)
-            home.close()
-        else:
-            with pytest.raises(CorruptLog):
-                home.open(**SETTINGS)
+@pytest.mark.parametrize("place", [(60, 3), (59, 3), (30, 4), (200, 4)])
+def test_damage_is_told_even_where_a_snapshot_covers_it(place: tuple[int, int]) -> None:
+    """Nothing that a crash leaves of an install: readers would miss the records in silence."""
+    home = filled(CrashDisk())
+    snapshot(home, *place)
+    home.kill()
+    node = home.disk._node(home.segment_paths()[1])
+    os.pwrite(node.fd, b"\xff", 5000)
+    with pytest.raises(CorruptLog, match="damaged at byte 5000"):
+        home.open(**SETTINGS)
+
+
+@pytest.mark.parametrize("place, good", [((60, 3), True), ((59, 3), False), ((30, 4), True)])
+def test_an_end_that_a_snapshot_has_may_be_missing(place: tuple[int, int], good: bool) -> None:
+    """As a crash leaves it that cut off an install: the newest segments are gone."""
+    home = filled(CrashDisk())
+    snapshot(home, *place)
+    home.close()
+    home.disk.unlink(home.segment_paths()[-1])
+    if good:
+        log = home.open(**SETTINGS)
+        assert (log.log_start_offset, log.end_offset) == (place[0], place[0])
+        home.close()
+    else:
+        with pytest.raises(CorruptLog):
+            home.open(**SETTINGS)
 
 
 def test_a_log_without_segments_begins_at_its_snapshot() -> None:
