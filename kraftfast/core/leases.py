@@ -15,9 +15,11 @@ from __future__ import annotations
 
 from kraftfast import limits
 from kraftfast.core.leader import Leader
-from kraftfast.core.log_view import NEVER_MS
 from kraftfast.core.messages import FetchSnapshotRequest
 from kraftfast.types import OffsetAndEpoch
+
+NO_LEASE = 2**63 - 1
+"""Above every offset."""
 
 
 class Lease:
@@ -65,4 +67,4 @@ def expire(leader: Leader, now_ms: int) -> None:
 def leased_offset(leader: Leader) -> int:
     """Return the highest offset at which the log may begin while leases are held."""
     offsets = [lease.snapshot_id.offset for lease in leader.leases.values()]
-    return min(offsets, default=NEVER_MS)
+    return min(offsets, default=NO_LEASE)
