@@ -54,6 +54,7 @@ from kraftfast.node.description import (
 from kraftfast.node.local_layout import (
     add_next,
     add_to_description,
+    check_ids,
     open_or_format,
     replica_directories,
 )
@@ -294,7 +295,8 @@ class LocalQuorum:
     def kill(self, id: int, signo: int = signal.SIGKILL) -> None:
         """Send a signal to a worker, as a fault would; the supervisor starts it again."""
         self._check_open()
-        self.supervisor.kill(id, signo)
+        if self.directories[id]:  # raises for an unknown id
+            self.supervisor.kill(id, signo)
 
     # --- who votes, who leads -------------------------------------------------------------------
 
@@ -448,9 +450,10 @@ class LocalQuorum:
         """
         deadline = time.monotonic() + timeout
         ids = None if target is None else sorted(set(target))
+        admin = self.admin()
+        check_ids(ids or ())
         for id in ids or ():
             self.add_replica(id, timeout=timeout)
-        admin = self.admin()
         while True:
             left = max(0.001, deadline - time.monotonic())
             try:

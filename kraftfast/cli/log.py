@@ -66,9 +66,9 @@ def files_of(path: str) -> Iterator[str]:
 def verify(path: str, records: bool, as_json: bool) -> None:
     """Check every batch: CRC, offsets, epochs; and the names and indexes of the segments.
 
-    Of a directory, all segments and what a start would make of them; of a file, one segment or
-    snapshot. Says what lies behind the last whole batch. Nothing is changed. Damage is exit code
-    33, and the exact place.
+    Of a directory, all segments and what a start would make of them, its snapshots and its
+    quorum-state; of a file, one segment or snapshot. Says what lies behind the last whole batch.
+    Nothing is changed. Damage is exit code 33, and the exact place.
     """
     from kraftfast.log.verify import verify as verify_path
 

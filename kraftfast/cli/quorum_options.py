@@ -36,6 +36,6 @@ def say(as_json: bool, text: str, **facts: Any) -> None:
 def ids(text: str) -> list[int]:
     """``1,2,3``. Raises UsageError."""
     found = [part.strip() for part in text.split(",")]
-    if not all(part.isdigit() and int(part) < 2**31 for part in found):
+    if not all(part.isdecimal() and int(part) < 2**31 for part in found):
         raise click.UsageError(f"{text!r} is no list of ids like 1,2,3")
     return [int(part) for part in found]

@@ -65,10 +65,11 @@ def reassign(
 
 
 def make_missing(directory: str, target: list[int]) -> None:
-    """Whoever has no directory in a quorum of this host yet. Raises NotFormatted."""
+    """Whoever has no directory in a quorum of this host yet. Raises NotFormatted, InvalidOption."""
     from kraftfast.log.disk import Disk
-    from kraftfast.node.local_layout import DESCRIPTION, add_to_description
+    from kraftfast.node.local_layout import DESCRIPTION, add_to_description, check_ids
 
+    check_ids(target)
     if Disk().exists(os.path.join(directory, DESCRIPTION)):
         for id in target:
             add_to_description(directory, id)

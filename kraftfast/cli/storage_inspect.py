@@ -11,6 +11,7 @@ import click
 from kraftfast.cli import options
 
 if TYPE_CHECKING:
+    from kraftfast.errors import KraftfastError
     from kraftfast.node.stored import StoredReplica
 
 
@@ -21,18 +22,37 @@ def inspect(paths: tuple[str, ...], as_json: bool) -> None:
     """Show what each replica's directory holds: epoch, vote, offsets, voters, snapshots.
 
     DIR is a replica's directory, or that of a whole quorum. Nothing is changed. Damage of a log, or
-    a quorum-state that cannot be that of its log, is exit code 33.
+    a quorum-state that cannot be that of its log, is exit code 33, after what the others hold.
     """
-    from kraftfast.node.stored import stored_replica
-
-    found = [stored_replica(path) for path in replicas_of(paths)]
+    found, faults = looked_at(replicas_of(paths))
     if as_json:
         click.echo(json.dumps([as_dict(each) for each in found]))
-    else:
+    elif found:
         show(found)
-    for each in found:
+    if len(faults) > 1 and not as_json:
+        for fault in faults:
+            click.echo(f"cannot start: {fault}")
+    if faults:
+        raise faults[0]
+
+
+def looked_at(paths: list[str]) -> tuple[list[StoredReplica], list[KraftfastError]]:
+    """The replicas that can be read, and what is wrong with each that a start would refuse."""
+    from kraftfast.errors import KraftfastError
+    from kraftfast.node.stored import stored_replica
+
+    found: list[StoredReplica] = []
+    faults: list[KraftfastError] = []
+    for path in paths:
+        try:
+            each = stored_replica(path)
+        except KraftfastError as error:
+            faults.append(error)
+            continue
+        found.append(each)
         if each.state_fault is not None:
-            raise each.state_fault
+            faults.append(each.state_fault)
+    return found, faults
 
 
 def replicas_of(paths: tuple[str, ...]) -> list[str]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("path", metavar="DIR/ID", type=options.DIRECTORY)
+@click.argument("path", metavar="DIR/ID", type=click.Path(path_type=str))
 @click.option("--dry-run", is_flag=True, help="Only say what would be done.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @options.timeout
@@ -60,7 +60,7 @@ def replica_of(path: str) -> tuple[str, int]:
     from kraftfast.node.description import read_description
 
     home, name = os.path.split(os.path.abspath(path))
-    if not name.isdigit() or str(int(name)) != name:
+    if not name.isdecimal() or str(int(name)) != name:
         raise click.UsageError(f"{path} names no replica: DIR/ID is expected, as in q/2")
     read_description(home)
     return home, int(name)
@@ -83,7 +83,7 @@ def explained(plan: ReplacementPlan) -> Iterator[str]:
     if plan.old_directory_id is not None:
         old = uuid_text(plan.old_directory_id)
         yield f"  directory id {old} leaves the voter set: until the end {left} vote"
-    if os.path.exists(plan.directory):
+    if os.path.lexists(plan.directory):
         yield "  the directory is renamed, not removed: only the records that the others have count"
     end = "it votes once it has caught up" if plan.votes else "it follows as an observer"
     yield f"  a new one is made, with directory id {uuid_text(plan.directory_id)}: {end}"

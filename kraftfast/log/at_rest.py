@@ -17,6 +17,7 @@ from kraftfast.log.index_files import mend_indexes, write_indexes
 from kraftfast.log.reader import OWNER_BUSY_S_MAX, SEGMENT_FILE
 from kraftfast.log.recovery import Recovery, open_segments, remove_strays
 from kraftfast.log.trimming import unlink_reserves
+from kraftfast.types import OffsetAndEpoch
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +49,12 @@ def find_log(disk: Disk, path: str) -> ReplicaDirectory | LooseLog:
 
 
 @contextmanager
-def looked_at(disk: Disk, directory: ReplicaDirectory | LooseLog) -> Iterator[Recovery]:
+def looked_at(
+    disk: Disk, directory: ReplicaDirectory | LooseLog, floor: OffsetAndEpoch | None = None
+) -> Iterator[Recovery]:
     """What a start would make of a log: the recovery that has looked, and changed nothing.
+
+    ``floor``: in place of the committed floor that is stored.
 
     Its segments are open, read-only and held, until the end of the ``with`` block; those from
     ``keep`` on would go. A replica may run meanwhile. Raises as ``recovery.open_log``.
@@ -57,7 +62,7 @@ def looked_at(disk: Disk, directory: ReplicaDirectory | LooseLog) -> Iterator[Re
     segments: list[Any] = []
     try:
         _open_held(disk, directory, segments)
-        recovery = Recovery(disk, directory, segments)
+        recovery = Recovery(disk, directory, segments, floor=floor)
         recovery.look()
         if isinstance(directory, ReplicaDirectory):
             recovery.check_log_start()

@@ -21,6 +21,7 @@ from kraftfast import forks
 from kraftfast.errors import ForeignDirectory, InvalidOption, NotFormatted
 from kraftfast.log import properties
 from kraftfast.log.disk import Disk
+from kraftfast.log.floor import FLOOR
 from kraftfast.log.snapshot_writer import write_bootstrap
 from kraftfast.record.control import KRaftVersion, KRaftVoters
 from kraftfast.types import (
@@ -172,7 +173,10 @@ def read_options(disk: Disk, path: str) -> LogOptions | None:
         topic_id = uuid_from_text(fields["topic.id"])
         return LogOptions(fields["durability"], fields["records"], fields["topic"], topic_id)
     except (KeyError, ValueError, InvalidOption) as error:
-        raise ForeignDirectory(f"{file} does not parse: {error}") from None
+        what = f"there is no {error}" if isinstance(error, KeyError) else str(error)
+        raise ForeignDirectory(
+            f"{file} does not parse: {what}; it is the same on every replica of a quorum"
+        ) from None
 
 
 def _encode_options(options: LogOptions) -> bytes:
@@ -208,6 +212,11 @@ class ReplicaDirectory:
             if self._lock is not None and self.meta.directory_id == ZERO_UUID:
                 self.meta = _give_directory_id(disk, path)
             options = read_options(disk, path)
+            if options is None and disk.exists(os.path.join(path, FLOOR)):
+                raise ForeignDirectory(
+                    f"{path} has no {OPTIONS}, but kraftfast wrote its log: put that file back, "
+                    "it is the same on every replica of a quorum"
+                )
             self.adopted = options is None
             self.options = options or self._kafka_options()
         except Exception:

@@ -299,7 +299,7 @@ class Disk:
         """Whether a process holds a lock file; nothing is changed."""
         try:
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return False
         except OSError as error:
             raise storage_error("cannot open", path, error) from None

@@ -38,8 +38,10 @@ def read_floor(disk: Disk, directory: str) -> OffsetAndEpoch:
         return parse_place(line)
     except ValueError:
         raise CorruptLog(
-            f"{path} does not match its checksum: it guards the committed records of this replica; "
-            "remove it only if the log is known to be whole (kraftfast log verify)"
+            f"{path} does not match its checksum: it tells whether committed records are missing "
+            "here; replace this replica, or, if it has no peers, remove this file once kraftfast "
+            "log verify has found all else sound",
+            path,
         ) from None
 
 

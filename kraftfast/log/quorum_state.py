@@ -16,6 +16,10 @@ from kraftfast.errors import CorruptLog, ForeignDirectory
 from kraftfast.types import ZERO_UUID, ReplicaKey, uuid_from_text, uuid_text
 
 NAME = "quorum-state"
+WAY_ON = (
+    "rebuild it from the others (kraftfast storage replace), or go on with its log alone "
+    "(kraftfast storage recover)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +69,7 @@ def decode(data: bytes, path: str = NAME) -> StoredQuorumState:
     line, _, second = data.partition(b"\n")
     if second.startswith(b"crc32 ") and second != seal(line)[len(line) + 1 :]:
         raise CorruptLog(
-            f"{path} does not match its checksum: epoch or vote may be wrong; replace this replica",
+            f"{path} does not match its checksum: epoch or vote may be wrong; {WAY_ON}",
             path,
         )
     try:

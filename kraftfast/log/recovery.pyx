@@ -168,7 +168,8 @@ class Recovery:
     # snapshots: ids on disk but the bootstrap's, ascending. start: where the log starts, and the
     # epoch of the record before. anew: whether the newest snapshot takes the place of the log.
 
-    def __init__(self, disk, directory, segments, producers_max=limits.PRODUCERS):
+    def __init__(self, disk, directory, segments, producers_max=limits.PRODUCERS, floor=None):
+        """``floor``: in place of the stored one, where that is damaged."""
         self.disk, self.directory, self.segments = disk, directory, segments
         self.path = directory.log_path
         self.epochs = []
@@ -178,7 +179,7 @@ class Recovery:
         self.durable_end = self.floor = OffsetAndEpoch(0, 0)
         if not directory.adopted:
             self.durable_end = marks.read(disk, self.path, marks.DURABLE_END) or self.durable_end
-            self.floor = read_floor(disk, directory.path)
+            self.floor = read_floor(disk, directory.path) if floor is None else floor
         self.paged = any(segment.has_page for segment in segments)
         self.target, self.flushed = self._watermark()
         self.stored = self._stored_epochs()

@@ -9,13 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kraftfast.errors import CorruptLog
-from kraftfast.log.quorum_state import StoredQuorumState
+from kraftfast.log.quorum_state import WAY_ON, StoredQuorumState
 from kraftfast.types import OffsetAndEpoch
-
-WAY_ON = (
-    "rebuild it from the others (kraftfast storage replace), or go on with its log alone "
-    "(kraftfast storage recover)"
-)
 
 
 def check_state(

@@ -14,16 +14,18 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from kraftfast import limits
-from kraftfast.errors import CorruptBatch, CorruptLog, InputError, RecordsRefused
+from kraftfast.errors import CorruptBatch, CorruptLog, InputError, KraftfastError, RecordsRefused
 from kraftfast.log import epoch_checkpoint, quorum_state, scan
 from kraftfast.log.at_rest import LooseLog, find_log, looked_at
 from kraftfast.log.directory import ReplicaDirectory
 from kraftfast.log.disk import Disk, storage_error
+from kraftfast.log.floor import NOTHING, read_floor
 from kraftfast.log.newest_snapshot import clip
 from kraftfast.log.reader import SEGMENT_FILE, MappedSegment, Mark, corrupt_log
 from kraftfast.log.recovery import Recovery
 from kraftfast.log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX
 from kraftfast.log.snapshot_files import SUFFIX as SNAPSHOT_SUFFIX
+from kraftfast.log.snapshot_files import snapshot_ids, snapshot_path
 from kraftfast.log.snapshot_reader import SnapshotReader
 from kraftfast.log.state_check import check_state
 from kraftfast.record import batch as record_batch
@@ -131,7 +133,8 @@ def verify(path: str, records: bool = False) -> Verified:
 def _verify_log(path: str, records: bool) -> Verified:
     disk = Disk()
     directory = find_log(disk, path)
-    with looked_at(disk, directory) as recovery:
+    damaged = _damaged_floor(disk, directory)
+    with looked_at(disk, directory, NOTHING if damaged else None) as recovery:
         kept = recovery.segments[: recovery.keep]
         found = [_count_segment(segment, directory, records) for segment in kept]
         start = kept[0].base_offset if kept else recovery.start.offset
@@ -141,7 +144,36 @@ def _verify_log(path: str, records: bool) -> Verified:
         state = None
         if isinstance(directory, ReplicaDirectory):
             state = _check_state(disk, directory, recovery, end)
+        _check_snapshots(disk, directory.log_path)
+        if damaged:
+            raise CorruptLog(
+                f"{damaged}; apart from it {directory.log_path} is sound, offsets {start} to end "
+                f"offset {end}",
+                damaged.path,
+            )
         return Verified(directory.log_path, start, end, tail, found, recovery.stored, state)
+
+
+def _damaged_floor(disk: Disk, directory: ReplicaDirectory | LooseLog) -> CorruptLog | None:
+    """What is wrong with the committed floor, if it cannot be read: the log is judged without."""
+    try:
+        if not directory.adopted:
+            read_floor(disk, directory.path)
+    except CorruptLog as error:
+        return error
+    return None
+
+
+def _check_snapshots(disk: Disk, log_path: str) -> None:
+    """Read every snapshot, the bootstrap's too, as a start would. Raises CorruptLog."""
+    for id in snapshot_ids(disk, log_path):
+        path = snapshot_path(log_path, id)
+        try:
+            with SnapshotReader(disk, path) as reader:
+                reader.check()
+        except (KraftfastError, FileNotFoundError):
+            if disk.exists(path):  # else a live replica has removed it meanwhile
+                raise
 
 
 def _check_state(

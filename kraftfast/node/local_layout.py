@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 import msgspec
 
@@ -29,6 +29,7 @@ from kraftfast.node.description import (
     read_description,
     write_description,
 )
+from kraftfast.node.lost_description import advice
 from kraftfast.record.control import KRaftVersion, KRaftVoters
 from kraftfast.types import (
     METADATA_PARTITION,
@@ -47,9 +48,26 @@ PLAN = DESCRIPTION + ".new"
 """What is being formatted; deleted once ``quorum.json`` is written."""
 
 
-def replica_directories(path: str, voters: list[int]) -> dict[int, str]:
+class Directories(dict[int, str]):
+    """Replica id -> its directory. An id that is not there raises InvalidOption."""
+
+    def __missing__(self, id: object) -> str:
+        known = ", ".join(map(str, self))
+        raise InvalidOption(f"there is no replica {id!r}; the replicas are {known}")
+
+
+def replica_directories(path: str, voters: list[int]) -> Directories:
     """Replica id -> its directory."""
-    return {id: os.path.join(path, str(id)) for id in voters}
+    return Directories((id, os.path.join(path, str(id))) for id in voters)
+
+
+def check_ids(ids: Collection[int]) -> None:
+    """Raise InvalidOption unless replicas can have these ids, and all of them could vote."""
+    wrong = [id for id in ids if type(id) is not int or not 0 <= id < 2**31]
+    if wrong:
+        raise InvalidOption(f"a replica's id is from 0 to {2**31 - 1}, not {wrong[0]!r}")
+    if len(set(ids)) > limits.VOTERS_MAX:
+        raise InvalidOption(f"a quorum has {limits.VOTERS_MAX} voters at most")
 
 
 class LiveDirectories(Mapping[int, str]):
@@ -97,6 +115,8 @@ def open_or_format(
             if not Disk().exists(os.path.join(path, DESCRIPTION)):
                 raise
             known = read_description(path)  # another process was quicker
+    except ForeignDirectory as error:
+        raise ForeignDirectory("; ".join(filter(None, (str(error), advice(path))))) from None
     asked = {"voters": voters, "durability": durability, "records": records}
     found: dict[str, int | str] = {"voters": len(known.voters)}
     found |= {"durability": known.durability, "records": known.records}
@@ -169,6 +189,7 @@ def _undo_unfinished(disk: Disk, path: str) -> None:
     try:
         plan = msgspec.json.decode(disk.read_file(file), type=Plan)
     except FileNotFoundError:
+        _refuse_replicas(path)
         return
     except msgspec.DecodeError as error:
         raise ForeignDirectory(f"{file} does not parse: {error}") from None
@@ -184,11 +205,25 @@ def _undo_unfinished(disk: Disk, path: str) -> None:
             disk.unlink(left)
 
 
+def _refuse_replicas(path: str) -> None:
+    """Raise ForeignDirectory if ``path`` is a replica's, or holds some without ``quorum.json``."""
+    if Disk().exists(os.path.join(path, META)):
+        raise ForeignDirectory(
+            f"{path} is the directory of one replica: a quorum has a directory of its own, {path} "
+            f"may be one in {os.path.dirname(os.path.abspath(path))}"
+        )
+    todo = advice(path)
+    if todo:
+        raise ForeignDirectory(f"{path} holds replicas of a quorum, but no {DESCRIPTION}: {todo}")
+
+
 def add_to_description(path: str, id: int) -> Uuid:
     """Make one more replica of a quorum, unless it is there; returns its directory id.
 
-    Whoever runs the quorum starts it (``LocalQuorum.adopt``). Raises NotFormatted, StorageError.
+    Whoever runs the quorum starts it (``LocalQuorum.adopt``). Raises InvalidOption, NotFormatted,
+    StorageError.
     """
+    check_ids([id])
     with changing(path) as description:
         if id in description.replicas:
             return read_meta(Disk(), os.path.join(path, str(id))).directory_id
@@ -201,6 +236,7 @@ def add_next(path: str) -> tuple[int, Uuid]:
     """:func:`add_to_description` with the next id, which no other process takes meanwhile."""
     with changing(path) as description:
         id = max(description.replicas) + 1
+        check_ids([id])
         directory_id = format_replica(path, description, id)
         description.added.append(id)
     return id, directory_id
@@ -243,10 +279,10 @@ SET_ASIDE = ".set-aside"
 def set_aside(path: str, id: int) -> str | None:
     """Rename a replica's directory durably; return its new name, None if it does not exist."""
     disk, directory = Disk(), os.path.join(path, str(id))
-    if not disk.exists(directory):
+    if not os.path.lexists(directory):  # a link to a disk that is gone is set aside too
         return None
     aside = directory + SET_ASIDE
-    while disk.exists(aside):
+    while os.path.lexists(aside):
         aside += "+"
     disk.rename(directory, aside)
     disk.sync_directory(path)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from kraftfast.log import marks
+from kraftfast.log.floor import FLOOR, write_floor
 from kraftfast.log.disk import Disk
 from kraftfast.log.reader import MappedSegment
 from kraftfast.record.checksum import crc32c
@@ -308,3 +309,30 @@ def test_trim_leaves_kafkas_directories_alone(
         done = kraftfast("log", "trim", place)
         assert done.code == FOREIGN and "Kafka's own" in done.err
     assert contents(tmp_path) == before
+
+
+def test_verify_judges_the_log_beside_a_damaged_floor(
+    home: Home, kraftfast: Callable[..., Done]
+) -> None:
+    """Its text sends to log verify, which must not stop at the floor itself."""
+    fill(home.open(), 150)
+    home.close()
+    floor = Path(home.path) / FLOOR
+    write_floor(Disk(), home.path, OffsetAndEpoch(100, 0))
+    floor.write_bytes(floor.read_bytes()[:-2])
+    done = kraftfast("log", "verify", home.path)
+    assert done.code == CORRUPT and "apart from it" in done.err and "end offset 150" in done.err
+    edit(home.segment_paths()[0], 80, b"\xff")
+    done = kraftfast("log", "verify", home.path)
+    assert done.code == CORRUPT and "apart from it" not in done.err and ".log" in done.err
+    floor.unlink()
+    assert kraftfast("log", "verify", home.path).code == CORRUPT
+
+
+def test_verify_looks_at_snapshots(tmp_path: Path, kraftfast: Callable[..., Done]) -> None:
+    assert kraftfast("storage", "format", "--dir", tmp_path / "q", "--voters", 1).code == 0
+    assert kraftfast("log", "verify", tmp_path / "q" / "1").code == 0
+    (snapshot,) = (tmp_path / "q" / "1").glob("*/*.checkpoint")
+    edit(str(snapshot), 70, b"\xff")
+    done = kraftfast("log", "verify", tmp_path / "q" / "1")
+    assert done.code == CORRUPT and snapshot.name in done.err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 import kraftfast
 from kraftfast.cli import storage_recover
+from kraftfast.errors import CorruptLog
 from tests.cli.logs import CORRUPT, FOREIGN, IN_USE, UNFORMATTED, USAGE, Done, contents
 
 Command = Callable[..., Done]
@@ -58,7 +60,8 @@ def test_inspect_tells_all_that_a_start_would_find(left: Path, kraftfast: Comman
     found = inspected(kraftfast, left)
     assert sorted(found) == [1, 2, 3]
     assert found[2]["end_offset"] < found[longest(found)]["end_offset"]
-    for each in found.values():
+    for id, each in found.items():
+        assert kraftfast("log", "verify", left / str(id)).code == 0
         assert each["static_voters"] == [1, 2, 3] and each["voters"] == []
         assert each["last_epoch"] <= each["epoch"] and each["kraft_version"] == 0
         assert not each["running"] and each["snapshots"] == []
@@ -139,7 +142,6 @@ def test_a_lost_vote_is_told_and_given_up_only_by_recover(
     quorum_left: Path, kraftfast: Command, harm: str
 ) -> None:
     """A replica without its vote could vote twice in an epoch (D5): it does not start."""
-    from kraftfast.errors import CorruptLog
     from kraftfast.node.config import NodeConfig, VoterConfig
     from kraftfast.node.node import Node
 
@@ -195,3 +197,73 @@ def test_recovery_leaves_an_epoch_that_was_used_up() -> None:
     assert next_epoch(stored(limits.EPOCH_MAX, 5)) == 5 + EPOCH_STEP
     with pytest.raises(InvalidOption, match="none is left"):
         next_epoch(stored(limits.EPOCH_MAX, limits.EPOCH_MAX))
+
+
+def damage_state(directory: Path) -> Path:
+    """Change the epoch of a replica's quorum-state, as a flipped bit does."""
+    (state,) = directory.glob("*/quorum-state")
+    data = state.read_bytes()
+    at = data.index(b'"leaderEpoch":') + len(b'"leaderEpoch":')
+    state.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
+    return state
+
+
+def test_inspect_shows_the_sound_beside_the_damaged(
+    quorum_left: Path, kraftfast: Command
+) -> None:
+    damage_state(quorum_left / "1")
+    (quorum_left / "3" / "meta.properties").write_text("none")
+    done = kraftfast("storage", "inspect", quorum_left, "--json")
+    found = {each["node_id"]: each for each in json.loads(done.out)}
+    assert done.code == CORRUPT and sorted(found) == [1, 2]
+    assert "checksum" in kraftfast("log", "verify", quorum_left / "1").err
+    assert "checksum" in found[1]["state_fault"] and found[2]["state_fault"] is None
+    out = kraftfast("storage", "inspect", quorum_left).out
+    assert out.count("cannot start: ") == 2
+    assert "meta.properties" in out and "storage recover" in out
+
+
+def test_recover_goes_on_from_the_log_where_quorum_state_is_damaged(
+    tmp_path: Path, kraftfast: Command
+) -> None:
+    """Nobody else could: a damaged vote of an only voter must not lock its records up."""
+    from kraftfast import LocalQuorum
+
+    path = tmp_path / "quorum"
+    with LocalQuorum(path, voters=1) as quorum, quorum.producer() as producer:
+        producer.append_many(RECORDS)
+    damage_state(path / "1")
+    with pytest.raises(CorruptLog, match="storage recover"):
+        LocalQuorum(path)
+    done = kraftfast("storage", "recover", path / "1", "--dry-run")
+    assert done.code == 0 and "its vote is given up" in done.out
+    assert kraftfast("storage", "recover", path / "1", "--yes").code == 0
+    with LocalQuorum(path) as quorum, quorum.producer() as producer:
+        producer.append_wait(b"after", timeout=30)
+        assert [each.value for each in quorum.consumer()] == [*RECORDS, b"after"]
+
+
+def test_no_quorum_begins_inside_a_replica(quorum_left: Path, kraftfast: Command) -> None:
+    """DIR/1 in place of DIR would be a second, empty quorum."""
+    before = sorted(os.listdir(quorum_left / "1"))
+    for command in (("start", "--dir"), ("storage", "format", "--dir")):
+        done = kraftfast(*command, quorum_left / "1")
+        assert done.code == FOREIGN and "of one replica" in done.err
+    assert set(os.listdir(quorum_left / "1")) - set(before) <= {"quorum.json.lock"}
+
+
+@pytest.mark.parametrize("damage", ["gone", "garbage"])
+def test_a_lost_description_is_told_by_the_replicas(
+    left: Path, quorum_left: Path, kraftfast: Command, damage: str
+) -> None:
+    file = quorum_left / "quorum.json"
+    before = json.loads(file.read_text())
+    file.write_text("{")
+    if damage == "gone":
+        file.unlink()
+    done = kraftfast("start", "--dir", quorum_left)
+    assert done.code == FOREIGN and len(done.err.splitlines()) == 1
+    told = done.err[done.err.index("{\"") :]
+    assert json.loads(told) == before
+    file.write_text(told)
+    assert sorted(inspected(kraftfast, quorum_left)) == [1, 2, 3]

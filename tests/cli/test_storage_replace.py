@@ -38,6 +38,10 @@ def test_a_replica_is_made_anew(tmp_path: Path, program: Callable[..., Program])
     assert done.returncode == 0 and done.stdout.endswith(b"nothing was changed\n")
     assert b"leaves the voter set: until the end 1, 3 vote" in done.stdout
     assert not (path / "2").exists()
+    (path / "2").write_text("no directory")  # start says that replace helps here too
+    done = run(*replace, path / "2", "--dry-run")
+    assert done.returncode == 0 and b"renamed, not removed" in done.stdout
+    (path / "2").unlink()
 
     done = run(*replace, path / "2", "--yes", "--json")
     assert done.returncode == 0, done.stderr

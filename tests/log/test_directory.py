@@ -30,7 +30,8 @@ from kraftfast.log.directory import (
     read_options,
 )
 from kraftfast.log.disk import Disk
-from kraftfast.types import ZERO_UUID, uuid_text
+from kraftfast.log.floor import write_floor
+from kraftfast.types import ZERO_UUID, OffsetAndEpoch, uuid_text
 from tests.log.crash_disk import CrashDisk, PowerCut, cuts
 from tests.log.kit import META as MINE
 from tests.log.kit import Home
@@ -183,6 +184,21 @@ def test_kafkas_directory_is_adopted_once(tmp_path: Path) -> None:
     again = ReplicaDirectory(Disk(), str(tmp_path))
     assert not again.adopted and again.options == directory.options
     again.close()
+
+
+def test_what_kraftfast_wrote_is_no_directory_of_kafkas(tmp_path: Path) -> None:
+    """Without kraftfast.properties its promises would be forgotten, and its records refused."""
+    format_directory(Disk(), str(tmp_path), MINE, LogOptions("all", "any"))
+    write_floor(Disk(), str(tmp_path), OffsetAndEpoch(3, 1))
+    options = (tmp_path / OPTIONS).read_bytes()
+    (tmp_path / OPTIONS).unlink()
+    with pytest.raises(ForeignDirectory, match=f"no {OPTIONS}.* put that file back"):
+        ReplicaDirectory(Disk(), str(tmp_path))
+    assert not Disk().is_locked(str(tmp_path / ".lock"))
+    (tmp_path / OPTIONS).write_bytes(options)
+    directory = ReplicaDirectory(Disk(), str(tmp_path))
+    assert directory.options == LogOptions("all", "any") and not directory.adopted
+    directory.close()
 
 
 # --- the boot id of memory quorums ---

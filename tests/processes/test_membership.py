@@ -17,7 +17,15 @@ from typing import Any
 
 import pytest
 
-from kraftfast.errors import ErrorCode, KraftfastError, RequestRefused, TimedOut, UnknownOutcome
+from kraftfast.errors import (
+    ErrorCode,
+    InvalidOption,
+    KraftfastError,
+    RequestRefused,
+    TimedOut,
+    UnknownOutcome,
+)
+from kraftfast.node.description import read_description
 from kraftfast.node.local_layout import format_replica
 from kraftfast.quorum import LocalQuorum
 from tests.processes.kit import (
@@ -300,6 +308,21 @@ def test_the_directories_remember_who_was_added(tmp_path: Path) -> None:
             quorum.remove_voter(2)  # the last one
         assert refused.value.code == ErrorCode.VOTER_NOT_FOUND
         assert os.path.exists(os.path.join(path, "3", "meta.properties"))
+        before = read_description(str(path)), sorted(os.listdir(path))
+        for call, *wrong in (
+            (quorum.add_replica, -1, 2**31, "2"),
+            (quorum.add_voter, -1),
+            (quorum.reassign, [1, 7, -3], range(65)),
+            (quorum.status, 9),
+            (quorum.watch, 9),
+            (quorum.kill, 9),
+            (quorum.read_barrier, 9),
+            (lambda id: quorum.consumer(replica=id), 9),
+        ):
+            for argument in wrong:
+                with pytest.raises(InvalidOption):
+                    call(argument)
+        assert before == (read_description(str(path)), sorted(os.listdir(path)))
 
 
 @TRANSPORTS

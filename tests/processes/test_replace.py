@@ -24,6 +24,8 @@ from kraftfast.log.directory import read_meta
 from kraftfast.log.disk import Disk
 from kraftfast.node import replacing
 from kraftfast.node.description import read_description
+from kraftfast.node.local_layout import set_aside
+from kraftfast.node.replacing import fault_of, refuse_running
 from kraftfast.quorum import LocalQuorum
 from tests.processes.kit import PATIENCE_S, a_quorum, wait_until
 
@@ -113,6 +115,19 @@ def test_a_replica_is_made_anew_while_the_others_go_on(tmp_path: Path) -> None:
         assert values(quorum, 2) == [*RECORDS, b"after"]
     with a_quorum(path) as quorum:
         assert quorum.describe().voter_ids == (1, 2, 3) and quorum.faults == {}
+
+
+def test_what_is_no_directory_is_set_aside_too(tmp_path: Path) -> None:
+    """A file, or a link to a disk that is gone, stands where the new directory has to be."""
+    (tmp_path / "1").write_text("file")
+    (tmp_path / "2").symlink_to(tmp_path / "gone" / "2")
+    for id in (1, 2):
+        directory = str(tmp_path / str(id))
+        refuse_running(directory)
+        assert fault_of(directory)
+        assert set_aside(str(tmp_path), id) == directory + ".set-aside"
+        assert not os.path.lexists(directory) and os.path.lexists(directory + ".set-aside")
+        assert set_aside(str(tmp_path), id) is None
 
 
 class Killed(BaseException):
