@@ -162,7 +162,8 @@ def remove_controller(
 ) -> None:
     """Remove a voter; it follows as an observer until it is stopped.
 
-    It does not vote again by itself, even with controller.quorum.auto.join.enable.
+    It does not vote again by itself, even with controller.quorum.auto.join.enable. A voter that
+    the others cannot do without is not removed: remove those that are gone first.
     """
     from kraftfast.errors import ErrorCode, RequestRefused
     from kraftfast.types import uuid_from_text

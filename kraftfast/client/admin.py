@@ -134,7 +134,8 @@ class Admin:
     ) -> None:
         """Let this voter be one no more (RemoveRaftVoter).
 
-        ``directory_id`` None: whichever the voter has. Raises RequestRefused with VOTER_NOT_FOUND.
+        ``directory_id`` None: whichever the voter has. Raises RequestRefused with VOTER_NOT_FOUND,
+        TimedOut if no majority of the others is alive for so long.
         """
         deadline = time.monotonic() + timeout
         if directory_id is None:

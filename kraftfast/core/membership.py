@@ -92,6 +92,21 @@ def is_dynamic(state: ReplicaState) -> Refusal:
     return ACCEPTED
 
 
+def goes_on_without(state: ReplicaState, voter_id: int, now_ms: int) -> bool:
+    """Return whether a majority of the other voters is alive, with the latest voters on disk.
+
+    Else the removal itself might wait for somebody who cannot follow, perhaps for ever.
+    """
+    leader = state.leader
+    assert leader is not None
+    alive = int(voter_id != state.local.id)
+    for progress in leader.voters.values():
+        recently = now_ms - progress.last_fetch_ms < state.config.fetch_timeout_ms
+        follows = leader.acknowledged.get(progress.slot) > state.history.last_offset
+        alive += progress.key.id != voter_id and recently and follows
+    return alive > (len(state.voters) - 1) // 2
+
+
 def begin_probe(state: ReplicaState, leader: Leader, change: VoterChange) -> None:
     """Ask the voter's new endpoints what they speak; ``Probed`` goes on."""
     assert leader.change is None and change.voter is not None

@@ -1,7 +1,9 @@
 """RemoveRaftVoter arrives: a voter is to be one no more (KIP-853).
 
-The order of checks is that of Kafka's ``RemoveVoterHandler``. A leader that removes itself goes on
-leading until that is committed, without counting itself, and resigns then (I17).
+The order of checks is that of Kafka's ``RemoveVoterHandler``, but a voter stays that the others
+cannot do without: no majority could commit its removal, nor elect another leader. A leader that
+removes itself goes on leading until that is committed, without counting itself, and resigns then
+(I17).
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from kraftfast.types import ZERO_UUID, uuid_text
 def on_remove_voter(state: ReplicaState, event: RequestReceived, now_ms: int) -> None:
     """Append the set without it; answered once that is committed."""
     request = event.request
-    error, message = refusal(state, request)
+    error, message = refusal(state, request, now_ms)
     if error is not NONE:
         reply(state, event.source, RemoveRaftVoterResponse, error, message)
         return
@@ -30,7 +32,7 @@ def on_remove_voter(state: ReplicaState, event: RequestReceived, now_ms: int) ->
     membership.append_voters(state, leader, change, state.voters.without(request.voter.id))
 
 
-def refusal(state: ReplicaState, request: RemoveRaftVoterRequest) -> Refusal:
+def refusal(state: ReplicaState, request: RemoveRaftVoterRequest, now_ms: int) -> Refusal:
     """Why this replica cannot be removed now, if so."""
     for found in (
         membership.of_this_cluster(state, request.cluster_id),
@@ -54,4 +56,10 @@ def refusal(state: ReplicaState, request: RemoveRaftVoterRequest) -> Refusal:
         return ErrorCode.VOTER_NOT_FOUND, f"{name} is no voter"
     if len(state.voters) == 1:
         return ErrorCode.VOTER_NOT_FOUND, "the last voter cannot be removed"
+    if not membership.goes_on_without(state, voter.id, now_ms):
+        return (
+            ErrorCode.REQUEST_TIMED_OUT,
+            f"without {voter.id} no majority of the voters would be alive: "
+            "remove those that are gone first",
+        )
     return ACCEPTED

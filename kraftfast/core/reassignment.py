@@ -73,19 +73,13 @@ def choose_victim(
 ) -> int | None:
     """Of those that are to go, but the leader, the one silent for longest.
 
-    Nobody goes if those that are left, are alive and have all up to the latest voters on disk
-    were no majority: else the removal itself might wait for somebody who cannot follow.
+    Nobody goes whom the others cannot do without.
     """
     others = [leader.voters[id] for id in extra if id in leader.voters]
     if not others:
         return None
     victim = min(others, key=lambda each: (each.last_fetch_ms, each.key.id))
-    alive = 1  # the leader
-    for progress in leader.voters.values():
-        recently = now_ms - progress.last_fetch_ms < state.config.fetch_timeout_ms
-        follows = leader.acknowledged.get(progress.slot) > state.history.last_offset
-        alive += progress is not victim and recently and follows
-    return victim.key.id if alive > (len(state.voters) - 1) // 2 else None
+    return victim.key.id if membership.goes_on_without(state, victim.key.id, now_ms) else None
 
 
 def ready_observer(
