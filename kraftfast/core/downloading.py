@@ -31,13 +31,15 @@ def begin_download(
 ) -> None:
     """The leader's log begins behind the end of this one: its snapshot has what is missing.
 
-    One that would undo what is committed here is not followed (I7), nor one that is here already.
+    One that would undo what is committed here is not followed (I7), nor one that is here already,
+    nor one of an epoch after the leader's: behind it no record of the leader could stand.
     """
     known = snapshot_id in state.log.snapshots
     undoes = 0 <= snapshot_id.offset < state.uncuttable_offset()  # D23
     if undoes and not known:
         refuse_cut(state, "wants this log replaced by a snapshot that ends at", snapshot_id.offset)
-    if min(snapshot_id) < 0 or known or undoes:
+    later = snapshot_id.epoch > state.epoch
+    if min(snapshot_id) < 0 or later or known or undoes:
         retry_later(state, now_ms)
         return
     follower.fetch_deadline_ms = now_ms + state.config.fetch_timeout_ms
