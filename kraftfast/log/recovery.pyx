@@ -437,6 +437,8 @@ class Recovery:
             if segment.page != NULL:
                 segment.aim_watermark(segment.end_offset, epoch)
                 segment.store_again(self.flushed.offset)
+            elif segment.file.size > segment.position and not segment.may_trim():
+                segment.blank()  # cut here, its last page would pass for one of ours
             elif segment.file.size > segment.position and segment.file.exclude():
                 self.cut_bytes += segment.file.size - segment.position
                 segment.trim()

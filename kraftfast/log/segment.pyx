@@ -345,7 +345,9 @@ cdef class Segment:
         self.capacity = self.prepared = self.dirty_end = self.position
 
     def blank(self):
-        """What :meth:`trim` would cut off becomes zeros: somebody maps the file."""
+        """Make zeros of what :meth:`trim` would cut off, in a file that has to keep its length."""
+        assert self.page == NULL
+        self.dirty_end = self.file.size
         self.clear_dirt()
         self.capacity = self.prepared = self.position
 
@@ -356,7 +358,10 @@ cdef class Segment:
         for what it is: the batches reach the durable end of the last clean close.
         """
         assert self.page == NULL and capacity > self.position
-        self.file.resize(self.position)  # what a crash left behind the batches is gone
+        if self.may_trim():
+            self.file.resize(self.position)  # what a crash left behind the batches is gone
+        else:
+            self.blank()
         self.file.resize(capacity + KF_PAGE_BYTES)
         self.capacity, self.prepared = capacity, self.position
 

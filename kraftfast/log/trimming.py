@@ -130,10 +130,10 @@ def cut_trimmed(log: Any, segment: Segment, position: int) -> None:
         log.segments.pop()
     elif position < segment.position:
         segment.cut(position)
-        if segment.file.exclude():
+        if segment.may_trim() and segment.file.exclude():
             segment.trim()
             segment.file.readmit()
-        else:  # a process maps it and must not find its end gone; the next start trims it
+        else:  # its end would pass for a page of ours, or a process maps it and must find its end
             segment.blank()
         log.sync_file(segment.file)
         segment.note_flushed(segment.position)

@@ -143,6 +143,8 @@ cdef class RingPeer:
         m.sent_ns = kf_now_ns()
         memcpy(slot, &m, sizeof(m))
         self.out.commit(sizeof(m), FETCH, kf_crc32c(0, &m, sizeof(m)))
+        if request.opens:
+            self.ask_for_bytes = False  # asked of this stream; the next one tries references again
         self.unsent, self.quiet = True, False
         return True
 

@@ -63,6 +63,8 @@ cdef int parse_header(const uint8_t *p, int64_t available, BatchHeader *header) 
     if header.record_count > <int64_t>header.last_offset_delta + 1:
         return FAULT_COUNT
     room = header.size - HEADER_BYTES
+    if not header.record_count and room:
+        return FAULT_COUNT  # no decoder would look at these bytes
     if header.record_count > RECORDS_PER_BATCH_MAX or (
         not header.attributes & CODEC_MASK and header.record_count > room // RECORD_BYTES_MIN
     ):

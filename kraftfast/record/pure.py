@@ -293,6 +293,8 @@ def _header_fault(size: int, magic: int, attributes: int, last_delta: int, count
     room = (size - limits.BATCH_HEADER_BYTES) // _RECORD_BYTES_MIN
     if attributes & CODEC_MASK == Codec.NONE and count > room:
         return Fault.COUNT
+    if not count and size > limits.BATCH_HEADER_BYTES:
+        return Fault.COUNT
     if not 0 <= count <= min(last_delta + 1, limits.RECORDS_PER_BATCH_MAX) or last_delta < 0:
         return Fault.COUNT
     return Fault.NONE

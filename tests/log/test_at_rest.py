@@ -13,7 +13,7 @@ from kraftfast.errors import CorruptLog, StorageError
 from kraftfast.log import at_rest, verify
 from kraftfast.log.at_rest import find_log, looked_at
 from kraftfast.log.disk import Disk
-from tests.log.kit import Home, append, batch_of_size, fill
+from tests.log.kit import PAGE, Home, append, batch, batch_of_size, fill
 
 
 @pytest.fixture
@@ -80,3 +80,25 @@ def test_a_cut_while_it_is_verified_is_no_damage(
     with pytest.raises(CorruptLog):
         verify.verify(home.path)
     assert len(looks) == 4
+
+
+def test_a_cut_leaves_no_file_that_passes_for_a_prepared_one(tmp_path: Path) -> None:
+    """A record may hold what a page of ours begins with; a cut may end just behind such a page."""
+    magic = (0x3147455354534146).to_bytes(8, "little")
+    value = b"v" * (2 * PAGE - 70)
+    size = len(batch([value]))
+    value = value[: 2 * PAGE - size] if size > 2 * PAGE else value + b"v" * (2 * PAGE - size)
+    at = PAGE - (2 * PAGE - 1 - len(value))
+    made = batch([value[:at] + magic + value[at + 8 :]], epoch=1)
+    assert len(made) == 2 * PAGE and made[PAGE : PAGE + 8] == magic
+    home = Home(tmp_path / "replica")
+    log = home.open()
+    append(log, made)
+    fill(log, 80)
+    log.flush()
+    assert log.retire() and not log.segments[0].has_page
+    log.truncate(1)
+    home.kill()
+    log = home.open()
+    assert (log.end_offset, bytes(log.segments[0].file.view(0, 2 * PAGE))) == (1, made)
+    home.close()

@@ -311,3 +311,22 @@ def test_importing_loads_nothing_above(module: str) -> None:
     )
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert ran.stdout.strip() == "[] []", ran.stderr
+
+
+def test_a_batch_of_no_records_has_no_bytes_for_them() -> None:
+    """Decoders that count records would pass over the bytes behind such a header."""
+    made = bytearray(pure.encode_batch([Record(5, 1_700_000_000_000, None, b"value")]))
+    struct.pack_into(">i", made, 57, 0)
+    struct.pack_into(">I", made, 17, crc32c(bytes(made[21:])))
+    bare = made[:61]
+    struct.pack_into(">i", bare, 8, 61 - 12)
+    struct.pack_into(">I", bare, 17, crc32c(bytes(bare[21:])))
+    for module in (batch, pure):
+        (found,) = module.batches(bytes(bare))
+        assert list(found.records()) == []
+        with pytest.raises(errors.CorruptBatch):
+            list(module.batches(bytes(made)))
+    for decode in (columns.decode_columns, columns.decode_values):
+        decode(bytes(bare))
+        with pytest.raises(errors.CorruptBatch):
+            decode(bytes(made))
