@@ -12,12 +12,14 @@ from typing import Any
 import pytest
 
 from kraftfast import limits
+from kraftfast.core.messages import FetchRequest
 from kraftfast.link.hello import Hello
 from kraftfast.link.memory_file import MemoryFile
 from kraftfast.link.stats import Stats
 from kraftfast.log.segment import segment_name
 from kraftfast.node.ring_peer import KIND_ANSWER, RingPeer
 from kraftfast.ring import spsc
+from kraftfast.types import ReplicaKey
 from tests.log.kit import Home, batch, fill
 
 CAPACITY = 1 << 16
@@ -108,3 +110,26 @@ def test_a_reference_into_a_pipe(home: Home, leader: Leader) -> None:
     os.mkfifo(leader.place / (segment_name(0) + ".log"))
     leader.refer(100)
     assert leader.peer.copy_records(log, 1, Stats()) == (False, True)
+
+
+def test_bytes_are_asked_for_in_one_stream_alone(home: Home, leader: Leader) -> None:
+    """A segment that could not be mapped once is no reason to do without references for good."""
+    log = home.open()
+    data, cursor = leader.files[2:]
+    inbox = spsc.RingIn(cursor.memory, data.memory)
+    request = FetchRequest(
+        epoch=1, replica=ReplicaKey(1, bytes(16)), fetch_offset=0, last_fetched_epoch=0, opens=True
+    )
+
+    def opened() -> bytes:
+        assert leader.peer.send_fetch(request)
+        leader.peer.publish()
+        _, message = inbox.receive()
+        return bytes(message)
+
+    os.mkfifo(leader.place / (segment_name(0) + ".log"))
+    before = opened()
+    leader.refer(100)
+    assert leader.peer.copy_records(log, 1, Stats()) == (False, True)
+    flags = [sum(a != b for a, b in zip(before[:-8], opened()[:-8])) for _ in range(2)]
+    assert flags == [1, 0], "asked for bytes, then as before"
