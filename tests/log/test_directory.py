@@ -164,6 +164,12 @@ def test_kafka_is_kept_out(tmp_path: Path) -> None:
             fcntl.lockf(kafka, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
+def test_a_fifo_in_place_of_a_file_holds_up_nobody(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / META)
+    with pytest.raises(ForeignDirectory):
+        ReplicaDirectory(Disk(), str(tmp_path))
+
+
 # --- Kafka's own directories ---
 
 
