@@ -91,6 +91,18 @@ def lacks_only_certainty(state: ReplicaState, request: VoteRequest) -> bool:
     return state.doubt.exists() and state.current.grants_pre_vote()
 
 
+def leader_is_silent(state: ReplicaState, now_ms: int) -> bool:
+    """Return whether this follower has heard nothing for the fetch timeout.
+
+    An observer has no timer, but may be a voter by a set that has not come here: without its vote
+    nobody might be elected who could send that.
+    """
+    follower = state.follower
+    if follower is None or state.writing or follower.download is not None:
+        return False
+    return now_ms >= follower.fetch_deadline_ms
+
+
 def on_pre_vote(state: ReplicaState, event: RequestReceived, now_ms: int) -> None:
     """Judge by the present role, without moving.
 
@@ -101,7 +113,8 @@ def on_pre_vote(state: ReplicaState, event: RequestReceived, now_ms: int) -> Non
     if not is_addressed_here(state, request.voter):
         refuse(state, event, ErrorCode.INVALID_VOTER_KEY)
         return
-    granted = state.current.grants_pre_vote() and is_long_enough(state, request)
+    unled = state.current.grants_pre_vote() or leader_is_silent(state, now_ms)
+    granted = unled and is_long_enough(state, request)
     has_no_log = not granted and lacks_only_certainty(state, request)
     if granted and isinstance(state.current, Prospective) and state.leader_is_dead():
         granted = give_way(state, state.current, request, now_ms)
