@@ -13,7 +13,6 @@ from __future__ import annotations
 import base64
 import os
 import signal
-import socket
 import threading
 import time
 from collections.abc import Iterable
@@ -52,6 +51,7 @@ from kraftfast.node.description import (
     run_lock,
 )
 from kraftfast.node.local_layout import (
+    ON_THIS_HOST,
     add_next,
     add_to_description,
     check_ids,
@@ -62,13 +62,8 @@ from kraftfast.node.placement import share
 from kraftfast.node.replacing import plan_replacement, stored_id
 from kraftfast.node.supervisor import Supervisor
 from kraftfast.node.tuning import Tuning as Tuning
+from kraftfast.node.tuning import free_port as free_port
 from kraftfast.types import Endpoint, Uuid, uuid_from_text
-
-
-def free_port(host: str) -> int:
-    """A TCP port that nobody listens on at the moment."""
-    with socket.create_server((host, 0)) as sock:
-        return int(sock.getsockname()[1])
 
 
 class LocalQuorum:
@@ -104,12 +99,14 @@ class LocalQuorum:
             self.tuning = Tuning(**tuning)
         except TypeError as error:
             raise InvalidOption(f"unknown setting: {error}") from None
+        self.addresses: dict[int, tuple[str, int]] = {}
         self.description = open_or_format(
-            self.path, voters, durability, records, kraft_version
+            self.path, voters, durability, records, kraft_version, self._endpoint_of
         )
         self._lock = run_lock(self.path)
         self.directories = replica_directories(self.path, self.description.replicas)
-        self.addresses = {id: self._choose_address(id) for id in self._listening()}
+        for id in self.directories if self.tuning.listens else ():
+            self.addresses.setdefault(id, self.tuning.choose_address(id))
         self.supervisor = Supervisor([self._config(id) for id in self.directories], restart)
         self._changing = threading.Lock()
         self._closed = False
@@ -147,14 +144,12 @@ class LocalQuorum:
         """Why replicas stay down, by id; the others go on without them (:meth:`replace`)."""
         return self.supervisor.faults()
 
-    def _listening(self) -> list[int]:
-        """Who has a TCP listener."""
-        tuning = self.tuning
-        return list(self.directories) if tuning.port or tuning.transport == "socket" else []
-
-    def _choose_address(self, id: int) -> tuple[str, int]:
-        tuning = self.tuning
-        return tuning.host, tuning.port + id if tuning.port else free_port(tuning.host)
+    def _endpoint_of(self, id: int) -> Endpoint:
+        """Return where a first voter will be, so that Metadata names it from the beginning."""
+        if not self.tuning.listens:
+            return ON_THIS_HOST
+        self.addresses[id] = self.tuning.choose_address(id)
+        return Endpoint(ON_THIS_HOST.name, *self.addresses[id])
 
     def _places(self) -> list[VoterConfig]:
         """Where every replica is: its directory for rings, else its address."""
@@ -360,8 +355,8 @@ class LocalQuorum:
         new = [id for id in self.description.added if id not in self.directories]
         for id in new:
             self.directories[id] = os.path.join(self.path, str(id))
-            if id in self._listening():
-                self.addresses[id] = self._choose_address(id)
+            if self.tuning.listens:
+                self.addresses[id] = self.tuning.choose_address(id)
             try:
                 self.supervisor.add(self._config(id), timeout)
             except BaseException:

@@ -34,6 +34,7 @@ NEVER_MS = 2**63 - 1
 EARLIEST, LATEST, MAX_TIMESTAMP = -2, -1, -3
 EARLIEST_LOCAL = -4
 TOPIC_ID_VERSION = 13
+CURRENT_LEADER_VERSION = 10  # of Produce: before it an answer cannot say who leads
 LEADER_VERSION = 12  # of Fetch, that can tell who leads
 EPOCH_VERSION = 4  # of ListOffsets, that can tell the epoch
 
@@ -211,6 +212,8 @@ class DataPlane:
             request.finish([])
             return
         node = self.node
+        tells_leader = error is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        tells_leader &= request.version >= CURRENT_LEADER_VERSION
         produced = PartitionProduced(
             topic=message.topic,
             topic_id=message.topic_id,
@@ -218,8 +221,8 @@ class DataPlane:
             error_code=error,
             base_offset=base_offset,
             log_start_offset=node.log.log_start_offset if error is ErrorCode.NONE else -1,
-            leader_id=node.core.leader_id if error is ErrorCode.NOT_LEADER_OR_FOLLOWER else -1,
-            leader_epoch=node.core.epoch if error is ErrorCode.NOT_LEADER_OR_FOLLOWER else -1,
+            leader_id=node.core.leader_id if tells_leader else -1,
+            leader_epoch=node.core.epoch if tells_leader else -1,
         )
         request.finish(
             [wire_produce.encode_response(request.version, request.correlation_id, produced)]

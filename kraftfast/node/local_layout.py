@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 import msgspec
 
@@ -99,6 +99,7 @@ def open_or_format(
     durability: str | None,
     records: str | None,
     kraft_version: int,
+    endpoint_of: Callable[[int], Endpoint] | None = None,
 ) -> Description:
     """Return the quorum in ``path``, formatted if it is new. None: as it is, or the default.
 
@@ -110,7 +111,9 @@ def open_or_format(
     except NotFormatted:
         promised = durability or "majority", records or "any"
         try:
-            return format_quorum(path, voters or 3, *promised, kraft_version=kraft_version)
+            return format_quorum(
+                path, voters or 3, *promised, kraft_version=kraft_version, endpoint_of=endpoint_of
+            )
         except ForeignDirectory:
             if not Disk().exists(os.path.join(path, DESCRIPTION)):
                 raise
@@ -141,10 +144,12 @@ def format_quorum(
     topic: str = METADATA_TOPIC,
     cluster_id: str | None = None,
     kraft_version: int = 1,
+    endpoint_of: Callable[[int], Endpoint] | None = None,
 ) -> Description:
     """Make the directories of a new quorum, of a new cluster if no ``cluster_id`` is given.
 
-    ``kraft_version`` 1 puts the voters into a bootstrap checkpoint, 0 leaves them static. What a
+    ``kraft_version`` 1 puts the voters into a bootstrap checkpoint, with ``endpoint_of(id)``
+    (default: reached over rings alone); 0 leaves them static. What a
     killed process left is made again from the beginning.
     Raises InvalidOption; ForeignDirectory if there is one already.
     """
@@ -161,7 +166,8 @@ def format_quorum(
     ids = {id: random_uuid() for id in description.voters}
     first: tuple[KRaftVersion, KRaftVoters] | tuple[()] = ()
     if kraft_version == 1:
-        entries = [Voter(id, its, (ON_THIS_HOST,), 0, 1) for id, its in ids.items()]
+        places = {id: endpoint_of(id) if endpoint_of else ON_THIS_HOST for id in ids}
+        entries = [Voter(id, its, (places[id],), 0, 1) for id, its in ids.items()]
         first = (KRaftVersion(1), KRaftVoters(tuple(entries)))
     disk.make_directory(path)
     with locked(path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,12 @@ TRANSPORTS = ("ring", "socket")
 FLUSHES = ("adaptive", "deferred", "parallel")
 ELECTION_TIMEOUT_MS = 150
 """For start-up alone: pre-vote shields a living leader, and the kernel tells of a dead one."""
+
+
+def free_port(host: str) -> int:
+    """Return a TCP port that no process listens on at the moment."""
+    with socket.create_server((host, 0)) as sock:
+        return int(sock.getsockname()[1])
 
 
 @dataclass(slots=True)
@@ -62,6 +69,15 @@ class Tuning:
                 raise InvalidOption(
                     f"{name} must be one of {', '.join(known)}, not {getattr(self, name)!r}"
                 )
+
+    @property
+    def listens(self) -> bool:
+        """Whether replicas have TCP listeners."""
+        return bool(self.port) or self.transport == "socket"
+
+    def choose_address(self, id: int) -> tuple[str, int]:
+        """Return the host and port of a replica that listens."""
+        return self.host, self.port + id if self.port else free_port(self.host)
 
     def of_each_node(self) -> dict[str, Any]:
         """Return the settings that are passed to every replica (``NodeConfig``)."""

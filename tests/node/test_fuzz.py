@@ -19,7 +19,7 @@ from kraftfast.errors import ErrorCode, KraftfastError, PeerError
 from kraftfast.node.sockets import SERVED_HERE
 from kraftfast.types import METADATA_TOPIC, METADATA_TOPIC_ID
 from kraftfast.wire import frame
-from kraftfast.wire.messages import REQUESTS, ApiKey, ApiVersionsRequest
+from kraftfast.wire.messages import REQUESTS, ApiKey, ApiVersionsRequest, ProduceRequest
 from kraftfast.wire.versions import SERVED
 from tests.node.inside import Inside
 from tests.wire.strategies import messages
@@ -199,3 +199,20 @@ def test_whatever_bytes_a_request_has(replicas: Replicas, voters: int, data: Any
             assert len(answer) <= ANSWER_BYTES_MAX
     only_refusals(replica)
     assert not replica.node.failures.lost
+
+
+@pytest.mark.parametrize("version", range(3, 14))
+def test_a_replica_that_does_not_lead_says_so_in_every_version(
+    replicas: Replicas, version: int
+) -> None:
+    replica, kind = replicas.get(3), ProduceRequest
+    named = {"topic_id": METADATA_TOPIC_ID} if version >= 13 else {"name": METADATA_TOPIC}
+    topic = kind.TopicData(**named, partition_data=[kind.PartitionData(index=0, records=b"")])
+    request = kind(acks=-1, timeout_ms=0, topic_data=[topic])
+    with replica.connect() as sock:
+        asked = frame.encode_request(ApiKey.PRODUCE, version, 77, "client", request)
+        answers = replica.answers(sock, asked + LAST, 78)
+    only_refusals(replica)
+    _, answer = frame.decode_response(ApiKey.PRODUCE, version, answers[0])
+    (response,) = answer.responses[0].partition_responses
+    assert response.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER

@@ -300,7 +300,7 @@ def retention(tmp_path: Path, makes: bool, **limits: Any) -> tuple[Any, Retentio
     node.log = SimpleNamespace(
         segments=segments, active=segments[-1], log_start_offset=0, end_offset=35,
         flushed_end_offset=35, producers=SimpleNamespace(freeze=lambda *_: b""),
-        nursery=SimpleNamespace(error=None),
+        nursery=SimpleNamespace(error=None, give_up_spare=lambda now_ms: False),
     )  # fmt: skip
     history = SimpleNamespace(version_at=lambda _end: 0)
     node.core = SimpleNamespace(
