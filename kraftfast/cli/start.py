@@ -65,6 +65,7 @@ def start(**asked: Any) -> None:
     for every event. Ctrl-C or SIGTERM ends it gracefully: everything committed is on disk.
     """
     from kraftfast import LocalQuorum
+    from kraftfast.node.local_layout import on_one_device, shared_device_text
 
     directory, voters = asked.pop("directory"), asked.pop("voters")
     settings = {name: value for name, value in asked.items() if value is not None}
@@ -79,6 +80,8 @@ def start(**asked: Any) -> None:
             )
             for id, (host, port) in quorum.addresses.items():
                 say(f"replica {id} listens on {host}:{port}")
+            for ids in on_one_device(quorum.directories):
+                say(shared_device_text(ids))
             try:
                 Events(quorum).run()
             finally:

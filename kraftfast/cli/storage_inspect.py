@@ -103,6 +103,7 @@ def as_dict(each: StoredReplica) -> dict[str, Any]:
 def show(found: list[StoredReplica]) -> None:
     """The same for people: a line a replica, and what else there is to say."""
     from kraftfast.cli.show import put, table
+    from kraftfast.node.local_layout import on_one_device, shared_device_text
 
     made = table(
         "NodeId", "Epoch", "Leader", "Voted", "LogStartOffset", "LogEndOffset", "LastEpoch",
@@ -121,6 +122,8 @@ def show(found: list[StoredReplica]) -> None:
     for each in found:
         for line in remarks(each):
             click.echo(f"replica {each.meta.node_id} ({os.path.relpath(each.path)}): {line}")
+    for ids in on_one_device({each.meta.node_id: each.path for each in found}):
+        click.echo(shared_device_text(ids))
 
 
 def voters_text(each: StoredReplica) -> str:

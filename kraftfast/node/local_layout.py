@@ -61,6 +61,21 @@ def replica_directories(path: str, voters: list[int]) -> Directories:
     return Directories((id, os.path.join(path, str(id))) for id in voters)
 
 
+def on_one_device(directories: Mapping[int, str]) -> list[list[int]]:
+    """Return the ids of replicas that share a device, a list for each: one loss takes all (D19)."""
+    devices: dict[int, list[int]] = {}
+    for id, directory in sorted(directories.items()):
+        with contextlib.suppress(OSError):  # a directory that is missing is told elsewhere
+            devices.setdefault(os.stat(directory).st_dev, []).append(id)
+    return [ids for ids in devices.values() if len(ids) > 1]
+
+
+def shared_device_text(ids: list[int]) -> str:
+    """Return what people are told of replicas that share a device (D19)."""
+    named = ", ".join(str(id) for id in ids)
+    return f"replicas {named} are on one device: if it is lost, all of them are (D19)"
+
+
 def check_ids(ids: Collection[int]) -> None:
     """Raise InvalidOption unless replicas can have these ids, and all of them could vote."""
     wrong = [id for id in ids if type(id) is not int or not 0 <= id < 2**31]

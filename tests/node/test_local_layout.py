@@ -24,8 +24,10 @@ from kraftfast.node.local_layout import (
     add_next,
     add_to_description,
     format_quorum,
+    on_one_device,
     open_or_format,
     set_others_aside,
+    shared_device_text,
 )
 from kraftfast.record.control import KRaftVersion, KRaftVoters
 from kraftfast.types import uuid_text
@@ -219,3 +221,14 @@ def test_setting_aside_can_be_interrupted(tmp_path: Path, monkeypatch: pytest.Mo
         assert sorted(os.listdir(path)) == [
             "1.set-aside", "2", "3.set-aside", "quorum.json", "quorum.json.lock",
         ]  # fmt: skip
+
+
+def test_replicas_on_one_device_are_named(tmp_path: Path) -> None:
+    """D19: they are one failure domain."""
+    made = {id: str(tmp_path / str(id)) for id in (1, 2)}
+    for directory in made.values():
+        os.mkdir(directory)
+    other = {3: "/proc", 4: str(tmp_path / "missing")}
+    assert on_one_device(made | other) == [[1, 2]]
+    assert on_one_device({1: made[1]} | other) == []
+    assert "replicas 1, 2 are on one device" in shared_device_text([1, 2])
