@@ -27,7 +27,7 @@ COMMANDS = {
     "consume": ("consume:consume", "Print the committed records of a running quorum."),
     "status": ("status:status", "Show each replica of a running quorum."),
     "quorum": ("quorum:quorum", "Show who votes and leads, and change it."),
-    "storage": ("storage:storage", "Format directories, and look at them."),
+    "storage": ("storage:storage", "Format, inspect, recover and replace directories of replicas."),
     "serve": ("serve:serve", "Run one replica as a server, with Kafka's config names."),
     "log": ("log:log", "Look at the files of a log: dump, verify, trim."),
     "spark": ("spark:spark", "Jobs over whole logs on Apache Spark: audit, convert, compact."),
