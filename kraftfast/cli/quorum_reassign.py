@@ -65,7 +65,7 @@ def reassign(
 
 
 def make_missing(directory: str, target: list[int]) -> None:
-    """Return the ids that have no directory in this host's quorum yet. Raises NotFormatted, InvalidOption."""
+    """Return the ids without a directory here. Raises NotFormatted, InvalidOption."""
     from kraftfast.log.disk import Disk
     from kraftfast.node.local_layout import DESCRIPTION, add_to_description, check_ids
 
