@@ -65,7 +65,7 @@ def reassign(
 
 
 def make_missing(directory: str, target: list[int]) -> None:
-    """Return the ids without a directory here. Raises NotFormatted, InvalidOption."""
+    """Make directories for ids that have none. Raises NotFormatted, InvalidOption."""
     from kraftfast.log.disk import Disk
     from kraftfast.node.local_layout import DESCRIPTION, add_to_description, check_ids
 
