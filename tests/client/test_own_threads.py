@@ -136,7 +136,8 @@ def descriptors(count: int) -> Iterator[None]:
     """Let this process open so many more."""
     limit, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     held = []
-    resource.setrlimit(resource.RLIMIT_NOFILE, (256, most))
+    highest = max(int(fd) for fd in os.listdir("/proc/self/fd"))  # others' may be many
+    resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 1 + count, most))
     try:
         with contextlib.suppress(OSError):
             while True:
