@@ -12,6 +12,7 @@ from libc.errno cimport EAGAIN, EINTR, errno as c_errno
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
+from posix.unistd cimport close
 
 from kraftfast.client.clock cimport monotonic_ns
 from kraftfast.client.ledger cimport Ledger
@@ -116,6 +117,8 @@ cdef class SocketSender(Sender):
             raise
 
     def __dealloc__(self):
+        if self.wake_fd >= 0:
+            close(self.wake_fd)  # it was dropped, as where no answer came before it was of use
         free(self.frames)
 
     def make_template(self, str topic, bytes topic_id):

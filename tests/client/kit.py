@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import struct
@@ -275,12 +276,10 @@ class ScriptedServer:
 
     def close(self) -> None:
         """Stop listening, hang up."""
+        for sock in (self.sock, *self.connections):
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)  # whoever waits in accept() or recv() ends, too
         self.sock.close()
-        for sock in self.connections:
-            try:
-                sock.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
 
 
 def kill(pid: int, signo: int) -> None:

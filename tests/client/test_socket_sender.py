@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -241,6 +243,19 @@ def test_a_broken_connection_leaves_what_was_sent_unknown(server: ScriptedServer
     for ticket in (1, 2):
         with pytest.raises(UnknownOutcome):
             sender.ledger.offset_of(ticket)
+
+
+def test_a_sender_that_is_dropped_leaves_no_descriptor(server: ScriptedServer) -> None:
+    """As where a leader resigns before it took anything: nobody closes that one."""
+    files = Path("/proc/self/fd")
+
+    def eventfds() -> int:
+        return sum("eventfd" in os.readlink(file) for file in files.iterdir() if file.exists())
+
+    before = eventfds()
+    for _ in range(3):
+        sender_to(server)
+    assert eventfds() == before
 
 
 def test_what_never_left_whole_comes_back() -> None:
