@@ -34,10 +34,24 @@ KERNELS: dict[str, list[str]] = {
     "kraftfast.sim.paged_file": ["cext/batch.c", "cext/flusher.c", *THREAD, *MAPPING],
 }
 
+
+def found(pattern: str) -> list[str]:
+    """Return the files of ``pattern``. End the build if there are none.
+
+    Without this check a source tree without them would make a package that cannot be imported.
+    """
+    paths = sorted(glob(pattern))
+    if not paths:
+        raise SystemExit(
+            f"setup.py: no file matches {pattern} in {os.getcwd()}: the source tree is incomplete"
+        )
+    return paths
+
+
 # core/ and node/ modules that are compiled from their .py through an augmenting .pxd.
 AUGMENTED = [
     path[:-4] + ".py"
-    for path in (*glob("kraftfast/core/*.pxd"), *glob("kraftfast/node/*.pxd"))
+    for path in (*found("kraftfast/core/*.pxd"), *found("kraftfast/node/*.pxd"))
     if os.path.exists(path[:-4] + ".py") and not path.endswith("__init__.pxd")
 ]
 
@@ -55,14 +69,18 @@ LINK = [f"-fsanitize={SANITIZE}"] if SANITIZE else []
 SPARING = ["-O1", "-g0"]
 
 
+def module_name(path: str) -> str:
+    return os.path.splitext(path)[0].replace("/", ".")
+
+
 def extension(path: str) -> Extension:
-    name = os.path.splitext(path)[0].replace("/", ".")
+    name = module_name(path)
     is_core = name.startswith("kraftfast.core.") and path.endswith(".py")
     return Extension(
         name,
         [path, *KERNELS.get(name, [])],
         include_dirs=["cext"],
-        depends=glob("cext/*.h"),
+        depends=found("cext/*.h"),
         extra_compile_args=COMPILE + (SPARING if is_core else []),
         extra_link_args=[*LINK, "-lpthread"],
     )
@@ -78,10 +96,14 @@ class BuildExtensions(build_ext):
         build_ext.build_extension(own, ext)
 
 
+SOURCES = sorted([*found("kraftfast/*/*.pyx"), *AUGMENTED])
+for name in sorted(KERNELS.keys() - set(map(module_name, SOURCES))):
+    raise SystemExit(f"setup.py: {name} has no source: the source tree is incomplete")
+
 setup(
     package_dir={"": "."},
     ext_modules=cythonize(
-        [extension(path) for path in sorted([*glob("kraftfast/*/*.pyx"), *AUGMENTED])],
+        [extension(path) for path in SOURCES],
         build_dir="build/cython",
         nthreads=os.cpu_count() or 1,
         compiler_directives={
