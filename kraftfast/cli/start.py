@@ -99,14 +99,15 @@ def say(text: str) -> None:
 class Events:
     """Notices what happens to a quorum and says it."""
 
-    # leader: (epoch, replica id) that was last said; restarts, errors: by replica id, likewise.
+    # leader: (epoch, replica id) that was last said; restarts: by replica id, likewise. errors: by
+    # id, why a replica did not run when last looked at, until it has opened its log again.
     # watches: the counters of each replica that runs. described_ns: when quorum.json was written.
 
     def __init__(self, quorum: Any) -> None:
         self.quorum = quorum
         self.leader = (-1, -1)
         self.restarts = dict.fromkeys(quorum.directories, 0)
-        self.errors: set[int] = set()
+        self.errors: dict[int, str] = {}
         self.described_ns = self._described_ns()
         self.watches: dict[int, Any] = {}
 
@@ -121,26 +122,48 @@ class Events:
         self._look_for_replicas()
         workers = dict(self.quorum.supervisor.workers)
         faults = self.quorum.faults
-        for id, error in faults.items():
-            if id not in self.errors:
-                place = self.quorum.directories[id]
-                say(
-                    f"replica {id} cannot run -> it stays down: {error}; "
-                    f"kraftfast storage replace {place} rebuilds it from the others"
-                )
-        self.errors = set(faults)
         for id, worker in workers.items():
-            if id not in faults and worker.restarts > self.restarts[id]:
-                self.restarts[id] = worker.restarts
-                self._forget(id)
-                pid = self.quorum.supervisor.pid(id)
-                say(f"replica {id} ended -> started again as process {pid}")
+            if id in faults:
+                self._say_fault(id, faults[id])
+            else:
+                self._look_at(id, worker)
         if len(faults) == len(workers):
             raise next(iter(faults.values()))
         leader = max((self._leads(id) for id in workers), default=self.leader)
         if leader > self.leader:
             self.leader = leader
             say(f"epoch {leader[0]}: replica {leader[1]} leads")
+
+    def _say_fault(self, id: int, error: KraftfastError) -> None:
+        if self.errors.get(id) != str(error):
+            self.errors[id] = str(error)
+            place = self.quorum.directories[id]
+            say(
+                f"replica {id} cannot run -> it stays down: {error}; "
+                f"kraftfast storage replace {place} rebuilds it from the others"
+            )
+
+    def _look_at(self, id: int, worker: Any) -> None:
+        """Say that a worker was started again, or why it does not run for now.
+
+        The supervisor's thread may change or clear ``worker.error`` between any two lines here:
+        it is read once.
+        """
+        runs, error = worker.ready.is_set(), worker.error
+        if error is not None:
+            if self.errors.get(id) != str(error):
+                self.errors[id] = str(error)
+                say(f"replica {id} does not run -> it is tried again: {error}")
+        elif worker.restarts > self.restarts[id] and (runs or id not in self.errors):
+            self.restarts[id] = worker.restarts
+            self._forget(id)
+            process = worker.process
+            say(
+                f"replica {id} ended -> started again"
+                + (f" as process {process.pid}" if process is not None else "")
+            )
+        if runs and error is None:
+            self.errors.pop(id, None)
 
     def _described_ns(self) -> int:
         try:
