@@ -11,37 +11,18 @@ Source: Kafka's message definitions, by KIP-595, 630, 853, 996, 1166 and the dat
 
 from __future__ import annotations
 
-from enum import IntEnum
-from typing import Any
-
 from kraftfast.wire import tags
-from kraftfast.wire.schema import Message, define
-
-
-class ApiKey(IntEnum):
-    """The number of each API; a request's header begins with it."""
-
-    PRODUCE = 0
-    FETCH = 1
-    LIST_OFFSETS = 2
-    METADATA = 3
-    SASL_HANDSHAKE = 17
-    API_VERSIONS = 18
-    INIT_PRODUCER_ID = 22
-    SASL_AUTHENTICATE = 36
-    ALTER_PARTITION_REASSIGNMENTS = 45
-    LIST_PARTITION_REASSIGNMENTS = 46
-    VOTE = 52
-    BEGIN_QUORUM_EPOCH = 53
-    END_QUORUM_EPOCH = 54
-    DESCRIBE_QUORUM = 55
-    UPDATE_FEATURES = 57
-    FETCH_SNAPSHOT = 59
-    DESCRIBE_CLUSTER = 60
-    ADD_RAFT_VOTER = 80
-    REMOVE_RAFT_VOTER = 81
-    UPDATE_RAFT_VOTER = 82
-
+from kraftfast.wire.apis import REQUESTS, RESPONSES, ApiKey, api  # noqa: F401
+from kraftfast.wire.client_messages import (  # noqa: F401
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    MetadataRequest,
+    MetadataResponse,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+)
 
 LISTENER = "Name:str; Host:str; Port:u16"
 VOTERS_AT = f"""VotersOffset:i64=-2 #{tags.VOTERS_OFFSET} ign
@@ -55,21 +36,6 @@ SNAPSHOT_ID = "SnapshotId{EndOffset:i64; Epoch:i32}"
 REPLICA_STATE = """
     ReplicaId:i32; ReplicaDirectoryId:uuid@2+; LogEndOffset:i64
     LastFetchTimestamp:i64@1+=-1 ign; LastCaughtUpTimestamp:i64@1+=-1 ign"""
-
-
-REQUESTS: dict[int, type[Message]] = {}
-"""The class of each API's request, by its key."""
-
-RESPONSES: dict[int, type[Message]] = {}
-"""The class of each API's response, by its key."""
-
-
-def api(key: ApiKey, name: str, served: str, flexible: str, request: str, response: str) -> Any:
-    """The two classes of one API, in the versions ``served``."""
-    REQUESTS[key] = define(f"{name}Request", key, served, flexible, request, __name__)
-    RESPONSES[key] = define(f"{name}Response", key, served, flexible, response, __name__)
-    return REQUESTS[key], RESPONSES[key]
-
 
 # --- records in and out -----------------------------------------------------------------------
 
@@ -432,84 +398,7 @@ SaslAuthenticateRequest, SaslAuthenticateResponse = api(
         SessionLifetimeMs:i64@1+ ign""",
 )
 
-# --- what clients ask besides -----------------------------------------------------------------
-
-ListOffsetsRequest, ListOffsetsResponse = api(
-    ApiKey.LIST_OFFSETS,
-    "ListOffsets",
-    served="1-11",
-    flexible="6+",
-    request="""
-        ReplicaId:i32
-        IsolationLevel:i8@2+
-        Topics[
-            Name:str
-            Partitions[PartitionIndex:i32; CurrentLeaderEpoch:i32@4+=-1 ign; Timestamp:i64]
-        ]
-        TimeoutMs:i32@10+ ign""",
-    response="""
-        ThrottleTimeMs:i32@2+ ign
-        Topics[
-            Name:str
-            Partitions[
-                PartitionIndex:i32
-                ErrorCode:i16
-                Timestamp:i64=-1
-                Offset:i64=-1
-                LeaderEpoch:i32@4+=-1
-            ]
-        ]""",
-)
-
-MetadataRequest, MetadataResponse = api(
-    ApiKey.METADATA,
-    "Metadata",
-    served="0-13",
-    flexible="9+",
-    request="""
-        Topics[TopicId:uuid@10+ ign; Name:str?10+]?1+
-        AllowAutoTopicCreation:bool@4+=true
-        IncludeClusterAuthorizedOperations:bool@8-10
-        IncludeTopicAuthorizedOperations:bool@8+""",
-    response="""
-        ThrottleTimeMs:i32@3+ ign
-        Brokers[NodeId:i32; Host:str; Port:i32; Rack:str?@1+=null ign]
-        ClusterId:str?@2+=null ign
-        ControllerId:i32@1+=-1 ign
-        Topics[
-            ErrorCode:i16
-            Name:str?12+
-            TopicId:uuid@10+ ign
-            IsInternal:bool@1+ ign
-            Partitions[
-                ErrorCode:i16
-                PartitionIndex:i32
-                LeaderId:i32
-                LeaderEpoch:i32@7+=-1 ign
-                ReplicaNodes:[i32]
-                IsrNodes:[i32]
-                OfflineReplicas:[i32]@5+ ign
-            ]
-            TopicAuthorizedOperations:i32@8+=-2147483648
-        ]
-        ClusterAuthorizedOperations:i32@8-10=-2147483648
-        ErrorCode:i16@13+ ign""",
-)
-
-InitProducerIdRequest, InitProducerIdResponse = api(
-    ApiKey.INIT_PRODUCER_ID,
-    "InitProducerId",
-    served="0-5",
-    flexible="2+",
-    request="""
-        TransactionalId:str?; TransactionTimeoutMs:i32
-        ProducerId:i64@3+=-1; ProducerEpoch:i16@3+=-1
-        Resumes:bool@2+ #10005""",  # our own: the sequences of a name go on in its next epoch
-    response="""
-        ThrottleTimeMs:i32 ign; ErrorCode:i16; ProducerId:i64=-1; ProducerEpoch:i16
-        LastSequence:i64@2+=-1 #10006
-        LastOffset:i64@2+=-1 #10007""",  # our own: how far that name got
-)
+# --- what operators ask --------------------------------------------------------------------------
 
 DescribeClusterRequest, DescribeClusterResponse = api(
     ApiKey.DESCRIBE_CLUSTER,

@@ -25,6 +25,7 @@ def test_what_we_serve() -> None:
     assert {ApiKey(key).name: str(versions) for key, versions in SERVED.items()} == {
         "PRODUCE": "3-13", "FETCH": "4-18", "LIST_OFFSETS": "1-11", "METADATA": "0-13",
         "SASL_HANDSHAKE": "0-1", "API_VERSIONS": "0-5", "INIT_PRODUCER_ID": "0-5",
+        "OFFSET_FOR_LEADER_EPOCH": "2-4",
         "SASL_AUTHENTICATE": "0-2", "ALTER_PARTITION_REASSIGNMENTS": "0-1",
         "LIST_PARTITION_REASSIGNMENTS": "0", "VOTE": "0-2", "BEGIN_QUORUM_EPOCH": "0-1",
         "END_QUORUM_EPOCH": "0-1", "DESCRIBE_QUORUM": "0-2", "UPDATE_FEATURES": "0-2",

@@ -1,0 +1,104 @@
+"""The tables of what clients ask besides Produce and Fetch; ``messages`` has the classes.
+
+Notation: ``notation.py``. Source: Kafka's message definitions.
+"""
+
+from __future__ import annotations
+
+from kraftfast.wire.apis import ApiKey, api
+
+ListOffsetsRequest, ListOffsetsResponse = api(
+    ApiKey.LIST_OFFSETS,
+    "ListOffsets",
+    served="1-11",
+    flexible="6+",
+    request="""
+        ReplicaId:i32
+        IsolationLevel:i8@2+
+        Topics[
+            Name:str
+            Partitions[PartitionIndex:i32; CurrentLeaderEpoch:i32@4+=-1 ign; Timestamp:i64]
+        ]
+        TimeoutMs:i32@10+ ign""",
+    response="""
+        ThrottleTimeMs:i32@2+ ign
+        Topics[
+            Name:str
+            Partitions[
+                PartitionIndex:i32
+                ErrorCode:i16
+                Timestamp:i64=-1
+                Offset:i64=-1
+                LeaderEpoch:i32@4+=-1
+            ]
+        ]""",
+)
+
+MetadataRequest, MetadataResponse = api(
+    ApiKey.METADATA,
+    "Metadata",
+    served="0-13",
+    flexible="9+",
+    request="""
+        Topics[TopicId:uuid@10+ ign; Name:str?10+]?1+
+        AllowAutoTopicCreation:bool@4+=true
+        IncludeClusterAuthorizedOperations:bool@8-10
+        IncludeTopicAuthorizedOperations:bool@8+""",
+    response="""
+        ThrottleTimeMs:i32@3+ ign
+        Brokers[NodeId:i32; Host:str; Port:i32; Rack:str?@1+=null ign]
+        ClusterId:str?@2+=null ign
+        ControllerId:i32@1+=-1 ign
+        Topics[
+            ErrorCode:i16
+            Name:str?12+
+            TopicId:uuid@10+ ign
+            IsInternal:bool@1+ ign
+            Partitions[
+                ErrorCode:i16
+                PartitionIndex:i32
+                LeaderId:i32
+                LeaderEpoch:i32@7+=-1 ign
+                ReplicaNodes:[i32]
+                IsrNodes:[i32]
+                OfflineReplicas:[i32]@5+ ign
+            ]
+            TopicAuthorizedOperations:i32@8+=-2147483648
+        ]
+        ClusterAuthorizedOperations:i32@8-10=-2147483648
+        ErrorCode:i16@13+ ign""",
+)
+
+InitProducerIdRequest, InitProducerIdResponse = api(
+    ApiKey.INIT_PRODUCER_ID,
+    "InitProducerId",
+    served="0-5",
+    flexible="2+",
+    request="""
+        TransactionalId:str?; TransactionTimeoutMs:i32
+        ProducerId:i64@3+=-1; ProducerEpoch:i16@3+=-1
+        Resumes:bool@2+ #10005""",  # our own: the sequences of a name go on in its next epoch
+    response="""
+        ThrottleTimeMs:i32 ign; ErrorCode:i16; ProducerId:i64=-1; ProducerEpoch:i16
+        LastSequence:i64@2+=-1 #10006
+        LastOffset:i64@2+=-1 #10007""",  # our own: how far that name got
+)
+
+OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse = api(
+    ApiKey.OFFSET_FOR_LEADER_EPOCH,
+    "OffsetForLeaderEpoch",
+    served="2-4",
+    flexible="4+",
+    request="""
+        ReplicaId:i32@3+=-2 ign
+        Topics[
+            Topic:str
+            Partitions[Partition:i32; CurrentLeaderEpoch:i32=-1; LeaderEpoch:i32]
+        ]""",
+    response="""
+        ThrottleTimeMs:i32 ign
+        Topics[
+            Topic:str
+            Partitions[ErrorCode:i16; Partition:i32; LeaderEpoch:i32=-1; EndOffset:i64=-1]
+        ]""",
+)
