@@ -14,7 +14,8 @@ from typing import Any
 from kraftfast.cli.consume import text_or_base64
 from kraftfast.errors import CorruptBatch, InputError
 from kraftfast.log import scan
-from kraftfast.log.reader import SPAN_BYTES, corrupt_log
+from kraftfast.log.held_segment import SPAN_BYTES
+from kraftfast.log.reader import corrupt_log
 from kraftfast.log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX
 from kraftfast.log.snapshot_files import SUFFIX as SNAPSHOT_SUFFIX
 from kraftfast.log.snapshot_files import id_of

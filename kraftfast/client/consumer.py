@@ -10,8 +10,8 @@
 True
 b'two'
 
-Nothing is copied through a process: the segments are mapped read-only, and the replica's high
-watermark (a word in shared memory) says how far they may be read (D11).
+No other process is asked: the segments are copied out of their files (the page cache), and the
+replica's high watermark (a word in shared memory) says how far they may be read (D11).
 """
 
 from __future__ import annotations

@@ -14,7 +14,8 @@ from kraftfast.log import marks
 from kraftfast.log.directory import META, NURSERY, ReplicaDirectory
 from kraftfast.log.disk import Disk
 from kraftfast.log.index_files import mend_indexes, write_indexes
-from kraftfast.log.reader import OWNER_BUSY_S_MAX, SEGMENT_FILE
+from kraftfast.log.held_segment import OWNER_BUSY_S_MAX
+from kraftfast.log.reader import SEGMENT_FILE
 from kraftfast.log.recovery import Recovery, open_segments, remove_strays
 from kraftfast.log.trimming import unlink_reserves
 from kraftfast.types import OffsetAndEpoch

@@ -21,7 +21,8 @@ from kraftfast.log.directory import ReplicaDirectory
 from kraftfast.log.disk import Disk, storage_error
 from kraftfast.log.floor import NOTHING, read_floor
 from kraftfast.log.newest_snapshot import clip
-from kraftfast.log.reader import SEGMENT_FILE, MappedSegment, Mark, corrupt_log
+from kraftfast.log.held_segment import MappedSegment, Mark
+from kraftfast.log.reader import SEGMENT_FILE, corrupt_log
 from kraftfast.log.recovery import Recovery
 from kraftfast.log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX
 from kraftfast.log.snapshot_files import SUFFIX as SNAPSHOT_SUFFIX

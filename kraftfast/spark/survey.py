@@ -16,7 +16,8 @@ import numpy as np
 
 from kraftfast.errors import CorruptBatch, CorruptLog, InvalidOption, OffsetOutOfRange
 from kraftfast.log import scan
-from kraftfast.log.reader import MappedSegment, corrupt_log
+from kraftfast.log.held_segment import MappedSegment
+from kraftfast.log.reader import corrupt_log
 from kraftfast.log.verify import tail_of
 from kraftfast.record.batch import batch_at
 from kraftfast.record.headers import Headers, decode_headers

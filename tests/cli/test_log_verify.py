@@ -10,7 +10,7 @@ import pytest
 from kraftfast.log import marks
 from kraftfast.log.floor import FLOOR, write_floor
 from kraftfast.log.disk import Disk
-from kraftfast.log.reader import MappedSegment
+from kraftfast.log.held_segment import MappedSegment
 from kraftfast.record.checksum import crc32c
 from kraftfast.types import OffsetAndEpoch
 from tests.cli.logs import COMMITTED, CORRUPT, FOREIGN, IN_USE, INPUT, Done, contents, edit

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import fcntl
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from kraftfast.errors import CorruptLog, OffsetOutOfRange, StorageError
-from kraftfast.log import reader as reader_module
+from kraftfast.log import held_segment
 from kraftfast.log.log_start import delete_before
 from kraftfast.log.reader import LogReader
 from tests.log.kit import KIB, Home, batch, content, fill
@@ -78,7 +80,7 @@ def test_every_offset_of_batches_with_many_records(home: Home) -> None:
 def test_goes_by_the_index_where_it_can_be_trusted(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reader_module, "SPAN_BYTES", 8 * KIB)
+    monkeypatch.setattr(held_segment, "SPAN_BYTES", 8 * KIB)
     log = home.open(segment_bytes=512 * KIB, stride_bytes=512 * KIB)
     stored = fill(log, 400)
     home.close()
@@ -136,17 +138,62 @@ def test_retention_takes_nothing_away_from_a_reader(home: Home) -> None:
 
 def test_a_held_segment_is_not_trimmed_until_it_is_let_go(home: Home) -> None:
     log = home.open()
-    fill(log, 100, 1500)
+    stored = fill(log, 100, 1500)
     log.flush()
     reader = LogReader(home.log_path)
-    held = next(iter(reader.batches(0, 1)))
-    reader.close()
+    found = next(iter(reader.batches(0, 1)))
     log.retire()
     assert log.segments[0].has_page and not log.segments[1].has_page
-    del held
+    reader.close()
     log.retire()
     assert not log.segments[0].has_page
+    assert bytes(found.data) == stored[0], "a batch is a copy, and holds no file"
     home.close()
+
+
+def in_a_process(code: str, *arguments: str) -> list[str]:
+    """What a program of its own prints: a SIGBUS would end it."""
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, (done.returncode, done.stdout, done.stderr)
+    return done.stdout.split("\n")
+
+
+CUT_SHORT = """
+import os, sys
+from kraftfast.errors import CorruptLog
+from kraftfast.log.reader import LogReader
+
+log_path, file, how = sys.argv[1:]
+reader = LogReader(log_path)
+found = reader.batches(0, 100)
+first = next(found)
+os.truncate(file, 4096 if how == "cut" else 0)
+sound = [record.offset for batch in (first, *found) for record in batch.records()]
+assert sound == list(range(100)), "what was copied stays"
+for again in (reader.batches(50, 100), reader.columns(50, 100)):
+    try:
+        reached = [each for each in again]
+    except CorruptLog as error:
+        print(error)
+print(reader.end_offset())
+"""
+
+
+@pytest.mark.parametrize("how", ["cut", "emptied"])
+def test_a_file_that_is_cut_short_under_a_reader_is_damage(home: Home, how: str) -> None:
+    """A page of a map that lies beyond the end of its file is a SIGBUS: read through none."""
+    log = home.open(segment_bytes=512 * KIB, stride_bytes=512 * KIB)
+    fill(log, 100, 1500)
+    log.flush()
+    path = home.segment_paths()[0]
+    lines = in_a_process(CUT_SHORT, home.log_path, path, how)
+    home.log.abandon()
+    assert len(lines) == 4
+    for line in lines[:2]:
+        assert line.startswith(f"{path} is damaged at byte ")
+    assert lines[2] == ("2" if how == "cut" else "0")
 
 
 def test_a_cut_beyond_the_bound_is_noticed(home: Home) -> None:
@@ -211,7 +258,7 @@ def test_an_owner_at_work_is_waited_for_not_for_ever(
     home.open()
     fill(home.log, 3)
     home.close()
-    monkeypatch.setattr(reader_module, "OWNER_BUSY_S_MAX", 0.05)
+    monkeypatch.setattr(held_segment, "OWNER_BUSY_S_MAX", 0.05)
     with open(home.segment_paths()[0], "rb") as owner:
         fcntl.flock(owner, fcntl.LOCK_EX)
         with pytest.raises(StorageError, match="stays locked"):

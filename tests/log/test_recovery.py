@@ -13,7 +13,7 @@ from kraftfast.errors import CorruptLog, FlushFailed, ForeignDirectory, InvalidO
 from kraftfast.log import epoch_checkpoint, marks
 from kraftfast.log.at_rest import trim_log
 from kraftfast.log.disk import Disk
-from kraftfast.log.reader import MappedSegment
+from kraftfast.log.held_segment import MappedSegment
 from kraftfast.log.recovery import Settings
 from kraftfast.log.snapshot_files import snapshot_ids, snapshot_path
 from kraftfast.record.batch import batches
