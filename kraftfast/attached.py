@@ -33,6 +33,7 @@ class AttachedQuorum(Quorum):
         self.path = os.path.abspath(os.fspath(path))
         self.directories = LiveDirectories(self.path)
         self.birthplace = Birthplace("quorum")
+        self._admin = None
 
     @property
     def topic(self) -> str:

@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 
 from kraftfast import forks
-from kraftfast.client.admin import Admin, AsyncAdmin, barrier_by
+from kraftfast.client.admin import Admin, AsyncAdmin
 from kraftfast.client.admin_ways import LocalWay
 from kraftfast.client.aio import AsyncProducer
 from kraftfast.client.connector import Connector
@@ -29,6 +29,7 @@ from kraftfast.client.consumer import Consumer
 from kraftfast.client.local import LocalConnector, Watch, ask, ask_raw, wait_started
 from kraftfast.client.producer import BATCH_BYTES, WINDOW_BATCHES, Producer
 from kraftfast.client.quorum_info import QuorumInfo
+from kraftfast.client.read_barriers import barrier_by
 from kraftfast.errors import (
     Closed,
     ErrorCode,
@@ -108,6 +109,7 @@ class LocalQuorum:
         for id in self.directories if self.tuning.listens else ():
             self.addresses.setdefault(id, self.tuning.choose_address(id))
         self.supervisor = Supervisor([self._config(id) for id in self.directories], restart)
+        self._admin = Admin(LocalWay(self.directories, self.description.topic))
         self._changing = threading.Lock()
         self._closed = False
         self._refusal: LocalError = Closed("the quorum is closed")
@@ -298,7 +300,7 @@ class LocalQuorum:
     def admin(self) -> Admin:
         """An operator's calls, through the doors of this host."""
         self._check_open()
-        return Admin(LocalWay(self.directories, self.description.topic))
+        return self._admin
 
     def async_admin(self) -> AsyncAdmin:
         """The same for use inside a running loop: ``await quorum.async_admin().read_barrier()``."""

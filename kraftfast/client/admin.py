@@ -14,10 +14,18 @@ from typing import Any, TypeVar
 
 from kraftfast import limits
 from kraftfast.client.admin_ways import Reached, Way
+from kraftfast.client.read_barriers import (
+    PAUSE_S,
+    TRY_AGAIN,
+    ReadBarriers,
+    barrier_of,
+    check,
+    likely_barrier,
+    milliseconds,
+)
 from kraftfast.client.quorum_info import QuorumInfo, question, read_answer
 from kraftfast.errors import (
     ErrorCode,
-    InconsistentClusterId,
     InvalidOption,
     MalformedFrame,
     NoQuorum,
@@ -25,7 +33,6 @@ from kraftfast.errors import (
     PeerGone,
     RequestRefused,
     TimedOut,
-    UnsupportedVersion,
 )
 from kraftfast.forks import Birthplace
 from kraftfast.types import METADATA_PARTITION, NO_NODE, Endpoint, Uuid
@@ -33,17 +40,7 @@ from kraftfast.wire import messages as wire
 from kraftfast.wire.messages import ApiKey
 from kraftfast.wire.versions import KRAFT_VERSION
 
-PAUSE_S = 0.05
 TIMEOUT_S = 30.0
-TRY_AGAIN = frozenset(
-    {
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        ErrorCode.NOT_CONTROLLER,
-        ErrorCode.REQUEST_TIMED_OUT,
-        ErrorCode.BROKER_NOT_AVAILABLE,
-    }
-)
-"""Refusals that may be over in a moment."""
 LEADERLESS = (NotLeader, NoQuorum, PeerGone)
 
 T = TypeVar("T")
@@ -56,11 +53,12 @@ class Admin:
     and RequestRefused (with Kafka's code). ``timeout``: seconds.
     """
 
-    # way: to the leader. birthplace: the process that may use it.
+    # way: to the leader. birthplace: the process that may use it. barriers: asked for all threads.
 
     def __init__(self, way: Way) -> None:
         self.way = way
         self.birthplace = Birthplace("admin")
+        self.barriers = ReadBarriers(self._ask_barrier)
 
     # --- looking ----------------------------------------------------------------------------------
 
@@ -84,14 +82,16 @@ class Admin:
     def read_barrier(self, *, timeout: float = 10.0) -> int:
         """Whoever has read up to this offset sees all that was committed before the call.
 
-        The leader has asked a majority, after the call began, whether it leads still.
+        The leader has asked a majority, after the call began, whether it leads still. Calls that
+        wait at the same time share a question.
         """
-        deadline = time.monotonic() + timeout
+        self.birthplace.check()
+        milliseconds(timeout)
+        return self.barriers.read(time.monotonic() + timeout)
 
-        def ask(leader: Any, until: float) -> int:
-            return barrier_of(leader, until)
-
-        return self._until(deadline, ask)
+    def _ask_barrier(self, deadline: float) -> int:
+        offset = likely_barrier(self.way, deadline)
+        return self._until(deadline, barrier_of) if offset is None else offset
 
     # --- voters -----------------------------------------------------------------------------------
 
@@ -339,48 +339,6 @@ def is_done(answer: Any, done: Callable[[QuorumInfo], bool]) -> bool:
 def is_target(info: QuorumInfo, ids: list[int]) -> bool:
     """Whether a quorum is on the way to these voters, or there."""
     return list(info.voter_ids if info.target is None else info.target) == ids
-
-
-def barrier_by(replica: Reached, deadline: float) -> int:
-    """:meth:`Admin.read_barrier` by one replica's word. Raises NoQuorum, TimedOut, PeerGone."""
-    try:
-        return barrier_of(replica, deadline)
-    except RequestRefused as refusal:
-        if refusal.code not in TRY_AGAIN:
-            raise
-        raise TimedOut(f"no read barrier in time: {refusal}") from None
-
-
-def barrier_of(replica: Any, deadline: float) -> int:
-    """A read barrier by one replica's word, which asks its leader if it does not lead.
-
-    Raises RequestRefused, TimedOut, PeerGone, UnsupportedVersion for one that knows none.
-    """
-    kind = wire.DescribeQuorumRequest
-    left_ms = max(1, milliseconds(deadline - time.monotonic()))
-    body = kind(topics=[], read_barrier=kind.ReadBarrier(timeout_ms=left_ms))
-    answer = replica.ask(ApiKey.DESCRIBE_QUORUM, body, deadline + PAUSE_S)
-    check(answer.error_code, answer.error_message or "a majority was not reached in time")
-    if answer.barrier_offset < 0:
-        raise UnsupportedVersion("this replica knows no read barrier")
-    return int(answer.barrier_offset)
-
-
-def check(code: int, message: str | None) -> None:
-    """Raises what a refusal is here, with what the server said."""
-    if code == ErrorCode.NONE:
-        return
-    name = ErrorCode(code).name if code in set(ErrorCode) else f"error {code}"
-    if code == ErrorCode.INCONSISTENT_CLUSTER_ID:
-        raise InconsistentClusterId(message or name)
-    raise RequestRefused(f"{name}: {message}" if message else name, code)
-
-
-def milliseconds(seconds: float) -> int:
-    """For a request's field. Raises InvalidOption for what is no time."""
-    if not 0 <= seconds < 2**31 / 1000:
-        raise InvalidOption(f"a time-out of {seconds} s")
-    return int(seconds * 1000)
 
 
 class AsyncAdmin:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+from kraftfast.client.connection import Connection
 from kraftfast.client.local import ask, ask_raw
 from kraftfast.client.remote import Cluster
 from kraftfast.errors import MalformedFrame, NoQuorum, NotLeader, PeerGone, TimedOut
@@ -37,6 +38,12 @@ class Way(Protocol):
     def to_leader(self, deadline: float) -> Reached:
         """Raises NotLeader (nobody leads at the moment), NoQuorum (nobody answers)."""
 
+    def likely(self, deadline: float) -> Reached | None:
+        """The replica that led when last seen, whatever it does now; None if none was seen.
+
+        Raises PeerGone, TimedOut, UnsupportedVersion.
+        """
+
 
 class RemoteWay:
     """Over TCP."""
@@ -48,6 +55,11 @@ class RemoteWay:
     def to_leader(self, deadline: float) -> Reached:
         """As :meth:`Way.to_leader`; also RequestRefused, InconsistentClusterId."""
         return self.cluster.find_leader(deadline)[0]
+
+    def likely(self, deadline: float) -> Reached | None:
+        """As :meth:`Way.likely`; only where the leader was found before."""
+        address = self.cluster.led
+        return None if address is None else Connection(address, deadline)
 
 
 class LocalReached:
@@ -82,12 +94,20 @@ class LocalReached:
 class LocalWay:
     """Through the directories of this host; ``directories``: replica id -> directory, live."""
 
+    # _led: who led when a leader was last looked for.
+
     def __init__(self, directories: Mapping[int, str], topic: str = METADATA_TOPIC) -> None:
         self.directories, self.topic = directories, topic
+        self._led: int | None = None
 
     def to(self, id: int) -> LocalReached:
         """One replica, whatever it is."""
         return LocalReached(self.directories[id])
+
+    def likely(self, _deadline: float) -> Reached | None:
+        """As :meth:`Way.likely`."""
+        directory = None if self._led is None else self.directories.get(self._led)
+        return None if directory is None else LocalReached(directory)
 
     def to_leader(self, deadline: float) -> Reached:
         """As :meth:`Way.to_leader`: who leads the latest epoch by its own word."""
@@ -105,7 +125,8 @@ class LocalWay:
             elif status["leader_id"] >= 0 and status["leader_id"] not in self.directories:
                 elsewhere.add(status["leader_id"])
         if leaders:
-            return self.to(max(leaders)[1])
+            self._led = max(leaders)[1]
+            return self.to(self._led)
         if len(problems) == len(places):
             raise NoQuorum(f"no replica runs: {problems[0] if problems else 'there is none'}")
         if elsewhere:

@@ -34,11 +34,12 @@ class Quorum:
     """A quorum of servers; see :func:`connect`. Thread-safe; its clients are closed apart."""
 
     # cluster: its servers, and who leads. birthplace: the process that may use it; in a forked
-    # child another thread may have held the cluster's lock for ever.
+    # child another thread may have held the cluster's lock for ever. _admin: made when asked for.
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self.birthplace = Birthplace("quorum")
+        self._admin: Admin | None = None
 
     @property
     def topic(self) -> str:
@@ -75,7 +76,9 @@ class Quorum:
     def admin(self) -> Admin:
         """Membership, upgrades, reassignments, transfers, read barriers."""
         self.birthplace.check()
-        return Admin(self._way())
+        if self._admin is None:
+            self._admin = Admin(self._way())
+        return self._admin
 
     def async_admin(self) -> AsyncAdmin:
         """The same for use inside a running loop."""

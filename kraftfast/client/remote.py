@@ -73,12 +73,14 @@ class Cluster:
     """
 
     # cluster_id: what the first server said; None until then. _addresses: those to be asked, the
-    # one that led last, or answered last, first. _lock: held while they are changed.
+    # one that led last, or answered last, first. _lock: held while they are changed. led: where the
+    # leader was when it was last found.
 
     def __init__(self, addresses: Iterable[Address], topic: str) -> None:
         self.topic = topic
         self.cluster_id: str | None = None
         self._lock = threading.Lock()
+        self.led: Address | None = None
         self._addresses: dict[Address, None] = dict.fromkeys(addresses)
 
     def addresses(self) -> list[Address]:
@@ -125,6 +127,7 @@ class Cluster:
                 raise
             if leader is not None and leader.address == address:
                 self._promise(address, True)
+                self.led = address
                 return connection, leader
             connection.close()
             if leader is not None:

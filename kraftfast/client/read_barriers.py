@@ -1,0 +1,143 @@
+"""Read barriers: one question at a time, for all threads that wait.
+
+Any replica can be asked: one that does not lead asks its leader. So the replica that led last is
+asked at once, and who leads is looked for only where it gives no answer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from kraftfast.client.admin_ways import ATTEMPT_S, Reached, Way
+from kraftfast.errors import (
+    ErrorCode,
+    InconsistentClusterId,
+    InvalidOption,
+    KraftfastError,
+    RequestRefused,
+    TimedOut,
+    UnsupportedVersion,
+)
+from kraftfast.wire import messages as wire
+from kraftfast.wire.messages import ApiKey
+
+PAUSE_S = 0.05
+TRY_AGAIN = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.NOT_CONTROLLER,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.BROKER_NOT_AVAILABLE,
+    }
+)
+"""Refusals that may be over in a moment."""
+
+
+class ReadBarriers:
+    """Asks for all callers of one way to a quorum. Thread-safe.
+
+    A caller waits for a question that is put after its call began, never for the one under way:
+    that one may be answered with what was committed before. So while one is under way all others
+    wait for the next, and share it.
+    """
+
+    # ask: puts one question, until a deadline. asked: questions that were begun. answered: the
+    # newest one that was answered, and its offset. asking: one is under way. _changed: guards all.
+
+    def __init__(self, ask: Callable[[float], int]) -> None:
+        self.ask = ask
+        self.asked = 0
+        self.answered = (0, -1)
+        self.asking = False
+        self._changed = threading.Condition()
+
+    def read(self, deadline: float) -> int:
+        """Return the offset; ``deadline``: ``time.monotonic()`` seconds.
+
+        Raises TimedOut, and what asking raises. A question that fails fails for its asker alone.
+        """
+        mine = 0
+        try:
+            with self._changed:
+                wanted = self.asked + 1
+                while self.asking and self.answered[0] < wanted:
+                    left = deadline - time.monotonic()
+                    if left <= 0:
+                        raise TimedOut("no read barrier in time: others are asked for")
+                    self._changed.wait(left)
+                if self.answered[0] >= wanted:
+                    return self.answered[1]
+                mine = self.asked = self.asked + 1
+                self.asking = True
+            offset = self.ask(deadline)
+            self.answered = mine, offset  # read under the lock, which is taken below
+            return offset
+        finally:
+            if mine:
+                with self._changed:
+                    self.asking = False
+                    self._changed.notify_all()
+
+
+def likely_barrier(way: Way, deadline: float) -> int | None:
+    """A read barrier by the word of the replica that led last; None if it gives none.
+
+    Raises TimedOut if there is no time left to ask another one.
+    """
+    until = min(deadline, time.monotonic() + ATTEMPT_S)
+    try:
+        replica = way.likely(until)
+        if replica is None:
+            return None
+        with contextlib.closing(replica):
+            return barrier_by(replica, until)
+    except KraftfastError as error:
+        if isinstance(error, TimedOut) and until == deadline:
+            raise
+        return None
+
+
+def barrier_by(replica: Reached, deadline: float) -> int:
+    """A read barrier by one replica's word. Raises NoQuorum, TimedOut, PeerGone."""
+    try:
+        return barrier_of(replica, deadline)
+    except RequestRefused as refusal:
+        if refusal.code not in TRY_AGAIN:
+            raise
+        raise TimedOut(f"no read barrier in time: {refusal}") from None
+
+
+def barrier_of(replica: Any, deadline: float) -> int:
+    """A read barrier by one replica's word, which asks its leader if it does not lead.
+
+    Raises RequestRefused, TimedOut, PeerGone, UnsupportedVersion for one that knows none.
+    """
+    kind = wire.DescribeQuorumRequest
+    left_ms = max(1, milliseconds(deadline - time.monotonic()))
+    body = kind(topics=[], read_barrier=kind.ReadBarrier(timeout_ms=left_ms))
+    answer = replica.ask(ApiKey.DESCRIBE_QUORUM, body, deadline + PAUSE_S)
+    check(answer.error_code, answer.error_message or "a majority was not reached in time")
+    if answer.barrier_offset < 0:
+        raise UnsupportedVersion("this replica knows no read barrier")
+    return int(answer.barrier_offset)
+
+
+def check(code: int, message: str | None) -> None:
+    """Raises what a refusal is here, with what the server said."""
+    if code == ErrorCode.NONE:
+        return
+    name = ErrorCode(code).name if code in set(ErrorCode) else f"error {code}"
+    if code == ErrorCode.INCONSISTENT_CLUSTER_ID:
+        raise InconsistentClusterId(message or name)
+    raise RequestRefused(f"{name}: {message}" if message else name, code)
+
+
+def milliseconds(seconds: float) -> int:
+    """For a request's field. Raises InvalidOption for what is no time."""
+    if not 0 <= seconds < 2**31 / 1000:
+        raise InvalidOption(f"a time-out of {seconds} s")
+    return int(seconds * 1000)

@@ -1,0 +1,167 @@
+"""Read barriers: who is asked, and which callers share a question."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from kraftfast.client.admin import Admin
+from kraftfast.client.read_barriers import ReadBarriers
+from kraftfast.errors import ErrorCode, NoQuorum, PeerGone, TimedOut
+from kraftfast.quorum import LocalQuorum
+from kraftfast.wire.messages import DescribeQuorumResponse
+from tests.client.kit import wait_until
+
+
+class Replica:
+    """Answers each question with the next of these, or raises it."""
+
+    def __init__(self, *answers: int | ErrorCode | Exception) -> None:
+        self.answers, self.closed = list(answers), 0
+
+    def ask(self, *_question: Any) -> Any:
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        if isinstance(answer, ErrorCode):
+            return DescribeQuorumResponse(error_code=answer, error_message="")
+        return DescribeQuorumResponse(barrier_offset=answer)
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+class Way:
+    """``likely`` is known to have led, ``leader`` is found by a search."""
+
+    topic = "log"
+
+    def __init__(self, likely: Replica | None, leader: Replica) -> None:
+        self.known, self.leader, self.searches = likely, leader, 0
+
+    def likely(self, _deadline: float) -> Replica | None:
+        return self.known
+
+    def to_leader(self, _deadline: float) -> Replica:
+        self.searches += 1
+        return self.leader
+
+
+def test_the_replica_that_led_last_is_asked_without_a_search() -> None:
+    way = Way(Replica(7, 8), Replica())
+    admin = Admin(way)
+    assert [admin.read_barrier(), admin.read_barrier()] == [7, 8]
+    assert (way.searches, way.known and way.known.closed) == (0, 2)
+
+
+@pytest.mark.parametrize(
+    "answer", [PeerGone("gone"), TimedOut("silent"), ErrorCode.REQUEST_TIMED_OUT, -1]
+)
+def test_where_it_gives_no_answer_the_leader_is_looked_for(answer: Any) -> None:
+    way = Way(Replica(answer), Replica(9))
+    assert Admin(way).read_barrier() == 9
+    assert way.searches == 1
+
+
+def test_a_leader_that_reaches_no_majority_says_so() -> None:
+    way = Way(Replica(ErrorCode.REQUEST_TIMED_OUT), Replica())
+    with pytest.raises(TimedOut, match="no read barrier in time: REQUEST_TIMED_OUT"):
+        Admin(way).read_barrier(timeout=0.5)
+
+
+def test_a_quorum_looks_for_its_leader_once(
+    ring_quorum: LocalQuorum, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ring_quorum.read_barrier()
+    monkeypatch.setattr(type(ring_quorum.admin().way), "to_leader", None)  # not called again
+    with ring_quorum.producer() as producer:
+        offset = producer.append_wait(b"one")
+    assert ring_quorum.read_barrier() > offset
+
+
+class Question:
+    """Puts questions that a test answers; ``begun`` counts them."""
+
+    def __init__(self) -> None:
+        self.begun = 0
+        self.answers: list[int | Exception] = []
+        self.answered = threading.Semaphore(0)
+
+    def __call__(self, _deadline: float) -> int:
+        self.begun += 1
+        assert self.answered.acquire(timeout=10)
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def answer(self, answer: int | Exception) -> None:
+        self.answers.append(answer)
+        self.answered.release()
+
+
+def calls(barriers: ReadBarriers, count: int, found: list[Any]) -> list[threading.Thread]:
+    """So many callers, each in a thread, that note what comes back."""
+
+    def read() -> None:
+        try:
+            found.append(barriers.read(time.monotonic() + 10))
+        except Exception as error:  # noqa: BLE001 - it is looked at
+            found.append(error)
+
+    threads = [threading.Thread(target=read) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    return threads
+
+
+def waiting(barriers: ReadBarriers) -> int:
+    """How many callers wait for others."""
+    return len(barriers._changed._waiters)  # type: ignore[attr-defined]
+
+
+def test_all_who_come_while_a_question_is_under_way_share_the_next() -> None:
+    question = Question()
+    barriers = ReadBarriers(question)
+    first: list[Any] = []
+    later: list[Any] = []
+    threads = calls(barriers, 1, first)
+    wait_until(lambda: question.begun == 1)
+    threads += calls(barriers, 20, later)
+    wait_until(lambda: waiting(barriers) == 20)
+    question.answer(5)
+    wait_until(lambda: question.begun == 2)
+    assert not later, "what is under way may have been answered before they came"
+    question.answer(6)
+    for thread in threads:
+        thread.join(10)
+    assert (first, later, question.begun) == ([5], [6] * 20, 2)
+
+
+def test_a_question_that_fails_fails_for_one_caller() -> None:
+    question = Question()
+    barriers = ReadBarriers(question)
+    found: list[Any] = []
+    threads = calls(barriers, 1, found)
+    wait_until(lambda: question.begun == 1)
+    threads += calls(barriers, 2, found)
+    wait_until(lambda: waiting(barriers) == 2)
+    question.answer(NoQuorum("none"))
+    question.answer(7)
+    for thread in threads:
+        thread.join(10)
+    assert isinstance(found[0], NoQuorum) and found[1:] == [7, 7]
+
+
+def test_who_waits_for_others_waits_no_longer_than_wanted() -> None:
+    question = Question()
+    barriers = ReadBarriers(question)
+    threads = calls(barriers, 1, [])
+    wait_until(lambda: question.begun == 1)
+    with pytest.raises(TimedOut):
+        barriers.read(time.monotonic() + 0.01)
+    question.answer(1)
+    threads[0].join(10)
