@@ -113,7 +113,7 @@ cdef class Log:
             self.fault = kf_batch_take_header(source, available, header, &h)
             if self.fault == KF_BATCH_OK and h.size != available:
                 self.fault = KF_BATCH_LENGTH
-            if self.fault == KF_BATCH_OK and (h.attributes & KF_ATTRIBUTE_CONTROL != 0) != control:
+            if self.fault == KF_BATCH_OK and not kf_batch_may_append(&h, control):
                 self.fault = KF_BATCH_ATTRIBUTES  # control records are the leader's own
         if self.fault == KF_BATCH_OK and h.producer_id != -1:
             self.refusal = self.producers.check(&h, epoch)

@@ -33,6 +33,7 @@ cdef extern from "batch.h":
         short attributes
         short producer_epoch
     const char *kf_batch_fault_text(int fault) nogil
+    int kf_batch_may_append(const kf_batch_header *h, int control) nogil
     int kf_batch_parse(const uint8_t *header, size_t available, kf_batch_header *h) nogil
     int kf_batch_crc_holds(const uint8_t *batch, const kf_batch_header *h) nogil
     int kf_batch_check(const uint8_t *batch, size_t available, kf_batch_header *h) nogil

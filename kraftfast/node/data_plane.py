@@ -20,6 +20,7 @@ from kraftfast.errors import (
 from kraftfast.log.index_files import offset_for_timestamp
 from kraftfast.node.failures import contained
 from kraftfast.record.batch import check_batches
+from kraftfast.record.shapes import CODEC_MASK
 from kraftfast.types import METADATA_PARTITION
 from kraftfast.wire import fetch as wire_fetch
 from kraftfast.wire import messages as wire
@@ -136,7 +137,9 @@ class DataPlane:
             return ErrorCode.MESSAGE_TOO_LARGE
         except CorruptBatch:
             return ErrorCode.CORRUPT_MESSAGE
-        return ErrorCode.NONE if len(found) == 1 else ErrorCode.INVALID_RECORD
+        if len(found) != 1 or found[0].attributes & ~CODEC_MASK:
+            return ErrorCode.INVALID_RECORD  # of a transaction, say: none is ever finished here
+        return ErrorCode.NONE
 
     def drain(self, log: Any, epoch: int, bytes_max: int) -> None:
         """Append queued batches until there is none, no room, or about ``bytes_max`` are in."""

@@ -14,6 +14,33 @@ from kraftfast import limits
 from kraftfast.record import shapes
 
 
+cdef extern from "batch_header.h" nogil:
+    enum:
+        KF_BATCH_OK
+        KF_BATCH_EMPTY
+        KF_BATCH_LENGTH
+        KF_BATCH_MAGIC
+        KF_BATCH_ATTRIBUTES
+        KF_BATCH_COUNT
+        KF_BATCH_OFFSET
+        KF_BATCH_EPOCH
+        KF_BATCH_BYTES_MAX
+        KF_BATCH_RECORDS_MAX
+    ctypedef struct kf_batch_header:
+        int64_t base_offset
+        int64_t base_timestamp
+        int64_t max_timestamp
+        int64_t producer_id
+        int32_t leader_epoch
+        int32_t last_offset_delta
+        int32_t base_sequence
+        int32_t record_count
+        uint32_t size
+        uint32_t crc
+        int16_t attributes
+        int16_t producer_epoch
+    int kf_batch_read_header(const uint8_t *b, size_t available, kf_batch_header *h)
+
 cdef extern from "varint.h" nogil:
     uint16_t kf_load16(const uint8_t *p)
     uint32_t kf_load32(const uint8_t *p)
@@ -25,11 +52,11 @@ cdef extern from "varint.h" nogil:
     const uint8_t *kf_varlong_get(const uint8_t *p, const uint8_t *end, int64_t *value)
 
 
-cdef int64_t BATCH_BYTES_MAX = limits.BATCH_BYTES_MAX
-cdef int64_t RECORDS_PER_BATCH_MAX = limits.RECORDS_PER_BATCH_MAX
 cdef int32_t HEADERS_PER_RECORD_MAX = limits.HEADERS_PER_RECORD_MAX
 
 assert limits.BATCH_HEADER_BYTES == HEADER_BYTES
+assert limits.BATCH_BYTES_MAX == KF_BATCH_BYTES_MAX
+assert limits.RECORDS_PER_BATCH_MAX == KF_BATCH_RECORDS_MAX
 assert max(shapes.Fault) == FAULT_CONTROL_BATCH, "the two lists of faults go together"
 
 
@@ -37,43 +64,29 @@ assert max(shapes.Fault) == FAULT_CONTROL_BATCH, "the two lists of faults go tog
 
 
 cdef int parse_header(const uint8_t *p, int64_t available, BatchHeader *header) noexcept nogil:
-    cdef int64_t room
+    cdef kf_batch_header h
     if available < HEADER_BYTES:
         return FAULT_SHORT
-    header.base_offset = <int64_t>kf_load64(p)
-    header.size = <int64_t><int32_t>kf_load32(p + 8) + 12
-    header.leader_epoch = <int32_t>kf_load32(p + 12)
-    header.crc = kf_load32(p + 17)
-    header.attributes = <int16_t>kf_load16(p + 21)
-    header.last_offset_delta = <int32_t>kf_load32(p + 23)
-    header.base_timestamp = <int64_t>kf_load64(p + 27)
-    header.max_timestamp = <int64_t>kf_load64(p + 35)
-    header.producer_id = <int64_t>kf_load64(p + 43)
-    header.producer_epoch = <int16_t>kf_load16(p + 51)
-    header.base_sequence = <int32_t>kf_load32(p + 53)
-    header.record_count = <int32_t>kf_load32(p + 57)
-    if header.size < HEADER_BYTES or header.size > BATCH_BYTES_MAX:
+    cdef int fault = kf_batch_read_header(p, <size_t>available, &h)
+    if fault == KF_BATCH_EMPTY or fault == KF_BATCH_LENGTH:
         return FAULT_LENGTH
-    if p[16] != 2:
+    if fault == KF_BATCH_MAGIC:
         return FAULT_MAGIC
-    if header.attributes & ~ATTRIBUTES_KNOWN or header.attributes & CODEC_MASK > 4:
+    header.base_offset, header.size, header.leader_epoch = h.base_offset, h.size, h.leader_epoch
+    header.crc, header.attributes = h.crc, h.attributes
+    header.last_offset_delta, header.record_count = h.last_offset_delta, h.record_count
+    header.base_timestamp, header.max_timestamp = h.base_timestamp, h.max_timestamp
+    header.producer_id, header.producer_epoch = h.producer_id, h.producer_epoch
+    header.base_sequence = h.base_sequence
+    if fault == KF_BATCH_OK:
+        return FAULT_NONE
+    if fault == KF_BATCH_ATTRIBUTES:
         return FAULT_ATTRIBUTES
-    if header.last_offset_delta < 0 or header.record_count < 0:
+    if fault == KF_BATCH_COUNT:
         return FAULT_COUNT
-    if header.record_count > <int64_t>header.last_offset_delta + 1:
-        return FAULT_COUNT
-    room = header.size - HEADER_BYTES
-    if not header.record_count and room:
-        return FAULT_COUNT  # no decoder would look at these bytes
-    if header.record_count > RECORDS_PER_BATCH_MAX or (
-        not header.attributes & CODEC_MASK and header.record_count > room // RECORD_BYTES_MIN
-    ):
-        return FAULT_COUNT
-    if header.base_offset < 0 or header.base_offset > INT64_MAX - 1 - header.last_offset_delta:
-        return FAULT_OFFSETS  # the exclusive end must fit too
-    if header.leader_epoch < -1:
-        return FAULT_EPOCH
-    return FAULT_TRUNCATED if header.size > available else FAULT_NONE
+    if fault == KF_BATCH_OFFSET:
+        return FAULT_OFFSETS
+    return FAULT_EPOCH if fault == KF_BATCH_EPOCH else FAULT_TRUNCATED
 
 
 cdef void write_header(uint8_t *p, const BatchHeader *header) noexcept nogil:

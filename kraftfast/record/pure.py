@@ -282,8 +282,10 @@ class Batch:
         return Fault.NONE if fields.value else Fault.NO_VALUE
 
 
-def _header_fault(size: int, magic: int, attributes: int, last_delta: int, count: int) -> Fault:
-    """The first fault of what does not need the offsets."""
+def header_fault(
+    base: int, size: int, epoch: int, magic: int, attributes: int, last_delta: int, count: int
+) -> Fault:
+    """Return the first fault of a header's fields, as ``kf_batch_read_header`` finds it."""
     if not limits.BATCH_HEADER_BYTES <= size <= limits.BATCH_BYTES_MAX:
         return Fault.LENGTH
     if magic != 2:
@@ -297,7 +299,9 @@ def _header_fault(size: int, magic: int, attributes: int, last_delta: int, count
         return Fault.COUNT
     if not 0 <= count <= min(last_delta + 1, limits.RECORDS_PER_BATCH_MAX) or last_delta < 0:
         return Fault.COUNT
-    return Fault.NONE
+    if not 0 <= base <= _INT64_MAX - 1 - last_delta:
+        return Fault.OFFSETS
+    return Fault.EPOCH if epoch < -1 else Fault.NONE
 
 
 def window(buffer: bytes | memoryview, position: int, end: int | None) -> memoryview:
@@ -320,12 +324,8 @@ def _batch_at(data: memoryview, position: int) -> Batch:
         producer_id, producer_epoch, base_sequence, count,
     ) = _HEADER.unpack_from(data, position)  # fmt: skip
     size = length + limits.BATCH_OVERHEAD_BYTES
-    if fault := _header_fault(size, magic, attributes, last_delta, count):
+    if fault := header_fault(base, size, epoch, magic, attributes, last_delta, count):
         refuse(fault)
-    if not 0 <= base <= _INT64_MAX - 1 - last_delta:
-        refuse(Fault.OFFSETS)
-    if epoch < -1:
-        refuse(Fault.EPOCH)
     if size > len(data) - position:
         refuse(Fault.TRUNCATED)
     return Batch(

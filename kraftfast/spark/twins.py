@@ -19,7 +19,7 @@ from kraftfast.record import pure
 from kraftfast.record.columnar import SHARED, BytesColumn, Columns, Rows
 from kraftfast.record.pure import Batch as BatchView
 from kraftfast.record.pure import batch_at, batches, check_batch, crc32c
-from kraftfast.record.shapes import CODEC_MASK, LOG_APPEND_TIME, Fault, refusal
+from kraftfast.record.shapes import LOG_APPEND_TIME, Fault, refusal
 
 __all__ = [
     "BatchView", "BytesColumn", "Columns", "END", "HEADER", "Headers", "INCOMPLETE",
@@ -278,7 +278,7 @@ TIME_INDEX_SUFFIX: Final = ".timeindex"
 
 FAULT_TEXTS: Final = (
     "good", "incomplete batch", "no batch", "batch length out of bounds", "magic is not 2",
-    "unknown attribute bits", "record count does not fit the last offset delta",
+    "unknown codec or attribute bits", "record count does not fit the last offset delta",
     "CRC does not match", "base offset does not follow the log",
     "leader epoch does not follow the log",
 )  # fmt: skip
@@ -286,7 +286,10 @@ WHOLE, INCOMPLETE, END, LENGTH, MAGIC, ATTRIBUTES, COUNT, CRC, OFFSET, EPOCH = r
 
 HEADER_FIELDS: Final = struct.Struct(">qIibIhiqqqhii")
 CRC_FROM: Final = 21
-ATTRIBUTES_UNKNOWN: Final = ~0x7F
+FAULT_OF: Final = {
+    Fault.LENGTH: LENGTH, Fault.MAGIC: MAGIC, Fault.ATTRIBUTES: ATTRIBUTES, Fault.COUNT: COUNT,
+    Fault.OFFSETS: OFFSET, Fault.EPOCH: EPOCH,
+}  # fmt: skip
 
 PAGE_MAGIC: Final = 0x3147455354534146
 SLOTS_AT, SLOT_BYTES, GENERATION_AT, PREPARED_AT = 512, 64, 1024, 1088
@@ -312,24 +315,15 @@ def _parse(data: memoryview, position: int, limit: int) -> tuple[int, int, int, 
         data, position
     )
     size = length + limits.BATCH_OVERHEAD_BYTES
-    body = size - limits.BATCH_HEADER_BYTES
-    fault = WHOLE
     if not length and not magic:
-        fault = END
-    elif not limits.BATCH_HEADER_BYTES <= size <= limits.BATCH_BYTES_MAX:
-        fault = LENGTH
-    elif magic != 2:
-        fault = MAGIC
-    elif attributes & ATTRIBUTES_UNKNOWN:
-        fault = ATTRIBUTES
-    elif not 1 <= count <= limits.RECORDS_PER_BATCH_MAX or last_delta != count - 1:
+        return END, size, base, epoch, count
+    found = pure.header_fault(base, size, epoch, magic, attributes, last_delta, count)
+    if found:
+        fault = FAULT_OF[found]
+    elif last_delta != count - 1:
         fault = COUNT
-    elif not attributes & CODEC_MASK and count > body // RECORD_BYTES_MIN:
-        fault = COUNT
-    elif not 0 <= base <= INT64_MAX - count:
-        fault = OFFSET
-    elif size > limit - position:
-        fault = INCOMPLETE
+    else:
+        fault = WHOLE if size <= limit - position else INCOMPLETE
     return fault, size, base, epoch, count
 
 

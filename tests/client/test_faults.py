@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import textwrap
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from crc32c import crc32c
 from kraftfast.log.nursery import PreparerThread
 from kraftfast.log.recovery import Settings, open_log
 from kraftfast.node.flusher import Flusher
@@ -47,6 +49,8 @@ from kraftfast.link.stats import Stats
 from kraftfast.log.directory import LogOptions, MetaProperties, ReplicaDirectory, format_directory
 from kraftfast.log.disk import Disk
 from kraftfast.quorum import LocalQuorum
+from kraftfast.record.pure import encode_batch
+from kraftfast.record.shapes import Record
 from tests.client.conftest import SMALL
 from tests.client.kit import wait_until
 
@@ -446,3 +450,15 @@ def test_a_ring_is_never_read_again_once_its_producer_was_told_to_go(
     back = sender.give_up(UnknownOutcome("lost"))
     assert len(back) == 1 and replica.ledger.resolved == 1
     assert replica.drain(epoch=3) == 0
+
+
+def test_a_batch_that_no_reader_takes_cuts_its_producer_off(replica: OneReplica) -> None:
+    """It would be committed, and stop every reader and state machine behind it."""
+    data = bytearray(encode_batch([Record(0, 1, None, b"value")]))
+    struct.pack_into(">h", data, 21, 5)  # no codec has this number
+    struct.pack_into(">I", data, 17, crc32c(bytes(data[21:])))
+    replica.sender.take_over([(bytes(data), 0, 1, 0)])
+    replica.sender.poll()
+    assert replica.drain(epoch=1) == 0 and not replica.log.end_offset
+    assert "unknown codec" in replica.producer.cut_off
+    assert replica.intake.dismissed() == [replica.producer]
