@@ -6,6 +6,7 @@
 ``forked``       what a worker does for itself that PySpark's daemon forked
 ``options``      the options of sources and sinks, by name
 ``places``       where logs are: directories of replicas, quorums on this host, servers
+``committed``    how far a log may be read
 ``survey``       which batches a log holds, from their headers; pieces for tasks to read
 ``remote``       ranges of offsets of a running quorum, read from its servers
 ``fetched``      its newest snapshot, as a copy

@@ -23,6 +23,7 @@ from kraftfast.spark.digests import Digest, alike, digests
 from kraftfast.spark.failures import told
 from kraftfast.spark.findings import Audited, Finding, Report
 from kraftfast.spark.options import SPLIT_BYTES
+from kraftfast.spark.committed import running_end
 from kraftfast.spark.places import Place, find_places
 from kraftfast.spark.session import register
 from kraftfast.spark.survey import Bounds, Damage, header_pieces, pieces
@@ -55,7 +56,7 @@ def audit(
     if not places:
         raise InvalidOption("an audit wants the directory of at least one replica")
     register(spark)
-    committed = [end for end in (place.committed_end() for place in places) if end is not None]
+    committed = [end for end in (running_end(place) for place in places) if end is not None]
     bound = min(committed, default=None)
     with told():
         parts = [part for place in places for part in header_pieces(place, SPLIT_BYTES, bound)]
@@ -198,7 +199,7 @@ def _lost_tails(places: list[Place]) -> list[Finding]:
         if not bases:
             continue
         last = Place(place.name, place.log_path, f"{bases[-1]:020d}.log")
-        for each in pieces(last, Bounds(), 1 << 40, place.committed_end()):
+        for each in pieces(last, Bounds(), 1 << 40, running_end(place)):
             if isinstance(each, Damage):
                 name = os.path.basename(each.path)
                 text = f"{place.name}: {each.error()}"

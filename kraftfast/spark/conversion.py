@@ -22,7 +22,8 @@ import pyarrow.parquet as pq
 
 from kraftfast.errors import InputError, InvalidOption
 from kraftfast.log.disk import storage_error
-from kraftfast.spark.places import one_log
+from kraftfast.spark.committed import Logs
+from kraftfast.spark.options import LogOptions
 from kraftfast.spark.session import register
 from kraftfast.spark.tables import REPLICA, chosen
 from kraftfast.spark.tasks import fan_out
@@ -78,7 +79,7 @@ def convert(
     made = LogSource(given)
     fields, read = made.fields(), made.read_options
     target = os.path.abspath(target)
-    replicas = [place.name for place in one_log(read.path)] if read.path else []
+    replicas = sources_of(read)
     kept = _claim(target, given | {"compression": compression}, replicas)
     if kept != replicas:
         read = replace(read, path=kept[0])
@@ -98,6 +99,14 @@ def convert(
         sum(rows or 0 for rows, _ in done),
         sum(size for _, size in done),
     )
+
+
+def sources_of(options: LogOptions) -> list[str]:
+    """The directories that a conversion reads."""
+    if not options.path:
+        return []
+    with Logs(options.path, options.uncommitted, options.compacted) as logs:
+        return [each.log.place.name for each in logs.bounded().values()]
 
 
 def _claim(target: str, settings: dict[str, str], replicas: list[str]) -> list[str]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 from kraftfast.errors import InvalidOption
 from kraftfast.types import METADATA_TOPIC
@@ -19,7 +21,7 @@ TIMEOUT_S = 30.0
 WHERE = ("path", "bootstrap.servers", "topic", "timeout")
 READING = (
     "columns", "startOffset", "endOffset", "verifyCrc", "onCorrupt", "splitBytes", "batchRows",
-    "controlRecords", "pushFilters",
+    "controlRecords", "pushFilters", "includeUncommitted", "compacted",
 )  # fmt: skip
 FOLLOWING = ("maxRecordsPerTrigger", "maxBytesPerTrigger", "failOnDataLoss")
 WRITING = ("batchBytes", "producerName")
@@ -35,6 +37,8 @@ SNAPSHOT_OPTIONS = ("path", "columns", "verifyCrc", "batchRows", "controlRecords
 
 ON_CORRUPT = ("fail", "skip", "report")
 COLUMNS = ("full", "meta")
+WORDS = {"auto": None, "true": True, "false": False}
+SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
 
 
 class Given:
@@ -119,12 +123,16 @@ class LogOptions:
     records_per_trigger: int | None
     bytes_per_trigger: int | None
     fail_on_data_loss: bool
+    uncommitted: bool
+    """Of directories that nobody runs, what may never have been committed too."""
+    compacted: bool | None
+    """Whether offsets may be missing; None: where a Kafka broker says so."""
 
     @classmethod
     def of(cls, options: Mapping[str, Any], known: Iterable[str], source: str) -> LogOptions:
         """Raises InvalidOption."""
         given = Given(options, known, source)
-        path, servers = given.text("path"), given.text("bootstrap.servers")
+        path, servers = local_path(given.text("path")), given.text("bootstrap.servers")
         if bool(path) == bool(servers):
             both = "bootstrap.servers" in known
             wanted = "either a path or bootstrap.servers" if both else "a path"
@@ -146,7 +154,27 @@ class LogOptions:
             records_per_trigger=given.number("maxRecordsPerTrigger", None, 1),
             bytes_per_trigger=given.number("maxBytesPerTrigger", None, 1),
             fail_on_data_loss=given.flag("failOnDataLoss", True),
+            uncommitted=given.flag("includeUncommitted", False),
+            compacted=WORDS[given.choice("compacted", tuple(WORDS))],
         )
+
+
+def local_path(text: str) -> str:
+    """A path, of a URI of the scheme ``file`` too. Raises InvalidOption for any other scheme.
+
+    >>> local_path("file:///srv/log"), local_path("quorum/1")
+    ('/srv/log', 'quorum/1')
+    """
+    found = SCHEME.match(text)
+    if found is None:
+        return text
+    parts = urlsplit(text)
+    if parts.scheme.lower() != "file" or parts.netloc not in ("", "localhost"):
+        raise InvalidOption(
+            f"{text} is not on this file system: logs are read, and Parquet is written, where "
+            "every executor has a path to it, as a mounted folder"
+        )
+    return unquote(parts.path)
 
 
 def _start(given: Given) -> int | None:

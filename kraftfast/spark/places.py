@@ -1,6 +1,6 @@
 """Where logs are: a replica's directory, a log's own, one segment, a quorum's on this host.
 
-A path may be a glob. What a replica that runs does not know to be committed is not read (D11).
+A path may be a glob. How far a log may be read is told by ``committed``.
 """
 
 from __future__ import annotations
@@ -9,20 +9,11 @@ import glob
 import os
 from dataclasses import dataclass
 
-from kraftfast.errors import (
-    CorruptLog,
-    ForeignDirectory,
-    InputError,
-    KraftfastError,
-    NotFormatted,
-    PeerGone,
-)
+from kraftfast.errors import ForeignDirectory, InputError, NotFormatted
 from kraftfast.log.at_rest import find_log
-from kraftfast.log.directory import META
+from kraftfast.log.directory import META, ReplicaDirectory
 from kraftfast.log.disk import Disk
 from kraftfast.log.reader import SEGMENT_FILE, LogReader
-from kraftfast.spark.plain import need_compiled
-from kraftfast.types import SOCKET_NAME
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,27 +24,8 @@ class Place:
     log_path: str
     segment: str = ""
     """Only this file of it; "" for all."""
-
-    def committed_end(self) -> int | None:
-        """Up to where the replica knows the log to be committed; None where none runs."""
-        if not os.path.exists(os.path.join(self.name, SOCKET_NAME)):
-            return None
-        need_compiled(f"asking the replica in {self.name} how much is committed")
-        from kraftfast.client.local import Watch  # only whoever meets one that runs needs it
-
-        try:
-            watch = Watch(self.name)
-        except PeerGone:
-            return None
-        try:
-            return max(0, watch.high_watermark)
-        finally:
-            watch.close()
-
-    def end(self) -> int:
-        """Where its committed part ends, or if no replica runs its last whole batch."""
-        committed = self.committed_end()
-        return LogReader(self.log_path).end_offset() if committed is None else committed
+    directory: str = ""
+    """The replica's whose log it is; "" for a log of nobody, as a copy of Kafka's."""
 
     def bases(self) -> list[int]:
         """Base offsets of its segments, rising. Raises StorageError."""
@@ -87,7 +59,9 @@ def _places_at(path: str) -> list[Place]:
         if SEGMENT_FILE.fullmatch(os.path.basename(path)) is None:
             raise InputError(f"{path} is no segment of a log, and no directory of one")
         log_path, name = os.path.split(path)
-        return [Place(log_path, log_path, name)]
+        found = find_log(Disk(), log_path)
+        directory = found.path if isinstance(found, ReplicaDirectory) else ""
+        return [Place(log_path, log_path, name, directory)]
     children = replicas_in(path)
     return [_place_of(each) for each in children or [path]]
 
@@ -102,10 +76,9 @@ def _place_of(path: str) -> Place:
         raise
     if not os.path.isdir(found.log_path):
         raise ForeignDirectory(f"{path} holds no log: {found.log_path} does not exist")
-    own = os.path.samefile(found.log_path, path)
-    parent = os.path.dirname(path)
-    replica = os.path.exists(os.path.join(parent, META))
-    return Place(parent if own and replica else path, found.log_path)
+    if isinstance(found, ReplicaDirectory):
+        return Place(found.path, found.log_path, directory=found.path)
+    return Place(path, found.log_path)
 
 
 def _kafka_log(path: str) -> str:
@@ -129,18 +102,7 @@ def replicas_in(path: str) -> list[str]:
     )
 
 
-def one_log(pattern: str) -> list[Place]:
-    """As :func:`find_places`, but of a quorum's directory only the replica that has most."""
-    if not os.path.isdir(pattern) or not replicas_in(pattern):
-        return find_places(pattern)
-    found: list[tuple[int, Place]] = []
-    problem: KraftfastError | None = None
-    for place in find_places(pattern):
-        try:
-            found.append((place.end(), place))
-        except CorruptLog as error:
-            problem = error
-    if not found:
-        assert problem is not None
-        raise problem
-    return [max(found, key=lambda each: each[0])[1]]
+def holds_several(pattern: str) -> bool:
+    """Return whether the rows of a path are of several logs. A quorum's replicas hold one."""
+    quorum = os.path.isdir(pattern) and replicas_in(pattern)
+    return not quorum and len(find_places(pattern)) > 1

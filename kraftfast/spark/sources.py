@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import glob
 import os
+import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -33,6 +34,7 @@ from kraftfast.log.snapshot_reader import SnapshotReader
 from kraftfast.log.verify import map_file
 from kraftfast.record.rows import decode_rows
 from kraftfast.spark import remote, survey
+from kraftfast.spark.committed import Bounded, Logs, left_out, running_end
 from kraftfast.spark.forked import settle
 from kraftfast.spark.options import (
     BATCH_BYTES,
@@ -43,7 +45,7 @@ from kraftfast.spark.options import (
     LogOptions,
 )
 from kraftfast.spark.pieces import damage_row, read_headers, read_rows
-from kraftfast.spark.places import find_places, one_log
+from kraftfast.spark.places import find_places, holds_several
 from kraftfast.spark.survey import OPEN_END, Bounds, Damage, Piece, header_pieces
 from kraftfast.spark.tables import BATCH_FIELDS, CONTENTS, chosen, ddl, row_batch, row_fields
 
@@ -69,7 +71,7 @@ class LogSource(DataSource):
     def fields(self) -> dict[str, pa.DataType]:
         """Name and type of every column, as the options have them."""
         options = self.read_options
-        several = bool(options.path) and len(one_log(options.path)) > 1
+        several = bool(options.path) and holds_several(options.path)
         return row_fields(options.contents, several, options.on_corrupt == "report")
 
     def schema(self) -> str:
@@ -116,15 +118,23 @@ class LogReader(DataSourceReader):
             self._check_start(start, options.servers)
             return [InputPartition(part) for part in remote.ranges(options, start, end)]
         found: Tasks = []
-        for place in one_log(options.path):
-            self._check_start(survey.log_start(place), place.name)
-            committed = place.committed_end()
-            for piece in survey.pieces(place, bounds, options.split_bytes, committed):
-                if isinstance(piece, Damage) and options.on_corrupt == "fail":
-                    raise piece.error()
-                if not isinstance(piece, Damage) or options.on_corrupt == "report":
-                    found.append(InputPartition(piece))
+        with Logs(options.path, options.uncommitted, options.compacted) as logs:
+            for bounded in logs.bounded().values():
+                text = left_out(bounded)
+                if text:
+                    warnings.warn(text, RuntimeWarning, stacklevel=2)
+                found += map(InputPartition, self._of_log(bounded))
         return found
+
+    def _of_log(self, bounded: Bounded) -> Iterator[Piece | Damage]:
+        options, place = self.options, bounded.log.place
+        self._check_start(survey.log_start(place), place.name)
+        extents = bounded.log.extents
+        for piece in survey.pieces(place, self.bounds, options.split_bytes, bounded.end, extents):
+            if isinstance(piece, Damage) and options.on_corrupt == "fail":
+                raise piece.error()
+            if not isinstance(piece, Damage) or options.on_corrupt == "report":
+                yield piece
 
     def _check_start(self, start: int, where: str) -> None:
         """An offset that was asked for by name must be there."""
@@ -235,7 +245,7 @@ class BatchesReader(DataSourceReader):
         return [
             InputPartition(piece)
             for place in find_places(self.options.path)
-            for piece in header_pieces(place, self.options.split_bytes, place.committed_end())
+            for piece in header_pieces(place, self.options.split_bytes, running_end(place))
         ]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:

@@ -6,7 +6,6 @@ once handed out never changes, so that a batch that is replayed after a crash is
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -27,17 +26,16 @@ from kraftfast.errors import KraftfastError, NoQuorum, OffsetOutOfRange
 from kraftfast.log.disk import Disk
 from kraftfast.log.snapshot_files import snapshot_ids, snapshot_path
 from kraftfast.spark import remote, survey
+from kraftfast.spark.committed import QUORUM, Bounded, Logs, OneLog
 from kraftfast.spark.fetched import fetched_snapshot, newest_snapshot
 from kraftfast.spark.options import LogOptions
 from kraftfast.spark.pieces import damage_row, read_rows
-from kraftfast.spark.places import Place, find_places, one_log, replicas_in
+from kraftfast.spark.places import find_places
 from kraftfast.spark.survey import Bounds, Damage, Piece
 from kraftfast.spark.tables import CONTENTS, numbers
 from kraftfast.types import OffsetAndEpoch
 
 Offsets = dict[str, int]
-QUORUM = "quorum"
-"""The key of a quorum's log; of other directories, the keys are their names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,21 +57,22 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """
 
     # options, schema, contents: as of a batch's reader. goal: where availableNow ends; None else.
+    # logs: of the path; what is open there stays open between triggers.
 
     def __init__(self, options: LogOptions, schema: pa.Schema) -> None:
         self.options, self.schema = options, schema
         self.contents = any(name in CONTENTS for name in schema.names)
         self.goal: Offsets | None = None
+        self.logs: Logs | None = None
 
     # --- where the logs are and how far they go ---------------------------------------------------
 
-    def _logs(self) -> dict[str, Place]:
-        """By name. Of a quorum's directory whichever replica knows most, for all hold one log."""
-        path = self.options.path
-        places = one_log(path)
-        if os.path.isdir(path) and replicas_in(path):
-            return {QUORUM: places[0]}
-        return {place.name: place for place in places}
+    def _bounded(self) -> dict[str, Bounded]:
+        """By name. Of a quorum's directory the replica to be read, for all hold one log."""
+        if self.logs is None:
+            options = self.options
+            self.logs = Logs(options.path, options.uncommitted, options.compacted)
+        return self.logs.bounded()
 
     def _ends(self) -> Offsets:
         """How far each log may be read by now."""
@@ -81,7 +80,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self.options.servers:
             found = {QUORUM: remote.committed_end(self.options)}
         else:
-            found = {name: place.end() for name, place in self._logs().items()}
+            found = {name: each.end_offset for name, each in self._bounded().items()}
         if bound is not None:
             found = {name: min(end, bound) for name, end in found.items()}
         return found
@@ -90,7 +89,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where each log starts by now."""
         if self.options.servers:
             return {QUORUM: remote.log_start(self.options)}
-        return {name: survey.log_start(place) for name, place in self._logs().items()}
+        return {name: survey.log_start(each.log.place) for name, each in self._bounded().items()}
 
     def initialOffset(self) -> Offsets:
         asked = self.options.start_offset
@@ -159,16 +158,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 return ends
             size = remote.bytes_per_record(self.options, begin)
             return {QUORUM: min(end, begin + max(1, int(budget / size)))}
-        places = self._logs()
+        places = {name: each.log for name, each in self._bounded().items()}
         share = max(1, budget // max(1, len(places)))
         found = {}
         for name, end in ends.items():
-            begin = max(start.get(name, 0), survey.log_start(places[name]) if name in places else 0)
-            found[name] = (
-                max(begin, survey.offset_after(places[name], begin, end, share))
-                if name in places and begin < end
-                else max(end, start.get(name, 0))
-            )
+            log = places.get(name)
+            begin = max(start.get(name, 0), survey.log_start(log.place) if log else 0)
+            found[name] = max(end, start.get(name, 0))
+            if log is not None and begin < end:
+                reached = survey.offset_after(log.place, begin, end, share, log.extents)
+                found[name] = max(begin, reached)
         return found
 
     # --- reading ----------------------------------------------------------------------------------
@@ -177,14 +176,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self.options.servers:
             return self._of_servers(start.get(QUORUM, 0), end[QUORUM])
         found: list[Any] = []
-        places = self._logs()
+        places = {name: each.log for name, each in self._bounded().items()}
         for name, stop in end.items():
-            if name not in places:
-                places |= {place.name: place for place in find_places(name)}
-            begin = start[name] if name in start else survey.log_start(places[name])
-            if begin >= stop:
-                continue
-            found += self._of_place(places[name], begin, stop)
+            log = places[name] if name in places else OneLog(find_places(name)[0])
+            begin = start[name] if name in start else survey.log_start(log.place)
+            if begin < stop:
+                found += self._of_log(log, begin, stop)
         return [InputPartition(part) for part in found]
 
     def _of_servers(self, start: int, end: int) -> list[InputPartition]:
@@ -200,8 +197,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         parts += remote.ranges(self.options, begin, end)
         return [InputPartition(part) for part in parts]
 
-    def _of_place(self, place: Place, start: int, end: int) -> Iterator[Any]:
+    def _of_log(self, log: OneLog, start: int, end: int) -> Iterator[Any]:
         """Pieces of one log; the snapshot before them where the log begins later."""
+        place = log.place
         first = survey.log_start(place)
         self._check(place.name, start, first)
         if start < first:
@@ -211,7 +209,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 yield Snapshotted(place.name, path, newer[-1])
                 first = newer[-1].offset
         bounds = Bounds(max(start, first), end)
-        for part in survey.pieces(place, bounds, self.options.split_bytes, end):
+        for part in survey.pieces(place, bounds, self.options.split_bytes, end, log.extents):
             if isinstance(part, Damage) and self.options.on_corrupt == "fail":
                 raise part.error()
             if not isinstance(part, Damage) or self.options.on_corrupt == "report":

@@ -1,13 +1,13 @@
 """Which batches a log holds, from their headers alone, and the pieces that tasks read.
 
-Nothing is handed out beyond what is committed in a log whose replica runs, nor beyond the last
-whole batch of one at rest. Damage is found here where offsets or framing break; what only the CRC
-shows is found by whoever reads the piece.
+Nothing is handed out beyond the bound that ``committed`` gives. Damage is found here where offsets
+or framing break; what only the CRC shows is found by whoever reads the piece.
 """
 
 from __future__ import annotations
 
 import os
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,6 +16,7 @@ import numpy as np
 
 from kraftfast.errors import CorruptBatch, CorruptLog, InvalidOption, OffsetOutOfRange
 from kraftfast.log import scan
+from kraftfast.log.extents import LogExtents
 from kraftfast.log.held_segment import MappedSegment
 from kraftfast.log.reader import corrupt_log
 from kraftfast.log.verify import tail_of
@@ -25,6 +26,7 @@ from kraftfast.spark.places import Place
 
 OPEN_END = 2**63 - 1
 CHUNK_BATCHES = 1 << 16
+ADMITTED_BATCHES = 1 << 10
 OFFSETS_AHEAD_MAX = 1 << 31
 MAGIC_AT = 16
 
@@ -92,31 +94,52 @@ def open_segment(log_path: str, base_offset: int) -> MappedSegment:
         ) from None
 
 
-def walk(
-    place: Place, segment: MappedSegment, next_base: int | None, committed: int | None
-) -> Iterator[Headers | Damage]:
-    """The headers of a segment chunk by chunk, each following the one before; and its damage.
+@dataclass(slots=True)
+class Walk:
+    """How one segment is walked. ``begin``: (position, base offset) of the first batch wanted."""
 
-    ``next_base``: of the next segment, None for the last one. ``committed``: what lies beyond is
-    passed over; None where no replica runs.
-    """
-    with segment.opened() as fd:
-        yield from _walk(place, segment, next_base, committed, fd)
+    place: Place
+    segment: MappedSegment
+    next_base: int | None
+    """Of the next segment, None for the last one."""
+    committed: int | None
+    """What lies beyond is passed over; None: all that is whole is wanted, and judged."""
+    begin: tuple[int, int]
+    gaps: bool = False
+    """Whether offsets may be missing, as in a compacted topic."""
+
+    @property
+    def judged(self) -> bool:
+        """Return whether what stands behind the last batch is a torn tail or damage."""
+        return self.next_base is None and self.committed is None
+
+    def limit(self) -> int:
+        """Return where to stop: behind what is wanted there may be much that is prepared."""
+        segment = self.segment
+        if segment.map is None or self.committed is None or self.gaps:
+            return segment.limit
+        position, offset, _, _ = scan.walk(
+            segment.map, *self.begin[:1], segment.limit, self.begin[1], end_offset=self.committed
+        )
+        return position if offset >= self.committed else segment.limit
 
 
-def _walk(
-    place: Place, segment: MappedSegment, next_base: int | None, committed: int | None, fd: int
-) -> Iterator[Headers | Damage]:
-    data, limit = segment.map, segment.limit
-    position, offset = 0, segment.base_offset
-    bound = OPEN_END if committed is None else committed
-    last = next_base is None
+def walk(this: Walk) -> Iterator[Headers | Damage]:
+    """The headers of a segment chunk by chunk, each following the one before; and its damage."""
+    with this.segment.opened() as fd:
+        yield from _walk(this, fd)
+
+
+def _walk(this: Walk, fd: int) -> Iterator[Headers | Damage]:
+    place, segment, next_base = this.place, this.segment, this.next_base
+    data, limit = segment.map, this.limit()
+    position, offset = this.begin
+    bound = OPEN_END if this.committed is None else this.committed
     while data is not None and position < limit and offset < bound:
         found = decode_headers(
-            data, position, limit, batches_max=CHUNK_BATCHES,
-            verify_crc=last and committed is None, fd=fd,
-        )  # fmt: skip
-        reason, place_at = _check(found, offset)
+            data, position, limit, batches_max=CHUNK_BATCHES, verify_crc=this.judged, fd=fd
+        )
+        reason, place_at = _check(found, offset, this.gaps)
         if reason and len(found.rows) and not batch_at(data, _last(found), limit).crc_ok():
             reason, place_at = "CRC-32C does not match", _last(found)  # it says a wrong end
             found.rows, found.position = found.rows[:-1], place_at
@@ -128,25 +151,30 @@ def _walk(
             if len(found.rows) < CHUNK_BATCHES:
                 break
             continue
-        if offset >= bound or (last and committed is None and _torn(segment, place_at, offset)):
+        if offset >= bound or (this.judged and _torn(segment, place_at, offset)):
             return
-        position, after = resync(data, place_at, limit, offset)
+        position, after = resync(data, place_at - 1, limit, offset)
+        if position == place_at and not place.directory:
+            reason += "; if the topic is compacted, set compacted to true"
         ends = after if after >= 0 else (-1 if next_base is None else next_base)
         yield Damage(place.name, segment.path, place_at, position, offset, ends, reason)
         if after < 0:
             return
         offset = after
-    goal = next_base if next_base is not None else (0 if committed is None else committed)
-    if offset < min(goal, bound):
-        reason = f"it ends at offset {offset}, and not at {goal}"
-        yield Damage(place.name, segment.path, limit, limit, offset, goal, reason)
+    goal = next_base if next_base is not None else (0 if this.committed is None else bound)
+    if offset < min(goal, bound) and not this.gaps:
+        reason = f"it ends at offset {offset}, and not at {min(goal, bound)}"
+        yield Damage(place.name, segment.path, limit, limit, offset, min(goal, bound), reason)
 
 
-def _check(found: Headers, offset: int) -> tuple[str, int]:
+def _check(found: Headers, offset: int, gaps: bool) -> tuple[str, int]:
     """(why the walk cannot go on, where); cuts ``found`` to what follows the batch before."""
     rows = found.rows
-    expected = np.concatenate([[offset], rows["end_offset"][:-1]]) if len(rows) else rows
-    wrong = np.flatnonzero((rows["base_offset"] != expected) | ~rows["crc_ok"]) if len(rows) else []
+    if not len(rows):
+        return found.fault, found.position
+    expected = np.concatenate([[offset], rows["end_offset"][:-1]])
+    apart = rows["base_offset"] < expected if gaps else rows["base_offset"] != expected
+    wrong = np.flatnonzero(apart | ~rows["crc_ok"])
     if not len(wrong):
         return found.fault, found.position
     first = int(wrong[0])
@@ -183,7 +211,7 @@ def _torn(segment: MappedSegment, position: int, offset: int) -> bool:
 
 
 def resync(data: Any, position: int, limit: int, offset: int) -> tuple[int, int]:
-    """(position, base offset) of the next sound batch behind a damaged place.
+    """(position, base offset) of the next sound batch that begins behind this byte.
 
     (limit, -1) if none follows.
     """
@@ -204,9 +232,13 @@ def resync(data: Any, position: int, limit: int, offset: int) -> tuple[int, int]
 
 
 def pieces(
-    place: Place, bounds: Bounds, split_bytes: int, committed: int | None
-) -> Iterator[Piece | Damage]:
-    """What is wanted of a log, in order, in pieces of about ``split_bytes``."""
+    place: Place, bounds: Bounds, split_bytes: int, committed: int | None,
+    extents: LogExtents | None = None,
+) -> Iterator[Piece | Damage]:  # fmt: skip
+    """What is wanted of a log, in order, in pieces of about ``split_bytes``.
+
+    ``extents``: of the same log, which knows where in its segments to begin.
+    """
     bases = place.bases()
     for base, following in zip(bases, [*bases[1:], None]):
         if following is not None and following <= bounds.start_offset:
@@ -219,8 +251,11 @@ def pieces(
             place.name, segment.path, 0, 0, bounds.start_offset,
             min(bounds.end_offset, OPEN_END if committed is None else committed),
         )  # fmt: skip
+        begin = first_place(segment, bounds.start_offset, extents)
+        gaps = extents is not None and extents.gaps
+        this = Walk(place, segment, next_base, committed, begin, gaps)
         open_piece: Piece | None = None
-        for found in walk(place, segment, next_base, committed):
+        for found in walk(this):
             if isinstance(found, Damage):
                 if _concerns(found, bounds):
                     if open_piece is not None:
@@ -277,7 +312,34 @@ def log_start(place: Place) -> int:
     return bases[0] if bases else 0
 
 
-def offset_after(place: Place, start: int, end: int, bytes_max: int) -> int:
+def first_place(
+    segment: MappedSegment, offset: int, extents: LogExtents | None
+) -> tuple[int, int]:
+    """(position, base offset) of a batch at or before the one that holds ``offset``."""
+    found = [(segment.base_offset, 0), segment.place(offset)]
+    if extents is not None:
+        known = extents.places(segment.base_offset)
+        index = bisect_right(known, (offset, OPEN_END)) - 1
+        found += known[index : index + 1] if index >= 0 else []
+    for base, position in sorted(found, reverse=True):
+        if not position or _begins(segment, position, base):
+            return position, base
+    return 0, segment.base_offset
+
+
+def _begins(segment: MappedSegment, position: int, base: int) -> bool:
+    """Whether a batch with this base offset begins there: the log may have been cut meanwhile."""
+    if segment.map is None or position >= segment.limit:
+        return False
+    try:
+        return bool(batch_at(segment.map, position, segment.limit).base_offset == base)
+    except (CorruptBatch, InvalidOption):
+        return False
+
+
+def offset_after(
+    place: Place, start: int, end: int, bytes_max: int, extents: LogExtents | None = None
+) -> int:
     """Up to where ``bytes_max`` bytes of batches reach from ``start``: at least one batch further.
 
     Never beyond ``end``.
@@ -289,11 +351,11 @@ def offset_after(place: Place, start: int, end: int, bytes_max: int) -> int:
         if following <= start:
             continue
         segment = open_segment(place.log_path, base)
-        position, offset = 0, base
+        position, offset = first_place(segment, start, extents)
         while segment.map is not None and offset < end:
             position_before = position
             found = decode_headers(
-                segment.map, position, segment.limit, batches_max=CHUNK_BATCHES
+                segment.map, position, segment.limit, batches_max=ADMITTED_BATCHES
             )
             rows = found.rows[(found.rows["end_offset"] > start)]
             used = np.cumsum(rows["size"])
@@ -307,7 +369,7 @@ def offset_after(place: Place, start: int, end: int, bytes_max: int) -> int:
                 budget -= int(used[-1])
                 reached = int(rows["end_offset"][-1])
             position = found.position
-            if position == position_before or len(found.rows) < CHUNK_BATCHES:
+            if position == position_before or len(found.rows) < ADMITTED_BATCHES:
                 break
             offset = reached
     return min(max(reached, start), end)

@@ -21,7 +21,8 @@ from kraftfast.client.connection import Connection  # noqa: E402
 from kraftfast.spark import fetched, remote  # noqa: E402
 from kraftfast.spark.conversion import convert  # noqa: E402
 from kraftfast.spark.options import LOG_OPTIONS, LogOptions  # noqa: E402
-from kraftfast.spark.places import find_places, one_log  # noqa: E402
+from kraftfast.spark.committed import Logs, OneLog  # noqa: E402
+from kraftfast.spark.places import find_places  # noqa: E402
 from kraftfast.spark.sources import LogSource  # noqa: E402
 from kraftfast.types import OffsetAndEpoch  # noqa: E402
 from kraftfast.wire.messages import ApiKey  # noqa: E402
@@ -102,10 +103,11 @@ def test_ranges_cover_the_log_without_gaps(quorum: kraftfast.LocalQuorum) -> Non
 
 def test_by_directory(quorum: kraftfast.LocalQuorum) -> None:
     assert len(find_places(quorum.path)) == 3
-    assert len(one_log(quorum.path)) == 1
+    with Logs(quorum.path) as logs:
+        assert len(logs.bounded()) == 1
     leader = os.path.join(quorum.path, str(quorum.leader()))
     assert values(rows_of(LogSource({"path": leader}))) == EXPECTED
-    assert find_places(leader)[0].committed_end() == quorum.watch(quorum.leader()).high_watermark
+    assert OneLog(find_places(leader)[0]).end() == quorum.watch(quorum.leader()).high_watermark
 
 
 def test_what_is_not_committed_is_not_read(quorum: kraftfast.LocalQuorum) -> None:
@@ -122,7 +124,7 @@ def test_a_stopped_quorum_is_read_to_its_last_batch(tmp_path: Path) -> None:
     with kraftfast.LocalQuorum(tmp_path, 1, durability="memory", **SMALL) as quorum:
         with quorum.producer() as producer:
             producer.append_many([b"a", b"b", b"c"])
-    assert find_places(str(tmp_path))[0].committed_end() is None
+    assert OneLog(find_places(str(tmp_path))[0]).end() is None
     assert values(rows_of(LogSource({"path": str(tmp_path)}))) == [b"a", b"b", b"c"]
 
 

@@ -1,0 +1,201 @@
+"""How far directories are read: no record that may never have been committed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from pyspark.sql.streaming.datasource import ReadAllAvailable  # noqa: E402
+
+import kraftfast  # noqa: E402
+from kraftfast import errors  # noqa: E402
+from kraftfast.log.directory import (  # noqa: E402
+    LogOptions,
+    MetaProperties,
+    format_directory,
+    random_uuid,
+)
+from kraftfast.log.disk import Disk  # noqa: E402
+from kraftfast.log.floor import write_floor  # noqa: E402
+from kraftfast.spark.sources import LogSource  # noqa: E402
+from kraftfast.types import OffsetAndEpoch, uuid_text  # noqa: E402
+from tests.spark.kit import LogFiles, read_all, rows_of, struct  # noqa: E402
+
+SMALL: dict[str, Any] = {
+    "stride_bytes": 1 << 20, "prepare_bytes": 1 << 20, "segment_bytes": 8 << 20,
+}  # fmt: skip
+
+
+class Quorum:
+    """The directory of a quorum that nobody runs, its logs written batch by batch."""
+
+    def __init__(self, path: Path, voters: int = 3) -> None:
+        self.path, self.cluster_id = path, uuid_text(random_uuid())
+        path.mkdir()
+        ids = ",".join(str(id) for id in range(1, voters + 1))
+        text = f'{{"cluster_id":"{self.cluster_id}","voters":[{ids}]}}'
+        (path / "quorum.json").write_text(text)
+
+    def replica(self, id: int, *runs: tuple[int, int], word: str = "", floor: Any = None) -> Path:
+        """One with so many records of each epoch: ``(epoch, records)``; a segment each."""
+        path = self.path / str(id)
+        meta = MetaProperties(self.cluster_id, id, random_uuid())
+        format_directory(Disk(), str(path), meta, LogOptions())
+        files = LogFiles(path)
+        for epoch, count in runs:
+            values = [b"%d of epoch %d" % (files.end_offset + n, epoch) for n in range(count)]
+            files.append(files.roll(), list(values), epoch=epoch)
+        if floor is not None:
+            write_floor(Disk(), str(path), OffsetAndEpoch(*floor))
+        return path
+
+
+def values(path: Any, **options: Any) -> list[bytes]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return [row["value"] for row in rows_of(LogSource({"path": str(path), **options}))]
+
+
+def epochs(found: list[bytes]) -> list[int]:
+    return [int(value.split()[-1]) for value in found]
+
+
+@pytest.fixture
+def quorum(tmp_path: Path) -> Quorum:
+    return Quorum(tmp_path / "quorum")
+
+
+def test_a_dead_leaders_tail_is_not_read(quorum: Quorum) -> None:
+    quorum.replica(1, (1, 100), (1, 80))
+    quorum.replica(2, (1, 100), (2, 30))
+    quorum.replica(3, (1, 100), (2, 30))
+    assert epochs(values(quorum.path)) == [1] * 100 + [2] * 30
+
+
+def test_what_only_one_replica_holds_is_not_read(quorum: Quorum) -> None:
+    quorum.replica(1, (1, 100), (1, 80))
+    quorum.replica(2, (1, 100))
+    quorum.replica(3, (1, 100))
+    assert len(values(quorum.path)) == 100
+    alone = LogSource({"path": str(quorum.path / "1")})
+    with pytest.warns(RuntimeWarning, match="180 records from offset 0 on are left out"):
+        assert rows_of(alone) == [], "by itself it knows nothing"
+    found = values(quorum.path, includeUncommitted="true")
+    assert len(found) == 180, "by an option that says so"
+
+
+def test_a_majority_that_a_later_epoch_may_overwrite_is_not_enough(quorum: Quorum) -> None:
+    """Figure 8 of the Raft paper: two hold a record of epoch 2, and the third may still win."""
+    quorum.replica(1, (1, 10), (2, 5))
+    quorum.replica(2, (1, 10), (2, 5))
+    quorum.replica(3, (1, 10), (3, 1))
+    assert epochs(values(quorum.path)) == [1] * 10
+
+
+def test_what_a_replica_knows_is_read_though_no_majority_is_there(quorum: Quorum) -> None:
+    path = quorum.replica(2, (1, 10), (2, 5), floor=(12, 2))
+    assert len(values(quorum.path)) == 12
+    assert len(values(path)) == 12
+    assert len(values(path / "__cluster_metadata-0" / f"{0:020d}.log")) == 10
+    assert len(values(path / "__cluster_metadata-0" / f"{10:020d}.log")) == 2, "a segment of it"
+    assert len(values(path, includeUncommitted="true")) == 15
+
+
+def test_a_damaged_replica_does_not_hide_what_the_others_hold(quorum: Quorum) -> None:
+    path = quorum.replica(1, (1, 10), (2, 5), floor=(15, 2))
+    quorum.replica(2, (1, 10), (2, 5))
+    quorum.replica(3, (1, 10), (2, 5))
+    (path / "__cluster_metadata-0" / f"{10:020d}.log").write_bytes(b"\1" * 500)
+    assert len(values(quorum.path)) == 15
+
+
+def test_the_only_voter_knows_all_that_it_holds(tmp_path: Path) -> None:
+    made = Quorum(tmp_path / "one", 1)
+    path = made.replica(1, (1, 10), (2, 5))
+    assert len(values(made.path)) == len(values(path)) == 15
+
+
+def test_a_partition_of_a_kafka_broker_is_read_to_its_high_watermark(tmp_path: Path) -> None:
+    log = LogFiles(tmp_path)
+    log.fill(segments=2, batches=5, records=4)
+    place = tmp_path / "orders-7"
+    log.log_path.rename(place)
+    assert len(values(place)) == 40
+    text = "0\n2\norders 6 4\norders 7 32\n"
+    (tmp_path / "replication-offset-checkpoint").write_text(text)
+    assert len(values(place)) == 32
+    assert len(values(place, includeUncommitted="true")) == 40
+
+
+def test_a_stream_of_a_directory_never_reads_a_tail(quorum: Quorum) -> None:
+    quorum.replica(1, (1, 100), (1, 80))
+    quorum.replica(2, (1, 100))
+    third = quorum.replica(3, (1, 100))
+    reader = LogSource({"path": str(quorum.path)}).streamReader(struct(["offset", "value"]))
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ReadAllAvailable())
+    rows = read_all(reader, reader.partitions(start, end))
+    for id in (2, 3):
+        files = LogFiles(quorum.path / str(id))
+        files.end_offset = 100
+        files.append(files.roll(), [b"%d of epoch 2" % n for n in range(100, 150)], epoch=2)
+    later = reader.latestOffset(end, ReadAllAvailable())
+    rows += read_all(reader, reader.partitions(end, later))
+    assert [row["value"] for row in rows] == values(quorum.path)
+    assert epochs([row["value"] for row in rows]) == [1] * 100 + [2] * 50
+    assert third.is_dir()
+
+
+@pytest.mark.processes
+def test_a_leader_killed_with_a_tail_that_was_never_committed(tmp_path: Path) -> None:
+    """By the directory of a quorum that runs, as by its servers: batch, and stream."""
+    with kraftfast.LocalQuorum(
+        tmp_path / "q", 3, transport="socket", restart=False, **SMALL
+    ) as quorum:
+        with quorum.producer() as producer:
+            producer.append_many([b"committed %d" % n for n in range(100)])
+        leader = quorum.leader()
+        assert leader is not None
+        pids = {id: status["pid"] for id, status in quorum.statuses().items()}
+        followers = [id for id in pids if id != leader]
+        for id in followers:
+            os.kill(pids[id], signal.SIGSTOP)
+        producer = quorum.producer()
+        with contextlib.suppress(errors.KraftfastError):
+            for k in range(40):
+                lost = [b"tail %d-%d" % (k, n) for n in range(5)]
+                producer.append_many_nowait(lost, timeout=0.2)
+                with contextlib.suppress(errors.KraftfastError):
+                    producer.flush(timeout=0.01)
+        held = quorum.status(leader)["end_offset"]
+        os.kill(pids[leader], signal.SIGKILL)
+        with contextlib.suppress(errors.KraftfastError):
+            producer.close(timeout=0.1)
+        for id in followers:
+            os.kill(pids[id], signal.SIGCONT)
+        quorum.wait_leader(20)
+        servers = ",".join(f"{host}:{port}" for host, port in quorum.addresses.values())
+        reader = LogSource({"path": quorum.path}).streamReader(struct(["offset", "value"]))
+        start = {"quorum": 0}
+        end = reader.latestOffset(start, ReadAllAvailable())
+        rows = read_all(reader, reader.partitions(start, end))
+        with quorum.producer() as producer:
+            producer.append_many([b"real %d" % n for n in range(250)])
+        deadline = time.monotonic() + 10
+        truth = [row["value"] for row in rows_of(LogSource({"bootstrap.servers": servers}))]
+        while len(rows) < len(truth) and time.monotonic() < deadline:
+            later = reader.latestOffset(end, ReadAllAvailable())
+            rows += read_all(reader, reader.partitions(end, later))
+            end = later
+        assert held > 150, "there was a tail"
+        assert truth[-1] == b"real 249"
+        assert [row["value"] for row in rows] == truth == values(quorum.path)
