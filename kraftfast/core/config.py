@@ -77,6 +77,9 @@ class QuorumConfig:
     it keeps up to date (UpdateRaftVoter). Empty: as in the voter set."""
     default_listener: str = "CONTROLLER"
     """The first of controller.listener.names: a voter must have an endpoint of this name."""
+    campaign: bool = True
+    """Whether this replica ever asks to lead. A witness of Kafka's controllers does not: it votes,
+    follows and acknowledges only."""
     auto_join: bool = False
     """controller.quorum.auto.join.enable: an observer makes itself a voter, unless it was one."""
 

@@ -53,7 +53,7 @@ def check_role(state: ReplicaState) -> None:
     assert state.follower is (current if state.role is Role.FOLLOWER else None)
     nominee = isinstance(current, Prospective | Candidate)
     if nominee:
-        assert state.may_campaign()
+        assert state.may_campaign() and state.config.campaign
         assert (state.local.id in current.election.granted) == state.is_voter()
         assert not current.election.granted & current.election.rejected
         assert current.election.unanimous or not state.doubt.exists()  # I21

@@ -45,7 +45,7 @@ from kraftfast.core.read_barrier import (
     tend_leader_barriers,
 )
 from kraftfast.core.reassignment import reassignment_due_ms, tend_reassignment
-from kraftfast.core.refusing import warn
+from kraftfast.core.refusing import warn, warn_of_no_leader
 from kraftfast.core.resigned import Resigned
 from kraftfast.core.serving import answer_parked, drain, push_all, push_due_ms
 from kraftfast.core.state import ReplicaState
@@ -105,8 +105,14 @@ def due_ms(state: ReplicaState) -> int:
 
 
 def campaigns(state: ReplicaState) -> bool:
-    """Whether this replica's timers lead to an election: observers and the leaving have none."""
-    return state.may_campaign() and not state.shutting_down
+    """Return whether this replica's timers lead to an election: not those of observers, of
+    witnesses, and of a replica that is shutting down."""
+    return state.config.campaign and state.may_campaign() and not state.shutting_down
+
+
+def is_only_witness(state: ReplicaState) -> bool:
+    """Return whether the only voter never campaigns, so that nobody will lead."""
+    return not state.config.campaign and state.voters.is_only_voter(state.local)
 
 
 # --- unattached, follower ---------------------------------------------------------------------
@@ -121,6 +127,8 @@ def poll_unattached(state: ReplicaState, current: Unattached, now_ms: int) -> No
         warn(state, told_of_displacement(state))
     elif campaigns(state) and now_ms >= campaign_due_ms(state, current):
         begin_campaign(state, now_ms)
+    elif is_only_witness(state):
+        warn_of_no_leader(state)
     fetch_next(state, now_ms)
 
 
@@ -146,6 +154,8 @@ def poll_follower(state: ReplicaState, current: Follower, now_ms: int) -> None:
     ):
         begin_campaign(state, now_ms)
         return
+    if is_only_witness(state) and now_ms >= current.fetch_deadline_ms:
+        warn_of_no_leader(state)
     if current.stream and now_ms >= current.stream_deadline_ms:
         close_stream(state, current, now_ms)
         retry_later(state, now_ms, state.leader_id)
@@ -207,7 +217,7 @@ def nominee_due_ms(state: ReplicaState, current: Prospective | Candidate) -> int
 
 def poll_resigned(state: ReplicaState, current: Resigned, now_ms: int) -> None:
     """Tell the voters; then go on in the next epoch, if at all."""
-    if state.voters.is_only_voter(state.local) and not state.shutting_down:
+    if state.voters.is_only_voter(state.local) and campaigns(state):
         begin_campaign(state, now_ms)
         return
     if now_ms >= current.election_deadline_ms and not state.shutting_down:

@@ -15,6 +15,7 @@ from kraftfast.core.epochs import is_known, is_shielded, request_goes_too_far
 from kraftfast.core.leader_identity import identity_of_leader, is_impostor
 from kraftfast.core.messages import UNSAID, VoteRequest, VoteResponse
 from kraftfast.core.prospective import Prospective
+from kraftfast.core.refusing import refuse_shorter
 from kraftfast.core.requests import is_addressed_here, top_level_error
 from kraftfast.core.roles import Role
 from kraftfast.core.state import ReplicaState
@@ -91,14 +92,26 @@ def lacks_only_certainty(state: ReplicaState, request: VoteRequest) -> bool:
     return state.doubt.exists() and state.current.grants_pre_vote()
 
 
-def leader_is_silent(state: ReplicaState, now_ms: int) -> bool:
-    """Return whether this follower has heard nothing for the fetch timeout.
+def report_if_shorter(state: ReplicaState, request: VoteRequest) -> None:
+    """Report a voter that a witness refuses for its log: the witness does not lead in its place."""
+    if state.config.campaign or not state.voters.is_voter(request.replica):
+        return
+    if not state.has_log_up_to(request.last_epoch, request.last_offset):
+        refuse_shorter(state, request.replica.id, request.last_offset)
 
-    An observer has no timer, but may be a voter by a set that has not come here: without its vote
-    nobody might be elected who could send that.
+
+def leader_is_silent(state: ReplicaState, now_ms: int) -> bool:
+    """Return whether this follower has heard nothing for the fetch timeout, or its leader is dead.
+
+    A witness never stands for election, and an observer has no timer, but may be a voter by a set
+    that has not come here: without their votes nobody might be elected.
     """
     follower = state.follower
-    if follower is None or state.writing or follower.download is not None:
+    if follower is None:
+        return False
+    if state.leader_is_dead():
+        return True
+    if state.writing or (follower.download is not None and follower.download.busy):
         return False
     return now_ms >= follower.fetch_deadline_ms
 
@@ -115,6 +128,8 @@ def on_pre_vote(state: ReplicaState, event: RequestReceived, now_ms: int) -> Non
         return
     unled = state.current.grants_pre_vote() or leader_is_silent(state, now_ms)
     granted = unled and is_long_enough(state, request)
+    if unled and not granted:
+        report_if_shorter(state, request)
     has_no_log = not granted and lacks_only_certainty(state, request)
     if granted and isinstance(state.current, Prospective) and state.leader_is_dead():
         granted = give_way(state, state.current, request, now_ms)
@@ -168,7 +183,9 @@ def on_standard_vote(state: ReplicaState, event: RequestReceived, now_ms: int) -
         refuse(state, event, ErrorCode.INVALID_VOTER_KEY)
         return
     granted = request.epoch == state.epoch and grants(state, request)
-    if granted and state.voted is None:
+    if not granted:
+        report_if_shorter(state, request)
+    elif state.voted is None:
         state.grant_vote(request.replica, now_ms)
     response = VoteResponse(
         leader_id=state.leader_id,

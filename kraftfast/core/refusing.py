@@ -17,6 +17,30 @@ def warn(state: ReplicaState, text: str) -> None:
         state.effects.append(Warn(text))
 
 
+def refuse_shorter(state: ReplicaState, candidate_id: int, end_offset: int) -> None:
+    """Report that a witness has more records than a replica that wants to lead.
+
+    Only a log as long as its own can lead then, and it never asks to: the others may wait for ever
+    for a voter that is down.
+    """
+    warn(
+        state,
+        f"replica {candidate_id} asks for a vote with a log that ends at {end_offset}, that of this "
+        f"witness ends at {state.log.end_offset}: refused, it may lack committed records. If no "
+        "leader is elected, start the other voters, or this replica with kraftfast.campaign=true: "
+        "it then leads, and the others get the records from it",
+    )
+
+
+def warn_of_no_leader(state: ReplicaState) -> None:
+    """Report that the only voter is a witness: nobody leads this quorum."""
+    warn(
+        state,
+        "this witness is the only voter and never leads: the quorum has no leader. Start it with "
+        "kraftfast.campaign=true, or format it anew to join a quorum of Kafka's controllers",
+    )
+
+
 def refuse_cut(state: ReplicaState, what: str, offset: int) -> None:
     """Report that following the leader would remove committed records of this log."""
     warn(

@@ -188,6 +188,7 @@ class ReplicaState:
 
         Its log may then be the only one that can lead: it campaigns without a vote of its own
         (Ongaro's dissertation, 4.2.2; Kafka's observers do not, and two voters can get stuck).
+        ``config.campaign`` says whether it ever does.
         """
         counts = self.is_voter() or self.history.may_count(self.local, self.uncuttable_offset())
         return counts and not is_displaced(self)  # D23
@@ -236,7 +237,8 @@ class ReplicaState:
         Not if some voter is known to take no pre-votes, which shield a leader that is alive after
         all; and not with an uncertain head (D10).
         """
-        if not self.may_campaign() or self.doubt.exists() or self.shutting_down:
+        may = self.config.campaign and self.may_campaign()
+        if not may or self.doubt.exists() or self.shutting_down:
             return False
         return all(self.peers.peer(id).pre_vote for id in self.voters.others(self.local))
 

@@ -14,6 +14,7 @@ Commands (``N``, ``P``: replica ids; ``e6``: epoch 6; ``10@5``: end offset 10, l
     show all | show news                  every step, or only roles, commits, cuts
     disk N log e1:5,e3:10 flushed 8 epoch 5 leader 2 voted 3 | dir z
     disk N elsewhere                      it listens somewhere else from now on
+    disk N witness                        it never asks to lead
     disk N wiped z [bootstrap 1:z] [static 1]   nothing on it, another directory id; who it
                                           believes to vote
     answer-probes                         whoever runs answers probes at once
@@ -209,6 +210,8 @@ class Scenario(Outside):
         if "elsewhere" in words:
             at = endpoint_of(int(id) + 50)
             self.world.configs[int(id)] = replace(self.world.config, endpoints=(at,))
+        if "witness" in words:
+            self.world.configs[int(id)] = replace(self.world.config, campaign=False)
         if "log" in said:
             host.disk.records = log_of(*(wording.epoch_run(run) for run in said["log"].split(",")))
             self.put_controls(said, host.disk.records, 0)
