@@ -83,7 +83,8 @@ records = click.option(
     "--records",
     "records_mode",
     type=click.Choice(["any", "kafka-raft"]),
-    help="What the log takes: any record (default), or only what Kafka's own raft reader does. "
+    help="What the log takes: any record (default), or only those of Kafka's own controllers: then "
+    "the replica is a witness of theirs, that votes and acknowledges but never leads. "
     "Decided when the quorum is made.",
 )
 flush = click.option(

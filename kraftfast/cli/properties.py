@@ -75,6 +75,7 @@ SCALARS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "controller.quorum.fetch.snapshot.max.bytes": (
         "fetch_snapshot_max_bytes", number(1, limits.BATCH_BYTES_MAX)
     ),
+    "kraftfast.campaign": ("campaign", truth),
     "metadata.max.retention.bytes": ("retention_bytes", number(-1)),
     "metadata.max.retention.ms": ("retention_ms", number(-1)),
     "metadata.log.max.record.bytes.between.snapshots": ("snapshot_bytes", number(1)),

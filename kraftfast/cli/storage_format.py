@@ -102,10 +102,13 @@ def format_(
     assert config is not None
     from kraftfast.cli.properties import read_server
     from kraftfast.cli.storage_ask import refuse_second_quorum
+    from kraftfast.node.witness import refuse_only_voter
 
     node = read_server(config).node
     check_kraft_version(features, dynamic=any(begins))
     directory_id, voter_set = first_voters(node, standalone, initial_controllers, any(begins))
+    ids = [each.id for each in (node.voters if voter_set is None else voter_set)]
+    refuse_only_voter(promised[1], node.campaign, ids, node.node_id)
     if voter_set is not None:
         refuse_second_quorum(node, cluster_id)
     format_replica(node, cluster_id, promised, ignore_formatted, directory_id, voter_set)
@@ -123,7 +126,9 @@ def format_local(
     from kraftfast.errors import NotFormatted
     from kraftfast.node.description import read_description
     from kraftfast.node.local_layout import format_quorum, replica_directories
+    from kraftfast.node.witness import refuse_local
 
+    refuse_local(promised[1])
     if ignore_formatted:
         try:
             found = read_description(path)

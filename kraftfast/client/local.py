@@ -25,6 +25,7 @@ from kraftfast.errors import (
     NotLeader,
     PeerError,
     PeerGone,
+    RecordsRefused,
     TimedOut,
 )
 from kraftfast.link.hello import HELLO_BYTES_MAX, Hello, decode_hello, encode_hello
@@ -141,6 +142,10 @@ def _offer(directory: str, ring_bytes: int, timeout: float) -> tuple[RingLink, O
             doorbell = undo.enter_context(contextlib.closing(OwnDoorbell()))
             offer = RingOffer(sock, doorbell, Hello(kind="producer"), ring_bytes, ANSWER_RING_BYTES)
             hello, fds = offer.receive()
+            if hello.records == "kafka-raft":
+                close_all(fds)
+                offer.abandon()
+                raise RecordsRefused(f"nothing is appended in {directory}: {hello.error}")
             if hello.not_leader:
                 close_all(fds)
                 offer.abandon()

@@ -25,10 +25,10 @@ def refuse_shorter(state: ReplicaState, candidate_id: int, end_offset: int) -> N
     """
     warn(
         state,
-        f"replica {candidate_id} asks for a vote with a log that ends at {end_offset}, that of this "
-        f"witness ends at {state.log.end_offset}: refused, it may lack committed records. If no "
-        "leader is elected, start the other voters, or this replica with kraftfast.campaign=true: "
-        "it then leads, and the others get the records from it",
+        f"replica {candidate_id} asks for a vote with a log that ends at {end_offset}, but the "
+        f"log of this witness ends at {state.log.end_offset}: refused, committed records may be "
+        "missing there. If no leader is elected, start the other voters, or start this replica "
+        "with kraftfast.campaign=true so that it can lead and the others fetch the records from it",
     )
 
 

@@ -40,7 +40,8 @@ BOOT_ID = "boot-id"
 PARTITION_METADATA = "partition.metadata"
 NURSERY = "nursery"
 DURABILITIES = ("majority", "all", "memory")
-RECORDS = ("any", "kafka-raft")
+KAFKA_RAFT = "kafka-raft"
+RECORDS = ("any", KAFKA_RAFT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,8 +238,8 @@ class ReplicaDirectory:
             partition = os.path.join(self.path, name, PARTITION_METADATA)
             if self.disk.exists(partition):
                 topic_id = decode_partition_metadata(self.disk.read_file(partition), partition)
-            return LogOptions(records="kafka-raft", topic=topic, topic_id=topic_id)
-        return LogOptions(records="kafka-raft")
+            return LogOptions(records=KAFKA_RAFT, topic=topic, topic_id=topic_id)
+        return LogOptions(records=KAFKA_RAFT)
 
     def mark_ours(self) -> None:
         """From now on the log is recovered by our rule (D10). Call once its tail has been cut."""

@@ -192,12 +192,15 @@ def embed(node: Any, state_machine: str) -> None:
     """
     log, config = node.log, node.config
     machine = load_class(state_machine)()
-    making = Making(node) if makes_snapshots(machine) else None
+    making = Making(node) if makes_snapshots(machine) else None  # restores only, at a witness
     if making is None:
         if log.log_start_offset > 0:
             raise InvalidOption(f"the log begins at {log.log_start_offset}, {NO_RESTORE}")
-        if max(config.retention_bytes or -1, config.retention_ms or -1) >= 0:
-            raise InvalidOption(f"the log cannot be given up by retention, {NO_RESTORE}")
+        for name, limit in (("bytes", config.retention_bytes), ("ms", config.retention_ms)):
+            if limit is not None and limit >= 0:
+                raise InvalidOption(
+                    f"retention_{name}={limit} cannot delete the log, {NO_RESTORE}"
+                )
     elif newest_is_trim(Disk(), node.directory.log_path):
         raise InvalidOption("the newest snapshot holds no state: it was made without a machine")
     applier = Applier(machine, node.directory.log_path, making)

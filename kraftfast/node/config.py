@@ -46,6 +46,7 @@ class NodeConfig(msgspec.Struct, frozen=True):
     ``retention_bytes``, ``retention_ms``: how much of the log is kept (see ``retention``), -1: all.
     None is Kafka's default where a state machine makes snapshots, and all elsewhere.
     ``snapshot_bytes``, ``snapshot_interval_ms``: when it makes one; 0 ms: never by time.
+    ``campaign``: whether it ever asks to lead; None: unless it is a witness (``witness``).
     ``processors``: those that the voters share out, all of this host (``placement``); empty: none.
     """
 
@@ -59,6 +60,7 @@ class NodeConfig(msgspec.Struct, frozen=True):
     neighbours: list[VoterConfig] = []
     may_vote: bool = True
     auto_join: bool = False
+    campaign: bool | None = None
     flush: str = "adaptive"
     idle: str = "hybrid"
     segment_bytes: int = limits.SEGMENT_BYTES
@@ -103,7 +105,7 @@ class NodeConfig(msgspec.Struct, frozen=True):
         servers = [-2 - index for index in range(len(self.bootstrap_servers))]
         return (*servers, *(each.id for each in self.neighbours if each.id != self.node_id))
 
-    def quorum_config(self, durability: str) -> QuorumConfig:
+    def quorum_config(self, durability: str, witness: bool = False) -> QuorumConfig:
         """The core's part. Raises InvalidOption."""
         return QuorumConfig(
             election_timeout_ms=self.election_timeout_ms,
@@ -117,6 +119,7 @@ class NodeConfig(msgspec.Struct, frozen=True):
             bootstrap_ids=self.bootstrap_ids,
             endpoints=self.endpoints,
             default_listener=self.controller_listener,
+            campaign=not witness if self.campaign is None else self.campaign,
             auto_join=self.auto_join,
             flush=FlushPolicy(self.flush),
         )

@@ -112,6 +112,8 @@ class DataPlane:
             return ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if message.partition != METADATA_PARTITION:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if node.witness:
+            return ErrorCode.INVALID_RECORD
         if message.acks not in (-1, 0, 1):
             return ErrorCode.INVALID_REQUEST
         if message.transactional_id is not None:

@@ -26,6 +26,7 @@ from kraftfast.node.failures import describe
 from kraftfast.node.intake import RingProducer
 from kraftfast.node.slots import Slots
 from kraftfast.node.status import status
+from kraftfast.node.witness import PRODUCES_NOTHING
 from kraftfast.ring.spsc import PAGE_BYTES, PeerDoorbell
 
 HANDSHAKE_MS_MAX = 2000
@@ -143,8 +144,9 @@ class LocalDoor:
             leads=leads,
             not_leader=not leads,
             records=node.directory.options.records,
+            error=PRODUCES_NOTHING if node.witness else "",
         )
-        if not leads:
+        if node.witness or not leads:
             close_all(fds)
             send_with_fds(sock, encode_hello(answer), [])
             sock.close()

@@ -30,6 +30,7 @@ from kraftfast.node.description import (
     write_description,
 )
 from kraftfast.node.lost_description import advice
+from kraftfast.node.witness import refuse_local
 from kraftfast.record.control import KRaftVersion, KRaftVoters
 from kraftfast.types import (
     METADATA_PARTITION,
@@ -125,6 +126,7 @@ def open_or_format(
         known = read_description(path)
     except NotFormatted:
         promised = durability or "majority", records or "any"
+        refuse_local(promised[1])
         try:
             return format_quorum(
                 path, voters or 3, *promised, kraft_version=kraft_version, endpoint_of=endpoint_of
@@ -135,6 +137,7 @@ def open_or_format(
             known = read_description(path)  # another process was quicker
     except ForeignDirectory as error:
         raise ForeignDirectory("; ".join(filter(None, (str(error), advice(path))))) from None
+    refuse_local(known.records)
     asked = {"voters": voters, "durability": durability, "records": records}
     found: dict[str, int | str] = {"voters": len(known.voters)}
     found |= {"durability": known.durability, "records": known.records}

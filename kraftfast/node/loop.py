@@ -23,6 +23,7 @@ from kraftfast.node.mesh import Mesh
 from kraftfast.node.node import Node
 from kraftfast.node.placement import Placement
 from kraftfast.node.prober import Prober
+from kraftfast.node.witness import start_line
 
 SLEEP_MS_MAX = 500
 TURNS_BETWEEN_POLLS = 16
@@ -138,6 +139,8 @@ class Loop:
         The node is closed (or abandoned after a failed flush) when it returns.
         """
         node = self.node
+        if node.witness:
+            node.log_line(start_line(node.quorum_config.campaign, node.config))
         try:
             node.start()
             self.mesh.start()

@@ -69,8 +69,8 @@ class Making:
             self.look(applier, time.monotonic())
 
     def look(self, applier: Any, now_s: float) -> None:
-        """Make one if it is due."""
-        if self.last is None or now_s < self.not_before_s:
+        """Make one if it is due. A witness makes none."""
+        if self.node.witness or self.last is None or now_s < self.not_before_s:
             return
         by_time = 0 < self.interval_s <= now_s - self.last_s
         if self.bytes >= self.bytes_max or by_time:
@@ -92,7 +92,6 @@ class Making:
                 snapshot_id,
                 last_contained_log_timestamp=max(timestamp, 0),
                 controls=controls,
-                records=self.node.snapshots.records,
             ) as writer:
                 applier.machine.snapshot(writer)
                 writer.freeze(footer)

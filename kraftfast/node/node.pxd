@@ -19,12 +19,12 @@ cdef class Node:
     cdef public Intake intake
     cdef public dict links
     cdef public object disk_space, sockets, prober, at_hand, stalled, control
-    cdef public object applier, metrics, producer_ids
+    cdef public object applier, metrics, producer_ids, quorum_config
     cdef public object failures, floor
     cdef public object beside, snapshots, retention, uncertainty
     cdef public list on_commit, on_role, on_voters
     cdef public long long stalled_ms, persisted_epoch
-    cdef public bint appends_held, flush_wanted, stopped
+    cdef public bint appends_held, flush_wanted, stopped, witness
     cdef object _events
     cdef dict _handlers
     cdef str _state_path

@@ -45,6 +45,7 @@ from kraftfast.node.translate import API_OF
 from kraftfast.node.uncertainty import Uncertainty
 from kraftfast.node.voter_records import copied_controls, voter_history
 from kraftfast.node.wire_values import Partition
+from kraftfast.node.witness import is_witness
 from kraftfast.types import ReplicaKey
 
 STALL_MS_MAX = 200
@@ -57,7 +58,7 @@ class Node:
     Raises StorageError or a subclass if its directory cannot be used.
     """
 
-    # config, directory, log, core: as named; the core is the only one that decides.
+    # config, directory, log, core: as named; the core alone decides. witness: see ``witness``.
     # flusher: at most one flush under way. idle: where the loop sleeps.
     # intake: producers over rings. sockets: the TCP side, set by the loop's owner. prober: who asks
     # voters what they speak, likewise.
@@ -74,14 +75,12 @@ class Node:
         take_all_descriptors()
         self.config, self.disk = config, Disk()
         self.directory = open_own(self.disk, config)
-        meta = self.directory.meta
+        meta, options = self.directory.meta, self.directory.options
         self.cluster_id = meta.cluster_id
         self.key = ReplicaKey(config.node_id, meta.directory_id)
-        options = self.directory.options
+        self.durability, self.witness = options.durability, is_witness(options.records)
         self.partition = Partition(options.topic, options.topic_id, config.controller_listener)
-        self.durability = options.durability
-        self.doorbell = OwnDoorbell()
-        self.stats = Stats()
+        self.doorbell, self.stats = OwnDoorbell(), Stats()
         self.flusher = Flusher(self.doorbell.bell.address, self.doorbell.bell.fd)
         self.idle = Idle(self.doorbell.bell, self.flusher.address)
         self.intake = Intake()
@@ -111,6 +110,7 @@ class Node:
     def _open(self, boot: str, preparer: PreparerThread) -> None:
         config = self.config
         settings = config.log_settings(self.durability)
+        self.quorum_config = config.quorum_config(self.durability, self.witness)
         self.uncertainty = Uncertainty(self.directory, boot)
         self.recovered = open_log(self.disk, self.directory, settings, preparer)
         self.log = self.recovered.log
@@ -121,7 +121,7 @@ class Node:
         self.persisted_epoch = stored.epoch if stored else 0
         seed = config.seed if config.seed >= 0 else int.from_bytes(os.urandom(8), "big")
         self.core = Replica(
-            config.quorum_config(self.durability),
+            self.quorum_config,
             self.key,
             config.voter_set(),
             random.Random(seed),
@@ -166,8 +166,8 @@ class Node:
             from kraftfast.node.applier import embed  # numpy comes with it: half of a start's time
 
             embed(self, config.state_machine)
-        makes = self.applier is not None and self.applier.makes_snapshots
-        self.retention = Retention(self.snapshots, config, makes)
+        cleans = self.witness or (self.applier is not None and self.applier.makes_snapshots)
+        self.retention = Retention(self.snapshots, config, cleans)
         self.show()
 
     # --- events and effects -----------------------------------------------------------------------

@@ -101,6 +101,8 @@ class ProducerIds:
             return
         if not 0 < len(asked.name.encode()) <= limits.PRODUCER_NAME_BYTES_MAX:
             answer(Granted(ErrorCode.INVALID_REQUEST))
+        elif self.node.witness:  # a name is a record in the log
+            answer(Granted(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
         elif self.node.core.role != "leader":
             answer(Granted(ErrorCode.NOT_COORDINATOR))
         elif len(self.queued) + len(self.written) >= WAITING_MAX:

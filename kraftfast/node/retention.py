@@ -9,6 +9,9 @@ segments go as long as what is left is not below ``retention_bytes``, or their y
 older than ``retention_ms``, never beyond what is committed and on disk here. What stands for them
 is a snapshot that holds no records and says so (``tags.TRIM``): a replica that is behind
 it goes on from there, and what was below is gone for it as it is for everybody else.
+
+A witness of Kafka's controllers keeps to Kafka's rule, with the snapshots that it fetched: it never
+trims, for no controller of Kafka's could begin behind a snapshot that holds no record.
 """
 
 from __future__ import annotations
@@ -18,11 +21,13 @@ import time
 from typing import Any
 
 from kraftfast.core import events as ev
-from kraftfast.errors import FlushFailed, StorageError
+from kraftfast.errors import FlushFailed, InvalidOption, StorageError
 from kraftfast.log.snapshot_files import snapshot_path
 from kraftfast.log.snapshot_reader import open_snapshot
 from kraftfast.log.snapshot_writer import SnapshotWriter
+from kraftfast.node.making import newest_is_trim
 from kraftfast.node.snapshots import Snapshots
+from kraftfast.node.witness import HOLDS_NOTHING
 from kraftfast.record.control import Tags
 from kraftfast.types import OffsetAndEpoch
 from kraftfast.wire import tags
@@ -35,14 +40,18 @@ KAFKA_BYTES, KAFKA_MS = 100 * 1024 * 1024, 7 * 24 * 3600 * 1000
 class Retention:
     """Looks at the log now and then, and has the core give up what need not be kept."""
 
-    # snapshots: of the node. trims: there is no state machine. bytes_max, ms_max: limits, -1: none.
+    # snapshots: of the node. trims: there is neither a state machine nor a witness.
+    # bytes_max, ms_max: limits, -1: none.
     # _next_ms: when to look. _segment: the one that was active then; a new one is a reason to look.
     # _busy: a snapshot is being written. _times: id -> timestamp of what it replaces.
 
-    def __init__(self, snapshots: Snapshots, config: Any, makes_snapshots: bool) -> None:
+    def __init__(self, snapshots: Snapshots, config: Any, cleans: bool) -> None:
         self.snapshots, self.node = snapshots, snapshots.node
-        self.trims = not makes_snapshots
-        kafka = (KAFKA_BYTES, KAFKA_MS) if makes_snapshots else (-1, -1)
+        self.trims = not cleans
+        if self.node.witness and self.node.quorum_config.campaign:
+            if newest_is_trim(snapshots.disk, snapshots.log_path):
+                raise InvalidOption(f"it must not lead: its newest snapshot {HOLDS_NOTHING}")
+        kafka = (KAFKA_BYTES, KAFKA_MS) if cleans else (-1, -1)
         self.bytes_max = kafka[0] if config.retention_bytes is None else config.retention_bytes
         self.ms_max = kafka[1] if config.retention_ms is None else config.retention_ms
         self._next_ms = 0

@@ -28,6 +28,7 @@ from kraftfast.log.snapshot_files import BOOTSTRAP, delete_snapshots, name_part,
 from kraftfast.log.snapshot_reader import SnapshotReader
 from kraftfast.node.control_records import from_record, to_record
 from kraftfast.node.translate_snapshot import Slice, slice_of
+from kraftfast.node.witness import HOLDS_NOTHING
 from kraftfast.record import control as record
 from kraftfast.record.control import SnapshotHeader
 from kraftfast.types import OffsetAndEpoch
@@ -57,12 +58,12 @@ class Download:
     # snapshot_id: of what. file: what was written of it, None before the first slice.
     # history: its control records, once all of it was checked. whole: it was.
 
-    def __init__(self, disk: Any, log_path: str, snapshot_id: OffsetAndEpoch, takes_trims: bool):
+    def __init__(self, disk: Any, log_path: str, snapshot_id: OffsetAndEpoch, trim_refusal: str):
         self.snapshot_id = snapshot_id
         self.file: Any = None
         self.history: list[tuple[int, KRaftVersion | KRaftVoters]] = []
         self.whole = False
-        self._disk, self._log_path, self._takes_trims = disk, log_path, takes_trims
+        self._disk, self._log_path, self._trim_refusal = disk, log_path, trim_refusal
 
     def take(self, position: int, data: bytes, last: bool) -> str:
         """Write a slice; the last one makes the file whole, and has it checked. Why not, or ''."""
@@ -88,8 +89,8 @@ class Download:
             assert reader.footer is not None
             check_state(from_tags(reader.footer.tags))
             self.history = filed(self.snapshot_id, reader.controls)
-            if is_trim(reader.header) and not self._takes_trims:
-                raise StorageError("it holds no state, but a state machine runs here")
+            if self._trim_refusal and is_trim(reader.header):
+                raise StorageError(f"it {self._trim_refusal}")
         self.whole = True
 
     def drop(self) -> None:
@@ -111,7 +112,6 @@ class Snapshots:
     def __init__(self, node: Any) -> None:
         self.node, self.beside = node, node.beside
         self.disk, self.log_path = node.disk, node.directory.log_path
-        self.records = node.directory.options.records
         self.download: Download | None = None
         self._leaving: list[tuple[Any, Any, int]] = []
         self._unsent: list[tuple[Any, Slice, int]] = []
@@ -211,9 +211,12 @@ class Snapshots:
         data = slice_of(self.node.at_hand)
         if effect.position == 0 or self.download is None:
             self._drop_download()
-            takes_trims = self.node.applier is None
-            made = Download(self.disk, self.log_path, effect.snapshot_id, takes_trims)
-            self.download = made
+            refusal = ""
+            if self.node.witness:
+                refusal = HOLDS_NOTHING
+            elif self.node.applier is not None:
+                refusal = "holds no state, but a state machine runs here"
+            self.download = Download(self.disk, self.log_path, effect.snapshot_id, refusal)
         download = self.download
         self.beside.ask(
             lambda: download.take(effect.position, data, effect.last),

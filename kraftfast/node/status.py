@@ -21,6 +21,8 @@ def status(node: Any) -> dict[str, Any]:
         "durability": node.durability,
         "flush": node.config.flush,
         "records_accepted": node.directory.options.records,
+        "witness": node.witness,
+        "campaigns": node.quorum_config.campaign,
         "topic": node.directory.options.topic,
         "in_doubt": node.core.in_doubt,
         "warning": node.core.warning,

@@ -97,7 +97,7 @@ class Process(Carrying):
         self.log = self.recovered.log
         self.floor = CommittedFloor(disk, self.directory.path, self.log)
         self.uncertainty.opened(self.recovered.phantom_tail)
-        self.durability = options.durability
+        self.durability, self.witness = options.durability, False
         self.state_path = state_path(self.directory)
         self.persisted = stored_state(disk, self.directory, self.recovered, self.floor.stored)
         self.config = settings.quorum_config(machine.endpoints)

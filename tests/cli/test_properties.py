@@ -54,6 +54,7 @@ def test_each_scalar_arrives(key: str) -> None:
         "kraftfast.idle": "block",
         "kraftfast.producers.max": "2000",
         "controller.quorum.auto.join.enable": "True",
+        "kraftfast.campaign": "True",
     }
     text = words.get(key, str(9 * 1024 * 1024 if "segment.bytes" in key else 123_456))
     node = server(GOOD | {key: text}).node

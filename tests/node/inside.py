@@ -24,10 +24,15 @@ SMALL = {"segment_bytes": 4 << 20, "stride_bytes": 1 << 20, "prepare_bytes": 1 <
 
 
 class Inside:
-    """Replica 1 of ``voters``; the others do not run. ``raised``: what its sessions raised."""
+    """Replica 1 of ``voters``; the others do not run. ``raised``: what its sessions raised.
 
-    def __init__(self, path: Path, voters: int = 1) -> None:
-        description = format_quorum(str(path), voters)
+    ``settings``: of NodeConfig.
+    """
+
+    def __init__(
+        self, path: Path, voters: int = 1, records: str = "any", **settings: Any
+    ) -> None:
+        description = format_quorum(str(path), voters, records=records)
         self.directory = str(path / "1")
         others = [VoterConfig(id, "127.0.0.1", 1) for id in range(2, voters + 1)]
         self.node: Any = Node(
@@ -37,7 +42,7 @@ class Inside:
                 voters=[VoterConfig(1, "127.0.0.1", 9), *others],
                 listeners=[ListenerConfig("CONTROLLER", "127.0.0.1", 0)],
                 idle="block",
-                **SMALL,
+                **(SMALL | settings),
             )
         )
         self.cluster_id = description.cluster_id
@@ -59,7 +64,7 @@ class Inside:
         self.node.start()
         self.loop.mesh.start()
         self.loop.sockets.start()
-        if voters == 1:
+        if voters == 1 and self.node.quorum_config.campaign:
             self.until(lambda: self.node.core.role == "leader")
             self.until(lambda: self.node.core.high_watermark > 0)
 

@@ -66,7 +66,7 @@ class FakeNode:
         self.lines: list[str] = []
         self.at_hand: Any = None
         self.ms = 0
-        self.durability = "majority"
+        self.durability, self.witness = "majority", False
 
     def now_ms(self) -> int:
         return self.ms
@@ -265,13 +265,10 @@ def test_a_snapshot_without_state_is_none_for_a_machine(tmp_path: Path) -> None:
     data = made(tmp_path, trim=True)
     place = tmp_path / "there"
     place.mkdir()
-    for takes_trims, refusal in (
-        (True, ""),
-        (False, "it holds no state, but a state machine runs"),
-    ):
-        download = Download(Disk(), str(place), ID, takes_trims)
-        assert download.take(0, data, True).startswith(refusal)
-        assert download.whole is takes_trims
+    for refusal in ("", "holds no state, but a state machine runs"):
+        download = Download(Disk(), str(place), ID, refusal)
+        assert download.take(0, data, True) == (f"it {refusal}" if refusal else "")
+        assert download.whole is not bool(refusal)
         download.drop()
     assert list(place.iterdir()) == []
 

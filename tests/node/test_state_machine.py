@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from kraftfast.errors import PeerGone
+from kraftfast.errors import InvalidOption, PeerGone
 from kraftfast.node.state_machine import StateMachine
 from kraftfast.quorum import LocalQuorum
+from tests.node.inside import Inside
 
 SMALL = {"segment_bytes": 8 << 20, "stride_bytes": 2 << 20, "prepare_bytes": 1 << 20}
 SLOW_S = 0.02
@@ -162,3 +163,15 @@ def test_a_machine_that_raises_ends_its_replica(
                 time.sleep(0.02)
                 told += capfd.readouterr().err
     assert told.count("what no state machine foresaw") >= 2
+
+
+@pytest.mark.parametrize("limit", ["retention_bytes", "retention_ms"])
+@pytest.mark.parametrize("value", [0, 1])
+def test_the_log_of_a_machine_without_snapshots_is_not_deleted(
+    tmp_path: Path, limit: str, value: int
+) -> None:
+    """It needs all of the log at every start: a limit of 0 is a limit."""
+    settings: dict[str, Any] = {limit: value, "state_machine": f"{__name__}:Recorder"}
+    with pytest.raises(InvalidOption, match=f"{limit}={value} cannot delete the log"):
+        Inside(tmp_path / "q", **settings)
+    Inside(tmp_path / "p", **settings | {limit: -1}).close()
