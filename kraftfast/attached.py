@@ -21,7 +21,8 @@ from kraftfast.client.consumer import Consumer
 from kraftfast.client.local import LocalConnector
 from kraftfast.forks import Birthplace
 from kraftfast.node.description import read_description
-from kraftfast.node.local_layout import LiveDirectories
+from kraftfast.node.local_layout import LiveDirectories, quorum_path
+from kraftfast.node.state_machine import refuse_while_loading
 
 
 class AttachedQuorum(Quorum):
@@ -30,7 +31,8 @@ class AttachedQuorum(Quorum):
     # directories: of the replicas that exist at the moment.
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = os.path.abspath(os.fspath(path))
+        refuse_while_loading()
+        self.path = quorum_path(path)
         self.directories = LiveDirectories(self.path)
         self.birthplace = Birthplace("quorum")
         self._admin = None

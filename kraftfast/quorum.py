@@ -30,6 +30,7 @@ from kraftfast.client.local import LocalConnector, Watch, ask, ask_raw, wait_sta
 from kraftfast.client.producer import BATCH_BYTES, WINDOW_BATCHES, Producer
 from kraftfast.client.quorum_info import QuorumInfo
 from kraftfast.client.read_barriers import barrier_by
+from kraftfast.client.timing import deadline_after
 from kraftfast.errors import (
     Closed,
     ErrorCode,
@@ -57,13 +58,16 @@ from kraftfast.node.local_layout import (
     add_to_description,
     check_ids,
     open_or_format,
+    quorum_path,
     replica_directories,
 )
 from kraftfast.node.placement import share
 from kraftfast.node.replacing import plan_replacement, stored_id
+from kraftfast.node.state_machine import refuse_while_loading
 from kraftfast.node.supervisor import Supervisor
 from kraftfast.node.tuning import Tuning as Tuning
 from kraftfast.node.tuning import free_port as free_port
+from kraftfast.node.tuning import tuning_of
 from kraftfast.types import Endpoint, Uuid, uuid_from_text
 
 
@@ -95,11 +99,10 @@ class LocalQuorum:
         restart: bool = True,
         **tuning: Any,
     ) -> None:
-        self.path = os.path.abspath(os.fspath(path))
-        try:
-            self.tuning = Tuning(**tuning)
-        except TypeError as error:
-            raise InvalidOption(f"unknown setting: {error}") from None
+        refuse_while_loading()
+        self.path = quorum_path(path)
+        deadline = deadline_after(timeout, least=0.001)
+        self.tuning = tuning_of(tuning)
         self.addresses: dict[int, tuple[str, int]] = {}
         self.description = open_or_format(
             self.path, voters, durability, records, kraft_version, self._endpoint_of
@@ -114,9 +117,8 @@ class LocalQuorum:
         self._closed = False
         self._refusal: LocalError = Closed("the quorum is closed")
         forks.own(self)
-        deadline = time.monotonic() + timeout
         try:
-            self._refuse_minority(self.supervisor.start(timeout))
+            self._refuse_minority(self.supervisor.start(deadline - time.monotonic()))
             self.wait_leader(max(0.1, deadline - time.monotonic()))
             self._note_kraft_version()
         except BaseException:

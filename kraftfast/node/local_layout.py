@@ -30,6 +30,7 @@ from kraftfast.node.description import (
     write_description,
 )
 from kraftfast.node.lost_description import advice
+from kraftfast.node.tuning import whole_number
 from kraftfast.node.witness import refuse_local
 from kraftfast.record.control import KRaftVersion, KRaftVoters
 from kraftfast.types import (
@@ -55,6 +56,17 @@ class Directories(dict[int, str]):
     def __missing__(self, id: object) -> str:
         known = ", ".join(map(str, self))
         raise InvalidOption(f"there is no replica {id!r}; the replicas are {known}")
+
+
+def quorum_path(path: str | os.PathLike[str]) -> str:
+    """Return the absolute path of a quorum's directory. Raises InvalidOption."""
+    try:
+        found = os.fsdecode(path)
+    except TypeError:
+        raise InvalidOption(f"a quorum's directory must be a path, not {path!r}") from None
+    if not found or "\0" in found:
+        raise InvalidOption(f"a quorum's directory cannot be called {found!r}")
+    return os.path.abspath(found)
 
 
 def replica_directories(path: str, voters: list[int]) -> Directories:
@@ -122,6 +134,8 @@ def open_or_format(
     Directories are not looked at: each replica says itself what is wrong with its own.
     Raises InvalidOption where it was made with other values, ForeignDirectory, StorageError.
     """
+    if voters is not None:
+        voters = whole_number("voters", voters, 1, limits.VOTERS_MAX)
     try:
         known = read_description(path)
     except NotFormatted:
@@ -129,7 +143,11 @@ def open_or_format(
         refuse_local(promised[1])
         try:
             return format_quorum(
-                path, voters or 3, *promised, kraft_version=kraft_version, endpoint_of=endpoint_of
+                path,
+                3 if voters is None else voters,
+                *promised,
+                kraft_version=kraft_version,
+                endpoint_of=endpoint_of,
             )
         except ForeignDirectory:
             if not Disk().exists(os.path.join(path, DESCRIPTION)):
@@ -171,9 +189,8 @@ def format_quorum(
     killed process left is made again from the beginning.
     Raises InvalidOption; ForeignDirectory if there is one already.
     """
-    if not 1 <= voters <= limits.VOTERS_MAX:
-        raise InvalidOption(f"voters must be from 1 to {limits.VOTERS_MAX}, not {voters}")
-    if kraft_version not in (0, 1):
+    voters = whole_number("voters", voters, 1, limits.VOTERS_MAX)
+    if type(kraft_version) is not int or kraft_version not in (0, 1):
         raise InvalidOption(f"kraft.version must be 0 or 1, not {kraft_version}")
     disk = Disk()
     topic_id = METADATA_TOPIC_ID if topic == METADATA_TOPIC else random_uuid()

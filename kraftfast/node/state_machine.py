@@ -21,9 +21,10 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import inspect
 import os
 import sys
-from typing import Any
+from typing import Any, cast
 
 from kraftfast.errors import InvalidOption
 
@@ -96,7 +97,13 @@ def describe_class(state_machine: Any) -> str:
     Raises InvalidOption.
     """
     if isinstance(state_machine, str):
-        return state_machine
+        return _found(state_machine)
+    if not isinstance(state_machine, type):
+        kind = type(state_machine).__name__
+        raise InvalidOption(
+            f"state_machine must be a class, not an object of {kind}: every replica makes its own"
+        )
+    check_class(state_machine, state_machine.__qualname__)
     module = sys.modules[state_machine.__module__]
     name = state_machine.__qualname__
     if "<locals>" in name:
@@ -106,12 +113,67 @@ def describe_class(state_machine: Any) -> str:
     file = getattr(module, "__file__", None)
     if file is None:
         raise InvalidOption(f"{name} was typed into an interpreter: workers cannot import it")
+    if not file.endswith(".py"):
+        raise InvalidOption(f"{name} is defined in {file}: workers import it from a .py file only")
     return f"{os.path.abspath(file)}:{name}"
+
+
+def _found(text: str) -> str:
+    """Return ``module:Class`` or ``file.py:Class``, the file's path absolute; imports nothing.
+
+    Raises InvalidOption where there is no such module or file.
+    """
+    place, _, name = text.rpartition(":")
+    if not place or not name:
+        raise InvalidOption(f"state machine {text!r}: module:Class or file.py:Class is wanted")
+    if place.endswith(".py"):
+        if not os.path.isfile(place):
+            raise InvalidOption(f"state machine {text!r}: there is no file {place}")
+        return f"{os.path.abspath(place)}:{name}"
+    try:
+        found = importlib.util.find_spec(place) is not None
+    except (ImportError, ValueError):
+        found = False
+    if not found:
+        raise InvalidOption(f"state machine {text!r}: there is no module {place!r}")
+    return text
+
+
+def check_class(found: Any, text: str) -> None:
+    """Raise InvalidOption for what is no state machine, or cannot be made without arguments."""
+    apply = getattr(found, "apply", None)
+    if not callable(apply) or apply is StateMachine.apply:
+        raise InvalidOption(f"state machine {text!r} has no apply(batch)")
+    if not isinstance(found, type):
+        raise InvalidOption(f"state machine {text!r} is no class")
+    try:
+        inspect.signature(found).bind()
+    except TypeError as error:
+        raise InvalidOption(
+            f"state machine {text!r} cannot be made without arguments: {error}"
+        ) from None
+    except ValueError:
+        pass  # compiled, without a signature: the replica tries
+
+
+_loading = ""
+"""The file or module that this process, a worker, imports at the moment."""
+
+
+def refuse_while_loading() -> None:
+    """Raise InvalidOption where a worker runs a program that was to be imported only."""
+    if _loading:
+        raise InvalidOption(
+            f"{_loading} starts a quorum when it is imported, as every worker does to find the "
+            'state machine: put that behind `if __name__ == "__main__":`'
+        )
 
 
 def load_class(text: str) -> type[StateMachine]:
     """The class that :func:`describe_class` described. Raises InvalidOption."""
+    global _loading
     place, _, name = text.rpartition(":")
+    _loading = place
     try:
         if place.endswith(".py"):
             spec = importlib.util.spec_from_file_location("kraftfast_state_machine", place)
@@ -125,8 +187,17 @@ def load_class(text: str) -> type[StateMachine]:
         found: Any = module
         for part in name.split("."):
             found = getattr(found, part)
+    except InvalidOption:
+        raise
     except (ImportError, AttributeError, OSError, ValueError) as error:
         raise InvalidOption(f"state machine {text!r} cannot be loaded: {error}") from None
-    if not callable(getattr(found, "apply", None)):
-        raise InvalidOption(f"state machine {text!r} has no apply(batch)")
-    return found
+    except Exception as error:  # noqa: BLE001 - it is the user's code
+        raise InvalidOption(
+            f"state machine {text!r} cannot be loaded: {type(error).__name__}: {error}"
+        ) from None
+    except SystemExit:
+        raise InvalidOption(f"state machine {text!r} cannot be loaded: {place} exits") from None
+    finally:
+        _loading = ""
+    check_class(found, text)
+    return cast(type[StateMachine], found)

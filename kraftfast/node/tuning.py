@@ -2,27 +2,64 @@
 
 from __future__ import annotations
 
+import difflib
+import operator
 import socket
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from kraftfast import limits
-from kraftfast.errors import InvalidOption
+from kraftfast.errors import CannotListen, InvalidOption
+from kraftfast.log.recovery import SEGMENT_BYTES_MAX
 from kraftfast.node.config import IDLE_SPIN_US
 from kraftfast.node.placement import share
 from kraftfast.node.state_machine import describe_class
 
 TRANSPORTS = ("ring", "socket")
+PORT_MAX = 2**16 - 1
+BYTES_MAX = 2**63 - 1
 FLUSHES = ("adaptive", "deferred", "parallel")
 ELECTION_TIMEOUT_MS = 150
 """For start-up alone: pre-vote shields a living leader, and the kernel tells of a dead one."""
 
 
+MS_MAX = 2**31 - 1
+BOUNDS = {
+    "port": (0, PORT_MAX),
+    "segment_bytes": (limits.PAGE_BYTES, SEGMENT_BYTES_MAX),
+    "stride_bytes": (limits.PAGE_BYTES, SEGMENT_BYTES_MAX),
+    "prepare_bytes": (0, SEGMENT_BYTES_MAX),
+    "retention_bytes": (-1, BYTES_MAX),
+    "retention_ms": (-1, BYTES_MAX),
+    "snapshot_bytes": (1, BYTES_MAX),
+    "snapshot_interval_ms": (0, BYTES_MAX),
+    "election_timeout_ms": (1, MS_MAX),
+    "fetch_timeout_ms": (1, MS_MAX),
+    "producers_max": (1, limits.PRODUCERS_MAX),
+}
+"""Setting -> its smallest and its largest value."""
+MAY_BE_NONE = frozenset({"retention_bytes", "retention_ms"})
+
+
+def whole_number(name: str, value: Any, least: int, most: int) -> int:
+    """Return a setting as an integer. Raises InvalidOption."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise InvalidOption(f"{name} must be a whole number, not {value!r}") from None
+    if isinstance(value, bool) or not least <= number <= most:
+        raise InvalidOption(f"{name} must be from {least} to {most}, not {value!r}")
+    return number
+
+
 def free_port(host: str) -> int:
-    """Return a TCP port that no process listens on at the moment."""
-    with socket.create_server((host, 0)) as sock:
-        return int(sock.getsockname()[1])
+    """Return a TCP port that no process listens on at the moment. Raises CannotListen."""
+    try:
+        with socket.create_server((host, 0)) as sock:
+            return int(sock.getsockname()[1])
+    except OSError as error:
+        raise CannotListen(f"cannot listen on {host!r}: {error}") from None
 
 
 @dataclass(slots=True)
@@ -58,8 +95,23 @@ class Tuning:
     """A :class:`StateMachine` class, or ``module:Class``, that every replica applies the log to."""
 
     def __post_init__(self) -> None:
-        share(self.processors, 0)  # refused before anything is made
-        self.state_machine = describe_class(self.state_machine) if self.state_machine else ""
+        """Refuse what no replica could run with, before anything is made. Raises InvalidOption."""
+        for name, (least, most) in BOUNDS.items():
+            value = getattr(self, name)
+            if value is not None or name not in MAY_BE_NONE:
+                setattr(self, name, whole_number(name, value, least, most))
+        if type(self.host) is not str or not self.host:
+            raise InvalidOption(f"host must be a name or an address, not {self.host!r}")
+        try:
+            self.processors = None if self.processors is None else tuple(self.processors)
+            share(self.processors, 0)
+        except TypeError:
+            raise InvalidOption(
+                f"processors must be a list of numbers, not {self.processors!r}"
+            ) from None
+        self.state_machine = "" if self.state_machine is None else self.state_machine
+        if self.state_machine != "":
+            self.state_machine = describe_class(self.state_machine)
         for name, known in (
             ("flush", FLUSHES),
             ("transport", TRANSPORTS),
@@ -77,6 +129,9 @@ class Tuning:
 
     def choose_address(self, id: int) -> tuple[str, int]:
         """Return the host and port of a replica that listens."""
+        if self.port + id > PORT_MAX:
+            port = self.port + id
+            raise InvalidOption(f"replica {id} would listen on port {port}: the last is {PORT_MAX}")
         return self.host, self.port + id if self.port else free_port(self.host)
 
     def of_each_node(self) -> dict[str, Any]:
@@ -87,3 +142,14 @@ class Tuning:
             "fetch_timeout_ms", "producers_max", "state_machine",
         )  # fmt: skip
         return {name: getattr(self, name) for name in names}
+
+
+def tuning_of(settings: dict[str, Any]) -> Tuning:
+    """Return how a quorum runs with these settings. Raises InvalidOption."""
+    known = [field.name for field in fields(Tuning)]
+    for name in settings:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f": did you mean {near[0]}?" if near else ""
+            raise InvalidOption(f"unknown setting {name!r}{hint}")
+    return Tuning(**settings)

@@ -1,0 +1,153 @@
+"""What a quorum cannot run with is refused before anything is made or started, with its reason."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kraftfast
+from kraftfast.errors import CannotListen, InvalidOption
+from kraftfast.node.supervisor import Supervisor
+from kraftfast.node.tuning import Tuning
+
+
+class Machine(kraftfast.StateMachine):
+    """A sound one."""
+
+    def apply(self, batch: Any) -> None:
+        pass
+
+
+class NoApply(kraftfast.StateMachine):
+    """It would raise at the first record."""
+
+
+class WantsMore(Machine):
+    """No replica knows what to make it with."""
+
+    def __init__(self, place: str) -> None:
+        self.place = place
+
+
+def local_machine() -> type[Machine]:
+    class Local(Machine):
+        pass
+
+    return Local
+
+
+@pytest.fixture
+def never_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No worker may be started."""
+
+    def start(*_arguments: Any) -> None:
+        raise AssertionError("workers are started")
+
+    monkeypatch.setattr(Supervisor, "start", start)
+
+
+@pytest.mark.usefixtures("never_started")
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"voters": 0}, "voters must be from 1 to 64, not 0"),
+        ({"voters": "3"}, "voters must be a whole number, not '3'"),
+        ({"voters": 3.0}, "voters must be a whole number"),
+        ({"voters": True}, "voters must be from 1 to 64, not True"),
+        ({"timeout": None}, "timeout must be a number of seconds, not None"),
+        ({"timeout": "1"}, "timeout must be a number of seconds, not '1'"),
+        ({"timeout": float("nan")}, "timeout must be a number of seconds, not nan"),
+        ({"timeout": -1}, "timeout must be a number of seconds from 0.001 on, not -1"),
+        ({"kraft_version": True}, "kraft.version must be 0 or 1, not True"),
+        ({"state_machine": Machine()}, "must be a class, not an object of Machine"),
+        ({"state_machine": NoApply}, r"'NoApply' has no apply\(batch\)"),
+        ({"state_machine": int}, r"'int' has no apply\(batch\)"),
+        ({"state_machine": WantsMore}, "cannot be made without arguments: .*'place'"),
+        ({"state_machine": local_machine()}, "defined inside a function"),
+        ({"state_machine": len}, "must be a class"),
+        ({"state_machine": "no_such_module:M"}, "there is no module 'no_such_module'"),
+        ({"state_machine": "no.such.module:M"}, "there is no module 'no.such.module'"),
+        ({"state_machine": "nowhere.py:M"}, "there is no file nowhere.py"),
+        ({"state_machine": "Machine"}, "module:Class or file.py:Class"),
+        ({"segment_bytes": "64MiB"}, "segment_bytes must be a whole number, not '64MiB'"),
+        ({"segment_bytes": 4095}, "segment_bytes must be from 4096 to"),
+        ({"stride_bytes": 3}, "stride_bytes must be from"),
+        ({"prepare_bytes": -5}, "prepare_bytes must be from 0 to"),
+        ({"retention_ms": "a"}, "retention_ms must be a whole number"),
+        ({"retention_bytes": -2}, "retention_bytes must be from -1 to"),
+        ({"snapshot_bytes": 0}, "snapshot_bytes must be from 1 to"),
+        ({"fetch_timeout_ms": 0}, "fetch_timeout_ms must be from 1 to"),
+        ({"election_timeout_ms": None}, "election_timeout_ms must be a whole number, not None"),
+        ({"producers_max": 5000}, "producers_max must be from 1 to 4096, not 5000"),
+        ({"port": 65536}, "port must be from 0 to 65535"),
+        ({"port": 65534}, "replica 2 would listen on port 65536"),
+        ({"host": None}, "host must be a name or an address, not None"),
+        ({"processors": 3}, "processors must be a list of numbers, not 3"),
+        ({"segment_byte": 1}, "unknown setting 'segment_byte': did you mean segment_bytes?"),
+        ({"nonsense": 1}, "unknown setting 'nonsense'$"),
+    ],
+)
+def test_a_setting_that_cannot_be(tmp_path: Path, settings: dict[str, Any], reason: str) -> None:
+    path = tmp_path / "quorum"
+    with pytest.raises(InvalidOption, match=reason):
+        kraftfast.LocalQuorum(path, **{"voters": 3, **settings})
+    assert not path.exists(), "something was made"
+
+
+@pytest.mark.usefixtures("never_started")
+@pytest.mark.parametrize("path", ["", b"", None, 3, "a\0b"])
+def test_a_directory_that_cannot_be(path: Any) -> None:
+    with pytest.raises(InvalidOption, match="a quorum's directory"):
+        kraftfast.LocalQuorum(path)
+    with pytest.raises(InvalidOption, match="a quorum's directory"):
+        kraftfast.attach(path)
+
+
+@pytest.mark.usefixtures("never_started")
+def test_a_host_that_is_none(tmp_path: Path) -> None:
+    path = tmp_path / "quorum"
+    with pytest.raises(CannotListen, match="cannot listen on 'no.such.invalid'"):
+        kraftfast.LocalQuorum(path, transport="socket", host="no.such.invalid")
+    assert not path.exists()
+
+
+def test_a_setting_of_another_kind_of_number_is_one() -> None:
+    numpy = pytest.importorskip("numpy")
+    tuning = Tuning(segment_bytes=numpy.int64(1 << 20), state_machine=None, retention_bytes=None)
+    assert type(tuning.segment_bytes) is int
+    assert tuning.state_machine == ""
+
+
+UNGUARDED = """
+import sys
+import kraftfast
+
+class Machine(kraftfast.StateMachine):
+    def apply(self, batch):
+        pass
+
+print("run", __name__, flush=True)
+quorum = kraftfast.LocalQuorum(sys.argv[-1], voters=1, state_machine=Machine, prepare_bytes=0)
+"""
+
+
+def test_a_program_that_starts_its_quorum_when_it_is_imported(tmp_path: Path) -> None:
+    """Each worker imports the program, and must not start another quorum."""
+    program = tmp_path / "program.py"
+    program.write_text(UNGUARDED)
+    done = subprocess.run(
+        [sys.executable, str(program), str(tmp_path / "quorum")],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    last = done.stderr.rstrip().split("\n")[-1]
+    assert last.startswith(f"kraftfast.errors.InvalidOption: {program} starts a quorum when it is")
+    assert last.endswith('put that behind `if __name__ == "__main__":`')
+    assert done.stdout.split("\n")[:-1].count("run kraftfast_state_machine") == 1
