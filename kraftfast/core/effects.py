@@ -105,7 +105,9 @@ class AnswerFetch:
     response: FetchResponse
     read_offset: int = -1
     max_bytes: int = 0
-    read_end_offset: int = -1  # never beyond: a consumer's high watermark (I20); -1: log end
+    # Never beyond: a consumer's high watermark (I20), or for a stream the end that the core knows,
+    # for the log may hold more of which Appended is still to come. -1: the log's end.
+    read_end_offset: int = -1
 
 
 @dataclass

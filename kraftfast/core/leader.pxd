@@ -39,6 +39,7 @@ cdef class Parked:
 
 
 cdef class Leader:
+    cdef public long long began_ms
     cdef public long long epoch_start_offset
     cdef public tuple granting_voter_ids
     cdef public Acknowledged acknowledged

@@ -180,6 +180,7 @@ class Leader:
 
     role = Role.LEADER
 
+    began_ms: int  # when elected
     epoch_start_offset: int  # the end of the log when elected
     granting_voter_ids: tuple[int, ...]
     acknowledged: Acknowledged  # by voter (D16)
@@ -216,7 +217,9 @@ class Leader:
         local: ReplicaKey,
         epoch_start_offset: int,
         granting_voter_ids: tuple[int, ...],
+        began_ms: int = 0,
     ) -> None:
+        self.began_ms = began_ms
         self.epoch_start_offset = epoch_start_offset
         self.granting_voter_ids = granting_voter_ids
         self.acknowledged = Acknowledged(())
@@ -330,6 +333,15 @@ class Leader:
         if len(fetched) >= self.needed_of_others:
             fetched.clear()
             self.check_quorum_deadline_ms = now_ms + timeout_ms
+
+    def not_there(self, voter_id: int, now_ms: int, fetch_timeout_ms: int) -> None:
+        """Count a voter as silent: its process ended, or its id runs with another directory.
+
+        What it fetched a moment ago does not make it alive; its next Fetch does.
+        """
+        progress = self.voters.get(voter_id)
+        if progress is not None:
+            progress.last_fetch_ms = min(progress.last_fetch_ms, now_ms - fetch_timeout_ms)
 
     def successors(self, preferred_id: int = -1) -> tuple[ReplicaKey, ...]:
         """The other voters: a preferred one, then the longest log first; equals by id."""

@@ -36,6 +36,10 @@ def on_link_up(state: ReplicaState, event: LinkUp, now_ms: int) -> None:
     if state.role is Role.UNATTACHED:
         state.fetch_at_ms = 0
     if state.leader is not None and event.peer_id in state.leader.voters:
+        voter = state.voters.key(event.peer_id)
+        if ZERO_UUID not in (event.directory_id, voter.directory_id):
+            if event.directory_id != voter.directory_id:
+                state.leader.not_there(event.peer_id, now_ms, state.config.fetch_timeout_ms)
         begin_quorum_epoch(state, event.peer_id, now_ms)  # it may not know its leader
     state.poll_due = True
 
@@ -72,6 +76,8 @@ def on_peer_ended(state: ReplicaState, event: PeerEnded, now_ms: int) -> None:
     state.peers.link_down(event.peer_id, now_ms)
     state.peers.peer(event.peer_id).ended = True
     drop_streams(state, event.peer_id)
+    if state.leader is not None:
+        state.leader.not_there(event.peer_id, now_ms, state.config.fetch_timeout_ms)
     if state.follower is not None and event.peer_id == state.leader_id:
         if state.may_fail_over():
             begin_campaign(state, now_ms, failover=True)

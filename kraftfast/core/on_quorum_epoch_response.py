@@ -17,6 +17,9 @@ def on_quorum_epoch_response(state: ReplicaState, event: ResponseReceived, now_m
         return
     if event.response.partition_error is not ErrorCode.NONE:
         state.peers.back_off(event.peer_id, now_ms)
+        foreign = event.response.partition_error is ErrorCode.INVALID_VOTER_KEY
+        if foreign and state.leader is not None:
+            state.leader.not_there(event.peer_id, now_ms, state.config.fetch_timeout_ms)
     elif state.leader is not None:
         on_confirmed(state, state.leader, event)
     elif isinstance(state.current, Resigned):

@@ -3,7 +3,8 @@
 The target stands in the voters record itself, so it is in force, undone and carried on like the
 voters, and whoever leads next goes on. A voter is added only once it has caught up, one that is
 not in the target removed only if the others can do without it, the leader itself last: it hands
-over to a voter of the target, which then removes it.
+over to a voter of the target, which then removes it. A voter of the target whose disk was replaced
+is removed under its old directory id, then added under the one that it runs with.
 """
 
 from __future__ import annotations
@@ -51,9 +52,10 @@ def move(state: ReplicaState, leader: Leader, target: frozenset[int], now_ms: in
     """Remove a voter if there are too many, or as many as fit; else add one, else hand over."""
     ids = frozenset(state.voters.ids)
     missing, extra = target - ids, ids - target
+    replaced = {id for id in ids & target if is_replaced(state, leader, id, now_ms)}
     full = len(ids) >= limits.VOTERS_MAX
-    if len(ids) > len(target) or not missing or full:
-        victim = choose_victim(state, leader, extra, now_ms)
+    if replaced or len(ids) > len(target) or not missing or full:
+        victim = choose_victim(state, leader, replaced or extra, now_ms)
         if victim is not None:
             change = VoterChange(RemoveRaftVoterResponse, None, NEVER_MS, answered=True)
             voters = state.voters.without(victim)
@@ -82,16 +84,30 @@ def choose_victim(
     return victim.key.id if membership.goes_on_without(state, victim.key.id, now_ms) else None
 
 
+def is_replaced(state: ReplicaState, leader: Leader, voter_id: int, now_ms: int) -> bool:
+    """Return whether this voter is silent and its id follows with another directory."""
+    voter = leader.voters.get(voter_id)
+    if voter is None:
+        return False  # this leader
+    silent_ms = now_ms - max(voter.last_fetch_ms, leader.began_ms)
+    observer = ready_observer(state, leader, voter_id, now_ms)
+    return silent_ms >= state.config.fetch_timeout_ms and observer is not None
+
+
 def ready_observer(
     state: ReplicaState, leader: Leader, voter_id: int, now_ms: int
 ) -> Progress | None:
-    """The observer of this id, if it could be a voter now. Of two directories nobody is it."""
-    named = [each for key, each in leader.observers.items() if key.id == voter_id]
+    """The observer of this id, if it could be a voter now. Of two live directories nobody is it."""
+    since_ms = max(now_ms - state.config.fetch_timeout_ms, -1)
+    named = [
+        each
+        for key, each in leader.observers.items()
+        if key.id == voter_id and each.last_fetch_ms > since_ms
+    ]
     if len(named) != 1:
         return None
     progress = named[0]
-    caught_up_ms = progress.last_caught_up_ms
-    if caught_up_ms < 0 or now_ms - caught_up_ms >= state.config.fetch_timeout_ms:
+    if progress.last_caught_up_ms <= since_ms:
         return None
     return progress if can_be_voter(state, progress) else None
 

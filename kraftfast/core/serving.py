@@ -92,7 +92,9 @@ def push(state: ReplicaState, progress: Progress, now_ms: int) -> None:
     progress.last_push_ms = now_ms
     response = answer(state, progress.stream)
     state.effects.append(
-        AnswerFetch(progress.source, response, read_offset, progress.max_bytes)
+        AnswerFetch(
+            progress.source, response, read_offset, progress.max_bytes, state.log.end_offset
+        )
     )
 
 

@@ -358,7 +358,7 @@ class ReplicaState:
         assert self.epoch > self.resumed_epoch, "an epoch led before a restart is over (D4, I13)"
         assert self.epoch > self.log.last_epoch(), "nobody else led this epoch (I1, I2)"
         granting = tuple(sorted(self.current.election.granted))
-        leader = Leader(self.voters, self.local, self.log.end_offset, granting)
+        leader = Leader(self.voters, self.local, self.log.end_offset, granting, now_ms)
         if leader.needed_of_others > 0:
             leader.check_quorum_deadline_ms = now_ms + self.config.check_quorum_timeout_ms
         self.persist(self.epoch, self.local.id, None)

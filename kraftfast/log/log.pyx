@@ -329,7 +329,7 @@ cdef class Log:
         cdef uint64_t at = position
         cdef kf_batch_header h
         cdef int64_t reached = -1
-        if end_offset < 0 and segment.position - position <= bytes_max:
+        if not 0 <= end_offset < segment.end_offset and segment.position - position <= bytes_max:
             return segment.position - position, segment.end_offset
         while at < segment.position:
             if kf_batch_parse(segment.file.base + at, segment.position - at, &h):

@@ -45,6 +45,6 @@ cdef class RingPeer:
     cdef SegmentFile _map(self, int64_t base, uint64_t inode)
     cpdef FetchRequest fetch(self)
     cpdef int64_t push(self, FetchResponse response, int64_t read_offset, int64_t max_bytes,
-                       Log log) except -2
+                       Log log, int64_t below=*) except -2
     cdef _fill(self, AnswerMessage *m, FetchResponse response, uint64_t length)
     cdef bint _seek(self, Log log, int64_t offset)

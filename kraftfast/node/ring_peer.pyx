@@ -258,8 +258,8 @@ cdef class RingPeer:
         )
 
     cpdef int64_t push(self, FetchResponse response, int64_t read_offset, int64_t max_bytes,
-                       Log log) except -2:
-        """Commit an answer with what the log has from ``read_offset`` on.
+                       Log log, int64_t below=-1) except -2:
+        """Commit an answer with what the log has from ``read_offset`` on, ``below`` an end if set.
 
         Returns the end offset of what it carries: ``read_offset`` if the ring had no room.
         """
@@ -272,14 +272,16 @@ cdef class RingPeer:
             if not self._seek(log, read_offset):
                 return read_offset
             bound = min(max_bytes, TURN_BYTES_MAX if not self.bytes_only else BYTES_TURN_MAX)
-            length, end_offset = log.span(self.segment, self.position, bound)
+            length, end_offset = log.span(self.segment, self.position, bound, below)
             if length > INLINE_BYTES_MAX and not self.bytes_only and self.segment is log.active:
                 m.flags |= ANSWER_REFERENCE
             elif length > kf_ring_payload_max(self.out.ring) - sizeof(m):
                 m.flags |= ANSWER_REFERENCE  # a batch larger than the ring
             else:
                 if length > BYTES_TURN_MAX:
-                    length, end_offset = log.span(self.segment, self.position, BYTES_TURN_MAX)
+                    length, end_offset = log.span(
+                        self.segment, self.position, BYTES_TURN_MAX, below
+                    )
                 inline_length = length
         slot = kf_ring_claim(self.out.ring, sizeof(m) + inline_length)
         if slot == NULL:

@@ -134,11 +134,12 @@ class Carrying:
             return read_offset
         records, end_offset = None, read_offset
         if 0 <= read_offset < self.log.end_offset:
-            found = self.log.locate(read_offset, effect.max_bytes)
+            below = effect.read_end_offset
+            found = self.log.locate(read_offset, effect.max_bytes, below)
             if found is None:
                 return read_offset
             segment, position, length = found
-            end_offset = self.log.span(segment, position, length)[1]
+            end_offset = self.log.span(segment, position, length, below)[1]
             by_reference = self.settings.references and segment is self.log.active
             if by_reference and length > INLINE_BYTES_MAX:
                 records = Reference(self.machine, segment, position, length)

@@ -141,6 +141,8 @@ def lose_a_disk(world: World) -> None:
     id = next(id for id in replica.voters.ids if id != leader.id)
     host = world.hosts[id]
     host.crash()
+    for other in world.hosts.values():
+        other.step(ev.PeerEnded(id))
     belief = host.disk.bootstrap if world.random.random() < 0.5 else ()
     host.disk = Disk(bootstrap=belief)  # it may believe the first voters, by directory or by id
     if not belief and world.random.random() < 0.5:
@@ -271,3 +273,17 @@ def test_committed_records_survive(seed: int) -> None:
     leader.step(ev.AppendsQueued())
     settle(world)
     assert len(world.log_of_all) >= before + 3, "the quorum takes appends again (L1, L2)"
+
+
+# 1024, 1129: a voter was removed beside one that had just been lost. 1187: two appends of one step.
+@pytest.mark.parametrize("seed", (*range(1000, 1010), 1024, 1072, 1099, 1129, 1187))
+def test_life_goes_on_after_a_lost_disk(seed: int) -> None:
+    world = random_world(seed)
+    for host in world.hosts.values():
+        host.start()
+    chaos(world, STEPS, faults=True)
+    if world.with_endpoints:
+        settle(world)
+        lose_a_disk(world)
+        chaos(world, STEPS // 2, faults=True)
+    settle(world)

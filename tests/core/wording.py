@@ -251,7 +251,8 @@ def answer(effect: fx.AnswerFetch) -> str:
     body = effect.response
     verb = "pushes" if body.stream else "answers"
     start = f" from {effect.read_offset}" if effect.read_offset >= 0 else ""
-    below = f" below {effect.read_end_offset}" if effect.read_end_offset >= 0 else ""
+    bounded = effect.read_end_offset >= 0 and not body.stream  # a push goes to the end known
+    below = f" below {effect.read_end_offset}" if bounded else ""
     return f"{verb} {effect.source.peer_id}{start}{below} hw {body.high_watermark}"
 
 
