@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
+from typing import Any, NamedTuple
 
 from kraftfast import limits
 from kraftfast.client.identity import Identity
@@ -33,13 +33,27 @@ Entry = tuple[bytes, int, int, int]
 """Of a backlog: batch, first ticket, records, and when the first was handed over."""
 
 
+class Standing(NamedTuple):
+    """What the leader said of a name when this producer took it over.
+
+    ``records``: so many are committed under it, the last at ``last_offset``, by ``producer_id``
+    or, where that ran out of epochs, ids before it. ``names_since``: a name that was used at this
+    offset or later would be known; -1: the leader does not tell.
+    """
+
+    producer_id: int
+    records: int
+    last_offset: int
+    names_since: int
+
+
 class Enrolment:
     """Gives every sender of a producer its identity. Used under the producer's lock.
 
     ``name``: None for a producer that nobody asks for again.
     """
 
-    # identity: of the producer. _connector: the way to the leader. _before: records of a producer
+    # identity: of the producer. standing: of its name at first. _connector: the way to the leader. _before: records of a producer
     # without a name that were numbered in earlier epochs.
 
     def __init__(self, connector: Any, name: str | None) -> None:
@@ -50,6 +64,7 @@ class Enrolment:
         self.identity = Identity(name)
         self._connector = connector
         self._before = 0
+        self.standing = Standing(-1, 0, -1, -1)
 
     def enlist(self, sender: Any, ledger: Ledger, backlog: list[Entry], deadline: float) -> None:
         """Give a fresh sender its identity, and what the one before gave back.
@@ -95,6 +110,10 @@ class Enrolment:
                 identity.fence(refused)  # for good: it is of no use to ask again
             raise refused
         number = grant.last_sequence + 1
+        if identity.id < 0:
+            self.standing = Standing(
+                grant.producer_id, number, grant.last_offset, grant.names_since
+            )
         if identity.name is None:
             self._before = self.last_sequence(ledger) + 1
         identity.begin(grant.producer_id, grant.producer_epoch, ledger.resolved, number)

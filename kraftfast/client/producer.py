@@ -24,7 +24,7 @@ from typing import Any
 from kraftfast import forks, limits
 from kraftfast.client.appender import DEFAULT_TIMEOUT, Appender
 from kraftfast.client.connector import Connector
-from kraftfast.client.enrolment import Enrolment
+from kraftfast.client.enrolment import Enrolment, Standing
 from kraftfast.client.ledger import Ledger
 from kraftfast.client.news import Held, News
 from kraftfast.client.own_threads import DOUBT_S, PAUSE_S, OwnThreads
@@ -240,6 +240,13 @@ class Producer(OwnThreads, Appender):
         if self._enrolment.identity.uncertain:
             self.reconnect(time.monotonic() + timeout)
         return self._enrolment.last_sequence(self.ledger)
+
+    @property
+    def standing(self) -> Standing:
+        """What the quorum knew of this producer's name at first. Raises InvalidOption."""
+        if self._enrolment is None or self._enrolment.identity.name is None:
+            raise InvalidOption("a producer without a name stands for nothing from before")
+        return self._enrolment.standing
 
     def flush(self, *, timeout: float = DEFAULT_TIMEOUT) -> None:
         """Wait until everything handed over so far is resolved. Raises UnknownOutcome."""

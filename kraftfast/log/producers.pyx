@@ -231,6 +231,17 @@ cdef class Producers:
         """The producer of this name, or None."""
         return self.by_name.get(name)
 
+    @property
+    def names_since(self) -> int:
+        """A name that was used at this offset or later is known; 0: none was ever forgotten.
+
+        The one that was silent longest is forgotten first, and one too many is forgotten at a
+        time: while fewer names than that are known, none was.
+        """
+        if self.forgotten_epoch < 0 or len(self.named_ones) < self.producers_max - 1:
+            return 0
+        return next((each.touched_offset for each in self.named_ones.values()), 2**63 - 1)
+
     # --- cuts and snapshots -----------------------------------------------------------------------
 
     def mark(self, int64_t offset):

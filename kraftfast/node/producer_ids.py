@@ -56,13 +56,17 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Granted:
-    """The answer. Of a name that resumes: the number of its last record, from 0, and its offset."""
+    """The answer. Of a name that resumes: the number of its last record, from 0, and its offset.
+
+    ``names_since``: a name that was used at this offset or later is still known.
+    """
 
     error: ErrorCode
     id: int = -1
     epoch: int = -1
     last_sequence: int = -1
     last_offset: int = -1
+    names_since: int = -1
 
 
 @dataclass(slots=True)
@@ -149,7 +153,8 @@ class ProducerIds:
         if known is None:
             if continues:
                 return Granted(ErrorCode.UNKNOWN_PRODUCER_ID), False
-            return Granted(ErrorCode.NONE, self.fresh_id(), 0), True
+            fresh, since = self.fresh_id(), producers.names_since
+            return Granted(ErrorCode.NONE, fresh, 0, names_since=since), True
         id, epoch = known.id, known.epoch
         is_new = not continues or asked.expected == (id, epoch)
         if is_new:
@@ -160,7 +165,8 @@ class ProducerIds:
             return Granted(ErrorCode.PRODUCER_FENCED), False
         if not asked.resumes:
             return Granted(ErrorCode.NONE, id, epoch), is_new
-        return Granted(ErrorCode.NONE, id, epoch, known.records - 1, known.last_offset), is_new
+        last, since = known.records - 1, producers.names_since
+        return Granted(ErrorCode.NONE, id, epoch, last, known.last_offset, since), is_new
 
     def commit(self, offset: int) -> None:
         """Answer the requests whose names are committed."""
@@ -219,4 +225,5 @@ def to_message(granted: Granted, version: int) -> Any:
     )
     if version >= TAGS_VERSION:
         response.last_sequence, response.last_offset = granted.last_sequence, granted.last_offset
+        response.names_since = granted.names_since
     return response

@@ -81,7 +81,8 @@ InitProducerIdRequest, InitProducerIdResponse = api(
     response="""
         ThrottleTimeMs:i32 ign; ErrorCode:i16; ProducerId:i64=-1; ProducerEpoch:i16
         LastSequence:i64@2+=-1 #10006
-        LastOffset:i64@2+=-1 #10007""",  # our own: how far that name got
+        LastOffset:i64@2+=-1 #10007
+        NamesSince:i64@2+=-1 #10008""",  # our own: how far that name got; Granted.names_since
 )
 
 OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse = api(

@@ -56,9 +56,13 @@ class Known:
 
 
 class Memory(dict[int, Known]):
-    """Those that are known, and what is kept of the others: (ids of leaders, of clocks, epoch)."""
+    """Those that are known, and what is kept of the others: (ids of leaders, of clocks, epoch).
+
+    ``name_lost``: the last offset at which any of the names was used that are known no more.
+    """
 
     forgotten = (-1, -1, -1)
+    name_lost = -1
 
     def forget(self, id: int) -> None:
         gone, (leaders, clocks, epoch) = self.pop(id), self.forgotten
@@ -92,7 +96,10 @@ def replay(entries: Iterable[Appended | Named], producers_max: int) -> Memory:
         if len(known) > producers_max:
             others = [each for each in known.values() if each.id != entry.id]
             nameless = [each for each in others if each.name is None]
-            known.forget(min(nameless or others, key=lambda each: each.touched).id)
+            oldest = min(nameless or others, key=lambda each: each.touched)
+            known.forget(oldest.id)
+            if oldest.name is not None:
+                known.name_lost = max(known.name_lost, oldest.touched)
     return known
 
 

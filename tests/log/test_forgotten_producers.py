@@ -53,6 +53,22 @@ def test_a_producer_that_was_never_seen_but_is_older(tmp_path: Path) -> None:
         twin.check()
 
 
+def test_since_when_every_name_is_known(tmp_path: Path) -> None:
+    """Of a name that is not known: whether it was never used, or may be one that was forgotten."""
+    with a_twin(tmp_path) as twin:
+        for id in CLOCKS[:5]:
+            twin.append(id, 0, 0)
+        assert twin.log.producers.names_since == 0, "those that were forgotten had no name"
+        offsets = []
+        for number, id in enumerate(LEADERS[:5]):
+            offsets.append(twin.log.end_offset)
+            twin.name(f"name {number}", id, 0, True)
+        assert twin.log.producers.names_since == offsets[2], "three are known"
+        twin.append(LEADERS[2], 0, 0)
+        assert twin.log.producers.names_since == offsets[3]
+        twin.check()
+
+
 def test_ids_that_nobody_can_have_been_given(tmp_path: Path) -> None:
     """One of them, once forgotten, would have all that come after it refused."""
     with a_twin(tmp_path) as twin:

@@ -98,6 +98,7 @@ class Twin:
         for producers in (self.log.producers, again):
             assert len(producers) == len(self.known)
             assert producers.forgotten == self.known.forgotten
+            assert self.known.name_lost < producers.names_since or self.known.name_lost < 0
             for known in self.known.values():
                 self.check_one(producers.get(known.id), known)
                 if known.name is not None:
