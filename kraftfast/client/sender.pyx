@@ -28,10 +28,11 @@ from posix.unistd cimport write
 from kraftfast.client.clock cimport monotonic_ns, wall_ms
 from kraftfast.client.identity cimport is_whole
 from kraftfast.client.ledger cimport Ledger
+from kraftfast.client.values cimport append_number, record_size
 from kraftfast.record.builder cimport Values, as_bytes, encode_headers
 from kraftfast.record.encode cimport (
-    Encoded, append_record, append_value as encode_value, close_batch,
-    default_settings, encode_columns, open_batch, value_at,
+    Encoded, append_record, append_value as encode_value, close_batch, default_settings,
+    encode_columns, open_batch,
 )
 from kraftfast.record.parse cimport BatchHeader
 
@@ -330,8 +331,9 @@ cdef class Sender:
             if self.identity is not None:
                 self.identity.stamp(&self.settings, self.open_first)
             with nogil:
-                encoded = encode_columns(self.batch.start, self.batch_bytes, &values.column, NULL,
-                                         NULL, first + taken, &self.settings)
+                encoded = encode_columns(
+                    self.batch.start, self.batch_bytes, &values.column, values.keys, values.headers,
+                    NULL, first + taken, &self.settings)
             self.busy = False
             self.review()
             if not self.ready or encoded.records == 0:
@@ -347,13 +349,11 @@ cdef class Sender:
         return start, taken
 
     def append_large(self, Values values, int64_t number) -> bool:
-        """A value that does not fit a batch of the usual size gets its own. False: not now."""
-        cdef const uint8_t *value = NULL
-        cdef int64_t size = value_at(&values.column, number, &value)
-        if not self.open_for(max(size, 0)):
+        """A record that does not fit a batch of the usual size gets its own. False: not now."""
+        if not self.open_for(max(record_size(values, number), 0)):
             return False
-        if encode_value(&self.batch, value, size) != 1:
-            raise AssertionError("a value that was checked")
+        if not append_number(&self.batch, self.settings.timestamp, values, number):
+            raise AssertionError("a record that was checked")
         self.ledger.next_ticket += 1
         self.send_open()
         return True

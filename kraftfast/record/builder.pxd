@@ -2,7 +2,7 @@
 from libc.stdint cimport int64_t, uint8_t
 
 from kraftfast.record.batch cimport Hold
-from kraftfast.record.encode cimport BatchSettings, Column, OpenBatch
+from kraftfast.record.encode cimport BatchSettings, Column, HeaderColumn, OpenBatch
 
 
 # BatchSettings as a Python object.
@@ -10,13 +10,29 @@ cdef class Settings:
     cdef BatchSettings settings
 
 
-# A column of values made from Python objects, which it keeps alive.
+# Headers of many records, of an Arrow array that it keeps alive.
+cdef class Headers:
+    cdef HeaderColumn column
+    cdef Hold offsets
+    cdef Hold valid
+    cdef Hold item_valid
+    cdef Values keys
+    cdef Values values
+
+
+# A column of values made from Python objects, which it keeps alive. `keys`, `headers`: of the same
+# records, NULL where there are none.
 cdef class Values:
     cdef Column column
+    cdef const Column *keys
+    cdef const HeaderColumn *headers
+    cdef Values key_values
+    cdef Headers header_values
     cdef Hold data
     cdef Hold offsets
     cdef Hold valid
     cdef tuple items
+    cdef int take_source(self, source, offsets, size) except -1
     cdef int take_items(self, source) except -1
     cdef int take_offsets(self, source, offsets) except -1
     cdef int take_rows(self, source, size) except -1

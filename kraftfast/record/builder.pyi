@@ -30,6 +30,8 @@ class Values:
         offsets: Buffer | None = None,
         *,
         size: int | None = None,
+        keys: Values | Sequence[Buffer | None] | Any | None = None,
+        headers: Any | None = None,
     ) -> None: ...
     def __len__(self) -> int: ...
     def encode_into(

@@ -11,9 +11,9 @@ from libc.string cimport memset
 from kraftfast.record.batch cimport BatchView, Hold, hold
 from kraftfast.record.checksum cimport crc_extend
 from kraftfast.record.encode cimport (
-    COLUMN_BYTES, COLUMN_FIXED, COLUMN_OFFSETS32, COLUMN_OFFSETS64, ENCODE_OFFSETS, ENCODE_OK,
-    ENCODE_TIMESTAMP, BatchSettings, Column, Encoded, OpenBatch, append_record, append_value,
-    close_batch, default_settings, encode_columns, open_batch,
+    COLUMN_BYTES, COLUMN_FIXED, COLUMN_OFFSETS32, COLUMN_OFFSETS64, ENCODE_HEADERS, ENCODE_OFFSETS,
+    ENCODE_OK, ENCODE_TIMESTAMP, BatchSettings, Column, Encoded, HeaderColumn, OpenBatch,
+    append_record, append_value, close_batch, default_settings, encode_columns, open_batch,
 )
 from kraftfast.record.parse cimport (
     CODEC_MASK, CRC_FROM, HEADER_BYTES, TRANSACTIONAL, BatchHeader, write_header,
@@ -85,6 +85,38 @@ cdef class Settings:
         self.settings.base_sequence = base_sequence
 
 
+cdef class Headers:
+    """Headers of many records: an Arrow array of ``list<struct<key: string, value: binary>>``.
+
+    Raises :class:`~kraftfast.errors.InvalidOption` for anything else.
+    """
+
+    def __init__(self, source):
+        memset(&self.column, 0, sizeof(HeaderColumn))
+        array = source.combine_chunks() if hasattr(source, "combine_chunks") else source
+        kind = getattr(array, "type", None)
+        item = getattr(kind, "value_type", None)
+        if str(kind).split("<")[0] != "list" or getattr(item, "num_fields", 0) != 2:
+            raise errors.InvalidOption(f"an Arrow array of headers is wanted, not {kind}")
+        items, buffers = array.values, array.buffers()
+        self.keys, self.values = Values(items.field(0)), Values(items.field(1))
+        self.column.keys, self.column.values = self.keys.column, self.values.column
+        if len(array):
+            self.offsets = hold(buffers[1])
+            self.column.offsets = <const int32_t *>self.offsets.data + <int64_t>array.offset
+        if array.null_count:
+            self.valid = hold(buffers[0])
+            self.column.valid, self.column.valid_first = self.valid.data, array.offset
+        if items.null_count:
+            self.item_valid = hold(items.buffers()[0])
+            self.column.item_valid = self.item_valid.data
+            self.column.item_valid_first = items.offset
+        self.column.count = len(array)
+
+    def __len__(self) -> int:
+        return self.column.count
+
+
 cdef class Values:
     """Values of many records, ready to be encoded into batches; ``len()`` of them.
 
@@ -97,7 +129,8 @@ cdef class Values:
     * a two-dimensional array of bytes (numpy ``uint8``), a value a row;
     * an Arrow array of binary, large_binary, string, large_string or fixed_size_binary.
 
-    Nothing is copied, and nothing may be resized meanwhile. Raises
+    ``keys``: of the same records, any of these; ``headers``: an Arrow array of
+    ``list<struct<key: string, value: binary>>``. Nothing is copied, and nothing may be resized meanwhile. Raises
     :class:`~kraftfast.errors.InvalidOption` for anything else.
 
     >>> from array import array
@@ -107,8 +140,21 @@ cdef class Values:
     (2, 2)
     """
 
-    def __init__(self, source, offsets=None, *, size=None):
+    def __init__(self, source, offsets=None, *, size=None, keys=None, headers=None):
         memset(&self.column, 0, sizeof(Column))
+        self.take_source(source, offsets, size)
+        if keys is not None:
+            self.key_values = keys if isinstance(keys, Values) else Values(keys)
+            self.keys = &self.key_values.column
+        if headers is not None:
+            self.header_values = Headers(headers)
+            self.headers = &self.header_values.column
+        for other in (self.key_values, self.header_values):
+            if other is not None and len(other) != len(self):
+                count = len(other)
+                raise errors.InvalidOption(f"{count} keys or headers for {len(self)} values")
+
+    cdef int take_source(self, source, offsets, size) except -1:
         if type(source).__module__.split(".")[0] == "pyarrow":
             self.take_arrow(source)
         elif isinstance(source, (list, tuple)):
@@ -117,6 +163,7 @@ cdef class Values:
             self.take_offsets(source, offsets)
         else:
             self.take_rows(source, size)
+        return 0
 
     def __len__(self) -> int:
         return self.column.count
@@ -233,8 +280,8 @@ cdef class Values:
                 raise errors.InvalidOption("timestamps are int64, one for each value")
             stamps = <const int64_t *>times.data
         done = encode_columns(
-            to.data + position, room, &self.column, NULL if keys is None else &keys.column,
-            stamps, start, &settings.settings,
+            to.data + position, room, &self.column,
+            self.keys if keys is None else &keys.column, self.headers, stamps, start, &settings.settings,
         )
         if done.records == 0 and start < self.column.count:
             if done.fault != ENCODE_OK:
@@ -258,6 +305,8 @@ cdef object as_bytes(object item):
 cdef object refused(int fault, int64_t number):
     if fault == ENCODE_OFFSETS:
         return errors.InvalidOption(f"offsets of value {number} decrease or leave the data")
+    if fault == ENCODE_HEADERS:
+        return errors.InvalidOption(f"headers of record {number}: one has no key, or too many")
     if fault == ENCODE_TIMESTAMP:
         return errors.InvalidOption(f"timestamp of record {number} is too far from the first one's")
     return errors.RecordsRefused(

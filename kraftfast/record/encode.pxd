@@ -25,6 +25,7 @@ cdef enum EncodeFault:
     ENCODE_OFFSETS = -1  # offsets of a column decrease or leave its data
     ENCODE_REFUSED = -2  # settings.kafka_raft does not take this record
     ENCODE_TIMESTAMP = -3  # timestamps of one batch too far apart
+    ENCODE_HEADERS = -4  # a HeaderFault
 
 # --- one by one ---
 
@@ -84,13 +85,38 @@ cdef enum:
 # Size of value number `i` and where it is; -1 if it is null, OUTSIDE.
 cdef int64_t value_at(const Column *column, int64_t i, const uint8_t **value) noexcept nogil
 
+# Headers of records as Arrow keeps them: those of record i are items offsets[i] .. offsets[i + 1].
+ctypedef struct HeaderColumn:
+    const int32_t *offsets  # count + 1 of them
+    const uint8_t *valid  # of the records' lists, as a Column's; null stands for no header
+    int64_t valid_first
+    const uint8_t *item_valid  # of the items
+    int64_t item_valid_first
+    Column keys
+    Column values
+    int64_t count
+
+cdef enum HeaderFault:
+    HEADERS_OUTSIDE = -1  # offsets decrease or leave the items, or a key or value its data
+    HEADERS_TOO_MANY = -2  # HEADERS_PER_RECORD_MAX
+    HEADERS_NO_KEY = -3  # one is null, or its key is
+
+# Bytes that the headers of record `i` take, without their count, which goes to `count`; or a
+# HeaderFault.
+cdef int64_t headers_size(const HeaderColumn *column, int64_t i, int32_t *count) noexcept nogil
+
 ctypedef struct Encoded:
     int64_t size  # bytes of the batch, 0 if not one record fitted
     int64_t records  # taken from the column
     int fault  # an EncodeFault at record number `records`; what came before is in the batch
 
-# As many values from number `first` on as fit into one batch of `capacity` bytes. keys and
+# Appends record `i` of such columns, of which keys and headers may be NULL; as append_record.
+cdef int append_from(OpenBatch *batch, int64_t timestamp, const Column *values, const Column *keys,
+                     const HeaderColumn *headers, int64_t i) noexcept nogil
+
+# As many values from number `first` on as fit into one batch of `capacity` bytes. keys, headers and
 # timestamps (one a record) may be NULL.
 cdef Encoded encode_columns(uint8_t *dst, int64_t capacity, const Column *values,
-                            const Column *keys, const int64_t *timestamps, int64_t first,
+                            const Column *keys, const HeaderColumn *headers,
+                            const int64_t *timestamps, int64_t first,
                             const BatchSettings *settings) noexcept nogil

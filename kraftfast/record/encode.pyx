@@ -48,6 +48,7 @@ cdef extern from "Python.h" nogil:
 
 
 cdef int64_t BATCH_BYTES_MAX = limits.BATCH_BYTES_MAX
+cdef int64_t HEADERS_MAX = limits.HEADERS_PER_RECORD_MAX
 
 cdef enum:
     SUM_BYTES = 16384  # summed at a time: a third of a first cache
@@ -133,6 +134,33 @@ cdef int append_record(
     const uint8_t *value, int64_t value_size, const uint8_t *headers, int64_t headers_size,
     int32_t header_count,
 ) noexcept nogil:
+    cdef uint8_t *p = NULL
+    cdef int put = begin_record(
+        batch, timestamp, key, key_size, value, value_size, headers_size, header_count, &p)
+    if put == 1:
+        if headers_size:
+            memcpy(p, headers, <size_t>headers_size)
+        end_record(batch, timestamp, p + headers_size)
+    return put
+
+
+cdef inline void end_record(OpenBatch *batch, int64_t timestamp, uint8_t *end) noexcept nogil:
+    """All of a record stands below ``end``."""
+    batch.at = end
+    if batch.count == 0:
+        batch.base_timestamp = batch.max_timestamp = timestamp
+    batch.max_timestamp = max(batch.max_timestamp, timestamp)
+    batch.count += 1
+    if batch.at - batch.summed >= SUM_BYTES:
+        sum_piece(batch)
+
+
+cdef int begin_record(
+    OpenBatch *batch, int64_t timestamp, const uint8_t *key, int64_t key_size,
+    const uint8_t *value, int64_t value_size, int64_t headers_size, int32_t header_count,
+    uint8_t **headers_at,
+) noexcept nogil:
+    """Put what stands before the headers, for which there is room then; as ``append_record``."""
     cdef int64_t length, delta, room = batch.end - batch.at
     cdef int64_t base = timestamp if batch.count == 0 else batch.base_timestamp
     cdef uint8_t *p = batch.at
@@ -159,15 +187,7 @@ cdef int append_record(
     p = kf_varint_put(p, batch.count)
     p = put_bytes(p, key, key_size)
     p = put_bytes(p, value, value_size)
-    p = kf_varint_put(p, header_count)
-    if headers_size:
-        memcpy(p, headers, <size_t>headers_size)
-    batch.at = p + headers_size
-    batch.max_timestamp = timestamp if batch.count == 0 else max(batch.max_timestamp, timestamp)
-    batch.base_timestamp = base
-    batch.count += 1
-    if batch.at - batch.summed >= SUM_BYTES:
-        sum_piece(batch)
+    headers_at[0] = kf_varint_put(p, header_count)
     return 1
 
 
@@ -315,13 +335,15 @@ cdef Encoded encode_fixed(
 # --- many in one go: any columns ---
 
 
+cdef inline bint is_valid(const uint8_t *valid, int64_t bit) noexcept nogil:
+    return valid is NULL or valid[bit >> 3] >> (bit & 7) & 1
+
+
 cdef int64_t value_at(const Column *column, int64_t i, const uint8_t **value) noexcept nogil:
     """See encode.pxd."""
-    cdef int64_t begin, end, bit
-    if column.valid is not NULL:
-        bit = column.valid_first + i
-        if not column.valid[bit >> 3] >> (bit & 7) & 1:
-            return -1
+    cdef int64_t begin, end
+    if not is_valid(column.valid, column.valid_first + i):
+        return -1
     if column.kind == COLUMN_BYTES:
         if ITEM_IS_NONE(column.items, i):
             return -1
@@ -342,33 +364,109 @@ cdef int64_t value_at(const Column *column, int64_t i, const uint8_t **value) no
     return end - begin
 
 
+cdef int64_t headers_size(const HeaderColumn *column, int64_t i, int32_t *count) noexcept nogil:
+    """See encode.pxd."""
+    cdef const uint8_t *data = NULL
+    cdef int64_t begin = column.offsets[i], end = column.offsets[i + 1]
+    cdef int64_t item, key_size, value_size, size = 0
+    count[0] = 0
+    if not is_valid(column.valid, column.valid_first + i):
+        return 0
+    if begin < 0 or end < begin or end > column.keys.count or end > column.values.count:
+        return HEADERS_OUTSIDE
+    if end - begin > HEADERS_MAX:
+        return HEADERS_TOO_MANY
+    for item in range(begin, end):
+        if not is_valid(column.item_valid, column.item_valid_first + item):
+            return HEADERS_NO_KEY
+        key_size = value_at(&column.keys, item, &data)
+        value_size = value_at(&column.values, item, &data)
+        if key_size == OUTSIDE or value_size == OUTSIDE:
+            return HEADERS_OUTSIDE
+        if key_size < 0:
+            return HEADERS_NO_KEY
+        size += bytes_size(key_size) + bytes_size(value_size)
+    count[0] = <int32_t>(end - begin)
+    return size
+
+
+cdef uint8_t *put_headers(
+    uint8_t *p, const uint8_t *stop, const HeaderColumn *column, int64_t i, int32_t count
+) noexcept nogil:
+    """Put ``count`` headers of record ``i``; NULL if they do not end at ``stop`` any more."""
+    cdef const Column *part = NULL
+    cdef const uint8_t *data = NULL
+    cdef int64_t size, item = column.offsets[i], last = item + count
+    cdef int which
+    if item < 0 or last > column.keys.count or last > column.values.count:
+        return NULL
+    while item < last:
+        for which in range(2):
+            part = &column.values if which else &column.keys
+            size = value_at(part, item, &data)
+            if size < -1 or bytes_size(size) > stop - p:
+                return NULL
+            p = put_bytes(p, data, size)
+        item += 1
+    return p if p == stop else NULL
+
+
+cdef int append_from(
+    OpenBatch *batch, int64_t timestamp, const Column *values, const Column *keys,
+    const HeaderColumn *headers, int64_t i,
+) noexcept nogil:
+    """Append record ``i`` of columns; as ``append_record``."""
+    cdef const uint8_t *value = NULL
+    cdef const uint8_t *key = NULL
+    cdef uint8_t *p = NULL
+    cdef int64_t key_size = -1, size = value_at(values, i, &value), header_bytes = 0
+    cdef int32_t count = 0
+    cdef int put
+    if keys is not NULL:
+        key_size = value_at(keys, i, &key)
+    if size < -1 or key_size < -1:
+        return ENCODE_OFFSETS
+    if headers is not NULL:
+        header_bytes = headers_size(headers, i, &count)
+        if header_bytes < 0:
+            return ENCODE_HEADERS
+    put = begin_record(
+        batch, timestamp, key, key_size, value, size, header_bytes, count, &p)
+    if put == 1 and count:
+        p = put_headers(p, p + header_bytes, headers, i, count)
+        if p is NULL:  # they were changed meanwhile
+            return ENCODE_HEADERS
+    if put == 1:
+        end_record(batch, timestamp, p)
+    return put
+
+
 cdef Encoded encode_columns(
     uint8_t *dst, int64_t capacity, const Column *values, const Column *keys,
-    const int64_t *timestamps, int64_t first, const BatchSettings *settings,
+    const HeaderColumn *headers, const int64_t *timestamps, int64_t first,
+    const BatchSettings *settings,
 ) noexcept nogil:
     cdef OpenBatch batch
     cdef Encoded done
     cdef const uint8_t *value = NULL
-    cdef const uint8_t *key = NULL
-    cdef int64_t size, key_size = -1, i, stop = values.count
+    cdef int64_t size, i, stop = values.count
+    cdef bint alone = keys is NULL and headers is NULL and timestamps is NULL
     cdef int put = 1
-    if values.kind == COLUMN_FIXED and values.valid is NULL and keys is NULL and timestamps is NULL:
+    if alone and values.kind == COLUMN_FIXED and values.valid is NULL:
         return encode_fixed(dst, capacity, values, first, settings)
     if keys is not NULL:
         stop = min(stop, keys.count)
+    if headers is not NULL:
+        stop = min(stop, headers.count)
     open_batch(&batch, dst, capacity, settings)
     for i in range(first, stop):
-        size = value_at(values, i, &value)
-        if keys is not NULL:
-            key_size = value_at(keys, i, &key)
-        if size < -1 or key_size < -1:
-            put = ENCODE_OFFSETS
-        elif keys is NULL and timestamps is NULL:
-            put = append_value(&batch, value, size)
+        if alone:
+            size = value_at(values, i, &value)
+            put = ENCODE_OFFSETS if size < -1 else append_value(&batch, value, size)
         else:
-            put = append_record(
+            put = append_from(
                 &batch, settings.timestamp if timestamps is NULL else timestamps[i],
-                key, key_size, value, size, NULL, 0, 0,
+                values, keys, headers, i,
             )
         if put != 1:
             break

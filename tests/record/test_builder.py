@@ -325,3 +325,37 @@ def test_we_write_no_bomb() -> None:
     size, _ = builder.Values([bytes(7 << 20)]).encode_into(target, SETTINGS)
     stored = builder.compress_batch(target[:size])
     assert batch.check_batch(stored).codec == Codec.NONE
+
+
+def test_keys_and_headers_of_arrow_columns_are_records_as_others() -> None:
+    """Slices and nulls of every kind, against the batch that is built record by record."""
+    pa = pyarrow
+    kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    headers: list[list[tuple[str, bytes | None]]] = [
+        [], [("a", b"1"), ("", None)], [("long", b"x" * 300)], [], [("ä", b"")],
+    ]  # fmt: skip
+    lists = [[{"key": k, "value": v} for k, v in each] for each in headers]
+    values, keys = [b"v", None, b"", b"w" * 200, b"x"], [None, b"k", b"", b"key", None]
+    column = builder.Values(
+        pa.array([b"before", *values], pa.binary())[1:], keys=pa.array([b"", *keys])[1:],
+        headers=pa.array([[{"key": "other", "value": b""}], *lists[:3], None, lists[4]], kind)[1:],
+    )  # fmt: skip
+    ours, theirs = bytearray(2000), bytearray(2000)
+    size, count = column.encode_into(ours, builder.Settings(timestamp=5))
+    made = builder.BatchBuilder(theirs, builder.Settings(timestamp=5))
+    for record in zip(values, keys, headers):
+        assert made.append(*record)
+    assert (size, count) == (made.finish(), 5) and ours == theirs
+    for room in range(61, size):  # a record fits as a whole or not at all
+        used, taken = column.encode_into(ours, builder.Settings(timestamp=5), capacity=room)
+        assert used <= room and taken < 5
+    many = [{"key": "k", "value": b""}] * (limits.HEADERS_PER_RECORD_MAX + 1)
+    for bad in ([{"key": None, "value": b""}], [None], many):
+        column = builder.Values([b"a"], headers=pa.array([bad], kind))
+        with pytest.raises(errors.InvalidOption, match="headers of record 0"):
+            column.encode_into(ours, builder.Settings(timestamp=5))
+    for wrong in (pa.array([b"a"]), [[("a", b"")]], pa.array([[1]])):
+        with pytest.raises(errors.InvalidOption, match="Arrow array of headers"):
+            builder.Values([b"a"], headers=wrong)
+    with pytest.raises(errors.InvalidOption, match="2 keys or headers for 1 values"):
+        builder.Values([b"a"], keys=[b"a", b"b"])
