@@ -53,8 +53,8 @@ class Enrolment:
     ``name``: None for a producer that nobody asks for again.
     """
 
-    # identity: of the producer. standing: of its name at first. _connector: the way to the leader. _before: records of a producer
-    # without a name that were numbered in earlier epochs.
+    # identity: of the producer. standing: of its name at first. _connector: the way to the leader.
+    # _before: records of a producer without a name that were numbered in earlier epochs.
 
     def __init__(self, connector: Any, name: str | None) -> None:
         if name is not None and not 0 < len(name.encode()) <= limits.PRODUCER_NAME_BYTES_MAX:

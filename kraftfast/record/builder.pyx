@@ -130,7 +130,9 @@ cdef class Values:
     * an Arrow array of binary, large_binary, string, large_string or fixed_size_binary.
 
     ``keys``: of the same records, any of these; ``headers``: an Arrow array of
-    ``list<struct<key: string, value: binary>>``. Nothing is copied, and nothing may be resized meanwhile. Raises
+    ``list<struct<key: string, value: binary>>``.
+
+    Nothing is copied, and nothing may be resized meanwhile. Raises
     :class:`~kraftfast.errors.InvalidOption` for anything else.
 
     >>> from array import array
@@ -281,7 +283,8 @@ cdef class Values:
             stamps = <const int64_t *>times.data
         done = encode_columns(
             to.data + position, room, &self.column,
-            self.keys if keys is None else &keys.column, self.headers, stamps, start, &settings.settings,
+            self.keys if keys is None else &keys.column, self.headers, stamps, start,
+            &settings.settings,
         )
         if done.records == 0 and start < self.column.count:
             if done.fault != ENCODE_OK:

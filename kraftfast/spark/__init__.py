@@ -16,6 +16,10 @@
 ``sources``      the batch sources: ``kraftfast``, ``kraftfast-batches``, ``kraftfast-snapshot``
 ``stream``       the same log as a stream
 ``sink``         rows become records of a quorum, each once
+``destination``  where they go, and where the sink keeps what it must know to begin again
+``outgoing``     which columns rows may have, and what they are as records
+``staging``      rows that tasks stage, and the driver's commit appends
+``appending``    rows that tasks append by themselves, compared with what is committed already
 ``tasks``        one function over many items, by tasks
 ``digests``      headers of a piece in one row: whether replicas are alike
 ``findings``     what an audit says

@@ -24,7 +24,7 @@ READING = (
     "controlRecords", "pushFilters", "includeUncommitted", "compacted",
 )  # fmt: skip
 FOLLOWING = ("maxRecordsPerTrigger", "maxBytesPerTrigger", "failOnDataLoss")
-WRITING = ("batchBytes", "producerName")
+WRITING = ("batchBytes", "producerName", "writeMode", "stagingDir")
 SPARKS = (
     "checkpointLocation", "queryName", "outputMode", "asyncProgressTrackingEnabled",
     "asyncProgressTrackingCheckpointIntervalMs",
@@ -35,10 +35,15 @@ SINK_OPTIONS = WHERE + WRITING + SPARKS
 BATCHES_OPTIONS = ("path", "splitBytes", "verifyCrc")
 SNAPSHOT_OPTIONS = ("path", "columns", "verifyCrc", "batchRows", "controlRecords")
 
+WRITE_MODES = ("staged", "direct")
 ON_CORRUPT = ("fail", "skip", "report")
 COLUMNS = ("full", "meta")
 WORDS = {"auto": None, "true": True, "false": False}
 SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
+OF_TABLES = frozenset(
+    {"owner", "provider", "comment", "collation", "external", "is_managed_location"}
+)
+"""What the catalog adds to the options of a table: it is not for us."""
 
 
 class Given:
@@ -49,7 +54,7 @@ class Given:
     def __init__(self, options: Mapping[str, Any], known: Iterable[str], source: str) -> None:
         names = {name.lower(): name for name in known}
         self.values: dict[str, str] = {}
-        for name, value in dict(options).items():
+        for name, value in _of_a_table(dict(options)).items():
             if name.lower() not in names:
                 near = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.5)
                 hint = f"; did you mean {names[near[0]]}?" if near else ""
@@ -94,6 +99,26 @@ class Given:
         if not 0 < value < 1e6:
             raise InvalidOption(f"{name}={text!r} is no number of seconds")
         return value
+
+
+def _of_a_table(options: dict[str, Any]) -> dict[str, Any]:
+    """Options without what the catalog adds to those of a table; its location is the path.
+
+    It has them a second time as ``option.NAME``. A location that the catalog chose by itself is a
+    directory in its warehouse, and says nothing.
+    """
+    kept = {
+        name: value
+        for name, value in options.items()
+        if name.lower() not in OF_TABLES and not name.lower().startswith("option.")
+    }
+    location = next((kept.pop(name) for name in list(kept) if name.lower() == "location"), None)
+    managed = str(options.get("is_managed_location", "false")).lower() == "true"
+    servers = any(name.lower() == "bootstrap.servers" for name in kept)
+    elsewhere = managed or servers or any(name.lower() == "path" for name in kept)
+    if location is not None and not elsewhere:
+        kept["path"] = location
+    return kept
 
 
 @dataclass(frozen=True, slots=True)

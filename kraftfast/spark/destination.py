@@ -1,0 +1,162 @@
+"""Where the sink's records go, and where it keeps what it must know if it has to begin again."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kraftfast import limits
+from kraftfast.errors import InvalidOption, NotFormatted
+from kraftfast.log.directory import META, read_meta
+from kraftfast.log.disk import Disk
+from kraftfast.spark.options import (
+    SINK_BATCH_BYTES,
+    SINK_OPTIONS,
+    TIMEOUT_S,
+    WRITE_MODES,
+    Given,
+    local_path,
+)
+from kraftfast.spark.places import replicas_in
+from kraftfast.spark.plain import need_compiled
+from kraftfast.types import METADATA_TOPIC
+
+if TYPE_CHECKING:
+    from kraftfast.client.consumer import RecordStream
+    from kraftfast.client.producer import Producer
+
+WINDOW_BATCHES = limits.PRODUCER_BATCHES
+STAGING = "spark-sink"
+"""The directory for what is staged, inside a quorum's or a query's."""
+NAME_BYTES_MAX = 128
+"""Of ``producerName``: query, batch and partition are added to it."""
+
+
+@dataclass(frozen=True, slots=True)
+class SinkOptions:
+    """Where records go. Either ``path``, a quorum's directory on this host, or ``servers``."""
+
+    path: str
+    """Absolute: tasks run in directories of their own."""
+    servers: str
+    topic: str
+    timeout: float
+    batch_bytes: int
+    name: str
+    """What the user calls the job; "" for nothing."""
+    mode: str
+    staging: str
+    """Absolute, as it was given; or ""."""
+    checkpoint: str
+    """Absolute, of a stream; or "" if it is none or not in a local directory."""
+
+    @classmethod
+    def of(cls, options: Any, source: str) -> SinkOptions:
+        """Raises InvalidOption."""
+        given = Given(options, SINK_OPTIONS, source)
+        path, servers = given.text("path"), given.text("bootstrap.servers")
+        if bool(path) == bool(servers):
+            raise InvalidOption(f"{source} writes to either a path or bootstrap.servers")
+        name, checkpoint = given.text("producerName"), given.text("checkpointLocation")
+        with suppress(InvalidOption):  # where the query keeps it is none of ours then
+            checkpoint = _absolute(checkpoint)
+        if len(name.encode()) > NAME_BYTES_MAX:
+            raise InvalidOption(f"producerName has more than {NAME_BYTES_MAX} bytes")
+        return cls(
+            path=_absolute(path),
+            servers=servers,
+            topic=given.text("topic", METADATA_TOPIC),
+            timeout=given.seconds("timeout", TIMEOUT_S),
+            batch_bytes=given.number("batchBytes", SINK_BATCH_BYTES, 1024, 4 << 20),
+            name=name,
+            mode=given.choice("writeMode", WRITE_MODES),
+            staging=_absolute(given.text("stagingDir")),
+            checkpoint=checkpoint if os.path.isabs(checkpoint) else "",
+        )
+
+    def check_place(self) -> None:
+        """Before any task starts. Raises NotFormatted for what is no quorum's directory."""
+        if self.path:
+            replica_directories(self.path)
+
+    def staging_root(self, stream: bool) -> str:
+        """Where jobs keep what they stage, and a stream or a job with a name what it has done.
+
+        Raises InvalidOption where no directory is sure to be the same one for who comes again.
+        """
+        if self.staging:
+            return self.staging
+        if stream and self.checkpoint:
+            return os.path.join(self.checkpoint, STAGING)
+        if self.path and replicas_in(self.path):
+            return os.path.join(self.path, STAGING)
+        if stream or self.name:
+            what = "a stream" if stream else f"producerName={self.name}"
+            raise InvalidOption(
+                f"{what} keeps what it has written in a directory that all hosts mount: name it "
+                "by stagingDir" + (", or by checkpointLocation" if stream else "")
+            )
+        return os.path.join(tempfile.gettempdir(), f"kraftfast-{STAGING}-{os.getuid()}")
+
+    def producer(self, name: str | None) -> Producer:
+        """An idempotent producer, of this name or of none. Raises NoQuorum, NotCompiled."""
+        need_compiled("writing")
+        from kraftfast.client.connect import connect
+        from kraftfast.client.local import LocalConnector
+        from kraftfast.client.producer import Producer
+
+        if self.servers:
+            quorum = connect(self.servers, self.topic, timeout=self.timeout)
+            return quorum.producer(
+                batch_bytes=self.batch_bytes, window=WINDOW_BATCHES, timeout=self.timeout,
+                idempotent=True, name=name,
+            )  # fmt: skip
+        places = replica_directories(self.path)
+        connector = LocalConnector(places, self.batch_bytes, WINDOW_BATCHES)
+        return Producer(connector, self.timeout, 0, True, name)
+
+    def consumer(self, offset: int) -> RecordStream:
+        """The committed records from an offset on. Raises NoQuorum."""
+        from kraftfast.client.connect import connect
+        from kraftfast.client.consumer import Consumer
+
+        if self.servers:
+            quorum = connect(self.servers, self.topic, timeout=self.timeout)
+            return quorum.consumer(offset, timeout=self.timeout)
+        return Consumer(replica_directories(self.path), offset, timeout=self.timeout)
+
+    def committed_end(self) -> int:
+        """Some offset that is not above the log's end now. Raises NoQuorum."""
+        if self.servers:
+            from kraftfast.client.connect import connect
+
+            quorum = connect(self.servers, self.topic, timeout=self.timeout)
+            return max(0, quorum.describe(timeout=self.timeout).high_watermark)
+        with self.consumer(0) as consumer:
+            return max(0, consumer.high_watermark)
+
+    def cluster_id(self) -> str:
+        """Whose log it is. Raises NoQuorum."""
+        if self.servers:
+            from kraftfast.client.connect import connect
+
+            quorum = connect(self.servers, self.topic, timeout=self.timeout)
+            return quorum.cluster.cluster_id or ""
+        return read_meta(Disk(), next(iter(replica_directories(self.path).values()))).cluster_id
+
+
+def _absolute(path: str) -> str:
+    """Raises InvalidOption for a path on another file system."""
+    return os.path.abspath(local_path(path)) if path else ""
+
+
+def replica_directories(path: str) -> dict[int, str]:
+    """Replica id -> directory, of a quorum or of one replica. Raises NotFormatted."""
+    single = os.path.exists(os.path.join(path, META))
+    places = [path] if single else (replicas_in(path) if os.path.isdir(path) else [])
+    if not places:
+        raise NotFormatted(f"{path} is no quorum's directory")
+    return {read_meta(Disk(), place).node_id: os.path.abspath(place) for place in places}
