@@ -487,6 +487,8 @@ class Node:
 
     def close(self) -> None:
         """Everything flushed and left as Kafka would; the directory's lock given back."""
+        if self.applier is not None:  # first: a segment that its reader holds is not trimmed
+            self.applier.close()
         self.wait_for_flush()
         self.log.close()
         self.floor.close(self.core)
@@ -500,11 +502,9 @@ class Node:
         self._let_go()
 
     def _let_go(self) -> None:
-        if self.applier is not None:
-            self.applier.close()
-        self.beside.close()
-        if self.snapshots is not None:
-            self.snapshots.close()
+        for part in (self.applier, self.beside, self.snapshots):
+            if part is not None:
+                part.close()
         for link in list(self.links.values()):
             link.close()
         self.flusher.close()

@@ -1,6 +1,7 @@
-"""Kafka and kraftfast in one quorum: each follows the other, votes, and is voted for.
+"""Kafka and kraftfast in one quorum: each follows the other and votes for it.
 
-Kafka's own controllers and tools take part, over TCP; what both wrote is compared byte by byte.
+Kafka's own controllers and tools take part, over TCP; what both wrote is compared byte by byte. Ours
+is a witness there and leads only where a test says so (``kraftfast.campaign=true``).
 """
 
 from __future__ import annotations
@@ -11,11 +12,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import confluent_kafka
 import pytest
 
 import kraftfast
 from kraftfast.client.local import ask
-from kraftfast.errors import KraftfastError
+from kraftfast.errors import KraftfastError, RecordsRefused
 from kraftfast.log.reader import LogReader
 from kraftfast.types import uuid_text
 from tests.cli.kit import Program, run
@@ -24,10 +26,7 @@ from tests.kafka.kafka import Controller, free_ports, properties, replicas, wait
 
 pytestmark = pytest.mark.processes
 
-NO_OP = b"\x01\x14\x00\x00"
-"""Kafka's NoOpRecord as its metadata log holds it: frame 1, type 20, version 0, no tags."""
-METADATA_VERSION = b"\x01\x0c\x00\x11metadata.version\x00\x1e\x00"
-"""A FeatureLevelRecord: metadata.version 30, that of 4.3. Kafka's controllers want it first."""
+MAY_LEAD = "kraftfast.campaign=true"
 
 
 @pytest.fixture(scope="session")
@@ -124,11 +123,15 @@ def test_ours_follows_and_votes_in_kafkas_quorum(
     assert "Added controller 2" in add(lib, ports[0], second.config)
     assert replicas(lib, ports[0]) == {1: "Leader", 2: "Follower", 3: "Follower"}
 
-    first.kill()  # without our vote nobody leads now
-    wait_for("a leader", lambda: status(home).get("leader_id", -1) in (2, 3))
-    wait_for("its records", lambda: status(home)["high_watermark"] == status(home)["end_offset"])
+    before = status(home)["epoch"]
+    first.kill()  # without our vote nobody leads now, and without our disk nothing is committed
+    wait_for("a leader", lambda: status(home)["epoch"] > before and status(home)["leader_id"] == 2)
+    end = status(home)["end_offset"]
+    wait_for("its records", lambda: status(home)["high_watermark"] > end + 2)
     committed = status(home)["high_watermark"]
+    assert status(home)["campaigns"] is False and status(home)["witness"] is True
     assert ours.stop() == 0, ours.log
+    assert "it never leads" in ours.log and "prospective" not in ours.log
     second.kill()
     assert same_bytes(home / "data" / "__cluster_metadata-0", second.log_path, committed) > 10
     dumped = kafka.run(
@@ -144,7 +147,7 @@ def test_kafka_follows_and_votes_in_a_quorum_of_ours(
 ) -> None:  # fmt: skip
     cluster, ports = kafka_uuid(), free_ports(2)
     home = tmp_path / "ours"
-    ours = server(home, 1, ports[0], ports[:1], cluster, "--standalone")
+    ours = server(home, 1, ports[0], ports[:1], cluster, "--standalone", MAY_LEAD)
     ours.wait_for("leader")
     theirs = controller(2, ports[1], ports[:1], cluster, "--no-initial-controllers")
     theirs.start()
@@ -152,15 +155,20 @@ def test_kafka_follows_and_votes_in_a_quorum_of_ours(
     assert "Added controller 2" in add(lib, ports[0], theirs.config)
     assert replicas(lib, ports[0]) == {1: "Leader", 2: "Follower"}
 
-    # Idempotent, and the name stands in a record that Kafka's controller has to skip.
-    quorum = kraftfast.connect([("127.0.0.1", ports[0])])
-    with quorum.producer(timeout=30, name="loader") as producer:
-        values = [METADATA_VERSION, *[NO_OP] * 20]
-        offsets = [producer.append_wait(value, timeout=30) for value in values]
-    committed = offsets[-1] + 1  # by both: two voters, and a majority of two is both
+    refused: list[Any] = []
+    producer = confluent_kafka.Producer(
+        {"bootstrap.servers": f"127.0.0.1:{ports[0]}", "log_level": 0}
+    )
+    producer.produce("__cluster_metadata", b"hello", on_delivery=lambda *told: refused.append(told))
+    producer.flush(60)  # one such record would end Kafka's controller for good
+    assert refused[0][0].code() == confluent_kafka.KafkaError.INVALID_RECORD
+    with pytest.raises(RecordsRefused):
+        kraftfast.connect([("127.0.0.1", ports[0])]).producer(timeout=30).append_wait(b"hello")
+    committed = status(home)["high_watermark"]  # by both: a majority of two voters is both
+    assert theirs.process is not None and theirs.process.poll() is None
     theirs.kill()
     assert ours.stop() == 0, ours.log
-    assert same_bytes(home / "data" / "__cluster_metadata-0", theirs.log_path, committed) >= 23
+    assert same_bytes(home / "data" / "__cluster_metadata-0", theirs.log_path, committed) >= 2
 
 
 def test_kafkas_tools_upgrade_and_describe_ours(lib: Path, tmp_path: Path) -> None:
@@ -214,44 +222,44 @@ def test_ours_begins_at_kafkas_snapshot(
     assert ours.stop() == 0, ours.log
 
 
-class Metadata(kraftfast.StateMachine):
-    """As much of Kafka's metadata as its controllers want to find in a snapshot."""
+def test_ours_leads_where_it_must_and_kafka_begins_at_its_snapshot(
+    lib: Path, tmp_path: Path, controller: Callable[..., Controller],
+    server: Callable[..., Program],
+) -> None:  # fmt: skip
+    """Only ours has all that was committed: told to lead, it brings Kafka's controllers up to date.
 
-    def apply(self, batch: Any) -> None:
-        """Nothing else is known here."""
-
-    def snapshot(self, writer: Any) -> None:
-        writer.append(METADATA_VERSION)
-
-    def restore(self, reader: Any) -> None:
-        assert [record.value for record in reader.records()] == [METADATA_VERSION]
-
-
-def test_kafka_begins_at_a_snapshot_of_ours(
-    lib: Path, tmp_path: Path, controller: Callable[..., Controller]
-) -> None:
-    ports = free_ports(2)
-    with kraftfast.LocalQuorum(
-        tmp_path / "ours", voters=1, kraft_version=1, records="kafka-raft", port=ports[0] - 1,
-        transport="socket", state_machine=Metadata, snapshot_bytes=500,
-    ) as quorum:  # fmt: skip
-        log_path = tmp_path / "ours" / "1" / "__cluster_metadata-0"
-        with quorum.producer() as producer:
-            for value in [METADATA_VERSION, *[NO_OP] * 50]:
-                producer.append_wait(value, timeout=30)
-        wait_for("a snapshot", lambda: snapshots(log_path))
-        cluster = quorum.description.cluster_id
-        theirs = controller(2, ports[1], ports[:1], cluster, "--no-initial-controllers")
-        theirs.start()
-        wait_for("its snapshot", lambda: snapshots(theirs.log_path))
-        ours = snapshots(log_path)
-        for name, data in snapshots(theirs.log_path).items():
-            assert data == ours[name]
-        assert "Added controller 2" in add(lib, ports[0], theirs.config)
-        wait_for("a voter", lambda: replicas(lib, ports[0]) == {1: "Leader", 2: "Follower"})
-        with quorum.producer() as producer:
-            producer.append_wait(NO_OP, timeout=30)  # by both
-        assert theirs.process is not None and theirs.process.poll() is None
+    One that is new begins at the snapshot that ours had fetched from the leader before.
+    """
+    cluster, ports = kafka_uuid(), free_ports(4)
+    often = "metadata.log.max.record.bytes.between.snapshots=200"
+    first = controller(1, ports[0], ports[:3], cluster, "--standalone", often)
+    first.start()
+    wait_for("a snapshot", lambda: snapshots(first.log_path))
+    third = controller(3, ports[2], ports[:3], cluster, "--no-initial-controllers")
+    third.start()
+    home = tmp_path / "ours"
+    server(home, 2, ports[1], ports[:3], cluster, "--no-initial-controllers", MAY_LEAD)
+    log_path = home / "data" / "__cluster_metadata-0"
+    wait_for("its log", lambda: status(home).get("log_start_offset", 0) > 0)
+    observers = {1: "Leader", 2: "Observer", 3: "Observer"}
+    wait_for("observers", lambda: replicas(lib, ports[0]) == observers)
+    assert "Added controller 2" in add(lib, ports[0], home / "server.properties")
+    assert "Added controller 3" in add(lib, ports[0], third.config)
+    third.kill()
+    end = status(home)["high_watermark"]
+    wait_for("more records", lambda: status(home)["high_watermark"] > end + 2)
+    first.kill()
+    third.start()  # its log is shorter: it votes for ours
+    wait_for("ours to lead", lambda: status(home).get("role") == "leader")
+    fourth = controller(4, ports[3], ports[1:2], cluster, "--no-initial-controllers")
+    fourth.start()
+    wait_for("its snapshot", lambda: snapshots(fourth.log_path))
+    ours = snapshots(log_path)
+    for name, data in snapshots(fourth.log_path).items():
+        assert data == ours[name]
+    wait_for("its records", lambda: status(home)["high_watermark"] == status(home)["end_offset"])
+    for each in (third, fourth):
+        assert each.process is not None and each.process.poll() is None
 
 
 def kafka_uuid() -> str:

@@ -175,3 +175,15 @@ def test_the_log_of_a_machine_without_snapshots_is_not_deleted(
     with pytest.raises(InvalidOption, match=f"{limit}={value} cannot delete the log"):
         Inside(tmp_path / "q", **settings)
     Inside(tmp_path / "p", **settings | {limit: -1}).close()
+
+
+def test_an_orderly_end_leaves_kafkas_files(tmp_path: Path) -> None:
+    """The machine's thread holds the segment that it reads: it ends before the log is trimmed."""
+    replica = Inside(tmp_path / "q", state_machine=f"{__name__}:Recorder")
+    node = replica.node
+    replica.until(lambda: node.applier.applied == node.log.end_offset)
+    replica.loop._close_doors()
+    node.close()
+    log_path = Path(node.directory.log_path)
+    (segment,) = log_path.glob("*.log")
+    assert segment.stat().st_size < 4096 and segment.with_suffix(".index").exists()
