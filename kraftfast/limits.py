@@ -56,6 +56,10 @@ OBSERVERS_MAX = 1024  # I25: whom a leader remembers beside the voters
 OBSERVER_AGE_MS_MAX = 300 * 1000  # LeaderState.OBSERVER_SESSION_TIMEOUT_MS
 PARKED_FETCHES_MAX = 4096  # I25: above it a Fetch is answered at once
 
+# --- state machines ---
+QUERY_BYTES_MAX = 16 * 1024 * 1024  # of a question or an answer, packed
+QUERY_INLINE_BYTES_MAX = 32 * 1024  # above it they travel as memory files
+
 # --- log ---
 SEGMENT_BYTES = 1024 * 1024 * 1024  # metadata.log.segment.bytes
 SEGMENT_BYTES_MIN = 8 * 1024 * 1024

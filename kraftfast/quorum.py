@@ -10,7 +10,6 @@ True b'hello'
 
 from __future__ import annotations
 
-import base64
 import os
 import signal
 import threading
@@ -18,7 +17,6 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-import msgspec
 
 from kraftfast import forks
 from kraftfast.client.admin import Admin, AsyncAdmin
@@ -26,8 +24,9 @@ from kraftfast.client.admin_ways import LocalWay
 from kraftfast.client.aio import AsyncProducer
 from kraftfast.client.connector import Connector
 from kraftfast.client.consumer import Consumer
-from kraftfast.client.local import LocalConnector, Watch, ask, ask_raw, wait_started
+from kraftfast.client.local import LocalConnector, Watch, ask, wait_started
 from kraftfast.client.producer import BATCH_BYTES, WINDOW_BATCHES, Producer
+from kraftfast.client.questions import query
 from kraftfast.client.quorum_info import QuorumInfo
 from kraftfast.client.read_barriers import barrier_by
 from kraftfast.client.timing import deadline_after
@@ -243,15 +242,12 @@ class LocalQuorum:
         """Ask the state machine of a replica, once it has applied everything below ``at_least``.
 
         ``at_least``: an exclusive end, for instance the offset of an append plus one: then the
-        answer knows of it. Raises RequestRefused with what the state machine raised, TimedOut.
+        answer knows of it. Arguments and answer are what MessagePack carries, 16 MiB at most.
+        Raises RequestRefused with what the state machine raised, or where its answer is larger
+        (code MESSAGE_TOO_LARGE); InvalidOption for such arguments; TimedOut; PeerGone.
         """
         self._check_open()
-        encoded = base64.b64encode(msgspec.msgpack.encode(args)).decode()
-        question = {"kind": "query", "args": encoded, "at_least": at_least}
-        answer = msgspec.msgpack.decode(ask_raw(self.directories[id], question, timeout))
-        if "error" in answer:
-            raise RequestRefused(str(answer["error"]), ErrorCode.UNKNOWN_SERVER_ERROR)
-        return answer["value"]
+        return query(self.directories[id], args, at_least, timeout)
 
     def statuses(self) -> dict[int, dict[str, Any]]:
         """Every replica that answers, by id."""

@@ -31,15 +31,19 @@ SWITCH_INTERVAL_S = 0.0005  # the loop gets the interpreter back this soon
 
 
 class Question:
-    """Arguments, how far the log must have been applied before, and where the answer goes.
+    """What decodes its arguments, and what takes the answer.
 
-    ``until``: when it is given up (``time.monotonic``).
+    ``at_least``: how far the log must have been applied before. ``until``: when it is given up
+    (``time.monotonic``).
     """
 
     __slots__ = ("args", "at_least", "answer", "until")
 
     def __init__(
-        self, args: list[Any], at_least: int, answer: Callable[[dict[str, Any]], None]
+        self,
+        args: Callable[[], list[Any]],
+        at_least: int,
+        answer: Callable[[dict[str, Any]], None],
     ) -> None:
         self.args, self.at_least, self.answer = args, at_least, answer
         self.until = time.monotonic() + QUESTION_S_MAX
@@ -86,8 +90,13 @@ class Applier:
         self._changes.append((after_offset, leader_id, epoch))
         self._news.set()
 
-    def ask(self, args: list[Any], at_least: int, answer: Callable[[dict[str, Any]], None]) -> None:
-        """A question to the machine; ``answer`` is called from the applier's thread."""
+    def ask(
+        self,
+        args: Callable[[], list[Any]],
+        at_least: int,
+        answer: Callable[[dict[str, Any]], None],
+    ) -> None:
+        """A question to the machine; the applier's thread calls ``args`` and ``answer``."""
         self._questions.append(Question(args, at_least, answer))
         self._news.set()
 
@@ -179,8 +188,9 @@ class Applier:
                     question.answer({"error": f"only {self.applied} records were applied in time"})
                 continue
             try:
-                answer = {"value": self.machine.query(*question.args), "applied": self.applied}
-            except Exception as error:  # noqa: BLE001 - the asker's to know
+                value = self.machine.query(*question.args())
+                answer = {"value": value, "applied": self.applied}
+            except BaseException as error:  # noqa: BLE001 - who asked is told, also of SystemExit
                 answer = {"error": f"{type(error).__name__}: {error}"}
             question.answer(answer)
 

@@ -7,7 +7,6 @@ processes of the same user, by the kernel's word, get in.
 
 from __future__ import annotations
 
-import base64
 import os
 import select
 import socket
@@ -20,9 +19,8 @@ from kraftfast.link.hello import HELLO_BYTES_MAX, Hello, decode_hello, encode_he
 from kraftfast.link.memory_file import map_peer_file, own_bell, receive_with_fds, send_with_fds
 from kraftfast.link.ring_link import SOCKET_NAME, accept_rings, close_all
 from kraftfast.link.unix_socket import credentials, listen
-from kraftfast.node import local_request
+from kraftfast.node import local_request, questions
 from kraftfast.node.acceptor import Acceptor
-from kraftfast.node.failures import describe
 from kraftfast.node.intake import RingProducer
 from kraftfast.node.slots import Slots
 from kraftfast.node.status import status
@@ -30,7 +28,6 @@ from kraftfast.node.witness import PRODUCES_NOTHING
 from kraftfast.ring.spsc import PAGE_BYTES, PeerDoorbell
 
 HANDSHAKE_MS_MAX = 2000
-ANSWER_TIMEOUT_S = 2.0
 
 
 class Watcher:
@@ -124,6 +121,8 @@ class LocalDoor:
             self._accept_producer(sock, hello, fds)
         elif hello.kind == "watch":
             self._accept_watcher(sock, fds, pid)
+        elif hello.kind == "query":
+            self._query(sock, hello, fds, pid)
         else:
             close_all(fds)
             if hello.kind == "poke":
@@ -206,10 +205,6 @@ class LocalDoor:
 
     def _ask(self, sock: socket.socket, question: Hello, pid: int) -> None:
         """Answer one question with one message, then hang up."""
-        if question.kind == "query":
-            self._asks(sock, question.kind, pid)
-            self._query(sock, question)
-            return
         if question.kind == "request":
             self._asks(sock, question.kind, pid)
             try:
@@ -235,28 +230,19 @@ class LocalDoor:
             self.slots.give(*asked)
         sock.close()
 
-    def _query(self, sock: socket.socket, question: Hello) -> None:
-        """A question to the state machine; its thread answers."""
-
-        def answer(result: dict[str, Any]) -> None:
-            try:
-                sock.settimeout(ANSWER_TIMEOUT_S)
-                sock.send(msgspec.msgpack.encode(result))
-            except Exception as error:  # it is the state machine's, in its thread
-                text = f"an answer of the state machine that cannot be sent: {describe(error)}"
-                self.node.beside.tell(lambda: self.node.failures.complain(text))
-            finally:
-                self.node.beside.tell(lambda: self._answered(sock))
-
-        if self.node.applier is None:
-            answer({"error": "this replica has no state machine"})
-            return
+    def _query(self, sock: socket.socket, question: Hello, fds: list[int], pid: int) -> None:
+        """A question to the state machine; its thread answers. Takes over ``fds``."""
+        self._asks(sock, question.kind, pid)
         try:
-            args = msgspec.msgpack.decode(base64.b64decode(question.args), type=list)
-        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-            answer({"error": f"arguments that do not decode: {error}"})
-            return
-        self.node.applier.ask(args, question.at_least, answer)
+            args = questions.arguments(question, fds)
+        except BaseException:
+            self._answered(sock)
+            raise
+        answering = questions.Answering(self.node, sock, lambda: self._answered(sock))
+        if self.node.applier is None:
+            answering({"error": "this replica has no state machine"})
+        else:
+            self.node.applier.ask(args, question.at_least, answering)
 
     # --- time and end -----------------------------------------------------------------------------
 

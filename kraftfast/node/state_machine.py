@@ -65,7 +65,11 @@ class StateMachine:
         raise NotImplementedError("this state machine takes no snapshots")
 
     def query(self, *args: Any) -> Any:
-        """Answer a question from outside; arguments and result are what MessagePack can carry."""
+        """Answer a question from outside.
+
+        Arguments and result are what MessagePack can carry, 16 MiB at most. What is raised here is
+        told to who asked; the replica goes on.
+        """
         raise NotImplementedError("this state machine answers no questions")
 
     def leader_changed(self, leader_id: int, epoch: int) -> None:

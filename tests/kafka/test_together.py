@@ -1,7 +1,7 @@
 """Kafka and kraftfast in one quorum: each follows the other and votes for it.
 
-Kafka's own controllers and tools take part, over TCP; what both wrote is compared byte by byte. Ours
-is a witness there and leads only where a test says so (``kraftfast.campaign=true``).
+Kafka's own controllers and tools take part, over TCP; what both wrote is compared byte by byte.
+Ours is a witness there and leads only where a test says so (``kraftfast.campaign=true``).
 """
 
 from __future__ import annotations
