@@ -27,7 +27,7 @@ from kraftfast.client.consumer import Consumer
 from kraftfast.client.local import LocalConnector, Watch, ask, wait_started
 from kraftfast.client.producer import BATCH_BYTES, WINDOW_BATCHES, Producer
 from kraftfast.client.questions import query
-from kraftfast.client.quorum_info import QuorumInfo
+from kraftfast.client.quorum_info import QuorumInfo, check_addition, check_dynamic
 from kraftfast.client.read_barriers import barrier_by
 from kraftfast.client.timing import deadline_after
 from kraftfast.errors import (
@@ -386,6 +386,7 @@ class LocalQuorum:
         Needs ``kraft.version`` 1 (:meth:`upgrade`). Raises RequestRefused, TimedOut, NoQuorum.
         """
         deadline = time.monotonic() + timeout
+        check_addition(self.describe(timeout=timeout), id)  # a refusal must leave nothing behind
         id = self.add_replica(id, timeout=timeout)
         left = max(0.001, deadline - time.monotonic())
         self.admin().add_voter(id, *self.identity(id), timeout=left)
@@ -447,6 +448,8 @@ class LocalQuorum:
         ids = None if target is None else sorted(set(target))
         admin = self.admin()
         check_ids(ids or ())
+        if any(id not in self.directories for id in ids or ()):
+            check_dynamic(self.describe(timeout=timeout))
         for id in ids or ():
             self.add_replica(id, timeout=timeout)
         while True:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import ipaddress
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -50,6 +51,43 @@ def uuid_from_text(text: str) -> Uuid:
     if len(text) != 22 or len(raw) != 16:
         raise ValueError(f"not a base64 id of 22 characters: {text!r}")
     return raw
+
+
+HOST_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.")
+HOST_LABEL_CHARACTERS_MAX = 63
+HOST_CHARACTERS_MAX = 253
+
+
+def address_from_text(text: str, port_min: int = 1) -> tuple[str, int]:
+    """The host and port of ``host:port``, or of ``[host]:port`` with an IPv6 address.
+
+    >>> address_from_text("localhost:9092"), address_from_text("[::1]:9093")
+    (('localhost', 9092), ('::1', 9093))
+
+    The host may be empty. Raises ``ValueError``.
+    """
+    host, colon, port = text.rpartition(":")
+    digits = port.isascii() and port.isdecimal() and len(port) <= 5
+    if not colon or not digits or not port_min <= int(port) < 65536:
+        raise ValueError(f"{text!r} is not host:port, with a port from {port_min} to 65535")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+        if ":" not in host:
+            raise ValueError(f"{text!r}: brackets are for IPv6 addresses")
+    if ":" in host:
+        try:
+            ipaddress.IPv6Address(host)
+        except ValueError:
+            raise ValueError(f"{text!r}: {host!r} is no IPv6 address") from None
+    elif not HOST_CHARACTERS.issuperset(host) or len(host) > HOST_CHARACTERS_MAX:
+        raise ValueError(f"{text!r}: {host!r} is no host name")
+    elif any(not 0 < len(part) <= HOST_LABEL_CHARACTERS_MAX for part in _labels(host)):
+        raise ValueError(f"{text!r}: a part of {host!r} is empty or longer than 63 characters")
+    return host, int(port)
+
+
+def _labels(host: str) -> list[str]:
+    return host.removesuffix(".").split(".") if host else []
 
 
 class OffsetAndEpoch(NamedTuple):

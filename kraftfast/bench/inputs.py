@@ -262,7 +262,10 @@ def read_lines(
     read = getattr(file, "read1", file.read)
     rest, lines = b"", 0
     while True:
-        data = read(CHUNK_BYTES)
+        try:
+            data = read(CHUNK_BYTES)
+        except OSError as error:
+            raise InputError(f"cannot read {name}: {error.strerror or error}") from None
         if not data:
             break
         end = data.rfind(b"\n") + 1
@@ -304,4 +307,5 @@ def open_input(path: str) -> IO[bytes]:
             return os.fdopen(os.dup(0), "rb", buffering=0)
         return open(path, "rb")
     except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}") from None
+        name = "stdin" if path == "-" else path
+        raise InputError(f"cannot read {name}: {error.strerror or error}") from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import Any
 
 import click
@@ -43,7 +44,7 @@ def append(
         if key_separator is None:
             append_all(producer, chunks, timeout=timeout)
         else:
-            append_keyed(producer, chunks, key_separator.encode(), name, timeout)
+            append_keyed(producer, chunks, os.fsencode(key_separator), name, timeout)
         ledger = producer.ledger
         if ledger.next_ticket == 0:
             from kraftfast.errors import InputError
@@ -70,7 +71,7 @@ def append_keyed(producer: Any, chunks: Any, separator: bytes, name: str, timeou
             if not found:
                 settle(producer, 0, timeout)
                 raise InputError(
-                    f"line {number + 1} of {name} has no {separator.decode()!r}; "
+                    f"line {number + 1} of {name} has no {os.fsdecode(separator)!r}; "
                     f"{number} lines before it were appended"
                 )
             producer.append(value, key=key, timeout=timeout)

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from kraftfast.cli import options
+from kraftfast.cli.lazy import Group
 
 WINDOW = 32
 RECORD_BYTES = 100
@@ -26,7 +27,7 @@ SETTLE_S = 1.5
 LATENCY_PREPARE_BYTES = 32 * MIB
 
 
-@click.group()
+@click.group(cls=Group)
 def bench() -> None:
     """Measure throughput, latency, and the disk."""
 
@@ -42,32 +43,32 @@ def load_options(command: Callable[..., Any]) -> Callable[..., Any]:
         ),
         click.option(
             "--record-size",
-            type=options.Size(),
+            type=options.RECORD_BYTES,
             default=RECORD_BYTES,
             show_default=True,
             help="Bytes of a value.",
         ),
-        click.option("--seconds", type=click.FloatRange(min=0.01), help="Measure for so long [5]."),
+        click.option("--seconds", type=options.SECONDS, help="Measure for so long [5]."),
         click.option(
             "--total",
-            type=click.FloatRange(min=0.01),
+            type=options.MIB,
             metavar="MIB",
             help="Or so many MiB of values.",
         ),
         click.option(
             "--prepare",
-            type=click.FloatRange(min=0),
+            type=options.MIB,
             metavar="MIB",
             help="Prepare so much of the log before the clock starts [all of --total].",
         ),
         click.option(
             "--segment-bytes",
-            type=options.Size(),
+            type=options.SEGMENT_BYTES,
             help="A segment of the log holds so much [what is prepared, 256 MiB at least].",
         ),
         click.option(
             "--retention",
-            type=click.FloatRange(min=0),
+            type=options.MIB,
             metavar="MIB",
             help="Keep so much of the log; old segments are used again. What is kept is verified.",
         ),
@@ -114,7 +115,7 @@ def latency(**asked: Any) -> None:
 def measure(mode: str, asked: dict[str, Any]) -> None:
     """Make a quorum, run the load, verify, print the line. Raises VerificationFailed after it."""
     from kraftfast.bench.inputs import Rows
-    from kraftfast.cli.scratch import scratch_directory
+    from kraftfast.cli.scratch import refuse_without_space, scratch_directory
     from kraftfast.errors import VerificationFailed
 
     if asked["samples"]:
@@ -126,6 +127,7 @@ def measure(mode: str, asked: dict[str, Any]) -> None:
         raise click.UsageError("--total or --seconds, not both")
     size, total = asked["record_size"], asked["total"]
     rows = Rows(None, size)
+    refuse_without_space(asked["directory"], asked["voters"] * kept_bytes(asked))
     count = None if total is None else max(1, int(total * MIB) // size)
     asked["count"], asked["seconds"] = count, (asked["seconds"] or 5.0) if count is None else None
     with scratch_directory("bench", asked["directory"]) as place:
@@ -133,6 +135,12 @@ def measure(mode: str, asked: dict[str, Any]) -> None:
     click.echo(json.dumps(line))
     if problem:
         raise VerificationFailed(f"the verification failed: {problem}")
+
+
+def kept_bytes(asked: dict[str, Any]) -> int:
+    """Bytes of log that each replica will hold at least."""
+    kept = asked["total"] if asked["retention"] is None else asked["retention"]
+    return int(max(kept or 0, asked["prepare"] or 0) * MIB)
 
 
 def prepared(mode: str, asked: dict[str, Any], count: int | None) -> int:

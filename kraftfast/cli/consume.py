@@ -20,13 +20,15 @@ FLUSH_RECORDS = 256
 @click.option(
     "--from",
     "from_offset",
-    type=click.IntRange(min=0),
+    type=options.INT64,
     default=0,
     show_default=True,
     help="Offset.",
 )
 @click.option("--follow", is_flag=True, help="Wait for more, for ever.")
-@click.option("--count", type=click.IntRange(min=1), help="Stop after so many records.")
+@click.option(
+    "--count", type=click.IntRange(1, options.INT64_MAX), help="Stop after so many records."
+)
 @click.option(
     "--format",
     "shape",

@@ -14,6 +14,9 @@ from kraftfast.cli import options
 
 RECORDS = 1_000_000
 RECORD_BYTES = 100
+RECORD_OVERHEAD_BYTES = 7
+"""At least, in a batch."""
+VOTERS = 3
 WINDOW = 64
 
 
@@ -22,11 +25,13 @@ WINDOW = 64
 @click.option(
     "--records",
     "count",
-    type=click.IntRange(min=1),
+    type=click.IntRange(1, options.INT64_MAX),
     help=f"Generate so many records [{RECORDS:,}].",
 )
 @click.option(
-    "--record-size", type=options.Size(), help=f"Bytes of a generated record [{RECORD_BYTES}]."
+    "--record-size",
+    type=options.RECORD_BYTES,
+    help=f"Bytes of a generated record [{RECORD_BYTES}].",
 )
 @options.voters("How many voters [3].")
 @options.durability
@@ -51,7 +56,7 @@ def demo(**asked: Any) -> None:
     held against the others, byte for byte, and what it holds against the input.
     """
     from kraftfast.bench.inputs import Lines, Rows, open_input
-    from kraftfast.cli.scratch import scratch_directory
+    from kraftfast.cli.scratch import refuse_without_space, scratch_directory
     from kraftfast.errors import VerificationFailed
 
     path, count, size = asked["input_path"], asked["count"], asked["record_size"]
@@ -63,6 +68,9 @@ def demo(**asked: Any) -> None:
     else:
         given = Lines(path, open_input("-") if path == "-" else None)
     directory = asked["directory"]
+    if given.count is not None:
+        need = given.value_bytes + given.count * RECORD_OVERHEAD_BYTES
+        refuse_without_space(directory, (asked["voters"] or VOTERS) * need)
     with nullcontext(directory) if directory else scratch_directory("demo") as place:
         report = run(given, place, asked)
     if asked["as_json"]:

@@ -9,11 +9,27 @@ from typing import Any
 
 import click
 
+from kraftfast.cli.hints import did_you_mean
+
 Commands = Mapping[str, tuple[str, str]]
 """Name -> (``module:attribute`` below ``kraftfast.cli``, what ``--help`` says without loading)."""
 
 
-class LazyGroup(click.Group):
+class Group(click.Group):
+    """A group that says which command may have been meant."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if not name.startswith("-") and self.get_command(ctx, name) is None:
+            if not ctx.resilient_parsing:
+                near = did_you_mean(name, self.list_commands(ctx))
+                ctx.fail(f"there is no command {name!r}{near}")
+        return super().resolve_command(ctx, args)
+
+
+class LazyGroup(Group):
     """Commands that are there; one whose module is not installed does not show."""
 
     # places: by name, as :data:`Commands`.

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kraftfast.cli import options
+from kraftfast.cli.lazy import Group
 
 if TYPE_CHECKING:
     from kraftfast.log.directory import ReplicaDirectory
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 FILE_OR_DIR = click.Path(exists=True, readable=True, path_type=str)
 
 
-@click.group()
+@click.group(cls=Group)
 def log() -> None:
     """Look at the files of a log: dump, verify, trim."""
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+import os
 import re
 from collections.abc import Callable
 from typing import Any
 
 import click
 
+from kraftfast import limits
 from kraftfast.core.config import Durability, FlushPolicy
 
 UNITS = {
@@ -16,17 +19,25 @@ UNITS = {
     "KIB": 1 << 10,
     "MIB": 1 << 20,
     "GIB": 1 << 30,
+    "TIB": 1 << 40,
     "KB": 10**3,
     "MB": 10**6,
     "GB": 10**9,
+    "TB": 10**12,
 }
-SIZE = re.compile(r"(\d+)\s*([A-Za-z]*)")
+SIZE = re.compile(r"([0-9]{1,19})\s*([A-Za-z]*)")
+INT64_MAX = 2**63 - 1
+SECONDS_MAX = 1_000_000
+"""Eleven days: more than anybody waits, and what every system call takes."""
 
 
 class Size(click.ParamType):
-    """A number of bytes: ``4096``, ``64KiB``, ``1MB``."""
+    """A number of bytes within bounds: ``4096``, ``64KiB``, ``1MB``."""
 
     name = "size"
+
+    def __init__(self, least: int = 0, most: int = INT64_MAX) -> None:
+        self.least, self.most = least, most
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         if isinstance(value, int):
@@ -34,7 +45,47 @@ class Size(click.ParamType):
         match = SIZE.fullmatch(value.strip())
         if match is None or match[2].upper() not in UNITS:
             self.fail(f"{value!r} is no size; try 100, 64KiB or 1MiB", param, ctx)
-        return int(match[1]) * UNITS[match[2].upper()]
+        size = int(match[1]) * UNITS[match[2].upper()]
+        if not self.least <= size <= self.most:
+            self.fail(f"{value!r} is not from {self.least} to {self.most} bytes", param, ctx)
+        return size
+
+
+class Number(click.FloatRange):
+    """A finite number within bounds: ``nan`` passes every comparison of a plain FloatRange."""
+
+    name = "number"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        found = super().convert(value, param, ctx)
+        if not math.isfinite(found):
+            self.fail(f"{value!r} is no finite number", param, ctx)
+        return float(found)
+
+
+SECONDS = Number(0.001, SECONDS_MAX)
+MIB = Number(0, INT64_MAX >> 20)
+INT64 = click.IntRange(0, INT64_MAX)
+MILLISECONDS = click.IntRange(1, SECONDS_MAX * 1000)
+
+
+class Directory(click.Path):
+    """A path that can stand in the configuration of a worker, which is UTF-8."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        path = super().convert(value, param, ctx)
+        try:
+            str(path).encode()
+        except UnicodeEncodeError:
+            shown = os.fsencode(path).decode("utf-8", "backslashreplace")
+            self.fail(
+                f"{shown!r} is not UTF-8, or the locale is not: try LC_ALL=C.UTF-8", param, ctx
+            )
+        if not path:
+            self.fail("the path is empty", param, ctx)
+        return path
 
 
 class Voters(click.ParamType):
@@ -58,14 +109,15 @@ class Processors(click.ParamType):
             return None
         if value == "none":
             return ()
-        if not re.fullmatch(r"\d+(,\d+)*", value):
+        if not re.fullmatch(r"[0-9]{1,9}(,[0-9]{1,9})*", value):
             self.fail(f"{value!r} is neither auto, none nor a list such as 0,1", param, ctx)
         return tuple(map(int, value.split(",")))
 
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
-DIRECTORY = click.Path(file_okay=False, path_type=str)
+DIRECTORY = Directory(file_okay=False, path_type=str)
+EXISTING = Directory(exists=True, path_type=str)
 
 
 def voters(help: str, default: int | None = None) -> Decorator:
@@ -116,11 +168,16 @@ processors = click.option(
 )
 batch_bytes = click.option(
     "--batch-bytes",
-    type=Size(),
+    type=Size(limits.BATCH_HEADER_BYTES, limits.BATCH_BYTES_MAX),
     default="64KiB",
     show_default=True,
     help="A batch is closed at about this size.",
 )
+
+
+RECORD_BYTES = Size(1, limits.BATCH_BYTES_MAX - limits.BATCH_HEADER_BYTES - 64)
+"""The bounds of ``kraftfast.bench.inputs.Rows``."""
+SEGMENT_BYTES = Size(limits.SEGMENT_BYTES_MIN, 2**31 - 1)
 
 
 def window(default: int) -> Decorator:
@@ -136,7 +193,7 @@ def window(default: int) -> Decorator:
 
 timeout = click.option(
     "--timeout",
-    type=click.FloatRange(min=0.001),
+    type=SECONDS,
     default=30.0,
     show_default=True,
     help="Seconds to wait for the quorum.",

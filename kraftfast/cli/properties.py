@@ -8,7 +8,6 @@ Sources: kraft-reference.md section 14; Kafka's ``KRaftConfigs``, ``QuorumConfig
 
 from __future__ import annotations
 
-import difflib
 import os
 import socket
 from collections.abc import Callable, Mapping
@@ -17,10 +16,12 @@ from typing import Any, NamedTuple
 import msgspec
 
 from kraftfast import limits
+from kraftfast.cli.hints import did_you_mean
 from kraftfast.core.config import FlushPolicy
 from kraftfast.errors import InputError, InvalidOption
 from kraftfast.log import properties
 from kraftfast.node.config import IDLE_SPIN_US, ListenerConfig, NodeConfig, VoterConfig
+from kraftfast.types import address_from_text
 
 Fields = Mapping[str, str]
 ANY_HOST = ("", "0.0.0.0", "::")
@@ -38,7 +39,7 @@ def number(least: int = 0, most: int = 2**63 - 1) -> Callable[[str], int]:
     """A parser of whole numbers within bounds."""
 
     def parse(text: str) -> int:
-        value = int(text) if text.lstrip("-").isdigit() else None
+        value = int(text) if is_number(text.removeprefix("-")) else None
         if value is None or not least <= value <= most:
             raise ValueError(f"a whole number from {least} to {most} is expected")
         return value
@@ -211,9 +212,8 @@ def check_names(fields: Fields) -> list[str]:
         elif key.startswith(SECURITY):
             raise InvalidOption(f"{key}: there is no authentication or encryption here yet")
         else:
-            near = difflib.get_close_matches(key, [*known, *WITHOUT_MEANING], 1, 0.6)
-            hint = f"; {near[0]} is the nearest that is known" if near else ""
-            raise InvalidOption(f"unknown key {key}{hint}")
+            hint = did_you_mean(key, [*known, *WITHOUT_MEANING])
+            raise InvalidOption(f"there is no key {key}{hint}")
     return [f"without effect here: {', '.join(ignored)}"] if ignored else []
 
 
@@ -232,10 +232,18 @@ def _list(fields: Fields, key: str) -> list[str]:
 
 def host_and_port(text: str, key: str, port_min: int = 1) -> tuple[str, int]:
     """``host:port``, an IPv6 host in brackets. Raises InvalidOption."""
-    host, colon, port = text.rpartition(":")
-    if not colon or not port.isdigit() or not port_min <= int(port) < 65536:
-        raise InvalidOption(f"{key}: {text!r} is not host:port")
-    return host.removeprefix("[").removesuffix("]"), int(port)
+    try:
+        return address_from_text(text, port_min)
+    except ValueError as error:
+        raise InvalidOption(f"{key}: {error}") from None
+
+
+def is_number(text: str) -> bool:
+    """Whether this is the text of a whole number that is not negative.
+
+    ``isdigit`` is true of a superscript 2 too, of which ``int`` makes no number.
+    """
+    return text.isascii() and text.isdecimal() and len(text) < 20
 
 
 def _voters(fields: Fields) -> list[VoterConfig]:
@@ -243,7 +251,7 @@ def _voters(fields: Fields) -> list[VoterConfig]:
     key = "controller.quorum.voters"
     for part in _list(fields, key):
         id, at, address = part.partition("@")
-        if not at or not id.isdigit():
+        if not at or not is_number(id):
             raise InvalidOption(f"{key}: {part!r} is not id@host:port")
         host, port = host_and_port(address, key)
         if host in ANY_HOST:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
 import click
 
 from kraftfast.cli import options, reach
+
+ID = re.compile("[0-9]{1,10}")
 
 dry_run = click.option(
     "--dry-run", is_flag=True, help="Say what would be done, and whether it could; do nothing."
@@ -36,6 +39,6 @@ def say(as_json: bool, text: str, **facts: Any) -> None:
 def ids(text: str) -> list[int]:
     """``1,2,3``. Raises UsageError."""
     found = [part.strip() for part in text.split(",")]
-    if not all(part.isdecimal() and int(part) < 2**31 for part in found):
+    if not all(ID.fullmatch(part) and int(part) < 2**31 for part in found):
         raise click.UsageError(f"{text!r} is no list of ids like 1,2,3")
     return [int(part) for part in found]

@@ -34,6 +34,8 @@ def reassign(
     last; whoever leads next goes on. In a quorum of this host (--dir) those that are not there are
     made and started. kraftfast quorum describe --status shows how far it is.
     """
+    from kraftfast.client.quorum_info import check_dynamic
+
     if (target_text is None) == (not cancel):
         raise click.UsageError("give either --to or --cancel")
     admin = reach.admin(directory, servers, controllers)
@@ -49,6 +51,8 @@ def reassign(
         removed = [id for id in before if id not in target]
         verb = "DRY RUN of reassigning" if dry_run else "Reassigned" if not no_wait else "Assigning"
         text = f"{verb} voters {joined} to {','.join(map(str, target))}"
+        if added:
+            check_dynamic(info)  # before anything is made
         if directory is not None and not dry_run:
             make_missing(directory, target)
         elif directory is None:

@@ -10,7 +10,7 @@ import click
 from kraftfast.cli import reach
 from kraftfast.cli.quorum_options import dry_run, reaches, say
 
-RELEASE = re.compile(r"(\d+)\.(\d+)(?:\.\d+)?(?:-IV\d+)?")
+RELEASE = re.compile(r"([0-9]{1,9})\.([0-9]{1,9})(?:\.[0-9]+)?(?:-IV[0-9]+)?")
 DYNAMIC_SINCE = (3, 9)
 """The first release of Kafka's whose metadata.version has kraft.version 1 (KIP-853)."""
 
@@ -66,7 +66,8 @@ def note(directory: str, level: int) -> None:
 def level_of(feature: str) -> int:
     """``kraft.version=1``. Raises UsageError."""
     name, equals, level = feature.partition("=")
-    if name != "kraft.version" or not equals or not level.isdigit() or int(level) >= 2**15:
+    is_level = re.fullmatch("[0-9]{1,5}", level) and int(level) < 2**15
+    if name != "kraft.version" or not equals or not is_level:
         raise click.UsageError(f"--feature {feature}: kraft.version=LEVEL is expected")
     return int(level)
 

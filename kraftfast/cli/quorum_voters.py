@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -13,6 +13,7 @@ from kraftfast.cli.quorum_describe import endpoint_text
 from kraftfast.cli.quorum_options import dry_run, reaches, say
 
 if TYPE_CHECKING:
+    from kraftfast.client.quorum_info import QuorumInfo
     from kraftfast.types import Endpoint, Uuid
 
 
@@ -47,20 +48,25 @@ def add_controller(
     --command-config. In a quorum that kraftfast start runs (--dir) the replica is made and started.
     Voters can be added from kraft.version 1 on (kraftfast quorum upgrade).
     """
+    from kraftfast.client.quorum_info import check_addition
+
     admin = reach.admin(directory, servers, controllers)
     if command_config is not None:
         if controller_id is not None:
             raise click.UsageError("--controller-id goes with --dir: node.id is in the properties")
         id, directory_id, endpoints, cluster_id = from_properties(command_config)
+        info = admin.describe(timeout=timeout)
+        check_addition(info, id)
+        if dry_run:
+            refuse_stranger(info, id)
     else:
         if directory is None:
             raise click.UsageError("--command-config is needed: whom to add")
         deadline = time.monotonic() + timeout
+        check_addition(admin.describe(timeout=timeout), controller_id)  # before anything is made
         id, directory_id, endpoints = of_local(directory, controller_id, dry_run, deadline)
         cluster_id = None
-    if dry_run:
-        refuse_addition(admin.describe(timeout=timeout), id, command_config is not None)
-    else:
+    if not dry_run:
         admin.add_voter(id, directory_id, endpoints, cluster_id=cluster_id, timeout=timeout)
     where = ", ".join(map(endpoint_text, endpoints))
     text = f"controller {id} with directory id {_text(directory_id)} and endpoints: {where}"
@@ -128,13 +134,11 @@ def wait_for(place: str, deadline: float) -> tuple[Endpoint, ...]:
     return tuple(Endpoint(*each) for each in wait_started(place, deadline)["endpoints"])
 
 
-def refuse_addition(info: Any, id: int, must_run: bool) -> None:
-    """Why this replica could not be added now, if so. Raises RequestRefused."""
+def refuse_stranger(info: QuorumInfo, id: int) -> None:
+    """Raise RequestRefused if this server does not run: a leader adds only what follows it."""
     from kraftfast.errors import ErrorCode, RequestRefused
 
-    if id in info.voter_ids:
-        raise RequestRefused(f"DUPLICATE_VOTER: {id} is a voter", ErrorCode.DUPLICATE_VOTER)
-    if must_run and info.find(id) is None:
+    if info.find(id) is None:
         raise RequestRefused(
             f"REQUEST_TIMED_OUT: {id} does not fetch from the leader: start it first",
             ErrorCode.REQUEST_TIMED_OUT,

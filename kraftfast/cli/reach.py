@@ -36,7 +36,7 @@ def admin(directory: str | None, servers: str | None, controllers: str | None) -
     """An operator's calls. Raises UsageError unless exactly one is given, NotFormatted."""
     from kraftfast.client.admin import Admin
     from kraftfast.client.admin_ways import LocalWay, RemoteWay
-    from kraftfast.client.remote import Cluster
+    from kraftfast.client.remote import Cluster, parse_addresses
     from kraftfast.types import METADATA_TOPIC
 
     if sum(each is not None for each in (directory, servers, controllers)) != 1:
@@ -45,7 +45,7 @@ def admin(directory: str | None, servers: str | None, controllers: str | None) -
         )
     if directory is not None:
         return Admin(LocalWay(replica_directories(directory), topic_of(directory)))
-    return Admin(RemoteWay(Cluster(addresses(servers or controllers or ""), METADATA_TOPIC)))
+    return Admin(RemoteWay(Cluster(parse_addresses(servers or controllers or ""), METADATA_TOPIC)))
 
 
 def topic_of(path: str) -> str:
@@ -62,17 +62,6 @@ def one_of(directory: str | None, servers: str | None) -> None:
     """Raises UsageError unless exactly one is given."""
     if (directory is None) == (servers is None):
         raise click.UsageError("give either --dir or --bootstrap-server")
-
-
-def addresses(servers: str) -> list[tuple[str, int]]:
-    """``host:port,...``; IPv6 hosts in brackets. Raises UsageError."""
-    found = []
-    for part in servers.split(","):
-        host, colon, port = part.strip().rpartition(":")
-        if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
-            raise click.UsageError(f"{part.strip()!r} is not host:port")
-        found.append((host.strip("[]"), int(port)))
-    return found
 
 
 def replica_directories(path: str) -> Mapping[int, str]:
@@ -95,7 +84,7 @@ def producer(directory: str | None, servers: str | None, timeout: float) -> Any:
     if servers is not None:
         import kraftfast
 
-        return kraftfast.connect(addresses(servers)).producer(timeout=timeout)
+        return kraftfast.connect(servers).producer(timeout=timeout)
     from kraftfast.client.local import LocalConnector
     from kraftfast.client.producer import BATCH_BYTES, WINDOW_BATCHES, Producer
 
@@ -112,7 +101,7 @@ def consumer(
     if servers is not None:
         import kraftfast
 
-        return kraftfast.connect(addresses(servers)).consumer(from_offset, follow=follow)
+        return kraftfast.connect(servers).consumer(from_offset, follow=follow)
     from kraftfast.client.consumer import Consumer
 
     assert directory is not None

@@ -6,7 +6,6 @@ traceback is shown only with ``--debug``.
 
 from __future__ import annotations
 
-import errno
 import os
 import signal
 import sys
@@ -17,8 +16,10 @@ from types import FrameType
 import click
 
 from kraftfast import __version__
+from kraftfast.cli import streams
+from kraftfast.cli.hints import did_you_mean
 from kraftfast.cli.lazy import lazy_group
-from kraftfast.errors import KraftfastError, LocalError
+from kraftfast.errors import KraftfastError, LocalError, StorageError
 
 COMMANDS = {
     "demo": ("demo:demo", "Append an input to a quorum, show how it went, verify it."),
@@ -33,6 +34,11 @@ COMMANDS = {
     "spark": ("spark:spark", "Jobs over whole logs on Apache Spark: audit, convert, compact."),
     "bench": ("bench:bench", "Measure throughput, latency, and the disk."),
 }
+
+COMPLETE = "_KRAFTFAST_COMPLETE"
+"""In the environment of a shell's question what may stand next on the command line."""
+LINE_MAX = 1000
+"""Characters of an error; texts that a user passed may be of any length."""
 
 EXIT_INTERNAL = 70
 EXIT_OUTPUT = 74
@@ -56,31 +62,50 @@ def cli(settings: dict[str, bool], debug: bool) -> None:
 
 def run(args: Sequence[str]) -> int:
     """Run one command; returns its exit code. Says what failed in one line."""
+    streams.prepare()
     signal.signal(signal.SIGTERM, _terminate)
     settings = {"debug": False}
     try:
+        if COMPLETE in os.environ:
+            return complete(os.environ[COMPLETE])
         with cli.make_context("kraftfast", list(args), obj=settings) as context:
             cli.invoke(context)
         sys.stdout.flush()
         return 0
-    except click.exceptions.Exit as done:
-        return done.exit_code
-    except click.exceptions.NoArgsIsHelpError as error:
+    except BaseException as error:  # noqa: BLE001 - whatever it is, it ends here, in one line
+        return ended_by(error, settings["debug"])
+
+
+def ended_by(error: BaseException, debug: bool) -> int:
+    """Say what ended a command, unless it was asked to end; returns the exit code."""
+    if isinstance(error, click.exceptions.Exit):
+        return error.exit_code
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
         click.echo(error.format_message())
         return 0
-    except BrokenPipeError:
-        _drop_stdout()
+    if isinstance(error, BrokenPipeError):
+        streams.drop(sys.stdout)
         return EXIT_PIPE
-    except (KeyboardInterrupt, click.Abort):
+    if isinstance(error, (KeyboardInterrupt, click.Abort)):
         return EXIT_INTERRUPTED
-    except Terminated:
+    if isinstance(error, Terminated):
         return EXIT_TERMINATED
-    except BaseException as error:  # noqa: BLE001 - whatever it is, it ends here, in one line
-        if settings["debug"]:
-            traceback.print_exc()
-        else:
-            print(one_line(error), file=sys.stderr)
-        return exit_code(error)
+    if debug:
+        streams.complain("".join(traceback.format_exception(error)).rstrip())
+    else:
+        streams.complain(one_line(error))
+    if streams.is_output(error):
+        streams.drop(sys.stdout)
+    return exit_code(error)
+
+
+def complete(instruction: str) -> int:
+    """Answer the shell: its script, or the words that may stand next."""
+    from click.shell_completion import shell_complete
+
+    done = shell_complete(cli, {"obj": {"debug": False}}, "kraftfast", COMPLETE, instruction)
+    sys.stdout.flush()
+    return done
 
 
 def exit_code(error: BaseException) -> int:
@@ -89,33 +114,32 @@ def exit_code(error: BaseException) -> int:
         return error.exit_code
     if isinstance(error, click.ClickException):
         return LocalError.exit_code
-    return EXIT_OUTPUT if _is_output(error) else EXIT_INTERNAL
+    if streams.is_output(error):
+        return EXIT_OUTPUT
+    return StorageError.exit_code if isinstance(error, OSError) else EXIT_INTERNAL
 
 
 def one_line(error: BaseException) -> str:
-    """Which command failed and why, in one line."""
+    """Which command failed and why, in one line of bounded length."""
     context = getattr(error, "ctx", None)
     name = context.command_path if context is not None else "kraftfast"
-    if isinstance(error, click.ClickException):
+    if isinstance(error, click.exceptions.NoSuchOption):
+        near = error.possibilities or ()
+        text = f"there is no option {error.option_name}{did_you_mean(error.option_name, near)}"
+    elif isinstance(error, click.ClickException):
         text = error.format_message()
     elif isinstance(error, KraftfastError):
         text = str(error)
-    elif _is_output(error):
-        text = f"cannot write to stdout: {os.strerror(errno.ENOSPC)}"
-        _drop_stdout()
+    elif streams.is_output(error):
+        text = f"cannot write to stdout: {os.strerror(getattr(error, 'errno', 0))}"
+    elif isinstance(error, OSError):
+        text = f"{error.filename or 'the system'}: {error.strerror or error}"
     else:
         text = f"unexpected failure, please report it: {type(error).__name__}: {error}"
-    return " ".join(f"{name}: {text}".split())
-
-
-def _is_output(error: BaseException) -> bool:
-    """A full disk behind stdout: the log's own files raise DiskFull, and name themselves."""
-    return isinstance(error, OSError) and error.errno == errno.ENOSPC and error.filename is None
-
-
-def _drop_stdout() -> None:
-    """Nobody takes it: what is left in it goes nowhere, without another error at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    line = " ".join(f"{name}: {text}".split())
+    if len(line) > LINE_MAX:
+        line = f"{line[: LINE_MAX // 2]} ... {line[-LINE_MAX // 4 :]}"
+    return line
 
 
 def _terminate(_signo: int, _frame: FrameType | None) -> None:

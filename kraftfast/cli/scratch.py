@@ -8,10 +8,30 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from kraftfast.errors import DiskFull
 from kraftfast.log.disk import storage_error
 
 ON_DISK = "/var/tmp"
 """Where temporary files are on a disk: /tmp is in memory on many machines."""
+
+
+def chosen(parent: str | None) -> str:
+    """Return where a scratch directory goes."""
+    return os.path.abspath(parent or os.environ.get("TMPDIR") or ON_DISK)
+
+
+def refuse_without_space(parent: str | None, need_bytes: int) -> None:
+    """Raise DiskFull if so much cannot be written below ``parent``, before hours are spent."""
+    place = chosen(parent)
+    while not os.path.exists(place):
+        place = os.path.dirname(place)
+    found = os.statvfs(place)
+    free = found.f_bavail * found.f_frsize
+    if need_bytes > free:
+        raise DiskFull(
+            f"the logs of all replicas need {need_bytes / 1e9:,.1f} GB: "
+            f"{place} has {free / 1e9:,.1f} GB of free space"
+        )
 
 
 @contextmanager
@@ -20,7 +40,7 @@ def scratch_directory(purpose: str, parent: str | None = None) -> Iterator[str]:
 
     ``parent`` is made if it is not there, and removed with it then. Raises StorageError.
     """
-    parent = parent or os.environ.get("TMPDIR") or ON_DISK
+    parent = chosen(parent)
     made = not os.path.isdir(parent)
     try:
         os.makedirs(parent, exist_ok=True)

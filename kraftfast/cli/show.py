@@ -6,6 +6,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from kraftfast.bench.disk import MEANINGS as FILE_MEANINGS
 from kraftfast.bench.disk import Cell, verdict
@@ -13,6 +14,7 @@ from kraftfast.bench.report import MEANINGS, NOT_ON_A_DISK, Report
 
 WIDE = 120
 """Columns of a terminal from which on there is room for explanations."""
+NARROW = 20
 TABLE_MAX = 1000
 
 DURABILITIES = {
@@ -33,6 +35,18 @@ def microseconds(us: float) -> str:
     return f"{us / 1000:.1f} ms" if us < 1_000_000 else f"{us / 1_000_000:.2f} s"
 
 
+class Out(Console):
+    """Prints on stdout. Brackets in a text are no markup: a path may hold them."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(highlight=False, markup=False, **settings)
+        self.width = max(self.width, NARROW)  # rich leaves lines out where COLUMNS is 0
+
+    def on_broken_pipe(self) -> None:
+        """Leave it to the program: rich would end the process here."""
+        raise BrokenPipeError
+
+
 def table(*headings: str, left: int = 1) -> Table:
     """An empty table; the first ``left`` columns are text, the others numbers."""
     made = Table(box=None, pad_edge=False, header_style="bold")
@@ -43,18 +57,18 @@ def table(*headings: str, left: int = 1) -> Table:
 
 def put(made: Table) -> None:
     """A table on stdout, as wide as it is: nothing is cut off where the terminal is narrow."""
-    console = Console(highlight=False)
+    console = Out()
     needed = console.measure(made, options=console.options.update(width=TABLE_MAX)).maximum
-    Console(highlight=False, width=max(needed, console.width)).print(made)
+    Out(width=max(needed, console.width)).print(made)
 
 
 def show_report(report: Report) -> None:
     """The report of a demo, on stdout."""
-    console, run = Console(soft_wrap=True, highlight=False), report.run
+    console, run = Out(soft_wrap=True), report.run
     console.print(
-        f"[bold]{run.records:,} records, {run.value_bytes:,} bytes[/] committed "
-        f"in {run.seconds:.3f} s: "
-        f"[bold]{run.records_per_s:,.0f} records/s, {run.megabytes_per_s:,.1f} MB/s[/]"
+        bold(f"{run.records:,} records, {run.value_bytes:,} bytes"),
+        f"committed in {run.seconds:.3f} s:",
+        bold(f"{run.records_per_s:,.0f} records/s, {run.megabytes_per_s:,.1f} MB/s"),
     )
     console.print(
         f"{report.voters} voters, {DURABILITIES[report.durability]}; transport {report.transport}, "
@@ -63,17 +77,21 @@ def show_report(report: Report) -> None:
     )
     if report.filesystem in NOT_ON_A_DISK:
         console.print(
-            f"[bold]The directory is on {report.filesystem}: nothing is on a disk. Use --dir.[/]"
+            bold(f"The directory is on {report.filesystem}: nothing is on a disk. Use --dir.")
         )
     console.print()
-    console.print(_latencies(report, console.width >= WIDE))
+    put(_latencies(report, console.width >= WIDE))
     console.print(
         "\nfsyncs of the logs per 1000 records, all replicas together: "
         f"{report.fsyncs_per_1000_records:.3f}\n"
     )
     put(_replicas(report))
     console.print()
-    console.print(_verdict(report))
+    console.print(*_verdict(report))
+
+
+def bold(text: str, style: str = "bold") -> Text:
+    return Text(text, style)
 
 
 def _latencies(report: Report, wide: bool) -> Table:
@@ -104,12 +122,11 @@ def _replicas(report: Report) -> Table:
     return made
 
 
-def _verdict(report: Report) -> str:
+def _verdict(report: Report) -> tuple[Text, str]:
     if report.problem:
-        return f"[bold red]NOT verified:[/] {report.problem}"
-    return (
-        f"[bold green]verified:[/] {len(report.replicas)} logs with the same "
-        f"{report.compared_bytes:,} bytes of "
+        return bold("NOT verified:", "bold red"), report.problem
+    return bold("verified:", "bold green"), (
+        f"{len(report.replicas)} logs with the same {report.compared_bytes:,} bytes of "
         f"committed batches; every input record came back once, in order "
         f"(offsets {report.first_offset:,} to {report.end_offset - 1:,})"
     )
@@ -117,7 +134,7 @@ def _verdict(report: Report) -> str:
 
 def show_status(statuses: dict[int, dict[str, Any]], missing: dict[int, str]) -> None:
     """One line a replica, in Kafka's words, and what else there is to say."""
-    console = Console(soft_wrap=True, highlight=False)
+    console = Out(soft_wrap=True)
     any_status = next(iter(statuses.values()))
     console.print(
         f"ClusterId {any_status['cluster_id']}, topic {any_status['topic']}, "
@@ -150,7 +167,7 @@ def show_status(statuses: dict[int, dict[str, Any]], missing: dict[int, str]) ->
 
 def show_disk(cells: list[Cell], filesystem: str) -> None:
     """What ``bench disk`` measured."""
-    console = Console(soft_wrap=True, highlight=False)
+    console = Out(soft_wrap=True)
     console.print(
         f"fdatasync on {filesystem or 'this file system'}, by file and by bytes stored before it\n"
     )
@@ -163,8 +180,6 @@ def show_disk(cells: list[Cell], filesystem: str) -> None:
     for kind, meaning in FILE_MEANINGS.items():
         console.print(f"{kind}: {meaning}")
     if filesystem in NOT_ON_A_DISK:
-        console.print(
-            f"[bold]{filesystem} is no disk: a flush costs nothing, and keeps nothing.[/]"
-        )
+        console.print(bold(f"{filesystem} is no disk: a flush costs nothing, and keeps nothing."))
     else:
-        console.print(f"[bold]{verdict(cells)}[/]")
+        console.print(bold(verdict(cells)))

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sys
 from typing import Any
 
 import click
 
 from kraftfast.cli import options
+from kraftfast.cli.lazy import Group
 
 master = click.option(
     "--master",
@@ -23,7 +25,7 @@ servers = click.option(
 )
 
 
-@click.group()
+@click.group(cls=Group)
 def spark() -> None:
     """Jobs over whole logs on Apache Spark: audit, convert, compact.
 
@@ -209,8 +211,8 @@ def sweep(
     else:
         what, again = sweeping.measure, sweeping.measure_again  # type: ignore[assignment]
         items = sweeping.combinations(bench or "", settings)
-    stderr = click.get_text_stream("stderr")
-    with click.progressbar(length=len(items), label="runs", file=stderr) as bar:
+    hidden = not sys.stderr.isatty()
+    with click.progressbar(length=len(items), label="runs", file=sys.stderr, hidden=hidden) as bar:
         rows = run(
             what, items, backend=backend, out=out, workers=workers, again=again,
             spark=session(master, memory) if backend == "spark" else None,

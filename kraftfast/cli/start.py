@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from kraftfast.cli import options
+from kraftfast.cli import options, streams
 from kraftfast.cli.root import Terminated
 from kraftfast.errors import KraftfastError
 
@@ -32,7 +32,9 @@ LOOK_EVERY_S = 0.1
     default=0,
     help="Replica N also listens on 127.0.0.1, port PORT + N, for Kafka's clients.",
 )
-@click.option("--segment-bytes", type=options.Size(), help="A segment of the log holds so much.")
+@click.option(
+    "--segment-bytes", type=options.SEGMENT_BYTES, help="A segment of the log holds so much."
+)
 @click.option(
     "--retention-bytes",
     type=options.Size(),
@@ -40,16 +42,18 @@ LOOK_EVERY_S = 0.1
 )
 @click.option(
     "--retention-ms",
-    type=click.IntRange(min=0),
+    type=options.INT64,
     help="Keep records so long; see metadata.max.retention.ms.",
 )
 @click.option(
     "--election-timeout-ms",
-    type=click.IntRange(min=1),
+    type=options.MILLISECONDS,
     help="See controller.quorum.election.timeout.ms.",
 )
 @click.option(
-    "--fetch-timeout-ms", type=click.IntRange(min=1), help="See controller.quorum.fetch.timeout.ms."
+    "--fetch-timeout-ms",
+    type=options.MILLISECONDS,
+    help="See controller.quorum.fetch.timeout.ms.",
 )
 @click.option(
     "--kraft-version",
@@ -92,8 +96,9 @@ def start(**asked: Any) -> None:
 
 
 def say(text: str) -> None:
-    """One line, at once, with the time of day."""
-    click.echo(f"{time.strftime('%H:%M:%S')} {text}")
+    """One line, at once, with the time of day; nothing where stdout is closed on purpose."""
+    if not streams.stdout_is_closed():
+        click.echo(f"{time.strftime('%H:%M:%S')} {text}")
 
 
 class Events:

@@ -170,10 +170,11 @@ def check_kraft_version(features: tuple[str, ...], dynamic: bool) -> None:
 
 def feature_level(feature: str) -> int:
     """``kraft.version=LEVEL``. Raises InvalidOption."""
+    from kraftfast.cli.properties import is_number
     from kraftfast.errors import InvalidOption
 
     name, equals, level = feature.partition("=")
-    if not equals or not level.isdigit():
+    if not equals or not is_number(level):
         raise InvalidOption(f"--feature {feature}: NAME=LEVEL is expected")
     if name != "kraft.version":
         raise InvalidOption(f"--feature {name}: the one feature here is kraft.version")
@@ -227,7 +228,7 @@ def first_voter(id: int, directory_id: Uuid, endpoint: Endpoint) -> Voter:
 
 def parse_initial(text: str, listener: str) -> list[Voter]:
     """``ID@HOST:PORT:DIRECTORY_ID,...`` Raises InvalidOption."""
-    from kraftfast.cli.properties import host_and_port
+    from kraftfast.cli.properties import host_and_port, is_number
     from kraftfast.errors import InvalidOption
     from kraftfast.types import ZERO_UUID, Endpoint, uuid_from_text
 
@@ -236,7 +237,7 @@ def parse_initial(text: str, listener: str) -> list[Voter]:
     for part in filter(None, (each.strip() for each in text.split(","))):
         id, at, rest = part.partition("@")
         address, _, directory_text = rest.rpartition(":")
-        if not at or ":" not in address or not id.isdigit():
+        if not at or ":" not in address or not is_number(id):
             raise InvalidOption(f"{key}: {part!r} is not ID@HOST:PORT:DIRECTORY_ID")
         host, port = host_and_port(address, key)
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -60,7 +61,7 @@ def replica_of(path: str) -> tuple[str, int]:
     from kraftfast.node.description import read_description
 
     home, name = os.path.split(os.path.abspath(path))
-    if not name.isdecimal() or str(int(name)) != name:
+    if not re.fullmatch("0|[1-9][0-9]{0,9}", name):
         raise click.UsageError(f"{path} names no replica: DIR/ID is expected, as in q/2")
     read_description(home)
     return home, int(name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 import shlex
 import subprocess
 import sys
@@ -13,6 +14,8 @@ from kraftfast.errors import InvalidOption, KraftfastError
 
 MODES = ("throughput", "latency")
 BENCH_WAIT_S = 1800
+SEEDS = re.compile("([0-9]{1,18}):([0-9]{1,18})")
+SEEDS_MAX = 100_000_000
 
 
 def simulate(seed: int) -> dict[str, Any]:
@@ -58,10 +61,11 @@ def words(settings: dict[str, str]) -> list[str]:
 
 def seeds(text: str) -> list[int]:
     """``A:B``, B left out. Raises InvalidOption."""
-    first, colon, last = text.partition(":")
-    if not colon or not first.isdecimal() or not last.isdecimal() or int(first) >= int(last):
+    match = SEEDS.fullmatch(text)
+    first, last = map(int, match.groups()) if match is not None else (0, 0)
+    if not first < last <= first + SEEDS_MAX:
         raise InvalidOption(f"seeds {text!r}: A:B is wanted, for instance 0:1000")
-    return list(range(int(first), int(last)))
+    return list(range(first, last))
 
 
 def combinations(mode: str, settings: tuple[str, ...]) -> list[dict[str, str]]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from kraftfast import limits
 from kraftfast.errors import ErrorCode, NotLeader, RequestRefused
-from kraftfast.types import METADATA_PARTITION, Endpoint, Uuid
+from kraftfast.types import METADATA_PARTITION, ZERO_UUID, Endpoint, Uuid
 from kraftfast.wire.messages import DescribeQuorumRequest
 
 
@@ -49,6 +50,35 @@ class QuorumInfo:
     def find(self, id: int) -> ReplicaState | None:
         """Voter or observer of this id."""
         return next((each for each in (*self.voters, *self.observers) if each.id == id), None)
+
+
+def check_dynamic(info: QuorumInfo) -> None:
+    """Raise RequestRefused if the voters cannot change: kraft.version is 0.
+
+    For callers that make and start a replica before they ask the leader: it would stay, as an
+    observer that nobody asked for. Static voters have no directory id (KIP-853).
+    """
+    if any(each.directory_id == ZERO_UUID for each in info.voters):
+        raise RequestRefused(
+            "UNSUPPORTED_VERSION: kraft.version is 0: upgrade it to 1 before voters can be added "
+            "or removed",
+            ErrorCode.UNSUPPORTED_VERSION,
+        )
+
+
+def check_addition(info: QuorumInfo, id: int | None) -> None:
+    """Raise RequestRefused if the leader would refuse this replica as one more voter.
+
+    ``id`` None: one that is not there yet.
+    """
+    check_dynamic(info)
+    if id in info.voter_ids:
+        raise RequestRefused(f"DUPLICATE_VOTER: {id} is a voter", ErrorCode.DUPLICATE_VOTER)
+    if len(info.voters) >= limits.VOTERS_MAX:
+        raise RequestRefused(
+            f"INVALID_REQUEST: there are {limits.VOTERS_MAX} voters: no more fit",
+            ErrorCode.INVALID_REQUEST,
+        )
 
 
 def question(topic: str) -> DescribeQuorumRequest:

@@ -23,7 +23,7 @@ from kraftfast.errors import (
     TimedOut,
     UnsupportedVersion,
 )
-from kraftfast.types import METADATA_PARTITION, ZERO_UUID
+from kraftfast.types import METADATA_PARTITION, ZERO_UUID, address_from_text
 from kraftfast.wire.messages import ApiKey, MetadataRequest
 
 ATTEMPT_S = 1.0
@@ -43,14 +43,16 @@ def parse_addresses(text: str | Iterable[str | Address]) -> list[Address]:
     """
     found: list[Address] = []
     for part in text.split(",") if isinstance(text, str) else text:
-        if isinstance(part, str):
-            host, _, port = part.strip().rpartition(":")
-            host = host[1:-1] if host.startswith("[") and host.endswith("]") else host
-        else:
-            host, port = part[0], str(part[1])
-        if not host or not port.isdecimal() or not 0 < int(port) < 65536:
-            raise InvalidOption(f"{part!r} is no address: host:port is wanted")
-        found.append((host, int(port)))
+        if not isinstance(part, str):
+            host, port = part
+            part = f"[{host}]:{port}" if ":" in str(host) else f"{host}:{port}"
+        try:
+            address = address_from_text(part.strip())
+        except ValueError as error:
+            raise InvalidOption(str(error)) from None
+        if not address[0]:
+            raise InvalidOption(f"{part.strip()!r}: the host is missing")
+        found.append(address)
     if not found:
         raise InvalidOption("no address was given")
     return found

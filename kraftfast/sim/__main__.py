@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
+import re
 import sys
 import time
 from collections import Counter
@@ -55,10 +56,10 @@ def seeds_of(options: argparse.Namespace, parser: argparse.ArgumentParser) -> It
     """The seeds asked for."""
     if options.seed is not None:
         return iter((options.seed,))
-    first, colon, last = options.seeds.partition(":")
-    if not colon or not first.isdigit() or not last.isdigit():
+    match = re.fullmatch("([0-9]{1,18}):([0-9]{1,18})", options.seeds)
+    if match is None:
         parser.error(f"--seeds wants A:B, not {options.seeds!r}")
-    return iter(range(int(first), int(last)))
+    return iter(range(*map(int, match.groups())))
 
 
 def results(

@@ -70,8 +70,8 @@ def test_metadata_log_dir_comes_first() -> None:
 @pytest.mark.parametrize(
     "key, value, said",
     [
-        ("controller.quorum.fetch.timout.ms", "1", "controller.quorum.fetch.timeout.ms is"),
-        ("qwertyuiop", "1", "unknown key qwertyuiop"),
+        ("controller.quorum.fetch.timout.ms", "1", "controller.quorum.fetch.timeout.ms"),
+        ("qwertyuiop", "1", "there is no key qwertyuiop"),
         ("ssl.keystore.location", "/k", "no authentication"),
         ("authorizer.class.name", "A", "no authentication"),
         ("process.roles", "broker,controller", "process.roles must be controller or broker"),

@@ -1,0 +1,198 @@
+"""Every option of every command, with values that nobody should type: one plain line each.
+
+A command runs in this process up to the point where it would start a quorum, reach one, measure or
+start Spark: bad input must be refused before that, or be a value that may be passed on.
+"""
+
+from __future__ import annotations
+
+import inspect
+import io
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from kraftfast.cli import root
+from kraftfast.errors import KraftfastError
+from tests.cli.logs import Done
+
+BAD = (
+    "", " ", "\u00b2", "-1", "nan", "inf", "1e999", "9" * 20, "9" * 5000, "a" * 5000, "\udcff",
+    "h:\u00b2", "[h]]:9", "[::1", "h:0", "h:65536", "::1:9", "a..b:9", "a" * 64 + ":9",
+    "[red]x[/]", "[/]", "{0}", "%s", "a\nb", "=", "kraft.version=\u00b2", "\u00b2@h:1:x",
+    "0:\u00b2", "\u00b2,1", "1,,2", "\u00b2MiB", "1000000000TB", "99999999999999999999MiB",
+    "/dev/null", "/proc/self/mem", "file", "file/x", "directory", "absent",
+)  # fmt: skip
+
+# What a command needs besides the option that is tried; ``file``, ``server`` are there.
+NEEDED = {
+    "append": ["--bootstrap-server", "127.0.0.1:1", "file"],
+    "consume": ["--bootstrap-server", "127.0.0.1:1"],
+    "status": ["--dir", "directory"],
+    "start": ["--dir", "new"],
+    "serve": ["--config", "server"],
+    "quorum describe": ["--status", "--bootstrap-server", "127.0.0.1:1"],
+    "quorum add-controller": ["--command-config", "server", "--bootstrap-server", "127.0.0.1:1"],
+    "quorum remove-controller": ["--controller-id", "1", "--bootstrap-server", "127.0.0.1:1"],
+    "quorum reassign": ["--to", "1", "--bootstrap-server", "127.0.0.1:1"],
+    "quorum transfer": ["--bootstrap-server", "127.0.0.1:1"],
+    "quorum upgrade": ["--feature", "kraft.version=1", "--bootstrap-server", "127.0.0.1:1"],
+    "storage format": ["--config", "server", "--cluster-id", "cAxBn5mxfqNyxQIcC5smKA"],
+    "storage info": ["--config", "server"],
+    "storage inspect": ["directory"],
+    "storage recover": ["directory"],
+    "storage replace": ["quorum/2"],
+    "log dump": ["file"],
+    "log verify": ["file"],
+    "log trim": ["directory"],
+    "spark audit": ["directory"],
+    "spark convert": ["directory", "new"],
+    "spark compact": ["directory", "new"],
+    "spark latency": ["file"],
+    "spark sweep": ["--seeds", "0:1"],
+}
+SERVER = """\
+process.roles=controller
+node.id=1
+controller.quorum.voters=1@127.0.0.1:19191
+listeners=CONTROLLER://127.0.0.1:19191
+controller.listener.names=CONTROLLER
+metadata.log.dir=replica
+"""
+
+
+def commands(
+    command: click.Command = root.cli, path: tuple[str, ...] = ()
+) -> Iterator[tuple[str, click.Command]]:
+    """Every command that is no group, with its words."""
+    if not isinstance(command, click.Group):
+        yield " ".join(path), command
+        return
+    context = click.Context(command)
+    for name in command.list_commands(context):
+        found = command.get_command(context, name)
+        assert found is not None
+        yield from commands(found, (*path, name))
+
+
+def cases() -> list[Any]:
+    """(words, arguments with a hole, the flag or "" for the positional one) of every parameter."""
+    found = []
+    for words, command in commands():
+        for parameter in command.params:
+            needed = list(NEEDED.get(words, []))
+            if isinstance(parameter, click.Argument):
+                found.append(pytest.param(words, needed[:-1], "", id=f"{words} {parameter.name}"))
+                continue
+            assert isinstance(parameter, click.Option)
+            if parameter.is_flag:
+                continue
+            flag = next(each for each in parameter.opts if each.startswith("--"))
+            if flag in needed:
+                del needed[needed.index(flag) : needed.index(flag) + 2]
+            if flag in ("--dir", "--bootstrap-controller") and "--bootstrap-server" in needed:
+                del needed[needed.index("--bootstrap-server") :][:2]
+            found.append(pytest.param(words, needed, flag, id=f"{words} {flag}"))
+    return found
+
+
+class Reached(KraftfastError):
+    """The command accepted its input and would begin its work now."""
+
+    exit_code = 99
+
+
+@pytest.fixture
+def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder to run in, and nothing is started or reached from it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))
+    (tmp_path / "file").write_text("a\n")
+    (tmp_path / "directory").mkdir()
+    (tmp_path / "server").write_text(SERVER)
+
+    def reached(*_args: Any, **_settings: Any) -> Any:
+        raise Reached("the work begins")
+
+    for place in (
+        "kraftfast.quorum.LocalQuorum.__init__",
+        "kraftfast.cli.serve.run",
+        "kraftfast.cli.spark.session",
+        "kraftfast.bench.disk.measure",
+        "kraftfast.spark.sweeps.sweep",
+        "kraftfast.client.remote.Cluster.__init__",
+    ):
+        monkeypatch.setattr(place, reached)
+
+
+@pytest.mark.parametrize("words, needed, flag", cases())
+def test_bad_input_is_one_plain_line(
+    words: str,
+    needed: list[str],
+    flag: str,
+    work: None,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for value in BAD:
+        given = [flag, value] if flag else ["--", value]
+        args = [*words.split(), *needed, *given]
+        code = root.run(args)
+        said = capsys.readouterr().err
+        assert code != 70 and "report it" not in said and "Traceback" not in said, (args, said)
+        assert (code == 0) == (said == "") or words == "storage info", (args, code, said)
+        assert said.count("\n") <= 1 and len(said) < 1200, (args, said)
+
+
+def test_every_command_that_needs_something_is_named() -> None:
+    known = dict(commands())
+    assert NEEDED.keys() <= known.keys()
+    for words, command in known.items():
+        for parameter in command.params:
+            if parameter.required:
+                assert words in NEEDED, words
+
+
+@pytest.mark.parametrize(
+    "args, said",
+    [
+        (["dmo"], "there is no command 'dmo'; did you mean 'demo'?"),
+        (["quorum", "desribe"], "there is no command 'desribe'; did you mean 'describe'?"),
+        (["storage", "randon-uuid"], "'randon-uuid'; did you mean 'random-uuid'?"),
+        (["bench", "latencey"], "there is no command 'latencey'; did you mean 'latency'?"),
+        (["log", "dmup"], "there is no command 'dmup'; did you mean 'dump'?"),
+        (["spark", "adit"], "there is no command 'adit'; did you mean 'audit'?"),
+        (["qqq"], "there is no command 'qqq'\n"),
+        (["demo", "--windw", "3"], "there is no option --windw; did you mean '--window'?"),
+        (["log", "dump", "--jsn", "x"], "there is no option --jsn; did you mean '--json'?"),
+        (["status", "--qqq"], "there is no option --qqq\n"),
+    ],
+)
+def test_the_nearest_name_is_told(
+    args: list[str], said: str, kraftfast: Callable[..., Done]
+) -> None:
+    done = kraftfast(*args)
+    assert done.code == 2 and said in done.err
+
+
+@pytest.mark.parametrize("args", [["bench", "throughput", "--total", "100000000"],
+                                  ["bench", "latency", "--prepare", "100000000"],
+                                  ["bench", "throughput", "--retention", "100000000"],
+                                  ["demo", "--records", "1000000000000"]])  # fmt: skip
+def test_what_no_disk_holds_is_refused_before_it_begins(
+    args: list[str], work: None, kraftfast: Callable[..., Done]
+) -> None:
+    done = kraftfast(*args)
+    assert done.code == 31 and "GB of free space" in done.err
+
+
+def test_the_functions_that_are_replaced_are_there() -> None:
+    """A name that moved would let the test above run real work."""
+    from kraftfast.cli import serve, spark
+
+    assert all(map(inspect.isfunction, (serve.run, spark.session)))
+    assert os.path.exists("/proc/self/mem")
