@@ -1,4 +1,4 @@
-"""Standard streams that are closed, full, broken, narrow, or of an encoding without most letters."""
+"""Standard streams that are closed, full, broken, narrow, or without most letters."""
 
 from __future__ import annotations
 
@@ -100,7 +100,8 @@ def test_a_locale_without_letters(
     assert run("append", "--dir", quorum_dir, data="h\u00e9".encode()).returncode == 0
     done = shell(f"$K log dump {quorum_dir}/1 --records | grep -c 'payload: h'", **locale)
     assert int(done.stdout) > 0 and done.stderr == "", done
-    done = shell(f"printf 'k\u00e9v\\n' | $K append --dir {quorum_dir} --key-separator \u00e9", **locale)
+    line = f"printf 'k\u00e9v\\n' | $K append --dir {quorum_dir} --key-separator \u00e9"
+    done = shell(line, **locale)
     assert done.returncode == 0, done
     line = f"$K consume --dir {quorum_dir} --format json | tail -n 1"
     assert '"key": "k", "value": "v"' in shell(line, **locale).stdout
