@@ -10,10 +10,12 @@ True b'hello'
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import threading
 import time
+import warnings
 from collections.abc import Iterable
 from typing import Any
 
@@ -21,11 +23,10 @@ from typing import Any
 from kraftfast import forks
 from kraftfast.client.admin import Admin, AsyncAdmin
 from kraftfast.client.admin_ways import LocalWay
-from kraftfast.client.aio import AsyncProducer
 from kraftfast.client.connector import Connector
 from kraftfast.client.consumer import Consumer
 from kraftfast.client.local import LocalConnector, Watch, ask, wait_started
-from kraftfast.client.producer import BATCH_BYTES, WINDOW_BATCHES, Producer
+from kraftfast.client.making import MakesProducers
 from kraftfast.client.questions import query
 from kraftfast.client.quorum_info import QuorumInfo, check_addition, check_dynamic
 from kraftfast.client.read_barriers import barrier_by
@@ -70,14 +71,15 @@ from kraftfast.node.tuning import tuning_of
 from kraftfast.types import Endpoint, Uuid, uuid_from_text
 
 
-class LocalQuorum:
+class LocalQuorum(MakesProducers):
     """Starts (and, the first time, formats) the voters of one host, and supervises them.
 
     ``path``: the quorum's directory; replica N lives in ``path/N``. ``voters``: 1, 3, 5 ...;
     None takes what is there. ``durability``: ``majority`` | ``all`` | ``memory``, decided when the
     quorum is made; so is ``kraft_version``: 1, where the voters stand in the log from the first on,
     or 0 (can be upgraded later; a replaced disk votes under its old id until then). Other settings:
-    :class:`Tuning`. A majority of the voters is enough to start; see ``faults``.
+    :class:`Tuning`. A majority of the voters is enough to start; see ``faults``. Close it: one that
+    is forgotten warns (ResourceWarning), and is closed once it is collected.
 
     Raises InvalidOption, DirectoryInUse, CorruptLog, DiskFull and other StorageErrors, TimedOut.
     """
@@ -182,30 +184,6 @@ class LocalQuorum:
 
     # --- clients ----------------------------------------------------------------------------------
 
-    def producer(
-        self,
-        *,
-        batch_bytes: int = BATCH_BYTES,
-        window: int = WINDOW_BATCHES,
-        record_bytes_max: int = 0,
-        timeout: float = 30.0,
-        idempotent: bool | None = None,
-        name: str | None = None,
-    ) -> Producer:
-        """A blocking producer; ``window``: batches under way at most. Raises NoQuorum.
-
-        ``record_bytes_max``: be ready for records of this size from the start; larger ones than
-        the usual ring takes are possible at any time, but the first waits for what is under way.
-        ``idempotent``, ``name``: as of :class:`Producer`.
-        """
-        self._check_open()
-        connector = self._connector(batch_bytes, window)
-        return Producer(connector, timeout, record_bytes_max, idempotent, name)
-
-    def async_producer(self, **settings: Any) -> AsyncProducer:
-        """An asyncio producer, for use inside a running loop; settings as :meth:`producer`."""
-        return AsyncProducer(self.producer(**settings))
-
     def consumer(
         self,
         from_offset: int = 0,
@@ -271,7 +249,7 @@ class LocalQuorum:
 
     def wait_leader(self, timeout: float = 10.0) -> int:
         """The leader's id, once it can commit. Raises NoQuorum."""
-        deadline = time.monotonic() + timeout
+        deadline = deadline_after(timeout)
         while True:
             self._refuse_minority(self.faults)
             for id, status in self.statuses().items():
@@ -318,7 +296,7 @@ class LocalQuorum:
             return self.admin().read_barrier(timeout=timeout)
         self._check_open()
         way = LocalWay({replica: self.directories[replica]}, self.description.topic)
-        return barrier_by(way.to(replica), time.monotonic() + timeout)
+        return barrier_by(way.to(replica), deadline_after(timeout))
 
     def add_replica(self, id: int | None = None, *, timeout: float = 30.0) -> int:
         """Start one more replica, an observer: it follows and serves reads. Returns its id.
@@ -385,7 +363,7 @@ class LocalQuorum:
 
         Needs ``kraft.version`` 1 (:meth:`upgrade`). Raises RequestRefused, TimedOut, NoQuorum.
         """
-        deadline = time.monotonic() + timeout
+        deadline = deadline_after(timeout)
         check_addition(self.describe(timeout=timeout), id)  # a refusal must leave nothing behind
         id = self.add_replica(id, timeout=timeout)
         left = max(0.001, deadline - time.monotonic())
@@ -428,7 +406,7 @@ class LocalQuorum:
         for a replica that runs, InvalidOption, TimedOut, NoQuorum, StorageError.
         """
         self._check_open()
-        deadline = time.monotonic() + timeout
+        deadline = deadline_after(timeout)
 
         def wait_for(directory: str, _deadline: float) -> tuple[Endpoint, ...]:
             self.adopt(timeout=max(0.001, deadline - time.monotonic()))
@@ -444,7 +422,7 @@ class LocalQuorum:
 
         Raises RequestRefused, TimedOut, NoQuorum.
         """
-        deadline = time.monotonic() + timeout
+        deadline = deadline_after(timeout)
         ids = None if target is None else sorted(set(target))
         admin = self.admin()
         check_ids(ids or ())
@@ -485,6 +463,13 @@ class LocalQuorum:
         """In a forked child: the workers, and the right to end them, stay with the parent."""
         self._closed, self._refusal = True, forks.refusal("quorum")
         self.supervisor.disown()
+
+    def __del__(self) -> None:
+        if getattr(self, "_closed", True):
+            return
+        warnings.warn(f"the quorum in {self.path} was not closed", ResourceWarning, source=self)
+        with contextlib.suppress(RuntimeError):  # no threads: the interpreter ends, and workers too
+            threading.Thread(target=self.close, name="kraftfast-close", daemon=True).start()
 
     def _check_open(self) -> None:
         if self._closed:

@@ -24,6 +24,7 @@ from kraftfast.client.read_barriers import (
     milliseconds,
 )
 from kraftfast.client.quorum_info import QuorumInfo, question, read_answer
+from kraftfast.client.timing import deadline_after
 from kraftfast.errors import (
     ErrorCode,
     InvalidOption,
@@ -66,7 +67,7 @@ class Admin:
         """Who leads, who votes, and how far every replica is."""
         body = question(self.way.topic)
         return self._until(
-            time.monotonic() + timeout,
+            deadline_after(timeout),
             lambda leader, until: read_answer(leader.ask(ApiKey.DESCRIBE_QUORUM, body, until)),
         )
 
@@ -77,7 +78,7 @@ class Admin:
         def ask(leader: Any, until: float) -> str:
             return str(leader.ask(ApiKey.DESCRIBE_CLUSTER, body, until).cluster_id)
 
-        return self._until(time.monotonic() + timeout, ask)
+        return self._until(deadline_after(timeout), ask)
 
     def read_barrier(self, *, timeout: float = 10.0) -> int:
         """Whoever has read up to this offset sees all that was committed before the call.
@@ -87,7 +88,7 @@ class Admin:
         """
         self.birthplace.check()
         milliseconds(timeout)
-        return self.barriers.read(time.monotonic() + timeout)
+        return self.barriers.read(deadline_after(timeout))
 
     def _ask_barrier(self, deadline: float) -> int:
         offset = likely_barrier(self.way, deadline)
@@ -137,7 +138,7 @@ class Admin:
         ``directory_id`` None: whichever the voter has. Raises RequestRefused with VOTER_NOT_FOUND,
         TimedOut if no majority of the others is alive for so long.
         """
-        deadline = time.monotonic() + timeout
+        deadline = deadline_after(timeout)
         if directory_id is None:
             voters = self.describe(timeout=timeout).voters
             found = [each.directory_id for each in voters if each.id == id]
@@ -166,7 +167,7 @@ class Admin:
         yet must run, and say where they are. Raises RequestRefused with
         INVALID_REPLICA_ASSIGNMENT for a target that cannot be, NO_REASSIGNMENT_IN_PROGRESS.
         """
-        deadline = time.monotonic() + timeout
+        deadline = deadline_after(timeout)
         ids = None if target is None else sorted(target)
         kind = wire.AlterPartitionReassignmentsRequest
         topic = kind.Topic(self.way.topic, [kind.Partition(METADATA_PARTITION, ids)])
@@ -203,7 +204,7 @@ class Admin:
                     return tuple(sorted(kept | set(part.adding_replicas)))
             return None
 
-        return self._until(time.monotonic() + timeout, ask)
+        return self._until(deadline_after(timeout), ask)
 
     # --- leadership and version -------------------------------------------------------------------
 
@@ -213,7 +214,7 @@ class Admin:
         Returns who leads then. Raises RequestRefused with VOTER_NOT_FOUND, UnsupportedVersion from
         a leader that cannot be asked (Kafka's).
         """
-        deadline = time.monotonic() + timeout
+        deadline = deadline_after(timeout)
         before = self.describe(timeout=timeout)
         if before.leader_id == to:
             return before.leader_id
@@ -257,7 +258,7 @@ class Admin:
             answer = leader.ask(ApiKey.UPDATE_FEATURES, body, until)
             check(answer.error_code, answer.error_message)
 
-        self._until(time.monotonic() + timeout, ask, again)
+        self._until(deadline_after(timeout), ask, again)
 
     # --- inside -----------------------------------------------------------------------------------
 
@@ -294,7 +295,7 @@ class Admin:
                 if not is_done(leader.ask(ApiKey.DESCRIBE_QUORUM, body_question, until), done):
                     raise
 
-        self._until(time.monotonic() + timeout, ask)
+        self._until(deadline_after(timeout), ask)
 
     def _until(
         self,

@@ -9,8 +9,8 @@
 >>> asyncio.run(main())
 (1, 2)
 
-Everything runs in the event loop, which watches the sender's descriptor; only the search for a new
-leader, which blocks, runs in a thread.
+Everything runs in the event loop, which watches the sender's descriptor; only the search for a
+leader, the first one too, which blocks, runs in a thread.
 """
 
 from __future__ import annotations
@@ -19,20 +19,25 @@ import asyncio
 import contextlib
 import math
 import time
+import warnings
+from asyncio import _get_running_loop
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Generator
 from types import TracebackType
 from typing import Any
 
 from kraftfast import forks
 from kraftfast.client.appender import DEFAULT_TIMEOUT
+from kraftfast.client.loop_refs import let_go_in, weakly
 from kraftfast.client.producer import DOUBT_S, Producer
 from kraftfast.client.sender import Sender
 from kraftfast.client.tickets import add_tickets, cut_short, offsets_of
+from kraftfast.client.timing import deadline_after
 from kraftfast.errors import (
     Closed,
     KraftfastError,
     LocalError,
+    NoQuorum,
     RecordTooLarge,
     TimedOut,
     UnknownOutcome,
@@ -51,7 +56,8 @@ ROOM_S = 0.05
 class AsyncProducer:
     """Wraps a :class:`Producer` for one event loop.
 
-    Not thread-safe; not to be mixed with blocking calls.
+    ``async with`` it, or ``await`` it: there is a leader then. NoQuorum is raised there if none is
+    found within ``timeout`` seconds. Not thread-safe; not to be mixed with blocking calls.
     """
 
     # producer: whose ledger and sender. _waiting: (ticket, future, deadline), by ticket.
@@ -62,13 +68,16 @@ class AsyncProducer:
     # _turn_ends: _end_turn is due. _search: the task that looks for a leader, while it does.
     # _exchange: the one that exchanges the sender for a larger one, while it does. The loop begins
     # to watch no sender meanwhile, as a thread may close it.
+    # _lead_by: when the first leader must be known. _failure: what the last search raised.
     # _tick: checks now and then whether the leader still answers. _ending: the task that lets go,
     # once it is _closed; a caller that is cancelled leaves it running, as it resolves the futures.
 
-    def __init__(self, producer: Producer) -> None:
+    def __init__(self, producer: Producer, timeout: float = DEFAULT_TIMEOUT) -> None:
+        self._lead_by = deadline_after(timeout)
+        self._loop = asyncio.get_running_loop()
         self.producer = producer
         self._ledger = producer.ledger
-        self._loop = asyncio.get_running_loop()
+        self._failure: KraftfastError | None = None
         self._waiting: deque[tuple[int, asyncio.Future[int], float]] = deque()
         self._alarm_at = math.inf
         self._alarm: asyncio.TimerHandle | None = None
@@ -81,10 +90,31 @@ class AsyncProducer:
         self._closed = False
         self._ending: asyncio.Task[None] | None = None
         self.refusal: LocalError = Closed("the producer is closed")
-        self._tick = self._loop.call_later(DOUBT_S, self._look_after)
+        self._attention = weakly(self._attend)  # the loop keeps no producer alive
+        self._tick = self._loop.call_later(DOUBT_S, weakly(self._look_after))
         producer.keeper_sleeps = producer.caller_sleeps = False  # the loop does their work
         forks.own(self)
         self._watch()
+
+    async def _connected(self) -> AsyncProducer:
+        """Wait until there is a sender for the first time. Raises what the search for it did."""
+        try:
+            while self._watched is None:
+                self._check_open()
+                failure, self._failure = self._failure, None
+                late = time.monotonic() >= self._lead_by
+                if failure is not None and (late or not isinstance(failure, NoQuorum)):
+                    raise failure
+                self._room.clear()
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._room.wait(), ROOM_S)
+        except BaseException:
+            await self.close(timeout=0.0)
+            raise
+        return self
+
+    def __await__(self) -> Generator[Any, None, AsyncProducer]:
+        return self._connected().__await__()
 
     # --- appending --------------------------------------------------------------------------------
 
@@ -103,7 +133,7 @@ class AsyncProducer:
 
     def _append(self, value: Any, fields: dict[str, Any], deadline: float) -> asyncio.Future[int]:
         sender = self.producer.sender
-        if sender is None or self._closed:
+        if sender is None or self._closed or _get_running_loop() is not self._loop:
             self._check_open()
             self.producer.check_fenced()
             raise WouldBlock("there is no leader at the moment")
@@ -127,7 +157,7 @@ class AsyncProducer:
         Raises TimedOut (no room: not handed over), UnknownOutcome, and as :meth:`Producer.wait`.
         Cancelled, it may or may not have been handed over.
         """
-        deadline = time.monotonic() + timeout
+        deadline = deadline_after(timeout)
         if not self._queued:
             try:
                 return await self._append(value, fields, deadline)
@@ -154,6 +184,7 @@ class AsyncProducer:
 
         Does not let others run if there are none.
         """
+        self._check_open()
         self._queued += 1  # the lock alone is free for a moment between two that wait for it
         try:
             try:
@@ -199,7 +230,7 @@ class AsyncProducer:
         timeout: float = DEFAULT_TIMEOUT,
     ) -> range | list[int]:
         """Append many records and wait until all are committed; as :meth:`Producer.append_many`."""
-        deadline = time.monotonic() + timeout
+        deadline = deadline_after(timeout)
         column = values if isinstance(values, Values) else Values(values, offsets, size=size)
         tickets: list[range] = []
         done, largest = 0, -1
@@ -231,6 +262,14 @@ class AsyncProducer:
     def _check_open(self) -> None:
         if self._closed:
             raise self.refusal
+        self._check_loop()
+
+    def _check_loop(self) -> None:
+        """Raise Closed if the loop has ended, LocalError in another loop or thread."""
+        if self._loop.is_closed():
+            raise Closed("the event loop that this producer was made in has ended")
+        if _get_running_loop() is not self._loop:
+            raise LocalError("this producer belongs to another event loop, or another thread")
 
     async def _wait_room(self, deadline: float) -> None:
         """Until there may be room."""
@@ -252,6 +291,7 @@ class AsyncProducer:
     async def _wait_ticket(self, ticket: int, deadline: float) -> None:
         """Until a ticket, the last one that was handed out, is resolved. Raises UnknownOutcome."""
         if ticket >= self._ledger.resolved:
+            self._check_loop()
             try:
                 await self._await_ticket(ticket, deadline)
             except UnknownOutcome:
@@ -279,7 +319,8 @@ class AsyncProducer:
             self._alarm.cancel()
         self._alarm_at = deadline
         if deadline < math.inf:
-            self._alarm = self._loop.call_later(deadline - time.monotonic(), self._time_is_over)
+            left = deadline - time.monotonic()
+            self._alarm = self._loop.call_later(left, weakly(self._time_is_over))
 
     def _time_is_over(self) -> None:
         self._attend()
@@ -323,7 +364,7 @@ class AsyncProducer:
             self._watched = sender
             if sender is not None:
                 self._fd = sender.fileno()
-                self._loop.add_reader(self._fd, self._attend)
+                self._loop.add_reader(self._fd, self._attention)
         self._attend()
         if self._watched is None:  # an exchange ended without a sender, say
             self._notice(sender)
@@ -352,7 +393,8 @@ class AsyncProducer:
                 try:
                     await asyncio.to_thread(self.producer.reconnect, time.monotonic() + SEARCH_S)
                     break
-                except KraftfastError:
+                except KraftfastError as error:
+                    self._failure = error
                     await asyncio.sleep(ROOM_S)
                 finally:
                     self._ledger.settle(self._waiting)
@@ -367,7 +409,7 @@ class AsyncProducer:
 
         Whatever ended the last search for a leader, another one begins here at the latest.
         """
-        self._tick = self._loop.call_later(DOUBT_S, self._look_after)
+        self._tick = self._loop.call_later(DOUBT_S, weakly(self._look_after))
         self._notice(self.producer.sender)
         sender = self._watched
         busy = self._search is not None or self._exchange is not None
@@ -387,13 +429,18 @@ class AsyncProducer:
         """Wait until everything handed over is resolved. Raises UnknownOutcome if time runs out."""
         if isinstance(self.refusal, WrongProcess):
             raise self.refusal
-        await self._wait_ticket(self._ledger.next_ticket - 1, time.monotonic() + timeout)
+        await self._wait_ticket(self._ledger.next_ticket - 1, deadline_after(timeout))
 
     async def close(self, *, timeout: float = 5.0) -> None:
         """Wait for what is under way, then let go: what has no answer by then is UnknownOutcome.
 
-        Cancelled, it lets go at once.
+        Cancelled, it lets go at once. Where the loop has ended, what was under way stays unknown.
         """
+        if self._loop.is_closed() and not isinstance(self.refusal, WrongProcess):
+            self._closed = True
+            self._waiting.clear()  # nothing in that loop can be told
+            await asyncio.to_thread(self.producer.close, timeout=0.0)
+            return
         try:
             if not self._closed:
                 await self.flush(timeout=timeout)
@@ -427,8 +474,19 @@ class AsyncProducer:
         self._watched = None
         self._waiting.clear()
 
+    def __del__(self) -> None:
+        if getattr(self, "_closed", True):
+            return
+        warnings.warn("an async producer was not closed", ResourceWarning, source=self)
+        with contextlib.suppress(RuntimeError):
+            if self._waiting:  # futures, which its end resolves
+                self._loop.call_soon_threadsafe(lambda: self._loop.create_task(self.close()))
+                return
+        self._closed = True
+        let_go_in(self._loop, -1 if self._watched is None else self._fd, self.producer)
+
     async def __aenter__(self) -> AsyncProducer:
-        return self
+        return await self._connected()
 
     async def __aexit__(
         self,

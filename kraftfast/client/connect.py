@@ -17,20 +17,21 @@ from typing import Any
 
 from kraftfast.client.admin import Admin, AsyncAdmin
 from kraftfast.client.admin_ways import RemoteWay, Way
-from kraftfast.client.aio import AsyncProducer
 from kraftfast.client.connection import Address
 from kraftfast.client.connector import Connector
 from kraftfast.client.consumer import RecordStream
-from kraftfast.client.producer import BATCH_BYTES, PAUSE_S, WINDOW_BATCHES, Producer
+from kraftfast.client.making import MakesProducers
+from kraftfast.client.producer import PAUSE_S
 from kraftfast.client.quorum_info import QuorumInfo
 from kraftfast.client.remote import Cluster, RemoteConnector, parse_addresses
 from kraftfast.client.remote_consumer import RemoteConsumer
+from kraftfast.client.timing import deadline_after
 from kraftfast.errors import NoQuorum, NotLeader
 from kraftfast.forks import Birthplace
 from kraftfast.types import METADATA_TOPIC
 
 
-class Quorum:
+class Quorum(MakesProducers):
     """A quorum of servers; see :func:`connect`. Thread-safe; its clients are closed apart."""
 
     # cluster: its servers, and who leads. birthplace: the process that may use it; in a forked
@@ -46,25 +47,8 @@ class Quorum:
         """The name of the quorum's log."""
         return self.cluster.topic
 
-    def producer(
-        self,
-        *,
-        batch_bytes: int = BATCH_BYTES,
-        window: int = WINDOW_BATCHES,
-        timeout: float = 30.0,
-        idempotent: bool | None = None,
-        name: str | None = None,
-    ) -> Producer:
-        """A blocking producer; ``window``: batches under way, 64 at most. Raises NoQuorum.
-
-        ``idempotent``, ``name``: as of :class:`Producer`.
-        """
+    def _check_open(self) -> None:
         self.birthplace.check()
-        return Producer(self._connector(batch_bytes, window), timeout, 0, idempotent, name)
-
-    def async_producer(self, **settings: Any) -> AsyncProducer:
-        """An asyncio producer, for use inside a running loop; settings as :meth:`producer`."""
-        return AsyncProducer(self.producer(**settings))
 
     def consumer(
         self, from_offset: int = 0, *, follow: bool = False, timeout: float = 10.0
@@ -120,7 +104,7 @@ def connect(
     seconds, RequestRefused if the servers have no such ``topic``.
     """
     quorum = Quorum(Cluster(parse_addresses(addresses), topic))
-    deadline = time.monotonic() + timeout
+    deadline = deadline_after(timeout)
     while True:
         try:
             quorum.cluster.find_leader(deadline)[0].close()

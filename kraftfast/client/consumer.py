@@ -17,12 +17,14 @@ replica's high watermark (a word in shared memory) says how far they may be read
 from __future__ import annotations
 
 import time
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from typing import Any, Self
 
 from kraftfast import forks
 from kraftfast.client.local import Watch
+from kraftfast.client.timing import FOREVER_S, deadline_after
 from kraftfast.errors import (
     Closed,
     CorruptLog,
@@ -40,7 +42,6 @@ SLEEP_S_MAX = 0.5
 LAG_S_MAX = 0.1  # for so long a replica that knows less than another is waited for
 REPLACED_S_MAX = 0.5  # how long a snapshot may take to replace a replica's log
 PATIENCE_FACTOR = 20  # a replica that did not answer is left alone so much longer than it took
-FOREVER_S = 365 * 24 * 3600.0
 
 
 class RecordStream(ABC):
@@ -48,6 +49,7 @@ class RecordStream(ABC):
 
     Iterating gives records up to what is committed when the end is reached; with ``follow`` it
     waits for more, for ever. ``position``: the offset of the next record. Not thread-safe.
+    Close it: one that is forgotten warns (ResourceWarning), and is closed once it is collected.
     """
 
     # position, follow: as above. closed: no more calls, which raise refusal.
@@ -110,7 +112,7 @@ class RecordStream(ABC):
         where it was then.
         """
         found: list[Any] = []
-        began, deadline = self.position, time.monotonic() + timeout
+        began, deadline = self.position, deadline_after(timeout)
         follow, self.follow = self.follow, False
         try:
             while True:
@@ -136,6 +138,11 @@ class RecordStream(ABC):
     def disown(self) -> None:
         """In a forked child: leave what it reads from to the parent."""
         self.closed, self.refusal = True, forks.refusal("consumer")
+
+    def __del__(self) -> None:
+        if not getattr(self, "closed", True):
+            warnings.warn("a consumer was not closed", ResourceWarning, source=self)
+            self.close()
 
     def __enter__(self) -> Self:
         return self
@@ -173,7 +180,7 @@ class Consumer(RecordStream):
         self._absent_until: dict[int, float] = {}
         self._source: Watch | None = None
         self._reader: LogReader | None = None
-        self._choose_source(time.monotonic() + timeout)
+        self._choose_source(deadline_after(timeout))
 
     # --- replicas ---------------------------------------------------------------------------------
 
@@ -273,7 +280,7 @@ class Consumer(RecordStream):
 
     def wait(self, timeout: float | None = None) -> bool:
         self._check_open()
-        deadline = time.monotonic() + (FOREVER_S if timeout is None else timeout)
+        deadline = deadline_after(FOREVER_S if timeout is None else timeout)
         while True:
             try:
                 source = self._source

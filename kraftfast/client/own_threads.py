@@ -1,6 +1,7 @@
 """The threads that a producer has of its own, as soon as there is something for them to do.
 
-One sends what nobody waits for, the other calls back; both sleep otherwise.
+One sends what nobody waits for, the other calls back; both sleep otherwise. Asleep they hold no
+reference to the producer: one that nobody can reach any more is collected, and wakes them.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -58,7 +60,7 @@ class OwnThreads:
             self._callbacks.append(callback)
             with self._starting:
                 if self._caller is None or not self._caller.is_alive():
-                    self._caller = _thread(self._call_back_for_ever, "kraftfast-callbacks")
+                    self._caller = _thread(_call_back_for_ever, "kraftfast-callbacks", self)
                     self._caller.start()
 
     def _tell_threads(self, sender: Sender) -> None:
@@ -70,20 +72,20 @@ class OwnThreads:
         if self._keeper is None or not self._keeper.is_alive():  # a start may be interrupted
             with self._starting:
                 if not self._closed and (self._keeper is None or not self._keeper.is_alive()):
-                    self._keeper = _thread(self._keep, "kraftfast-keeper")
+                    self._keeper = _thread(_keep_for_ever, "kraftfast-keeper", self)
                     self._keeper.start()
         self.keeper_sleeps = self.caller_sleeps = False
         self._wanted.tell()
 
-    def _keep(self) -> None:
-        """Send what stays open, find a leader for what has none; sleep while there is neither."""
-        while not self._closed:
-            try:
-                self._keep_once()
-            except Exception:  # noqa: BLE001 - no memory, say; nobody else does its work
-                self._report(self._keeper)
+    def _keep(self) -> bool:
+        """Send what stays open, find a leader for what has none; False if it may sleep."""
+        try:
+            return self._keep_once()
+        except Exception:  # noqa: BLE001 - no memory, say; nobody else does its work
+            self._report(self._keeper)
+            return True
 
-    def _keep_once(self) -> None:
+    def _keep_once(self) -> bool:
         sender = self.sender
         if sender is None or sender.broken is not None:
             self._try_reconnect()
@@ -93,23 +95,34 @@ class OwnThreads:
             sender.seal()
         else:
             self.keeper_sleeps = True
-            self._wanted.wait(lambda: self._keeper_is_needed(sender))
+            return False
+        return True
+
+    def _keeper_is_needed(self) -> bool:
+        """Whether there is something for it to do; if so, it does not sleep."""
+        sender = self.sender
+        busy = sender is None or sender.has_open or sender.has_backlog
+        if not self.keeper_sleeps or self._closed or busy:
             self.keeper_sleeps = False
+            return True
+        return False
 
-    def _keeper_is_needed(self, sender: Sender) -> bool:
-        return not self.keeper_sleeps or self._closed or sender.has_open or sender.has_backlog
+    def _has_callbacks(self) -> bool:
+        """Whether anything is to be called back, or may be later."""
+        return not self._ended or self.ledger.resolved > self._called_back  # in this order
 
-    def _call_back_for_ever(self) -> None:
-        while not self._ended or self.ledger.resolved > self._called_back:  # in this order
-            try:
-                self._call_back_once()
-            except Exception:  # noqa: BLE001 - as above
-                self._report(self._caller)
+    def _call_back(self) -> bool:
+        """Give the callbacks what was resolved, wait for what is not; False if it may sleep."""
+        try:
+            return self._call_back_once()
+        except Exception:  # noqa: BLE001 - as above
+            self._report(self._caller)
+            return True
 
-    def _call_back_once(self) -> None:
+    def _call_back_once(self) -> bool:
         ledger = self.ledger
         if ledger.resolved > self._called_back:
-            self._call_back()
+            self._call_all_back()
         elif ledger.next_ticket > ledger.resolved:
             sender = self.sender
             if sender is None or sender.broken is not None:
@@ -120,12 +133,16 @@ class OwnThreads:
                 self.pump(sender, self._called_back, deadline)
         else:
             self.caller_sleeps = True
-            self._wanted.wait(self._caller_is_needed)
-            self.caller_sleeps = False
+            return False
+        return True
 
     def _caller_is_needed(self) -> bool:
+        """Whether there is something for it to do; if so, it does not sleep."""
         below = self.ledger.next_ticket
-        return not self.caller_sleeps or self._ended or below > self._called_back
+        if not self.caller_sleeps or self._ended or below > self._called_back:
+            self.caller_sleeps = False
+            return True
+        return False
 
     def _try_reconnect(self) -> None:
         try:
@@ -133,7 +150,7 @@ class OwnThreads:
         except KraftfastError:
             time.sleep(PAUSE_S)  # whoever waits learns of it
 
-    def _call_back(self) -> None:
+    def _call_all_back(self) -> None:
         """Give the callbacks what was resolved, in order."""
         for batch in resolved_batches(self.ledger, self._called_back):
             for callback in list(self._callbacks):
@@ -153,5 +170,29 @@ def _print(thread: threading.Thread | None) -> None:
     threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), thread)))
 
 
-def _thread(run: Callable[[], None], name: str) -> threading.Thread:
-    return threading.Thread(target=run, name=name, daemon=True)
+Known = weakref.ref[OwnThreads]
+
+
+def _keep_for_ever(known: Known) -> None:
+    while (producer := known()) is not None and not producer._closed:
+        wanted = None if producer._keep() else producer._wanted
+        del producer
+        if wanted is not None:
+            wanted.wait(lambda: _is_needed(known, OwnThreads._keeper_is_needed))
+
+
+def _call_back_for_ever(known: Known) -> None:
+    while (producer := known()) is not None and producer._has_callbacks():
+        wanted = None if producer._call_back() else producer._wanted
+        del producer
+        if wanted is not None:
+            wanted.wait(lambda: _is_needed(known, OwnThreads._caller_is_needed))
+
+
+def _is_needed(known: Known, needed: Callable[[OwnThreads], bool]) -> bool:
+    producer = known()
+    return producer is None or needed(producer)
+
+
+def _thread(run: Callable[[Known], None], name: str, producer: OwnThreads) -> threading.Thread:
+    return threading.Thread(target=run, args=(weakref.ref(producer),), name=name, daemon=True)

@@ -16,8 +16,10 @@ raises :class:`~kraftfast.errors.UnknownOutcome` for its tickets.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -30,6 +32,7 @@ from kraftfast.client.news import Held, News
 from kraftfast.client.own_threads import DOUBT_S, PAUSE_S, OwnThreads
 from kraftfast.client.sender import RECORD_BYTES_MAX, Sender
 from kraftfast.client.tickets import Batch, add_tickets, cut_short, offsets_of
+from kraftfast.client.timing import deadline_after
 from kraftfast.errors import (
     Closed,
     InvalidOption,
@@ -57,7 +60,10 @@ class Producer(OwnThreads, Appender):
 
     ``timeout``: seconds until there must be a leader; NoQuorum if there is none. ``idempotent``:
     what is sent twice is appended once; None: where the window allows it (Kafka's default, too: it
-    costs nothing that can be measured). ``name``: see :meth:`last_sequence`.
+    costs nothing that can be measured). ``name``: see :meth:`last_sequence`. ``connect`` False: the
+    first append looks for the leader.
+
+    Close it: one that is forgotten warns (ResourceWarning), and is closed once it is collected.
     """
 
     # _backlog: what a sender gave back and no other took over yet; empty while there is a sender.
@@ -77,7 +83,9 @@ class Producer(OwnThreads, Appender):
         record_bytes: int = 0,
         idempotent: bool | None = None,
         name: str | None = None,
+        connect: bool = True,
     ) -> None:
+        deadline = deadline_after(timeout)
         self._connector = connector
         if idempotent is None:
             idempotent = name is not None or connector.window <= limits.PRODUCER_BATCHES
@@ -98,7 +106,12 @@ class Producer(OwnThreads, Appender):
         self.refusal: LocalError = Closed("the producer is closed")
         self.keeper_sleeps = True
         forks.own(self)
-        self.reconnect(time.monotonic() + timeout)
+        if connect:
+            try:
+                self.reconnect(deadline)
+            except BaseException:
+                self._closed = True  # nobody gets it
+                raise
 
     # --- appending; append(), wait() and resolved are the Appender's ------------------------------
 
@@ -111,7 +124,7 @@ class Producer(OwnThreads, Appender):
         timeout: float,
     ) -> int:
         """The rest of :meth:`append`: where there is no room, no leader, or more than a value."""
-        deadline = time.monotonic() + timeout
+        deadline = deadline_after(timeout)
         headers = tuple(headers)
         while True:
             sender = self._ready_sender(deadline)
@@ -152,7 +165,7 @@ class Producer(OwnThreads, Appender):
 
         Raises as :meth:`append` and :meth:`wait`.
         """
-        deadline = time.monotonic() + timeout
+        deadline = deadline_after(timeout)
         ticket = self.append(value, timeout=timeout, **fields)
         self.wait_resolved(ticket, deadline)
         return self.ledger.offset_of(ticket)
@@ -174,7 +187,7 @@ class Producer(OwnThreads, Appender):
         Raises as :meth:`append_many_nowait`; the failure of the first record if all failed and none
         was appended; UnknownOutcome if only some did, or in doubt: its ``tickets`` can be asked.
         """
-        deadline = time.monotonic() + timeout
+        deadline = deadline_after(timeout)
         tickets = self.append_many_nowait(values, offsets, size=size, timeout=timeout)
         if tickets:
             self.wait_resolved(tickets[-1].stop - 1, deadline)
@@ -196,7 +209,7 @@ class Producer(OwnThreads, Appender):
         handed over; UnknownOutcome if the time ran out in the middle: then ``handed_over`` of the
         exception says how many records were, the first ones, and ``tickets`` which theirs are.
         """
-        deadline = time.monotonic() + timeout
+        deadline = deadline_after(timeout)
         column = values if isinstance(values, Values) else Values(values, offsets, size=size)
         tickets: list[range] = []
         done, checked = 0, False
@@ -238,7 +251,7 @@ class Producer(OwnThreads, Appender):
         if self._enrolment is None:
             raise InvalidOption("a producer that is not idempotent has no sequence")
         if self._enrolment.identity.uncertain:
-            self.reconnect(time.monotonic() + timeout)
+            self.reconnect(deadline_after(timeout))
         return self._enrolment.last_sequence(self.ledger)
 
     @property
@@ -252,7 +265,7 @@ class Producer(OwnThreads, Appender):
         """Wait until everything handed over so far is resolved. Raises UnknownOutcome."""
         if isinstance(self.refusal, WrongProcess):
             raise self.refusal
-        self.wait_resolved(self.ledger.next_ticket - 1, time.monotonic() + timeout)
+        self.wait_resolved(self.ledger.next_ticket - 1, deadline_after(timeout))
 
     # --- the sender -------------------------------------------------------------------------------
 
@@ -417,7 +430,7 @@ class Producer(OwnThreads, Appender):
         What is not acknowledged within ``timeout`` seconds has an unknown outcome (UnknownOutcome),
         except what no leader ever looked at (Closed). Callbacks are called for all of it.
         """
-        deadline = time.monotonic() + timeout
+        deadline = deadline_after(timeout)
         if isinstance(self.refusal, WrongProcess):
             return
         try:
@@ -451,6 +464,25 @@ class Producer(OwnThreads, Appender):
         self._closed, self.refusal = True, forks.refusal("producer")
         if sender is not None:
             sender.disown()
+
+    def __del__(self) -> None:
+        if getattr(self, "_closed", True):
+            return
+        warnings.warn("a producer was not closed", ResourceWarning, source=self)
+        if self.ledger.next_ticket > self.ledger.resolved:
+            with contextlib.suppress(RuntimeError):  # no threads: the interpreter ends
+                threading.Thread(target=self.close, name="kraftfast-close", daemon=True).start()
+                return
+        self.let_go()
+
+    def let_go(self) -> None:
+        """Close at once, waiting for nothing: for a producer that nobody can reach any more."""
+        self._closed = self._ended = True
+        sender, self.sender = self.sender, None
+        if sender is not None:
+            sender.close()
+        self.news.tell()
+        self._wanted.tell()
 
     def __enter__(self) -> Producer:
         return self

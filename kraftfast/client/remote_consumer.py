@@ -11,6 +11,7 @@ from kraftfast import limits
 from kraftfast.client.connection import Connection
 from kraftfast.client.consumer import FOREVER_S, RETRY_S, RecordStream
 from kraftfast.client.remote import Cluster, Leader
+from kraftfast.client.timing import deadline_after
 from kraftfast.errors import (
     CorruptBatch,
     ErrorCode,
@@ -83,7 +84,7 @@ class RemoteConsumer(RecordStream):
         self._asked = -1
         self._answer_due = 0.0
         self._high_watermark = -1
-        self._attach(time.monotonic() + timeout)
+        self._attach(deadline_after(timeout))
 
     @property
     def high_watermark(self) -> int:

@@ -226,7 +226,7 @@ def test_every_deadline_is_kept_whatever_their_order(quorum: LocalQuorum) -> Non
 
 def test_closing_tells_every_future(quorum: LocalQuorum) -> None:
     async def main() -> None:
-        producer = quorum.async_producer()
+        producer = await quorum.async_producer()
         futures = [producer.append(b"%d" % i) for i in range(100)]
         await producer.close()
         assert [type(future.result()) for future in futures] == [int] * 100

@@ -56,7 +56,7 @@ def test_a_producer(quorum: LocalQuorum, tmp_path: Path) -> None:
 
 def test_an_async_producer(quorum: LocalQuorum, tmp_path: Path) -> None:
     async def main() -> None:
-        producer = quorum.async_producer()
+        producer = await quorum.async_producer()
         future = producer.append(b"x")
         await producer.close()
         fds = strangers(tmp_path)

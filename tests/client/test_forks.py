@@ -166,7 +166,7 @@ def test_a_consumer_belongs_to_the_process_that_made_it(quorum: LocalQuorum) -> 
 
 def test_an_async_producer_belongs_to_the_process_that_made_it(quorum: LocalQuorum) -> None:
     async def main() -> None:
-        producer = quorum.async_producer()
+        producer = await quorum.async_producer()
         await producer.append_wait(b"before")
         under_way = [producer.append(b"%d" % n) for n in range(100)]
         calls = {

@@ -8,13 +8,14 @@ import errno
 import os
 import resource
 import threading
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from kraftfast.client.aio import AsyncProducer
-from kraftfast.client.own_threads import OwnThreads
+from kraftfast.client.own_threads import OwnThreads, _call_back_for_ever
 from kraftfast.client.producer import Producer
 from kraftfast.client.tickets import Batch
 from kraftfast.errors import DiskFull, ErrorCode, NoQuorum, ProducerFenced, StorageError
@@ -90,13 +91,14 @@ class Ending(OwnThreads):
         before, self._resolved, self._ended = self._resolved, 5, True
         return before
 
-    def _call_back_once(self) -> None:
+    def _call_back_once(self) -> bool:
         self._called_back = self.resolved
+        return True
 
 
 def test_callbacks_are_called_for_what_is_resolved_as_the_producer_ends() -> None:
     producer = Ending()
-    producer._call_back_for_ever()
+    _call_back_for_ever(weakref.ref(producer))
     assert producer._called_back == 5
 
 
