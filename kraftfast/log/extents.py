@@ -123,7 +123,7 @@ class LogExtents:
         self._walked: dict[int, _Walked] = {}
 
     def look(self, end_offset: int | None = None) -> Extent:
-        """Return the extent up to ``end_offset``, or up to the last batch whose CRC holds.
+        """Return the extent up to ``end_offset`` at least, or up to the last batch whose CRC holds.
 
         Of earlier segments only those in which the epoch changes are walked.
         """
@@ -180,12 +180,16 @@ class LogExtents:
         if (segment.identity[0], segment.generation) != known.identity:
             return
         step = self._step_over_gaps if self.gaps else self._step
+        end_offset = OPEN_END if bound is None else bound
         fault = scan.WHOLE
-        while fault == scan.WHOLE:
+        while fault == scan.WHOLE and known.offset < end_offset:
             began = known.position
             place = known.offset, began
-            end_offset = OPEN_END if bound is None else bound
             data, position, offset, last, fault = step(segment, known, end_offset, verify_crc)
+            if position == began and fault == scan.WHOLE:  # the batch that holds the bound
+                data, position, offset, last, fault = segment.walk(
+                    began, known.offset, known.epoch if began else -1, bytes_max=1
+                )
             if position == began:
                 break
             if last != known.epoch or not known.epochs:
@@ -215,7 +219,7 @@ class LogExtents:
                 break
         before = np.concatenate([[known.offset], rows["end_offset"][:-1]])[: len(rows)]
         sound = rows["crc_ok"] & (rows["base_offset"] >= before)
-        sound &= rows["end_offset"] <= end_offset
+        sound &= rows["base_offset"] < end_offset
         count = len(rows) if sound.all() else int(np.argmin(sound))
         if not count:
             return data, known.position, known.offset, known.epoch, scan.END

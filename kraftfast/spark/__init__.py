@@ -15,6 +15,9 @@
 ``tables``       rows as Arrow record batches, in the schemas that Spark is told of
 ``sources``      the batch sources: ``kraftfast``, ``kraftfast-batches``, ``kraftfast-snapshot``
 ``stream``       the same log as a stream
+``followed``     what it follows, and what stays open between its triggers
+``lineage``      of which log its checkpoint is
+``leader``       one connection to a quorum's leader
 ``sink``         rows become records of a quorum, each once
 ``destination``  where they go, and where the sink keeps what it must know to begin again
 ``outgoing``     which columns rows may have, and what they are as records

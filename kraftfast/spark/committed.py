@@ -128,8 +128,21 @@ class OneLog:
         return stored.offset if running is None else max(running, stored.offset)
 
     def extent(self, end_offset: int | None = None) -> Extent:
-        """Return that of the log up to an offset, or up to its last whole batch."""
+        """Return that of the log up to an offset, or up to its last whole batch.
+
+        Of a replica that runs never beyond its high watermark: what lies there may be cut at any
+        time, and what was walked over is remembered.
+        """
+        running = self.high_watermark()
+        if running is not None:
+            end_offset = running if end_offset is None else min(end_offset, running)
         return self.extents.look(end_offset)
+
+    def whole_extent(self) -> Extent:
+        """Return that of all whole batches, of a replica that runs too."""
+        if self.high_watermark() is None:
+            return self.extents.look()
+        return LogExtents(self.place.log_path, self.gaps).look()
 
     def identity(self) -> tuple[str, str]:
         """Return (cluster id, directory id), empty for a log of nobody."""
@@ -220,17 +233,17 @@ class Logs:
         if len(logs) == 1 and logs[0].stored() is None:
             return Bounded(logs[0], logs[0].end())
         voters = max(len(logs), voters_beside(self.pattern))
-        running = [(mark, log) for log in logs if (mark := log.high_watermark()) is not None]
+        running = _running(logs)
         best, chosen = max(running, key=lambda each: each[0], default=(-1, logs[0]))
         if len(running) > voters // 2 and best > 0:
             return Bounded(chosen, best)  # their word is enough, and costs no look at a file
         known = _most_stored(logs)
         if known.offset > best:
             best, chosen = known.offset, _holder(logs, known)
-        if len(running) <= voters // 2:  # nobody can cut a log meanwhile
+        if len(running) <= voters // 2:  # nobody leads, so that nobody cuts a log meanwhile
             extents = _extents(logs)
             agreed, index = majority_end([extent for _, extent in extents], voters)
-            if agreed > best:
+            if agreed > best and len(_running(logs)) <= voters // 2:
                 best, chosen = agreed, extents[index][0]
         return Bounded(chosen, best)
 
@@ -264,12 +277,17 @@ class Logs:
         return self.__dict__ | {"_logs": {}, "_seen": None}
 
 
+def _running(logs: list[OneLog]) -> list[tuple[int, OneLog]]:
+    """Return (high watermark, log) of the replicas that run."""
+    return [(mark, log) for log in logs if (mark := log.high_watermark()) is not None]
+
+
 def _extents(logs: list[OneLog]) -> list[tuple[OneLog, Extent]]:
     """Return the extents of those that can be read. Raises the last fault where none can."""
     found, problem = [], None
     for log in logs:
         try:
-            found.append((log, log.extent()))
+            found.append((log, log.whole_extent()))
         except KraftfastError as error:
             problem = error
     if problem is not None and not found:

@@ -63,11 +63,11 @@ def bytes_per_record(options: LogOptions, offset: int) -> float:
     return 1.0
 
 
-def ranges(options: LogOptions, start: int, end: int) -> list[Range]:
-    """Ranges of about ``split_bytes`` each."""
+def ranges(options: LogOptions, start: int, end: int, size: float | None = None) -> list[Range]:
+    """Ranges of about ``split_bytes`` each. ``size``: bytes a record, if that is known."""
     if start >= end:
         return []
-    records = int(options.split_bytes / bytes_per_record(options, start))
+    records = int(options.split_bytes / (size or bytes_per_record(options, start)))
     records = max(1, records, -(-(end - start) // RANGES_MAX))
     return [
         Range(options.servers, at, min(at + records, end)) for at in range(start, end, records)

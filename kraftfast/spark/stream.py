@@ -1,7 +1,8 @@
 """The stream source: a log that grows, from a running quorum or from directories.
 
-An offset of the stream says where the next record of each log is; what lies below an end that was
-once handed out never changes, so that a batch that is replayed after a crash is the same batch.
+An offset of the stream says where the next record of each log is, and which log that is; what lies
+below an end that was once handed out never changes, so that a batch that is replayed after a crash
+is the same batch.
 """
 
 from __future__ import annotations
@@ -22,20 +23,20 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from kraftfast.errors import KraftfastError, NoQuorum, OffsetOutOfRange
+from kraftfast.errors import KraftfastError, NoQuorum
 from kraftfast.log.disk import Disk
 from kraftfast.log.snapshot_files import snapshot_ids, snapshot_path
 from kraftfast.spark import remote, survey
-from kraftfast.spark.committed import QUORUM, Bounded, Logs, OneLog
+from kraftfast.spark.committed import QUORUM, OneLog
 from kraftfast.spark.fetched import fetched_snapshot, newest_snapshot
+from kraftfast.spark.followed import Ends, Paths, Servers, check_start
+from kraftfast.spark.lineage import Offsets, lineages, marked, positions
 from kraftfast.spark.options import LogOptions
 from kraftfast.spark.pieces import damage_row, read_rows
-from kraftfast.spark.places import find_places
 from kraftfast.spark.survey import Bounds, Damage, Piece
 from kraftfast.spark.tables import CONTENTS, numbers
 from kraftfast.types import OffsetAndEpoch
 
-Offsets = dict[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,62 +58,51 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """
 
     # options, schema, contents: as of a batch's reader. goal: where availableNow ends; None else.
-    # logs: of the path; what is open there stays open between triggers.
+    # _followed: where the logs are, None before it is asked for. _planned: the newest end that was
+    # handed out, whose log needs no second look.
 
     def __init__(self, options: LogOptions, schema: pa.Schema) -> None:
         self.options, self.schema = options, schema
         self.contents = any(name in CONTENTS for name in schema.names)
-        self.goal: Offsets | None = None
-        self.logs: Logs | None = None
+        self.goal: Ends | None = None
+        self._followed: Servers | Paths | None = None
+        self._planned: Offsets = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a task needs: nothing that is open."""
+        return self.__dict__ | {"_followed": None}
 
     # --- where the logs are and how far they go ---------------------------------------------------
 
-    def _bounded(self) -> dict[str, Bounded]:
-        """By name. Of a quorum's directory the replica to be read, for all hold one log."""
-        if self.logs is None:
-            options = self.options
-            self.logs = Logs(options.path, options.uncommitted, options.compacted)
-        return self.logs.bounded()
+    @property
+    def followed(self) -> Servers | Paths:
+        """The logs, with what is open of them."""
+        if self._followed is None:
+            self._followed = Servers(self.options) if self.options.servers else Paths(self.options)
+        return self._followed
 
-    def _ends(self) -> Offsets:
+    def _ends(self, begin: Ends) -> Ends:
         """How far each log may be read by now."""
-        bound = self.options.end_offset
-        if self.options.servers:
-            found = {QUORUM: remote.committed_end(self.options)}
-        else:
-            found = {name: each.end_offset for name, each in self._bounded().items()}
+        found, bound = self.followed.ends(begin), self.options.end_offset
         if bound is not None:
             found = {name: min(end, bound) for name, end in found.items()}
         return found
 
-    def _starts(self) -> Offsets:
-        """Where each log starts by now."""
-        if self.options.servers:
-            return {QUORUM: remote.log_start(self.options)}
-        return {name: survey.log_start(each.log.place) for name, each in self._bounded().items()}
-
     def initialOffset(self) -> Offsets:
         asked = self.options.start_offset
         if asked == -1:
-            return self._ends()
-        starts = self._starts()
+            return self._ends({})
+        starts = self.followed.starts()
         if asked is not None:
             for name, start in starts.items():
-                self._check(name, asked, start)
+                check_start(name, asked, start, self.options)
             return {name: max(asked, start) for name, start in starts.items()}
         return starts
-
-    def _check(self, name: str, offset: int, start: int) -> None:
-        if offset < start and self.options.fail_on_data_loss:
-            text = (
-                f"{name} starts at offset {start} by now, and offset {offset} is to be read: set "
-                "failOnDataLoss to false to go on with its snapshot, or where it starts"
-            )
-            raise OffsetOutOfRange(text, start)
 
     # --- admission --------------------------------------------------------------------------------
 
     def getDefaultReadLimit(self) -> ReadLimit:
+        """Where two limits are given, the second is kept too: ``latestOffset`` looks at both."""
         options = self.options
         if options.records_per_trigger is not None:
             return ReadMaxRows(options.records_per_trigger)
@@ -121,48 +111,63 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self.goal = self._ends()
+        self.goal = self._ends({})
 
     def reportLatestOffset(self) -> Offsets | None:
         """For the lag in the progress of a query; None while no quorum answers."""
         try:
-            return self._ends()
+            return self._ends({})
         except KraftfastError:
             return None
 
     def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:
-        """The end of the next micro-batch: a prefix of what there is, within the limit.
+        """The end of the next micro-batch: a prefix of what there is, within the limits.
 
         A quorum that does not answer within ``timeout`` has nothing new: the query lives on.
+        Raises InconsistentClusterId, ForeignDirectory if the log is not the one that was read.
         """
+        begin, then = positions(start), lineages(start)
         try:
-            ends = self._ends()
+            ends = self._ends(begin)
+            fresh = any(end > begin.get(name, 0) for name, end in ends.items())
+            self.followed.compare(begin, then, fresh)
+            if self.goal is not None:
+                ends = {name: min(end, self.goal.get(name, 0)) for name, end in ends.items()}
+            ends = {name: max(end, begin.get(name, 0)) for name, end in ends.items()}
+            for name in begin:
+                ends.setdefault(name, begin[name])  # a log that is gone for now
+            ends = self._admitted(begin, ends, limit)
+            if ends == begin:
+                return start  # to the letter: else Spark takes it for something new
+            self._planned = marked(ends, self.followed.lineages(ends))
+            return self._planned
         except NoQuorum:
             return start
-        if self.goal is not None:
-            ends = {name: min(end, self.goal.get(name, 0)) for name, end in ends.items()}
-        ends = {name: max(end, start.get(name, 0)) for name, end in ends.items()}
-        for name in start:
-            ends.setdefault(name, start[name])  # a log that is gone for now
-        if isinstance(limit, ReadMaxRows):
-            return _admit(start, ends, limit.max_rows)
-        if isinstance(limit, ReadMaxBytes):
-            return self._admit_bytes(start, ends, limit.max_bytes)
-        return ends
 
-    def _admit_bytes(self, start: Offsets, ends: Offsets, budget: int) -> Offsets:
+    def _admitted(self, begin: Ends, ends: Ends, limit: ReadLimit) -> Ends:
+        """Of both limits the smaller: Spark hands over one of them."""
+        rows, size = self.options.records_per_trigger, self.options.bytes_per_trigger
+        if isinstance(limit, ReadMaxRows):
+            rows = min(limit.max_rows, rows or limit.max_rows)
+        elif isinstance(limit, ReadMaxBytes):
+            size = min(limit.max_bytes, size or limit.max_bytes)
+        else:
+            return ends
+        if size is not None:
+            ends = self._admit_bytes(begin, ends, size)
+        return ends if rows is None else _admit(begin, ends, rows)
+
+    def _admit_bytes(self, start: Ends, ends: Ends, budget: int) -> Ends:
         """Of directories by whole batches; of a quorum by what the next batch's records take."""
-        if self.options.servers:
+        if isinstance(self.followed, Servers):
             begin, end = start.get(QUORUM, 0), ends[QUORUM]
-            if begin >= end:
-                return ends
-            size = remote.bytes_per_record(self.options, begin)
+            size = self.followed.line.look(begin).bytes_per_record if begin < end else 1
             return {QUORUM: min(end, begin + max(1, int(budget / size)))}
-        places = {name: each.log for name, each in self._bounded().items()}
-        share = max(1, budget // max(1, len(places)))
+        logs = {name: each.log for name, each in self.followed.bounded().items()}
+        share = max(1, budget // max(1, len(logs)))
         found = {}
         for name, end in ends.items():
-            log = places.get(name)
+            log = logs.get(name)
             begin = max(start.get(name, 0), survey.log_start(log.place) if log else 0)
             found[name] = max(end, start.get(name, 0))
             if log is not None and begin < end:
@@ -173,35 +178,43 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # --- reading ----------------------------------------------------------------------------------
 
     def partitions(self, start: Offsets, end: Offsets) -> list[InputPartition]:
-        if self.options.servers:
-            return self._of_servers(start.get(QUORUM, 0), end[QUORUM])
+        begin, ends, then = positions(start), positions(end), lineages(end)
+        followed = self.followed
+        if isinstance(followed, Servers):
+            return self._of_servers(followed, begin.get(QUORUM, 0), end)
         found: list[Any] = []
-        places = {name: each.log for name, each in self._bounded().items()}
-        for name, stop in end.items():
-            log = places[name] if name in places else OneLog(find_places(name)[0])
-            begin = start[name] if name in start else survey.log_start(log.place)
-            if begin < stop:
-                found += self._of_log(log, begin, stop)
+        if end != self._planned:
+            followed.compare({}, then, False)
+        for name, stop in ends.items():
+            log = followed.log_to_read(name, begin.get(name, 0), stop, then.get(name))
+            first = begin[name] if name in begin else survey.log_start(log.place)
+            if first < stop:
+                found += self._of_log(log, first, stop)
         return [InputPartition(part) for part in found]
 
-    def _of_servers(self, start: int, end: int) -> list[InputPartition]:
-        if start >= end:
+    def _of_servers(self, followed: Servers, start: int, end: Offsets) -> list[InputPartition]:
+        stop = positions(end)[QUORUM]
+        if start >= stop:
             return []
-        begin = remote.log_start(self.options, start)
-        self._check(self.options.servers, start, begin)
+        seen = followed.line.look(start)
+        if end != self._planned:  # a micro-batch that another process began
+            followed.compare({QUORUM: stop}, lineages(end), True)
+        begin = max(start, seen.log_start_offset)
+        check_start(self.options.servers, start, begin, self.options)
         parts: list[Any] = []
         newest = newest_snapshot(self.options) if start < begin else None
-        if newest is not None and start < newest.offset <= end:
+        if newest is not None and start < newest.offset <= stop:
             parts.append(Snapshotted(self.options.servers, "", newest))
             begin = max(begin, newest.offset)
-        parts += remote.ranges(self.options, begin, end)
+        size = seen.bytes_per_record if begin == start else None
+        parts += remote.ranges(self.options, begin, stop, size)
         return [InputPartition(part) for part in parts]
 
     def _of_log(self, log: OneLog, start: int, end: int) -> Iterator[Any]:
         """Pieces of one log; the snapshot before them where the log begins later."""
         place = log.place
         first = survey.log_start(place)
-        self._check(place.name, start, first)
+        check_start(place.name, start, first, self.options)
         if start < first:
             newer = [each for each in snapshot_ids(Disk(), place.log_path) if each.offset > start]
             if newer and newer[-1].offset <= end:
@@ -247,7 +260,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Nothing is open."""
 
 
-def _admit(start: Offsets, ends: Offsets, budget: int) -> Offsets:
+def _admit(start: Ends, ends: Ends, budget: int) -> Ends:
     """As many records of each log as its part of what waits amounts to; at least one in all.
 
     >>> _admit({"a": 0, "b": 10}, {"a": 300, "b": 110}, 100)

@@ -17,6 +17,8 @@ from pyspark.sql.streaming.datasource import (  # noqa: E402
 )
 
 from kraftfast import errors  # noqa: E402
+from kraftfast.log.extents import LogExtents  # noqa: E402
+from kraftfast.spark.lineage import positions  # noqa: E402
 from kraftfast.spark.sources import LogSource  # noqa: E402
 from kraftfast.spark.stream import StreamReader  # noqa: E402
 from tests.spark.kit import LogFiles, read_all, struct  # noqa: E402
@@ -29,6 +31,11 @@ def reader(path: Any, **options: Any) -> StreamReader:
     return found
 
 
+def ends(found: Any) -> Any:
+    """The offsets alone, without the words on which logs they are of."""
+    return found and positions(found)
+
+
 def offsets(found: StreamReader, start: dict[str, int], end: dict[str, int]) -> list[int]:
     return [row["offset"] for row in read_all(found, found.partitions(start, end))]
 
@@ -39,7 +46,7 @@ def test_a_growing_directory(log: LogFiles) -> None:
     start = found.initialOffset()
     assert start == {name: 0}
     end = found.latestOffset(start, ReadAllAvailable())
-    assert end == {name: 120} == found.reportLatestOffset()
+    assert ends(end) == {name: 120} == found.reportLatestOffset()
     assert offsets(found, start, end) == list(range(120))
     log.fill(1, 2, 4)
     later = found.latestOffset(end, ReadAllAvailable())
@@ -53,25 +60,44 @@ def test_a_torn_tail_waits_until_it_is_whole(log: LogFiles) -> None:
     file, position, data = log.batches[-1]
     os.truncate(file, position + 20)
     found = reader(log.path)
-    assert found.latestOffset({str(log.path): 100}, ReadAllAvailable()) == {str(log.path): 116}
+    name = str(log.path)
+    assert ends(found.latestOffset({name: 100}, ReadAllAvailable())) == {name: 116}
     file.write_bytes(file.read_bytes()[:position] + data)
-    assert found.latestOffset({str(log.path): 116}, ReadAllAvailable()) == {str(log.path): 120}
+    assert ends(found.latestOffset({name: 116}, ReadAllAvailable())) == {name: 120}
 
 
 def test_admission_by_records_and_by_bytes(log: LogFiles) -> None:
     name = str(log.path)
     found = reader(log.path, maxRecordsPerTrigger="50")
     assert found.getDefaultReadLimit() == ReadMaxRows(50)
-    assert found.latestOffset({name: 0}, ReadMaxRows(50)) == {name: 50}
+    assert ends(found.latestOffset({name: 0}, ReadMaxRows(50))) == {name: 50}
     assert offsets(found, {name: 45}, {name: 50}) == [45, 46, 47, 48, 49]
     size = [len(each[2]) for each in log.batches]
     by_bytes = reader(log.path, maxBytesPerTrigger="1000")
     assert by_bytes.getDefaultReadLimit() == ReadMaxBytes(1000)
-    assert by_bytes.latestOffset({name: 0}, ReadMaxBytes(sum(size[:3]))) == {name: 12}
-    assert by_bytes.latestOffset({name: 0}, ReadMaxBytes(1)) == {name: 4}, "at least one batch"
-    assert by_bytes.latestOffset({name: 36}, ReadMaxBytes(sum(size[9:11]) + 20)) == {name: 44}
-    assert by_bytes.latestOffset({name: 0}, ReadMaxBytes(10**9)) == {name: 120}
+    assert ends(by_bytes.latestOffset({name: 0}, ReadMaxBytes(sum(size[:3])))) == {name: 12}
+    least = by_bytes.latestOffset({name: 0}, ReadMaxBytes(1))
+    assert ends(least) == {name: 4}, "at least one batch"
+    some = by_bytes.latestOffset({name: 36}, ReadMaxBytes(sum(size[9:11]) + 20))
+    assert ends(some) == {name: 44}
+    assert ends(reader(log.path).latestOffset({name: 0}, ReadMaxBytes(10**9))) == {name: 120}
     assert reader(log.path).getDefaultReadLimit() == ReadAllAvailable()
+
+
+def test_an_end_inside_a_batch_is_found_in_a_log(log: LogFiles) -> None:
+    for end in (45, 46, 47):
+        extents = LogExtents(str(log.log_path))
+        assert extents.look(end).epoch_at(end - 1) == 2, "a batch of offsets 44 to 47"
+        assert extents.look().end_offset == 120
+
+
+def test_of_two_limits_the_smaller_is_kept(log: LogFiles) -> None:
+    name = str(log.path)
+    size = sum(len(each[2]) for each in log.batches[:3])
+    for rows, bytes_max, expected in (("5000", size, 12), ("7", 10 * size, 7)):
+        found = reader(log.path, maxRecordsPerTrigger=rows, maxBytesPerTrigger=str(bytes_max))
+        end = found.latestOffset({name: 0}, found.getDefaultReadLimit())
+        assert ends(end) == {name: expected}
 
 
 def test_available_now_does_not_run_after_what_comes_later(log: LogFiles) -> None:
@@ -79,7 +105,7 @@ def test_available_now_does_not_run_after_what_comes_later(log: LogFiles) -> Non
     found = reader(log.path)
     found.prepareForTriggerAvailableNow()
     log.fill(1, 2, 4)
-    assert found.latestOffset({name: 0}, ReadAllAvailable()) == {name: 120}
+    assert ends(found.latestOffset({name: 0}, ReadAllAvailable())) == {name: 120}
     assert found.reportLatestOffset() == {name: 128}, "the lag is told of all the same"
 
 
@@ -95,7 +121,7 @@ def test_several_directories_each_have_their_offset(log: LogFiles, tmp_path: Pat
     other = log.copy(tmp_path / "replica2")
     found = reader(tmp_path / "replica*")
     names = [str(log.path), str(other.path)]
-    end = found.latestOffset({names[0]: 0, names[1]: 100}, ReadMaxRows(60))
+    end = ends(found.latestOffset({names[0]: 0, names[1]: 100}, ReadMaxRows(60)))
     assert end == {names[0]: 52, names[1]: 108} or sum(end.values()) == 160
     found_offsets = offsets(found, {names[0]: 0}, {names[0]: 2, names[1]: 3})
     assert found_offsets == [0, 1, 0, 1, 2], "a log that came later is read from its start"
