@@ -24,7 +24,7 @@ from statistics import median
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-FLOOR_SOURCE = ROOT.parent / "shared" / "yardstick" / "floor.c"
+FLOOR_SOURCE = Path(__file__).with_name("floor.c")
 FLOOR_LINE = re.compile(r"([\d.]+) records/s.*p50 ([\d.]+) us p99 ([\d.]+) us")
 BATCH_BYTES = 64 * 1024
 WINDOW = 32
@@ -203,7 +203,7 @@ def options() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--dir", default="/var/tmp", help="on the disk to be measured [/var/tmp]")
-    parser.add_argument("--floor-source", type=Path, default=FLOOR_SOURCE, help="floor.c")
+    parser.add_argument("--floor-source", type=Path, default=FLOOR_SOURCE, help="[bench/floor.c]")
     parser.add_argument("--pairs", type=int, default=PAIRS_MIN, help="of runs, floor and ours [5]")
     parser.add_argument(
         "--total", type=int, default=512, metavar="MIB", help="of values, in throughput rows [512]"
@@ -223,7 +223,7 @@ def options() -> argparse.Namespace:
     )
     asked = parser.parse_args()
     if not asked.floor_source.is_file():
-        parser.error(f"no floor.c at {asked.floor_source}: name it by --floor-source")
+        parser.error(f"there is no file {asked.floor_source}")
     if asked.quick:
         asked.pairs, asked.total = 1, 64
     return asked

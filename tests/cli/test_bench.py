@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import subprocess
 import sys
@@ -129,3 +130,16 @@ def test_against_the_floor(tmp_path: Path) -> None:
     assert [(line["key"], line["met"]) for line in table] == [("p50_us", False), ("p99_us", False)]
     assert table[0]["ratio"] == pytest.approx(table[0]["ours"], abs=0.01)
     assert done.stdout.count("MISSED") == 2
+
+
+def test_the_floor_itself(tmp_path: Path) -> None:
+    """bench/floor.c is there, compiles, and prints what is read."""
+    spec = importlib.util.spec_from_file_location("floor", ROOT / "bench" / "against_floor.py")
+    assert spec is not None and spec.loader is not None
+    against = importlib.util.module_from_spec(spec)
+    sys.modules["floor"] = against  # its dataclasses look themselves up
+    spec.loader.exec_module(against)
+    program = against.build_floor(against.FLOOR_SOURCE, str(tmp_path))
+    for row in (against.ROWS[0], against.ROWS[2]):
+        ran = against.run_floor(program, row, str(tmp_path), 1)
+        assert ran["records_per_s"] > 0 and ran["p99_us"] >= ran["p50_us"] > 0
