@@ -27,6 +27,9 @@ SCHEMA_DEPTH_MAX = 16
 MESSAGE_ELEMENTS_MAX = 1 << 14  # array elements of a message: as objects they outgrow their bytes
 MESSAGE_TEXT_BYTES_MAX = 1024 * 1024  # strings of a message: as objects up to four times as large
 
+CONNECTIONS_MAX = 1000  # max.connections, unless configured otherwise
+CONNECTIONS_PER_ADDRESS_MAX = 250  # max.connections.per.ip
+
 # --- replication ---
 TURN_BYTES_MAX = 1024 * 1024  # what one turn of the loop copies or hands over at most
 FETCH_MAX_BYTES = 1024 * 1024  # controller.quorum.fetch.max.bytes

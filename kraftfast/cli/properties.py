@@ -83,6 +83,8 @@ SCALARS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "metadata.log.max.snapshot.interval.ms": ("snapshot_interval_ms", number(0)),
     "metadata.log.segment.bytes": ("segment_bytes", number(limits.SEGMENT_BYTES_MIN, 2**31 - 1)),
     "metadata.log.segment.ms": ("segment_ms", number(1)),
+    "max.connections": ("connections_max", number(1)),
+    "max.connections.per.ip": ("connections_per_address_max", number(1)),
     "kraftfast.producers.max": ("producers_max", number(1, limits.PRODUCERS_MAX)),
     "kraftfast.flush": ("flush", choice(*(each.value for each in FlushPolicy))),
     "kraftfast.idle": ("idle", choice(*IDLE_SPIN_US)),
@@ -161,9 +163,10 @@ def server(fields: Fields) -> Server:
     if not names or (may_vote and names[0] not in {listener.name for listener in listeners}):
         raise InvalidOption("controller.listener.names must name a listener of `listeners`")
     own = next((voter for voter in voters if voter.id == node_id), None)
-    listeners = [
-        _reachable(each, own) if each.name == names[0] else each for each in listeners
-    ]
+    if may_vote:
+        listeners = [
+            _reachable(each, own if each.name == names[0] else None) for each in listeners
+        ]
     node = NodeConfig(
         node_id=node_id,
         directory=_directory(fields),
@@ -290,8 +293,8 @@ def _listeners(fields: Fields) -> list[ListenerConfig]:
 
 
 def _reachable(listener: ListenerConfig, own: VoterConfig | None) -> ListenerConfig:
-    """A controller listener on every address is advertised as the own entry among the static voters
-    says, else by the name of this host (Kafka's ``effectiveAdvertisedControllerListeners``)."""
+    """Return a listener on every address with an advertised one: that of the own entry among the
+    static voters, else this host's name (Kafka's ``effectiveAdvertisedControllerListeners``)."""
     if listener.advertised_host or listener.host not in ANY_HOST:
         return listener
     host, port = (own.host, own.port) if own is not None else (socket.getfqdn(), listener.port)

@@ -12,7 +12,7 @@ from kraftfast.core import events as ev
 from kraftfast.core import messages as core
 from kraftfast.errors import ErrorCode
 from kraftfast.node import translate_membership as membership
-from kraftfast.node.quorum_plane import describe_cluster, describe_quorum
+from kraftfast.node.quorum_plane import describe_cluster, describe_quorum, find_coordinator
 from kraftfast.node.wire_values import Partition
 from kraftfast.wire import messages as wire
 from kraftfast.wire.messages import ApiKey
@@ -136,7 +136,11 @@ def _list_reassignments(node: Any, request: Any, message: Any) -> None:
 
 
 def _describe_cluster(node: Any, request: Any, message: Any) -> None:
-    request.respond(describe_cluster(node, message))
+    request.respond(describe_cluster(node, message, request.listener))
+
+
+def _find_coordinator(node: Any, request: Any, message: Any) -> None:
+    request.respond(find_coordinator(node, request, message))
 
 
 _HANDLERS: dict[int, Any] = {
@@ -145,5 +149,6 @@ _HANDLERS: dict[int, Any] = {
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: _alter_reassignments,
     ApiKey.LIST_PARTITION_REASSIGNMENTS: _list_reassignments,
     ApiKey.DESCRIBE_CLUSTER: _describe_cluster,
+    ApiKey.FIND_COORDINATOR: _find_coordinator,
     ApiKey.INIT_PRODUCER_ID: lambda node, *asked: node.producer_ids.serve(*asked),
 }

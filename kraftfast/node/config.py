@@ -79,6 +79,8 @@ class NodeConfig(msgspec.Struct, frozen=True):
     fetch_max_bytes: int = limits.FETCH_MAX_BYTES
     fetch_snapshot_max_bytes: int = limits.FETCH_MAX_BYTES
     producers_max: int = limits.PRODUCERS
+    connections_max: int = limits.CONNECTIONS_MAX
+    connections_per_address_max: int = limits.CONNECTIONS_PER_ADDRESS_MAX
     processors: tuple[int, ...] = ()
     state_machine: str = ""
     seed: int = -1
@@ -87,17 +89,23 @@ class NodeConfig(msgspec.Struct, frozen=True):
     def endpoints(self) -> tuple[Endpoint, ...]:
         """Where others reach this replica, as its entry in the voter set says.
 
+        The controller listener first, by which replicas come; clients learn of the others there.
         Port 0: over rings alone, from this host. Empty for one that can never be a voter.
         """
         name = self.controller_listener
         if not self.may_vote:
             return ()
-        for listener in self.listeners:
-            if listener.name == name:
-                host = listener.advertised_host or listener.host
-                port = listener.advertised_port or listener.port
-                return (Endpoint(name, host, port),) if port else ()
-        return () if self.listeners else (Endpoint(name, "localhost", 0),)
+        if not self.listeners:
+            return (Endpoint(name, "localhost", 0),)
+        places = [
+            Endpoint(
+                each.name,
+                each.advertised_host or each.host,
+                each.advertised_port or each.port,
+            )
+            for each in sorted(self.listeners, key=lambda each: each.name != name)
+        ]
+        return tuple(each for each in places if each.port) if places[0].port else ()
 
     @property
     def bootstrap_ids(self) -> tuple[int, ...]:

@@ -32,6 +32,14 @@ class LocalRequest:
         self.node, self.sock, self.done = node, sock, done
         self.api_key, self.version, self.correlation_id = header[:3]
 
+    software = ""  # that its client names
+
+    @property
+    def listener(self) -> str:
+        """Whose addresses are given out: those that replicas use."""
+        listener: str = self.node.partition.listener
+        return listener
+
     def failed(self, error: Exception) -> None:
         """Close the connection for what answering this raised."""
         self.node.failures.end(error, "a local request", lambda: self.done(self.sock))

@@ -2,30 +2,43 @@
 
 from __future__ import annotations
 
+import re
 import time
 from typing import Any
 
 from kraftfast.errors import ErrorCode
-from kraftfast.types import METADATA_PARTITION, ZERO_UUID
+from kraftfast.types import METADATA_PARTITION, NO_NODE, ZERO_UUID
 from kraftfast.wire import messages as wire
 
 AUTHORIZED_OPERATIONS_UNKNOWN = -(2**31)
 CONTROLLERS = 2
 NAMELESS_TOPIC_VERSION = 12  # of Metadata, whose answer may name a topic by its id alone
+KEYS_VERSION = 4  # of FindCoordinator, that asks for several at once
+GROUP = 0  # a key type of FindCoordinator
+LIBRDKAFKA = re.compile("rdkafka|confluent")  # how clients built on it name their software
+NO_COORDINATOR = "there are no consumer groups and no transactions"
+LISTENER_NOT_FOUND_VERSION = 6  # of Metadata
 NODES_VERSION = 2  # of DescribeQuorum, that has nodes and directory ids
 
 
-def advertised(node: Any) -> list[tuple[int, str, int]]:
-    """(id, host, port) of every voter whose address is known, by its controller listener."""
+def advertised(node: Any, listener: str) -> list[tuple[int, str, int]]:
+    """Return (id, host, port) of every voter that is known to have this listener.
+
+    Clients get the addresses of the listener that they came by, as from Kafka: the others may be
+    out of their reach.
+    """
     found = []
     for voter in node.voters:
-        for name, host, port in voter.endpoints:
-            if name == node.partition.listener and port:
-                found.append((voter.id, host, port))
+        places = voter.endpoints
+        if voter.id == node.config.node_id:  # the static voters name one listener alone
+            places = (*places, *node.config.endpoints)
+        place = next((each for each in places if each.name == listener and each.port), None)
+        if place is not None:
+            found.append((voter.id, place.host, place.port))
     return found
 
 
-def metadata(node: Any, message: Any, version: int) -> Any:
+def metadata(node: Any, message: Any, version: int, listener: str) -> Any:
     """Return one topic with one partition; brokers are the voters.
 
     A topic without a name is refused below the version that can tell of it, as in Kafka's
@@ -33,27 +46,32 @@ def metadata(node: Any, message: Any, version: int) -> Any:
     """
     kind = wire.MetadataResponse
     asked = message.topics
+    brokers = advertised(node, listener)
+    ids = {id for id, *_ in brokers}
     wants_all = asked is None or (version == 0 and not asked)
     if wants_all:
-        topics = [_our_topic(node, kind)]
+        topics = [_our_topic(node, kind, version, ids)]
     else:
-        nameless = version >= NAMELESS_TOPIC_VERSION
-        topics = [_topic(node, kind, entry, nameless) for entry in asked]
+        topics = [_topic(node, kind, entry, version, ids) for entry in asked]
     return kind(
-        brokers=[
-            kind.Broker(node_id=id, host=host, port=port) for id, host, port in advertised(node)
-        ],
+        brokers=[kind.Broker(node_id=id, host=host, port=port) for id, host, port in brokers],
         cluster_id=node.cluster_id,
         controller_id=node.core.leader_id,
         topics=topics,
     )
 
 
-def _our_topic(node: Any, kind: Any) -> Any:
+def _our_topic(node: Any, kind: Any, version: int, reachable: set[int]) -> Any:
+    """Return the topic; a leader without the client's listener is no leader for that client."""
     leader = node.core.leader_id
+    error = ErrorCode.NONE if leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE
+    if leader >= 0 and leader not in reachable:
+        told = version >= LISTENER_NOT_FOUND_VERSION
+        error = ErrorCode.LISTENER_NOT_FOUND if told else ErrorCode.LEADER_NOT_AVAILABLE
+        leader = NO_NODE
     ids = list(node.voters.ids)
     partition = kind.Partition(
-        error_code=ErrorCode.NONE if leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE,
+        error_code=error,
         partition_index=METADATA_PARTITION,
         leader_id=leader,
         leader_epoch=node.core.epoch,
@@ -65,19 +83,43 @@ def _our_topic(node: Any, kind: Any) -> Any:
     )
 
 
-def _topic(node: Any, kind: Any, entry: Any, nameless: bool) -> Any:
+def _topic(node: Any, kind: Any, entry: Any, version: int, reachable: set[int]) -> Any:
+    nameless = version >= NAMELESS_TOPIC_VERSION
     if entry.name is None and not nameless:
         return kind.Topic(error_code=ErrorCode.INVALID_REQUEST, name="", topic_id=entry.topic_id)
     if entry.name is None:
         if entry.topic_id == node.partition.topic_id:
-            return _our_topic(node, kind)
+            return _our_topic(node, kind, version, reachable)
         return kind.Topic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=entry.topic_id)
     if entry.name == node.partition.topic:
-        return _our_topic(node, kind)
+        return _our_topic(node, kind, version, reachable)
     return kind.Topic(error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=entry.name)
 
 
-def describe_cluster(node: Any, message: Any) -> Any:
+def find_coordinator(node: Any, request: Any, message: Any) -> Any:
+    """Refuse every key by an error that no client retries: there is no coordinator.
+
+    It is served because librdkafka does not compress with lz4 where it is not. But librdkafka
+    asks also for consumers that only assign partitions, reports the error to them, and waits for
+    a coordinator when they close. It is told this server, which serves no JoinGroup and no
+    OffsetCommit, as it knows from ApiVersions: it fails these calls at once, and reports that.
+    """
+    kind = wire.FindCoordinatorResponse
+    version = request.version
+    answer = {"node_id": NO_NODE, "port": -1, "error_code": ErrorCode.UNSUPPORTED_VERSION}
+    if version:
+        answer["error_message"] = NO_COORDINATOR
+    if message.key_type == GROUP and LIBRDKAFKA.search(request.software):
+        for own in advertised(node, request.listener):
+            if own[0] == node.config.node_id:
+                answer = dict(zip(("node_id", "host", "port"), own))
+    if version < KEYS_VERSION:
+        return kind(**answer)
+    keys = message.coordinator_keys
+    return kind(coordinators=[kind.Coordinator(key=key, **answer) for key in keys])
+
+
+def describe_cluster(node: Any, message: Any, listener: str) -> Any:
     """Who is in the cluster; asked as a controller or as a broker, the voters are both."""
     kind = wire.DescribeClusterResponse
     return kind(
@@ -85,7 +127,8 @@ def describe_cluster(node: Any, message: Any) -> Any:
         cluster_id=node.cluster_id,
         controller_id=node.core.leader_id,
         brokers=[
-            kind.Broker(broker_id=id, host=host, port=port) for id, host, port in advertised(node)
+            kind.Broker(broker_id=id, host=host, port=port)
+            for id, host, port in advertised(node, listener)
         ],
         cluster_authorized_operations=AUTHORIZED_OPERATIONS_UNKNOWN,
     )

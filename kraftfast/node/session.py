@@ -44,6 +44,16 @@ class SessionRequest:
         self.done = False
         self.size = size
 
+    @property
+    def listener(self) -> str:
+        """The listener that its connection came by; "" if that has gone."""
+        return "" if self.session is None else self.session.listener
+
+    @property
+    def software(self) -> str:
+        """What its client says of itself (KIP-511), "" if nothing."""
+        return "" if self.session is None else self.session.software
+
     def failed(self, error: Exception) -> None:
         """End the connection for what answering this raised."""
         self.done = True
@@ -97,17 +107,19 @@ class Session:
     first request, for a frame that has begun, for an answer to be taken, and of silence.
     """
 
-    # framed, host: the connection and the address it comes from. asked: requests under way,
-    # oldest first.
+    # framed, host: the connection and the address it comes from. listener: the name of the listener
+    # that it came by. software: what its client says of itself. asked: requests under way, oldest
+    # first.
     # asked_bytes: their sizes. fetches: how many of them are Fetches, whose answers are large.
     # counted_bytes: what the door counts for this session.
     # greeted: a first request came. paused: nothing is read, for what is under way is enough.
     # seen_ms: when something last came. frame_ms: when the frame that is not whole yet began, -1
     # for none. sent_ms: when the kernel last took something of what is queued, or nothing was.
 
-    def __init__(self, door: Any, sock: Any, host: str, now_ms: int) -> None:
-        self.door, self.host = door, host
+    def __init__(self, door: Any, sock: Any, host: str, listener: str, now_ms: int) -> None:
+        self.door, self.host, self.listener = door, host, listener
         self.framed = FramedSocket(sock, limits.FRAME_BYTES_MAX_BEFORE_API_VERSIONS)
+        self.software = ""
         self.asked: deque[SessionRequest] = deque()
         self.asked_bytes = self.fetches = 0
         self.counted_bytes = 0
@@ -212,6 +224,7 @@ class Session:
             request.finish([frame.unsupported_api_versions(header.correlation_id)])
             return
         message = frame.decode_request_body(header, data)
+        self.software = message.client_software_name
         refusal = api_versions_refusal(message, header.version)
         if refusal is ErrorCode.NONE and message.cluster_id is not None:
             node = self.door.node

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from functools import partial
 from typing import Any
 
 from kraftfast import limits
@@ -19,8 +20,6 @@ from kraftfast.wire.messages import ApiKey
 from kraftfast.wire.versions import KRAFT_VERSION, SERVED, api_versions_response
 from kraftfast.wire.notation import Versions
 
-CONNECTIONS_MAX = 1000
-CONNECTIONS_PER_ADDRESS_MAX = 250
 HELD_BYTES_MAX = 256 * 1024 * 1024
 SWEEP_MS = 100
 FEATURES = {KRAFT_VERSION: Versions(limits.KRAFT_VERSION_MIN, limits.KRAFT_VERSION_MAX)}
@@ -30,6 +29,7 @@ SERVED_HERE = frozenset(
         ApiKey.FETCH,
         ApiKey.LIST_OFFSETS,
         ApiKey.METADATA,
+        ApiKey.FIND_COORDINATOR,
         ApiKey.API_VERSIONS,
         ApiKey.INIT_PRODUCER_ID,
         ApiKey.VOTE,
@@ -77,7 +77,8 @@ class Sockets:
                 sock = listen(listener.host, listener.port)
             except PeerGone as error:
                 raise CannotListen(str(error)) from None
-            self.acceptors.append(Acceptor(self.loop, sock, self._accepted))
+            accepted = partial(self._accepted, listener.name)
+            self.acceptors.append(Acceptor(self.loop, sock, accepted))
 
     def ports(self) -> dict[str, int]:
         """The port of each listener by its name (asked for as 0: chosen by the kernel)."""
@@ -91,21 +92,28 @@ class Sockets:
 
     # --- who comes in -----------------------------------------------------------------------------
 
-    def _accepted(self, sock: socket.socket, address: Any) -> None:
+    def _accepted(self, listener: str, sock: socket.socket, address: Any) -> None:
         host = address[0]
-        if (
-            len(self.sessions) >= CONNECTIONS_MAX
-            or self.per_address.get(host, 0) >= CONNECTIONS_PER_ADDRESS_MAX
-        ):
+        if refusal := self._is_full(host):
+            self.node.failures.complain(f"a connection from {host} is refused: {refusal}")
             sock.close()
             return
         try:
-            session = Session(self, sock, host, self.node.now_ms())
+            session = Session(self, sock, host, listener, self.node.now_ms())
         except OSError:  # reset before it was looked at
             sock.close()
             return
         self.per_address[host] = self.per_address.get(host, 0) + 1
         self.sessions[session] = None
+
+    def _is_full(self, host: str) -> str:
+        """Return why one more connection from this address is too many, or ""."""
+        config = self.node.config
+        if self.per_address.get(host, 0) >= config.connections_per_address_max:
+            return f"max.connections.per.ip={config.connections_per_address_max} are open"
+        if len(self.sessions) >= config.connections_max:
+            return f"max.connections={config.connections_max} are open"
+        return ""
 
     def forget(self, session: Session) -> None:
         """A session has ended."""
@@ -160,7 +168,7 @@ class Sockets:
         """Everything else: what only looks, and what operators want done."""
         api_key = request.api_key
         if api_key == ApiKey.METADATA:
-            request.respond(metadata(self.node, message, request.version))
+            request.respond(metadata(self.node, message, request.version, request.listener))
         elif api_key == ApiKey.LIST_OFFSETS:
             request.respond(self.data.list_offsets(message, request.version))
         elif not admin_plane.take(self.node, request, message) and request.session is not None:

@@ -103,3 +103,24 @@ OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse = api(
             Partitions[ErrorCode:i16; Partition:i32; LeaderEpoch:i32=-1; EndOffset:i64=-1]
         ]""",
 )
+
+FindCoordinatorRequest, FindCoordinatorResponse = api(
+    ApiKey.FIND_COORDINATOR,
+    "FindCoordinator",
+    served="0-6",
+    flexible="3+",
+    request="""
+        Key:str@0-3
+        KeyType:i8@1+
+        CoordinatorKeys:[str]@4+""",
+    response="""
+        ThrottleTimeMs:i32@1+ ign
+        ErrorCode:i16@0-3 ign
+        ErrorMessage:str?@1-3 ign
+        NodeId:i32@0-3 ign
+        Host:str@0-3 ign
+        Port:i32@0-3 ign
+        Coordinators[
+            Key:str; NodeId:i32; Host:str; Port:i32; ErrorCode:i16; ErrorMessage:str?
+        ]@4+ ign""",
+)

@@ -14,6 +14,8 @@ from __future__ import annotations
 from kraftfast.wire import tags
 from kraftfast.wire.apis import REQUESTS, RESPONSES, ApiKey, api  # noqa: F401
 from kraftfast.wire.client_messages import (  # noqa: F401
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
     InitProducerIdRequest,
     InitProducerIdResponse,
     ListOffsetsRequest,

@@ -207,6 +207,7 @@ class Message(msgspec.Struct, repr_omit_defaults=True):
     """Base of all requests and responses. Instances compare by value."""
 
     API_KEY: ClassVar[int]
+    IS_REQUEST: ClassVar[bool]
     VERSIONS: ClassVar[Versions]  # those that we speak
     FLEXIBLE: ClassVar[Versions]
     FIELDS: ClassVar[tuple[Field, ...]]
@@ -226,16 +227,17 @@ class Message(msgspec.Struct, repr_omit_defaults=True):
 
     @classmethod
     def decode(cls, data: bytes | memoryview, version: int, start: int = 0) -> Self:
-        """The message that ``data`` holds from ``start`` to its end.
+        """Return the message that ``data`` holds from ``start`` to its end.
 
         Records are memoryviews into ``data``; all else is copied out of it. Unknown tagged fields
-        are skipped. Raises :class:`MalformedFrame`, :class:`UnsupportedVersion`.
+        are skipped, and so are bytes behind a request, as Kafka does: librdkafka sends some.
+        Raises :class:`MalformedFrame`, :class:`UnsupportedVersion`.
         """
         assert start >= 0
         plan = cls.plan(version)
         reader = Reader(data, start, f"{cls.__name__} v{version}")
         message: Self = plan.read(reader)
-        if reader.at != reader.end:
+        if reader.at != reader.end and not cls.IS_REQUEST:
             raise reader.malformed(f"{reader.end - reader.at} bytes too many")
         return message
 
@@ -270,6 +272,7 @@ def define(
     _define_structs(name, fields, structs, module)
     constants = {
         "API_KEY": key,
+        "IS_REQUEST": name.endswith("Request"),
         "VERSIONS": versions(served),
         "FLEXIBLE": versions(flexible),
         "FIELDS": fields,

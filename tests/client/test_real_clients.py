@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kraftfast.quorum import LocalQuorum
+from kraftfast.record.headers import decode_headers
+from kraftfast.record.shapes import CODEC_MASK, Codec
 from kraftfast.types import METADATA_TOPIC
 
 pytestmark = pytest.mark.processes
@@ -99,6 +102,56 @@ def test_kafka_python_produces_and_consumes(socket_quorum: LocalQuorum) -> None:
     assert seen == [(o, b"theirs %d" % i) for i, o in enumerate(offsets)] + [
         (o, b"ours %d" % i) for i, o in enumerate(many)
     ]
+
+
+def test_confluent_kafka_lists_topics_and_compresses_with_every_codec(
+    socket_quorum: LocalQuorum,
+) -> None:
+    """Its list of topics ends in bytes that belong to no field; without FindCoordinator it sends
+    uncompressed what should be lz4."""
+    kafka = pytest.importorskip("confluent_kafka", reason="confluent-kafka is not installed")
+    admin = pytest.importorskip("confluent_kafka.admin")
+    servers = {"bootstrap.servers": bootstrap(socket_quorum)}
+    assert list(admin.AdminClient(servers).list_topics(timeout=30).topics) == [METADATA_TOPIC]
+    with socket_quorum.producer() as producer:
+        begin = producer.append_wait(b"begin") + 1
+    for name in ("gzip", "snappy", "lz4", "zstd"):
+        producer = kafka.Producer(servers | {"compression.type": name, "linger.ms": 50})
+        for _ in range(50):
+            producer.produce(METADATA_TOPIC, b"the same words again " * 20, partition=0)
+        assert producer.flush(60) == 0
+    leader = socket_quorum.wait_leader(30)
+    found = []
+    with socket_quorum.consumer(begin) as consumer:
+        assert [record.value for record in consumer] == [b"the same words again " * 20] * 200
+    for path in sorted(Path(socket_quorum.directories[leader]).rglob("*.log")):
+        rows = decode_headers(path.read_bytes()).rows
+        found += [row["attributes"] & CODEC_MASK for row in rows if row["base_offset"] >= begin]
+    assert sorted(set(found)) == [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD]
+
+
+def test_nobody_waits_for_a_group(socket_quorum: LocalQuorum) -> None:
+    """Who subscribes as a group is told at once that there are none; who assigns is not."""
+    kafka = pytest.importorskip("confluent_kafka", reason="confluent-kafka is not installed")
+    theirs = pytest.importorskip("kafka", reason="kafka-python is not installed")
+    group = {"bootstrap.servers": bootstrap(socket_quorum), "group.id": "g"}
+    consumer = kafka.Consumer(group)
+    consumer.subscribe([METADATA_TOPIC])
+    message = consumer.poll(30)
+    assert message is not None and "JoinGroup failed" in message.error().str()
+    consumer.close()
+    consumer = kafka.Consumer(group)  # that would commit its offsets when it is closed
+    with socket_quorum.producer() as producer:
+        offset = producer.append_wait(b"assigned")
+    consumer.assign([kafka.TopicPartition(METADATA_TOPIC, 0, offset)])
+    message = consumer.poll(30)
+    assert message is not None and message.error() is None and message.value() == b"assigned"
+    consumer.close()
+    servers = bootstrap(socket_quorum).split(",")
+    grouped = theirs.KafkaConsumer(METADATA_TOPIC, bootstrap_servers=servers, group_id="g")
+    with pytest.raises(theirs.errors.UnsupportedVersionError):
+        grouped.poll(timeout_ms=30_000)
+    grouped.close()
 
 
 # --- enable.idempotence -----------------------------------------------------------------------

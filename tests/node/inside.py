@@ -34,15 +34,15 @@ class Inside:
     ) -> None:
         description = format_quorum(str(path), voters, records=records)
         self.directory = str(path / "1")
+        defaults = SMALL | {"listeners": [ListenerConfig("CONTROLLER", "127.0.0.1", 0)]}
         others = [VoterConfig(id, "127.0.0.1", 1) for id in range(2, voters + 1)]
         self.node: Any = Node(
             NodeConfig(
                 node_id=1,
                 directory=self.directory,
                 voters=[VoterConfig(1, "127.0.0.1", 9), *others],
-                listeners=[ListenerConfig("CONTROLLER", "127.0.0.1", 0)],
                 idle="block",
-                **(SMALL | settings),
+                **(defaults | settings),
             )
         )
         self.cluster_id = description.cluster_id
@@ -80,9 +80,9 @@ class Inside:
             assert time.monotonic() < deadline, "it does not happen"
             self.turn()
 
-    def connect(self) -> socket.socket:
+    def connect(self, listener: str = "CONTROLLER") -> socket.socket:
         """A connection over TCP, not blocking."""
-        sock = socket.create_connection(("127.0.0.1", self.loop.sockets.ports()["CONTROLLER"]))
+        sock = socket.create_connection(("127.0.0.1", self.loop.sockets.ports()[listener]))
         sock.setblocking(False)
         return sock
 

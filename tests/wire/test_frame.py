@@ -105,7 +105,7 @@ def test_malformed_request_headers(raw: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "start", [b"\0\x34\0\x03", b"\0\x34\xff\xff", b"\x7f\0\0\0", b"\0\x0a\0\0"]
+    "start", [b"\0\x34\0\x03", b"\0\x34\xff\xff", b"\x7f\0\0\0", b"\0\x0b\0\0"]
 )
 def test_requests_that_we_do_not_speak(start: bytes) -> None:
     with pytest.raises(UnsupportedVersion):
