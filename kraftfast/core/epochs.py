@@ -6,7 +6,7 @@ would use them up, which ends the quorum. So a Vote does not move the epoch whil
 
 Requests come from anyone, answers only from peers that were asked. So an answer may move the epoch
 much further: past all epochs that the quorum went through while this replica was down. A replica
-that has no state yet adopts any epoch that an answer names.
+without a record adopts any epoch that an answer names: else it could never join an old quorum.
 """
 
 from __future__ import annotations
@@ -68,12 +68,12 @@ def answer_goes_too_far(state: ReplicaState, epoch: int, now_ms: int) -> bool:
         return False
     if epoch > limits.EPOCH_MAX:
         return True
-    return not has_no_state(state) and not state.told_epochs.allows(epoch - state.epoch, now_ms)
+    return not has_no_record(state) and not state.told_epochs.allows(epoch - state.epoch, now_ms)
 
 
-def has_no_state(state: ReplicaState) -> bool:
-    """Return whether this replica has promised nothing: no epoch, no vote, no record."""
-    return state.epoch == 0 and state.voted is None and state.log.end_offset == 0
+def has_no_record(state: ReplicaState) -> bool:
+    """Return whether this replica has no log, so that nothing binds it beyond its epoch."""
+    return state.log.end_offset == 0
 
 
 def hears_leader(state: ReplicaState, now_ms: int) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from kraftfast.core.epochs import answer_goes_too_far, has_no_state
+from kraftfast.core.epochs import answer_goes_too_far, has_no_record
 from kraftfast.core.leader_identity import leave, may_follow
 from kraftfast.core.messages import UNSAID, FetchResponse, QuorumEpochResponse, VoteResponse
 from kraftfast.core.state import ReplicaState
@@ -78,7 +78,7 @@ def _learn(
             return FAILED
     endpoints = state.known_endpoints(leader_id, response.leader_endpoints)
     higher = epoch > state.epoch
-    if higher and not has_no_state(state):
+    if higher and not has_no_record(state):
         state.told_epochs.spend(epoch - state.epoch, now_ms)
     state.learn(epoch, leader_id, endpoints, now_ms, identity)
     if higher or error in _TELLS_OF_LEADER:

@@ -32,7 +32,9 @@ DATA = sorted((Path(__file__).parent / "data").glob("*.bin"))
 
 @given(any_message())
 @settings(max_examples=150, deadline=None)
-def test_every_truncation_is_refused_and_what_is_behind_a_request_is_ignored(choice: tuple[Message, int]) -> None:
+def test_cut_messages_are_refused_and_bytes_behind_requests_are_not(
+    choice: tuple[Message, int],
+) -> None:
     message, version = choice
     raw = message.encode(version)
     for end in range(len(raw)):
