@@ -13,9 +13,9 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from kraftfast.client.appender import SLEEP_S_MAX
+from kraftfast.client.appender import DEFAULT_TIMEOUT, SLEEP_S_MAX
 from kraftfast.client.ledger import Ledger
-from kraftfast.client.news import News
+from kraftfast.client.news import Held, News
 from kraftfast.client.sender import Sender
 from kraftfast.client.tickets import Batch, resolved_batches
 from kraftfast.errors import KraftfastError
@@ -50,10 +50,10 @@ class OwnThreads:
 
         Calls come from one thread of the producer, never from the path of an acknowledgement; an
         exception in a callback is printed and does not stop the others. A callback may append, but
-        not wait for what it appended.
+        not wait for what it appended. Raises NoQuorum where another thread looks for a leader.
         """
         self._check_open()  # before the lock: in a forked child nobody would release it
-        with self._exchange:
+        with Held(self._exchange, time.monotonic() + DEFAULT_TIMEOUT):
             self._check_open()
             if not self._callbacks:
                 self._called_back = self.ledger.resolved

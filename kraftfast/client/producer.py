@@ -16,15 +16,14 @@ raises :class:`~kraftfast.errors.UnknownOutcome` for its tickets.
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
-import warnings
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from kraftfast import forks, limits
 from kraftfast.client.appender import DEFAULT_TIMEOUT, Appender
+from kraftfast.client.collected import Collected
 from kraftfast.client.connector import Connector
 from kraftfast.client.enrolment import Enrolment, Standing
 from kraftfast.client.ledger import Ledger
@@ -32,7 +31,7 @@ from kraftfast.client.news import Held, News
 from kraftfast.client.own_threads import DOUBT_S, PAUSE_S, OwnThreads
 from kraftfast.client.sender import RECORD_BYTES_MAX, Sender
 from kraftfast.client.tickets import Batch, add_tickets, cut_short, offsets_of
-from kraftfast.client.timing import deadline_after
+from kraftfast.client.timing import FOREVER_S, deadline_after
 from kraftfast.errors import (
     Closed,
     InvalidOption,
@@ -55,7 +54,7 @@ WINDOW_BATCHES = 64
 CALLBACKS_S = 2.0  # for so long, at least, a close waits for callbacks
 
 
-class Producer(OwnThreads, Appender):
+class Producer(OwnThreads, Collected, Appender):
     """Appends records to a quorum. Make one with ``LocalQuorum.producer`` or ``kraftfast.connect``.
 
     ``timeout``: seconds until there must be a leader; NoQuorum if there is none. ``idempotent``:
@@ -295,7 +294,12 @@ class Producer(OwnThreads, Appender):
                     self.check_fenced()
                     until = max(deadline, time.monotonic() + PAUSE_S)
                     sender = self._connector.connect(self.ledger, self._record_bytes, until)
-                    self._hand_over_to(sender, until)
+                    try:
+                        self._hand_over_to(sender, until)
+                        self._check_open()  # closed meanwhile: nothing leaves any more
+                    except BaseException:
+                        sender.close()
+                        raise
                 except (NotLeader, NoQuorum, PeerGone, TimedOut) as error:
                     if time.monotonic() >= deadline:
                         raise NoQuorum(f"no leader could be found: {error}") from None
@@ -428,7 +432,8 @@ class Producer(OwnThreads, Appender):
         """Wait until everything is resolved, then let go.
 
         What is not acknowledged within ``timeout`` seconds has an unknown outcome (UnknownOutcome),
-        except what no leader ever looked at (Closed). Callbacks are called for all of it.
+        except what no leader ever looked at (Closed). Callbacks are called for all of it. Where
+        another thread still waits for a leader's answer, that is told when it has it.
         """
         deadline = deadline_after(timeout)
         if isinstance(self.refusal, WrongProcess):
@@ -443,20 +448,29 @@ class Producer(OwnThreads, Appender):
 
     def _end(self, deadline: float) -> None:
         self._closed = True
-        with self._exchange:
-            sender = self.sender
-            if sender is not None:
-                self._backlog = sender.give_up(
-                    UnknownOutcome("the producer was closed before the answer came")
-                )
-            self._fail_rest(Closed("the producer was closed; the record never left"))
-            self.sender = None
-            self._ended = True  # only now: callbacks are called for all of that, too
-        self.news.tell()
-        self._wanted.tell()
+        try:
+            with Held(self._exchange, deadline):
+                self._resolve_rest()
+        except NoQuorum:  # another thread waits for a leader's answer: it sends nothing after that
+            settings = {"timeout": FOREVER_S}
+            threading.Thread(target=self.close, kwargs=settings, daemon=True).start()
+            return
         for thread, least_s in ((self._keeper, 0.1), (self._caller, CALLBACKS_S)):
             if thread is not None and thread is not threading.current_thread():
                 thread.join(max(least_s, deadline - time.monotonic()))
+
+    def _resolve_rest(self) -> None:
+        """Let the sender go, and tell what becomes of all that has no answer; _exchange is held."""
+        sender = self.sender
+        if sender is not None:
+            self._backlog = sender.give_up(
+                UnknownOutcome("the producer was closed before the answer came")
+            )
+        self._fail_rest(Closed("the producer was closed; the record never left"))
+        self.sender = None
+        self._ended = True  # only now: callbacks are called for all of that, too
+        self.news.tell()
+        self._wanted.tell()
 
     def disown(self) -> None:
         """In a forked child: the sender, its sequence and all tickets stay with the parent."""
@@ -464,25 +478,6 @@ class Producer(OwnThreads, Appender):
         self._closed, self.refusal = True, forks.refusal("producer")
         if sender is not None:
             sender.disown()
-
-    def __del__(self) -> None:
-        if getattr(self, "_closed", True):
-            return
-        warnings.warn("a producer was not closed", ResourceWarning, source=self)
-        if self.ledger.next_ticket > self.ledger.resolved:
-            with contextlib.suppress(RuntimeError):  # no threads: the interpreter ends
-                threading.Thread(target=self.close, name="kraftfast-close", daemon=True).start()
-                return
-        self.let_go()
-
-    def let_go(self) -> None:
-        """Close at once, waiting for nothing: for a producer that nobody can reach any more."""
-        self._closed = self._ended = True
-        sender, self.sender = self.sender, None
-        if sender is not None:
-            sender.close()
-        self.news.tell()
-        self._wanted.tell()
 
     def __enter__(self) -> Producer:
         return self

@@ -18,7 +18,7 @@ from kraftfast.client.aio import AsyncProducer
 from kraftfast.client.own_threads import OwnThreads, _call_back_for_ever
 from kraftfast.client.producer import Producer
 from kraftfast.client.tickets import Batch
-from kraftfast.errors import DiskFull, ErrorCode, NoQuorum, ProducerFenced, StorageError
+from kraftfast.errors import Closed, DiskFull, ErrorCode, NoQuorum, ProducerFenced, StorageError
 from kraftfast.quorum import LocalQuorum
 from kraftfast.wire.messages import InitProducerIdResponse
 from tests.client.kit import wait_until
@@ -165,3 +165,56 @@ def test_a_consumer_without_descriptors_says_so_and_leaves_none(quorum: LocalQuo
             with quorum.consumer(offset, timeout=timeout) as consumer:
                 worked += next(iter(consumer)).value == b"read"
     assert worked > 0 and len(os.listdir("/proc/self/fd")) <= before
+
+
+def test_a_close_waits_no_longer_than_wanted_for_another_thread(scripted: ScriptedQuorum) -> None:
+    """That one waits for the leader to give it an identity, and sends nothing once it has it."""
+    asked, answered = threading.Event(), threading.Event()
+
+    def ask(*_question: Any) -> InitProducerIdResponse:
+        asked.set()
+        assert answered.wait(30)
+        return InitProducerIdResponse(producer_id=1, producer_epoch=0)
+
+    scripted.ask = ask  # type: ignore[method-assign]
+    producer = Producer(scripted, connect=False)
+    failures: list[Exception] = []
+
+    def append() -> None:
+        try:
+            producer.append(b"never sent")
+        except Exception as error:  # noqa: BLE001 - it is looked at
+            failures.append(error)
+
+    thread = threading.Thread(target=append)
+    thread.start()
+    assert asked.wait(10)
+    producer.close(timeout=0.01)
+    assert thread.is_alive(), "it waits still, and is not waited for"
+    answered.set()
+    thread.join(10)
+    assert [type(each) for each in failures] == [Closed]
+    wait_until(lambda: producer._ended)
+    assert scripted.values() == []
+
+
+def test_a_sender_that_cannot_take_over_is_closed(
+    scripted: ScriptedQuorum, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Any] = []
+    connect = scripted.connect
+
+    def note(*arguments: Any) -> Any:
+        sender = connect(*arguments)
+        made.append((sender, sender.fileno()))
+        return sender
+
+    def fail(*_arguments: Any) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(scripted, "connect", note)
+    monkeypatch.setattr(Producer, "_hand_over_to", fail)
+    with pytest.raises(MemoryError):
+        Producer(scripted, 5.0)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(made[0][1])

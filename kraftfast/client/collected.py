@@ -1,0 +1,43 @@
+"""What becomes of a producer that is forgotten without a close."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import warnings
+from collections.abc import Callable
+
+from kraftfast.client.ledger import Ledger
+from kraftfast.client.news import News
+from kraftfast.client.sender import Sender
+
+
+class Collected:
+    """A part of :class:`~kraftfast.client.producer.Producer`, whose fields these are."""
+
+    ledger: Ledger
+    sender: Sender | None
+    news: News
+    _closed: bool
+    _ended: bool
+    _wanted: News
+    close: Callable[..., None]
+
+    def __del__(self) -> None:
+        if getattr(self, "_closed", True):
+            return
+        warnings.warn("a producer was not closed", ResourceWarning, source=self)
+        if self.ledger.next_ticket > self.ledger.resolved:
+            with contextlib.suppress(RuntimeError):  # no threads: the interpreter ends
+                threading.Thread(target=self.close, name="kraftfast-close", daemon=True).start()
+                return
+        self.let_go()
+
+    def let_go(self) -> None:
+        """Close at once, waiting for nothing: for a producer that nobody can reach any more."""
+        self._closed = self._ended = True
+        sender, self.sender = self.sender, None
+        if sender is not None:
+            sender.close()
+        self.news.tell()
+        self._wanted.tell()
