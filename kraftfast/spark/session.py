@@ -32,14 +32,14 @@ PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.host": "127.0.0.1",
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.catalogImplementation": "in-memory",
     "spark.sql.session.timeZone": "UTC",
     "spark.python.unix.domain.socket.enabled": "true",
     PUSHDOWN: "true",
 }
+OF_THIS_HOST = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+"""Where all executors are on this host; others would look for the driver on theirs."""
 OURS = os.path.dirname(os.path.dirname(kraftfast.__file__))
 """Whence this kraftfast was imported."""
 LOG_SETTINGS = os.path.join(os.path.dirname(__file__), "log4j2.properties")
@@ -148,9 +148,10 @@ def get_spark(
         return register(running)
     folder = archive if archive is not None else os.environ.get("KRAFTFAST_SPARK_ARCHIVE")
     classes = ClassArchive(folder, java_command()) if folder else None
-    settings = SETTINGS | {"spark.driver.memory": memory}
+    local = master.startswith("local")
+    settings = SETTINGS | (OF_THIS_HOST if local else {}) | {"spark.driver.memory": memory}
     settings["spark.driver.extraJavaOptions"] = _java_options(quiet, short, classes)
-    environment(quiet, classes)
+    environment(quiet, classes, local)
     settings |= {name if "." in name else name.replace("_", "."): v for name, v in conf.items()}
     builder = SparkSession.builder.master(master).appName(app)
     for name, value in settings.items():
@@ -177,11 +178,17 @@ def _java_options(quiet: bool, short: bool, classes: ClassArchive | None) -> str
     return options
 
 
-def environment(quiet: bool = True, classes: ClassArchive | None = None) -> None:
-    """What the JVM and its Python workers inherit: this interpreter, this kraftfast, no noise."""
+def environment(
+    quiet: bool = True, classes: ClassArchive | None = None, local: bool = True
+) -> None:
+    """What the JVM and its Python workers inherit: this interpreter, this kraftfast, no noise.
+
+    ``local``: all of them are on this host.
+    """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    if local:
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     path = os.environ.get("PYTHONPATH", "")
     if OURS not in path.split(os.pathsep):  # the workers import the sources by name
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (OURS, path)))

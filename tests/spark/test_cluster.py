@@ -58,16 +58,19 @@ def run(*args: object) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
-def test_an_executor_is_killed_while_it_writes(log: LogFiles, tmp_path: Path) -> None:
+def test_workers_and_executors_are_killed_while_they_write(log: LogFiles, tmp_path: Path) -> None:
     small = {"stride_bytes": 1 << 20, "prepare_bytes": 1 << 20, "segment_bytes": 8 << 20}
     path = tmp_path / "quorum"
     with kraftfast.LocalQuorum(path, 1, durability="memory", **small):  # type: ignore[arg-type]
         job = Path(__file__).with_name("cluster_job.py")
         done = run(job, log.path, path, tmp_path / "parquet")
         assert done.returncode == 0, done.stdout + done.stderr
-        assert "killed 1" in done.stdout
+        for mode in ("staged", "direct"):
+            assert f"{mode} killed worker executor" in done.stdout
         stored = [row["value"] for row in rows_of(LogSource({"path": str(path)}))]
-    assert sorted(stored) == sorted(b"cluster %d" % n for n in range(4000))
+    assert sorted(stored) == sorted(
+        b"%s %d" % (mode, n) for mode in (b"staged", b"direct") for n in range(4000)
+    )
 
 
 def test_spark_connect(log: LogFiles, tmp_path: Path) -> None:

@@ -66,6 +66,41 @@ def test_what_no_session_can_be_made_of(settings: dict[str, str], text: str) -> 
         session.get_spark(**settings)
 
 
+@pytest.mark.parametrize(
+    ("master", "there"),
+    [("local[2,4]", True), ("local-cluster[2,1,1024]", True), ("spark://host:7077", False),
+     ("k8s://host:443", False), ("yarn", False)],
+)  # fmt: skip
+def test_executors_of_other_hosts_find_the_driver(
+    monkeypatch: pytest.MonkeyPatch, master: str, there: bool
+) -> None:
+    """At the loopback address they would look for it on their own host."""
+    from pyspark.sql import SparkSession
+
+    asked: dict[str, str] = {}
+
+    class Builder:
+        def config(self, name: str, value: str) -> Builder:
+            asked[name] = value
+            return self
+
+        master = appName = lambda self, _: self
+
+        def getOrCreate(self) -> None:
+            raise RuntimeError("enough")
+
+    for name in ("SPARK_LOCAL_IP", "SPARK_CONF_DIR", "PYTHONPATH"):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+    monkeypatch.setattr(session, "why_not", lambda: "")
+    monkeypatch.setattr(SparkSession, "getActiveSession", lambda: None)
+    monkeypatch.setattr(SparkSession, "builder", Builder())
+    with pytest.raises(errors.SparkUnavailable, match="enough"):
+        session.get_spark(master)
+    assert ("spark.driver.host" in asked) == ("SPARK_LOCAL_IP" in os.environ) == there
+    assert ("spark.driver.bindAddress" in asked) == there
+
+
 def test_nothing_is_left_of_a_session(tmp_path: Path) -> None:
     """Of its settings' folder, that is, in the directory for temporary files."""
     code = "import os; from kraftfast.spark.session import environment as e; e(); print(os.environ)"
