@@ -14,6 +14,7 @@
 ``plain``        what is compiled, where only the ``.py`` files are; ``twins`` take its place
 ``tables``       rows as Arrow record batches, in the schemas that Spark is told of
 ``sources``      the batch sources: ``kraftfast``, ``kraftfast-batches``, ``kraftfast-snapshot``
+``catalog``      what tables of a catalog keep of their options
 ``stream``       the same log as a stream
 ``followed``     what it follows, and what stays open between its triggers
 ``lineage``      of which log its checkpoint is

@@ -54,7 +54,7 @@ class Given:
     def __init__(self, options: Mapping[str, Any], known: Iterable[str], source: str) -> None:
         names = {name.lower(): name for name in known}
         self.values: dict[str, str] = {}
-        for name, value in _of_a_table(dict(options)).items():
+        for name, value in options_of_a_table(dict(options)).items():
             if name.lower() not in names:
                 near = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.5)
                 hint = f"; did you mean {names[near[0]]}?" if near else ""
@@ -101,7 +101,7 @@ class Given:
         return value
 
 
-def _of_a_table(options: dict[str, Any]) -> dict[str, Any]:
+def options_of_a_table(options: dict[str, Any]) -> dict[str, Any]:
     """Options without what the catalog adds to those of a table; its location is the path.
 
     It has them a second time as ``option.NAME``. A location that the catalog chose by itself is a

@@ -35,6 +35,7 @@ from kraftfast.log.verify import map_file
 from kraftfast.record.rows import decode_rows
 from kraftfast.spark import remote, survey
 from kraftfast.spark.committed import Bounded, Logs, left_out, running_end
+from kraftfast.spark.catalog import makes_a_table, recalled, table_schema
 from kraftfast.spark.forked import settle
 from kraftfast.spark.options import (
     BATCH_BYTES,
@@ -74,26 +75,36 @@ class LogSource(DataSource):
         several = bool(options.path) and holds_several(options.path)
         return row_fields(options.contents, several, options.on_corrupt == "report")
 
-    def schema(self) -> str:
+    def schema(self) -> StructType | str:
+        if makes_a_table(self.options):
+            return table_schema(self.fields(), self.options)
         return ddl(self.fields())
 
+    def _recall(self, schema: StructType) -> None:
+        """Of a table Spark hands over no options here, but its schema."""
+        self.options = recalled(self.options, schema)
+
     def reader(self, schema: StructType) -> DataSourceReader:
+        self._recall(schema)
         kind = PushingLogReader if self.read_options.push_filters else LogReader
         return kind(self.read_options, chosen(self.fields(), schema.names))
 
     def streamReader(self, schema: StructType) -> Any:
         from kraftfast.spark.stream import StreamReader
 
+        self._recall(schema)
         return StreamReader(self.read_options, chosen(self.fields(), schema.names))
 
     def writer(self, schema: StructType, overwrite: bool) -> Any:
         from kraftfast.spark.sink import BatchWriter, SinkOptions
 
+        self._recall(schema)
         return BatchWriter(SinkOptions.of(self.options, self.name()), schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> Any:
         from kraftfast.spark.sink import SinkOptions, StreamWriter
 
+        self._recall(schema)
         return StreamWriter(SinkOptions.of(self.options, self.name()), schema, overwrite)
 
 
