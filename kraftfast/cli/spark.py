@@ -111,9 +111,10 @@ def compact(
     from kraftfast.errors import InputError
     from kraftfast.spark import told
     from kraftfast.spark.conversion import compact as latest
+    from kraftfast.spark.options import local_path
 
     source, target = source_and_target(places, servers)
-    target = os.path.abspath(target)
+    target = os.path.abspath(local_path(target))
     if os.path.exists(target):
         raise InputError(f"{target} exists already")
     reader = session(master, memory).read.format("kraftfast")

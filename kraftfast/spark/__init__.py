@@ -7,6 +7,7 @@
 ``options``      the options of sources and sinks, by name
 ``places``       where logs are: directories of replicas, quorums on this host, servers
 ``committed``    how far a log may be read
+``transactions`` which records of a Kafka partition were aborted
 ``survey``       which batches a log holds, from their headers; pieces for tasks to read
 ``remote``       ranges of offsets of a running quorum, read from its servers
 ``fetched``      its newest snapshot, as a copy

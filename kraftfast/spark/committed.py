@@ -28,10 +28,13 @@ from kraftfast.log.extents import (
     kafka_checkpoint,
     majority_end,
 )
+from kraftfast.log.held_segment import OPEN_END
 from kraftfast.log.floor import NOTHING, read_floor
 from kraftfast.log.snapshot_files import snapshot_ids
+from kraftfast.spark.options import LogOptions
 from kraftfast.spark.places import Place, find_places, replicas_in
 from kraftfast.spark.plain import need_compiled
+from kraftfast.spark.transactions import Aborted, Transactions
 from kraftfast.types import SOCKET_NAME, OffsetAndEpoch, uuid_text
 
 if TYPE_CHECKING:
@@ -60,8 +63,9 @@ class Bounded:
 class OneLog:
     """One log and what tells how far it is committed. What is open stays open until ``close``."""
 
-    # place: where it is. extents: of its files. gaps: offsets may be missing (compacted). _watch:
-    # of the replica if it runs, or None. _meta: (stamp of meta.properties, cluster id, directory
+    # place: where it is. extents: of its files. gaps: offsets may be missing (compacted).
+    # transactions: None in a replica's log, whose leader takes none. _watch: of the replica if it
+    # runs, or None. _meta: (stamp of meta.properties, cluster id, directory
     # id).
 
     def __init__(self, place: Place, compacted: bool | None = None) -> None:
@@ -72,6 +76,7 @@ class OneLog:
             )
         self.gaps = compacted
         self.extents = LogExtents(place.log_path, compacted)
+        self.transactions = None if place.directory else Transactions(place.log_path)
         self._watch: Watch | None = None
         self._meta: tuple[Any, str, str] | None = None
 
@@ -144,6 +149,13 @@ class OneLog:
             return self.extents.look()
         return LogExtents(self.place.log_path, self.gaps).look()
 
+    def voided(self, options: LogOptions, start: int, end: int | None) -> tuple[Aborted, ...]:
+        """Return what transactions voided in a range, as far as it is to be left out."""
+        if options.aborted or self.transactions is None:
+            return ()
+        self.transactions.stable_end(start, OPEN_END)  # how each one ended may stand far behind
+        return self.transactions.between(start, OPEN_END if end is None else end)
+
     def identity(self) -> tuple[str, str]:
         """Return (cluster id, directory id), empty for a log of nobody."""
         if not self.place.directory:
@@ -185,16 +197,19 @@ class Logs:
     """The logs that a path names, each with its bound: asked once, or again and again.
 
     ``uncommitted``: where no replica runs, up to their last whole batches instead.
-    ``compacted``: offsets may be missing; None: where a Kafka broker says so.
+    ``compacted``: offsets may be missing; None: where a Kafka broker says so. ``aborted``: what
+    transactions voided, or have not ended, counts too. ``start``: where reading begins.
     """
 
     # pattern: the path or glob. is_quorum: whether it is a quorum's directory, whose replicas hold
     # one log. _seen: the directory's stamp when it was listed. _logs: by replica or path.
 
     def __init__(
-        self, pattern: str, uncommitted: bool = False, compacted: bool | None = None
-    ) -> None:
+        self, pattern: str, uncommitted: bool = False, compacted: bool | None = None,
+        aborted: bool = True, start: int = 0,
+    ) -> None:  # fmt: skip
         self.pattern, self.uncommitted, self.compacted = pattern, uncommitted, compacted
+        self.aborted, self.start = aborted, start
         self.is_quorum = os.path.isdir(pattern) and bool(replicas_in(pattern))
         self._seen: tuple[int, int] | None = None
         self._logs: dict[Place, OneLog] = {}
@@ -224,7 +239,16 @@ class Logs:
         return {log.place.name: Bounded(log, self._end_of(log)) for log in logs}
 
     def _end_of(self, log: OneLog) -> int | None:
-        return None if self.uncommitted and log.high_watermark() is None else log.end()
+        end = None if self.uncommitted and log.high_watermark() is None else log.end()
+        if self.aborted or log.transactions is None:
+            return end
+        stable = log.transactions.stable_end(self.start, OPEN_END if end is None else end)
+        return end if stable == OPEN_END else stable
+
+    @classmethod
+    def of(cls, options: LogOptions, start: int = 0) -> Logs:
+        """Return those of a path's options."""
+        return cls(options.path, options.uncommitted, options.compacted, options.aborted, start)
 
     def _of_quorum(self, logs: list[OneLog]) -> Bounded:
         if self.uncommitted and all(log.high_watermark() is None for log in logs):
@@ -320,8 +344,12 @@ def left_out(bounded: Bounded) -> str:
     count = bounded.log.extent().end_offset - bounded.end
     if count <= 0:
         return ""
+    why = "nothing tells that they were committed; includeUncommitted=true reads them too"
+    transactions = bounded.log.transactions
+    if transactions is not None and bounded.end in transactions.open.values():
+        why = "a transaction has not ended there; isolationLevel=read_uncommitted reads them too"
     return (
         f"{bounded.log.place.name}: {count:,} records from offset {bounded.end} on are left out, "
-        "for nothing tells that they were committed; includeUncommitted=true reads them too"
+        f"for {why}"
     )
 

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from kraftfast.errors import InputError, InvalidOption
 from kraftfast.log.disk import storage_error
 from kraftfast.spark.committed import Logs
-from kraftfast.spark.options import LogOptions
+from kraftfast.spark.options import LogOptions, local_path
 from kraftfast.spark.session import register
 from kraftfast.spark.tables import REPLICA, chosen
 from kraftfast.spark.tasks import fan_out
@@ -75,10 +75,10 @@ def convert(
     if compression not in COMPRESSIONS:
         raise InvalidOption(f"compression={compression!r}: it is one of {', '.join(COMPRESSIONS)}")
     given = {name: str(value) for name, value in options.items()}
-    given |= {"path": os.path.abspath(source)} if source else {}
+    given |= {"path": os.path.abspath(local_path(source))} if source else {}
     made = LogSource(given)
     fields, read = made.fields(), made.read_options
-    target = os.path.abspath(target)
+    target = os.path.abspath(local_path(target))
     replicas = sources_of(read)
     kept = _claim(target, given | {"compression": compression}, replicas)
     if kept != replicas:
@@ -105,7 +105,7 @@ def sources_of(options: LogOptions) -> list[str]:
     """The directories that a conversion reads."""
     if not options.path:
         return []
-    with Logs(options.path, options.uncommitted, options.compacted) as logs:
+    with Logs.of(options) as logs:
         return [each.log.place.name for each in logs.bounded().values()]
 
 

@@ -69,7 +69,7 @@ class Paths:
 
     def __init__(self, options: LogOptions) -> None:
         self.options = options
-        self.logs = Logs(options.path, options.uncommitted, options.compacted)
+        self.logs = Logs.of(options)
         self.now: dict[str, Bounded] = {}
 
     def bounded(self) -> dict[str, Bounded]:

@@ -22,6 +22,7 @@ WHERE = ("path", "bootstrap.servers", "topic", "timeout")
 READING = (
     "columns", "startOffset", "endOffset", "verifyCrc", "onCorrupt", "splitBytes", "batchRows",
     "controlRecords", "pushFilters", "includeUncommitted", "compacted",
+    "isolationLevel",
 )  # fmt: skip
 FOLLOWING = ("maxRecordsPerTrigger", "maxBytesPerTrigger", "failOnDataLoss")
 WRITING = ("batchBytes", "producerName", "writeMode", "stagingDir")
@@ -38,6 +39,7 @@ SNAPSHOT_OPTIONS = ("path", "columns", "verifyCrc", "batchRows", "controlRecords
 WRITE_MODES = ("staged", "direct")
 ON_CORRUPT = ("fail", "skip", "report")
 COLUMNS = ("full", "meta")
+ISOLATION = ("read_committed", "read_uncommitted")
 WORDS = {"auto": None, "true": True, "false": False}
 SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
 OF_TABLES = frozenset(
@@ -152,6 +154,8 @@ class LogOptions:
     """Of directories that nobody runs, what may never have been committed too."""
     compacted: bool | None
     """Whether offsets may be missing; None: where a Kafka broker says so."""
+    aborted: bool
+    """Records of transactions that were aborted, or have not ended, too."""
 
     @classmethod
     def of(cls, options: Mapping[str, Any], known: Iterable[str], source: str) -> LogOptions:
@@ -181,6 +185,7 @@ class LogOptions:
             fail_on_data_loss=given.flag("failOnDataLoss", True),
             uncommitted=given.flag("includeUncommitted", False),
             compacted=WORDS[given.choice("compacted", tuple(WORDS))],
+            aborted=given.choice("isolationLevel", ISOLATION) == "read_uncommitted",
         )
 
 

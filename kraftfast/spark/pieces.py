@@ -26,7 +26,15 @@ from kraftfast.spark.survey import (
     resync,
     segment_base,
 )
-from kraftfast.spark.tables import BATCH_FIELDS, damage_batch, header_batch, numbers, row_batch
+from kraftfast.spark.tables import (
+    BATCH_FIELDS,
+    damage_batch,
+    flags,
+    header_batch,
+    numbers,
+    row_batch,
+)
+from kraftfast.spark.transactions import void
 
 CHUNK_BATCHES = 1 << 14
 
@@ -69,7 +77,9 @@ def _decode(
         records_max=options.batch_rows, bytes_max=BATCH_BYTES, contents=contents,
         control=options.control, verify_crc=options.verify_crc,
     )  # fmt: skip
-    return row_batch(rows, schema, piece.replica), rows.position
+    batch = row_batch(rows, schema, piece.replica)
+    gone = void(rows, piece.aborted)
+    return batch if gone is None else batch.filter(flags(~gone)), rows.position
 
 
 def _damage(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from kraftfast.errors import CorruptBatch, NoQuorum, OffsetOutOfRange
+from kraftfast.errors import CorruptBatch, InputError, NoQuorum, OffsetOutOfRange
 from kraftfast.record.rows import decode_rows
 from kraftfast.spark.options import BATCH_BYTES, LogOptions
 from kraftfast.spark.plain import need_compiled
@@ -88,7 +88,7 @@ def read_range(
     with quorum.consumer(part.first_offset, timeout=options.timeout) as consumer:
         held: list[bytes] = []
         size = 0
-        for data, last in _until(consumer, part.end_offset, options.timeout):
+        for data, last in _until(consumer, part.end_offset, options.timeout, options.aborted):
             held.append(data)
             size += len(data)
             if size >= BATCH_BYTES or last:
@@ -97,13 +97,19 @@ def read_range(
 
 
 def _until(
-    consumer: RemoteConsumer, end_offset: int, timeout: float
+    consumer: RemoteConsumer, end_offset: int, timeout: float, aborted: bool
 ) -> Iterator[tuple[bytes, bool]]:
     """(a batch, whether it is the last one below ``end_offset``)."""
     deadline = time.monotonic() + timeout
     while True:
         for batch in consumer.batches():
             deadline = time.monotonic() + timeout
+            if batch.is_transactional and not aborted:
+                raise InputError(
+                    f"the batch at offset {batch.base_offset} belongs to a transaction, and how it "
+                    "ended is not asked of servers: set isolationLevel to read_uncommitted, or "
+                    "read the partition's directory"
+                )
             last = batch.end_offset >= end_offset
             yield bytes(batch.data), last
             if last:

@@ -129,7 +129,7 @@ class LogReader(DataSourceReader):
             self._check_start(start, options.servers)
             return [InputPartition(part) for part in remote.ranges(options, start, end)]
         found: Tasks = []
-        with Logs(options.path, options.uncommitted, options.compacted) as logs:
+        with Logs.of(options, bounds.start_offset) as logs:
             for bounded in logs.bounded().values():
                 text = left_out(bounded)
                 if text:
@@ -144,7 +144,10 @@ class LogReader(DataSourceReader):
         for piece in survey.pieces(place, self.bounds, options.split_bytes, bounded.end, extents):
             if isinstance(piece, Damage) and options.on_corrupt == "fail":
                 raise piece.error()
-            if not isinstance(piece, Damage) or options.on_corrupt == "report":
+            if isinstance(piece, Piece):
+                gone = bounded.log.voided(options, piece.first_offset, piece.end_offset)
+                yield replace(piece, aborted=gone)
+            elif options.on_corrupt == "report":
                 yield piece
 
     def _check_start(self, start: int, where: str) -> None:

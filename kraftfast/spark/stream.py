@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -225,7 +225,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for part in survey.pieces(place, bounds, self.options.split_bytes, end, log.extents):
             if isinstance(part, Damage) and self.options.on_corrupt == "fail":
                 raise part.error()
-            if not isinstance(part, Damage) or self.options.on_corrupt == "report":
+            if isinstance(part, Piece):
+                gone = log.voided(self.options, part.first_offset, part.end_offset)
+                yield replace(part, aborted=gone)
+            elif self.options.on_corrupt == "report":
                 yield part
 
     def read(self, partition: InputPartition) -> Iterator[Any]:

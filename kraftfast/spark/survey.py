@@ -43,6 +43,8 @@ class Piece:
     """Records below are not handed out."""
     end_offset: int
     """Neither are those from here on."""
+    aborted: tuple[tuple[int, int, int], ...] = ()
+    """Nor is what transactions voided: (producer id, first offset, end offset)."""
 
 
 @dataclass(frozen=True, slots=True)
