@@ -39,12 +39,3 @@ def _holds(disk: Any, name: str, data: bytes) -> bool:
     if not disk.exists(name) or disk.file_bytes(name) != len(data):
         return False
     return bool(disk.read_file(name, len(data)) == data)
-
-
-def offset_for_timestamp(log: Any, timestamp: int, end_offset: int) -> tuple[int, int] | None:
-    """(offset, timestamp) of the first batch at or after ``timestamp`` below ``end_offset``."""
-    for segment in log.segments:
-        found = segment.offset_for_timestamp(timestamp, log.log_start_offset)
-        if found is not None:
-            return found if found[0] < end_offset else None
-    return None

@@ -371,25 +371,64 @@ cdef class Segment:
         self.position = self.capacity = self.prepared = self.dirty_end = self.flushed_position = 0
         self.file.close()
 
-    def offset_for_timestamp(self, int64_t timestamp, int64_t start_offset=0):
-        """(offset, timestamp) of the first batch at or after ``timestamp``, or None.
-
-        From the one on that holds ``start_offset``, if that is in this segment.
-        """
-        cdef uint64_t position = 0
+    def batch_from_timestamp(self, int64_t timestamp, int64_t start_offset):
+        """Return the position of the first batch that may hold a record at or after both, or -1."""
+        cdef int64_t position = 0
         cdef Py_ssize_t i
-        cdef kf_batch_header h
         if self.max_timestamp < timestamp:
-            return None
+            return -1
         for i in range(self.times_count):
             if self.times[i].timestamp >= timestamp:
                 break
             position = max(0, self.find(self.base_offset + self.times[i].relative_offset))
-        position = max(position, <uint64_t>max(0, self.find(start_offset)))
+        return self.first_batch(timestamp, max(position, self.find(start_offset)))
+
+    def next_from_timestamp(self, int64_t timestamp, int64_t position):
+        """Return the position of the next such batch behind the one at ``position``, or -1."""
+        cdef kf_batch_header h
+        if kf_batch_parse(self.file.base + position, self.position - position, &h):
+            return -1
+        return self.first_batch(timestamp, position + h.size)
+
+    cdef int64_t first_batch(self, int64_t timestamp, uint64_t position) except -2:
+        """Where the first batch at or behind ``position`` is that reaches ``timestamp``; -1."""
+        cdef kf_batch_header h
         while position < self.position:
             if kf_batch_parse(self.file.base + position, self.position - position, &h):
-                return None
+                return -1
             if h.max_timestamp >= timestamp:
-                return h.base_offset, h.max_timestamp
+                return position
             position += h.size
-        return None
+        return -1
+
+    def batch_of_max_timestamp(self, int64_t start_offset, int64_t end_offset):
+        """Return (largest timestamp, position of its first batch) between two offsets, or -1, -1.
+
+        Only of whole batches. The time index says it for all but what is behind its last entry.
+        """
+        cdef uint64_t position = max(0, self.find(start_offset))
+        cdef int64_t largest = -1, found = -1, offset
+        cdef Py_ssize_t i = self.times_count
+        cdef kf_batch_header h
+        if kf_batch_parse(self.file.base + position, self.position - position, &h):
+            return -1, -1
+        if h.base_offset < start_offset:
+            start_offset = h.base_offset + h.record_count
+            position += h.size
+        if start_offset <= self.max_timestamp_offset < end_offset:
+            return self.max_timestamp, self.find(self.max_timestamp_offset)
+        while i > 0 and self.base_offset + self.times[i - 1].relative_offset >= end_offset:
+            i -= 1
+        if i > 0:
+            offset = self.base_offset + self.times[i - 1].relative_offset
+            if offset >= start_offset:
+                position = max(0, self.find(offset))
+        while position < self.position:
+            if kf_batch_parse(self.file.base + position, self.position - position, &h):
+                break
+            if h.base_offset + h.record_count > end_offset:
+                break
+            if h.max_timestamp > largest:
+                largest, found = h.max_timestamp, position
+            position += h.size
+        return largest, found

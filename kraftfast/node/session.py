@@ -32,16 +32,21 @@ IDLE_MS_MAX = 600_000  # connections.max.idle.ms
 
 
 class SessionRequest:
-    """One request of a session, to be answered once; ``session`` None: it has gone."""
+    """One request of a session, to be answered once; ``session`` None: it has gone.
 
-    __slots__ = ("session", "api_key", "version", "correlation_id", "pieces", "done", "size")
+    ``ends``: the connection is closed in the place of an answer.
+    """
+
+    __slots__ = (
+        "session", "api_key", "version", "correlation_id", "pieces", "done", "size", "ends"
+    )  # fmt: skip
     slice_bytes_max = limits.BATCH_BYTES_MAX  # of a snapshot at once
 
     def __init__(self, session: Session, header: frame.RequestHeader, size: int) -> None:
         self.session: Session | None = session
         self.api_key, self.version, self.correlation_id = header[:3]
         self.pieces: list[Any] = []
-        self.done = False
+        self.done = self.ends = False
         self.size = size
 
     @property
@@ -98,6 +103,11 @@ class SessionRequest:
             return
         self.pieces, self.done = pieces, True
         session.send_ready()
+
+    def hang_up(self) -> None:
+        """End the connection in the place of an answer, behind the answers before it."""
+        self.ends = True
+        self.finish([])
 
 
 class Session:
@@ -246,6 +256,10 @@ class Session:
                 request.session = None
                 queued += sum(map(len, request.pieces))
                 self.framed.send(request.pieces)
+                if request.ends:
+                    self.framed.flush()
+                    self.close()
+                    return
             self.framed.flush()
         except PeerGone:
             self.close()

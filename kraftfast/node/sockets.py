@@ -12,6 +12,7 @@ from kraftfast.errors import CannotListen, PeerGone
 from kraftfast.link.socket_link import listen
 from kraftfast.node import admin_plane, translate
 from kraftfast.node.acceptor import Acceptor
+from kraftfast.node.consumers import Consumers
 from kraftfast.node.data_plane import DataPlane
 from kraftfast.node.quorum_plane import metadata
 from kraftfast.node.session import Session, SessionRequest
@@ -32,6 +33,7 @@ SERVED_HERE = frozenset(
         ApiKey.FIND_COORDINATOR,
         ApiKey.API_VERSIONS,
         ApiKey.INIT_PRODUCER_ID,
+        ApiKey.OFFSET_FOR_LEADER_EPOCH,
         ApiKey.VOTE,
         ApiKey.BEGIN_QUORUM_EPOCH,
         ApiKey.END_QUORUM_EPOCH,
@@ -51,7 +53,7 @@ SERVED_HERE = frozenset(
 class Sockets:
     """Everything of a replica that goes over TCP."""
 
-    # node, loop: whose. data: producers and consumers over sockets. acceptors: what is bound.
+    # node, loop: whose. data: producers over sockets. consumers: those. acceptors: what is bound.
     # sessions: everyone who came in, oldest first. per_address: how many, by address.
     # held_bytes: requests and answers of all sessions (I25). exempt: who is read although that is
     # too much, so that somebody gets done. resumable: sessions with requests that were read
@@ -68,6 +70,7 @@ class Sockets:
         self.resumable: dict[Session, None] = {}
         self.peers = SocketPeers(node, loop)
         self.data = DataPlane(node)
+        self.consumers = Consumers(node)
         self._swept_ms = 0
 
     def open(self) -> None:
@@ -88,7 +91,7 @@ class Sockets:
     def start(self) -> None:
         """Connect to the others, and follow what happens to the log."""
         self.peers.start()
-        self.node.on_commit.append(self.data.committed)
+        self.node.on_commit.append(self.consumers.committed)
 
     # --- who comes in -----------------------------------------------------------------------------
 
@@ -153,9 +156,9 @@ class Sockets:
         )
 
     def fetch(self, request: SessionRequest, message: Any) -> None:
-        """A Fetch: of a replica for the core, of a consumer for the data plane."""
-        if self.data.is_consumer(message, request.version):
-            self.data.fetch(request, message)
+        """A Fetch: of a replica for the core, of a consumer for those who serve them."""
+        if self.consumers.asks(message, request.version):
+            self.consumers.fetch(request, message)
             return
         decoded = translate.fetch_from_wire(message, self.node.partition)
         self.node.step(ev.RequestReceived(request, decoded))
@@ -170,7 +173,9 @@ class Sockets:
         if api_key == ApiKey.METADATA:
             request.respond(metadata(self.node, message, request.version, request.listener))
         elif api_key == ApiKey.LIST_OFFSETS:
-            request.respond(self.data.list_offsets(message, request.version))
+            request.respond(self.consumers.list_offsets(message, request.version))
+        elif api_key == ApiKey.OFFSET_FOR_LEADER_EPOCH:
+            request.respond(self.consumers.end_offsets_for_epochs(message))
         elif not admin_plane.take(self.node, request, message) and request.session is not None:
             self.node.failures.complain(
                 f"{request.session.host} asks for API {api_key}, not served -> closed"
@@ -199,8 +204,9 @@ class Sockets:
         self.data.refuse(error, leader_id)
 
     def left_leadership(self, leader_id: int) -> None:
-        """What waits for its commit has an unknown outcome now."""
+        """What waits for its commit has an unknown outcome now; consumers go elsewhere."""
         self.data.left_leadership(leader_id)
+        self.consumers.left_leadership()
 
     def commit(self, offset: int) -> None:
         """Answer the Produces below ``offset``."""
@@ -210,6 +216,7 @@ class Sockets:
         """Timeouts: of parked consumers, of producers, of connections."""
         self._resume()
         self.data.tend(now_ms)
+        self.consumers.tend(now_ms)
         if now_ms - self._swept_ms < SWEEP_MS:
             return
         self._swept_ms = now_ms
@@ -224,7 +231,7 @@ class Sockets:
         """When ``tend`` has something to do."""
         if self.resumable:
             return 0
-        return self.data.due_ms(default)
+        return min(self.data.due_ms(default), self.consumers.next_ms)
 
     def close(self) -> None:
         """Nobody comes in any more; everyone inside sees the end of its connection."""

@@ -180,6 +180,20 @@ cdef class BatchView:
         """
         return RecordIterator(self)
 
+    def first_from(self, int64_t timestamp, int64_t start_offset=0) -> tuple | None:
+        """Return (offset, timestamp) of the first record at or after both, None without one.
+
+        Raises CorruptBatch or UnsupportedCodec.
+        """
+        cdef RecordIterator each = RecordIterator(self)
+        cdef RecordFields record
+        cdef int64_t found
+        while each.next_fields(&record):
+            found = each.timestamp_of(&record)
+            if found >= timestamp and self.header.base_offset + record.offset_delta >= start_offset:
+                return self.header.base_offset + record.offset_delta, found
+        return None
+
     def check(self, *, str records="any", bint control=True) -> None:
         """As :func:`check_batch` of this batch."""
         check_view(self, rules_of(records, control))
@@ -315,15 +329,15 @@ cdef class RecordIterator:
     def __iter__(self) -> RecordIterator:
         return self
 
-    def __next__(self) -> Record:
-        cdef RecordFields record
+    cdef bint next_fields(self, RecordFields *record) except -1:
+        """Take the next record; 0 behind the last one."""
         cdef BatchHeader *header = &self.batch.header
         cdef int fault
         if self.number == header.record_count:
             if self.p != self.end:
                 raise shapes.refusal(FAULT_TRAILING, self.batch.position)
-            raise StopIteration
-        fault = parse_record(self.p, self.end, &record)
+            return 0
+        fault = parse_record(self.p, self.end, record)
         if fault == FAULT_NONE:
             if not self.last_delta < record.offset_delta <= header.last_offset_delta:
                 fault = FAULT_RECORD_OFFSET
@@ -331,16 +345,27 @@ cdef class RecordIterator:
                 fault = FAULT_RECORD_TIMESTAMP
         if fault != FAULT_NONE:
             raise shapes.refusal(fault, self.batch.position, self.number)
-        headers = ()
-        if record.header_count:
-            headers = decode_headers(&record, self.batch.position, self.number)
         self.p = record.end
         self.number += 1
         self.last_delta = record.offset_delta
+        return 1
+
+    cdef inline int64_t timestamp_of(self, const RecordFields *record) noexcept:
+        cdef BatchHeader *header = &self.batch.header
+        if header.attributes & LOG_APPEND_TIME:
+            return header.max_timestamp
+        return header.base_timestamp + record.timestamp_delta
+
+    def __next__(self) -> Record:
+        cdef RecordFields record
+        if not self.next_fields(&record):
+            raise StopIteration
+        headers = ()
+        if record.header_count:
+            headers = decode_headers(&record, self.batch.position, self.number - 1)
         return new_tuple(Record, (
-            header.base_offset + record.offset_delta,
-            header.max_timestamp if header.attributes & LOG_APPEND_TIME
-            else header.base_timestamp + record.timestamp_delta,
+            self.batch.header.base_offset + record.offset_delta,
+            self.timestamp_of(&record),
             decode_bytes(record.key, record.key_size),
             decode_bytes(record.value, record.value_size),
             headers,

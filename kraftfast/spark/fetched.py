@@ -78,7 +78,7 @@ def newest_snapshot(options: LogOptions) -> OffsetAndEpoch | None:
         request = fetch.PartitionFetch(
             topic=options.topic, topic_id=leader.topic_id or ZERO_UUID,
             partition=METADATA_PARTITION, current_leader_epoch=leader.epoch,
-            fetch_offset=0, last_fetched_epoch=0, max_bytes=1, partition_max_bytes=1,
+            fetch_offset=0, last_fetched_epoch=0, max_bytes=1,  # and none for the partition
         )  # fmt: skip
         number = connection.next_correlation_id()
         connection.send(

@@ -11,8 +11,6 @@ import pytest
 from kraftfast import limits
 from kraftfast.errors import StorageError
 from kraftfast.log.disk import Disk
-from kraftfast.log.index_files import offset_for_timestamp
-from kraftfast.log.log_start import delete_before
 from kraftfast.log.segment import Segment, is_prepared
 from kraftfast.log.segment_file import SegmentFile
 from tests.log.kit import KIB, PAGE, TIMESTAMP, Home, append, batch, batch_of_size, fill
@@ -88,28 +86,6 @@ def test_time_index(tmp_path: Path) -> None:
     data = Path(home.segment_paths()[0]).with_suffix(".timeindex").read_bytes()
     entries = [struct.unpack_from(">qi", data, at) for at in range(0, len(data), 12)]
     assert entries == [(TIMESTAMP + 9, 1), (TIMESTAMP + 20, 4)]
-
-
-def test_offsets_by_time(tmp_path: Path) -> None:
-    home = Home(tmp_path)
-    log = home.open()
-    for stamp in (5, 9, 7, 20, 3):
-        append(log, batch([bytes(4200)] * 2, timestamp=TIMESTAMP + stamp))
-    for wanted, expected in (
-        (0, (0, 5)),
-        (5, (0, 5)),
-        (6, (2, 9)),
-        (9, (2, 9)),
-        (10, (6, 20)),
-        (21, None),
-    ):
-        found = offset_for_timestamp(log, TIMESTAMP + wanted, log.end_offset)
-        assert found == (expected and (expected[0], TIMESTAMP + expected[1]))
-    assert offset_for_timestamp(log, TIMESTAMP + 10, 6) is None, "not committed yet"
-    delete_before(log, 4)
-    assert offset_for_timestamp(log, TIMESTAMP, 10) == (4, TIMESTAMP + 7), "not below the start"
-    assert offset_for_timestamp(log, TIMESTAMP + 8, 10) == (6, TIMESTAMP + 20)
-    home.close()
 
 
 def test_every_offset_is_found_and_no_other(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kraftfast.errors import FlushFailed, MalformedFrame, StorageError, UnencodableMessage
-from kraftfast.node import data_plane, sockets, translate
+from kraftfast.node import consumers, sockets, translate
 from kraftfast.node.failures import LINES_A_SECOND_MAX, Failures, describe, is_final
 from kraftfast.wire import frame
 from kraftfast.wire.messages import ApiKey, DescribeClusterRequest, MetadataRequest, VoteRequest
@@ -96,7 +96,7 @@ def test_a_consumer_that_waits_ends_alone(
     replica: Inside, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its answer is made while a commit is carried out."""
-    plane = replica.loop.sockets.data
+    served = replica.loop.sockets.consumers
     ended: list[Exception] = []
 
     class Asked:
@@ -105,12 +105,12 @@ def test_a_consumer_that_waits_ends_alone(
         def failed(self, error: Exception) -> None:
             ended.append(error)
 
-    message = data_plane.PartitionFetch(
+    message = consumers.PartitionFetch(
         topic=replica.node.partition.topic, max_wait_ms=1000, min_bytes=1, fetch_offset=0
     )
-    plane.parked.append(data_plane.ParkedConsumer(Asked(), message, 2**62))
-    monkeypatch.setattr(data_plane.wire_fetch, "encode_response", raising(TypeError("null")))
-    plane.committed(5)
+    served.parked.append(consumers.ParkedFetch(Asked(), message, 2**62))
+    monkeypatch.setattr(consumers.wire_fetch, "encode_response", raising(TypeError("null")))
+    served.committed(5)
     assert [type(error) for error in ended] == [TypeError]
 
 

@@ -1,0 +1,314 @@
+"""Consumers over sockets: Kafka's Fetch, ListOffsets and OffsetForLeaderEpoch.
+
+What may be answered is decided by :class:`~kraftfast.node.partition_leader.PartitionLeader`; here
+are the messages, and the Fetches that wait (Kafka's ``DelayedFetch``).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from kraftfast import limits
+from kraftfast.errors import ErrorCode, UnsupportedCodec
+from kraftfast.node.failures import contained
+from kraftfast.node.partition_leader import ANSWER_BYTES_MAX, NOWHERE, PartitionLeader
+from kraftfast.types import METADATA_PARTITION, NO_EPOCH
+from kraftfast.wire import fetch as wire_fetch
+from kraftfast.wire import messages as wire
+from kraftfast.wire.fetch import PartitionFetch, PartitionFetched
+
+WAIT_MS_MAX = 60_000
+NEVER_MS = 2**63 - 1
+CONSUMER = -1
+"""The replica id of whoever is no replica."""
+
+TOPIC_ID_VERSION = 13  # of Fetch, from which on topics have ids; replicas need them
+SESSION_VERSION = 7  # of Fetch
+LEADER_VERSION = 12  # of Fetch, that can tell who leads
+EPOCH_VERSION = 4  # of ListOffsets, that can tell the epoch
+NOT_AVAILABLE_VERSION = 5  # of ListOffsets, whose clients know OFFSET_NOT_AVAILABLE (KIP-207)
+
+
+class ParkedFetch:
+    """A consumer's Fetch that waits for records.
+
+    ``counted_bytes`` of committed records lie between its position and ``counted_offset``.
+    """
+
+    __slots__ = ("request", "message", "deadline_ms", "counted_offset", "counted_bytes")
+
+    def __init__(self, request: Any, message: PartitionFetch, deadline_ms: int) -> None:
+        self.request, self.message, self.deadline_ms = request, message, deadline_ms
+        self.counted_offset, self.counted_bytes = message.fetch_offset, 0
+
+
+class Consumers:
+    """What consumers over sockets are answered."""
+
+    # node: whose. leader: what may be answered. parked: Fetches that wait. next_ms: when the first
+    # of them has waited long enough, or earlier.
+
+    def __init__(self, node: Any) -> None:
+        self.node = node
+        self.leader = PartitionLeader(node)
+        self.parked: list[ParkedFetch] = []
+        self.next_ms = NEVER_MS
+
+    # --- Fetch ------------------------------------------------------------------------------------
+
+    def asks(self, message: Any, version: int) -> bool:
+        """Return whether a Fetch comes from a consumer.
+
+        A replica without an id sends both epochs and no bound for the partition; a consumer that
+        sends both (KIP-320) bounds it, or has a version without topic ids.
+        """
+        if not isinstance(message, PartitionFetch):
+            return version < TOPIC_ID_VERSION or not (
+                message.replica_id >= 0 or message.replica_state.replica_id >= 0
+            )
+        return message.replica_id < 0 and (
+            version < TOPIC_ID_VERSION
+            or message.partition_max_bytes > 0
+            or message.last_fetched_epoch < 0
+            or message.current_leader_epoch < 0
+        )
+
+    @contained
+    def fetch(self, request: Any, message: Any) -> None:
+        """Answer a consumer, now or when there is something for it."""
+        if message.session_epoch > 0 and request.version >= SESSION_VERSION:
+            # No session is ever opened here (KIP-227): this one is another server's.
+            error = ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+            request.respond(wire.FetchResponse(error_code=error))
+            return
+        if not isinstance(message, PartitionFetch):
+            request.respond(self._fetch_several(message, request.version))
+            return
+        wait_ms = min(max(message.max_wait_ms, 0), WAIT_MS_MAX)
+        parked = ParkedFetch(request, message, self.node.now_ms() + wait_ms)
+        if wait_ms and not self._is_due(parked) and self._has_room():
+            self.parked.append(parked)
+            self.next_ms = min(self.next_ms, parked.deadline_ms)
+        else:
+            self._answer(request, message)
+
+    def _has_room(self) -> bool:
+        """Whether one more may wait (I25); those whose connections ended make room."""
+        if len(self.parked) >= limits.PARKED_FETCHES_MAX:
+            self.parked = [each for each in self.parked if each.request.session is not None]
+        return len(self.parked) < limits.PARKED_FETCHES_MAX
+
+    def _is_due(self, parked: ParkedFetch) -> bool:
+        """Whether there is something to say: an error, a divergence, or enough bytes."""
+        message = parked.message
+        error, diverging = self._check(message, parked.request.version)
+        if error is not ErrorCode.NONE or diverging is not None:
+            return True
+        return self._has_enough(parked)
+
+    def _has_enough(self, parked: ParkedFetch) -> bool:
+        """Whether ``fetch.min.bytes`` are there, or as much as one answer can hold."""
+        message, leader = parked.message, self.leader
+        if message.min_bytes <= 1:
+            return message.min_bytes <= 0 or message.fetch_offset < leader.high_watermark
+        wanted = min(message.min_bytes, bound(message))
+        taken, parked.counted_offset, full = leader.measure(
+            message.fetch_offset, parked.counted_offset, wanted - parked.counted_bytes
+        )
+        parked.counted_bytes += taken
+        return full or parked.counted_bytes >= wanted
+
+    def _check(
+        self, message: PartitionFetch, version: int
+    ) -> tuple[ErrorCode, tuple[int, int] | None]:
+        """What is wrong with a Fetch, and where its sender's log diverges (KIP-320)."""
+        partition = self.node.partition
+        if version >= TOPIC_ID_VERSION:
+            if message.topic_id != partition.topic_id:
+                return ErrorCode.UNKNOWN_TOPIC_ID, None
+        elif message.topic != partition.topic:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None
+        if message.partition != METADATA_PARTITION:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None
+        error = self.leader.refusal(message.current_leader_epoch)
+        if error is not ErrorCode.NONE:
+            return error, None
+        return self.leader.check_position(message.fetch_offset, message.last_fetched_epoch)
+
+    @contained
+    def _answer(self, request: Any, message: PartitionFetch) -> None:
+        node, leader = self.node, self.leader
+        error, diverging = self._check(message, request.version)
+        fetched = PartitionFetched(
+            topic=message.topic,
+            topic_id=message.topic_id,
+            partition=message.partition,
+            partition_error_code=error,
+            high_watermark=leader.high_watermark,
+            last_stable_offset=leader.last_stable_offset,
+            log_start_offset=leader.log_start_offset,
+            records=b"",
+        )
+        if diverging is not None:
+            fetched.diverging_epoch, fetched.diverging_end_offset = diverging
+        elif error is ErrorCode.NONE:
+            fetched.records = leader.read(message.fetch_offset, bound(message))
+        tells = error in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+        if tells and request.version >= LEADER_VERSION:
+            fetched.leader_id, fetched.leader_epoch = node.core.leader_id, node.core.epoch
+        request.finish(wire_fetch.encode_response(request.version, request.correlation_id, fetched))
+
+    def _fetch_several(self, message: Any, version: int) -> Any:
+        """Several topics or none: an empty answer, or an error for each that is not ours.
+
+        Whoever asks for our partition more than once gets its records once.
+        """
+        kind = wire.FetchResponse
+        leader = self.leader
+        responses = []
+        answered = False
+        for topic in message.topics:
+            parts = []
+            for part in topic.partitions:
+                one = PartitionFetch(
+                    topic=topic.topic,
+                    topic_id=topic.topic_id,
+                    partition=part.partition,
+                    current_leader_epoch=part.current_leader_epoch,
+                    fetch_offset=part.fetch_offset,
+                    last_fetched_epoch=part.last_fetched_epoch,
+                    max_bytes=message.max_bytes,
+                    partition_max_bytes=part.partition_max_bytes,
+                )
+                error, diverging = self._check(one, version)
+                found = kind.Partition(
+                    partition_index=part.partition,
+                    error_code=error,
+                    high_watermark=leader.high_watermark,
+                    last_stable_offset=leader.last_stable_offset,
+                    log_start_offset=leader.log_start_offset,
+                    records=b"",
+                )
+                if diverging is not None:
+                    found.diverging_epoch = kind.DivergingEpoch(*diverging)
+                elif error is ErrorCode.NONE and not answered:
+                    found.records, answered = leader.read(one.fetch_offset, bound(one)), True
+                parts.append(found)
+            responses.append(
+                kind.Response(topic=topic.topic, topic_id=topic.topic_id, partitions=parts)
+            )
+        return kind(responses=responses)
+
+    def committed(self, _offset: int) -> None:
+        """The high watermark moved: consumers that waited for it get their records."""
+        if not self.parked:
+            return
+        parked, self.parked = self.parked, []
+        for each in parked:
+            if self._has_enough(each):
+                self._answer(each.request, each.message)
+            else:
+                self.parked.append(each)
+
+    def left_leadership(self) -> None:
+        """Tell all who wait: they must look for the next leader now."""
+        parked, self.parked = self.parked, []
+        for each in parked:
+            self._answer(each.request, each.message)
+
+    # --- OffsetForLeaderEpoch ---------------------------------------------------------------------
+
+    def end_offsets_for_epochs(self, message: Any) -> Any:
+        """Tell consumers where epochs end, so that they see whether their position was cut."""
+        kind = wire.OffsetForLeaderEpochResponse
+        partition = self.node.partition
+
+        def end_of(topic: Any, part: Any) -> Any:
+            answer = kind.Partition(partition=part.partition)
+            if topic.topic != partition.topic or part.partition != METADATA_PARTITION:
+                answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                return answer
+            answer.error_code = self.leader.refusal(part.current_leader_epoch)
+            if answer.error_code == ErrorCode.NONE:
+                found = self.leader.end_offset_for_epoch(part.leader_epoch)
+                answer.leader_epoch, answer.end_offset = found
+            return answer
+
+        return kind(
+            topics=[
+                kind.Topic(
+                    topic=topic.topic, partitions=[end_of(topic, part) for part in topic.partitions]
+                )
+                for topic in message.topics
+            ]
+        )
+
+    # --- ListOffsets ------------------------------------------------------------------------------
+
+    def list_offsets(self, message: Any, version: int) -> Any:
+        """Tell the offsets of timestamps, and of what Kafka has special timestamps for."""
+        kind = wire.ListOffsetsResponse
+        named = Counter(
+            (topic.name, part.partition_index)
+            for topic in message.topics
+            for part in topic.partitions
+        )
+        return kind(
+            topics=[
+                kind.Topic(
+                    name=topic.name,
+                    partitions=[
+                        self._list(kind, message.replica_id, topic.name, part, version, named)
+                        for part in topic.partitions
+                    ],
+                )
+                for topic in message.topics
+            ]
+        )
+
+    def _list(
+        self, kind: Any, replica_id: int, topic: str, part: Any, version: int, named: Any
+    ) -> Any:
+        """Answer for one partition; ``named`` says how often the request names each."""
+        place = NOWHERE
+        if topic != self.node.partition.topic or part.partition_index != METADATA_PARTITION:
+            error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        elif named[topic, part.partition_index] > 1:
+            error = ErrorCode.INVALID_REQUEST
+        else:
+            error = self.leader.refusal(part.current_leader_epoch)
+        if error is ErrorCode.NONE:
+            try:
+                error, place = self.leader.offset_at(
+                    part.timestamp, version, replica_id == CONSUMER
+                )
+            except UnsupportedCodec:
+                error = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+        if error is ErrorCode.OFFSET_NOT_AVAILABLE and version < NOT_AVAILABLE_VERSION:
+            error = ErrorCode.LEADER_NOT_AVAILABLE
+        offset, timestamp, epoch = place
+        return kind.Partition(
+            partition_index=part.partition_index,
+            error_code=error,
+            timestamp=timestamp,
+            offset=offset,
+            leader_epoch=epoch if version >= EPOCH_VERSION else NO_EPOCH,
+        )
+
+    # --- time -------------------------------------------------------------------------------------
+
+    def tend(self, now_ms: int) -> None:
+        """Answer those that have waited long enough, with what there is."""
+        if now_ms < self.next_ms:
+            return
+        due = [each for each in self.parked if each.deadline_ms <= now_ms]
+        self.parked = [each for each in self.parked if each.deadline_ms > now_ms]
+        for each in due:
+            self._answer(each.request, each.message)
+        self.next_ms = min((each.deadline_ms for each in self.parked), default=NEVER_MS)
+
+
+def bound(message: PartitionFetch) -> int:
+    """Return how many record bytes one answer may hold, at least 1; one batch always fits."""
+    return max(1, min(message.max_bytes, message.partition_max_bytes, ANSWER_BYTES_MAX))
