@@ -80,6 +80,10 @@ class ErrorCode(IntEnum):
     CONTROLLER_ID_NOT_REGISTERED = 136
 
 
+class UnauthenticatedListener(UserWarning):
+    """A quorum listens for TCP connections, and nothing tells who comes."""
+
+
 class KraftfastError(Exception):
     """Base of every operating failure that kraftfast raises."""
 

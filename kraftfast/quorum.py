@@ -112,6 +112,7 @@ class LocalQuorum(MakesProducers):
         self.directories = replica_directories(self.path, self.description.replicas)
         for id in self.directories if self.tuning.listens else ():
             self.addresses.setdefault(id, self.tuning.choose_address(id))
+        self.tuning.tell_who_can_come(self.addresses)
         self.supervisor = Supervisor([self._config(id) for id in self.directories], restart)
         self._admin = Admin(LocalWay(self.directories, self.description.topic))
         self._changing = threading.Lock()

@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import traceback
+import warnings
 from collections.abc import Sequence
 from types import FrameType
 
@@ -63,6 +64,7 @@ def cli(settings: dict[str, bool], debug: bool) -> None:
 def run(args: Sequence[str]) -> int:
     """Run one command; returns its exit code. Says what failed in one line."""
     streams.prepare()
+    warnings.showwarning = say_warning
     signal.signal(signal.SIGTERM, _terminate)
     settings = {"debug": False}
     try:
@@ -74,6 +76,11 @@ def run(args: Sequence[str]) -> int:
         return 0
     except BaseException as error:  # noqa: BLE001 - whatever it is, it ends here, in one line
         return ended_by(error, settings["debug"])
+
+
+def say_warning(message: Warning | str, *_where: object) -> None:
+    """Say a warning in one line, as everything else on stderr."""
+    click.echo(f"kraftfast: WARNING: {message}", err=True)
 
 
 def ended_by(error: BaseException, debug: bool) -> int:

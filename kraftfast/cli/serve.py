@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from typing import Any
 
 import click
@@ -35,6 +34,7 @@ def serve(config: str, expose: bool) -> None:
     """
     from kraftfast.cli.properties import read_server
     from kraftfast.errors import InvalidOption
+    from kraftfast.link.socket_link import is_loopback
 
     server = read_server(config)
     for note in server.notes:
@@ -52,14 +52,6 @@ def serve(config: str, expose: bool) -> None:
     if exposed:
         click.echo(AT_RISK.format(where=", ".join(exposed)), err=True)
     run(server.node)
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this host can reach a listener there; an empty host means every address (S2)."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def run(config: Any) -> None:

@@ -30,7 +30,8 @@ LOOK_EVERY_S = 0.1
     "--port",
     type=click.IntRange(0, 65000),
     default=0,
-    help="Replica N also listens on 127.0.0.1, port PORT + N, for Kafka's clients.",
+    help="Replica N also listens on 127.0.0.1, port PORT + N, for Kafka's clients, and so for "
+    "every user of this host: there is no authentication yet.",
 )
 @click.option(
     "--segment-bytes", type=options.SEGMENT_BYTES, help="A segment of the log holds so much."
@@ -69,11 +70,14 @@ def start(**asked: Any) -> None:
     for every event. Ctrl-C or SIGTERM ends it gracefully: everything committed is on disk.
     """
     from kraftfast import LocalQuorum
+    from kraftfast.link.socket_link import is_loopback
     from kraftfast.node.local_layout import on_one_device, shared_device_text
+    from kraftfast.node.tuning import open_to
 
     directory, voters = asked.pop("directory"), asked.pop("voters")
     settings = {name: value for name, value in asked.items() if value is not None}
     settings["records"] = settings.pop("records_mode", None)
+    settings["expose_without_authentication"] = True  # to users of this host: said below
     settings["kraft_version"] = int(settings.get("kraft_version", 1))
     try:
         with LocalQuorum(directory, voters, **settings) as quorum:
@@ -84,6 +88,8 @@ def start(**asked: Any) -> None:
             )
             for id, (host, port) in quorum.addresses.items():
                 say(f"replica {id} listens on {host}:{port}")
+            if quorum.addresses:
+                say(open_to(quorum.addresses.values(), is_loopback(quorum.tuning.host)))
             for ids in on_one_device(quorum.directories):
                 say(shared_device_text(ids))
             try:

@@ -6,6 +6,7 @@ What is to be sent waits in a queue that its owner bounds; what arrives is cut i
 from __future__ import annotations
 
 import errno
+import ipaddress
 import select
 import socket
 from collections import deque
@@ -18,6 +19,15 @@ from kraftfast.wire.frame import Frame, FrameSplitter
 
 READS_A_TURN = 16
 PIECES_A_CALL = 64
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only this host reaches a listener there; an empty host is every address (S2).
+    """
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 class FramedSocket:

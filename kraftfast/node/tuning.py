@@ -5,12 +5,14 @@ from __future__ import annotations
 import difflib
 import operator
 import socket
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
 from kraftfast import limits
-from kraftfast.errors import CannotListen, InvalidOption
+from kraftfast.errors import CannotListen, InvalidOption, UnauthenticatedListener
+from kraftfast.link.socket_link import is_loopback
 from kraftfast.log.recovery import SEGMENT_BYTES_MAX
 from kraftfast.node.config import IDLE_SPIN_US
 from kraftfast.node.placement import share
@@ -37,6 +39,7 @@ BOUNDS = {
     "election_timeout_ms": (1, MS_MAX),
     "fetch_timeout_ms": (1, MS_MAX),
     "producers_max": (1, limits.PRODUCERS_MAX),
+    "connections_per_address_max": (1, MS_MAX),
 }
 """Setting -> its smallest and its largest value."""
 MAY_BE_NONE = frozenset({"retention_bytes", "retention_ms"})
@@ -51,6 +54,16 @@ def whole_number(name: str, value: Any, least: int, most: int) -> int:
     if isinstance(value, bool) or not least <= number <= most:
         raise InvalidOption(f"{name} must be from {least} to {most}, not {value!r}")
     return number
+
+
+def open_to(addresses: Iterable[tuple[str, int]], loopback: bool) -> str:
+    """Return who can come by these addresses, and what they can do there."""
+    where = ", ".join(f"{host}:{port}" for host, port in addresses)
+    who = "every user of this host" if loopback else "everyone who reaches this host"
+    return (
+        f"there is no authentication yet: {who} can read and append records at {where}, "
+        "and pose as a replica"
+    )
 
 
 def free_port(host: str) -> int:
@@ -75,6 +88,8 @@ class Tuning:
     port: int = 0
     """Replica N also listens on ``port`` + N for Kafka's clients; 0: only with sockets."""
     host: str = "127.0.0.1"
+    expose_without_authentication: bool = False
+    """Listen on a host that others reach, without knowing who comes; no warning for loopback."""
     segment_bytes: int = 256 * 1024 * 1024
     stride_bytes: int = limits.PREPARE_STRIDE_BYTES
     prepare_bytes: int = 4 * 1024 * 1024
@@ -91,6 +106,8 @@ class Tuning:
     fetch_timeout_ms: int = 2000
     producers_max: int = limits.PRODUCERS
     """How many idempotent producers are remembered; the longest silent one is forgotten."""
+    connections_per_address_max: int = limits.CONNECTIONS_PER_ADDRESS_MAX
+    """How many connections a replica that listens takes from one address (1000 from all)."""
     state_machine: Any = ""
     """A :class:`StateMachine` class, or ``module:Class``, that every replica applies the log to."""
 
@@ -102,6 +119,12 @@ class Tuning:
                 setattr(self, name, whole_number(name, value, least, most))
         if type(self.host) is not str or not self.host:
             raise InvalidOption(f"host must be a name or an address, not {self.host!r}")
+        exposed = self.listens and not is_loopback(self.host)
+        if exposed and not self.expose_without_authentication:
+            raise InvalidOption(
+                f"{self.host} would be open to other hosts without authentication; listen on "
+                "127.0.0.1, or say expose_without_authentication=True"
+            )
         try:
             self.processors = None if self.processors is None else tuple(self.processors)
             share(self.processors, 0)
@@ -127,6 +150,13 @@ class Tuning:
         """Whether replicas have TCP listeners."""
         return bool(self.port) or self.transport == "socket"
 
+    def tell_who_can_come(self, addresses: Mapping[int, tuple[str, int]]) -> None:
+        """Warn the caller of the caller that there are listeners, which let everyone in."""
+        loopback = is_loopback(self.host)
+        if addresses and not (loopback and self.expose_without_authentication):
+            text = open_to(addresses.values(), loopback)
+            warnings.warn(text, UnauthenticatedListener, stacklevel=3)
+
     def choose_address(self, id: int) -> tuple[str, int]:
         """Return the host and port of a replica that listens."""
         if self.port + id > PORT_MAX:
@@ -139,7 +169,7 @@ class Tuning:
         names = (
             "flush", "idle", "segment_bytes", "stride_bytes", "prepare_bytes", "retention_bytes",
             "retention_ms", "snapshot_bytes", "snapshot_interval_ms", "election_timeout_ms",
-            "fetch_timeout_ms", "producers_max", "state_machine",
+            "fetch_timeout_ms", "producers_max", "connections_per_address_max", "state_machine",
         )  # fmt: skip
         return {name: getattr(self, name) for name in names}
 

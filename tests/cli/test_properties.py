@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from kraftfast.cli.properties import SCALARS, read_server, server
-from kraftfast.cli.serve import is_loopback
 from kraftfast.errors import InputError, InvalidOption
+from kraftfast.link.socket_link import is_loopback
 from kraftfast.node.config import ListenerConfig, NodeConfig, VoterConfig
 
 GOOD = {

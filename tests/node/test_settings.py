@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import kraftfast
-from kraftfast.errors import CannotListen, InvalidOption
+from kraftfast.cli.root import say_warning
+from kraftfast.errors import CannotListen, InvalidOption, UnauthenticatedListener
 from kraftfast.node.supervisor import Supervisor
-from kraftfast.node.tuning import Tuning
+from kraftfast.node.tuning import Tuning, tuning_of
 
 
 class Machine(kraftfast.StateMachine):
@@ -112,8 +114,45 @@ def test_a_directory_that_cannot_be(path: Any) -> None:
 def test_a_host_that_is_none(tmp_path: Path) -> None:
     path = tmp_path / "quorum"
     with pytest.raises(CannotListen, match="cannot listen on 'no.such.invalid'"):
-        kraftfast.LocalQuorum(path, transport="socket", host="no.such.invalid")
+        kraftfast.LocalQuorum(
+            path, transport="socket", host="no.such.invalid", expose_without_authentication=True
+        )
     assert not path.exists()
+
+
+@pytest.mark.usefixtures("never_started")
+@pytest.mark.parametrize("listening", [{"port": 19000}, {"transport": "socket"}])
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "a.example"])
+def test_other_hosts_come_only_where_that_is_wanted(
+    tmp_path: Path, listening: dict[str, Any], host: str
+) -> None:
+    with pytest.raises(InvalidOption, match="expose_without_authentication=True"):
+        kraftfast.LocalQuorum(tmp_path / "quorum", host=host, **listening)
+    assert not (tmp_path / "quorum").exists()
+    tuning_of({"host": host, "expose_without_authentication": True, **listening})
+    tuning_of({"host": host})  # nothing listens there
+
+
+def test_who_can_come_is_told() -> None:
+    """Every user of this host reads and appends over TCP, where files and rings are the owner's."""
+    places = {1: ("127.0.0.1", 19001), 2: ("127.0.0.1", 19002)}
+    told = (
+        "every user of this host can read and append records at 127.0.0.1:19001, 127.0.0.1:19002"
+    )
+    with pytest.warns(UnauthenticatedListener, match=told):
+        tuning_of({"port": 19000}).tell_who_can_come(places)
+    consent: dict[str, Any] = {"port": 19000, "expose_without_authentication": True}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        tuning_of(consent).tell_who_can_come(places)
+        tuning_of({}).tell_who_can_come({})
+    with pytest.warns(UnauthenticatedListener, match="everyone who reaches this host"):
+        tuning_of(consent | {"host": "0.0.0.0"}).tell_who_can_come({1: ("0.0.0.0", 19001)})
+
+
+def test_a_warning_is_a_line_of_the_program(capsys: pytest.CaptureFixture[str]) -> None:
+    say_warning(UnauthenticatedListener("who can come"), UnauthenticatedListener, "file.py", 1)
+    assert capsys.readouterr().err == "kraftfast: WARNING: who can come\n"
 
 
 def test_a_setting_of_another_kind_of_number_is_one() -> None:
