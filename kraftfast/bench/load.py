@@ -14,20 +14,40 @@ CHECK_CLOCK_EVERY = 16
 TIMEOUT_S = 60.0
 
 
+SAMPLES_MIN = {"p50_us": 2, "p99_us": 100, "p999_us": 1000}
+"""Of so few samples a percentile is no other than the maximum: it is not reported below."""
+
+
+def percentiles(measured: dict[str, float]) -> dict[str, float | None]:
+    """The percentiles of a histogram that have enough samples, the others None.
+
+    >>> percentiles({"count": 3, "p50_us": 1.0, "p99_us": 2.0, "p999_us": 2.0, "max_us": 2.0})
+    {'p50_us': 1.0, 'p99_us': None, 'p999_us': None}
+    """
+    count = measured["count"]
+    return {name: measured[name] if count >= n else None for name, n in SAMPLES_MIN.items()}
+
+
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """From handing over the first record of a batch to its commit, microseconds."""
+    """From handing over the first record of a batch to its commit, microseconds.
 
-    p50_us: float
-    p99_us: float
-    p999_us: float
+    A percentile is None if there were too few samples for it.
+    """
+
+    p50_us: float | None
+    p99_us: float | None
+    p999_us: float | None
     max_us: float
+    samples: int
 
     @classmethod
     def of(cls, producer: Any) -> Latency:
-        """What the producer's present sender has measured since it was last reset."""
-        measured = producer.sender.commit_latency()
-        return cls(*(measured[name] for name in ("p50_us", "p99_us", "p999_us", "max_us")))
+        """What the producer has measured since it was last reset, whoever led meanwhile."""
+        measured = producer.latencies.commit_latency()
+        return cls(
+            **percentiles(measured), max_us=measured["max_us"], samples=int(measured["count"])
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +109,7 @@ def throughput(producer: Any, rows: Rows, count: int | None, seconds: float | No
     """As much as the window takes, for ``count`` records or ``seconds``; a chunk as warm-up."""
     chunks = rows.chunks()
     warm_up = append_all(producer, [next(chunks)])
-    producer.sender.reset_latency()
+    producer.latencies.reset_latency()
     run = append_all(producer, _until(chunks, count, seconds))
     handed_over = warm_up.records + run.records
     return Run(run.records, run.value_bytes, run.seconds, run.latency, handed_over)
@@ -126,7 +146,7 @@ def one_outstanding(
     while done < WARM_UP_RECORDS:
         append_wait(_value(values, rows, done % cycle), timeout=TIMEOUT_S)
         done += 1
-    producer.sender.reset_latency()
+    producer.latencies.reset_latency()
     end = None if count is None else done + count
     began = time.perf_counter()
     deadline = None if seconds is None else began + seconds

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from kraftfast import __version__
-from kraftfast.bench.load import Run
+from kraftfast.bench.load import Run, percentiles
 
 LEADER_STAGES = ("queue", "append", "leader_flush", "commit")
 FOLLOWER_STAGES = ("travel", "follower_flush")
@@ -31,9 +31,9 @@ class Stage:
     name: str
     replica: int
     count: int
-    p50_us: float
-    p99_us: float
-    p999_us: float
+    p50_us: float | None
+    p99_us: float | None
+    p999_us: float | None
     max_us: float
 
 
@@ -103,19 +103,25 @@ class Report:
 
 
 def stages(statuses: dict[int, dict[str, Any]], producer: Any) -> list[Stage]:
-    """In the order in which a record passes them; of followers each one's own."""
-    found = []
-    for id, status in statuses.items():
-        names = LEADER_STAGES if status["role"] == "leader" else FOLLOWER_STAGES
-        found += [_stage(name, id, status["stages"][name]) for name in names]
-    found.append(_stage("callback", 0, producer.sender.callback_latency()))
+    """In the order in which a record passes them; of each replica those that it had a part in.
+
+    One that led before an election, and follows now, has the stages of both roles.
+    """
+    names = (*LEADER_STAGES, *FOLLOWER_STAGES)
+    found = [
+        _stage(name, id, status["stages"][name])
+        for id, status in statuses.items()
+        for name in names
+    ]
+    found.append(_stage("callback", 0, producer.latencies.callback_latency()))
     found = [stage for stage in found if stage.count]
     return sorted(found, key=lambda stage: (ORDER.index(stage.name), stage.replica))
 
 
 def _stage(name: str, replica: int, sampled: dict[str, float]) -> Stage:
-    quantiles = (sampled[key] for key in ("p50_us", "p99_us", "p999_us", "max_us"))
-    return Stage(name, replica, int(sampled["count"]), *quantiles)
+    return Stage(
+        name, replica, int(sampled["count"]), **percentiles(sampled), max_us=sampled["max_us"]
+    )
 
 
 def replicas(before: dict[int, dict[str, Any]], after: dict[int, dict[str, Any]]) -> list[Replica]:
@@ -170,6 +176,10 @@ def bench_line(
         "seconds": round(run.seconds, 6),
         "records": run.records,
         "records_per_s": round(run.records_per_s, 1),
-        **{name: round(us, 1) for name, us in asdict(run.latency).items()},
+        **{
+            name: None if us is None else round(us, 1)
+            for name, us in asdict(run.latency).items()
+            if name != "samples"
+        },
         "verified": verified,
     }

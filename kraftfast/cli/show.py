@@ -10,6 +10,7 @@ from rich.text import Text
 
 from kraftfast.bench.disk import MEANINGS as FILE_MEANINGS
 from kraftfast.bench.disk import Cell, verdict
+from kraftfast.bench.load import SAMPLES_MIN
 from kraftfast.bench.report import MEANINGS, NOT_ON_A_DISK, Report
 
 WIDE = 120
@@ -24,12 +25,14 @@ DURABILITIES = {
 }
 
 
-def microseconds(us: float) -> str:
-    """A duration in the unit that suits it.
+def microseconds(us: float | None) -> str:
+    """A duration in the unit that suits it; a dash for a percentile of too few samples.
 
-    >>> microseconds(250.4), microseconds(12_345), microseconds(2_500_000)
-    ('250 us', '12.3 ms', '2.50 s')
+    >>> microseconds(250.4), microseconds(12_345), microseconds(2_500_000), microseconds(None)
+    ('250 us', '12.3 ms', '2.50 s', '-')
     """
+    if us is None:
+        return "-"
     if us < 1000:
         return f"{us:.0f} us"
     return f"{us / 1000:.1f} ms" if us < 1_000_000 else f"{us / 1_000_000:.2f} s"
@@ -101,7 +104,8 @@ def _latencies(report: Report, wide: bool) -> Table:
     latency = report.run.latency
     quantiles = (latency.p50_us, latency.p99_us, latency.p999_us, latency.max_us)
     meaning = ["first record of a batch handed over -> acknowledged"] if wide else []
-    made.add_row("commit of a batch", *map(microseconds, quantiles), "", *meaning)
+    samples = f"{latency.samples:,}"
+    made.add_row("commit of a batch", *map(microseconds, quantiles), samples, *meaning)
     for stage in report.stages:
         name = (
             "  "
@@ -173,7 +177,8 @@ def show_disk(cells: list[Cell], filesystem: str) -> None:
     )
     made = table("file", "bytes", "p50", "p99", "max", "samples")
     for cell in cells:
-        numbers = map(microseconds, (cell.p50_us, cell.p99_us, cell.max_us))
+        p99_us = cell.p99_us if cell.samples >= SAMPLES_MIN["p99_us"] else None
+        numbers = map(microseconds, (cell.p50_us, p99_us, cell.max_us))
         made.add_row(cell.file, f"{cell.size // 1024} KiB", *numbers, str(cell.samples))
     put(made)
     console.print()

@@ -152,9 +152,10 @@ def latency(
     as_json: bool,
 ) -> None:  # fmt: skip
     """Percentiles of each stage on each replica, of what ``bench ... --samples FILE`` wrote."""
+    from kraftfast.bench.load import SAMPLES_MIN
     from kraftfast.cli.show import put, table
-    from kraftfast.spark import told
     from kraftfast.spark import percentiles as job
+    from kraftfast.spark import told
 
     reader = session(master, memory).read
     with told():
@@ -167,7 +168,8 @@ def latency(
     quantiles = (*job.QUANTILES, "max_us")
     made = table("stage", "replica", "slice", "samples", *(name[:-3] for name in quantiles))
     for row in rows:
-        times = (f"{row[name]:,.1f} us" for name in quantiles)
+        few = {name for name, least in SAMPLES_MIN.items() if row["count"] < least}
+        times = ("-" if name in few else f"{row[name]:,.1f} us" for name in quantiles)
         made.add_row(
             row["stage"], str(row["replica"]), str(row["slice"]), f"{row['count']:,}", *times
         )

@@ -12,14 +12,18 @@ cdef class Latencies:
     """The histograms of one sender; fields in ``latency.pxd``."""
 
     def __cinit__(self):
-        self.samples = calloc(1, sizeof(kf_histogram))
-        self.told = calloc(1, sizeof(kf_histogram))
+        self.samples = self.own_samples = calloc(1, sizeof(kf_histogram))
+        self.told = self.own_told = calloc(1, sizeof(kf_histogram))
         if self.samples == NULL or self.told == NULL:
             raise MemoryError("producer")
 
     def __dealloc__(self):
-        free(self.samples)
-        free(self.told)
+        free(self.own_samples)
+        free(self.own_told)
+
+    def share(self, Latencies other not None):
+        """Count into the histograms of ``other``: they outlive this sender, and its leader."""
+        self.shared, self.samples, self.told = other, other.samples, other.told
 
     cdef void note_commit(self, uint64_t took) noexcept:
         kf_histogram_add(<kf_histogram *>self.samples, took)

@@ -26,6 +26,7 @@ from kraftfast.client.appender import DEFAULT_TIMEOUT, Appender
 from kraftfast.client.collected import Collected
 from kraftfast.client.connector import Connector
 from kraftfast.client.enrolment import Enrolment, Standing
+from kraftfast.client.latency import Latencies
 from kraftfast.client.ledger import Ledger
 from kraftfast.client.news import Held, News
 from kraftfast.client.own_threads import DOUBT_S, PAUSE_S, OwnThreads
@@ -65,6 +66,7 @@ class Producer(OwnThreads, Collected, Appender):
     Close it: one that is forgotten warns (ResourceWarning), and is closed once it is collected.
     """
 
+    # latencies: how long batches took, of all senders so far.
     # _backlog: what a sender gave back and no other took over yet; empty while there is a sender.
     # _record_bytes: of the largest record so far that needed a sender for its size.
     # _exchange: held while senders are exchanged.
@@ -92,6 +94,7 @@ class Producer(OwnThreads, Collected, Appender):
             raise InvalidOption("a producer with a name is idempotent")
         self._enrolment = Enrolment(connector, name) if idempotent else None
         self.ledger = Ledger()
+        self.latencies = Latencies()
         self._backlog: list[tuple[bytes, int, int, int]] = []
         self._record_bytes = record_bytes
         self._exchange = threading.RLock()
@@ -294,6 +297,7 @@ class Producer(OwnThreads, Collected, Appender):
                     self.check_fenced()
                     until = max(deadline, time.monotonic() + PAUSE_S)
                     sender = self._connector.connect(self.ledger, self._record_bytes, until)
+                    sender.share(self.latencies)
                     try:
                         self._hand_over_to(sender, until)
                         self._check_open()  # closed meanwhile: nothing leaves any more

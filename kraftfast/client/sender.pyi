@@ -3,6 +3,7 @@ from collections.abc import Iterable, Sequence
 from typing_extensions import Buffer
 
 from kraftfast.client.identity import Identity
+from kraftfast.client.latency import Latencies
 from kraftfast.client.ledger import Ledger
 from kraftfast.record.builder import Values
 
@@ -11,7 +12,7 @@ RECORD_BYTES_MAX: int
 # A batch, its first ticket, its records, and when its first record was handed over (ns).
 Unsent = tuple[bytes, int, int, int]
 
-class Sender:
+class Sender(Latencies):
     # Who is thought to lead, and since when; a sender of either kind knows.
     node_id: int
     epoch: int
@@ -65,6 +66,3 @@ class Sender:
     def going_to_sleep(self) -> bool: ...
     def attend(self, events: Iterable[tuple[int, int]] | None = None) -> None: ...
     def sleep(self, timeout_s: float, ticket: int) -> None: ...
-    def commit_latency(self) -> dict[str, float]: ...
-    def callback_latency(self) -> dict[str, float]: ...
-    def reset_latency(self) -> None: ...

@@ -51,7 +51,9 @@ def test_latency(tmp_path: Path) -> None:
     line = json.loads(done.stdout)
     assert list(line)[: len(KEYS)] == KEYS and line["mode"] == "latency" and line["window"] == 1
     assert line["records"] > 0 and 0.3 <= line["seconds"] < 5 and line["verified"] is True
-    assert 0 < line["p50_us"] <= line["p99_us"] <= line["p999_us"] <= line["max_us"]
+    told = [line[name] for name in ("p50_us", "p99_us", "p999_us", "max_us")]
+    told = [us for us in told if us is not None]  # of as many commits as there were in that time
+    assert told == sorted(told) and told[0] > 0 and line["max_us"] is not None
     assert not (tmp_path / "new").exists()
 
 
