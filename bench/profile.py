@@ -78,7 +78,8 @@ def main() -> int:
             spy = sampler(wanted[0], asked.output, asked.seconds)
             run = drive(producer, rows, None, asked.seconds)
             code = spy.wait(timeout=120)
-    print(f"{run.records_per_s:,.0f} records/s, p50 {run.latency.p50_us or 0:,.0f} us -> {asked.output}")
+    p50 = f"p50 {run.latency.p50_us or 0:,.0f} us"
+    print(f"{run.records_per_s:,.0f} records/s, {p50} -> {asked.output}")
     return code
 
 
