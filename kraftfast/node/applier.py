@@ -1,8 +1,9 @@
 """The thread that applies the committed log to a state machine, off the path of acknowledgements.
 
 It reads the replica's own segments below the high watermark (D11, I19), in offset order, and
-answers questions between two batches. A slow state machine delays nobody but itself. Where the log
-begins behind what was applied, the newest snapshot comes first; now and then one is made here.
+answers questions between two batches. Where the log begins behind what was applied, the newest
+snapshot comes first; now and then one is made here. A machine that is busy in Python delays the
+loop little; one call that does not let go of the interpreter stops it for as long (``held``).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from kraftfast.errors import CorruptLog, InvalidOption, OffsetOutOfRange
 from kraftfast.log.disk import Disk
 from kraftfast.log.reader import LogReader
 from kraftfast.log.snapshot_reader import open_snapshot
+from kraftfast.node.held import Calls
 from kraftfast.node.making import Making, newest_is_trim, newest_snapshot
 from kraftfast.node.state_machine import StateMachine, load_class, makes_snapshots
 
@@ -55,12 +57,14 @@ class Applier:
     ``making``: when and how snapshots are made, None if the machine makes none.
     """
 
-    # machine: the user's. log_path: the replica's segments. applied: read by others, written here.
+    # machine: the user's; calls: of it. log_path: the replica's segments. applied: read by others,
+    # written here.
     # _committed: the high watermark; _changes: (after offset, leader id, epoch), in order.
     # _questions: waiting, in order. _news: set when any of these changed.
 
     def __init__(self, machine: StateMachine, log_path: str, making: Making | None = None) -> None:
         self.machine, self.log_path, self.making = machine, log_path, making
+        self.calls = Calls()
         self.applied = 0
         self._committed = -1
         self._changes: deque[tuple[int, int, int]] = deque()
@@ -153,7 +157,7 @@ class Applier:
             raise InvalidOption(f"the log begins at a snapshot, {NO_RESTORE}")
         try:
             with open_snapshot(Disk(), self.log_path, newest) as snapshot:
-                self.making.restore(self.machine, snapshot)
+                self.calls.make(self.making.restore, self.machine, snapshot)
         except FileNotFoundError:  # a newer one took its place
             return self._restore()
         self.applied = newest.offset
@@ -163,7 +167,7 @@ class Applier:
         for batch in reader.batches(self.applied, self._committed):
             assert batch.base_offset <= self.applied, "I19: none left out"
             if not batch.is_control:
-                self.machine.apply(batch)
+                self.calls.make(self.machine.apply, batch)
             self.applied = batch.last_offset + 1
             if self.making is not None:
                 self.making.applied(self, batch)
@@ -176,7 +180,7 @@ class Applier:
     def _pass_on_changes(self) -> None:
         while self._changes and self._changes[0][0] <= self.applied:
             _, leader_id, epoch = self._changes.popleft()
-            self.machine.leader_changed(leader_id, epoch)
+            self.calls.make(self.machine.leader_changed, leader_id, epoch)
 
     def _answer_questions(self) -> None:
         for _ in range(len(self._questions)):
@@ -188,11 +192,11 @@ class Applier:
                     question.answer({"error": f"only {self.applied} records were applied in time"})
                 continue
             try:
-                value = self.machine.query(*question.args())
+                value = self.calls.make(lambda: self.machine.query(*question.args()))
                 answer = {"value": value, "applied": self.applied}
             except BaseException as error:  # noqa: BLE001 - who asked is told, also of SystemExit
                 answer = {"error": f"{type(error).__name__}: {error}"}
-            question.answer(answer)
+            self.calls.make(question.answer, answer)
 
 
 def embed(node: Any, state_machine: str) -> None:

@@ -48,13 +48,14 @@ cdef class Flusher:
     cpdef run(self, Log log):
         """Flush everything appended so far, now. Raises FlushFailed, for good (D9)."""
         cdef kf_flush_job job
-        cdef uint64_t began = kf_now_ns()
+        cdef uint64_t began = kf_now_ns(), ended
         cdef int error
         self.truncations = log.truncations
         log.fill_flush(&job)
         with nogil:
             error = kf_flush_run(&job)
-        self.duration_ns = kf_now_ns() - began
+            ended = kf_now_ns()
+        self.duration_ns = ended - began
         log.flush_done(error)
 
     cpdef bint take(self, Log log) except -1:

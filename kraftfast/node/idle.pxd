@@ -30,7 +30,7 @@ cdef class Idle:
     cdef dict watched              # RingIn -> its slot
     cdef kf_flusher *flusher
     cdef public bint flush_asked   # the loop waits for the flusher: its end is news
-    cdef readonly uint64_t sleeps, idle_ns
+    cdef readonly uint64_t sleeps, idle_ns, woke_ns  # woke_ns: when the last wait ended
     cdef int epoll_fd
     cdef kf_vigil *vigil           # NULL: processors may halt
     cdef uint64_t keep_ns          # for so long after something was in flight

@@ -136,6 +136,7 @@ cdef class Idle:
                 if kf_now_ns() >= until:
                     break
                 sched_yield()
+            self.woke_ns = kf_now_ns()
         if not news and ready <= 0:
             return None
         return self._list(events, ready)
@@ -154,7 +155,8 @@ cdef class Idle:
             if not self._news():  # R12: look again after announcing it
                 ready = epoll_wait(self.epoll_fd, events, EVENTS_MAX, timeout_ms)
             kf_doorbell_awake(self.bell.page)
-            self.idle_ns += kf_now_ns() - began
+            self.woke_ns = kf_now_ns()
+            self.idle_ns += self.woke_ns - began
         self.sleeps += 1
         return self._list(events, ready)
 

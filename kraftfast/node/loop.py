@@ -216,13 +216,16 @@ class Loop:
         assert not node.flush_wanted, "a turn ends with what it asked for"
         if self.spin_us and self._in_flight():
             ready = node.idle.spin(self.spin_us)
+            node.seen_ns = node.idle.woke_ns
             if ready is not None:
                 self._dispatch(ready)
                 return
         for peer in self.mesh.peers:
             if peer.quiet:
                 peer.wake()  # a bare high watermark that nobody has looked at yet
-        self._dispatch(node.idle.sleep(self._sleep_ms()))
+        ready = node.idle.sleep(self._sleep_ms())
+        node.seen_ns = node.idle.woke_ns  # what it slept counts, what it waited after that may not
+        self._dispatch(ready)
 
     def _in_flight(self) -> bool:
         """Whether something waits for its commit, or came or was committed since the last time.

@@ -9,16 +9,22 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Sequence
 from typing import Any
 
+from kraftfast.core import events as ev
 from kraftfast.errors import FlushFailed, StorageError
 from kraftfast.log.snapshot_files import BOOTSTRAP, snapshot_ids
 from kraftfast.log.snapshot_reader import SnapshotReader, open_snapshot
 from kraftfast.log.snapshot_writer import SnapshotWriter
 from kraftfast.node.snapshots import is_trim
-from kraftfast.types import OffsetAndEpoch
+from kraftfast.types import NO_NODE, OffsetAndEpoch
 
 RETRY_S = 1.0
+HELD_PART = 4
+"""A leader makes no snapshot that took the last time this part of the fetch timeout."""
+HAND_OVERS_MAX = 3
+"""After so many attempts to hand over it makes it nevertheless."""
 ANSWER_S = 0.05
 
 
@@ -37,22 +43,47 @@ def newest_is_trim(disk: Any, log_path: str) -> bool:
         return is_trim(reader.header)
 
 
+def turn_of(id: int, voter_ids: Sequence[int]) -> float:
+    """Return how much later a replica makes its first snapshot, as a part of the time between two.
+
+    A snapshot may hold up its replica: not all of them are to make theirs at once.
+    """
+    if id not in voter_ids:
+        return 0.0
+    return sorted(voter_ids).index(id) / len(voter_ids)
+
+
+class Unanswered:
+    """The source of a request that needs no answer."""
+
+    def reply(self, _response: Any) -> None:
+        """Drop the answer: the role tells."""
+
+    failed = reply
+
+
 class Making:
     """Makes the snapshots of one state machine."""
 
     # node, disk, log_path: whose. bytes_max, interval_s: when one is due; 0: never by time.
     # bytes: applied since the last one. last_s: when that was. last: the batch applied last, as
     # (end offset, epoch, timestamp). not_before_s: one that could not be made is tried again then.
+    # took_ns: how long the machine wrote the last one. handed_over: how often this leader asked
+    # another replica to lead before the next one.
 
     def __init__(self, node: Any) -> None:
         config = node.config
         self.node, self.disk, self.log_path = node, node.disk, node.directory.log_path
         self.bytes_max = config.snapshot_bytes
         self.interval_s = config.snapshot_interval_ms / 1000
-        self.bytes = 0
-        self.last_s = time.monotonic()
+        self.bytes, self.last_s = 0, time.monotonic()
+        if newest_snapshot(self.disk, self.log_path) is None:  # else the turns are as they were
+            turn = turn_of(config.node_id, node.core.voters.ids)
+            self.bytes = -int(self.bytes_max * turn)
+            self.last_s += self.interval_s * turn
         self.last: tuple[int, int, int] | None = None
         self.not_before_s = 0.0
+        self.took_ns = self.handed_over = 0
 
     def restore(self, machine: Any, reader: SnapshotReader) -> None:
         """The state of a snapshot; all of it is read, so that damage is found."""
@@ -93,7 +124,8 @@ class Making:
                 last_contained_log_timestamp=max(timestamp, 0),
                 controls=controls,
             ) as writer:
-                applier.machine.snapshot(writer)
+                applier.calls.make(applier.machine.snapshot, writer)
+                self.took_ns = applier.calls.ended_ns - applier.calls.began_ns
                 writer.freeze(footer)
         except FlushFailed:
             raise  # D9
@@ -103,7 +135,23 @@ class Making:
             self.node.beside.tell(lambda: self.node.log_line(text))
             return
         self.bytes, self.last, self.last_s = 0, None, time.monotonic()
+        self.handed_over = 0
         self.node.beside.tell(lambda: self.node.snapshots.created(snapshot_id))
+
+    def _hands_over(self) -> bool:
+        """Have another voter lead first if this one may be held up for too long; in the loop.
+
+        A machine that writes its state without letting go of the interpreter silences its leader.
+        """
+        core = self.node.core
+        limit_ns = self.node.config.fetch_timeout_ms * 1_000_000 // HELD_PART
+        if core.role != "leader" or self.took_ns < limit_ns or len(core.voters.ids) < 2:
+            return False
+        self.handed_over += 1
+        if self.handed_over > HAND_OVERS_MAX:
+            return False  # no other voter takes over
+        self.node.step(ev.TransferRequested(Unanswered(), NO_NODE))
+        return True
 
     def _ask(self, applier: Any, snapshot_id: OffsetAndEpoch) -> tuple[Any, Any] | None:
         """Ask the loop what belongs into the snapshot beside the state; None: not now."""
@@ -112,7 +160,9 @@ class Making:
 
         def permit() -> None:
             snapshots = self.node.snapshots
-            if snapshots.permits(snapshot_id):
+            if self._hands_over():
+                pass  # asked again later, when another replica leads
+            elif snapshots.permits(snapshot_id):
                 offset = snapshot_id.offset
                 answer.append((snapshots.controls_at(offset), snapshots.footer_at(offset)))
             answered.set()

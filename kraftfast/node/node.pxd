@@ -23,7 +23,7 @@ cdef class Node:
     cdef public object failures, floor
     cdef public object beside, snapshots, retention, uncertainty
     cdef public list on_commit, on_role, on_voters
-    cdef public long long stalled_ms, persisted_epoch
+    cdef public long long stalled_ms, persisted_epoch, seen_ns, held_ns
     cdef public bint appends_held, flush_wanted, stopped, witness
     cdef object _events
     cdef dict _handlers

@@ -32,6 +32,7 @@ from kraftfast.node.disk_space import DiskSpace
 from kraftfast.node.failures import Failures
 from kraftfast.node.floor import CommittedFloor
 from kraftfast.node.flusher import Flusher
+from kraftfast.node.held import HELD_NS_MIN
 from kraftfast.node.idle import Idle
 from kraftfast.node.intake import Intake
 from kraftfast.node.producer_ids import ProducerIds
@@ -87,7 +88,7 @@ class Node:
         self.links: dict[int, Any] = {}
         self.sockets = self.prober = self.at_hand = None
         self.stalled: tuple[Any, fx.WriteFetched] | None = None
-        self.stalled_ms = 0
+        self.stalled_ms = self.seen_ns = self.held_ns = 0
         self.control: fx.AppendControl | None = None
         self.disk_space = DiskSpace()
         self.appends_held = self.flush_wanted = self.stopped = self._running = False
@@ -153,10 +154,10 @@ class Node:
             fx.Truncate: self._truncate,
             fx.Flush: self._flush,
             fx.AdvanceHighWatermark: self._advance,
-            fx.AcknowledgedByAll: self._acknowledged_by_all,
+            fx.AcknowledgedByAll: lambda it: self._commit(min(it.offset, self.core.high_watermark)),
             fx.RoleChanged: self._role_changed,
             fx.VotersChanged: self._voters_changed,
-            fx.Probe: self._probe,
+            fx.Probe: lambda effect: self.prober.probe(effect),
             fx.AnswerReadBarrier: self._answer_barrier,
             fx.Warn: lambda effect: self.log_line(effect.text),
             fx.Stopped: lambda _effect: setattr(self, "stopped", True),
@@ -173,8 +174,12 @@ class Node:
     # --- events and effects -----------------------------------------------------------------------
 
     def now_ms(self) -> int:
-        """The monotonic clock that the core's time is."""
-        return time.monotonic_ns() // 1_000_000
+        """The core's time: the monotonic clock without what the machine took (``held``)."""
+        now_ns = time.monotonic_ns()
+        if now_ns - self.seen_ns > HELD_NS_MIN and self.applier is not None:
+            self.held_ns += self.applier.calls.between(self.seen_ns, now_ns)
+        self.seen_ns = now_ns
+        return (now_ns - self.held_ns) // 1_000_000
 
     def start(self) -> None:
         """Begin: the core looks at what was stored and takes its first role."""
@@ -339,6 +344,7 @@ class Node:
         self.publish()  # others start on it before this process waits for its disk
         self.idle.keep_awake()
         self.flusher.run(self.log)
+        self.seen_ns += self.flusher.duration_ns  # the disk's time, not the machine's (D13)
         self._flushed()
         self.run_events()
         return True
@@ -427,9 +433,6 @@ class Node:
         for callback in self.on_commit:
             callback(effect.offset)
 
-    def _acknowledged_by_all(self, effect: fx.AcknowledgedByAll) -> None:
-        self._commit(min(effect.offset, self.core.high_watermark))
-
     def _commit(self, offset: int) -> None:
         self.intake.commit(offset, self.stats)
         self.intake.publish()  # whoever waits for the commit goes on meanwhile
@@ -455,9 +458,6 @@ class Node:
         self.voters = effect.voters
         for callback in self.on_voters:
             callback()
-
-    def _probe(self, effect: fx.Probe) -> None:
-        self.prober.probe(effect)
 
     def _answer_barrier(self, effect: fx.AnswerReadBarrier) -> None:
         answer = ReadBarrierResponse(effect.error, effect.offset)

@@ -36,6 +36,10 @@ class StateMachine:
     ``snapshot`` and ``restore``, and from the log behind it. A class that defines neither needs the
     whole log, which is then never given up. A method that raises ends the replica: a state that
     missed a record is worse than none.
+
+    It shares the replica's process: a call that does not let go of the interpreter (one long call
+    into C) stops the replica for as long, and a leader that is stopped for longer than the fetch
+    timeout, while others are not, is replaced. Write large states in pieces.
     """
 
     def apply(self, batch: Any) -> None:
@@ -52,7 +56,8 @@ class StateMachine:
 
         ``writer`` is a :class:`kraftfast.log.snapshot_writer.SnapshotWriter`: ``append(value, key,
         headers)``, ``extend(values)``. When: ``metadata.log.max.record.bytes.between.snapshots``
-        and ``metadata.log.max.snapshot.interval.ms``. Commits go on meanwhile, applying does not.
+        and ``metadata.log.max.snapshot.interval.ms``; the replicas by turns. Commits go on
+        meanwhile, applying does not.
         """
         raise NotImplementedError("this state machine makes no snapshots")
 

@@ -19,7 +19,6 @@ from kraftfast.log.snapshot_files import snapshot_ids, snapshot_path
 from kraftfast.log.snapshot_writer import SnapshotWriter
 from kraftfast.node import translate, wire_values
 from kraftfast.node.beside import Beside
-from kraftfast.node.making import Making
 from kraftfast.node.retention import KAFKA_BYTES, KAFKA_MS, Retention
 from kraftfast.node.snapshots import Download, Snapshots
 from kraftfast.node.state_machine import StateMachine, makes_snapshots
@@ -403,39 +402,6 @@ def test_a_machine_has_both_or_neither() -> None:
     assert makes_snapshots(Whole()) and not makes_snapshots(StateMachine())
     with pytest.raises(InvalidOption, match="only one of"):
         makes_snapshots(Half())
-
-
-def test_a_snapshot_is_made_when_it_is_due(tmp_path: Path) -> None:
-    node: Any = FakeNode(tmp_path)
-    node.config = SimpleNamespace(snapshot_bytes=1000, snapshot_interval_ms=60_000)
-    log = SimpleNamespace(producers=SimpleNamespace(freeze=lambda *_: b""), segments=[])
-    node.log = log
-    history = SimpleNamespace(version_at=lambda _end: 0)
-    allowed = [False, True, True]
-    node.core = SimpleNamespace(
-        may_create_snapshot=lambda _id: allowed.pop(0), snapshots=(ID, OffsetAndEpoch(20, 3)),
-        history=history,
-    )  # fmt: skip
-    node.snapshots = Snapshots(node)
-    making = Making(node)
-    applier = SimpleNamespace(machine=Whole(), ending=False)
-
-    def apply(end: int, size: int) -> None:
-        batch = SimpleNamespace(size=size, last_offset=end - 1, leader_epoch=3, max_timestamp=7)
-        making.applied(applier, batch)
-
-    apply(9, 999)
-    assert allowed == [False, True, True], "not due"
-    apply(10, 1)
-    assert node.events == [] and making.not_before_s > time.monotonic(), "not now: later"
-    making.not_before_s = 0.0
-    making.look(applier, time.monotonic())
-    assert node.events == [ev.SnapshotCreated(ID)] and snapshot_ids(Disk(), str(tmp_path)) == [ID]
-    making.look(applier, time.monotonic() + 3600)
-    assert len(node.events) == 1, "nothing new was applied"
-    apply(20, 1)
-    making.look(applier, time.monotonic() + 3600)
-    assert node.events[-1] == ev.SnapshotCreated(OffsetAndEpoch(20, 3)), "by time"
 
 
 # --- beside the loop ------------------------------------------------------------------------------

@@ -1,0 +1,90 @@
+"""When a state machine's snapshot is made, and by which replica first."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from kraftfast.core import events as ev
+from kraftfast.log.disk import Disk
+from kraftfast.log.snapshot_files import snapshot_ids
+from kraftfast.node.held import Calls
+from kraftfast.node.making import Making
+from kraftfast.node.snapshots import Snapshots
+from kraftfast.types import OffsetAndEpoch
+from tests.node.test_snapshot_parts import ID, FakeNode, Whole, made
+
+
+def making_node(tmp_path: Path, allowed: list[bool], id: int = 1) -> Any:
+    node: Any = FakeNode(tmp_path)
+    node.config = SimpleNamespace(
+        node_id=id, snapshot_bytes=1000, snapshot_interval_ms=60_000, fetch_timeout_ms=2000
+    )
+    log = SimpleNamespace(producers=SimpleNamespace(freeze=lambda *_: b""), segments=[])
+    node.log = log
+    history = SimpleNamespace(version_at=lambda _end: 0)
+    node.core = SimpleNamespace(
+        may_create_snapshot=lambda _id: allowed.pop(0), snapshots=(ID, OffsetAndEpoch(20, 3)),
+        history=history, role="follower", voters=SimpleNamespace(ids=(1, 2, 3)),
+    )  # fmt: skip
+    node.snapshots = Snapshots(node)
+    return node
+
+
+def test_a_snapshot_is_made_when_it_is_due(tmp_path: Path) -> None:
+    allowed = [False, True, True]
+    node = making_node(tmp_path, allowed)
+    making = Making(node)
+    applier = SimpleNamespace(machine=Whole(), ending=False, calls=Calls())
+
+    def apply(end: int, size: int) -> None:
+        batch = SimpleNamespace(size=size, last_offset=end - 1, leader_epoch=3, max_timestamp=7)
+        making.applied(applier, batch)
+
+    apply(9, 999)
+    assert allowed == [False, True, True], "not due"
+    apply(10, 1)
+    assert node.events == [] and making.not_before_s > time.monotonic(), "not now: later"
+    making.not_before_s = 0.0
+    making.look(applier, time.monotonic())
+    assert node.events == [ev.SnapshotCreated(ID)] and snapshot_ids(Disk(), str(tmp_path)) == [ID]
+    making.look(applier, time.monotonic() + 3600)
+    assert len(node.events) == 1, "nothing new was applied"
+    apply(20, 1)
+    making.look(applier, time.monotonic() + 3600)
+    assert node.events[-1] == ev.SnapshotCreated(OffsetAndEpoch(20, 3)), "by time"
+
+
+def test_snapshots_go_by_turns(tmp_path: Path) -> None:
+    """Each voter makes its first one later than those before it, and the next ones as late."""
+    bytes_due = []
+    for id in (1, 2, 3, 7):
+        making = Making(making_node(tmp_path, [], id))
+        bytes_due.append(making.bytes_max - making.bytes)
+    assert bytes_due == [1000, 1333, 1666, 1000], "7 is an observer"
+    made(tmp_path)
+    assert Making(making_node(tmp_path, [], 3)).bytes == 0, "its turn is that of its snapshot"
+
+
+def test_a_leader_hands_over_before_a_snapshot_that_takes_long(tmp_path: Path) -> None:
+    node = making_node(tmp_path, [True])
+    making = Making(node)
+    applier = SimpleNamespace(machine=Whole(), ending=False, calls=Calls())
+    node.core.role, making.took_ns = "leader", 500_000_000
+    making.last, making.bytes = (10, 3, 7), 1000
+    for attempt in (1, 2, 3):
+        making.not_before_s = 0.0
+        making.look(applier, time.monotonic())
+        assert [type(each) for each in node.events] == [ev.TransferRequested] * attempt
+    making.not_before_s = 0.0
+    making.look(applier, time.monotonic())  # nobody takes over
+    assert node.events[-1] == ev.SnapshotCreated(ID) and making.took_ns < 500_000_000
+    node.events[0].source.reply(None)
+
+    node = making_node(tmp_path, [True])
+    making = Making(node)
+    making.took_ns, making.last, making.bytes = 500_000_000, (20, 3, 7), 1000
+    making.look(applier, time.monotonic())
+    assert node.events == [ev.SnapshotCreated(OffsetAndEpoch(20, 3))], "a follower makes it at once"
