@@ -47,7 +47,9 @@ SINK_COLUMNS = {
 """What the sink is given: values, values with keys, and those with two headers besides."""
 
 
-def write_log(path: Path, size: int, total: int) -> tuple[int, int]:
+def write_log(
+    path: Path, size: int, total: int, segment_bytes: int = SEGMENT_BYTES
+) -> tuple[int, int]:
     """Segments of batches of random letters, no two records alike; (records, bytes)."""
     place = path / "__cluster_metadata-0"
     place.mkdir(parents=True)
@@ -62,7 +64,7 @@ def write_log(path: Path, size: int, total: int) -> tuple[int, int]:
         used, count = builder.Values(values).encode_into(buffer, settings)
         assert count == each
         batch.stamp(buffer, offset, 1)
-        if file is None or in_segment + used > SEGMENT_BYTES:
+        if file is None or in_segment + used > segment_bytes:
             if file is not None:
                 file.close()
             file, in_segment = (place / f"{offset:020d}.log").open("wb"), 0
@@ -138,11 +140,23 @@ def audit_three(spark: Any, place: Path, total: int, rounds: int) -> dict[str, A
         shutil.copytree(paths[0], other)
     names = [str(path) for path in paths]
 
-    def run() -> None:
-        assert audit(spark, names).ok
+    others = [place / f"rolled-{number}" for number in range(3)]
+    for number, other in enumerate(others):
+        behind = total // 20 if number == 2 else 0
+        write_log(other, 100, total - behind, SEGMENT_BYTES - number * (7 << 20))
+    apart = [str(path) for path in others]
 
-    took = by_turns({"audit": run}, rounds)["audit"]
-    return {"bytes": 3 * stored, "seconds": took, "bytes_per_s": 3 * stored / took}
+    def run(paths: list[str]) -> Callable[[], None]:
+        def once() -> None:
+            assert audit(spark, paths).ok
+
+        return once
+
+    took = by_turns({"copies": run(names), "rolled": run(apart)}, rounds)
+    return {
+        "bytes": 3 * stored, "seconds": took,
+        "bytes_per_s": {name: 3 * stored / seconds for name, seconds in took.items()},
+    }  # fmt: skip
 
 
 def convert_beside(spark: Any, place: Path, total: int, rounds: int) -> dict[str, Any]:

@@ -27,6 +27,7 @@
 ``appending``    rows that tasks append by themselves, compared with what is committed already
 ``tasks``        one function over many items, by tasks
 ``digests``      headers of a piece in one row: whether replicas are alike
+``shared``       what replicas should have alike
 ``findings``     what an audit says
 ``auditing``     replicas held against each other
 ``conversion``   a log as Parquet; the latest value of each key

@@ -26,7 +26,8 @@ from kraftfast.spark.options import SPLIT_BYTES
 from kraftfast.spark.committed import running_end
 from kraftfast.spark.places import Place, find_places
 from kraftfast.spark.session import register
-from kraftfast.spark.survey import Bounds, Damage, header_pieces, pieces
+from kraftfast.spark.shared import shared_offsets, void_tails
+from kraftfast.spark.survey import OPEN_END, Bounds, Damage, header_pieces, pieces
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -47,7 +48,8 @@ def audit(
 ) -> Report:
     """Compare the logs of replicas: directories, a quorum's directory, globs of them.
 
-    Below the lowest high watermark of those that run. ``replay``: hold the newest snapshot against
+    Below the lowest high watermark of those that run; of a log that has a tail that never was
+    committed, below it. ``replay``: hold the newest snapshot against
     the log it replaces too, where that is still there from offset 0.
     Raises InputError, NotFormatted, StorageError, InvalidOption for less than one replica.
     """
@@ -58,14 +60,26 @@ def audit(
     register(spark)
     committed = [end for end in (running_end(place) for place in places) if end is not None]
     bound = min(committed, default=None)
+    tails = void_tails(places)
+    bounds = {
+        place.name: min(bound or OPEN_END, tails[place.name].first_offset)
+        if place.name in tails
+        else bound
+        for place in places
+    }
+    shared = shared_offsets(places, bounds)
     with told():
-        parts = [part for place in places for part in header_pieces(place, SPLIT_BYTES, bound)]
-        found = digests(spark, parts)
+        parts = [
+            part
+            for place in places
+            for part in header_pieces(place, SPLIT_BYTES, bounds[place.name])
+        ]
+        found = digests(spark, parts, shared)
         report = _report(places, found, bound)
         same = alike(found, [place.name for place in places])
         faults = [] if same else _faults(spark, places, report)
         faults += _lost_heads(places, report) + _lost_tails(places) + _lags(report.replicas)
-        faults += _snapshots(spark, places, replay)
+        faults += [*tails.values(), *_snapshots(spark, places, replay)]
     report.findings = sorted(
         _once(faults), key=lambda each: (each.note, each.first_offset, each.kind == "gap")
     )[:FINDINGS_MAX]

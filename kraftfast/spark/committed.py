@@ -256,20 +256,7 @@ class Logs:
             return Bounded(log, None)
         if len(logs) == 1 and logs[0].stored() is None:
             return Bounded(logs[0], logs[0].end())
-        voters = max(len(logs), voters_beside(self.pattern))
-        running = _running(logs)
-        best, chosen = max(running, key=lambda each: each[0], default=(-1, logs[0]))
-        if len(running) > voters // 2 and best > 0:
-            return Bounded(chosen, best)  # their word is enough, and costs no look at a file
-        known = _most_stored(logs)
-        if known.offset > best:
-            best, chosen = known.offset, _holder(logs, known)
-        if len(running) <= voters // 2:  # nobody leads, so that nobody cuts a log meanwhile
-            extents = _extents(logs)
-            agreed, index = majority_end([extent for _, extent in extents], voters)
-            if agreed > best and len(_running(logs)) <= voters // 2:
-                best, chosen = agreed, extents[index][0]
-        return Bounded(chosen, best)
+        return quorum_end(logs, max(len(logs), voters_beside(self.pattern)))
 
     def holders(self, end: int, epoch: int) -> list[OneLog]:
         """Return the replicas whose logs hold the record before ``end``, of that epoch.
@@ -299,6 +286,23 @@ class Logs:
     def __getstate__(self) -> dict[str, Any]:
         """Return what a task needs: nothing that is open."""
         return self.__dict__ | {"_logs": {}, "_seen": None}
+
+
+def quorum_end(logs: list[OneLog], voters: int) -> Bounded:
+    """Return up to where a quorum's log is committed, and a replica that holds all of that."""
+    running = _running(logs)
+    best, chosen = max(running, key=lambda each: each[0], default=(-1, logs[0]))
+    if len(running) > voters // 2 and best > 0:
+        return Bounded(chosen, best)  # their word is enough, and costs no look at a file
+    known = _most_stored(logs)
+    if known.offset > best:
+        best, chosen = known.offset, _holder(logs, known)
+    if len(running) <= voters // 2:  # nobody leads, so that nobody cuts a log meanwhile
+        extents = _extents(logs)
+        agreed, index = majority_end([extent for _, extent in extents], voters)
+        if agreed > best and len(_running(logs)) <= voters // 2:
+            best, chosen = agreed, extents[index][0]
+    return Bounded(chosen, best)
 
 
 def _running(logs: list[OneLog]) -> list[tuple[int, OneLog]]:

@@ -26,7 +26,11 @@ from kraftfast.log.directory import (  # noqa: E402
 )
 from kraftfast.log.disk import Disk  # noqa: E402
 from kraftfast.log.floor import write_floor  # noqa: E402
+from kraftfast.spark.digests import Digest, alike, digest_of  # noqa: E402
+from kraftfast.spark.places import find_places  # noqa: E402
+from kraftfast.spark.shared import shared_offsets, void_tails  # noqa: E402
 from kraftfast.spark.sources import LogSource  # noqa: E402
+from kraftfast.spark.survey import header_pieces  # noqa: E402
 from kraftfast.types import OffsetAndEpoch, uuid_text  # noqa: E402
 from tests.spark.kit import LogFiles, read_all, rows_of, struct  # noqa: E402
 
@@ -199,3 +203,43 @@ def test_a_leader_killed_with_a_tail_that_was_never_committed(tmp_path: Path) ->
         assert held > 150, "there was a tail"
         assert truth[-1] == b"real 249"
         assert [row["value"] for row in rows] == truth == values(quorum.path)
+
+
+def test_an_audit_knows_a_tail_that_never_was_committed(quorum: Quorum) -> None:
+    """Of an earlier epoch than what stands there elsewhere; not what this replica had committed."""
+    path = quorum.replica(1, (1, 100), (1, 80))
+    for id in (2, 3):
+        quorum.replica(id, (1, 100), (2, 130))
+    places = find_places(str(quorum.path))
+    tails = void_tails(places)
+    (tail,) = tails.values()
+    assert (tail.kind, tail.replica, tail.note) == ("tail", str(path), True)
+    assert (tail.first_offset, tail.end_offset) == (100, 180)
+    bounds = {place.name: 100 if place.name in tails else None for place in places}
+    assert shared_offsets(places, bounds) == range(0, 100)
+    write_floor(Disk(), str(path), OffsetAndEpoch(140, 1))
+    assert void_tails(places) == {}, "a replica that says these are committed is a divergence"
+
+
+def test_replicas_are_alike_wherever_their_segments_begin(tmp_path: Path) -> None:
+    """And however far each of them is: what all have is compared."""
+    made = []
+    for number, (segments, batches) in enumerate([(1, 40), (4, 10), (8, 4)]):
+        files = LogFiles(tmp_path / f"replica{number}")
+        for _ in range(segments):
+            file = files.roll()
+            for _ in range(batches):
+                files.append(file, list(files.values(4)), epoch=1)
+        made.append(files)
+    places = find_places(str(tmp_path / "replica*"))
+
+    def found() -> list[Digest]:
+        shared = shared_offsets(places, {place.name: None for place in places})
+        assert shared == range(0, 128)
+        parts = [part for place in places for part in header_pieces(place, 4096, None)]
+        return [digest_of(part, shared) for part in parts]
+
+    names = [place.name for place in places]
+    assert alike(found(), names)
+    made[1].flip(3, 15)  # an epoch, which no CRC covers
+    assert not alike(found(), names)
