@@ -42,6 +42,14 @@ def own(owner: Owner) -> None:
     _owners.add(owner)
 
 
+def pending() -> bool:
+    """Return whether this is a forked child whose owners are not disowned yet.
+
+    What the collector finds in that moment must be left as it is: it is the parent's.
+    """
+    return os.getpid() != _pid
+
+
 def refusal(what: str, pid: int | None = None) -> WrongProcess:
     """Return the error for the use of ``what`` in a process that did not make it."""
     return WrongProcess(

@@ -466,7 +466,7 @@ class LocalQuorum(MakesProducers):
         self.supervisor.disown()
 
     def __del__(self) -> None:
-        if getattr(self, "_closed", True):
+        if getattr(self, "_closed", True) or forks.pending():
             return
         warnings.warn(f"the quorum in {self.path} was not closed", ResourceWarning, source=self)
         with contextlib.suppress(RuntimeError):  # no threads: the interpreter ends, and workers too

@@ -475,7 +475,7 @@ class AsyncProducer:
         self._waiting.clear()
 
     def __del__(self) -> None:
-        if getattr(self, "_closed", True):
+        if getattr(self, "_closed", True) or forks.pending():
             return
         warnings.warn("an async producer was not closed", ResourceWarning, source=self)
         with contextlib.suppress(RuntimeError):

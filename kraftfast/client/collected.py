@@ -7,6 +7,7 @@ import threading
 import warnings
 from collections.abc import Callable
 
+from kraftfast import forks
 from kraftfast.client.ledger import Ledger
 from kraftfast.client.news import News
 from kraftfast.client.sender import Sender
@@ -24,7 +25,7 @@ class Collected:
     close: Callable[..., None]
 
     def __del__(self) -> None:
-        if getattr(self, "_closed", True):
+        if getattr(self, "_closed", True) or forks.pending():
             return
         warnings.warn("a producer was not closed", ResourceWarning, source=self)
         if self.ledger.next_ticket > self.ledger.resolved:

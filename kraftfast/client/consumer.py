@@ -140,7 +140,7 @@ class RecordStream(ABC):
         self.closed, self.refusal = True, forks.refusal("consumer")
 
     def __del__(self) -> None:
-        if not getattr(self, "closed", True):
+        if not getattr(self, "closed", True) and not forks.pending():
             warnings.warn("a consumer was not closed", ResourceWarning, source=self)
             self.close()
 

@@ -1,6 +1,10 @@
 from asyncio import Future
 from collections import deque
 
+from kraftfast.errors import UnknownOutcome
+
+def forgotten(ticket: int) -> UnknownOutcome: ...
+
 class Ledger:
     @property
     def next_ticket(self) -> int: ...

@@ -34,7 +34,6 @@ cdef class RingSender(Sender):
     """
 
     cdef readonly object link, own_doorbell, hello
-    cdef readonly int node_id, epoch
     cdef RingOut out
     cdef RingIn inbox
     cdef PeerDoorbell bell
@@ -204,12 +203,6 @@ cdef class RingSender(Sender):
         self.poll()
         self.final = True
         self.fail(PeerGone(f"the replica (process {self.link.pid}) is gone"))
-
-    def disown(self):
-        """In a forked child: leave the connection to the parent, whose batches these are."""
-        self.ready, self.gone, self.open = False, True, False
-        if self.wake_fd >= 0:
-            self.close_files()
 
     cdef int close_files(self) except -1:
         self.wake_fd = -1

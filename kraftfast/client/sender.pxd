@@ -31,6 +31,7 @@ cdef struct Sent:
 
 cdef class Sender(Latencies):
     cdef readonly Ledger ledger             # outlives the sender
+    cdef readonly int node_id, epoch        # who is thought to lead, since when
     cdef public Identity identity           # of an idempotent producer; set before it sends
     cdef readonly object broken             # why nothing can be sent any more, or None
     cdef readonly int64_t batch_bytes       # a batch is closed when it is about this large

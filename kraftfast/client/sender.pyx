@@ -107,41 +107,29 @@ cdef class Sender:
 
     # --- what each kind of sender does in its own way: sender.pxd says what -----------------------
 
-    cdef uint8_t *claim(self, int64_t capacity) except? NULL:
-        raise NotImplementedError
+    cdef uint8_t *claim(self, int64_t capacity) except? NULL: raise NotImplementedError
 
-    cdef void abandon(self) noexcept:
-        pass
+    cdef void abandon(self) noexcept: pass
 
-    cdef int commit(self, Sent *entry) except -1:
-        raise NotImplementedError
+    cdef int commit(self, Sent *entry) except -1: raise NotImplementedError
 
-    cdef int publish(self) except -1:
-        raise NotImplementedError
+    cdef int publish(self) except -1: raise NotImplementedError
 
-    cdef bint waiting(self) noexcept nogil:
-        return False
+    cdef bint waiting(self) noexcept nogil: return False
 
-    cdef int receive(self) except -1:
-        raise NotImplementedError
+    cdef int receive(self) except -1: raise NotImplementedError
 
-    cdef int release(self, uint64_t number) except -1:
-        return 0
+    cdef int release(self, uint64_t number) except -1: return 0
 
-    cdef uint64_t untouched(self):
-        raise NotImplementedError
+    cdef uint64_t untouched(self): raise NotImplementedError
 
-    cdef bint news(self) except -1:
-        return self.waiting()
+    cdef bint news(self) except -1: return self.waiting()
 
-    cdef int announce_sleep(self) except -1:
-        raise NotImplementedError
+    cdef int announce_sleep(self) except -1: raise NotImplementedError
 
-    cdef int attend_to(self, int fd, int events) except -1:
-        raise NotImplementedError
+    cdef int attend_to(self, int fd, int events) except -1: raise NotImplementedError
 
-    cdef int close_files(self) except -1:
-        raise NotImplementedError
+    cdef int close_files(self) except -1: raise NotImplementedError
 
     def woke_up(self):
         """The other side need not wake this one any more."""
@@ -490,6 +478,12 @@ cdef class Sender:
         if self.users:
             self.nudge()  # the last one that leaves closes
         elif self.wake_fd >= 0:
+            self.close_files()
+
+    def disown(self):
+        """In a forked child: leave the connection to the parent, whose batches these are."""
+        self.ready, self.gone, self.open = False, True, False
+        if self.wake_fd >= 0:
             self.close_files()
 
     # --- what comes back --------------------------------------------------------------------------

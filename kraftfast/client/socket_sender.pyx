@@ -71,7 +71,6 @@ cdef class SocketSender(Sender):
     """
 
     cdef readonly object connection
-    cdef readonly int node_id, epoch
     cdef object splitter                # of what comes back
     cdef int fd
     cdef int version
@@ -99,7 +98,7 @@ cdef class SocketSender(Sender):
         self.splitter.frame_bytes_max = ANSWER_BYTES_MAX
         version_max = WITHOUT_TOPIC_IDS if topic_id is None else None
         self.version = connection.version_of(ApiKey.PRODUCE, version_max)
-        self.make_template(topic, topic_id or ZERO_UUID)
+        self._make_template(topic, topic_id or ZERO_UUID)
         wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         try:
             self.set_up(
@@ -121,7 +120,7 @@ cdef class SocketSender(Sender):
             close(self.wake_fd)  # it was dropped, as where no answer came before it was of use
         free(self.frames)
 
-    def make_template(self, str topic, bytes topic_id):
+    def _make_template(self, str topic, bytes topic_id):
         """What is the same in every frame: it takes no Python to send one."""
         request = produce.PartitionProduce(
             acks=ACKS_ALL, timeout_ms=REQUEST_TIMEOUT_MS, topic=topic, topic_id=topic_id,
@@ -317,12 +316,6 @@ cdef class SocketSender(Sender):
             except BlockingIOError:
                 pass  # another thread took it
         return 0
-
-    def disown(self):
-        """In a forked child: leave the connection to the parent, whose batches these are."""
-        self.ready, self.gone, self.open = False, True, False
-        if self.wake_fd >= 0:
-            self.close_files()
 
     cdef int close_files(self) except -1:
         wake_fd, self.wake_fd = self.wake_fd, -1
