@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,11 @@ def test_leader_and_followers_tell_what_they_did(tmp_path: Path) -> None:
             assert follower["fetch-records-rate"] > 0 == follower["append-records-rate"]
             assert follower["commit-latency-avg"] is None
             assert of[id][CONTROLLER]["ActiveControllerCount"] == 0
+        quorum.add_replica()
+        deadline = time.monotonic() + 20
+        while metrics(quorum.directories[leader_id])[RAFT]["number-of-observers"] != 1:
+            assert time.monotonic() < deadline, "the observer is not counted"
+            time.sleep(0.02)
 
 
 @pytest.mark.parametrize(
