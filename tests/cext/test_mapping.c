@@ -169,9 +169,10 @@ static void threads_have_their_own_guards(void) {
     for (size_t i = 0; i < THREADS; i++)
         CHECK(!pthread_create(&threads[i], NULL, copy_both, (void *)i));
     sleep_ms(200);
+    while (atomic_load(&failures) <= 10 || atomic_load(&successes) <= 10)
+        sleep_ms(1); /* on a busy machine; the case has its alarm */
     atomic_store(&stop_threads, 1);
     for (size_t i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
-    CHECK(atomic_load(&failures) > 10 && atomic_load(&successes) > 10);
     kf_unmap(good_map, BYTES);
     kf_unmap(bad_map, BYTES);
     close(fd);
@@ -273,6 +274,7 @@ static void *cut_and_rewrite(void *arg) {
         for (int i = 0; i < WORDS; i++)
             atomic_store_explicit(&source[i], round, memory_order_relaxed);
         if (round % 8 == 0) sched_yield();
+        if (round % 1024 == 0) sleep_ms(1); /* under a sanitizer a reader is slower than a round */
     }
     return arg;
 }

@@ -57,7 +57,7 @@ class Program:
             env=environment() | {"PYTHONUNBUFFERED": "1"},
         )
 
-    def wait_for(self, text: str, timeout: float = 60.0) -> str:
+    def wait_for(self, text: str, timeout: float = TIMEOUT_S) -> str:
         """The next line that holds ``text``."""
         assert self.process.stdout is not None
         deadline = time.monotonic() + timeout
@@ -70,7 +70,7 @@ class Program:
                 return line
         raise AssertionError(f"{text!r} did not appear in:\n{self.log}")
 
-    def stop(self, signo: int = signal.SIGTERM, timeout: float = 30.0) -> int:
+    def stop(self, signo: int = signal.SIGTERM, timeout: float = TIMEOUT_S) -> int:
         """Send a signal; its exit code."""
         self.process.send_signal(signo)
         out, _ = self.process.communicate(timeout=timeout)

@@ -62,11 +62,13 @@ def test_keys(quorum_dir: Path) -> None:
 
 
 def test_follow_shows_what_comes(quorum_dir: Path, program: Callable[..., Program]) -> None:
-    done = run("append", "--dir", quorum_dir, "--json", data=b"before\n")
+    done = run("append", "--dir", quorum_dir, "--json", "--timeout", 60, data=b"before\n")
+    assert done.returncode == 0, done.stderr
     first = json.loads(done.stdout)["first_offset"]
     following = program("consume", "--dir", quorum_dir, "--from", first, "--follow")
     following.wait_for("before")
-    run("append", "--dir", quorum_dir, data=b"after\n")
+    done = run("append", "--dir", quorum_dir, "--timeout", 60, data=b"after\n")
+    assert done.returncode == 0, done.stderr
     following.wait_for("after")
     assert following.stop(signal.SIGINT) == 130
 
@@ -143,14 +145,15 @@ def test_a_life(tmp_path: Path, program: Callable[..., Program]) -> None:
     """Start, lose a worker, go on, stop by SIGTERM, start again: nothing is lost."""
     running = program("start", "--voters", 3, "--dir", tmp_path, "--durability", "all")
     first = running.wait_for("leads")
-    run("append", "--dir", tmp_path, data=b"before\n")
+    done = run("append", "--dir", tmp_path, "--timeout", 60, data=b"before\n")
+    assert done.returncode == 0, done.stderr
     leader = int(first.split("replica ")[1].split()[0])
     pids = replica_pids(tmp_path)
     os.kill(pids[leader], signal.SIGKILL)
     assert f"replica {leader} ended -> started again" in running.wait_for("started again")
     if running.log.count("leads") == 1:  # mostly another leads before the process is there again
         running.wait_for("leads")
-    done = run("append", "--dir", tmp_path, data=b"after\n")
+    done = run("append", "--dir", tmp_path, "--timeout", 60, data=b"after\n")
     assert done.returncode == 0, done.stderr
     assert replica_pids(tmp_path)[leader] != pids[leader]
     assert running.stop() == 0
