@@ -25,7 +25,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from kraftfast.client.sender import RECORD_BYTES_MAX
 from kraftfast.client.values import check_values
-from kraftfast.errors import InputError, UnknownOutcome
+from kraftfast.errors import InputError, QuorumError, UnknownOutcome
 from kraftfast.record.digest import NO_RECORDS, add_digest
 from kraftfast.spark.appending import Appended, check_never_used, hand_over, settle_all
 from kraftfast.spark.destination import SinkOptions
@@ -185,8 +185,16 @@ def publish(options: SinkOptions, staged: list[Staged]) -> Appended:
                 f"{begun.first + begun.rows} were expected: the quorum forgot that name "
                 "(kraftfast.producers.max), or another program uses it"
             )
-        _append_files(job, begun, producer, skipped, options.timeout)
-        first, end = settle_all(producer, options.timeout)
+        try:
+            _append_files(job, begun, producer, skipped, options.timeout)
+            first, end = settle_all(producer, options.timeout)
+        except QuorumError as error:
+            if job.kind != "once":
+                raise
+            raise UnknownOutcome(
+                f"{producer.ledger.resolved} or more of {begun.rows} rows are committed, and run "
+                f"again this job would append them again, as it has no producerName: {error}"
+            ) from error
     _finish(job, begun)
     if job.kind == "named":
         _again(job, begun, plan)
@@ -350,7 +358,9 @@ def forget(staged: list[Staged]) -> None:
     """Remove what the tasks of an attempt staged that Spark gave up, unless a commit has begun."""
     for each in staged:
         path = os.path.join(each.job.directory, PLAN)
-        if each.file and not os.path.exists(path):
+        if each.job.kind == "once":  # nobody can go on with it
+            shutil.rmtree(each.job.directory, ignore_errors=True)
+        elif each.file and not os.path.exists(path):
             with suppress(OSError):
                 os.unlink(os.path.join(each.job.directory, each.file))
     for directory in {each.job.directory for each in staged}:

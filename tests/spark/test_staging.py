@@ -243,6 +243,21 @@ def test_a_named_job_is_finished_before_another_is_refused(
     assert stored(quorum, b"half") == rows
 
 
+def test_a_job_without_a_name_says_what_it_leaves(
+    quorum: kraftfast.LocalQuorum, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_leader(*_: Any) -> None:
+        raise errors.NoQuorum("no leader within 3 s")
+
+    writer = BatchWriter(options(quorum), VALUE, False)
+    staged = stage_all(writer.job, values(b"unnamed", 20), 2)
+    monkeypatch.setattr(staging, "settle_all", no_leader)
+    with pytest.raises(errors.UnknownOutcome, match="of 20 rows .* no producerName: no leader"):
+        writer.commit(staged)
+    writer.abort(staged)
+    assert not os.path.exists(writer.job.directory)
+
+
 def test_another_quorum_is_told(quorum: kraftfast.LocalQuorum, tmp_path: Path) -> None:
     job = a_query(quorum, tmp_path, "moved", 0)
     publish(options(quorum), stage_all(job, values(b"moved", 3), 1))
