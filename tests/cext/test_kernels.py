@@ -151,7 +151,7 @@ def test_mutant_is_killed(builder: Builder, patch: Path, tmp_path: Path) -> None
     prefix = builder.prefix(build)
     copy = tmp_path / patch.stem / "cext"
     shutil.copytree(CEXT, copy)
-    applied = run(["patch", "-p1", "--no-backup-if-mismatch", "-i", patch], cwd=copy.parent)
+    applied = run(["patch", "-p1", "-F0", "--no-backup-if-mismatch", "-i", patch], cwd=copy.parent)
     assert applied.returncode == 0, applied.stdout
     changed = re.findall(r"^\+\+\+ b/cext/(\w+\.c)$", patch.read_text(), re.M)
     assert changed, "a mutant changes a kernel's .c file"

@@ -402,9 +402,10 @@ def test_letting_go_wakes_a_sleeper_and_closes_when_it_has_left(replica: Scripte
 def test_columns_are_encoded_while_other_threads_append_and_poll(ledger: Ledger) -> None:
     replica = ScriptedReplica(ledger, ring_bytes=1 << 22, batch_bytes=1 << 16, window=64)
     sender, stop, counts = replica.sender, threading.Event(), []
+    sealed = threading.Event()  # until then a batch may be open that is not under way yet
 
     def serve() -> None:
-        while sender.broken is None and (not stop.is_set() or sender.under_way):
+        while sender.broken is None and (not sealed.is_set() or sender.under_way):
             if found := replica.look():
                 replica.release()
                 replica.acknowledge(len(found))
@@ -430,6 +431,7 @@ def test_columns_are_encoded_while_other_threads_append_and_poll(ledger: Ledger)
     for thread in threads[1:]:
         thread.join()
     sender.seal()
+    sealed.set()
     threads[0].join()
     counts.append((0, done))
     seen: dict[int, int] = {0: 0, 1: 0, 2: 0}
