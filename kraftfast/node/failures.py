@@ -28,6 +28,11 @@ def is_final(error: BaseException) -> bool:
     return isinstance(error, AssertionError) and _place(error)[0] in FINAL_ROOMS
 
 
+def is_of_the_log(error: BaseException) -> bool:
+    """Return whether ``error`` is final, or was raised by code of the core or the log itself."""
+    return is_final(error) or _place(error)[0] in FINAL_ROOMS
+
+
 def _place(error: BaseException) -> tuple[str, str]:
     """Return (package, ``file:line``) of the innermost frame of ``error``."""
     trace = error.__traceback__

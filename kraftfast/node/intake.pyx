@@ -14,6 +14,7 @@ from kraftfast.log.log cimport Log
 from kraftfast.log.producers cimport Producers
 from kraftfast.log.segment cimport KF_BATCH_OK
 from kraftfast.link.stats cimport *
+from kraftfast.node.failures import describe, is_of_the_log
 from kraftfast.ring.layout cimport *
 from kraftfast.ring.calls cimport *
 from kraftfast.ring.spsc cimport *
@@ -71,6 +72,13 @@ cdef class RingProducer:
         """Whether it is listened to. Never again once it was told that this replica does not lead:
         it hands what was not taken to another leader (I24), even if this replica leads again."""
         return self.cut_off is None and not self.told_not_leader
+
+    def failed(self, error):
+        """Cut this producer off for what its ring led to. Raise what the log raised: of a batch
+        that is stored in part, nobody but the next start knows the end."""
+        if is_of_the_log(error):
+            raise error
+        self.cut_off = self.cut_off or describe(error)
 
     @property
     def unanswered(self) -> int:
@@ -329,7 +337,10 @@ cdef class Intake:
         cdef int count = len(self.producers), i
         for i in range(count):
             producer = self.producers[(self.next + i) % count]
-            appended += producer.drain(log, epoch, bytes_max - appended, stats)
+            try:
+                appended += producer.drain(log, epoch, bytes_max - appended, stats)
+            except Exception as error:
+                producer.failed(error)
             if appended >= bytes_max:
                 break
         if count:
@@ -343,20 +354,29 @@ cdef class Intake:
         cdef RingProducer producer
         self.committed = end_offset
         for producer in self.producers:
-            producer.commit(end_offset, stats)
+            try:
+                producer.commit(end_offset, stats)
+            except Exception as error:
+                producer.failed(error)
 
     def refuse(self, int32_t error, int32_t leader_id):
         """Refuse what is queued: nothing of it was appended."""
         cdef RingProducer producer
         for producer in self.producers:
-            producer.refuse(error, leader_id)
+            try:
+                producer.refuse(error, leader_id)
+            except Exception as raised:
+                producer.failed(raised)
 
     def say_not_leader(self, int32_t leader_id, int32_t epoch, idle):
         """Tell all producers; what they still send is no news any more."""
         cdef RingProducer producer
         for producer in self.producers:
             if not producer.told_not_leader:
-                producer.say_not_leader(leader_id, epoch)
+                try:
+                    producer.say_not_leader(leader_id, epoch)
+                except Exception as error:
+                    producer.failed(error)
                 if not self.muted:
                     idle.unwatch(producer.inbox)
 
@@ -364,4 +384,7 @@ cdef class Intake:
         cdef RingProducer producer
         for producer in self.producers:
             if producer.unsent or producer.deferred:
-                producer.publish()
+                try:
+                    producer.publish()
+                except Exception as error:
+                    producer.failed(error)

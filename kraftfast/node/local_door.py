@@ -28,6 +28,8 @@ from kraftfast.node.witness import PRODUCES_NOTHING
 from kraftfast.ring.spsc import PAGE_BYTES, PeerDoorbell
 
 HANDSHAKE_MS_MAX = 2000
+ASKED_MS_MAX = 300_000
+"""How long a request may stay unanswered (I25); the state machine bounds its own questions."""
 
 
 class Watcher:
@@ -51,6 +53,7 @@ class LocalDoor:
     # strangers: descriptor -> Stranger, oldest first. slots: how many there may be of each kind.
     # producers: descriptor -> RingProducer. watchers: descriptor -> Watcher.
     # asking: socket of a question that is not answered yet -> (its kind, process id).
+    # asked_until: socket of a request that is not answered yet -> until ms, oldest first.
 
     def __init__(self, node: Any, loop: Any) -> None:
         self.node, self.loop = node, loop
@@ -61,6 +64,7 @@ class LocalDoor:
         self.producers: dict[int, RingProducer] = {}
         self.watchers: dict[int, Watcher] = {}
         self.asking: dict[socket.socket, tuple[str, int]] = {}
+        self.asked_until: dict[socket.socket, int] = {}
 
     def open(self) -> None:
         """Listen. Raises StorageError."""
@@ -207,6 +211,7 @@ class LocalDoor:
         """Answer one question with one message, then hang up."""
         if question.kind == "request":
             self._asks(sock, question.kind, pid)
+            self.asked_until[sock] = self.node.now_ms() + ASKED_MS_MAX
             try:
                 local_request.take(self.node, sock, question.args, self._answered)
             except BaseException:
@@ -226,6 +231,7 @@ class LocalDoor:
 
     def _answered(self, sock: socket.socket) -> None:
         asked = self.asking.pop(sock, None)
+        self.asked_until.pop(sock, None)
         if asked is not None:
             self.slots.give(*asked)
         sock.close()
@@ -253,6 +259,8 @@ class LocalDoor:
         for fd, stranger in list(self.strangers.items()):
             if now_ms >= stranger.until_ms:
                 self._drop_stranger(fd)
+        while self.asked_until and now_ms >= next(iter(self.asked_until.values())):
+            self._answered(next(iter(self.asked_until)))
         for producer in self.node.intake.dismissed():
             if producer.cut_off is not None:
                 text = f"cutting off producer {producer.link.pid}: {producer.cut_off}"
@@ -263,6 +271,8 @@ class LocalDoor:
         """When ``tend`` has something to do."""
         if self.acceptor is not None:
             default = min(default, self.acceptor.due_ms(default))
+        if self.asked_until:
+            default = min(default, next(iter(self.asked_until.values())))
         return min((each.until_ms for each in self.strangers.values()), default=default)
 
     def close(self) -> None:

@@ -116,6 +116,19 @@ class MeshPeer(RingPeer):
             del self.waiting[next(iter(self.waiting))]
         return True
 
+    def answer_stream(self, effect: Any) -> None:
+        """Push what the other side's stream is to be told; the stream ends with a failed link."""
+        offset, log = effect.read_offset, self.node.log
+        try:
+            end_offset = self.push(
+                effect.response, offset, effect.max_bytes, log, effect.read_end_offset
+            )
+        except Exception as error:
+            self.failed(error)
+            return
+        if offset >= 0:
+            self.node.core.sent(self.id, effect.response.stream, end_offset)
+
     def failed(self, error: Exception) -> None:
         """Drop this link alone for what it raised. Raise ``error`` if it is final."""
         self.node.failures.end(error, f"the link to replica {self.id}", self._break_off)

@@ -263,10 +263,7 @@ class Node:
     def _answer_fetch(self, effect: fx.AnswerFetch) -> None:
         response = effect.response
         if response.stream:
-            peer, log, below = effect.source, self.log, effect.read_end_offset
-            end_offset = peer.push(response, effect.read_offset, effect.max_bytes, log, below)
-            if effect.read_offset >= 0:
-                self.core.sent(peer.id, response.stream, end_offset)
+            effect.source.answer_stream(effect)
             return
         self._answer(effect.source, effect.source.answer_fetch, response, self.log, effect)
 

@@ -237,6 +237,9 @@ cdef class RingPeer:
             self.broken = "a Fetch of another length"
             return None
         memcpy(&m, self.inbox.message.payload, sizeof(m))
+        if not m.stream:
+            self.broken = "a Fetch of no stream"
+            return None
         if m.flags & FETCH_OPENS:
             self.bytes_only = m.flags & FETCH_BYTES_ONLY
             self.segment = None

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import select
 import socket
 import time
 from pathlib import Path
 from typing import Any
 
+from kraftfast.link.hello import Hello
+from kraftfast.link.ring_link import OwnDoorbell, RingLink, RingOffer
 from kraftfast.link.unix_socket import connect
 from kraftfast.log.directory import read_meta
 from kraftfast.log.disk import Disk
@@ -16,7 +19,7 @@ from kraftfast.node.local_layout import format_quorum
 from kraftfast.node.loop import Loop
 from kraftfast.node.node import Node
 from kraftfast.node.sockets import Sockets
-from kraftfast.types import SOCKET_NAME
+from kraftfast.types import SOCKET_NAME, uuid_text
 from kraftfast.wire import frame
 from tests.node.kit import TIMEOUT_S
 
@@ -131,3 +134,20 @@ class Inside:
         """Let go of everything."""
         self.loop._close_doors()
         self.node.abandon()
+
+
+def attached(replica: Inside, doorbell: OwnDoorbell, kind: str, place: str = "/q/2") -> RingLink:
+    """Rings with the replica, as another replica or as a producer."""
+    sock = replica.local()
+    hello = Hello(
+        kind=kind,
+        node_id=2,
+        directory_id=uuid_text(bytes(range(16))),
+        cluster_id=replica.cluster_id,
+        durability=replica.node.durability,
+        directory=place,
+        log=place,
+    )
+    offer = RingOffer(sock, doorbell, hello, 1 << 16, 1 << 16)
+    replica.until(lambda: select.select([sock], [], [], 0)[0])
+    return offer.finish(*offer.receive())

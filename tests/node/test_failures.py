@@ -11,11 +11,13 @@ from typing import Any
 import pytest
 
 from kraftfast.errors import FlushFailed, MalformedFrame, StorageError, UnencodableMessage
-from kraftfast.node import consumers, sockets, translate
+from kraftfast.link.hello import Hello, encode_hello
+from kraftfast.link.ring_link import OwnDoorbell
+from kraftfast.node import consumers, local_door, sockets, translate
 from kraftfast.node.failures import LINES_A_SECOND_MAX, Failures, describe, is_final
 from kraftfast.wire import frame
 from kraftfast.wire.messages import ApiKey, DescribeClusterRequest, MetadataRequest, VoteRequest
-from tests.node.inside import Inside
+from tests.node.inside import Inside, attached
 
 
 @pytest.fixture
@@ -171,3 +173,36 @@ def test_whose_assertion_it_is(replica: Inside) -> None:
         frame.response_pieces(1, 1, 1, MetadataRequest())
     assert not is_final(found.value)
     assert describe(found.value).startswith("AssertionError at frame.py:")
+
+
+def test_what_taking_from_a_ring_raises_cuts_off_its_producer(replica: Inside) -> None:
+    """Another producer is served on; what the log raises is the replica's."""
+    doorbell = OwnDoorbell()
+    links = [attached(replica, doorbell, "producer") for _ in range(2)]
+    first, second = replica.node.intake.producers
+    first.failed(OverflowError("no such number"))
+    replica.until(lambda: len(replica.node.intake.producers) == 1)
+    assert replica.node.intake.producers == [second]
+    assert "OverflowError" in replica.lines[0] and not replica.node.failures.lost
+    with pytest.raises(FlushFailed):
+        second.failed(FlushFailed("no disk"))
+    for each in links:
+        each.close()
+    doorbell.close()
+
+
+def test_a_request_that_nobody_answers_keeps_no_slot(
+    replica: Inside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    door = replica.loop.door
+    monkeypatch.setattr(local_door.local_request, "take", lambda *_args: None)
+    with replica.local() as sock:
+        sock.send(encode_hello(Hello(kind="request")))
+        replica.until(lambda: door.asking)
+        now_ms = replica.node.now_ms()
+        door.tend(now_ms)
+        assert door.slots.taken["request"] == 1
+        assert door.due_ms(2**62) <= now_ms + local_door.ASKED_MS_MAX
+        door.tend(now_ms + local_door.ASKED_MS_MAX)
+        assert not door.asking and not door.asked_until and not door.slots.taken["request"]
+        assert sock.recv(1) == b""
