@@ -144,6 +144,8 @@ def set_aside(chosen: StoredReplica) -> list[str]:
 
 def explained(chosen: StoredReplica, found: list[StoredReplica]) -> Iterator[str]:
     """What will be done, and what it gives up."""
+    from kraftfast.node.witness import is_witness
+
     id, others = chosen.meta.node_id, [each for each in found if each is not chosen]
     voters = "those of its configuration" if chosen.voter_ids is None else ", ".join(
         map(str, chosen.voter_ids)
@@ -165,6 +167,9 @@ def explained(chosen: StoredReplica, found: list[StoredReplica]) -> Iterator[str
     if chosen.phantom_tail is not None:
         offset, epoch = chosen.phantom_tail
         yield f"  - records up to offset {offset}, epoch {epoch}, which may have been acknowledged"
+    if is_witness(chosen.options.records):
+        yield "  - a leader, until it is started with kraftfast.campaign=true: it is a witness of"
+        yield "    Kafka's controllers (records=kafka-raft), which never leads unless it is told"
     yield "  - the other replicas as they are: never start them again from their directories, which"
     yield "    are set aside here if they belong to a quorum of this host. Once this replica runs,"
     yield "    give them controller.quorum.bootstrap.servers in place of controller.quorum.voters,"

@@ -17,25 +17,32 @@ HELD_NS_MIN = 20_000_000
 """A shorter pause of the loop is not looked at."""
 
 
+APART_NS = 5_000_000
+"""Calls closer to each other than this are looked at as one: the loop may not have run between."""
+
+
 class Calls:
     """Notes when the machine is called, for the loop's thread to look at."""
 
-    # began_ns, ended_ns: of the last call; it goes on while it began after the last end.
+    # began_ns, ended_ns: of the last call and those just before it. inside: it goes on.
 
     def __init__(self) -> None:
         self.began_ns = self.ended_ns = 0
+        self.inside = False
 
     def make(self, call: Callable[..., Any], *args: Any) -> Any:
         """Return ``call(*args)``."""
-        self.began_ns = time.monotonic_ns()
+        now_ns = time.monotonic_ns()
+        if now_ns - self.ended_ns > APART_NS:
+            self.began_ns = now_ns
+        self.inside = True
         try:
             return call(*args)
         finally:
             self.ended_ns = time.monotonic_ns()
+            self.inside = False
 
     def between(self, since_ns: int, now_ns: int) -> int:
-        """Return how many nanoseconds from ``since_ns`` to ``now_ns`` were in the last call."""
-        began_ns, ended_ns = self.began_ns, self.ended_ns
-        if ended_ns < began_ns:
-            ended_ns = now_ns
-        return max(0, min(ended_ns, now_ns) - max(began_ns, since_ns))
+        """Return how many nanoseconds from ``since_ns`` to ``now_ns`` were in the last calls."""
+        ended_ns = now_ns if self.inside else min(self.ended_ns, now_ns)
+        return max(0, ended_ns - max(self.began_ns, since_ns))

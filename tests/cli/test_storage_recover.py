@@ -81,6 +81,15 @@ def test_recover_says_what_it_would_do(left: Path, kraftfast: Command) -> None:
     assert contents(left) == before
 
 
+def test_recover_says_that_a_witness_does_not_lead(quorum_left: Path, kraftfast: Command) -> None:
+    told = kraftfast("storage", "recover", quorum_left, "--dry-run").out
+    assert "kraftfast.campaign" not in told
+    for options in quorum_left.glob("*/kraftfast.properties"):
+        options.write_text(options.read_text().replace("records=any", "records=kafka-raft"))
+    told = kraftfast("storage", "recover", quorum_left, "--dry-run").out
+    assert "a leader, until it is started with kraftfast.campaign=true" in told
+
+
 def test_recover_takes_the_longest_log_far_into_the_future(
     quorum_left: Path, kraftfast: Command
 ) -> None:

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from kraftfast.node.held import HELD_NS_MIN, Calls
+from kraftfast.node.held import APART_NS, HELD_NS_MIN, Calls
 from kraftfast.node.state_machine import StateMachine
 from tests.node.inside import Inside
 
@@ -50,9 +50,17 @@ def test_only_calls_count() -> None:
     times = ((0, 100, 20), (20, 100, 10), (20, 25, 5), (0, 10, 0), (30, 40, 0))
     for since, now, held in times:
         assert calls.between(since, now) == held
-    calls.began_ns = 40  # one that goes on
+    calls.began_ns, calls.inside = 40, True
     assert calls.between(20, 100) == 60
-    assert calls.make(lambda a, b: a + b, 1, 2) == 3 and calls.ended_ns >= calls.began_ns > 40
+    calls = Calls()
+    assert calls.make(lambda a, b: a + b, 1, 2) == 3
+    first_ns = calls.began_ns
+    calls.ended_ns += 10**12  # the next follows at once: the loop may not have run between
+    calls.make(int)
+    assert calls.began_ns == first_ns and not calls.inside
+    calls.ended_ns -= APART_NS + 1
+    calls.make(int)
+    assert calls.began_ns > first_ns
 
 
 def test_the_clock_does_not_go_back_and_sleep_counts(tmp_path: Path) -> None:
