@@ -42,6 +42,10 @@ RING_OVERHEAD = 4096
 ANSWER_BYTES_MAX = 4 * 1024 * 1024
 
 
+class Refused(PeerGone):
+    """A replica that runs does not take this connection; the error is its own words."""
+
+
 class LocalConnector:
     """Makes a producer's senders: over rings, to whoever leads.
 
@@ -64,6 +68,7 @@ class LocalConnector:
         ring_bytes = self._ring_bytes(record_bytes)
         known = [id for id in list(self.directories) if id not in self._order]
         candidates, asked, problems = [*self._order, *known], set[int](), list[str]()
+        refusals = list[str]()
         while candidates:
             id = candidates.pop(0)
             if id in asked or id not in self.directories:
@@ -73,6 +78,8 @@ class LocalConnector:
                 answer = _offer(self.directories[id], ring_bytes, _attempt(deadline))
             except PeerGone as error:
                 problems.append(str(error))
+                if isinstance(error, Refused):
+                    refusals.append(f"replica {id} takes no more producers: {error}")
                 self._promise(id, False)
                 continue
             if isinstance(answer, int):
@@ -85,6 +92,8 @@ class LocalConnector:
                 for each in answer:
                     each.close()
                 raise PeerGone(f"no descriptors for the way to the leader: {error}") from None
+        if refusals:
+            raise NoQuorum(refusals[0])
         if len(problems) == len(asked):
             raise NoQuorum(f"no replica runs: {problems[0]}")
         raise NotLeader("no replica leads at the moment")
@@ -146,6 +155,10 @@ def _offer(directory: str, ring_bytes: int, timeout: float) -> tuple[RingLink, O
                 close_all(fds)
                 offer.abandon()
                 raise RecordsRefused(f"nothing is appended in {directory}: {hello.error}")
+            if hello.error and not hello.not_leader:
+                close_all(fds)
+                offer.abandon()
+                raise Refused(hello.error)
             if hello.not_leader:
                 close_all(fds)
                 offer.abandon()

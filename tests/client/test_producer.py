@@ -11,9 +11,18 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from kraftfast.client import local
+from kraftfast.client.ledger import Ledger
 from kraftfast.client.sender import RECORD_BYTES_MAX
 from kraftfast.client.tickets import Batch
-from kraftfast.errors import Closed, InvalidOption, LocalError, RecordTooLarge, UnknownOutcome
+from kraftfast.errors import (
+    Closed,
+    InvalidOption,
+    LocalError,
+    NoQuorum,
+    RecordTooLarge,
+    UnknownOutcome,
+)
 from kraftfast.quorum import LocalQuorum
 from tests.client.kit import wait_until
 
@@ -302,3 +311,18 @@ def test_a_wait_without_time_says_that_the_outcome_is_unknown(quorum: LocalQuoru
         with pytest.raises(UnknownOutcome):
             producer.wait(tickets[-1], timeout=0)
         assert producer.wait(tickets[-1], timeout=30) > 0
+
+
+def test_a_leader_that_takes_no_more_producers_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not that no replica runs, nor that none leads."""
+
+    def offer(directory: str, *_settings: Any) -> int:
+        if directory == "leader":
+            raise local.Refused("process 7 has 384 connections of kind producer already")
+        return 1
+
+    monkeypatch.setattr(local, "_offer", offer)
+    for directories in ({1: "leader"}, {1: "leader", 2: "other"}, {2: "other", 1: "leader"}):
+        connector = local.LocalConnector(directories, 1000, 8)
+        with pytest.raises(NoQuorum, match="replica 1 takes no more producers: process 7 has 384"):
+            connector.connect(Ledger(), 0, time.monotonic() + 1)
