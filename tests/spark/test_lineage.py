@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +123,13 @@ def test_a_replica_that_is_behind_is_no_damage(
     one = reader(where, timeout="0.2")
     rows = read_all(one, one.partitions({"quorum": 50}, end))
     assert [row["offset"] for row in rows] == list(range(50, 120))
+    running |= {str(quorum.path / str(id)): 0 for id in (1, 3)}  # all run; none of them knows yet
+    learns = threading.Timer(0.2, running.update, [{str(quorum.path / "3"): 120}])
+    learns.start()
+    one = reader(where, timeout="20")
+    rows = read_all(one, one.partitions({"quorum": 50}, end))
+    assert [row["offset"] for row in rows] == list(range(50, 120))
+    learns.join()
     for id in (1, 3):
         shutil.rmtree(quorum.path / str(id))
     with pytest.raises(errors.NoQuorum, match="offset 119 was committed, and no replica"):
