@@ -52,6 +52,7 @@ from kraftfast.node.description import (
     read_description,
     run_lock,
 )
+from kraftfast.node.line import write_line
 from kraftfast.node.local_layout import (
     ON_THIS_HOST,
     add_next,
@@ -120,7 +121,10 @@ class LocalQuorum(MakesProducers):
         self._refusal: LocalError = Closed("the quorum is closed")
         forks.own(self)
         try:
-            self._refuse_minority(self.supervisor.start(deadline - time.monotonic()))
+            errors = self.supervisor.start(deadline - time.monotonic())
+            self._refuse_minority(errors)
+            for error in errors.values():  # the others go on without them
+                write_line(f"kraftfast: {error}")
             self.wait_leader(max(0.1, deadline - time.monotonic()))
             self._note_kraft_version()
         except BaseException:

@@ -49,6 +49,7 @@ class Worker:
     """One child process. ``error`` is why it cannot run, or None."""
 
     # config: what it is told. process, sock, pidfd: of the running child; None while there is none.
+    # opened: whether the process that runs or ran last had opened its log.
     # restarts: how often it was started again. pause_s: before the next start.
 
     def __init__(self, config: NodeConfig) -> None:
@@ -60,6 +61,7 @@ class Worker:
         self.start_at = 0.0
         self.pause_s = 0.0
         self.restarts = -1
+        self.opened = False
         self.error: KraftfastError | None = None
         self.ready = threading.Event()
 
@@ -68,7 +70,7 @@ class Worker:
 
         R11: a fresh interpreter, never a fork of this one; it inherits one descriptor.
         """
-        self.error = None
+        self.error, self.opened = None, False
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         command = [sys.executable, "-P", "-m", "kraftfast.node.worker", str(theirs.fileno())]
         with theirs:
@@ -105,6 +107,8 @@ class Worker:
             kind = getattr(errors, answer.get("type", ""), KraftfastError)
             self.error = _typed(kind, answer["error"])
             self.error.exit_code = answer.get("exit_code", 1)
+        else:
+            self.opened = True
         self.ready.set()
         return True
 
@@ -117,6 +121,8 @@ class Worker:
             self.error = StorageError(
                 f"{self.config.directory}: a mapped file could not be read or written"
             )
+        if self.error is not None and self.restarts > 0 and not self.opened:
+            write_line(f"kraftfast: {self.error}")  # the worker leaves it to this process
         self.let_go()
         lived = time.monotonic() - self.started_at
         waits = isinstance(self.error, MAY_PASS)

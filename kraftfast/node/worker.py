@@ -33,6 +33,7 @@ def main(fd: int) -> int:
     """Run the replica that the supervisor describes; returns the exit code."""
     sock = socket.socket(fileno=fd)
     signal.signal(signal.SIGTTOU, signal.SIG_IGN)  # no terminal stops who writes a line to it
+    opened = False
     try:
         config = msgspec.json.decode(sock.recv(CONFIG_BYTES_MAX), type=NodeConfig)
         node = Node(config)
@@ -46,13 +47,14 @@ def main(fd: int) -> int:
         parent = open_pidfd(credentials(sock).pid)  # raises if it has ended meanwhile
         loop.watch(parent, select.EPOLLIN, lambda _: _orphaned(parent, loop))
         sock.send(msgspec.json.encode({"ready": True, "cut_bytes": node.recovered.cut_bytes}))
+        opened = True
         gc.freeze()  # what was made at start stays; the collector need not look at it
         loop.run()
         return 0
     except KraftfastError as error:
-        return _failed(sock, error)
+        return _failed(sock, error, opened)
     except Exception as error:
-        _failed(sock, KraftfastError(f"a defect: {type(error).__name__}: {error}"))
+        _failed(sock, KraftfastError(f"a defect: {type(error).__name__}: {error}"), True)
         _print(traceback.format_exc())
         os._exit(1)  # nothing may touch the log after a broken invariant, not even a destructor
 
@@ -74,13 +76,18 @@ def _orphaned(fd: int, loop: Loop) -> None:
     loop.stop(ORPHAN_TIMEOUT_MS)
 
 
-def _failed(sock: socket.socket, error: KraftfastError) -> int:
+def _failed(sock: socket.socket, error: KraftfastError, opened: bool) -> int:
+    """Tell the supervisor why this replica ends; return the exit code.
+
+    A fault that keeps a replica from its start is reported by the supervisor's program, once.
+    """
     try:
         answer = {"error": str(error), "type": type(error).__name__, "exit_code": error.exit_code}
         sock.send(msgspec.json.encode(answer))
     except OSError:
-        pass
-    _print(f"kraftfast: {error}")
+        opened = True  # nobody else knows
+    if opened:
+        _print(f"kraftfast: {error}")
     return error.exit_code
 
 

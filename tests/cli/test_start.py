@@ -13,6 +13,7 @@ from kraftfast.cli.start import Events
 from kraftfast.errors import CorruptLog, DiskFull, KraftfastError, PeerGone
 from kraftfast.node.config import NodeConfig
 from kraftfast.node.supervisor import Supervisor
+from tests.cli.kit import fails, run
 
 SHORT = "no space left in the directory"
 
@@ -132,3 +133,12 @@ def test_a_worker_that_ends_is_told_once_for_each_time(
         events.look()
         events.look()
         assert said(capsys) == ["replica 2 ended -> started again as process 2000"]
+
+
+def test_one_fault_is_one_line(tmp_path: Path) -> None:
+    """Three workers that cannot start for the same reason are told of once."""
+    assert run("storage", "format", "--dir", tmp_path / "q").returncode == 0
+    for id in (1, 2, 3):
+        (tmp_path / "q" / str(id) / "meta.properties").write_text("nonsense")
+    text = fails(run("start", "--dir", tmp_path / "q"), 35)
+    assert "meta.properties" in text
