@@ -44,7 +44,7 @@ class Around:
     def __init__(self, process: Process) -> None:
         self._process = process
         self.disk, self.directory = process.disk, process.directory
-        self.durability = process.durability
+        self.durability, self.witness = process.durability, process.witness
         self.beside = SimBeside(process)
         self.on_role: list[Callable[[Any], None]] = []
         self.applier: Any = None
