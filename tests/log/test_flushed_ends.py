@@ -53,6 +53,24 @@ def test_a_power_cut_at_any_step_of_a_stop_leaves_a_log_that_opens() -> None:
         assert mark is None or mark.offset <= log.end_offset
 
 
+@pytest.mark.parametrize("kept", [0.0, 0.5])
+def test_what_a_start_counts_as_flushed_survives_a_power_cut(kept: float) -> None:
+    """D3: a killed process left its bytes in the page cache alone, in every segment.
+
+    The disk is full, so that no trim syncs what the start itself did not.
+    """
+    killed = unflushed_segments(CrashDisk())
+    stored = content(killed.log)
+    killed.kill()
+    disk: CrashDisk = killed.disk  # type: ignore[assignment]
+    disk.space = 0
+    log = Home("/replica", disk).open()
+    assert log.flushed_end_offset == log.end_offset
+    assert len([each for each in log.segments if each.has_page]) == SEGMENTS
+    after = Home("/replica", disk.after_cut(random.Random(1), kept))
+    assert content(after.open()) == stored
+
+
 # --- D10: what was acknowledged is marked, so that damage there is no torn tail -------------------
 
 
