@@ -59,7 +59,6 @@ def a_request(api_key: int, version: int, body: bytes = b"") -> bytes:
     return struct.pack(">i", len(data)) + data
 
 
-GREETING = frame.encode_request(ApiKey.API_VERSIONS, 3, 1, "s", ApiVersionsRequest("stranger", "1"))
 MALFORMED: dict[str, bytes] = {
     "a negative length": b"\xff\xff\xff\xff",
     "the smallest length": b"\x80\0\0\0",
@@ -77,7 +76,6 @@ MALFORMED: dict[str, bytes] = {
     "a body of ones": a_request(ApiKey.BEGIN_QUORUM_EPOCH, 1, b"\xff" * 100),
     "a fetch of ones": a_request(ApiKey.FETCH, 17, b"\xff" * 100),
     "a produce of ones": a_request(ApiKey.PRODUCE, 11, b"\xff" * 100),
-    "a greeting with a byte too many": struct.pack(">i", len(GREETING) - 3) + GREETING[4:] + b"\0",
 }
 
 
