@@ -29,7 +29,8 @@ def replace(path: str, dry_run: bool, yes: bool, timeout: float, as_json: bool) 
     For a replica of a running quorum of this host that stays down: its disk was lost or replaced,
     or its log is damaged. DIR/ID is its directory, which may be gone. It leaves the voter set, the
     directory is set aside, not removed, and a new one takes its place; the replica votes again
-    once it has caught up. If the command is interrupted, run it again. It needs kraft.version 1.
+    once it has caught up. A link stays: what it leads to is set aside and made anew there. If the
+    command is interrupted, run it again. It needs kraft.version 1.
     """
     from kraftfast.cli.storage_recover import asked
     from kraftfast.node.replacing import plan_replacement
@@ -84,7 +85,11 @@ def explained(plan: ReplacementPlan) -> Iterator[str]:
     if plan.old_directory_id is not None:
         old = uuid_text(plan.old_directory_id)
         yield f"  directory id {old} leaves the voter set: until the end {left} vote"
-    if os.path.lexists(plan.directory):
+    if plan.place != plan.directory:
+        yield f"  a link leads to {plan.place}: that is replaced, the link stays"
+    elif os.path.islink(plan.directory):
+        yield "  a link to a disk that is gone: the new directory takes the place of the link"
+    if os.path.lexists(plan.place):
         yield "  the directory is renamed, not removed: only the records that the others have count"
     end = "it votes once it has caught up" if plan.votes else "it follows as an observer"
     yield f"  a new one is made, with directory id {uuid_text(plan.directory_id)}: {end}"
@@ -97,6 +102,7 @@ def as_dict(plan: ReplacementPlan, done: bool) -> dict[str, Any]:
     old = plan.old_directory_id
     return {
         "directory": plan.directory,
+        "place": plan.place,
         "node_id": plan.id,
         "fault": plan.fault,
         "voters_left": plan.voters_left,

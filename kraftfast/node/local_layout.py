@@ -297,7 +297,7 @@ def format_replica(
         meta = read_meta(disk, directory)
     except NotFormatted:
         meta = MetaProperties(description.cluster_id, id, directory_id or random_uuid())
-        format_directory(disk, directory, meta, options)
+        format_directory(disk, place_of(directory), meta, options)
     if (meta.node_id, meta.cluster_id) != (id, description.cluster_id):
         raise ForeignDirectory(f"{directory} belongs to another quorum")
     return meta.directory_id
@@ -317,16 +317,24 @@ def options_of(path: str, description: Description, id: int) -> LogOptions:
 SET_ASIDE = ".set-aside"
 
 
-def set_aside(path: str, id: int) -> str | None:
+def place_of(directory: str) -> str:
+    """Return where the files of a replica are: what a link leads to, unless that disk is gone."""
+    if not os.path.islink(directory):
+        return directory
+    place = os.path.realpath(directory)
+    return place if os.path.isdir(os.path.dirname(place)) else directory
+
+
+def set_aside(directory: str) -> str | None:
     """Rename a replica's directory durably; return its new name, None if it does not exist."""
-    disk, directory = Disk(), os.path.join(path, str(id))
+    disk = Disk()
     if not os.path.lexists(directory):  # a link to a disk that is gone is set aside too
         return None
     aside = directory + SET_ASIDE
     while os.path.lexists(aside):
         aside += "+"
     disk.rename(directory, aside)
-    disk.sync_directory(path)
+    disk.sync_directory(os.path.dirname(directory))
     return aside
 
 
@@ -336,7 +344,8 @@ def set_others_aside(path: str, id: int) -> list[str]:
     Returns what they are called now. Raises NotFormatted where there is no quorum, StorageError.
     """
     with changing(path) as description:
-        moved = [set_aside(path, other) for other in description.replicas if other != id]
+        others = [other for other in description.replicas if other != id]
+        moved = [set_aside(os.path.join(path, str(other))) for other in others]
         description.voters, description.added = [id], []
         description.kraft_version, description.replacing = 1, {}
     return [aside for aside in moved if aside is not None]

@@ -6,6 +6,10 @@ id takes its place, and the replica votes again once it has caught up (KIP-853; 
 0 a voter has no directory id, and a replaced disk could vote again for less than it has
 acknowledged).
 
+Where the directory is a link to another disk, what it leads to is set aside and made anew there:
+the replica must not move to the disk of the others. The link itself is set aside only if the
+directory in which its target stood is gone.
+
 Every step can be repeated: ``quorum.json`` holds what is under way (``Replacement``).
 """
 
@@ -35,7 +39,7 @@ from kraftfast.node.description import (
     read_description,
     write_description,
 )
-from kraftfast.node.local_layout import format_replica, options_of, set_aside
+from kraftfast.node.local_layout import format_replica, options_of, place_of, set_aside
 from kraftfast.node.stored import stored_replica
 from kraftfast.types import ZERO_UUID, Endpoint, Uuid, uuid_from_text, uuid_text
 
@@ -59,6 +63,8 @@ class ReplacementPlan:
     """Whether the voter set names the new one: an earlier attempt got that far."""
     voters_left: tuple[int, ...]
     """The voters until then."""
+    place: str
+    """Where its files are: behind a link, else ``directory``. The new ones are made there."""
     fault: str
     """What is wrong with the old directory; empty if nothing was found."""
     set_aside: str | None = None
@@ -95,14 +101,15 @@ class ReplacementPlan:
     def _make(self, description: Description) -> None:
         if stored_id(self.directory) != self.directory_id:
             refuse_running(self.directory)
-            self.set_aside = set_aside(self.path, self.id)
+            self.set_aside = set_aside(self.place)
             format_replica(self.path, description, self.id, self.directory_id)
 
 
 def plan_replacement(path: str, id: int, admin: Any, timeout: float) -> ReplacementPlan:
     """Return what has to be done, without changing anything.
 
-    Raises InvalidOption, DirectoryInUse (it runs), RequestRefused (the quorum is at kraft.version
+    Raises InvalidOption (no such replica, or its files cannot be renamed where they are),
+    DirectoryInUse (it runs), RequestRefused (the quorum is at kraft.version
     0, or it is the only voter), NoQuorum, NotFormatted, StorageError.
     """
     description = read_description(path)
@@ -111,6 +118,8 @@ def plan_replacement(path: str, id: int, admin: Any, timeout: float) -> Replacem
         raise InvalidOption(f"{path} has no replica {id}; its replicas are {known}")
     options_of(path, description, id)
     directory = os.path.join(path, str(id))
+    place = place_of(directory)
+    refuse_place(place, path, [other for other in description.replicas if other != id])
     begun = description.replacing.get(id)
     new_id = random_uuid() if begun is None else uuid_from_text(begun.directory_id)
     if stored_id(directory) != new_id:
@@ -131,6 +140,7 @@ def plan_replacement(path: str, id: int, admin: Any, timeout: float) -> Replacem
     return ReplacementPlan(
         path=path,
         id=id,
+        place=place,
         admin=admin,
         directory_id=new_id,
         old_directory_id=None if old_id == new_id else old_id,
@@ -139,6 +149,19 @@ def plan_replacement(path: str, id: int, admin: Any, timeout: float) -> Replacem
         voters_left=tuple(sorted(set(voters) - {id})),
         fault=fault_of(directory),
     )
+
+
+def refuse_place(place: str, path: str, others: list[int]) -> None:
+    """Raise InvalidOption if setting ``place`` aside would fail, or would take more with it."""
+    if os.path.ismount(place):
+        raise InvalidOption(
+            f"{place} is a mount point, which cannot be renamed: make a directory inside it, and "
+            "let a link in the quorum's directory lead there"
+        )
+    taken = os.path.join(os.path.realpath(os.path.dirname(place)), os.path.basename(place))
+    for kept in [path, *(os.path.join(path, str(other)) for other in others)]:
+        if os.path.commonpath([os.path.realpath(kept), taken]) == taken:
+            raise InvalidOption(f"{place} holds {kept}, which is not replaced: mend the link first")
 
 
 def stored_id(directory: str) -> Uuid | None:

@@ -24,8 +24,8 @@ from kraftfast.log.directory import read_meta
 from kraftfast.log.disk import Disk
 from kraftfast.node import replacing
 from kraftfast.node.description import read_description
-from kraftfast.node.local_layout import set_aside
-from kraftfast.node.replacing import fault_of, refuse_running
+from kraftfast.node.local_layout import place_of, set_aside
+from kraftfast.node.replacing import fault_of, refuse_place, refuse_running
 from kraftfast.quorum import LocalQuorum
 from tests.processes.kit import PATIENCE_S, a_quorum, wait_until
 
@@ -125,9 +125,56 @@ def test_what_is_no_directory_is_set_aside_too(tmp_path: Path) -> None:
         directory = str(tmp_path / str(id))
         refuse_running(directory)
         assert fault_of(directory)
-        assert set_aside(str(tmp_path), id) == directory + ".set-aside"
+        assert set_aside(directory) == directory + ".set-aside"
         assert not os.path.lexists(directory) and os.path.lexists(directory + ".set-aside")
-        assert set_aside(str(tmp_path), id) is None
+        assert set_aside(directory) is None
+
+
+def linked(path: Path, disk: Path) -> None:
+    """Move a replica's directory to another disk, with a link in its place."""
+    disk.mkdir()
+    path.rename(disk / path.name)
+    path.symlink_to(disk / path.name)
+
+
+@pytest.mark.parametrize("gone", [False, True])
+def test_a_replica_behind_a_link_is_made_anew_on_its_own_disk(tmp_path: Path, gone: bool) -> None:
+    path, disk = tmp_path / "q", tmp_path / "disk"
+    made(path)
+    linked(path / "2", disk)
+    old = directory_id(disk / "2")
+    shutil.rmtree(disk / "2") if gone else damage_log(path / "2")
+    with a_quorum(path) as quorum:
+        quorum.replace(2, timeout=PATIENCE_S)
+        assert (path / "2").is_symlink() and directory_id(disk / "2") != old
+        assert gone or directory_id(disk / "2.set-aside") == old
+        assert not os.path.lexists(path / "2.set-aside")
+        assert quorum.describe().voter_ids == (1, 2, 3)
+        wait_until(lambda: values(quorum, 2) == RECORDS)
+
+
+def test_a_link_to_a_disk_that_is_gone_is_replaced_itself(tmp_path: Path) -> None:
+    """Nothing says that the disk comes back: the directories above it are not made."""
+    (tmp_path / "2").symlink_to(tmp_path / "gone" / "2")
+    assert place_of(str(tmp_path / "2")) == str(tmp_path / "2")
+    (tmp_path / "gone").mkdir()
+    assert place_of(str(tmp_path / "2")) == str(tmp_path / "gone" / "2")
+
+
+def test_what_takes_more_with_it_is_not_set_aside(tmp_path: Path) -> None:
+    path = tmp_path / "q"
+    (path / "3").mkdir(parents=True)
+    for target, reason in [
+        (path / "3", "which is not replaced"),
+        (path, "which is not replaced"),
+        (tmp_path, "which is not replaced"),
+        (Path("/proc"), "mount point"),
+    ]:
+        (path / "2").symlink_to(target)
+        with pytest.raises(InvalidOption, match=reason):
+            refuse_place(place_of(str(path / "2")), str(path), [1, 3])
+        (path / "2").unlink()
+    refuse_place(str(path / "2"), str(path), [1, 3])
 
 
 class Killed(BaseException):
