@@ -62,12 +62,15 @@ def seal(data: bytes) -> bytes:
 
 
 def decode(data: bytes, path: str = NAME) -> StoredQuorumState:
-    """Return the stored state. Without a checksum it is Kafka's, or of an earlier version.
+    """Return the stored state. A line without even a newline is Kafka's, or of an earlier version.
+
+    What follows a newline must be the checksum: neither of those writes one. A checksum that is
+    lost together with its newline is not told: Kafka may have written the file after us.
 
     Raises ForeignDirectory: what does not parse is never reset; CorruptLog if the checksum differs.
     """
-    line, _, second = data.partition(b"\n")
-    if second.startswith(b"crc32 ") and second != seal(line)[len(line) + 1 :]:
+    line, newline, _ = data.partition(b"\n")
+    if line and newline and data != seal(line):
         raise CorruptLog(
             f"{path} does not match its checksum: epoch or vote may be wrong; {WAY_ON}",
             path,
