@@ -42,6 +42,15 @@ def test_a_replica_is_made_anew(tmp_path: Path, program: Callable[..., Program])
     done = run(*replace, path / "2", "--dry-run")
     assert done.returncode == 0 and b"renamed, not removed" in done.stdout
     (path / "2").unlink()
+    (path / "2").symlink_to(tmp_path / "disk" / "2")
+    assert b"takes the place of the link" in run(*replace, path / "2", "--dry-run").stdout
+    (tmp_path / "disk").mkdir()
+    done = run(*replace, path / "2", "--dry-run")
+    assert f"a link leads to {tmp_path / 'disk' / '2'}".encode() in done.stdout
+    (path / "2").unlink()
+    (path / "2").symlink_to(path / "3")
+    assert "which is not replaced" in fails(run(*replace, path / "2", "--yes"), 2)
+    (path / "2").unlink()
 
     done = run(*replace, path / "2", "--yes", "--json")
     assert done.returncode == 0, done.stderr
