@@ -22,20 +22,25 @@ NODES_VERSION = 2  # of DescribeQuorum, that has nodes and directory ids
 
 
 def advertised(node: Any, listener: str) -> list[tuple[int, str, int]]:
-    """Return (id, host, port) of every voter that is known to have this listener.
+    """Return (id, host, port) of every voter that clients of this listener can be sent to.
 
-    Clients get the addresses of the listener that they came by, as from Kafka: the others may be
-    out of their reach.
+    That is the voter's listener of the same name, as in Kafka: the others may be out of the
+    client's reach. Kafka's rest on brokers that register every listener. Static voters are known by
+    one listener alone, and the listener of an observer may be no voter's: then that one is named,
+    since a client that is told of no leader could never append.
     """
-    found = []
-    for voter in node.voters:
-        places = voter.endpoints
-        if voter.id == node.config.node_id:  # the static voters name one listener alone
-            places = (*places, *node.config.endpoints)
-        place = next((each for each in places if each.name == listener and each.port), None)
-        if place is not None:
-            found.append((voter.id, place.host, place.port))
-    return found
+    places = [(voter.id, known_endpoints(node, voter)) for voter in node.voters]
+    same = {id: each for id, known in places for each in known[::-1] if each.name == listener}
+    static = node.core.kraft_version == 0
+    if static or not same:
+        same = {id: known[0] for id, known in places if known} | same
+    return [(id, each.host, each.port) for id, each in sorted(same.items())]
+
+
+def known_endpoints(node: Any, voter: Any) -> tuple[Any, ...]:
+    """Return the endpoints of a voter that can be connected to; its own replica knows all."""
+    own = node.config.endpoints if voter.id == node.config.node_id else ()
+    return tuple(each for each in (*voter.endpoints, *own) if each.port)
 
 
 def metadata(node: Any, message: Any, version: int, listener: str) -> Any:

@@ -82,7 +82,7 @@ def test_a_leader_without_the_listener_is_none_for_its_clients(version: int) -> 
     node = SimpleNamespace(
         voters=voters,
         config=SimpleNamespace(node_id=3),
-        core=SimpleNamespace(leader_id=2, epoch=1),
+        core=SimpleNamespace(leader_id=2, epoch=1, kraft_version=1),
         partition=Partition(METADATA_TOPIC, METADATA_TOPIC_ID, "CONTROLLER"),
         cluster_id="c",
     )
@@ -94,6 +94,11 @@ def test_a_leader_without_the_listener_is_none_for_its_clients(version: int) -> 
         found = answer.topics[0].partitions[0]
         assert (found.leader_id, found.error_code) == (leader, error)
         assert brokers(answer) == [("h", 1 if listener == "CLIENT" else 2)]
+    for kraft_version, listener in ((1, "OBSERVER"), (0, "CLIENT")):  # the only ways to the leader
+        node.core.kraft_version = kraft_version
+        answer = metadata(node, MetadataRequest(topics=None), version, listener)
+        assert brokers(answer) == [("h", 1), ("h", 2)]
+        assert answer.topics[0].partitions[0].leader_id == 2
 
 
 @pytest.mark.parametrize("version", [0, 2, 4, 6])
