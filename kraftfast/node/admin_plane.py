@@ -12,7 +12,12 @@ from kraftfast.core import events as ev
 from kraftfast.core import messages as core
 from kraftfast.errors import ErrorCode
 from kraftfast.node import translate_membership as membership
-from kraftfast.node.quorum_plane import describe_cluster, describe_quorum, find_coordinator
+from kraftfast.node.quorum_plane import (
+    describe_cluster,
+    describe_quorum,
+    find_coordinator,
+    no_committed_offsets,
+)
 from kraftfast.node.wire_values import Partition
 from kraftfast.wire import messages as wire
 from kraftfast.wire.messages import ApiKey
@@ -143,12 +148,17 @@ def _find_coordinator(node: Any, request: Any, message: Any) -> None:
     request.respond(find_coordinator(node, request, message))
 
 
+def _offset_fetch(_node: Any, request: Any, message: Any) -> None:
+    request.respond(no_committed_offsets(message))
+
+
 _HANDLERS: dict[int, Any] = {
     ApiKey.DESCRIBE_QUORUM: _describe_quorum,
     ApiKey.UPDATE_FEATURES: _update_features,
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: _alter_reassignments,
     ApiKey.LIST_PARTITION_REASSIGNMENTS: _list_reassignments,
     ApiKey.DESCRIBE_CLUSTER: _describe_cluster,
+    ApiKey.OFFSET_FETCH: _offset_fetch,
     ApiKey.FIND_COORDINATOR: _find_coordinator,
     ApiKey.INIT_PRODUCER_ID: lambda node, *asked: node.producer_ids.serve(*asked),
 }

@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 from kraftfast.errors import ErrorCode
-from kraftfast.types import METADATA_PARTITION, NO_NODE, ZERO_UUID
+from kraftfast.types import METADATA_PARTITION, NO_NODE, NO_OFFSET, ZERO_UUID
 from kraftfast.wire import messages as wire
 
 AUTHORIZED_OPERATIONS_UNKNOWN = -(2**31)
@@ -108,6 +108,7 @@ def find_coordinator(node: Any, request: Any, message: Any) -> Any:
     asks also for consumers that only assign partitions, reports the error to them, and waits for
     a coordinator when they close. It is told this server, which serves no JoinGroup and no
     OffsetCommit, as it knows from ApiVersions: it fails these calls at once, and reports that.
+    What it asks without looking is answered (``no_committed_offsets``).
     """
     kind = wire.FindCoordinatorResponse
     version = request.version
@@ -122,6 +123,27 @@ def find_coordinator(node: Any, request: Any, message: Any) -> Any:
         return kind(**answer)
     keys = message.coordinator_keys
     return kind(coordinators=[kind.Coordinator(key=key, **answer) for key in keys])
+
+
+def no_committed_offsets(message: Any) -> Any:
+    """Answer OffsetFetch: no group has committed anything here, so consumers start by their reset.
+
+    Served for librdkafka, which asks its coordinator for partitions that are assigned without an
+    offset, and up to 2.16 reads through a null pointer where that API is not served.
+    """
+    kind = wire.OffsetFetchResponse
+    return kind(
+        topics=[
+            kind.Topic(
+                name=topic.name,
+                partitions=[
+                    kind.Partition(partition_index=index, committed_offset=NO_OFFSET, metadata="")
+                    for index in topic.partition_indexes
+                ],
+            )
+            for topic in message.topics or ()
+        ]
+    )
 
 
 def describe_cluster(node: Any, message: Any, listener: str) -> Any:

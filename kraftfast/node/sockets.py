@@ -30,6 +30,7 @@ SERVED_HERE = frozenset(
         ApiKey.FETCH,
         ApiKey.LIST_OFFSETS,
         ApiKey.METADATA,
+        ApiKey.OFFSET_FETCH,
         ApiKey.FIND_COORDINATOR,
         ApiKey.API_VERSIONS,
         ApiKey.INIT_PRODUCER_ID,

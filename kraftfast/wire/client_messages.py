@@ -104,6 +104,26 @@ OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse = api(
         ]""",
 )
 
+OffsetFetchRequest, OffsetFetchResponse = api(
+    ApiKey.OFFSET_FETCH,
+    "OffsetFetch",
+    served="1-5",
+    flexible="6+",
+    request="""
+        GroupId:str
+        Topics[Name:str; PartitionIndexes:[i32]]?2+""",
+    response="""
+        ThrottleTimeMs:i32@3+ ign
+        Topics[
+            Name:str
+            Partitions[
+                PartitionIndex:i32; CommittedOffset:i64; CommittedLeaderEpoch:i32@5+=-1 ign
+                Metadata:str?; ErrorCode:i16
+            ]
+        ]
+        ErrorCode:i16@2+ ign""",
+)
+
 FindCoordinatorRequest, FindCoordinatorResponse = api(
     ApiKey.FIND_COORDINATOR,
     "FindCoordinator",

@@ -22,6 +22,8 @@ from kraftfast.wire.client_messages import (  # noqa: F401
     ListOffsetsResponse,
     MetadataRequest,
     MetadataResponse,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -152,6 +154,29 @@ def test_nobody_waits_for_a_group(socket_quorum: LocalQuorum) -> None:
     with pytest.raises(theirs.errors.UnsupportedVersionError):
         grouped.poll(timeout_ms=30_000)
     grouped.close()
+
+
+ASSIGNED = """
+import sys
+from confluent_kafka import Consumer, TopicPartition
+consumer = Consumer(
+    {"bootstrap.servers": sys.argv[1], "group.id": "g", "auto.offset.reset": "earliest"})
+consumer.assign([TopicPartition(sys.argv[2], 0)])
+while (message := consumer.poll(30)).error() is None and message.value() != b"assigned":
+    pass
+print(message.error() or message.value().decode())
+consumer.close()
+"""
+
+
+def test_who_assigns_without_an_offset_reads_from_where_it_says(socket_quorum: LocalQuorum) -> None:
+    """librdkafka asks its coordinator for the committed offset, and dies if that is not served."""
+    pytest.importorskip("confluent_kafka", reason="confluent-kafka is not installed")
+    with socket_quorum.producer() as producer:
+        producer.append_wait(b"assigned")
+    program = [sys.executable, "-c", ASSIGNED, bootstrap(socket_quorum), METADATA_TOPIC]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout) == (0, "assigned\n"), done.stderr
 
 
 # --- enable.idempotence -----------------------------------------------------------------------

@@ -24,7 +24,7 @@ FEATURES = {"kraft.version": Versions(0, 1), "metadata.version": Versions(7, 29)
 def test_what_we_serve() -> None:
     assert {ApiKey(key).name: str(versions) for key, versions in SERVED.items()} == {
         "PRODUCE": "3-13", "FETCH": "4-18", "LIST_OFFSETS": "1-11", "METADATA": "0-13",
-        "FIND_COORDINATOR": "0-6",
+        "OFFSET_FETCH": "1-5", "FIND_COORDINATOR": "0-6",
         "SASL_HANDSHAKE": "0-1", "API_VERSIONS": "0-5", "INIT_PRODUCER_ID": "0-5",
         "OFFSET_FOR_LEADER_EPOCH": "2-4",
         "SASL_AUTHENTICATE": "0-2", "ALTER_PARTITION_REASSIGNMENTS": "0-1",
