@@ -39,6 +39,8 @@ OPTIONS = "kraftfast.properties"
 BOOT_ID = "boot-id"
 PARTITION_METADATA = "partition.metadata"
 NURSERY = "nursery"
+SET_ASIDE = ".set-aside"
+"""How the name of a replaced replica's directory ends, then a "+" for each that was there."""
 DURABILITIES = ("majority", "all", "memory")
 KAFKA_RAFT = "kafka-raft"
 RECORDS = ("any", KAFKA_RAFT)

@@ -12,6 +12,7 @@ from kraftfast import limits
 from kraftfast.errors import ForeignDirectory, InvalidOption, NotFormatted, StorageError
 from kraftfast.log.directory import (
     META,
+    SET_ASIDE,
     LogOptions,
     MetaProperties,
     format_directory,
@@ -312,9 +313,6 @@ def options_of(path: str, description: Description, id: int) -> LogOptions:
                 if options is not None:
                     return options
     raise NotFormatted(f"{path}: no other replica can be read")
-
-
-SET_ASIDE = ".set-aside"
 
 
 def place_of(directory: str) -> str:

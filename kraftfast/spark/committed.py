@@ -2,7 +2,8 @@
 
 * A replica that runs says it: its high watermark.
 * A quorum's directory that nobody runs is read up to what a majority of its replicas holds alike,
-  by epoch and offset (``log/extents.py``), or up to what one of them knows to be committed.
+  by epoch and offset (``log/extents.py``), or up to what one of them knows to be committed. Where
+  replicas were added only the second counts, for they may be observers.
 * A replica's directory by itself is read up to what it knows: its ``committed-floor``, its newest
   snapshot. The only replica of a quorum knows all that it holds.
 * A log of nobody, as a copy of Kafka's, is read up to the broker's high watermark if that is
@@ -109,7 +110,7 @@ class OneLog:
         if not place.directory:
             known = kafka_checkpoint(place.log_path, HIGH_WATERMARKS)
             return None if known is None else OffsetAndEpoch(known, NO_EPOCH)
-        if voters_beside(os.path.dirname(place.directory)) == 1:
+        if replicas_beside(os.path.dirname(place.directory)) == (1, 0):
             return None
         disk = Disk()
         bases = place.bases()
@@ -183,14 +184,17 @@ def running_end(place: Place) -> int | None:
         log.close()
 
 
-def voters_beside(path: str) -> int:
-    """Return how many replicas ``quorum.json`` names in a directory; 0 without one that parses."""
+def replicas_beside(path: str) -> tuple[int, int]:
+    """Return how many first voters, and how many added replicas, ``quorum.json`` names.
+
+    (0, 0) without one that parses.
+    """
     try:
         with open(os.path.join(path, DESCRIPTION), encoding="utf-8") as file:
             found = json.load(file)
-        return len(found["voters"]) + len(found.get("added", ()))
+        return len(found["voters"]), len(found.get("added", ()))
     except (OSError, ValueError, LookupError, TypeError):
-        return 0
+        return 0, 0
 
 
 class Logs:
@@ -256,7 +260,8 @@ class Logs:
             return Bounded(log, None)
         if len(logs) == 1 and logs[0].stored() is None:
             return Bounded(logs[0], logs[0].end())
-        return quorum_end(logs, max(len(logs), voters_beside(self.pattern)))
+        voters, added = replicas_beside(self.pattern)
+        return quorum_end(logs, max(len(logs), voters + added), added == 0)
 
     def holders(self, end: int, epoch: int) -> list[OneLog]:
         """Return the replicas whose logs hold the record before ``end``, of that epoch.
@@ -288,8 +293,12 @@ class Logs:
         return self.__dict__ | {"_logs": {}, "_seen": None}
 
 
-def quorum_end(logs: list[OneLog], voters: int) -> Bounded:
-    """Return up to where a quorum's log is committed, and a replica that holds all of that."""
+def quorum_end(logs: list[OneLog], voters: int, all_vote: bool = True) -> Bounded:
+    """Return up to where a quorum's log is committed, and a replica that holds all of that.
+
+    Unless ``all_vote`` some may be observers: what they hold alike is no majority's, and only what
+    a replica knows to be committed counts.
+    """
     running = _running(logs)
     best, chosen = max(running, key=lambda each: each[0], default=(-1, logs[0]))
     if len(running) > voters // 2 and best > 0:
@@ -297,7 +306,8 @@ def quorum_end(logs: list[OneLog], voters: int) -> Bounded:
     known = _most_stored(logs)
     if known.offset > best:
         best, chosen = known.offset, _holder(logs, known)
-    if len(running) <= voters // 2:  # nobody leads, so that nobody cuts a log meanwhile
+    # Nobody leads, so that nobody cuts a log meanwhile.
+    if all_vote and len(running) <= voters // 2:
         extents = _extents(logs)
         agreed, index = majority_end([extent for _, extent in extents], voters)
         if agreed > best and len(_running(logs)) <= voters // 2:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from kraftfast.errors import ForeignDirectory, InputError, NotFormatted
 from kraftfast.log.at_rest import find_log
-from kraftfast.log.directory import META, ReplicaDirectory
+from kraftfast.log.directory import META, SET_ASIDE, ReplicaDirectory
 from kraftfast.log.disk import Disk
 from kraftfast.log.reader import SEGMENT_FILE, LogReader
 
@@ -92,13 +92,18 @@ def _kafka_log(path: str) -> str:
 
 
 def replicas_in(path: str) -> list[str]:
-    """The replicas' directories in a quorum's; none if it is no quorum's."""
+    """The replicas' directories in a quorum's; none if it is no quorum's.
+
+    One that was set aside holds what is no replica's any more: it must not be read, nor counted.
+    """
     if os.path.exists(os.path.join(path, META)):
         return []
     return sorted(
         entry.path
         for entry in os.scandir(path)
-        if entry.is_dir() and os.path.exists(os.path.join(entry.path, META))
+        if entry.is_dir()
+        and not entry.name.rstrip("+").endswith(SET_ASIDE)
+        and os.path.exists(os.path.join(entry.path, META))
     )
 
 

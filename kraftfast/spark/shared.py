@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from kraftfast.log.extents import LogExtents, agreed_end
-from kraftfast.spark.committed import OneLog, quorum_end, voters_beside
+from kraftfast.spark.committed import OneLog, quorum_end, replicas_beside
 from kraftfast.spark.findings import Finding
 from kraftfast.spark.places import Place
 
@@ -28,8 +28,8 @@ def void_tails(places: list[Place]) -> dict[str, Finding]:
         return {}
     found = {}
     try:
-        voters = max(len(logs), voters_beside(os.path.dirname(logs[0].place.directory)))
-        best = quorum_end(logs, voters)
+        voters, added = replicas_beside(os.path.dirname(logs[0].place.directory))
+        best = quorum_end(logs, max(len(logs), voters + added), added == 0)
         reference = best.log.extent(best.end)
         for log in logs:
             mine, known = log.whole_extent(), log.end()

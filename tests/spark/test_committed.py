@@ -26,6 +26,7 @@ from kraftfast.log.directory import (  # noqa: E402
 )
 from kraftfast.log.disk import Disk  # noqa: E402
 from kraftfast.log.floor import write_floor  # noqa: E402
+from kraftfast.spark.destination import replica_directories  # noqa: E402
 from kraftfast.spark.digests import Digest, alike, digest_of  # noqa: E402
 from kraftfast.spark.places import find_places  # noqa: E402
 from kraftfast.spark.shared import shared_offsets, void_tails  # noqa: E402
@@ -95,6 +96,28 @@ def test_what_only_one_replica_holds_is_not_read(quorum: Quorum) -> None:
         assert rows_of(alone) == [], "by itself it knows nothing"
     found = values(quorum.path, includeUncommitted="true")
     assert len(found) == 180, "by an option that says so"
+
+
+def test_observers_are_no_majority(quorum: Quorum) -> None:
+    """A dead leader and two observers hold a tail that the two other voters may overwrite."""
+    quorum.replica(1, (1, 100))
+    quorum.replica(2, (1, 100), floor=(90, 1))
+    for id in (3, 4, 5):
+        quorum.replica(id, (1, 100), (1, 80))
+    file = quorum.path / "quorum.json"
+    file.write_text(file.read_text().replace("}", ',"added":[4,5]}'))
+    assert len(values(quorum.path)) == 90
+
+
+def test_a_replica_that_was_set_aside_is_none(quorum: Quorum) -> None:
+    """Two old directories would else agree on where the log once ended."""
+    for id in (2, 3):
+        quorum.replica(id, (1, 100)).rename(quorum.path / f"{id}.set-aside{'+' * (id - 2)}")
+    quorum.replica(1, (1, 100), (2, 50), floor=(150, 2))
+    file = quorum.path / "quorum.json"
+    file.write_text(file.read_text().replace("[1,2,3]", "[1]"))
+    assert len(values(quorum.path)) == 150
+    assert list(replica_directories(str(quorum.path))) == [1]
 
 
 def test_a_majority_that_a_later_epoch_may_overwrite_is_not_enough(quorum: Quorum) -> None:
