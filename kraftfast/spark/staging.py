@@ -17,7 +17,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -80,6 +80,8 @@ class Plan:
     rows: int
     digest: tuple[int, int]
     files: tuple[str, ...]
+    since: int = -1
+    """The committed end before the name was taken for this; -1: not known."""
 
 
 def stage(job: Job, batches: Iterator[pa.RecordBatch]) -> Staged:
@@ -172,12 +174,17 @@ def publish(options: SinkOptions, staged: list[Staged]) -> Appended:
         end = 0 if done is None else done.first + done.rows
         _finish(job, Plan(cluster, job.batch, end, 0, NO_RECORDS, ()))
         return Appended(0, 0, -1, -1)
+    if begun is None and job.kind != "once":
+        plan = replace(plan, since=options.committed_end())
     with options.producer(None if job.kind == "once" else job.name) as producer:
         known = 0 if job.kind == "once" else producer.standing.records
         if begun is None:
             for name in plan.files:
                 next(read_staged(os.path.join(job.directory, name)))  # all is there, or none goes
             begun = _begin(job, plan, done, producer, known)
+        elif not known and not begun.first and job.kind != "once":
+            # The first records of this name may be there, and the name be forgotten since.
+            check_never_used(producer.standing, job.name, begun.since)
         skipped = known - begun.first
         if not 0 <= skipped <= begun.rows:
             raise UnknownOutcome(
@@ -211,7 +218,7 @@ def _begin(job: Job, plan: Plan, done: Plan | None, producer: Producer, known: i
             f"{known} records of {job.name} are committed, and {job.directory} knows of {expected}:"
             " what it held is lost, or another program uses that name"
         )
-    _write(job, PLAN, Plan(**(asdict(plan) | {"first": known})), False)
+    _write(job, PLAN, replace(plan, first=known), False)
     begun = _read(job, PLAN)
     assert begun is not None, "it was written, by this driver or by another one"
     return begun

@@ -216,6 +216,21 @@ def test_a_forgotten_name_is_told(
     assert stored(quorum, b"silent") == values(b"silent", 20), "nothing of it was begun"
 
 
+def test_a_name_that_was_forgotten_with_its_first_records(
+    quorum: kraftfast.LocalQuorum, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver dies with all records of the first micro-batch appended, and nothing noted."""
+    job, rows = a_query(quorum, tmp_path, "first", 0), values(b"first", 20)
+    with monkeypatch.context() as patched:
+        dies_at(patched, "_finish")
+        with pytest.raises(Died):
+            publish(options(quorum), stage_all(job, rows, 2))
+    forget_names(quorum)
+    with pytest.raises(errors.UnknownOutcome, match="nobody can tell whether it forgot it"):
+        publish(options(quorum), stage_all(job, rows, 2))
+    assert stored(quorum, b"first") == rows
+
+
 def test_a_name_is_one_job(quorum: kraftfast.LocalQuorum) -> None:
     def daily() -> BatchWriter:
         return BatchWriter(options(quorum, producerName="daily"), VALUE, False)
