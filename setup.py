@@ -63,6 +63,7 @@ if not SANITIZE:
 else:
     COMPILE += ["-g", f"-fsanitize={SANITIZE}"]
 LINK = [f"-fsanitize={SANITIZE}"] if SANITIZE else []
+BUILT = os.path.join("build", SANITIZE or "plain")  # each setting has its own modules
 
 
 # The core's modules are interpreter calls from end to end: -O3 takes minutes and gains nothing.
@@ -80,20 +81,28 @@ def extension(path: str) -> Extension:
         name,
         [path, *KERNELS.get(name, [])],
         include_dirs=["cext"],
-        depends=found("cext/*.h"),
+        depends=[*found("cext/*.h"), "setup.py"],
         extra_compile_args=COMPILE + (SPARING if is_core else []),
         extra_link_args=[*LINK, "-lpthread"],
     )
 
 
 class BuildExtensions(build_ext):
-    """A folder of its own for the objects of each extension: several are built at once, and the
-    same C source goes into many of them."""
+    """Builds each extension once, whoever asks for it: pip gives an editable installation a new
+    temporary folder, and would compile all that an ordinary one has compiled in this tree.
+
+    The objects of each extension have a folder of their own: several are built at once, and the
+    same C source goes into many of them.
+    """
 
     def build_extension(self, ext: Extension) -> None:
         own = copy.copy(self)
-        own.build_temp = os.path.join(self.build_temp, ext.name)
+        own.build_temp = os.path.join(BUILT, "objects", ext.name)
+        own.build_lib = os.path.join(BUILT, "modules")
         build_ext.build_extension(own, ext)
+        target = self.get_ext_fullpath(ext.name)
+        self.mkpath(os.path.dirname(target))
+        self.copy_file(own.get_ext_fullpath(ext.name), target)
 
 
 SOURCES = sorted([*found("kraftfast/*/*.pyx"), *AUGMENTED])
