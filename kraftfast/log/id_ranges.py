@@ -1,29 +1,36 @@
-"""Make producer ids so that an id which was handed out earlier is smaller.
+"""Make producer ids so that none is given twice and later ones are larger.
 
-A leader's is its epoch (31 bits) and a number that counts up in it. A replica that does not lead
-gives its clock and its own id: 2^62, the microseconds since 2020 times 2^11, the low bits of the
-node id. So no id is given twice, and of each kind later ids are larger: a log that has forgotten a
-producer need not remember more than the largest id that it has forgotten of each kind
-(``producers.pyx``).
+Only leaders make them: the leader's epoch, whether a name stands for the id, and a number that
+counts up in the epoch. No clock is asked: an epoch has one leader, which does not lead in it again
+after a restart (D4). Of each kind later ids are larger, so a log that has forgotten a producer need
+not remember every id that it has forgotten (``forgotten.py``).
+
+Earlier versions gave ids by the clock of a replica that did not lead, from 2^62 on. Those in a log
+are still known; no new ones are taken.
 """
 
 from __future__ import annotations
 
-NUMBER_BITS = 31
+NUMBER_BITS = 30
+EPOCH_SHIFT = NUMBER_BITS + 1
+NUMBER_LAST = (1 << NUMBER_BITS) - 1
 CLOCK_ID = 1 << 62
-"""The first id of the second kind: those of replicas that do not lead."""
-NODE_BITS = 11
-CLOCK_BEGIN_US = 1_577_836_800_000_000
-"""2020-01-01: microseconds since then have 51 bits until 2091."""
+"""The first id that was given by a clock."""
+NAMELESS, NAMED, OF_A_CLOCK = KINDS = range(3)
+"""Which ids rise one behind the other."""
 
 
-def leader_id(epoch: int, number: int) -> int:
+def leader_id(epoch: int, number: int, named: bool = False) -> int:
     """Return the id that a leader hands out as its ``number``-th, from 1."""
-    assert 0 <= epoch < 1 << 31 and 0 <= number < 1 << NUMBER_BITS
-    return epoch << NUMBER_BITS | number
+    assert 0 <= epoch < 1 << 31 and 0 <= number <= NUMBER_LAST
+    return epoch << EPOCH_SHIFT | named << NUMBER_BITS | number
 
 
-def clock_id(now_us: int, node_id: int) -> int:
-    """Return the id of a replica that does not lead; ``now_us``: since 1970, never the same."""
-    ticks = min(max(now_us - CLOCK_BEGIN_US, 0), (1 << 51) - 1)
-    return CLOCK_ID | ticks << NODE_BITS | node_id & (1 << NODE_BITS) - 1
+def kind_of(id: int) -> int:
+    """Return which kind of ids this one is of."""
+    return OF_A_CLOCK if id >= CLOCK_ID else id >> NUMBER_BITS & 1
+
+
+def can_be_given(id: int, epoch: int) -> bool:
+    """Return whether a leader can have handed this id out in ``epoch`` or before."""
+    return id < CLOCK_ID and id >> EPOCH_SHIFT <= epoch

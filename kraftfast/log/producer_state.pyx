@@ -14,6 +14,8 @@ in the head, in each producer and behind the last one. It refuses everything els
 (UnsupportedVersion): what it cannot read it must not replace a log by. Whoever adds a field that
 an older reader must not ignore raises ``oldest``.
 
+Version 3 says more in its head of the producers that were forgotten (``forgotten.py``).
+
 A state is written in version 1 while it holds nothing else than version 1 has a place for.
 """
 
@@ -21,15 +23,17 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
 
 from kraftfast import limits
 from kraftfast.errors import CorruptBatch, UnsupportedVersion
+from kraftfast.log.forgotten import APART_MAX, EPOCHS_MAX, Forgotten
+from kraftfast.log.id_ranges import KINDS, kind_of
 
 from kraftfast.log.producer cimport (
     SEQUENCE_MASK, STRETCH_RECORDS_MAX, STRETCHES_MAX, Producer,
 )
 
-STATE_VERSION = 2
+STATE_VERSION = 3
 OLDEST = 2
-"""The oldest version whose reader may take what is written here as version 2."""
-NOTHING_FORGOTTEN = (-1, -1, -1)
+"""The oldest version whose reader may take what is written here with a head."""
+FORGOTTEN_NUMBERS = 3  # of version 2
 HEAD_BYTES_MAX = 4096
 PRODUCER_BYTES_MAX = 4096
 
@@ -39,16 +43,16 @@ def check_state(bytes state not None):
     decode_state(state)
 
 
-cdef bytes encode_state(list producers, tuple forgotten):
+cdef bytes encode_state(list producers, forgotten):
     cdef Producer producer
     cdef bytearray out = bytearray(), one
     cdef int64_t before = 0
-    cdef bint framed = forgotten != NOTHING_FORGOTTEN
+    cdef bint framed = bool(forgotten)
     if not producers and not framed:
         return b""
     if framed:
         one = bytearray()
-        for number in forgotten:
+        for number in forgotten.to_numbers():
             put(one, number + 1)
         put(out, STATE_VERSION)
         put(out, OLDEST)
@@ -144,8 +148,7 @@ cdef tuple decode_state(bytes state):
     cdef Taker taker = Taker(state), one
     cdef Producer producer
     cdef int64_t before = 0, version, oldest
-    cdef tuple forgotten = NOTHING_FORGOTTEN
-    found, seen = [], set()
+    forgotten, found, seen = Forgotten(), [], set()
     if not state:
         return found, forgotten
     version = oldest = taker.take()
@@ -159,7 +162,7 @@ cdef tuple decode_state(bytes state):
             f"has {STATE_VERSION}: install a newer kraftfast")
     if version >= 2:
         one = Taker(taker.take_bytes(HEAD_BYTES_MAX))
-        forgotten = (one.take() - 1, one.take() - 1, one.take(0x8000) - 1)
+        forgotten = take_forgotten(one, version)
     for _ in range(taker.take(limits.PRODUCERS_MAX)):
         one = taker if version == 1 else Taker(taker.take_bytes(PRODUCER_BYTES_MAX))
         producer = take_one(one, before)
@@ -172,6 +175,25 @@ cdef tuple decode_state(bytes state):
     if version <= STATE_VERSION and taker.position != len(state):
         raise corrupt("bytes behind it")
     return found, forgotten
+
+
+cdef object take_forgotten(Taker taker, int64_t version):
+    """What the head says: see ``Forgotten.to_numbers``."""
+    cdef int64_t leaders = taker.take() - 1, clocks = taker.take() - 1, id, epoch
+    cdef int64_t highest = taker.take(EPOCHS_MAX + 1) - 1
+    found = Forgotten.of_version_2(leaders, clocks, highest)
+    if version == 2:
+        return found
+    for kind in KINDS:
+        found.ids[kind], found.epochs[kind] = taker.take() - 1, taker.take(EPOCHS_MAX + 1) - 1
+        for _ in range(taker.take(APART_MAX + 1) - 1):
+            id, epoch = taker.take() - 1, taker.take(EPOCHS_MAX + 1) - 1
+            if kind_of(id) != kind or not found.epochs[kind] < epoch or id in found.apart[kind]:
+                raise corrupt(f"the epoch of producer {id}, which was forgotten")
+            found.apart[kind][id] = epoch
+    if found.to_numbers()[:FORGOTTEN_NUMBERS] != [leaders, clocks, highest]:
+        raise corrupt("two accounts of what was forgotten")
+    return found
 
 
 cdef Producer take_one(Taker taker, int64_t before):

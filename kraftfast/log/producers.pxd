@@ -16,14 +16,12 @@ cdef class Producers:
     cdef object nameless, named_ones       # OrderedDicts of them, each by touched_offset
     cdef dict by_name                      # those that have a name
     cdef Producer newest                   # touched last, or None
-    cdef int64_t[2] forgotten_ids          # the largest of each kind; -1: none
-    cdef int forgotten_epoch               # the highest of them; -1: none
+    cdef readonly object forgotten         # Forgotten
     cdef list marks                        # [(offset, state)] where segments begin, rising
 
     # Kafka's error code for a batch that is to be appended now; 0: none.
     # `epoch`: of the leader that asks.
     cdef int check(self, const kf_batch_header *h, int32_t epoch) except -1
-    cdef bint may_begin(self, int64_t id, int16_t producer_epoch, int32_t epoch)
     # A batch stands in the log, `size` bytes at `batch`.
     cdef int note(self, const kf_batch_header *h, int64_t base_offset,
                   const uint8_t *batch) except -1

@@ -6,12 +6,10 @@ gets the offset of the original; an older duplicate is known by its sequence alo
 ``producers_max`` are known; the one that was silent longest goes, those without a name first. Who
 is not known begins with sequence 0, or is refused (UNKNOWN_PRODUCER_ID).
 
-Nothing is doubled because a producer was forgotten: ids are handed out in rising order of two kinds
-(``id_ranges``), and of each kind the largest one that was forgotten is kept, with the highest epoch
-that any of them had. An id that is unknown and not above that may be a forgotten one: its batch may
-be a repeat, and is refused with UNKNOWN_PRODUCER_ID, whatever its sequence. Only in a higher epoch
-than all of them had it may begin again: no batch of that epoch was ever appended under it. For the
-same reason an id that no leader can have handed out yet is refused.
+Nothing is doubled because a producer was forgotten: of those the largest ids and the highest epochs
+are kept (``forgotten.py``). A batch of an unknown producer that may be a repeat is refused with
+UNKNOWN_PRODUCER_ID, whatever its sequence. Only in a higher epoch than it had it may begin again.
+For the same reason an id that no leader can have handed out yet is refused.
 
 A *name* stands for a producer id by a record in the log (``producer_records``). Who asks for it
 next gets the same id with a higher epoch, which fences the one before; where he says so, sequences
@@ -21,7 +19,6 @@ In snapshots the state is tagged fields of SnapshotFooter, which Kafka skips.
 Sources: KIP-98, KIP-360; Kafka's ``ProducerStateManager`` and ``ProducerAppendInfo``.
 """
 
-import time
 from bisect import bisect_right
 from collections import OrderedDict
 
@@ -30,8 +27,7 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
 
 from kraftfast import limits
 from kraftfast.errors import ErrorCode, InvalidOption, KraftfastError
-from kraftfast.log import id_ranges
-from kraftfast.log.id_ranges import clock_id
+from kraftfast.log.forgotten import Forgotten
 from kraftfast.log.producer_records import names_in
 
 from kraftfast.log.producer cimport SEQUENCE_MASK, Producer
@@ -40,21 +36,14 @@ from kraftfast.log.segment cimport (
     KF_ATTRIBUTE_CONTROL, KF_BATCH_OK, Segment, kf_batch_header, kf_batch_parse,
 )
 
-CLOCKS_APART_US = 24 * 3600 * 1_000_000
-"""How far the clock of a replica that hands out ids may be ahead of the leader's."""
 MARKS_MAX = 4
 """Segments back to which a cut is undone without reading more of the log."""
 
 cdef enum:
     BEHIND_MAX = 1 << 30            # sequences further back than this are taken for ahead
     NAME_BATCH_BYTES_MAX = 4096
-    NUMBER_BITS = 31                # id_ranges
 
-assert NUMBER_BITS == id_ranges.NUMBER_BITS
 assert NAME_BATCH_BYTES_MAX > 2 * limits.PRODUCER_NAME_BYTES_MAX
-
-cdef int64_t CLOCK_ID = id_ranges.CLOCK_ID
-cdef int64_t ID_LAST = 2**63 - 2  # so that one more can be written down
 
 cdef int UNKNOWN = ErrorCode.UNKNOWN_PRODUCER_ID
 cdef int OUT_OF_ORDER = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -87,7 +76,8 @@ cdef class Producers:
         if producer is None or producer.id != h.producer_id:
             producer = self.by_id.get(h.producer_id)
             if producer is None:
-                if h.base_sequence or not self.may_begin(h.producer_id, h.producer_epoch, epoch):
+                if h.base_sequence or \
+                        not self.forgotten.may_begin(h.producer_id, h.producer_epoch, epoch):
                     return UNKNOWN
                 return 0
         if h.producer_epoch < producer.epoch:
@@ -102,16 +92,6 @@ cdef class Producers:
         self.original_offset = producer.offset_of(h.base_sequence, h.record_count)
         self.original_end = producer.end_of((h.base_sequence + h.record_count - 1) & SEQUENCE_MASK)
         return DUPLICATE
-
-    cdef bint may_begin(self, int64_t id, int16_t producer_epoch, int32_t epoch):
-        """Whether no batch of this unknown producer in this epoch can have been appended."""
-        cdef int64_t now_us
-        if id <= self.forgotten_ids[id >= CLOCK_ID] and producer_epoch <= self.forgotten_epoch:
-            return False
-        if id < CLOCK_ID:
-            return id >> NUMBER_BITS <= epoch
-        now_us = time.time_ns() // 1000
-        return id <= <int64_t>clock_id(now_us + CLOCKS_APART_US, -1)
 
     # --- what the log holds -----------------------------------------------------------------------
 
@@ -164,9 +144,7 @@ cdef class Producers:
 
     cdef int forget(self, Producer producer) except -1:
         """A batch of this producer that comes again could not be told from a first one."""
-        cdef bint kind = producer.id >= CLOCK_ID
-        self.forgotten_ids[kind] = max(self.forgotten_ids[kind], min(producer.id, ID_LAST))
-        self.forgotten_epoch = max(self.forgotten_epoch, producer.epoch)
+        self.forgotten.add(producer.id, producer.epoch)
         return self.drop(producer)
 
     cdef int drop(self, Producer producer) except -1:
@@ -209,15 +187,6 @@ cdef class Producers:
             producer.restart()
         return 0
 
-    @property
-    def forgotten(self) -> tuple:
-        """(largest id of a leader's, of a clock's, highest epoch) of those forgotten; -1: none."""
-        return self.forgotten_ids[0], self.forgotten_ids[1], self.forgotten_epoch
-
-    @forgotten.setter
-    def forgotten(self, tuple found):
-        self.forgotten_ids[0], self.forgotten_ids[1], self.forgotten_epoch = found
-
     # --- looking ----------------------------------------------------------------------------------
 
     def __len__(self) -> int:
@@ -238,7 +207,7 @@ cdef class Producers:
         The one that was silent longest is forgotten first, and one too many is forgotten at a
         time: while fewer names than that are known, none was.
         """
-        if self.forgotten_epoch < 0 or len(self.named_ones) < self.producers_max - 1:
+        if not self.forgotten or len(self.named_ones) < self.producers_max - 1:
             return 0
         return next((each.touched_offset for each in self.named_ones.values()), 2**63 - 1)
 
@@ -283,7 +252,7 @@ cdef class Producers:
 
         ``segments``: of the log, cut already. Reads the headers from the last mark on.
         """
-        if not self.by_id and self.forgotten_epoch < 0:
+        if not self.by_id and not self.forgotten:
             self.marks = [mark for mark in self.marks if mark[0] <= end_offset]
             return  # producers only go where another one comes
         cdef Producers again = self.at(end_offset, segments)
@@ -306,7 +275,7 @@ cdef class Producers:
 
     def freeze(self, int64_t end_offset, list segments) -> bytes:
         """The state as of ``end_offset``, encoded, for a snapshot that ends there."""
-        known = self.by_id or self.forgotten_epoch >= 0
+        known = self.by_id or self.forgotten
         return self.at(end_offset, segments).encode() if known else b""
 
     def forget_before(self, int64_t offset, list segments):

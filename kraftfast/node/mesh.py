@@ -66,13 +66,18 @@ class RingRequest:
         if self.peer.node.links.get(self.peer.id) is not self.peer:
             return True  # nobody is there any more
         partition = self.peer.node.partition
-        if self.api_key == ApiKey.FETCH:
-            fetched = translate.fetched_to_wire(response, partition, records, self.version)
-            pieces = wire_fetch.encode_response(self.version, self.correlation_id, fetched)
-            data = b"".join(pieces)
-        else:
+        if self.api_key != ApiKey.FETCH:
             body = translate.response_to_wire(self.api_key, response, partition, self.version)
-            data = frame.encode_response(self.api_key, self.version, self.correlation_id, body)
+            return self.respond(body)
+        fetched = translate.fetched_to_wire(response, partition, records, self.version)
+        pieces = wire_fetch.encode_response(self.version, self.correlation_id, fetched)
+        return bool(self.peer.send(KIND_RESPONSE, b"".join(pieces)[frame.LENGTH_BYTES :]))
+
+    def respond(self, body: Any) -> bool:
+        """Send a wire message as the answer, as :meth:`reply`."""
+        if self.peer.node.links.get(self.peer.id) is not self.peer:
+            return True
+        data = frame.encode_response(self.api_key, self.version, self.correlation_id, body)
         return bool(self.peer.send(KIND_RESPONSE, data[frame.LENGTH_BYTES :]))
 
     def answer_fetch(self, response: Any, log: Any, effect: Any) -> None:
@@ -205,6 +210,9 @@ class MeshPeer(RingPeer):
         if header.api_key == ApiKey.FETCH:
             message = wire_fetch.decode_request(header.version, payload, header.body_start)
             request = translate.fetch_from_wire(message, partition)
+        elif header.api_key == ApiKey.INIT_PRODUCER_ID:
+            self.node.producer_ids.serve(source, frame.decode_request_body(header, payload))
+            return
         else:
             request = self._decode(header, payload)
         self.node.step(ev.RequestReceived(source, request))
@@ -238,6 +246,8 @@ class MeshPeer(RingPeer):
             _, message = frame.decode_response(api_key, version, payload)
             self.node.at_hand = message
             response = translate.response_from_wire(api_key, message, partition)
+            if self.node.producer_ids.took(correlation, response):
+                return
         self.node.step(ev.ResponseReceived(self.id, correlation, response))
 
 

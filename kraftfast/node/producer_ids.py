@@ -1,9 +1,8 @@
 """InitProducerId: ids for idempotent producers, and names that stand for them.
 
-An id for a producer without a name costs the log nothing. The leader's are its epoch and a number
-that counts up in it: no epoch has two leaders, and none of them leads it again after a restart
-(D4), so no id comes twice. Kafka's clients ask any replica; one that does not lead answers by its
-clock (``log/id_ranges.py``).
+An id for a producer without a name costs the log nothing: the leader's epoch and a number that
+counts up in it (``log/id_ranges.py``). Kafka's clients ask any replica; one that does not lead asks
+its leader (``ids_of_leader.py``).
 
 A name stands for an id by a record in the log (``log/producers.pyx``). Asked again, it gets the
 same id and the next epoch, by another record, which fences the producer before. Both are told only
@@ -21,14 +20,15 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kraftfast import limits
 from kraftfast.core import events as ev
 from kraftfast.errors import ErrorCode
-from kraftfast.log.id_ranges import clock_id, leader_id
+from kraftfast.log.id_ranges import NUMBER_LAST, leader_id
 from kraftfast.log.producer_records import ProducerName, name_batch
+from kraftfast.node.ids_of_leader import IdsOfLeader
 from kraftfast.wire.messages import InitProducerIdResponse
 
 WAITING_MAX = 1024  # I25: who asks for a name beyond that is told to ask again
@@ -85,8 +85,8 @@ class ProducerIds:
 
     # node: whose. queued: to be written. written: to be committed, by offset.
     # _committed: everything below is.
-    # _epoch, _number: of the last id that was handed out as leader. _clock_us: of the last one that
-    # was handed out otherwise.
+    # of_leader: requests that went on to the leader.
+    # _epoch, _number: of the last id that was made.
 
     def __init__(self, node: Any) -> None:
         self.node = node
@@ -94,14 +94,15 @@ class ProducerIds:
         self.written: deque[Waiting] = deque()
         self._epoch, self._number = -1, 0
         self._committed = -1
-        self._clock_us = 0
+        self.of_leader = IdsOfLeader(node)
+        self.took = self.of_leader.took
         node.on_commit.append(self.commit)
         node.on_role.append(self._role_changed)
 
     def ask(self, asked: Asked, answer: Callable[[Granted], None]) -> None:
         """Call ``answer`` with an id, now or when the name is committed."""
         if asked.name is None:
-            answer(Granted(ErrorCode.NONE, self.fresh_id(), 0))
+            self._ask_nameless(answer)
             return
         if not 0 < len(asked.name.encode()) <= limits.PRODUCER_NAME_BYTES_MAX:
             answer(Granted(ErrorCode.INVALID_REQUEST))
@@ -116,16 +117,26 @@ class ProducerIds:
             self.queued.append(Waiting(asked, answer, deadline_ms))
             self.node.step(ev.AppendsQueued())
 
-    def fresh_id(self) -> int:
-        """Return an id that no other producer has, larger than those that were given before."""
+    def _ask_nameless(self, answer: Callable[[Granted], None], from_replica: bool = False) -> None:
+        """Make an id here as the leader, or have the leader make it."""
+        if self.node.core.role == "leader":
+            answer(self._fresh())
+        elif self.node.witness:  # takes no records; its leader may be Kafka's, and make no ids
+            answer(Granted(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
+        elif from_replica:
+            answer(Granted(ErrorCode.NOT_COORDINATOR))
+        else:
+            self.of_leader.ask(lambda error, id: answer(Granted(ErrorCode(error), id, 0)))
+
+    def _fresh(self, named: bool = False) -> Granted:
+        """Return, as leader, an id that no producer has, larger than those given before."""
         core = self.node.core
-        if core.role != "leader":
-            self._clock_us = max(self._clock_us + 1, time.time_ns() // 1000)
-            return clock_id(self._clock_us, self.node.config.node_id)
         if core.epoch != self._epoch:
             self._epoch, self._number = core.epoch, 0
+        if self._number == NUMBER_LAST:  # the next epoch has more
+            return Granted(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         self._number += 1
-        return leader_id(self._epoch, self._number)
+        return Granted(ErrorCode.NONE, leader_id(self._epoch, self._number, named), 0)
 
     def drain(self, log: Any, epoch: int) -> None:
         """Append the names that were asked for, as leader of ``epoch``."""
@@ -153,14 +164,17 @@ class ProducerIds:
         if known is None:
             if continues:
                 return Granted(ErrorCode.UNKNOWN_PRODUCER_ID), False
-            fresh, since = self.fresh_id(), producers.names_since
-            return Granted(ErrorCode.NONE, fresh, 0, names_since=since), True
+            fresh = replace(self._fresh(named=True), names_since=producers.names_since)
+            return fresh, True
         id, epoch = known.id, known.epoch
         is_new = not continues or asked.expected == (id, epoch)
         if is_new:
             epoch += EPOCHS_OF_ONE_THAT_CONTINUES if continues else EPOCHS_OF_ANOTHER
             if epoch > EPOCH_LAST:
-                id, epoch = self.fresh_id(), 0
+                fresh = self._fresh(named=True)
+                if fresh.error is not ErrorCode.NONE:
+                    return fresh, False
+                id, epoch = fresh.id, 0
         elif epoch == 0 or asked.expected != (id, epoch - EPOCHS_OF_ONE_THAT_CONTINUES):
             return Granted(ErrorCode.PRODUCER_FENCED), False
         if not asked.resumes:
@@ -178,6 +192,7 @@ class ProducerIds:
 
     def _role_changed(self, effect: Any) -> None:
         """Refuse what waits: it may be committed or not, and who asks again gets the next epoch."""
+        self.of_leader.give_up()
         if effect.role == "leader":
             return
         entries = [*self.written, *self.queued]
@@ -191,6 +206,7 @@ class ProducerIds:
         for waiting in (self.queued, self.written):
             while waiting and waiting[0].deadline_ms <= now_ms:
                 waiting.popleft().answer(Granted(ErrorCode.REQUEST_TIMED_OUT))
+        self.of_leader.tend(now_ms)
         if self.queued:
             self.node.step(ev.AppendsQueued())
 
@@ -212,7 +228,10 @@ class ProducerIds:
             except Exception as error:
                 request.failed(error)
 
-        self.ask(asked, answer)
+        if message.from_replica and asked.name is None:
+            self._ask_nameless(answer, from_replica=True)
+        else:
+            self.ask(asked, answer)
 
 
 def to_message(granted: Granted, version: int) -> Any:

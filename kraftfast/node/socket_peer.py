@@ -21,7 +21,7 @@ from kraftfast.node.fetched_bytes import FetchedBytes
 from kraftfast.node.translate import API_OF
 from kraftfast.wire import fetch as wire_fetch
 from kraftfast.wire import frame
-from kraftfast.wire.messages import ApiKey, ApiVersionsRequest
+from kraftfast.wire.messages import ApiKey, ApiVersionsRequest, InitProducerIdRequest
 from kraftfast.wire.versions import (
     VOTE_PRE_VOTE_VERSION,
     CLIENT_NAME,
@@ -35,6 +35,7 @@ RECONNECT_MS_MIN, RECONNECT_MS_MAX = 20, 500
 CONNECT_TIMEOUT_MS = 2000
 SILENCE_MS_MAX = 3000  # with a request unanswered: beyond its time-out and any parked Fetch
 QUEUED_BYTES_MAX = 16 * 1024 * 1024
+NOT_BEHIND_A_FETCH = (core.ReadBarrierRequest, InitProducerIdRequest)
 
 
 class SocketPeer:
@@ -67,7 +68,7 @@ class SocketPeer:
 
     def send_request(self, correlation: int, request: Any) -> bool:
         """Send a core request, connecting first if need be; False if it cannot go out now."""
-        if type(request) is core.ReadBarrierRequest:
+        if type(request) in NOT_BEHIND_A_FETCH:
             if self.beside is None:
                 self.beside = SideChannel(self.node, self.loop, self.id, self.host, self.port)
             return self.beside.send_now(correlation, request)
@@ -165,6 +166,8 @@ class SocketPeer:
             _, message = frame.decode_response(api_key, version, data)
             self.node.at_hand = message
             response = translate.response_from_wire(api_key, message, partition)
+            if self.node.producer_ids.took(correlation, response):
+                return
         self.node.step(ev.ResponseReceived(self.id, correlation, response))
 
     def _api_versions(self, data: frame.Frame) -> None:
@@ -274,7 +277,8 @@ class SocketPeer:
             self._fail(correlation, ErrorCode.BROKER_NOT_AVAILABLE)
 
     def _fail(self, correlation: int, error: ErrorCode) -> None:
-        self.node.queue(ev.RequestFailed(self.id, correlation, error))
+        if not self.node.producer_ids.took(correlation, None):
+            self.node.queue(ev.RequestFailed(self.id, correlation, error))
 
     def tend(self, now_ms: int) -> None:
         """Give up a connection on which nothing moves: silence is no news, but it may be a path

@@ -24,6 +24,7 @@ API_OF: dict[type, wire.ApiKey] = {
     core.RemoveRaftVoterRequest: wire.ApiKey.REMOVE_RAFT_VOTER,
     core.UpdateRaftVoterRequest: wire.ApiKey.UPDATE_RAFT_VOTER,
     core.ReadBarrierRequest: wire.ApiKey.DESCRIBE_QUORUM,
+    wire.InitProducerIdRequest: wire.ApiKey.INIT_PRODUCER_ID,
 }
 """The API that carries what replicas ask each other."""
 
@@ -81,6 +82,7 @@ TO_WIRE: dict[type, Any] = {
     core.RemoveRaftVoterRequest: _remove,
     core.UpdateRaftVoterRequest: _update,
     core.ReadBarrierRequest: _barrier,
+    wire.InitProducerIdRequest: lambda request, _partition: request,
 }
 
 
@@ -288,4 +290,5 @@ RESPONSE_FROM_WIRE: dict[int, Any] = {
     wire.ApiKey.REMOVE_RAFT_VOTER: removed_from_wire,
     wire.ApiKey.UPDATE_RAFT_VOTER: updated_from_wire,
     wire.ApiKey.DESCRIBE_QUORUM: passed_from_wire,
+    wire.ApiKey.INIT_PRODUCER_ID: lambda message, _partition: message,
 }

@@ -77,7 +77,9 @@ InitProducerIdRequest, InitProducerIdResponse = api(
     request="""
         TransactionalId:str?; TransactionTimeoutMs:i32
         ProducerId:i64@3+=-1; ProducerEpoch:i16@3+=-1
-        Resumes:bool@2+ #10005""",  # our own: the sequences of a name go on in its next epoch
+        Resumes:bool@2+ #10005
+        FromReplica:bool@2+ #10009""",  # our own: the sequences of a name go on in its next epoch;
+    # a replica asks its leader for a client of its own
     response="""
         ThrottleTimeMs:i32 ign; ErrorCode:i16; ProducerId:i64=-1; ProducerEpoch:i16
         LastSequence:i64@2+=-1 #10006

@@ -8,9 +8,11 @@ from typing import NamedTuple
 
 from kraftfast import limits
 from kraftfast.errors import ErrorCode
+from kraftfast.log.forgotten import Forgotten
 
 SPACE = 2**31
 CLOCK_ID = 2**62
+NAMED_BIT = 2**30
 
 
 class Appended(NamedTuple):
@@ -56,21 +58,26 @@ class Known:
 
 
 class Memory(dict[int, Known]):
-    """Those that are known, and what is kept of the others: (ids of leaders, of clocks, epoch).
+    """Those that are known; ``forgotten``: of the others, the highest epoch by id.
 
     ``name_lost``: the last offset at which any of the names was used that are known no more.
     """
 
-    forgotten = (-1, -1, -1)
-    name_lost = -1
+    def __init__(self) -> None:
+        self.forgotten: dict[int, int] = {}
+        self.name_lost = -1
 
     def forget(self, id: int) -> None:
-        gone, (leaders, clocks, epoch) = self.pop(id), self.forgotten
-        if id < CLOCK_ID:
-            leaders = max(leaders, id)
-        else:
-            clocks = max(clocks, id)
-        self.forgotten = leaders, clocks, max(epoch, gone.epoch)
+        gone = self.pop(id)
+        self.forgotten[id] = max(self.forgotten.get(id, -1), gone.epoch)
+
+    def may_begin(self, id: int, epoch: int, leader_epoch: int) -> bool:
+        if id in self.forgotten:
+            return epoch > self.forgotten[id]
+        if id >= CLOCK_ID:
+            return any(id < other for other in self.forgotten)
+        same = [each for each in self.forgotten if each < CLOCK_ID and not (each ^ id) & NAMED_BIT]
+        return id < max(same, default=-1) or id >> 31 <= leader_epoch
 
 
 def replay(entries: Iterable[Appended | Named], producers_max: int) -> Memory:
@@ -103,6 +110,12 @@ def replay(entries: Iterable[Appended | Named], producers_max: int) -> Memory:
     return known
 
 
+def one_by_one(found: Forgotten) -> dict[int, int]:
+    """What a log says of those that it has forgotten, so few that it knows each."""
+    assert set(found.epochs) == {-1}
+    return {id: epoch for kind in found.apart for id, epoch in kind.items()}
+
+
 class Verdict(NamedTuple):
     """What a leader says to a batch."""
 
@@ -117,11 +130,7 @@ def judge(known: Memory, batch: Appended, leader_epoch: int = 1) -> Verdict:
     """What is to be said to a batch that comes now."""
     producer = known.get(batch.id)
     if producer is None:
-        leaders, clocks, epoch = known.forgotten
-        of_a_clock = batch.id >= CLOCK_ID
-        if batch.id <= (clocks if of_a_clock else leaders) and batch.epoch <= epoch:
-            return Verdict(ErrorCode.UNKNOWN_PRODUCER_ID)
-        if not of_a_clock and batch.id >> 31 > leader_epoch:
+        if not known.may_begin(batch.id, batch.epoch, leader_epoch):
             return Verdict(ErrorCode.UNKNOWN_PRODUCER_ID)
         return Verdict(ErrorCode.UNKNOWN_PRODUCER_ID if batch.sequence else ErrorCode.NONE)
     if batch.epoch < producer.epoch:

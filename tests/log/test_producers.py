@@ -20,7 +20,7 @@ from kraftfast.record.control import SnapshotFooter, control_batch
 from kraftfast.record.pure import encode_batch
 from kraftfast.record.shapes import Record
 from tests.log import kit
-from tests.log.producer_model import SPACE, Appended, Known, Named, judge, replay
+from tests.log.producer_model import SPACE, Appended, Known, Named, judge, one_by_one, replay
 
 NONE = ErrorCode.NONE
 UNKNOWN = ErrorCode.UNKNOWN_PRODUCER_ID
@@ -97,7 +97,7 @@ class Twin:
         again.load(0, self.log.producers.encode())
         for producers in (self.log.producers, again):
             assert len(producers) == len(self.known)
-            assert producers.forgotten == self.known.forgotten
+            assert one_by_one(producers.forgotten) == self.known.forgotten
             assert self.known.name_lost < producers.names_since or self.known.name_lost < 0
             for known in self.known.values():
                 self.check_one(producers.get(known.id), known)

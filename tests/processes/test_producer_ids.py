@@ -17,6 +17,7 @@ from kraftfast.client.identity import Identity
 from kraftfast.client.ledger import Ledger
 from kraftfast.client.local import LocalConnector
 from kraftfast.errors import ErrorCode, TimedOut
+from kraftfast.log.id_ranges import EPOCH_SHIFT
 from kraftfast.quorum import LocalQuorum, free_port
 from tests.processes.kit import (
     a_quorum,
@@ -292,14 +293,31 @@ def test_the_next_leader_knows_them(quorum: LocalQuorum) -> None:
 
 
 def test_no_id_comes_twice(quorum: LocalQuorum) -> None:
-    """From leaders of several epochs, from replicas that do not lead, after restarts."""
+    """From leaders of several epochs, from replicas that do not lead, after restarts.
+
+    No clock makes them: one that is wrong gave the same id to many producers, whose records were
+    taken for repeats.
+    """
     ids = []
     for _ in range(3):
         for id in quorum.directories:
             with Raw(quorum, id) as raw:
                 ids += [new_id(raw) for _ in range(20)]
+        epoch = quorum.statuses()[leader_of(quorum)]["epoch"]
+        assert {id >> EPOCH_SHIFT for id in ids[-60:]} == {epoch}
         kill_leader(quorum)
-    assert len(ids) == len(set(ids)) and all(0 <= id < 2**63 for id in ids)
+    assert len(ids) == len(set(ids))
+
+
+def test_ids_are_asked_for_again_while_there_is_no_leader(tmp_path: Path) -> None:
+    with a_quorum(tmp_path / "q", transport="socket", fetch_timeout_ms=60_000) as quorum:
+        leader = leader_of(quorum)
+        with Raw(quorum, followers_of(quorum)[0]) as follower:
+            quorum.kill(leader, signal.SIGSTOP)
+            try:
+                assert follower.init().error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            finally:
+                quorum.kill(leader, signal.SIGCONT)
 
 
 def test_all_are_killed_and_know_them_again(tmp_path: Path) -> None:
