@@ -1,14 +1,12 @@
-"""Where logs begin and end, in which epochs, and up to where a majority of them are the same.
+"""Where logs begin and end, in which epochs, and up to where two of them are the same.
 
-This is for readers of files alone. Nothing in a log says how far it is committed, but what every
-replica that could be elected next holds can never be cut again.
+This is for readers of files alone: nothing in a log says how far it is committed.
 """
 
 from __future__ import annotations
 
 import os
 from bisect import bisect_right
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -48,11 +46,6 @@ class Extent:
         index = self.index_at(offset)
         return -1 if index < 0 else self.epochs[index][0]
 
-    @property
-    def place(self) -> tuple[int, int]:
-        """Return what elections compare: the last epoch, then the end offset."""
-        return (self.epochs[-1][0] if self.epochs else -1), self.end_offset
-
 
 def agreed_end(one: Extent, other: Extent) -> int:
     """Return up to where both logs hold the same records; 0 if they have none in common.
@@ -70,29 +63,6 @@ def agreed_end(one: Extent, other: Extent) -> int:
             return end
         end = max(start, other_start)
     return 0
-
-
-def majority_end(extents: Sequence[Extent], voters: int) -> tuple[int, int]:
-    """Return (up to where a majority of ``voters`` logs is alike, the index of one that holds it).
-
-    Only what each log holds that could win the next election counts: a majority may hold records
-    that a log of a later epoch would still overwrite. (0, -1) without a majority.
-
-    >>> majority_end([Extent(0, 348, ((1, 0),)), Extent(0, 103, ((1, 0),))], 3)
-    (103, 1)
-    """
-    need = voters // 2 + 1
-    if len(extents) < need:
-        return 0, -1
-    absent = voters - len(extents)
-    found = []
-    for index, one in enumerate(extents):
-        if sum(other.place <= one.place for other in extents) + absent < need:
-            continue
-        ends = sorted((agreed_end(one, other) for other in extents), reverse=True)
-        found.append((ends[need - 1], one.end_offset, index))
-    end, _, index = min(found)
-    return end, index
 
 
 @dataclass(slots=True)

@@ -1,11 +1,10 @@
 """How far the logs of a path may be read: never beyond what is committed (D11).
 
 * A replica that runs says it: its high watermark.
-* A quorum's directory that nobody runs is read up to what a majority of its replicas holds alike,
-  by epoch and offset (``log/extents.py``), or up to what one of them knows to be committed. Where
-  replicas were added only the second counts, for they may be observers.
+* A quorum's directory that nobody runs is read up to what one of its replicas knows to be
+  committed, or up to what no leader to come can lack, by the voter sets in the logs (``certain``).
 * A replica's directory by itself is read up to what it knows: its ``committed-floor``, its newest
-  snapshot. The only replica of a quorum knows all that it holds.
+  snapshot. The only voter of a quorum knows all that it holds.
 * A log of nobody, as a copy of Kafka's, is read up to the broker's high watermark if that is
   stored beside it, else to its last whole batch.
 """
@@ -13,13 +12,19 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from kraftfast.errors import CorruptLog, KraftfastError, PeerGone, StorageError
-from kraftfast.log.directory import META, read_meta
+from kraftfast.errors import (
+    CorruptBatch,
+    CorruptLog,
+    ForeignDirectory,
+    KraftfastError,
+    PeerGone,
+    StorageError,
+)
+from kraftfast.log.directory import META, MetaProperties, read_meta
 from kraftfast.log.disk import Disk
 from kraftfast.log.extents import (
     CLEANED,
@@ -27,23 +32,29 @@ from kraftfast.log.extents import (
     Extent,
     LogExtents,
     kafka_checkpoint,
-    majority_end,
 )
-from kraftfast.log.held_segment import OPEN_END
 from kraftfast.log.floor import NOTHING, read_floor
+from kraftfast.log.held_segment import OPEN_END
+from kraftfast.log.reader import LogReader
 from kraftfast.log.snapshot_files import snapshot_ids
+from kraftfast.spark.certain import Held, SetAt, certain_end
 from kraftfast.spark.options import LogOptions
 from kraftfast.spark.places import Place, find_places, replicas_in
 from kraftfast.spark.plain import need_compiled
 from kraftfast.spark.transactions import Aborted, Transactions
-from kraftfast.types import SOCKET_NAME, OffsetAndEpoch, uuid_text
+from kraftfast.spark.voter_sets import (
+    described_voters,
+    sets_in_force,
+    static_voters,
+    stored_epoch,
+)
+from kraftfast.types import SOCKET_NAME, OffsetAndEpoch, ReplicaKey, uuid_text
 
 if TYPE_CHECKING:
     from kraftfast.client.local import Watch
 
 QUORUM = "quorum"
 """The name of a quorum's log; other logs go by the names of their directories."""
-DESCRIPTION = "quorum.json"
 NO_EPOCH = -1
 
 
@@ -66,8 +77,8 @@ class OneLog:
 
     # place: where it is. extents: of its files. gaps: offsets may be missing (compacted).
     # transactions: None in a replica's log, whose leader takes none. _watch: of the replica if it
-    # runs, or None. _meta: (stamp of meta.properties, cluster id, directory
-    # id).
+    # runs, or None. _meta: (stamp of meta.properties, what it says). _sets: (offset, stamps of the
+    # segments, the voter sets from there on).
 
     def __init__(self, place: Place, compacted: bool | None = None) -> None:
         self.place = place
@@ -79,7 +90,8 @@ class OneLog:
         self.extents = LogExtents(place.log_path, compacted)
         self.transactions = None if place.directory else Transactions(place.log_path)
         self._watch: Watch | None = None
-        self._meta: tuple[Any, str, str] | None = None
+        self._meta: tuple[Any, MetaProperties] | None = None
+        self._sets: tuple[int, Any, tuple[SetAt, ...]] | None = None
 
     def high_watermark(self) -> int | None:
         """Return that of the replica that runs, 0 while it knows none; None where none runs."""
@@ -110,28 +122,52 @@ class OneLog:
         if not place.directory:
             known = kafka_checkpoint(place.log_path, HIGH_WATERMARKS)
             return None if known is None else OffsetAndEpoch(known, NO_EPOCH)
-        if replicas_beside(os.path.dirname(place.directory)) == (1, 0):
-            return None
-        disk = Disk()
-        bases = place.bases()
+        known = self.known()
+        return None if self.votes_alone(known) else known
+
+    def known(self) -> OffsetAndEpoch:
+        """Return the highest end that a replica's files say is committed. Raises CorruptLog."""
+        disk, bases = Disk(), self.place.bases()
         return max(
-            read_floor(disk, place.directory),
-            *snapshot_ids(disk, place.log_path),
+            read_floor(disk, self.place.directory),
+            *snapshot_ids(disk, self.place.log_path),
             OffsetAndEpoch(bases[0] if bases else 0, NO_EPOCH),
         )
+
+    def voter_sets(self, offset: int) -> tuple[SetAt, ...]:
+        """Return the voter set in force at ``offset``, and all later ones in a replica's log.
+
+        Empty where neither the log nor ``quorum-state`` names voters. Raises StorageError.
+        """
+        log_path = self.place.log_path
+        stamps = [os.stat(path) for _, path in LogReader(log_path).segments()]
+        stamp = [(each.st_ino, each.st_size, each.st_mtime_ns) for each in stamps]
+        if self._sets is None or self._sets[:2] != (offset, stamp):
+            try:
+                found = tuple(sets_in_force(log_path, offset))
+            except CorruptBatch as error:
+                raise CorruptLog(f"{log_path}: a record of voters is damaged: {error}") from None
+            self._sets = offset, stamp, found
+        static = None if self._sets[2] else static_voters(log_path)
+        return self._sets[2] if static is None else ((-1, static),)
+
+    def votes_alone(self, known: OffsetAndEpoch) -> bool:
+        """Return whether no voter set but one of this replica alone may be in force."""
+        sets = [voters for _, voters in self.voter_sets(known.offset)]
+        if not sets:
+            described = described_voters(os.path.dirname(self.place.directory))
+            sets = [] if described is None else [described]
+        return bool(sets) and all(each.is_only_voter(self.key()) for each in sets)
 
     def end(self) -> int | None:
         """Return up to where this log may be read, by what it knows; None: all that is whole."""
         running = self.high_watermark()
-        try:
+        if running is None or not self.place.directory:
             stored = self.stored()
-        except CorruptLog:
-            if running is None:
-                raise
-            stored = NOTHING
-        if stored is None:
-            return running
-        return stored.offset if running is None else max(running, stored.offset)
+            return None if stored is None else stored.offset
+        with contextlib.suppress(CorruptLog):
+            return max(running, self.known().offset)
+        return running
 
     def extent(self, end_offset: int | None = None) -> Extent:
         """Return that of the log up to an offset, or up to its last whole batch.
@@ -157,16 +193,23 @@ class OneLog:
         self.transactions.stable_end(start, OPEN_END)  # how each one ended may stand far behind
         return self.transactions.between(start, OPEN_END if end is None else end)
 
+    def meta(self) -> MetaProperties:
+        """Return whose log it is, of a replica's. Raises NotFormatted, ForeignDirectory."""
+        status = os.stat(os.path.join(self.place.directory, META))
+        stamp = status.st_ino, status.st_mtime_ns
+        if self._meta is None or self._meta[0] != stamp:
+            self._meta = stamp, read_meta(Disk(), self.place.directory)
+        return self._meta[1]
+
+    def key(self) -> ReplicaKey:
+        """Return the replica as voter sets name it."""
+        return ReplicaKey(self.meta().node_id, self.meta().directory_id)
+
     def identity(self) -> tuple[str, str]:
         """Return (cluster id, directory id), empty for a log of nobody."""
         if not self.place.directory:
             return "", ""
-        status = os.stat(os.path.join(self.place.directory, META))
-        stamp = status.st_ino, status.st_mtime_ns
-        if self._meta is None or self._meta[0] != stamp:
-            meta = read_meta(Disk(), self.place.directory)
-            self._meta = stamp, meta.cluster_id, uuid_text(meta.directory_id)
-        return self._meta[1], self._meta[2]
+        return self.meta().cluster_id, uuid_text(self.meta().directory_id)
 
     def close(self) -> None:
         """Let go of the replica. It may be asked again."""
@@ -182,19 +225,6 @@ def running_end(place: Place) -> int | None:
         return log.high_watermark()
     finally:
         log.close()
-
-
-def replicas_beside(path: str) -> tuple[int, int]:
-    """Return how many first voters, and how many added replicas, ``quorum.json`` names.
-
-    (0, 0) without one that parses.
-    """
-    try:
-        with open(os.path.join(path, DESCRIPTION), encoding="utf-8") as file:
-            found = json.load(file)
-        return len(found["voters"]), len(found.get("added", ()))
-    except (OSError, ValueError, LookupError, TypeError):
-        return 0, 0
 
 
 class Logs:
@@ -258,10 +288,8 @@ class Logs:
         if self.uncommitted and all(log.high_watermark() is None for log in logs):
             log, _ = max(_extents(logs), key=lambda each: each[1].end_offset)
             return Bounded(log, None)
-        if len(logs) == 1 and logs[0].stored() is None:
-            return Bounded(logs[0], logs[0].end())
-        voters, added = replicas_beside(self.pattern)
-        return quorum_end(logs, max(len(logs), voters + added), added == 0)
+        _check_cluster(logs)
+        return quorum_end(logs)
 
     def holders(self, end: int, epoch: int) -> list[OneLog]:
         """Return the replicas whose logs hold the record before ``end``, of that epoch.
@@ -293,26 +321,63 @@ class Logs:
         return self.__dict__ | {"_logs": {}, "_seen": None}
 
 
-def quorum_end(logs: list[OneLog], voters: int, all_vote: bool = True) -> Bounded:
-    """Return up to where a quorum's log is committed, and a replica that holds all of that.
+def _check_cluster(logs: list[OneLog]) -> None:
+    """Raise ForeignDirectory for replicas of more than one cluster."""
+    clusters = {log.meta().cluster_id: log.place.name for log in logs}
+    if len(clusters) > 1:
+        raise ForeignDirectory(
+            f"{' and '.join(sorted(clusters.values()))} are of different clusters "
+            f"({', '.join(sorted(clusters))}): name one of them, or move the others away"
+        )
 
-    Unless ``all_vote`` some may be observers: what they hold alike is no majority's, and only what
-    a replica knows to be committed counts.
-    """
+
+def quorum_end(logs: list[OneLog]) -> Bounded:
+    """Return up to where a quorum's log is committed, and a replica that holds all of that."""
+    if len(logs) == 1:
+        return Bounded(logs[0], logs[0].end())
     running = _running(logs)
     best, chosen = max(running, key=lambda each: each[0], default=(-1, logs[0]))
-    if len(running) > voters // 2 and best > 0:
+    if len(running) > len(logs) // 2 and best > 0:
         return Bounded(chosen, best)  # their word is enough, and costs no look at a file
-    known = _most_stored(logs)
+    known = _most_known(logs)
     if known.offset > best:
         best, chosen = known.offset, _holder(logs, known)
+    held = _held(logs, known)
+    if _may_lead(held, running):
+        return Bounded(chosen, best)
+    certain = certain_end([each for _, each in held], known)
     # Nobody leads, so that nobody cuts a log meanwhile.
-    if all_vote and len(running) <= voters // 2:
-        extents = _extents(logs)
-        agreed, index = majority_end([extent for _, extent in extents], voters)
-        if agreed > best and len(_running(logs)) <= voters // 2:
-            best, chosen = agreed, extents[index][0]
+    if certain.end.offset > best and not _may_lead(held, _running(logs)):
+        log, of_log = held[certain.index]
+        best, chosen = certain.end.offset, log
+        if not running and best >= of_log.extent.end_offset and log.votes_alone(known):
+            return Bounded(log, None)
     return Bounded(chosen, best)
+
+
+def _may_lead(held: list[tuple[OneLog, Held]], running: list[tuple[int, OneLog]]) -> bool:
+    """Return whether those that run may be a majority of some voter set, so that one may lead."""
+    keys = [each.key for log, each in held if any(log is other for _, other in running)]
+    sets = [voters for _, each in held for _, voters in each.sets]
+    return any(sum(map(each.is_voter, keys)) >= each.majority for each in sets)
+
+
+def _held(logs: list[OneLog], known: OffsetAndEpoch) -> list[tuple[OneLog, Held]]:
+    """Return what the directories hold, of those that can be read.
+
+    Where no log names voters, ``quorum.json`` beside them does.
+    """
+    found = []
+    for log, extent in _extents(logs):
+        with contextlib.suppress(StorageError, OSError):
+            sets = [each for each in log.voter_sets(known.offset) if each[0] < extent.end_offset]
+            epoch = stored_epoch(log.place.log_path, extent)
+            found.append((log, Held(log.key(), extent, epoch, tuple(sets))))
+    if not any(each.sets for _, each in found):
+        described = described_voters(os.path.dirname(logs[0].place.directory))
+        if described is not None:
+            found = [(log, replace(each, sets=((-1, described),))) for log, each in found]
+    return found
 
 
 def _running(logs: list[OneLog]) -> list[tuple[int, OneLog]]:
@@ -333,12 +398,12 @@ def _extents(logs: list[OneLog]) -> list[tuple[OneLog, Extent]]:
     return found
 
 
-def _most_stored(logs: list[OneLog]) -> OffsetAndEpoch:
+def _most_known(logs: list[OneLog]) -> OffsetAndEpoch:
     """Return the highest end that the files of a replica know to be committed."""
     found = [NOTHING]
     for log in logs:
         with contextlib.suppress(CorruptLog):  # what it does not know, another one may
-            found.append(log.stored() or NOTHING)
+            found.append(log.known())
     return max(found)
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
-
 from kraftfast.log.extents import LogExtents, agreed_end
-from kraftfast.spark.committed import OneLog, quorum_end, replicas_beside
+from kraftfast.spark.committed import OneLog, quorum_end
 from kraftfast.spark.findings import Finding
 from kraftfast.spark.places import Place
 
@@ -28,8 +26,7 @@ def void_tails(places: list[Place]) -> dict[str, Finding]:
         return {}
     found = {}
     try:
-        voters, added = replicas_beside(os.path.dirname(logs[0].place.directory))
-        best = quorum_end(logs, max(len(logs), voters + added), added == 0)
+        best = quorum_end(logs)
         reference = best.log.extent(best.end)
         for log in logs:
             mine, known = log.whole_extent(), log.end()

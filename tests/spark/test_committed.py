@@ -184,7 +184,10 @@ def test_a_stream_of_a_directory_never_reads_a_tail(quorum: Quorum) -> None:
 
 @pytest.mark.processes
 def test_a_leader_killed_with_a_tail_that_was_never_committed(tmp_path: Path) -> None:
-    """By the directory of a quorum that runs, as by its servers: batch, and stream."""
+    """By the directory of a quorum that runs, as by its servers: batch, and stream.
+
+    Then it is removed, and the two that are left are killed: they vote, and it does not.
+    """
     with kraftfast.LocalQuorum(
         tmp_path / "q", 3, transport="socket", restart=False, **SMALL
     ) as quorum:
@@ -226,6 +229,16 @@ def test_a_leader_killed_with_a_tail_that_was_never_committed(tmp_path: Path) ->
         assert held > 150, "there was a tail"
         assert truth[-1] == b"real 249"
         assert [row["value"] for row in rows] == truth == values(quorum.path)
+        quorum.remove_voter(leader)
+        with quorum.producer() as producer:
+            producer.append_many([b"by two %d" % n for n in range(50)])
+        pids = {id: status["pid"] for id, status in quorum.statuses().items() if id != leader}
+        for pid in pids.values():
+            os.kill(pid, signal.SIGKILL)
+        places = [os.path.join(quorum.path, str(id), ".lock") for id in pids]
+        while any(map(Disk().is_locked, places)) and time.monotonic() < deadline + 10:
+            time.sleep(0.02)
+        assert values(quorum.path) == truth + [b"by two %d" % n for n in range(50)]
 
 
 def test_an_audit_knows_a_tail_that_never_was_committed(quorum: Quorum) -> None:

@@ -1,0 +1,100 @@
+"""The voter sets in the files of a log that nobody has open: of its snapshots and its records."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+
+from kraftfast.core.voters import VoterSet
+from kraftfast.errors import StorageError
+from kraftfast.log import quorum_state
+from kraftfast.log.disk import Disk
+from kraftfast.log.extents import Extent
+from kraftfast.log.held_segment import OPEN_END, MappedSegment
+from kraftfast.log.reader import LogReader
+from kraftfast.log.snapshot_files import snapshot_ids
+from kraftfast.log.snapshot_reader import open_snapshot
+from kraftfast.record.batch import batch_at
+from kraftfast.record.control import ControlType, KRaftVoters, decode_control
+from kraftfast.record.headers import decode_headers
+from kraftfast.record.shapes import CONTROL
+from kraftfast.spark.certain import SetAt
+
+DESCRIPTION = "quorum.json"
+
+
+def sets_in_force(log_path: str, offset: int) -> list[SetAt]:
+    """Return the voter set in force at ``offset``, and all later ones of the log, in order.
+
+    Empty for a log that names none, as at kraft.version 0. Raises StorageError, CorruptBatch.
+    """
+    disk, found = Disk(), []
+    ids = [each for each in snapshot_ids(disk, log_path) if each.offset <= offset]
+    begin = ids[-1].offset if ids else 0
+    for each in ids[-1:]:
+        with open_snapshot(disk, log_path, each) as snapshot:
+            found += [(begin - 1, record) for record in snapshot.controls]
+    records = found + list(_voters_records(log_path, begin))
+    sets = [(at, VoterSet(each.voters)) for at, each in records if isinstance(each, KRaftVoters)]
+    below = [each for each in sets if each[0] < offset]
+    return below[-1:] + sets[len(below) :]
+
+
+def _voters_records(log_path: str, begin: int) -> Iterator[tuple[int, object]]:
+    """KRaftVoters records of a log, from the batch that holds ``begin`` on, with their offsets."""
+    bases = [base for base, _ in LogReader(log_path).segments()]
+    for base, following in zip(bases, [*bases[1:], OPEN_END], strict=True):
+        if following <= begin:
+            continue
+        segment = MappedSegment(log_path, base)
+        offset, position = segment.place(begin)
+        fault, end = 0, following
+        while not fault and offset < end:
+            data, reached, offset, _, fault = segment.walk(position, offset, end_offset=end)
+            if reached == position:
+                break
+            rows = decode_headers(data, 0, reached - position).rows
+            for at in rows["position"][rows["attributes"] & CONTROL != 0].tolist():
+                for record in batch_at(data, at).records():
+                    key = record.key or b""
+                    if int.from_bytes(key[2:4], "big") == ControlType.KRAFT_VOTERS:
+                        if record.offset >= begin:
+                            yield record.offset, decode_control(record)
+            position = reached
+
+
+def stored_epoch(log_path: str, extent: Extent) -> int | None:
+    """Return the newest epoch that a replica stored or has records of; None if that is unknown."""
+    path = os.path.join(log_path, quorum_state.NAME)
+    epochs = extent.epochs
+    try:
+        state = quorum_state.decode(Disk().read_file(path), path)
+    except (FileNotFoundError, StorageError):
+        return None
+    return max(state.epoch, epochs[-1][0] if epochs else 0)
+
+
+def static_voters(log_path: str) -> VoterSet | None:
+    """Return those that ``quorum-state`` names at kraft.version 0; None if it names none."""
+    path = os.path.join(log_path, quorum_state.NAME)
+    with suppress(FileNotFoundError, StorageError):
+        data = Disk().read_file(path)
+        quorum_state.decode(data, path)
+        ids = quorum_state.static_voter_ids(data)
+        return None if ids is None else VoterSet.of(*ids)
+    return None
+
+
+def described_voters(path: str) -> VoterSet | None:
+    """Return the voters that ``quorum.json`` in a quorum's directory names, for logs that do not.
+
+    None where it does not parse, and where replicas were added: then only logs know who votes.
+    """
+    try:
+        with open(os.path.join(path, DESCRIPTION), encoding="utf-8") as file:
+            found = json.load(file)
+        return None if found.get("added") else VoterSet.of(*found["voters"])
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, StorageError):
+        return None
