@@ -105,7 +105,7 @@ class BuildExtensions(build_ext):
         self.copy_file(own.get_ext_fullpath(ext.name), target)
 
 
-SOURCES = sorted([*found("kraftfast/*/*.pyx"), *AUGMENTED])
+SOURCES = sorted([*found("kraftfast/*.pyx"), *found("kraftfast/*/*.pyx"), *AUGMENTED])
 for name in sorted(KERNELS.keys() - set(map(module_name, SOURCES))):
     raise SystemExit(f"setup.py: {name} has no source: the source tree is incomplete")
 

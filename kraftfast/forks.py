@@ -7,17 +7,19 @@ holds any of it registers here, and is disowned in a child before any other code
 cost no more than before.
 
 Python's own hook is used: it runs for ``os.fork``, ``pty.fork``, ``multiprocessing`` and a
-``preexec_fn``, and not for a child that only calls ``exec``.
+``preexec_fn``, and not for a child that only calls ``exec``. Signals wait until it has ended: one
+whose handler raises, a Ctrl-C say, would leave the child what is its parent's.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
-import sys
 import weakref
 from typing import Protocol
 
-from kraftfast.errors import WrongProcess
+from kraftfast.errors import NotCompiled, WrongProcess
+from kraftfast.undisturbed import Undisturbed
 
 
 class Owner(Protocol):
@@ -81,8 +83,17 @@ def _disown_all() -> None:
         try:
             owner.disown()
         except Exception as error:  # noqa: BLE001 - the others must be disowned all the same
-            print(f"kraftfast: after a fork: {error!r}", file=sys.stderr, flush=True)
+            _say(f"kraftfast: after a fork: {error!r}\n")
     _pid = os.getpid()
 
 
-os.register_at_fork(after_in_child=_disown_all)
+def _say(text: str) -> None:
+    """Write to stderr, but not to its buffer: a thread of the parent may have locked that."""
+    with contextlib.suppress(OSError):
+        os.write(2, text.encode(errors="backslashreplace"))
+
+
+try:
+    os.register_at_fork(after_in_child=Undisturbed(_disown_all))
+except NotCompiled:  # only .py files are here: nothing appends to a quorum
+    os.register_at_fork(after_in_child=_disown_all)

@@ -3,11 +3,25 @@
 from __future__ import annotations
 
 import os
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(autouse=True)
+def handler_of_sigterm() -> Iterator[None]:
+    """A command that runs in this process sets one for all of it, and it outlives the command.
+
+    A later test whose forked child is ended by SIGTERM would wait for it for ever: Python forgets
+    signals with a handler that come to a child before it has begun.
+    """
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, before)
 
 
 @pytest.fixture(scope="session")

@@ -85,6 +85,12 @@ cdef class Ledger:
 
     # --- reading ----------------------------------------------------------------------------------
 
+    def unresolved(self) -> Ledger:
+        """Return a ledger with the same tickets, none of which is resolved."""
+        ledger = Ledger()
+        ledger.next_ticket = self.next_ticket
+        return ledger
+
     cdef Py_ssize_t place(self, int64_t ticket) noexcept:
         cdef Py_ssize_t low = 0, high = self.count, middle
         if high and self.stretches[high - 1].first_ticket <= ticket:

@@ -478,8 +478,9 @@ class Producer(OwnThreads, Collected, Appender):
 
     def disown(self) -> None:
         """In a forked child: the sender, its sequence and all tickets stay with the parent."""
-        sender, self.sender = self.sender, None
         self._closed, self.refusal = True, forks.refusal("producer")
+        sender, self.sender = self.sender, None
+        self.ledger = self.ledger.unresolved()  # so that a wait for any of them is refused
         if sender is not None:
             sender.disown()
 

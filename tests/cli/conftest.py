@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -43,9 +42,8 @@ def quorum_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture
-def kraftfast(capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[..., Done]]:
+def kraftfast(capsys: pytest.CaptureFixture[str]) -> Callable[..., Done]:
     """Run a command in this process."""
-    handler = signal.getsignal(signal.SIGTERM)
 
     def run(*args: object) -> Done:
         code = root.run([str(arg) for arg in args])
@@ -54,8 +52,7 @@ def kraftfast(capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[..., Done
             assert done.err.startswith("kraftfast") and done.err.count("\n") == 1, done
         return done
 
-    yield run
-    signal.signal(signal.SIGTERM, handler)
+    return run
 
 
 @pytest.fixture

@@ -1,0 +1,82 @@
+"""Signals that come to a forked child while its parent's things are taken from it (R11)."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from kraftfast import forks
+from kraftfast.quorum import LocalQuorum
+from tests.client.test_forks import calls_of, in_child, refused
+
+
+class Asked(BaseException):
+    """What a handler raises, as for Ctrl-C."""
+
+
+@pytest.fixture
+def asked() -> Iterator[list[int]]:
+    """A handler of SIGUSR1 that notes the process and raises."""
+    came: list[int] = []
+
+    def note(_signo: int, _frame: Any) -> None:
+        came.append(os.getpid())
+        raise Asked
+
+    before = signal.signal(signal.SIGUSR1, note)
+    yield came
+    signal.signal(signal.SIGUSR1, before)
+
+
+def ask() -> None:
+    os.kill(os.getpid(), signal.SIGUSR1)
+
+
+class Owned:
+    """Something that is asked to end whenever it is disowned."""
+
+    def __init__(self, then: Callable[[], None]) -> None:
+        self.disowned = 0
+        self.then = then
+        forks.own(self)
+
+    def disown(self) -> None:
+        self.then()
+        self.disowned += 1
+
+
+def test_a_signal_does_not_leave_a_child_what_is_its_parents(
+    ring_quorum: LocalQuorum, asked: list[int]
+) -> None:
+    with ring_quorum.producer() as producer:
+        producer.append_wait(b"before")
+        owned = [Owned(ask) for _ in range(5)]
+        assert in_child(lambda: [each.disowned for each in owned]) == [1] * 5
+        assert in_child(lambda: refused(calls_of(producer))) == []
+        assert in_child(lambda: len(asked)) == 1  # handled after all of them
+        assert in_child(lambda: forks.pending()) is False
+        assert producer.append_wait(b"after") > 0
+    assert not asked and owned[0].disowned == 0
+
+
+@pytest.mark.parametrize("how", [signal.SIG_UNBLOCK, signal.SIG_BLOCK])
+def test_a_child_blocks_the_signals_that_its_parent_does(how: int) -> None:
+    def mask() -> list[int]:
+        return sorted(map(int, signal.pthread_sigmask(signal.SIG_BLOCK, [])))
+
+    before = signal.pthread_sigmask(how, [signal.SIGUSR2])
+    try:
+        ours = mask()
+        assert in_child(mask) == ours == mask()
+        show = "import signal; print(sorted(map(int, signal.pthread_sigmask(0, []))))"
+        command = [sys.executable, "-c", show]
+        said = subprocess.run(command, preexec_fn=lambda: None, capture_output=True, text=True)
+        assert said.stdout.strip() == str(ours)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
