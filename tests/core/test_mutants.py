@@ -10,10 +10,13 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.ahead import in_threads
 from tests.core.kill import KILLED
 from tests.log.mutate import apply
 
@@ -58,11 +61,27 @@ def run(killers: list[tuple[str, str]], root: Path) -> subprocess.CompletedProce
     )
 
 
+def outcome_of(path: Path) -> subprocess.CompletedProcess[str]:
+    """What the test that is named for a mutant says of it."""
+    with tempfile.TemporaryDirectory() as root:
+        copy_sources(Path(root))
+        apply(path.read_text(), Path(root))
+        return run([killer_of(path)], Path(root))
+
+
+Outcome = Callable[[Path], subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="module")
+def outcome_with(request: pytest.FixtureRequest) -> Iterator[Outcome]:
+    """Wait for the outcome of a mutant."""
+    with in_threads(request, ("path",), outcome_of) as wait:
+        yield wait
+
+
 @pytest.mark.parametrize("path", PATCHES, ids=lambda path: path.stem)
-def test_a_mutant_is_killed(path: Path, tmp_path: Path) -> None:
-    copy_sources(tmp_path)
-    apply(path.read_text(), tmp_path)
-    outcome = run([killer_of(path)], tmp_path)
+def test_a_mutant_is_killed(path: Path, outcome_with: Outcome) -> None:
+    outcome = outcome_with(path)
     assert outcome.returncode == KILLED, f"{killer_of(path)} did not see it: {outcome.stderr}"
 
 

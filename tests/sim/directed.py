@@ -15,3 +15,8 @@ SCENARIOS: dict[str, Callable[[int], None]] = {
     for room in (directed_elections, directed_voters, directed_logs)
     for each in room.SCENARIOS
 }
+
+
+def tell(name: str, seed: int) -> None:
+    """Run one of them."""
+    SCENARIOS[name](seed)

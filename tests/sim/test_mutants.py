@@ -12,14 +12,19 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.ahead import in_threads
 from tests.core.test_mutants import PATCHES, apply
 from tests.sim.kill import KILLED
 
 ROOT = Path(__file__).parents[2]
+Completed = subprocess.CompletedProcess[str]
+Outcome = Callable[[str, str], Completed]
 SEEDS = "0", "60"
 """The first of them that dies ends a run; without a mutant all of them hold."""
 DIRECTED_SEEDS = "0", "6"
@@ -100,7 +105,7 @@ def copy_sources(root: Path) -> None:
 
 def run(
     root: Path, *seam: str, seeds: tuple[str, str] = SEEDS, kind: str = "log"
-) -> subprocess.CompletedProcess[str]:
+) -> Completed:
     return subprocess.run(
         [sys.executable, "-m", "tests.sim.kill", kind, *seeds, *seam],
         cwd=root,
@@ -111,51 +116,78 @@ def run(
     )
 
 
-@pytest.mark.parametrize("name", CORE)
-def test_a_mutant_of_the_core_is_killed(name: str, tmp_path: Path) -> None:
-    (patch,) = [path for path in PATCHES if path.stem == name]
-    copy_sources(tmp_path)
-    apply(patch.read_text(), tmp_path)
-    outcome = run(tmp_path)
-    assert outcome.returncode == KILLED, f"it lives: {outcome.stdout}{outcome.stderr}"
+def outcome_of(matrix: str, name: str) -> Completed:
+    """Run what a mutant of one of the lists below must die of; the empty name is no mutant."""
+    with tempfile.TemporaryDirectory() as root:
+        path = Path(root)
+        copy_sources(path)
+        if matrix in ("core", "directed"):
+            (patch,) = [each for each in PATCHES if each.stem == name]
+            apply(patch.read_text(), path)
+        if matrix == "core":
+            return run(path)
+        if matrix == "directed":
+            return run(path, seeds=DIRECTED_SEEDS, kind=DIRECTED[name])
+        if matrix == "directed log":
+            return run(path, name, seeds=DIRECTED_SEEDS, kind=DIRECTED_LOG[name])
+        seam = [name] if name else []
+        seeds = SNAPSHOTS.get(name, SEEDS)
+        return run(path, *seam, seeds=seeds, kind=matrix)
 
 
-@pytest.mark.parametrize("name", DIRECTED)
-def test_a_mutant_dies_of_the_history_told_for_it(name: str, tmp_path: Path) -> None:
-    (patch,) = [path for path in PATCHES if path.stem == name]
-    copy_sources(tmp_path)
-    apply(patch.read_text(), tmp_path)
-    outcome = run(tmp_path, seeds=DIRECTED_SEEDS, kind=DIRECTED[name])
-    assert outcome.returncode == KILLED, f"it lives: {outcome.stdout}{outcome.stderr}"
+def mutants(matrix: str, names: Iterable[str]) -> pytest.MarkDecorator:
+    cases = [pytest.param(matrix, name, id=name) for name in names]
+    return pytest.mark.parametrize("matrix, name", cases)
 
 
-@pytest.mark.parametrize("name", LOG)
-def test_a_mutant_of_the_log_is_killed(name: str, tmp_path: Path) -> None:
-    copy_sources(tmp_path)
-    outcome = run(tmp_path, name)
-    assert outcome.returncode == KILLED, f"it lives: {outcome.stdout}{outcome.stderr}"
+@pytest.fixture(scope="module")
+def outcome(request: pytest.FixtureRequest) -> Iterator[Outcome]:
+    """What came of a mutant."""
+    with in_threads(request, ("matrix", "name"), outcome_of) as wait:
+        yield wait
 
 
-@pytest.mark.parametrize("name", SNAPSHOTS)
-def test_a_mutant_of_the_log_is_killed_beside_snapshots(name: str, tmp_path: Path) -> None:
-    copy_sources(tmp_path)
-    outcome = run(tmp_path, name, seeds=SNAPSHOTS[name], kind="snapshots")
-    assert outcome.returncode == KILLED, f"it lives: {outcome.stdout}{outcome.stderr}"
+def assert_killed(done: Completed) -> None:
+    assert done.returncode == KILLED, f"it lives: {done.stdout}{done.stderr}"
 
 
-@pytest.mark.parametrize("name", DIRECTED_LOG)
-def test_a_mutant_of_the_log_dies_of_the_history_told_for_it(name: str, tmp_path: Path) -> None:
-    copy_sources(tmp_path)
-    outcome = run(tmp_path, name, seeds=DIRECTED_SEEDS, kind=DIRECTED_LOG[name])
-    assert outcome.returncode == KILLED, f"it lives: {outcome.stdout}{outcome.stderr}"
+@mutants("core", CORE)
+def test_a_mutant_of_the_core_is_killed(matrix: str, name: str, outcome: Outcome) -> None:
+    assert_killed(outcome(matrix, name))
+
+
+@mutants("directed", DIRECTED)
+def test_a_mutant_dies_of_the_history_told_for_it(
+    matrix: str, name: str, outcome: Outcome
+) -> None:
+    assert_killed(outcome(matrix, name))
+
+
+@mutants("log", LOG)
+def test_a_mutant_of_the_log_is_killed(matrix: str, name: str, outcome: Outcome) -> None:
+    assert_killed(outcome(matrix, name))
+
+
+@mutants("snapshots", SNAPSHOTS)
+def test_a_mutant_of_the_log_is_killed_beside_snapshots(
+    matrix: str, name: str, outcome: Outcome
+) -> None:
+    assert_killed(outcome(matrix, name))
+
+
+@mutants("directed log", DIRECTED_LOG)
+def test_a_mutant_of_the_log_dies_of_the_history_told_for_it(
+    matrix: str, name: str, outcome: Outcome
+) -> None:
+    assert_killed(outcome(matrix, name))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["log", "snapshots"])
-def test_without_a_mutant_all_seeds_hold(kind: str, tmp_path: Path) -> None:
-    copy_sources(tmp_path)
-    outcome = run(tmp_path, kind=kind)
-    assert outcome.returncode == 0, outcome.stdout + outcome.stderr
+@pytest.mark.parametrize("name", [""], ids=["none"])
+@pytest.mark.parametrize("matrix", ["log", "snapshots"])
+def test_without_a_mutant_all_seeds_hold(matrix: str, name: str, outcome: Outcome) -> None:
+    done = outcome(matrix, name)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_every_seam_is_in_the_matrix() -> None:
