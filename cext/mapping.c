@@ -28,6 +28,18 @@ uint8_t *kf_map(int fd, size_t bytes, int writable) {
 
 int kf_unmap(void *map, size_t bytes) { return munmap(map, bytes); }
 
+uint8_t *kf_private(size_t bytes) {
+    int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    void *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
+    return map == MAP_FAILED ? NULL : map;
+}
+
+void kf_forget(uint8_t *memory, uint64_t from, uint64_t to) {
+    from = from / KF_PAGE_BYTES * KF_PAGE_BYTES;
+    to = to / KF_PAGE_BYTES * KF_PAGE_BYTES;
+    if (from < to) madvise(memory + from, to - from, MADV_DONTNEED);
+}
+
 /* Where a SIGBUS of this thread jumps to; NULL outside a copy. Initial-exec: the handler reads it
  * without the allocation that a first access from a loaded module may make. */
 static __thread sigjmp_buf *guard __attribute__((tls_model("initial-exec")));

@@ -19,6 +19,10 @@
 /* Shared map of `bytes` of fd from its start; NULL and errno on failure. */
 uint8_t *kf_map(int fd, size_t bytes, int writable);
 int kf_unmap(void *map, size_t bytes);
+/* Zeros in private memory, which takes room where it is stored into; NULL and errno on failure. */
+uint8_t *kf_private(size_t bytes);
+/* Give private memory up to `to` back, from the page of `from` on: its pages are zeros again. */
+void kf_forget(uint8_t *memory, uint64_t from, uint64_t to);
 
 /* Once a process, before the first guarded copy. */
 int kf_guard_install(void);

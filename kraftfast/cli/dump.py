@@ -14,15 +14,16 @@ from typing import Any
 from kraftfast.cli.consume import text_or_base64
 from kraftfast.errors import CorruptBatch, InputError
 from kraftfast.log import scan
-from kraftfast.log.held_segment import SPAN_BYTES
+from kraftfast.log.copied_file import CopiedFile
 from kraftfast.log.reader import corrupt_log
 from kraftfast.log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX
 from kraftfast.log.snapshot_files import SUFFIX as SNAPSHOT_SUFFIX
 from kraftfast.log.snapshot_files import id_of
 from kraftfast.log.verify import (
+    Batches,
     Tail,
     index_entries,
-    map_file,
+    open_file,
     open_segment_file,
     tail_of,
 )
@@ -90,9 +91,9 @@ class Dump:
             yield "KRaft bootstrap snapshot"
         elif not self.as_json and snapshot_id is not None:
             yield f"Snapshot end offset: {snapshot_id.offset}, epoch: {snapshot_id.epoch}"
-        data = map_file(path)
-        position, offset, fault = yield from self.batches(path, data, len(data), 0)
-        if position < len(data):
+        file = open_file(path)
+        position, offset, fault = yield from self.batches(path, file, 0)
+        if position < file.size:
             raise corrupt_log(path, position, offset, scan.fault_text(fault))
 
     def segment(self, path: str) -> Iterator[str]:
@@ -100,41 +101,34 @@ class Dump:
         segment = open_segment_file(path)
         if not self.as_json:
             yield f"Log starting offset: {segment.base_offset}"
-        stop = 0, segment.base_offset, scan.END
-        if segment.map is not None:
-            stop = yield from self.batches(path, segment.map, segment.limit, stop[1])
+        stop = yield from self.batches(path, segment, segment.base_offset)
         tail = tail_of(segment, *stop)
         if not self.as_json and tail.kind != "none":
             yield tail_text(tail)
 
     def batches(
-        self, path: str, data: Any, limit: int, offset: int
+        self, path: str, file: CopiedFile, offset: int
     ) -> Generator[str, None, tuple[int, int, int]]:
         """Batch after batch, a damaged one too if its header can be read.
 
         Returns (position, offset, fault) where it stopped.
         """
-        position, epoch, fault = 0, -1, scan.WHOLE
-        while fault == scan.WHOLE:
-            begin = position
-            position, offset, epoch, fault = scan.walk(
-                data, begin, limit, offset, epoch, bytes_max=SPAN_BYTES, verify_crc=True
-            )
-            for found in record_batch.batches(data, begin, position):
-                yield from self.batch(path, found, True)
-        if fault != scan.END:
+        batches = Batches(file, offset)
+        for begin, found in batches:
+            yield from self.batch(path, found, begin, True)
+        if batches.fault != scan.END:
             try:
-                found = record_batch.batch_at(data, position, limit)
+                found = file.batch(batches.position, file.limit)
             except CorruptBatch:
                 pass
             else:
-                yield from self.batch(path, found, False)
-        return position, offset, fault
+                yield from self.batch(path, found, batches.position, False)
+        return batches.position, batches.offset, batches.fault
 
-    def batch(self, path: str, found: BatchView, sound: bool) -> Iterator[str]:
-        """A batch and, if wanted and it is sound, its records."""
+    def batch(self, path: str, found: BatchView, begin: int, sound: bool) -> Iterator[str]:
+        """A batch and, if wanted and it is sound, its records; its bytes begin at ``begin``."""
         show: Any = record_fields if self.as_json else record_line
-        fields = batch_fields(found)
+        fields = batch_fields(found, begin)
         records, damage = [], ""
         try:
             if self.records and sound:
@@ -149,7 +143,7 @@ class Dump:
             yield batch_line(fields)
             yield from records
         if damage:
-            raise corrupt_log(path, found.position, found.base_offset, damage)
+            raise corrupt_log(path, begin + found.position, found.base_offset, damage)
 
 
 def tail_text(tail: Tail) -> str:
@@ -175,8 +169,8 @@ def tail_text(tail: Tail) -> str:
 # --- batches --------------------------------------------------------------------------------------
 
 
-def batch_fields(found: BatchView) -> dict[str, Any]:
-    """The header of a batch, by Kafka's names and in Kafka's order."""
+def batch_fields(found: BatchView, begin: int = 0) -> dict[str, Any]:
+    """The header of a batch whose bytes begin at ``begin``, by Kafka's names, in its order."""
     append_time = bool(found.attributes & LOG_APPEND_TIME)
     horizon = found.base_timestamp if found.attributes & DELETE_HORIZON else None
     return {
@@ -191,7 +185,7 @@ def batch_fields(found: BatchView) -> dict[str, Any]:
         "isTransactional": found.is_transactional,
         "isControl": found.is_control,
         "deleteHorizonMs": horizon,
-        "position": found.position,
+        "position": begin + found.position,
         "timestampType": "LogAppendTime" if append_time else "CreateTime",
         "timestamp": found.max_timestamp,
         "size": found.size,

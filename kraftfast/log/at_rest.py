@@ -79,6 +79,8 @@ def _open_held(disk: Disk, directory: ReplicaDirectory | LooseLog, segments: lis
         open_segments(disk, directory, segments, writable=False)
         files = [segment.file for segment in segments]
         if all(file.share() and disk.file_bytes(file.path) == file.size for file in files):
+            for file in files:
+                file.copy_page()  # as its owner left it
             return
         _close(segments)
         if time.monotonic() >= deadline:

@@ -13,7 +13,8 @@ import numpy as np
 
 from kraftfast import limits
 from kraftfast.log import scan
-from kraftfast.log.held_segment import MAGIC, OPEN_END, MappedSegment
+from kraftfast.log.copied_file import OPEN_END
+from kraftfast.log.held_segment import MAGIC, HeldSegment
 from kraftfast.log.reader import LogReader
 from kraftfast.record.headers import decode_headers
 
@@ -135,7 +136,7 @@ class LogExtents:
 
     def _known(self, base: int) -> _Walked:
         """Return what is known of a segment that is unchanged; its first epoch at least."""
-        segment = MappedSegment(self.reader.log_path, base)
+        segment = HeldSegment(self.reader.log_path, base)
         identity = segment.identity[0], segment.generation
         known = self._walked.get(base)
         if known is None or known.identity != identity or known.position > segment.size:
@@ -146,7 +147,7 @@ class LogExtents:
         return known
 
     def _walk(self, base: int, known: _Walked, bound: int | None, verify_crc: bool) -> None:
-        segment = MappedSegment(self.reader.log_path, base)
+        segment = HeldSegment(self.reader.log_path, base)
         if (segment.identity[0], segment.generation) != known.identity:
             return
         step = self._step_over_gaps if self.gaps else self._step
@@ -170,7 +171,7 @@ class LogExtents:
             known.epochs = []
 
     def _step(
-        self, segment: MappedSegment, known: _Walked, end_offset: int, verify_crc: bool
+        self, segment: HeldSegment, known: _Walked, end_offset: int, verify_crc: bool
     ) -> tuple[bytes, int, int, int, int]:
         """Return (copy, position, offset, epoch, fault) a mebibyte further."""
         epoch = known.epoch if known.position else -1
@@ -179,7 +180,7 @@ class LogExtents:
         )
 
     def _step_over_gaps(
-        self, segment: MappedSegment, known: _Walked, end_offset: int, verify_crc: bool
+        self, segment: HeldSegment, known: _Walked, end_offset: int, verify_crc: bool
     ) -> tuple[bytes, int, int, int, int]:
         limit = segment.limit
         for size in GAPS_BYTES:
@@ -199,7 +200,7 @@ class LogExtents:
         return data[:end], known.position + end, int(last["end_offset"]), int(last["epoch"]), fault
 
 
-def _first_epoch(segment: MappedSegment) -> int:
+def _first_epoch(segment: HeldSegment) -> int:
     """Return the epoch of a segment's first batch, -1 if it has none."""
     header = segment.read(0, limits.BATCH_HEADER_BYTES)
     if len(header) < limits.BATCH_HEADER_BYTES or header[MAGIC_AT] != MAGIC:

@@ -1,32 +1,24 @@
 """A segment file of a log that another process may own: held by its lock, copied piece by piece.
 
-What :meth:`MappedSegment.walk` judges and hands out are private copies that the kernel makes
-(``pread``): what another program changes meanwhile is read once (D20), and a file that is cut
-short, or a sector that cannot be read, is an error instead of a SIGBUS in the reader's process
-(R10).
+The lock keeps an owner of ours from trimming and recycling the file. Others do not ask for it:
+nothing is mapped (R10).
 """
 
 from __future__ import annotations
 
 import fcntl
-import mmap
 import os
 import time
 from bisect import bisect_right
-from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import cached_property
 
 from kraftfast import limits
 from kraftfast.errors import StorageError
 from kraftfast.log import scan
+from kraftfast.log.copied_file import OPEN_END, SPAN_BYTES, CopiedFile
 from kraftfast.log.disk import storage_error
 from kraftfast.log.segment import INDEX_SUFFIX, LOG_SUFFIX, segment_name
 
-SPAN_BYTES = 1024 * 1024
-FIRST_READ_BYTES = 64 * 1024  # of a place where it is not known that much follows
 OWNER_BUSY_S_MAX = 5.0
-OPEN_END = 2**63 - 1
 INDEX_ENTRY_BYTES = 8
 MAGIC = 2
 
@@ -34,16 +26,16 @@ Mark = tuple[int, int]
 """Offset and epoch, or two offsets."""
 
 
-class MappedSegment:
-    """A segment file; as long as it or its map is in use, its owner neither trims nor recycles it.
+class HeldSegment(CopiedFile):
+    """A segment file; until :meth:`close` its owner neither trims nor recycles it.
 
     Raises FileNotFoundError, StorageError.
     """
 
-    # path, base_offset: its name. fd: of the file, with the lock. identity: (inode, size) when it
+    # base_offset: by its name. fd: of the file, with the lock. identity: (inode, size) when it
     # was opened. generation: of the last page, 0 without one.
     # places: (base offset, position) of batches met so far, both rising; the first is the start.
-    # last: the place where the last walk ended. ahead: how many bytes the next one copies at first.
+    # last: the place where the last walk ended.
 
     def __init__(self, directory: str, base_offset: int) -> None:
         self.fd = -1
@@ -51,11 +43,11 @@ class MappedSegment:
         self.stem = os.path.join(directory, segment_name(base_offset))
         self.path = self.stem + LOG_SUFFIX
         self._open()
+        super().__init__(self.path, self.fd)
         page = self.page()
         self.generation = page[0] if page else 0
         self.places = [(base_offset, 0)]
         self.last = base_offset, 0
-        self.ahead = FIRST_READ_BYTES
         self.indexed = False
 
     def _open(self) -> None:
@@ -89,90 +81,8 @@ class MappedSegment:
                 return False
         except FileNotFoundError:
             return False
-        self.size = status.st_size
         self.identity = (status.st_ino, status.st_size)
         return True
-
-    def close(self) -> None:
-        """Let the file go; a map of it stays valid, and keeps the lock."""
-        fd, self.fd = self.fd, -1
-        if fd >= 0:
-            os.close(fd)
-
-    def __del__(self) -> None:
-        self.close()
-
-    @cached_property
-    def map(self) -> mmap.mmap | None:
-        """All bytes, mapped read-only; None if the file is empty, or shorter by now."""
-        try:
-            return mmap.mmap(self.fd, self.size, access=mmap.ACCESS_READ) if self.size else None
-        except ValueError:
-            return None
-        except OSError as error:
-            raise storage_error("cannot map", self.path, error) from None
-
-    def read(self, position: int, size: int) -> bytes:
-        """Copy ``size`` bytes from ``position`` on, fewer if the file ends. Raises StorageError."""
-        try:
-            data = os.pread(self.fd, size, position)
-            while len(data) < size:  # a second call tells an end from what cannot be read
-                more = os.pread(self.fd, size - len(data), position + len(data))
-                if not more:
-                    break
-                data += more
-        except OSError as error:
-            raise storage_error("cannot read", self.path, error) from None
-        return data
-
-    def walk(
-        self,
-        position: int,
-        offset: int,
-        epoch: int = -1,
-        *,
-        end_offset: int = OPEN_END,
-        bytes_max: int = 0,
-        verify_crc: bool = False,
-    ) -> tuple[bytes, int, int, int, int]:
-        """(copy, position, offset, epoch, fault): as ``scan.walk``, over a copy of the bytes.
-
-        The copy begins at the ``position`` given and holds the batches that were walked over, of
-        about ``bytes_max`` bytes. Behind them, ``WHOLE`` says that more may follow.
-        """
-        bytes_max = bytes_max or SPAN_BYTES
-        rest = max(self.limit - position, 0)
-        size = min(self.ahead, bytes_max)
-        while True:
-            data = self.read(position, min(size, rest))
-            end, reached, last_epoch, fault = scan.walk(
-                data, 0, len(data), offset, epoch,
-                end_offset=end_offset, bytes_max=bytes_max, verify_crc=verify_crc,
-            )  # fmt: skip
-            cut = fault == scan.INCOMPLETE or (
-                fault == scan.END and len(data) - end < limits.BATCH_HEADER_BYTES
-            )
-            if not cut or len(data) < size or size >= rest:
-                break
-            if end > 0 and size >= bytes_max:
-                fault = scan.WHOLE
-                break
-            size = min(4 * size, bytes_max) if size < bytes_max else 4 * size
-        self.ahead = SPAN_BYTES if end >= FIRST_READ_BYTES else FIRST_READ_BYTES
-        return data, position + end, reached, last_epoch, fault
-
-    @contextmanager
-    def opened(self) -> Iterator[int]:
-        """A descriptor of the same file, to read far apart; -1 if its name is another's by now."""
-        try:
-            fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
-            yield -1
-            return
-        try:
-            yield fd if os.fstat(fd).st_ino == self.identity[0] else -1
-        finally:
-            os.close(fd)
 
     def current(self) -> bool:
         """Whether the name still means this file, at this length and generation."""

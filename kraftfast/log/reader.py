@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from kraftfast.errors import CorruptBatch, CorruptLog, OffsetOutOfRange, StorageError
 from kraftfast.log import scan
 from kraftfast.log.disk import storage_error
-from kraftfast.log.held_segment import SPAN_BYTES, MappedSegment
+from kraftfast.log.copied_file import SPAN_BYTES
+from kraftfast.log.held_segment import HeldSegment
 from kraftfast.log.segment import LOG_SUFFIX, segment_name
 from kraftfast.record import batch as record_batch
 from kraftfast.record.batch import BatchView
@@ -69,9 +70,9 @@ class LogReader:
     def __init__(self, log_path: str | os.PathLike[str], verify_crc: bool = True) -> None:
         self.log_path = os.fspath(log_path)
         self.verify_crc = verify_crc
-        self._held: dict[int, MappedSegment] = {}
-        self._checked_end: tuple[MappedSegment, int, int, int] | None = None
-        self._copied: tuple[MappedSegment, Span] | None = None
+        self._held: dict[int, HeldSegment] = {}
+        self._checked_end: tuple[HeldSegment, int, int, int] | None = None
+        self._copied: tuple[HeldSegment, Span] | None = None
         self._bases: list[int] = []
         self._list()
 
@@ -104,10 +105,7 @@ class LogReader:
             position, offset, epoch = 0, segment.base_offset, -1
             if self._checked_end is not None and self._checked_end[0] is segment:
                 _, position, offset, epoch = self._checked_end
-            fault = scan.WHOLE
-            while fault == scan.WHOLE:
-                walked = segment.walk(position, offset, epoch, verify_crc=True)
-                _, position, offset, epoch, fault = walked
+            position, offset, epoch, _ = segment.sound_end(position, offset, epoch)
             self._checked_end = segment, position, offset, epoch
             return offset
 
@@ -215,14 +213,14 @@ class LogReader:
         found = (SEGMENT_FILE.fullmatch(name) for name in names)
         self._bases = sorted(int(match[1]) for match in found if match)
 
-    def _segment(self, base_offset: int) -> MappedSegment:
+    def _segment(self, base_offset: int) -> HeldSegment:
         """The segment as it is now. Raises FileNotFoundError if it is gone."""
         segment = self._held.pop(base_offset, None)
         if segment is not None and not segment.current():
             segment.close()
             segment = None
         if segment is None:
-            segment = MappedSegment(self.log_path, base_offset)
+            segment = HeldSegment(self.log_path, base_offset)
         self._held[base_offset] = segment
         while len(self._held) > HELD_SEGMENTS_MAX:
             self._held.pop(next(iter(self._held))).close()
@@ -279,7 +277,7 @@ def _part(span: Span, offset: int, end_offset: int) -> Span | None:
     return Span(span.buffer, span.path, span.start, position, end, base_offset, reached)
 
 
-def _place_of(segment: MappedSegment, offset: int) -> tuple[int, int]:
+def _place_of(segment: HeldSegment, offset: int) -> tuple[int, int]:
     """(base offset, position) of the batch that holds ``offset``, or of where the batches end."""
     base_offset, position = segment.place(offset)
     fault = scan.WHOLE

@@ -138,13 +138,18 @@ def remove_strays(disk, path):
 
 
 def open_segments(disk, directory, segments, writable=True):
-    """Open every segment file, oldest first. What Kafka wrote has no page of ours."""
+    """Open every segment file, oldest first. What Kafka wrote has no page of ours.
+
+    What is not ``writable`` may be another process's, and is copied instead of mapped.
+    """
     for name in disk.list_directory(directory.log_path):
         match = SEGMENT_FILE.fullmatch(name)
         if not match:
             continue
         path = os.path.join(directory.log_path, name)
         file = disk.open_segment(path, writable)
+        if not writable:
+            file.copy_pieces()
         if file.size > SEGMENT_BYTES_MAX + limits.PAGE_BYTES or int(match[1]) >= 2**63 - 2**31:
             file.close()
             raise ForeignDirectory(f"{path} is no segment: its size or name is out of range")
@@ -293,6 +298,8 @@ class Recovery:
         cdef Producers producers = self.producers
         producers.mark(expected)
         while segment.position < limit:
+            if segment.file.copied:
+                segment.file.look(segment.position, limit)
             with nogil:
                 fault = kf_batch_check(
                     segment.file.base + segment.position, limit - segment.position, &h
@@ -318,6 +325,8 @@ class Recovery:
             segment.note_batch(&h, expected)
             expected = segment.end_offset
             fault = KF_BATCH_EMPTY
+        if segment.file.copied:
+            segment.file.look_away()
         return fault
 
     def _stored_epochs(self):

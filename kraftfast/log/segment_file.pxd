@@ -11,8 +11,15 @@ cdef class SegmentFile:
     cdef readonly uint64_t size         # of the file; loads and stores stay below it
     cdef uint64_t mapped                # bytes mapped, at least size
     cdef uint64_t number                # inode, 0 while unknown
+    cdef bint copied                    # base is private memory that holds pieces of the file
+    cdef uint64_t held_from, held_to    # the piece, but the last page, which is always there
 
     cpdef uint64_t inode(self)
+    cpdef copy_pieces(self)
+    cpdef copy_page(self)
+    cdef int look(self, uint64_t start, uint64_t limit) except -1
+    cdef int look_away(self) except -1
+    cdef int _copy(self, uint64_t start, uint64_t end) except -1
     cpdef sync(self)
     cpdef prepare(self, uint64_t start, uint64_t end, str how)
     cpdef store_again(self, uint64_t start, uint64_t end)

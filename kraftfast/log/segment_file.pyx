@@ -4,16 +4,20 @@ import errno
 import fcntl
 import os
 
+from libc.errno cimport EINTR
+from libc.errno cimport errno as c_errno
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
-from posix.unistd cimport close
+from posix.unistd cimport close, pread
 
-from kraftfast.errors import DiskFull, FlushFailed, StorageError
-from kraftfast.limits import PAGE_BYTES, PREPARE_PIECE_BYTES
+from kraftfast.errors import CorruptLog, DiskFull, FlushFailed, StorageError
+from kraftfast.limits import BATCH_BYTES_MAX, PAGE_BYTES, PREPARE_PIECE_BYTES
 
 
 cdef extern from "mapping.h":
     uint8_t *kf_map(int fd, size_t bytes, int writable) nogil
     int kf_unmap(void *map, size_t bytes) nogil
+    uint8_t *kf_private(size_t bytes) nogil
+    void kf_forget(uint8_t *memory, uint64_t start, uint64_t end) nogil
     int kf_reserve(int fd, uint64_t start, uint64_t end) nogil
     int kf_prepare(int fd, uint8_t *map, uint64_t start, uint64_t end, int how,
                    uint32_t piece, uint32_t flush_bytes) nogil
@@ -22,6 +26,9 @@ cdef extern from "mapping.h":
     enum:
         KF_PREPARE_WRITE
         KF_PREPARE_MAPPED
+
+cdef uint64_t LOOK_BYTES = BATCH_BYTES_MAX  # ahead: a batch is all there
+cdef uint64_t PAGE = PAGE_BYTES
 
 
 def exchange_names(str one, str other) -> bool:
@@ -88,6 +95,66 @@ cdef class SegmentFile:
         if start == end:
             return memoryview(b"")
         return memoryview(<const uint8_t[:end - start]>(self.base + start))
+
+    # --- of another process -------------------------------------------------------------------
+
+    cpdef copy_pieces(self):
+        """Read by copies from now on: the map of a file that is cut short is a SIGBUS (R10)."""
+        assert not self.writable
+        if self.base == NULL:
+            return
+        self._unmap()
+        self.base = kf_private(self.size)
+        if self.base == NULL:
+            self.mapped = 0
+            raise StorageError(f"no memory for pieces of {self.path}")
+        self.copied = True
+        self.mapped = self.size
+        self.copy_page()
+
+    cpdef copy_page(self):
+        """Copy the last page, which whoever asks whether there is one looks at."""
+        if self.copied and self.size >= PAGE:
+            self._copy(self.size - PAGE, self.size)
+
+    cdef int look(self, uint64_t start, uint64_t limit) except -1:
+        """Have a batch that begins at ``start`` and ends before ``limit``, and none before it."""
+        cdef uint64_t end = min(start + LOOK_BYTES, limit)
+        if self.held_from <= start and end <= self.held_to:
+            return 0
+        if not self.held_from <= start <= self.held_to:
+            self.look_away()
+            self.held_from = self.held_to = start
+        kf_forget(self.base, self.held_from, start)
+        self.held_from = start
+        end = min(end + LOOK_BYTES, limit)
+        self._copy(self.held_to, end)
+        self.held_to = end
+        return 0
+
+    cdef int look_away(self) except -1:
+        """Give back the memory of what was looked at."""
+        kf_forget(self.base, self.held_from, self.held_to)
+        self.held_from = self.held_to = 0
+        return 0
+
+    cdef int _copy(self, uint64_t start, uint64_t end) except -1:
+        cdef ssize_t got
+        while start < end:
+            with nogil:
+                got = pread(self.fd, self.base + start, end - start, start)
+            if got < 0:
+                if c_errno == EINTR:
+                    continue
+                raise _failed("cannot read", self.path, c_errno)
+            if got == 0:
+                raise CorruptLog(
+                    f"{self.path} ends at byte {start}, and had {self.size} when it was opened",
+                    self.path, start, -1)
+            start += got
+        return 0
+
+    # --- of this process ----------------------------------------------------------------------
 
     cpdef uint64_t inode(self):
         """The file's number, which tells whether a name still means the same file."""

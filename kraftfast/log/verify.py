@@ -6,7 +6,6 @@ nothing below it was known to be on disk (reliability.md D10); :class:`Tail` say
 
 from __future__ import annotations
 
-import mmap
 import os
 import struct
 from collections.abc import Iterator
@@ -17,11 +16,12 @@ from kraftfast import limits
 from kraftfast.errors import CorruptBatch, CorruptLog, InputError, KraftfastError, RecordsRefused
 from kraftfast.log import epoch_checkpoint, quorum_state, scan
 from kraftfast.log.at_rest import LooseLog, find_log, looked_at
+from kraftfast.log.copied_file import CopiedFile
 from kraftfast.log.directory import ReplicaDirectory
-from kraftfast.log.disk import Disk, storage_error
+from kraftfast.log.disk import Disk
 from kraftfast.log.floor import NOTHING, read_floor
 from kraftfast.log.newest_snapshot import clip
-from kraftfast.log.held_segment import MappedSegment, Mark
+from kraftfast.log.held_segment import HeldSegment, Mark
 from kraftfast.log.reader import SEGMENT_FILE, corrupt_log
 from kraftfast.log.recovery import Recovery
 from kraftfast.log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX
@@ -194,10 +194,20 @@ def _check_state(
 def _count_segment(segment: Any, directory: ReplicaDirectory | LooseLog, records: bool) -> Counts:
     counts = Counts(segment.file.path, segment.base_offset)
     taken = "any" if isinstance(directory, LooseLog) else directory.options.records
-    view = segment.file.view(0, segment.position)
     taken = taken if records else None
-    _count(counts, view, segment.position, taken, segment.file.path, not segment.has_page)
-    return counts
+    counting = _Counting(counts, taken, not segment.has_page)
+    batches = Batches(_copied(segment, segment.position), segment.base_offset)
+    for begin, found in batches:
+        counting.meet(begin, found)
+    if batches.position < segment.position:  # changed since it was judged
+        place = segment.file.path, batches.position, batches.offset
+        raise corrupt_log(*place, scan.fault_text(batches.fault))
+    return counting.finish()
+
+
+def _copied(segment: Any, end: int) -> CopiedFile:
+    """The file of an open segment, up to ``end``."""
+    return CopiedFile(segment.file.path, os.dup(segment.file.fd), end)
 
 
 def _check_epochs(recovery: Recovery, kept: list[Any], end: int) -> None:
@@ -226,9 +236,9 @@ def _tail_of_log(recovery: Recovery, log_path: str, end: int) -> Tail:
     size = rest = 0
     for segment in recovery.segments[recovery.keep - 1 :]:
         begin = segment.position if segment is recovery.segments[recovery.keep - 1] else 0
-        view = segment.file.view(begin, max(begin, segment.batches_end_max()))
-        size += scan.data_end(view, 0, len(view)) if len(view) else 0
-        rest += len(view)
+        stop = max(begin, segment.batches_end_max())
+        size += _copied(segment, stop).data_end(begin, stop) - begin
+        rest += stop - begin
     last = recovery.segments[recovery.keep - 1]
     place = last.file.path, last.position
     if recovery.paged and end < recovery.target.offset:
@@ -246,39 +256,55 @@ def verify_file(path: str, records: bool = False) -> Verified:
     if path.endswith(SNAPSHOT_SUFFIX):
         return _verify_snapshot(path, records)
     segment = open_segment_file(path)
-    position, end, _, fault = 0, segment.base_offset, -1, scan.END
-    if segment.map is not None:
-        position, end, _, fault = scan.walk(
-            segment.map, 0, segment.limit, segment.base_offset, verify_crc=True
-        )
-    tail = tail_of(segment, position, end, fault)
+    batches = Batches(segment, segment.base_offset)
     counts = Counts(segment.path, segment.base_offset)
-    taken, trimmed = "any" if records else None, segment.page() is None
-    _count(counts, segment.map or b"", position, taken, segment.path, trimmed)
-    return Verified(path, segment.base_offset, end, tail, [counts])
+    counting = _Counting(counts, "any" if records else None, segment.page() is None)
+    for begin, found in batches:
+        counting.meet(begin, found)
+    tail = tail_of(segment, batches.position, batches.offset, batches.fault)
+    return Verified(path, segment.base_offset, batches.offset, tail, [counting.finish()])
 
 
-def open_segment_file(path: str) -> MappedSegment:
+class Batches:
+    """The whole batches of a file whose CRCs hold: (where the copy begins, a batch in it)."""
+
+    # position, offset, fault: where it stopped, and why.
+
+    def __init__(self, file: CopiedFile, base_offset: int = 0) -> None:
+        self.file = file
+        self.position, self.offset, self.fault = 0, base_offset, scan.WHOLE
+
+    def __iter__(self) -> Iterator[tuple[int, BatchView]]:
+        for data, end, self.offset, _, self.fault in self.file.spans(
+            self.position, self.offset, verify_crc=True
+        ):
+            begin, self.position = self.position, end
+            for found in record_batch.batches(data, 0, end - begin):
+                yield begin, found
+
+
+def open_segment_file(path: str) -> HeldSegment:
     """A ``.log`` file, held as long as it is in use. Raises InputError, StorageError."""
     directory, name = os.path.split(os.path.abspath(path))
     match = SEGMENT_FILE.fullmatch(name)
     if match is None:
         raise InputError(f"{path} is no segment: those are called by 20 digits and {LOG_SUFFIX}")
     try:
-        return MappedSegment(directory, int(match[1]))
+        return HeldSegment(directory, int(match[1]))
     except FileNotFoundError:
         raise InputError(f"{path} does not exist") from None
 
 
-def tail_of(segment: MappedSegment, position: int, offset: int, fault: int) -> Tail:
+def tail_of(segment: HeldSegment, position: int, offset: int, fault: int) -> Tail:
     """What stands where a walk over one segment stopped with ``fault``.
 
     Raises CorruptLog for what is known to have been on disk, and for all that stands behind the
     batches of a trimmed segment, where nothing tells a torn tail from damage.
     """
-    size = 0
-    if segment.map is not None:
-        size = scan.data_end(segment.map, position, segment.limit) - position
+    if (cut := segment.lost_end()) >= 0:
+        reason = f"the file ends here, and had {segment.size} bytes when it was opened"
+        raise corrupt_log(segment.path, cut, offset, reason)
+    size = segment.data_end(position, segment.limit) - position
     torn = size > 0 or fault != scan.END
     reason = scan.fault_text(fault) if torn else ""
     page = segment.page()
@@ -300,60 +326,68 @@ def tail_of(segment: MappedSegment, position: int, offset: int, fault: int) -> T
     return _zeros(segment, position)
 
 
-def _zeros(segment: MappedSegment, position: int) -> Tail:
+def _zeros(segment: HeldSegment, position: int) -> Tail:
     left = segment.limit - position
     return Tail("zeros" if left else "none", segment.path, position, left)
 
 
-def map_file(path: str) -> mmap.mmap | bytes:
-    """The bytes of any file. Raises InputError, StorageError."""
+def open_file(path: str) -> CopiedFile:
+    """Any file. Raises InputError, StorageError."""
     try:
-        with open(path, "rb") as file:
-            if not os.fstat(file.fileno()).st_size:
-                return b""
-            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        return CopiedFile(path)
     except FileNotFoundError:
         raise InputError(f"{path} does not exist") from None
-    except (OSError, ValueError) as error:
-        cause = error if isinstance(error, OSError) else OSError(0, str(error))
-        raise storage_error("cannot read", path, cause) from None
 
 
 def _verify_snapshot(path: str, records: bool) -> Verified:
     """A snapshot is written at once and whole: whatever stands behind its footer is damage."""
-    data = map_file(path)
+    file = open_file(path)
     with SnapshotReader(Disk(), path) as reader:
         reader.check()
-    counts = Counts(path, 0)
-    _count(counts, data, len(data), "any" if records else None, path)
-    return Verified(path, 0, reader.end_offset, Tail("none", path, len(data), 0), [counts])
+    counting, batches = _Counting(Counts(path, 0), "any" if records else None), Batches(file)
+    for begin, found in batches:
+        counting.meet(begin, found)
+    if batches.position < file.size:  # another file by now
+        raise corrupt_log(path, batches.position, batches.offset, scan.fault_text(batches.fault))
+    tail = Tail("none", path, file.size, 0)
+    return Verified(path, 0, reader.end_offset, tail, [counting.finish()])
 
 
 # --- batches and indexes --------------------------------------------------------------------------
 
 
-def _count(
-    counts: Counts, buffer: Any, end: int, taken: str | None, path: str, indexed: bool = True
-) -> None:
-    """Count the batches of [0, end), and hold the indexes beside the file against them.
+class _Counting:
+    """Counts the batches of one file, and holds the indexes beside it against them.
 
     ``taken``: which records the log takes (``any``, ``kafka-raft``) if they are looked at.
     ``indexed``: False for a prepared segment: what lies beside it is the first step of a trim that
     was not finished, and is written again before it counts.
     """
-    stem = path.removesuffix(LOG_SUFFIX)
-    places = _IndexCheck(stem + INDEX_SUFFIX, counts.base_offset, indexed)
-    times = _IndexCheck(stem + TIME_INDEX_SUFFIX, counts.base_offset, indexed)
-    for found in record_batch.batches(buffer, 0, end):
+
+    def __init__(self, counts: Counts, taken: str | None, indexed: bool = True) -> None:
+        self.counts, self.taken = counts, taken
+        stem = counts.path.removesuffix(LOG_SUFFIX)
+        self.places = _IndexCheck(stem + INDEX_SUFFIX, counts.base_offset, indexed)
+        self.times = _IndexCheck(stem + TIME_INDEX_SUFFIX, counts.base_offset, indexed)
+
+    def meet(self, begin: int, found: BatchView) -> None:
+        """The next batch, in bytes that begin at ``begin`` of the file. Raises CorruptLog."""
+        position = begin + found.position
         try:
-            if taken is not None:
-                found.check(records=taken)  # type: ignore[arg-type]
+            if self.taken is not None:
+                found.check(records=self.taken)  # type: ignore[arg-type]
         except (CorruptBatch, RecordsRefused) as error:
-            raise corrupt_log(path, found.position, found.base_offset, error.reason) from None
-        counts.add(found)
-        places.meet_place(found)
-        times.meet_time(found)
-    counts.index_entries, counts.time_index_entries = places.finish(), times.finish()
+            place = self.counts.path, position, found.base_offset
+            raise corrupt_log(*place, error.reason) from None
+        self.counts.add(found)
+        self.places.meet_place(found, position)
+        self.times.meet_time(found)
+
+    def finish(self) -> Counts:
+        """All batches were met. Raises CorruptLog."""
+        self.counts.index_entries = self.places.finish()
+        self.counts.time_index_entries = self.times.finish()
+        return self.counts
 
 
 class _IndexCheck:
@@ -368,10 +402,10 @@ class _IndexCheck:
         self.count = 0
         self.next = next(self.entries, None)
 
-    def meet_place(self, found: BatchView) -> None:
+    def meet_place(self, found: BatchView, position: int) -> None:
         """An entry: (offset of the batch's last record, its position)."""
-        while self.next is not None and self.next[1] <= found.position:
-            if self.next != (found.last_offset - self.base_offset, found.position):
+        while self.next is not None and self.next[1] <= position:
+            if self.next != (found.last_offset - self.base_offset, position):
                 self.refuse("points to no batch")
             self.pass_by()
 

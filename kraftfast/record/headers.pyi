@@ -17,5 +17,13 @@ def decode_headers(
     *,
     batches_max: int = ...,
     verify_crc: bool = False,
-    fd: int = -1,
+) -> Headers: ...
+def read_headers(
+    fd: int,
+    position: int,
+    end: int,
+    *,
+    batches_max: int = ...,
+    verify_crc: bool = False,
+    until_offset: int = -1,
 ) -> Headers: ...

@@ -5,15 +5,18 @@ begins; the walk stops at what is no header at all.
 """
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
+from libc.errno cimport EINTR, ENOMEM, errno
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport free, realloc
 from posix.unistd cimport pread
+
+import os
 
 import numpy as np
 
 from kraftfast.record.batch cimport Hold, bounded_end, hold
 from kraftfast.record.parse cimport (
-    FAULT_NONE, HEADER_BYTES, BatchHeader, crc_holds, parse_header,
+    FAULT_NONE, FAULT_TRUNCATED, HEADER_BYTES, BatchHeader, crc_holds, parse_header,
 )
 
 from kraftfast import errors
@@ -21,7 +24,8 @@ from kraftfast.record import shapes
 
 
 cdef enum:
-    FAR_BYTES = 1 << 14  # to touch a page of a map costs five times a read of what is so far ahead
+    FAR_BYTES = 1 << 14  # behind so large a batch one header is read, and no window
+    WINDOW_BYTES = 1 << 18
 
 
 cdef packed struct Row:
@@ -77,13 +81,43 @@ cdef bint zeros(const uint8_t *p, const uint8_t *end) noexcept nogil:
     return True
 
 
+cdef struct RowList:
+    Row *rows
+    int64_t count
+    int64_t room
+
+
+cdef int append(RowList *list, int64_t position, const BatchHeader *h, bint crc_ok) noexcept nogil:
+    """Add a header; -1 without memory."""
+    cdef Row *grown
+    if list.count == list.room:
+        grown = <Row *>realloc(list.rows, <size_t>(2 * list.room + 64) * sizeof(Row))
+        if grown is NULL:
+            return -1
+        list.rows, list.room = grown, 2 * list.room + 64
+    list.rows[list.count] = Row(
+        position, h.size, h.base_offset, h.base_offset + h.last_offset_delta + 1,
+        h.base_timestamp, h.max_timestamp, h.producer_id, h.leader_epoch,
+        h.record_count, h.crc, h.base_sequence, h.producer_epoch, h.attributes, crc_ok,
+    )
+    list.count += 1
+    return 0
+
+
+cdef headers_of(RowList *list, int64_t position, int fault):
+    """The :class:`Headers` of a list."""
+    data = PyBytes_FromStringAndSize(
+        <const char *>list.rows, list.count * <int64_t>sizeof(Row)
+    )
+    reason = shapes.FAULT_TEXTS[shapes.Fault(fault)] if fault != FAULT_NONE else ""
+    return Headers(np.frombuffer(data, HEADER), position, reason)
+
+
 def decode_headers(
-    buffer, int64_t position=0, end=None, *, int64_t batches_max=1 << 20, bint verify_crc=False,
-    int fd=-1,
+    buffer, int64_t position=0, end=None, *, int64_t batches_max=1 << 20, bint verify_crc=False
 ) -> Headers:
     """The headers of the batches between two byte positions, ``batches_max`` at most.
 
-    ``fd``: of the file that ``buffer`` maps, if there is one: headers far apart are read from it.
     Zeros to the end are what a log prepares for its appends. Nothing is asked of offsets and
     epochs. Raises :class:`~kraftfast.errors.InvalidOption` for bounds that cannot be.
 
@@ -95,43 +129,154 @@ def decode_headers(
     """
     cdef Hold source = hold(buffer)
     cdef int64_t stop = bounded_end(source, position, end)
-    cdef int64_t count = 0, room = 0
-    cdef Row *rows = NULL
-    cdef Row *grown
+    cdef RowList list = RowList(NULL, 0, 0)
     cdef BatchHeader h
-    cdef int fault = FAULT_NONE
-    cdef uint8_t[HEADER_BYTES] taken
+    cdef int fault = FAULT_NONE, failed = 0
     cdef const uint8_t *p
     if batches_max < 1:
         raise errors.InvalidOption(f"batches_max={batches_max}")
     try:
         with nogil:
-            while position < stop and count < batches_max:
+            while position < stop and list.count < batches_max:
                 p = source.data + position
-                if fd >= 0 and count and rows[count - 1].size >= FAR_BYTES:
-                    if pread(fd, taken, HEADER_BYTES, position) == HEADER_BYTES:
-                        p = taken
                 fault = parse_header(p, stop - position, &h)
                 if fault != FAULT_NONE:
                     break
-                if count == room:
-                    grown = <Row *>realloc(rows, <size_t>(2 * room + 64) * sizeof(Row))
-                    if grown is NULL:
-                        with gil:
-                            raise MemoryError
-                    rows, room = grown, 2 * room + 64
-                rows[count] = Row(
-                    position, h.size, h.base_offset, h.base_offset + h.last_offset_delta + 1,
-                    h.base_timestamp, h.max_timestamp, h.producer_id, h.leader_epoch,
-                    h.record_count, h.crc, h.base_sequence, h.producer_epoch, h.attributes,
-                    not verify_crc or crc_holds(source.data + position, &h),
-                )
-                count += 1
+                failed = append(&list, position, &h, not verify_crc or crc_holds(p, &h))
+                if failed:
+                    break
                 position += h.size
             if fault != FAULT_NONE and zeros(source.data + position, source.data + stop):
                 fault = FAULT_NONE
-        data = PyBytes_FromStringAndSize(<const char *>rows, count * <int64_t>sizeof(Row))
+        if failed:
+            raise MemoryError("headers")
+        return headers_of(&list, position, fault)
     finally:
-        free(rows)
-    reason = shapes.FAULT_TEXTS[shapes.Fault(fault)] if fault != FAULT_NONE else ""
-    return Headers(np.frombuffer(data, HEADER), position, reason)
+        free(list.rows)
+
+
+# --- of a file that may change meanwhile ---
+
+
+cdef struct Window:  # a private copy of [at, at + size) of a file
+    uint8_t *bytes
+    int64_t room
+    int64_t at
+    int64_t size
+
+
+cdef int fill(Window *window, int fd, int64_t position, int64_t size) noexcept nogil:
+    """Copy ``size`` bytes from ``position`` on, fewer if the file ends. 0, or an errno."""
+    cdef uint8_t *grown
+    cdef int64_t got
+    if size > window.room:
+        grown = <uint8_t *>realloc(window.bytes, <size_t>size)
+        if grown is NULL:
+            return ENOMEM
+        window.bytes, window.room = grown, size
+    window.at, window.size = position, 0
+    while window.size < size:
+        got = pread(
+            fd, window.bytes + window.size, <size_t>(size - window.size), position + window.size
+        )
+        if got < 0:
+            if errno == EINTR:
+                continue
+            return errno
+        if got == 0:
+            break
+        window.size += got
+    return 0
+
+
+cdef int look(
+    Window *window, int fd, int64_t position, int64_t stop, int64_t ahead, bint whole,
+    BatchHeader *h, int *fault, bint *crc_ok,
+) noexcept nogil:
+    """Judge the batch at ``position``, with all its bytes if ``whole``. 0, or an errno.
+
+    Header and body are of one copy: where the window lacks a part, all of it is copied again.
+    """
+    cdef int64_t need = min(<int64_t>HEADER_BYTES, stop - position)
+    cdef int64_t at
+    cdef int error
+    while True:
+        at = position - window.at
+        if at < 0 or at + need > window.size:
+            error = fill(window, fd, position, min(max(need, ahead), stop - position))
+            if error:
+                return error
+            at = 0
+            if window.size < need:  # the file is shorter by now
+                fault[0] = FAULT_TRUNCATED
+                return 0
+        fault[0] = parse_header(window.bytes + at, stop - position, h)
+        if fault[0] != FAULT_NONE or not whole:
+            return 0
+        if at + h.size <= window.size:
+            crc_ok[0] = crc_holds(window.bytes + at, h)
+            return 0
+        need = h.size
+
+
+cdef int rest_is_zero(
+    Window *window, int fd, int64_t position, int64_t stop, bint *found
+) noexcept nogil:
+    """Whether [position, stop) is there and holds nothing but zeros. 0, or an errno."""
+    cdef int error
+    found[0] = False
+    while position < stop:
+        error = fill(window, fd, position, min(<int64_t>WINDOW_BYTES, stop - position))
+        if error:
+            return error
+        if not window.size or not zeros(window.bytes, window.bytes + window.size):
+            return 0
+        position += window.size
+    found[0] = True
+    return 0
+
+
+def read_headers(
+    int fd, int64_t position, int64_t end, *, int64_t batches_max=1 << 20, bint verify_crc=False,
+    int64_t until_offset=-1,
+) -> Headers:
+    """As :func:`decode_headers`, of a file that another process may change or cut short.
+
+    What is judged are private copies, of a batch at most. Without ``verify_crc`` the bodies of
+    large batches are not read. A file that ends before ``end`` ends in a truncated batch.
+    ``until_offset``: stop behind a batch that ends exactly there. Raises OSError, InvalidOption.
+    """
+    cdef RowList list = RowList(NULL, 0, 0)
+    cdef Window window = Window(NULL, 0, 0, 0)
+    cdef BatchHeader h
+    cdef int fault = FAULT_NONE, error = 0
+    cdef bint crc_ok = True, zero = False
+    cdef int64_t ahead = HEADER_BYTES if batches_max == 1 else WINDOW_BYTES
+    if batches_max < 1 or not 0 <= position <= end:
+        raise errors.InvalidOption(f"{batches_max} batches of bytes {position} to {end} of a file")
+    try:
+        with nogil:
+            while position < end and list.count < batches_max:
+                error = look(
+                    &window, fd, position, end, ahead, verify_crc, &h, &fault, &crc_ok
+                )
+                if error or fault != FAULT_NONE:
+                    break
+                if append(&list, position, &h, crc_ok):
+                    error = ENOMEM
+                    break
+                position += h.size
+                if list.rows[list.count - 1].end_offset == until_offset:
+                    break
+                if batches_max > 1 and not verify_crc:
+                    ahead = HEADER_BYTES if h.size >= FAR_BYTES else WINDOW_BYTES
+            if not error and fault != FAULT_NONE:
+                error = rest_is_zero(&window, fd, position, end, &zero)
+                if zero:
+                    fault = FAULT_NONE
+        if error:
+            raise OSError(error, os.strerror(error))
+        return headers_of(&list, position, fault)
+    finally:
+        free(list.rows)
+        free(window.bytes)

@@ -17,7 +17,6 @@ from kraftfast.errors import CorruptLog, InvalidOption
 from kraftfast.log.disk import Disk
 from kraftfast.log.snapshot_files import snapshot_ids, snapshot_path
 from kraftfast.log.snapshot_reader import SnapshotReader
-from kraftfast.log.verify import map_file
 from kraftfast.record.checksum import crc32c
 from kraftfast.spark.digests import Digest, alike, digests
 from kraftfast.spark.failures import told
@@ -416,13 +415,10 @@ def _unsound(path: str) -> str:
 
 def _content_digest(path: str) -> int:
     """Of keys and values; headers and footers say when a snapshot was made."""
-    from kraftfast.record.batch import batches
-
     digest = 0
-    for each in batches(map_file(path)):
-        if not each.is_control:
-            for record in each.records():
-                digest = crc32c((record.key or b"") + b"\0" + (record.value or b""), digest)
+    with SnapshotReader(Disk(), path) as reader:
+        for record in reader.records():
+            digest = crc32c((record.key or b"") + b"\0" + (record.value or b""), digest)
     return digest
 
 

@@ -24,6 +24,7 @@ from kraftfast.errors import (
     PeerGone,
     StorageError,
 )
+from kraftfast.log.copied_file import OPEN_END
 from kraftfast.log.directory import META, MetaProperties, read_meta
 from kraftfast.log.disk import Disk
 from kraftfast.log.extents import (
@@ -34,7 +35,6 @@ from kraftfast.log.extents import (
     kafka_checkpoint,
 )
 from kraftfast.log.floor import NOTHING, read_floor
-from kraftfast.log.held_segment import OPEN_END
 from kraftfast.log.reader import LogReader
 from kraftfast.log.snapshot_files import snapshot_ids
 from kraftfast.spark.certain import Held, SetAt, certain_end

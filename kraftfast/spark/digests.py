@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kraftfast.record.headers import decode_headers
 from kraftfast.spark.survey import Piece, open_segment, segment_base
 from kraftfast.spark.tasks import fan_out
 
@@ -75,10 +74,8 @@ def digest_of(piece: Piece, shared: range) -> Digest:
     segment = open_segment(*segment_base(piece.path))
     found = Digest(piece.replica, piece.first_offset, piece.first_offset)
     position, end = piece.position, piece.end if piece.end >= 0 else segment.limit
-    while segment.map is not None and position < end:
-        headers = decode_headers(
-            segment.map, position, end, batches_max=CHUNK_BATCHES, verify_crc=True
-        )
+    while position < end:
+        headers = segment.headers(position, end, batches_max=CHUNK_BATCHES, verify_crc=True)
         rows = headers.rows[headers.rows["end_offset"] <= piece.end_offset]
         if len(rows):
             found.add(rows, shared)

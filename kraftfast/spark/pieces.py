@@ -14,9 +14,8 @@ import numpy as np
 import pyarrow as pa
 
 from kraftfast.errors import CorruptBatch
-from kraftfast.log import scan
-from kraftfast.record.headers import decode_headers
 from kraftfast.record.rows import decode_rows
+from kraftfast.record.shapes import Fault, refusal
 from kraftfast.spark.options import BATCH_BYTES, LogOptions
 from kraftfast.spark.survey import (
     OPEN_END,
@@ -43,54 +42,75 @@ def read_rows(
     piece: Piece, options: LogOptions, schema: pa.Schema, contents: bool
 ) -> Iterator[pa.RecordBatch]:
     """The records of a piece as record batches. Raises CorruptLog, OffsetOutOfRange."""
-    segment = open_segment(*segment_base(piece.path))
-    position = piece.position
-    while position < piece.end:
+    reading = _Reading(piece, options, schema, contents)
+    while reading.position < piece.end:
         try:
-            batch, position = _decode(
-                segment.map, position, piece.end, piece, options, schema, contents
-            )
-            if len(batch):
-                yield batch
+            yield from reading.up_to(piece.end)
             continue
         except CorruptBatch as error:
-            damage, sound_end, after = _damage(segment.map, position, piece, error)
+            damage, sound_end, after = _damage(reading, error)
         if options.on_corrupt == "fail":
             raise damage.error() from None
-        while position < sound_end:
-            batch, position = _decode(
-                segment.map, position, sound_end, piece, options, schema, contents
-            )
-            if len(batch):
-                yield batch
+        yield from reading.up_to(sound_end)
         if options.on_corrupt == "report":
             yield damage_row(damage, schema)
-        position = after
+        reading.position = after
 
 
-def _decode(
-    data: Any, position: int, end: int, piece: Piece, options: LogOptions, schema: pa.Schema,
-    contents: bool,
-) -> tuple[pa.RecordBatch, int]:  # fmt: skip
-    rows = decode_rows(
-        data, position, end, first_offset=piece.first_offset, end_offset=piece.end_offset,
-        records_max=options.batch_rows, bytes_max=BATCH_BYTES, contents=contents,
-        control=options.control, verify_crc=options.verify_crc,
-    )  # fmt: skip
-    batch = row_batch(rows, schema, piece.replica)
-    gone = void(rows, piece.aborted)
-    return batch if gone is None else batch.filter(flags(~gone)), rows.position
+class _Reading:
+    """A piece that is read: copied in parts, which are taken apart."""
+
+    # segment: held. position: of the next batch in the file. data: a copy from begin on, of whole
+    # batches up to whole.
+
+    def __init__(
+        self, piece: Piece, options: LogOptions, schema: pa.Schema, contents: bool
+    ) -> None:
+        self.segment = open_segment(*segment_base(piece.path))
+        self.piece, self.options, self.schema, self.contents = piece, options, schema, contents
+        self.position = self.begin = self.whole = piece.position
+        self.data = b""
+
+    def up_to(self, end: int) -> Iterator[pa.RecordBatch]:
+        """What is wanted up to ``end``. Raises CorruptBatch with its place in the file."""
+        while self.position < end:
+            before = self.position
+            try:
+                batch = self._decode(end)
+            except CorruptBatch as error:
+                error.position = self.begin + max(error.position, 0)
+                raise
+            if len(batch):
+                yield batch
+            if self.position == before:  # the next one is beyond what is wanted
+                self.position = end
+
+    def _decode(self, end: int) -> pa.RecordBatch:
+        piece, options = self.piece, self.options
+        if not self.begin <= self.position < self.whole:
+            self.data, whole = self.segment.whole(self.position, end)
+            self.begin, self.whole = self.position, self.position + whole
+            if not self.data:  # the file ends here by now
+                raise refusal(Fault.TRUNCATED, 0)
+        rows = decode_rows(
+            self.data, self.position - self.begin, min(end, self.whole) - self.begin,
+            first_offset=piece.first_offset, end_offset=piece.end_offset,
+            records_max=options.batch_rows, bytes_max=BATCH_BYTES, contents=self.contents,
+            control=options.control, verify_crc=options.verify_crc,
+        )  # fmt: skip
+        self.position = self.begin + rows.position
+        batch = row_batch(rows, self.schema, piece.replica)
+        gone = void(rows, piece.aborted)
+        return batch if gone is None else batch.filter(flags(~gone))
 
 
-def _damage(
-    data: Any, position: int, piece: Piece, error: CorruptBatch
-) -> tuple[Damage, int, int]:
-    """(the damage, up to where all is sound from ``position`` on, where to go on behind it).
+def _damage(reading: _Reading, error: CorruptBatch) -> tuple[Damage, int, int]:
+    """(the damage, up to where all is sound from the reader's place on, where to go on behind it).
 
     The header was sound when the piece was planned, so that it mostly says where it ends.
     """
-    sound = decode_headers(data, position, piece.end).rows
-    at = error.position if error.position >= 0 else position
+    piece, at = reading.piece, error.position
+    sound = reading.segment.headers(reading.position, piece.end).rows
     here = sound[sound["position"] == at]
     before = sound[sound["position"] < at]
     offset = int(before["end_offset"][-1]) if len(before) else piece.first_offset
@@ -98,7 +118,7 @@ def _damage(
         offset, after = int(here["base_offset"][0]), at + int(here["size"][0])
         ends = int(here["end_offset"][0])
     else:
-        after, ends = resync(data, at, piece.end, offset)
+        after, ends = resync(reading.segment, at, piece.end, offset)
     reason = error.reason
     return Damage(piece.replica, piece.path, at, after, offset, ends, reason), at, after
 
@@ -128,13 +148,12 @@ def read_headers(piece: Piece, verify_crc: bool) -> Iterator[pa.RecordBatch]:
     nor is what stands behind it.
     """
     segment = open_segment(*segment_base(piece.path))
-    data: Any = segment.map if segment.map is not None else b""
     position, end = piece.position, piece.end if piece.end >= 0 else segment.limit
     name = os.path.basename(piece.path)
     offset = piece.first_offset
     while position < end:
-        found = decode_headers(
-            data, position, end, batches_max=CHUNK_BATCHES, verify_crc=verify_crc
+        found = segment.headers(
+            position, end, batches_max=CHUNK_BATCHES, verify_crc=verify_crc
         )
         rows = found.rows[found.rows["end_offset"] <= piece.end_offset]
         cut = len(rows) < len(found.rows)
@@ -144,8 +163,10 @@ def read_headers(piece: Piece, verify_crc: bool) -> Iterator[pa.RecordBatch]:
             offset = int(rows["end_offset"][-1])
         trailing, after = 0, position
         if fault and not cut:
-            after, base = resync(data, position, end, offset)
-            stop = after if base >= 0 else scan.data_end(data, position, end)
+            after, base = resync(segment, position, end, offset)
+            stop = after if base >= 0 else segment.data_end(position, end)
+            if segment.lost_end() >= 0:
+                stop = end
             trailing = stop - position
         if cut or piece.end_offset < OPEN_END and offset >= piece.end_offset:
             trailing, after, fault = 0, end, ""

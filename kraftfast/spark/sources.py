@@ -26,13 +26,15 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from kraftfast.errors import InputError, InvalidOption, OffsetOutOfRange
+from kraftfast.errors import CorruptBatch, InputError, InvalidOption, OffsetOutOfRange
 from kraftfast.log.disk import Disk
+from kraftfast.log.reader import corrupt_log
 from kraftfast.log.snapshot_files import SUFFIX as SNAPSHOT_SUFFIX
 from kraftfast.log.snapshot_files import id_of, snapshot_ids, snapshot_path
 from kraftfast.log.snapshot_reader import SnapshotReader
-from kraftfast.log.verify import map_file
+from kraftfast.log.verify import open_file
 from kraftfast.record.rows import decode_rows
+from kraftfast.record.shapes import FAULT_TEXTS, Fault
 from kraftfast.spark import remote, survey
 from kraftfast.spark.committed import Bounded, Logs, left_out, running_end
 from kraftfast.spark.catalog import makes_a_table, recalled, table_schema
@@ -332,7 +334,7 @@ def read_snapshot(
 
     Raises CorruptLog, InputError for one that a newer one has taken the place of.
     """
-    data = map_file(path)
+    file = open_file(path)
     try:
         with SnapshotReader(Disk(), path, id_of(path)) as reader:
             reader.check()
@@ -340,14 +342,23 @@ def read_snapshot(
         raise InputError(f"{path} does not exist") from None
     position = 0
     contents = any(name in CONTENTS for name in schema.names)
-    while position < len(data):
-        rows = decode_rows(
-            data, position, records_max=options.batch_rows, bytes_max=BATCH_BYTES,
-            contents=contents, control=options.control, verify_crc=False,
-        )  # fmt: skip
-        position = rows.position
-        if len(rows):
-            yield row_batch(rows, schema, replica or path)
+    while position < file.size:
+        data, whole = file.whole(position, file.size)
+        at = 0
+        while at < whole:
+            try:
+                rows = decode_rows(
+                    data, at, whole, records_max=options.batch_rows, bytes_max=BATCH_BYTES,
+                    contents=contents, control=options.control,
+                )  # fmt: skip
+            except CorruptBatch as error:  # sound when it was checked
+                raise corrupt_log(path, position + error.position, 0, error.reason) from None
+            at = rows.position
+            if len(rows):
+                yield row_batch(rows, schema, replica or path)
+        if not whole:
+            raise corrupt_log(path, position, 0, FAULT_TEXTS[Fault.TRUNCATED])
+        position += whole
 
 
 settle()  # every worker of a source loads this

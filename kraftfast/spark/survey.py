@@ -16,12 +16,12 @@ import numpy as np
 
 from kraftfast.errors import CorruptBatch, CorruptLog, InvalidOption, OffsetOutOfRange
 from kraftfast.log import scan
+from kraftfast.log.copied_file import SPAN_BYTES, CopiedFile
 from kraftfast.log.extents import LogExtents
-from kraftfast.log.held_segment import MappedSegment
+from kraftfast.log.held_segment import HeldSegment
 from kraftfast.log.reader import corrupt_log
 from kraftfast.log.verify import tail_of
-from kraftfast.record.batch import batch_at
-from kraftfast.record.headers import Headers, decode_headers
+from kraftfast.record.headers import Headers
 from kraftfast.spark.places import Place
 
 OPEN_END = 2**63 - 1
@@ -29,6 +29,7 @@ CHUNK_BATCHES = 1 << 16
 ADMITTED_BATCHES = 1 << 10
 OFFSETS_AHEAD_MAX = 1 << 31
 MAGIC_AT = 16
+MAGIC_BYTE = b"\x02"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +87,10 @@ class Bounds:
         return wanted
 
 
-def open_segment(log_path: str, base_offset: int) -> MappedSegment:
+def open_segment(log_path: str, base_offset: int) -> HeldSegment:
     """Held as long as it is in use. Raises OffsetOutOfRange if retention took it meanwhile."""
     try:
-        return MappedSegment(log_path, base_offset)
+        return HeldSegment(log_path, base_offset)
     except FileNotFoundError:
         raise OffsetOutOfRange(
             f"{log_path}: the segment of offset {base_offset} is gone", base_offset
@@ -101,7 +102,7 @@ class Walk:
     """How one segment is walked. ``begin``: (position, base offset) of the first batch wanted."""
 
     place: Place
-    segment: MappedSegment
+    segment: HeldSegment
     next_base: int | None
     """Of the next segment, None for the last one."""
     committed: int | None
@@ -115,34 +116,19 @@ class Walk:
         """Return whether what stands behind the last batch is a torn tail or damage."""
         return self.next_base is None and self.committed is None
 
-    def limit(self) -> int:
-        """Return where to stop: behind what is wanted there may be much that is prepared."""
-        segment = self.segment
-        if segment.map is None or self.committed is None or self.gaps:
-            return segment.limit
-        position, offset, _, _ = scan.walk(
-            segment.map, *self.begin[:1], segment.limit, self.begin[1], end_offset=self.committed
-        )
-        return position if offset >= self.committed else segment.limit
-
 
 def walk(this: Walk) -> Iterator[Headers | Damage]:
     """The headers of a segment chunk by chunk, each following the one before; and its damage."""
-    with this.segment.opened() as fd:
-        yield from _walk(this, fd)
-
-
-def _walk(this: Walk, fd: int) -> Iterator[Headers | Damage]:
     place, segment, next_base = this.place, this.segment, this.next_base
-    data, limit = segment.map, this.limit()
+    limit = segment.limit
     position, offset = this.begin
     bound = OPEN_END if this.committed is None else this.committed
-    while data is not None and position < limit and offset < bound:
-        found = decode_headers(
-            data, position, limit, batches_max=CHUNK_BATCHES, verify_crc=this.judged, fd=fd
+    while position < limit and offset < bound:
+        found = segment.headers(
+            position, limit, batches_max=CHUNK_BATCHES, verify_crc=this.judged, until_offset=bound
         )
         reason, place_at = _check(found, offset, this.gaps)
-        if reason and len(found.rows) and not batch_at(data, _last(found), limit).crc_ok():
+        if reason and len(found.rows) and not _crc_ok(segment, _last(found), limit):
             reason, place_at = "CRC-32C does not match", _last(found)  # it says a wrong end
             found.rows, found.position = found.rows[:-1], place_at
         if len(found.rows):
@@ -155,7 +141,7 @@ def _walk(this: Walk, fd: int) -> Iterator[Headers | Damage]:
             continue
         if offset >= bound or (this.judged and _torn(segment, place_at, offset)):
             return
-        position, after = resync(data, place_at - 1, limit, offset)
+        position, after = resync(segment, place_at - 1, limit, offset)
         if position == place_at and not place.directory:
             reason += "; if the topic is compacted, set compacted to true"
         ends = after if after >= 0 else (-1 if next_base is None else next_base)
@@ -193,16 +179,15 @@ def _last(found: Headers) -> int:
     return int(found.rows["position"][-1])
 
 
-def _torn(segment: MappedSegment, position: int, offset: int) -> bool:
+def _torn(segment: HeldSegment, position: int, offset: int) -> bool:
     """Whether what stands behind the last whole batch was never said to be on disk.
 
     In a segment that nothing of ours vouches for, a batch that is cut off is a torn tail, and one
     that is whole and wrong is damage.
     """
-    assert segment.map is not None
-    place, offset, _, fault = scan.walk(
-        segment.map, position, segment.limit, offset, verify_crc=True
-    )
+    if segment.lost_end() >= 0:
+        return False
+    place, offset, _, fault = segment.sound_end(position, offset)
     if segment.page() is None:
         return bool(fault == scan.INCOMPLETE)
     try:
@@ -212,25 +197,33 @@ def _torn(segment: MappedSegment, position: int, offset: int) -> bool:
     return True
 
 
-def resync(data: Any, position: int, limit: int, offset: int) -> tuple[int, int]:
+def resync(segment: CopiedFile, position: int, limit: int, offset: int) -> tuple[int, int]:
     """(position, base offset) of the next sound batch that begins behind this byte.
 
     (limit, -1) if none follows.
     """
-    at = position
-    while True:
-        at = data.find(b"\x02", at + MAGIC_AT + 1, limit) - MAGIC_AT
-        if at < 0:
-            return limit, -1
-        base = int.from_bytes(data[at : at + 8], "big")
-        if not offset < base < offset + OFFSETS_AHEAD_MAX:
-            continue
-        try:
-            found = batch_at(data, at, limit)
-        except (CorruptBatch, InvalidOption):
-            continue
-        if found.crc_ok():
-            return at, base
+    position += 1
+    while limit - position > MAGIC_AT:
+        data = segment.read(position, min(SPAN_BYTES, limit - position))
+        at = data.find(MAGIC_BYTE, MAGIC_AT) - MAGIC_AT
+        while at >= 0:
+            base = int.from_bytes(data[at : at + 8], "big")
+            ahead = offset < base < offset + OFFSETS_AHEAD_MAX
+            if ahead and _crc_ok(segment, position + at, limit):
+                return position + at, base
+            at = data.find(MAGIC_BYTE, at + MAGIC_AT + 1) - MAGIC_AT
+        if len(data) <= MAGIC_AT:
+            break
+        position += len(data) - MAGIC_AT
+    return limit, -1
+
+
+def _crc_ok(segment: CopiedFile, position: int, limit: int) -> bool:
+    """Whether a sound batch begins there."""
+    try:
+        return segment.batch(position, limit).crc_ok()
+    except (CorruptBatch, InvalidOption):
+        return False
 
 
 def pieces(
@@ -315,7 +308,7 @@ def log_start(place: Place) -> int:
 
 
 def first_place(
-    segment: MappedSegment, offset: int, extents: LogExtents | None
+    segment: HeldSegment, offset: int, extents: LogExtents | None
 ) -> tuple[int, int]:
     """(position, base offset) of a batch at or before the one that holds ``offset``."""
     found = [(segment.base_offset, 0), segment.place(offset)]
@@ -329,14 +322,10 @@ def first_place(
     return 0, segment.base_offset
 
 
-def _begins(segment: MappedSegment, position: int, base: int) -> bool:
+def _begins(segment: HeldSegment, position: int, base: int) -> bool:
     """Whether a batch with this base offset begins there: the log may have been cut meanwhile."""
-    if segment.map is None or position >= segment.limit:
-        return False
-    try:
-        return bool(batch_at(segment.map, position, segment.limit).base_offset == base)
-    except (CorruptBatch, InvalidOption):
-        return False
+    rows = segment.headers(position, segment.limit, batches_max=1).rows
+    return len(rows) > 0 and int(rows["base_offset"][0]) == base
 
 
 def offset_after(
@@ -354,11 +343,9 @@ def offset_after(
             continue
         segment = open_segment(place.log_path, base)
         position, offset = first_place(segment, start, extents)
-        while segment.map is not None and offset < end:
+        while offset < end:
             position_before = position
-            found = decode_headers(
-                segment.map, position, segment.limit, batches_max=ADMITTED_BATCHES
-            )
+            found = segment.headers(position, segment.limit, batches_max=ADMITTED_BATCHES)
             rows = found.rows[(found.rows["end_offset"] > start)]
             used = np.cumsum(rows["size"])
             fits = int(np.searchsorted(used, budget, side="right"))
@@ -385,8 +372,8 @@ def header_pieces(place: Place, split_bytes: int, committed: int | None) -> Iter
             return
         segment = open_segment(place.log_path, base)
         position, offset = 0, base
-        while segment.map is not None and segment.limit - position > split_bytes:
-            found = decode_headers(segment.map, position, segment.limit)
+        while segment.limit - position > split_bytes:
+            found = segment.headers(position, segment.limit)
             ends = found.rows["position"] + found.rows["size"]
             full = int(ends.searchsorted(position + split_bytes, side="right"))
             if full >= len(ends) or not full or int(ends[full - 1]) >= segment.limit:

@@ -12,10 +12,8 @@ from typing import Any
 import numpy as np
 
 from kraftfast.errors import CorruptBatch
-from kraftfast.log.held_segment import MappedSegment
+from kraftfast.log.held_segment import HeldSegment
 from kraftfast.log.reader import LogReader
-from kraftfast.record.batch import batch_at
-from kraftfast.record.headers import decode_headers
 from kraftfast.record.shapes import CONTROL, TRANSACTIONAL
 
 ABORT, COMMIT = 0, 1
@@ -69,15 +67,15 @@ class Transactions:
         """Walk on in a segment, below ``end``; return whether all that is there was met."""
         reached = self.reached.setdefault(base, _Reached(0, base))
         try:
-            segment = MappedSegment(self.reader.log_path, base)
+            segment = HeldSegment(self.reader.log_path, base)
         except FileNotFoundError:
             return True  # given up meanwhile
-        data, limit = segment.map, segment.limit
-        while data is not None and reached.position < limit:
-            found = decode_headers(data, reached.position, limit, batches_max=CHUNK_BATCHES)
+        limit = segment.limit
+        while reached.position < limit:
+            found = segment.headers(reached.position, limit, batches_max=CHUNK_BATCHES)
             rows = found.rows[found.rows["base_offset"] < end]
             for row in rows[rows["attributes"] & TRANSACTIONAL != 0]:
-                self._meet(data, row)
+                self._meet(segment, row)
             if len(rows):
                 last = rows[-1]
                 reached.position = int(last["position"] + last["size"])
@@ -88,23 +86,23 @@ class Transactions:
                 break
         return True
 
-    def _meet(self, data: Any, row: Any) -> None:
+    def _meet(self, segment: HeldSegment, row: Any) -> None:
         producer, base = int(row["producer_id"]), int(row["base_offset"])
         if not row["attributes"] & CONTROL:
             self.open.setdefault(producer, base)
             return
         first = self.open.pop(producer, base)
-        if _marker(data, int(row["position"])) == ABORT and first < base:
+        if _marker(segment, int(row["position"])) == ABORT and first < base:
             self.aborted.append((producer, first, base))
 
 
-def _marker(data: Any, position: int) -> int:
+def _marker(segment: HeldSegment, position: int) -> int:
     """Return what a control batch of a transaction says; COMMIT for what does not decode.
 
     Damage is found by whoever reads the batch.
     """
     try:
-        record = next(iter(batch_at(data, position).records()))
+        record = next(iter(segment.batch(position, segment.limit).records()))
     except (CorruptBatch, StopIteration):
         return COMMIT
     key = bytes(record.key or b"")

@@ -7,6 +7,7 @@ place of ``record.batch``, ``.checksum``, ``.columns``, ``.headers``, ``.rows``,
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Sequence
 from typing import Any, Final
@@ -19,13 +20,14 @@ from kraftfast.record import pure
 from kraftfast.record.columnar import SHARED, BytesColumn, Columns, Rows
 from kraftfast.record.pure import Batch as BatchView
 from kraftfast.record.pure import batch_at, batches, check_batch, crc32c
+from kraftfast.record.shapes import FAULT_TEXTS as FAULT_NAMES
 from kraftfast.record.shapes import LOG_APPEND_TIME, Fault, refusal
 
 __all__ = [
     "BatchView", "BytesColumn", "Columns", "END", "HEADER", "Headers", "INCOMPLETE",
     "INDEX_SUFFIX", "LOG_SUFFIX", "Rows", "SHARED", "TIME_INDEX_SUFFIX", "WHOLE", "batch_at",
     "batches", "check_batch", "crc32c", "data_end", "decode_columns", "decode_headers",
-    "decode_rows", "fault_text", "page_words", "segment_name", "walk",
+    "decode_rows", "fault_text", "page_words", "read_headers", "segment_name", "walk",
 ]  # fmt: skip
 
 INT64_MAX: Final = 2**63 - 1
@@ -245,9 +247,9 @@ class Headers:
 
 def decode_headers(
     buffer: Any, position: int = 0, end: int | None = None, *, batches_max: int = 1 << 20,
-    verify_crc: bool = False, fd: int = -1,
+    verify_crc: bool = False,
 ) -> Headers:  # fmt: skip
-    """As :func:`kraftfast.record.headers.decode_headers`; nothing is read from ``fd``."""
+    """As :func:`kraftfast.record.headers.decode_headers`."""
     if batches_max < 1:
         raise InvalidOption(f"batches_max={batches_max}")
     data = pure.window(buffer, position, end)
@@ -259,15 +261,69 @@ def decode_headers(
         except CorruptBatch as error:
             fault = error.reason if data_end(data, position, len(data)) > position else ""
             break
-        found.append(
-            (
-                position, h.size, h.base_offset, h.end_offset, h.base_timestamp, h.max_timestamp,
-                h.producer_id, h.leader_epoch, h.record_count, h.crc, h.base_sequence,
-                h.producer_epoch, h.attributes, not verify_crc or h.crc_ok(),
-            )
-        )  # fmt: skip
+        found.append(_header(h, position, not verify_crc or h.crc_ok()))
         position += h.size
     return Headers(np.array(found, HEADER), position, fault)
+
+
+def _header(h: BatchView, position: int, crc_ok: bool) -> tuple[Any, ...]:
+    return (
+        position, h.size, h.base_offset, h.end_offset, h.base_timestamp, h.max_timestamp,
+        h.producer_id, h.leader_epoch, h.record_count, h.crc, h.base_sequence,
+        h.producer_epoch, h.attributes, crc_ok,
+    )  # fmt: skip
+
+
+def read_headers(
+    fd: int, position: int, end: int, *, batches_max: int = 1 << 20, verify_crc: bool = False,
+    until_offset: int = -1,
+) -> Headers:  # fmt: skip
+    """As :func:`kraftfast.record.headers.read_headers`; bodies are read too."""
+    if batches_max < 1 or not 0 <= position <= end:
+        raise InvalidOption(f"{batches_max} batches of bytes {position} to {end} of a file")
+    found: list[tuple[Any, ...]] = []
+    fault, held, at = "", b"", position
+    while position < end and len(found) < batches_max and not fault:
+        for size in (0, PIECE_BYTES, limits.BATCH_BYTES_MAX):  # 0: in what is held already
+            if size:
+                held, at = _copied(fd, position, min(size, end - position)), position
+            try:
+                h, fault = batch_at(held, position - at), ""
+                break
+            except CorruptBatch as error:
+                fault = error.reason
+                if fault not in CUT_OFF:
+                    break
+        else:
+            fault = CUT_OFF[end - position >= limits.BATCH_HEADER_BYTES]
+        if fault:
+            fault = "" if _rest_is_zero(fd, position, end) else fault
+            break
+        found.append(_header(h, position, not verify_crc or h.crc_ok()))
+        position += h.size
+        if h.end_offset == until_offset:
+            break
+    return Headers(np.array(found, HEADER), position, fault)
+
+
+CUT_OFF: Final = (FAULT_NAMES[Fault.SHORT], FAULT_NAMES[Fault.TRUNCATED])
+
+
+def _copied(fd: int, position: int, size: int) -> bytes:
+    """Bytes of a file, fewer if it ends."""
+    data = b""
+    while len(data) < size and (more := os.pread(fd, size - len(data), position + len(data))):
+        data += more
+    return data
+
+
+def _rest_is_zero(fd: int, position: int, end: int) -> bool:
+    while position < end:
+        data = _copied(fd, position, min(PIECE_BYTES, end - position))
+        if not data or data.strip(b"\0"):
+            return False
+        position += len(data)
+    return True
 
 
 # --- log.scan and log.segment ---------------------------------------------------------------------

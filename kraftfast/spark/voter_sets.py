@@ -12,7 +12,8 @@ from kraftfast.errors import StorageError
 from kraftfast.log import quorum_state
 from kraftfast.log.disk import Disk
 from kraftfast.log.extents import Extent
-from kraftfast.log.held_segment import OPEN_END, MappedSegment
+from kraftfast.log.copied_file import OPEN_END
+from kraftfast.log.held_segment import HeldSegment
 from kraftfast.log.reader import LogReader
 from kraftfast.log.snapshot_files import snapshot_ids
 from kraftfast.log.snapshot_reader import open_snapshot
@@ -48,7 +49,7 @@ def _voters_records(log_path: str, begin: int) -> Iterator[tuple[int, object]]:
     for base, following in zip(bases, [*bases[1:], OPEN_END], strict=True):
         if following <= begin:
             continue
-        segment = MappedSegment(log_path, base)
+        segment = HeldSegment(log_path, base)
         offset, position = segment.place(begin)
         fault, end = 0, following
         while not fault and offset < end:

@@ -10,7 +10,7 @@ import pytest
 from kraftfast.log import marks
 from kraftfast.log.floor import FLOOR, write_floor
 from kraftfast.log.disk import Disk
-from kraftfast.log.held_segment import MappedSegment
+from kraftfast.log.held_segment import HeldSegment
 from kraftfast.record.checksum import crc32c
 from kraftfast.types import OffsetAndEpoch
 from tests.cli.logs import COMMITTED, CORRUPT, FOREIGN, IN_USE, INPUT, Done, contents, edit
@@ -292,7 +292,7 @@ def test_trim_needs_the_directory_for_itself(home: Home, kraftfast: Callable[...
     (path,) = home.segment_paths()
     done = kraftfast("log", "trim", path)
     assert done.code == INPUT and "by DIR" in done.err
-    held = MappedSegment(home.log_path, 0)
+    held = HeldSegment(home.log_path, 0)
     done = kraftfast("log", "trim", home.path)
     assert done.code == IN_USE and f"another process maps {path}" in done.err
     del held

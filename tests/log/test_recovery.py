@@ -13,7 +13,7 @@ from kraftfast.errors import CorruptLog, FlushFailed, ForeignDirectory, InvalidO
 from kraftfast.log import epoch_checkpoint, marks
 from kraftfast.log.at_rest import trim_log
 from kraftfast.log.disk import Disk
-from kraftfast.log.held_segment import MappedSegment
+from kraftfast.log.held_segment import HeldSegment
 from kraftfast.log.recovery import Settings
 from kraftfast.log.snapshot_files import snapshot_ids, snapshot_path
 from kraftfast.record.batch import batches
@@ -365,7 +365,7 @@ def test_every_segment_of_a_new_start_is_prepared_as_far_as_it_is_filled(
     home: Home, leave: str
 ) -> None:
     fill(home.open(), 150)
-    held = MappedSegment(home.log_path, 0)  # it cannot be trimmed
+    held = HeldSegment(home.log_path, 0)  # it cannot be trimmed
     getattr(home, leave)()
     log = home.open()
     assert len(log.segments) >= 3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,9 +12,11 @@ from hypothesis import strategies as st
 
 from kraftfast import errors
 from kraftfast.record import control, headers, pure, rows
-from kraftfast.record.shapes import CONTROL, Codec, Record
+from kraftfast.record.shapes import CONTROL, FAULT_TEXTS, Codec, Fault, Record
+from kraftfast.spark import twins
 
 BYTES = st.none() | st.binary(max_size=40)
+CUT_OFF = FAULT_TEXTS[Fault.TRUNCATED]
 STAMPS = st.integers(0, 10**12)
 HEADERS = st.lists(st.tuples(st.text(max_size=5), BYTES), max_size=3).map(tuple)
 
@@ -135,29 +138,56 @@ def test_a_walk_stops_at_what_is_no_header() -> None:
             headers.decode_headers(b"", **bounds)
 
 
-def test_headers_far_apart_are_read_from_the_file(tmp_path: Path) -> None:
-    sizes, batches, offset = [20_000, 100, 30_000, 16_384, 50], [], 0
+def headers_in(path: Path, end: int, read: Any = headers.read_headers, **more: Any) -> Any:
+    with path.open("rb") as file:
+        found = read(file.fileno(), 0, end, **more)
+    return found.rows.tolist(), found.position, found.fault
+
+
+@pytest.mark.parametrize("read", [headers.read_headers, twins.read_headers])
+def test_headers_of_a_file_are_those_of_its_bytes(tmp_path: Path, read: Any) -> None:
+    sizes, batches, offset = [20_000, 100, 400_000, 16_384, 50, *[7] * 99], [], 0
     for size in sizes:
         values = pure.values_to_records([bytes(size)], 5, offset)
         batches.append(pure.encode_batch(values, leader_epoch=1))
         offset += 1
     data = b"".join(batches)
-    for end, zeros in ((None, 0), (None, 200), (len(data) - 1, 0), (len(batches[0]) + 30, 0)):
-        path = tmp_path / "a.log"
+    path = tmp_path / "a.log"
+    for end, zeros in ((None, 0), (None, 600_000), (len(data) - 1, 0), (len(batches[0]) + 30, 0)):
         path.write_bytes(data + bytes(zeros))
-        mapped = headers.decode_headers(data + bytes(zeros), end=end)
-        with path.open("rb") as file:
-            read = headers.decode_headers(data + bytes(zeros), end=end, fd=file.fileno())
-        assert read.rows.tolist() == mapped.rows.tolist()
-        assert (read.position, read.fault) == (mapped.position, mapped.fault)
-    other = bytearray(data)
-    other[len(batches[0]) + 12 : len(batches[0]) + 16] = (7).to_bytes(4, "big")  # its epoch
-    path.write_bytes(other)
-    with path.open("rb") as file:
-        assert headers.decode_headers(data, fd=file.fileno()).rows["epoch"].tolist()[:2] == [1, 7]
-    path.write_bytes(b"")
-    with path.open("rb") as file:  # nothing to read there: what is mapped counts
-        assert len(headers.decode_headers(data, fd=file.fileno()).rows) == len(sizes)
+        stop = len(data) + zeros if end is None else end
+        for more in ({}, {"verify_crc": True}, {"batches_max": 1}, {"batches_max": 3}):
+            whole = headers.decode_headers(data + bytes(zeros), end=end, **more)
+            wanted = whole.rows.tolist(), whole.position, whole.fault
+            assert headers_in(path, stop, read, **more) == wanted
+    (*_, position, fault) = headers_in(path, len(data), read, until_offset=3)
+    assert (position, fault) == (sum(len(each) for each in batches[:3]), "")
+    damaged = bytearray(data)
+    damaged[len(batches[0]) + len(batches[1]) + 300_000] ^= 1
+    path.write_bytes(damaged)
+    rows, _, _ = headers_in(path, len(data), read, verify_crc=True)
+    assert [row[-1] for row in rows] == [number != 2 for number in range(len(sizes))]
+
+
+@pytest.mark.parametrize("read", [headers.read_headers, twins.read_headers])
+def test_headers_of_a_file_that_is_cut_short_end_in_a_batch_that_is_cut_off(
+    tmp_path: Path, read: Any
+) -> None:
+    batch = pure.encode_batch(pure.values_to_records([bytes(30_000)], 5, 0), leader_epoch=1)
+    path = tmp_path / "a.log"
+    for size in (0, 60, 61, 20_000, len(batch) - 1):
+        path.write_bytes(batch[:size])
+        rows, position, fault = headers_in(path, len(batch), read, verify_crc=True)
+        assert (rows, position, fault) == ([], 0, CUT_OFF), size
+    path.write_bytes(batch)
+    rows, position, fault = headers_in(path, 2 * len(batch), read)
+    assert (len(rows), position, fault) == (1, len(batch), CUT_OFF)
+    path.write_bytes(bytes(100))
+    assert headers_in(path, 100_000, read)[1] == 0
+    with pytest.raises(errors.InvalidOption):
+        headers_in(path, 0, read, batches_max=0)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        read(-1, 0, 100)
 
 
 def test_control_batches_are_left_out_unless_asked_for() -> None:

@@ -1,0 +1,69 @@
+"""Segments that somebody cuts short while Spark's tasks read them: damage, and no SIGBUS."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from tests.log.test_reader import in_a_process  # noqa: E402
+from tests.spark.kit import LogFiles  # noqa: E402
+
+CODE = """
+import os, sys
+from kraftfast.errors import KraftfastError
+from kraftfast.spark import pieces, survey
+from kraftfast.spark.digests import digest_of
+from kraftfast.spark.options import LOG_OPTIONS, LogOptions
+from kraftfast.spark.places import find_places
+from kraftfast.spark.tables import chosen, row_fields
+from kraftfast.spark.transactions import Transactions
+import pyarrow as pa
+
+how, path, segment, size = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])
+(place,) = find_places(path)
+options = LogOptions.of({"path": path}, LOG_OPTIONS, "kraftfast")
+opened = survey.open_segment
+def cut(*arguments):
+    found = opened(*arguments)
+    os.truncate(segment, size)
+    return found
+planned = list(survey.pieces(place, survey.Bounds(), 1 << 30, None))
+assert [type(each) for each in planned] == [survey.Piece]
+survey.open_segment = pieces.open_segment = cut
+import kraftfast.spark.digests as digests
+digests.open_segment = cut
+(piece,) = planned
+try:
+    if how == "plan":
+        print([each.reason for each in survey.pieces(place, survey.Bounds(), 1 << 30, None)
+               if isinstance(each, survey.Damage)])
+    elif how == "rows":
+        schema = pa.schema([("offset", pa.int64()), ("value", pa.binary())])
+        list(pieces.read_rows(piece, options, schema, True))
+    elif how == "headers":
+        found = [each.column("damage").to_pylist() for each in pieces.read_headers(piece, True)]
+        print("damage" if any(any(each) for each in found) else found)
+    elif how == "digest":
+        print("damage" if digest_of(piece, range(1 << 30)).faults else "none")
+    elif how == "admit":
+        print(survey.offset_after(place, 0, 1000, 1 << 30))
+    else:
+        print(Transactions(place.log_path).stable_end(0, 1000))
+except KraftfastError as error:
+    print(type(error).__name__, error)
+"""
+
+
+@pytest.mark.parametrize("how", ["plan", "rows", "headers", "digest", "admit", "transactions"])
+@pytest.mark.parametrize("size", [0, 5000])
+def test_a_segment_that_is_cut_short_under_a_task(tmp_path: Path, how: str, size: int) -> None:
+    files = LogFiles(tmp_path / "log")
+    files.fill(1, 40, 30)
+    (segment,) = files.log_path.glob("*.log")
+    assert segment.stat().st_size > 2 * 5000
+    (line, *_) = in_a_process(CODE, how, str(files.path), str(segment), str(size))
+    if how in ("plan", "rows", "headers", "digest"):
+        assert "damage" in line or "longer than the bytes" in line, line
