@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -56,7 +57,7 @@ def append_rows(
         standing, rows = producer.standing, 0
         resumed, stored = standing.records, None
         if resumed:
-            stored = Stored(stored_records(options, standing, since), name)
+            stored = Stored(stored_records(options, standing, since), label_of(name))
         else:
             check_never_used(standing, name, since)
         for batch in itertools.chain([first], batches):
@@ -69,7 +70,8 @@ def append_rows(
                 hand_over(producer, records.slice(skip), options.timeout)
         if rows < resumed:
             raise InputError(
-                f"{resumed} records of {name} are committed, and the task has {rows} rows: {CAUSES}"
+                f"{resumed} records of {label_of(name)} are committed, and the task has {rows} "
+                f"rows: {CAUSES}"
             )
         begin, end = settle_all(producer, options.timeout)
         return Appended(rows, resumed, begin, end)
@@ -81,13 +83,30 @@ CAUSES = (
 )
 
 
+PREFIX = re.compile(r"spark-(?:named|query|once)-")
+
+
+def label_of(name: str) -> str:
+    """Return what the user calls a producer of ours.
+
+    >>> label_of("spark-named-daily")
+    'daily'
+    """
+    return PREFIX.sub("", name, count=1) if PREFIX.match(name) else name
+
+
 def check_never_used(standing: Standing, name: str, since: int) -> None:
-    """Of a name without records: it must be certain that it was not forgotten with some."""
+    """Of a name without records: it must be certain that it was not forgotten with some.
+
+    ``since``: below this offset it was not used, -1 if that is not known. Raises UnknownOutcome.
+    """
     if standing.names_since < 0 or standing.names_since > max(since, 0):
+        way_on = "writeMode=staged takes one a job; else coalesce, or raise that setting"
+        if name.startswith("spark-named-") and since < 0:
+            way_on = "if no run of this job has appended anything, say so by neverRun=true"
         raise UnknownOutcome(
-            f"the quorum knows nothing of {name}, and nobody can tell whether it forgot it: more "
-            "names are in use than kraftfast.producers.max. writeMode=staged takes one a job; else "
-            "coalesce, or raise that setting"
+            f"the quorum knows nothing of {label_of(name)}, and nobody can tell whether it forgot "
+            f"it: more names are in use than kraftfast.producers.max. {way_on}"
         )
 
 

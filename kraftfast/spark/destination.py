@@ -18,10 +18,12 @@ from kraftfast.spark.options import (
     TIMEOUT_S,
     WRITE_MODES,
     Given,
+    check_servers,
     local_path,
 )
 from kraftfast.spark.places import replicas_in
 from kraftfast.spark.plain import need_compiled
+from kraftfast.spark.voter_sets import DESCRIPTION
 from kraftfast.types import METADATA_TOPIC
 
 if TYPE_CHECKING:
@@ -47,6 +49,8 @@ class SinkOptions:
     batch_bytes: int
     name: str
     """What the user calls the job; "" for nothing."""
+    never_run: bool
+    """The user says that no run of this job has appended anything."""
     mode: str
     staging: str
     """Absolute, as it was given; or ""."""
@@ -66,12 +70,13 @@ class SinkOptions:
         if len(name.encode()) > NAME_BYTES_MAX:
             raise InvalidOption(f"producerName has more than {NAME_BYTES_MAX} bytes")
         return cls(
-            path=_absolute(path),
-            servers=servers,
+            path=quorum_of(_absolute(path)),
+            servers=_checked(servers),
             topic=given.text("topic", METADATA_TOPIC),
             timeout=given.seconds("timeout", TIMEOUT_S),
             batch_bytes=given.number("batchBytes", SINK_BATCH_BYTES, 1024, 4 << 20),
             name=name,
+            never_run=given.flag("neverRun", False),
             mode=given.choice("writeMode", WRITE_MODES),
             staging=_absolute(given.text("stagingDir")),
             checkpoint=checkpoint if os.path.isabs(checkpoint) else "",
@@ -151,6 +156,23 @@ class SinkOptions:
 def _absolute(path: str) -> str:
     """Raises InvalidOption for a path on another file system."""
     return os.path.abspath(local_path(path)) if path else ""
+
+
+def _checked(servers: str) -> str:
+    """Return addresses as they are, if they are some. Raises InvalidOption."""
+    if servers:
+        check_servers(servers)
+    return servers
+
+
+def quorum_of(path: str) -> str:
+    """Return the directory of the quorum whose replica's ``path`` is; else ``path``.
+
+    Records go to a quorum, and one of its replicas alone could not take them.
+    """
+    parent = os.path.dirname(path)
+    single = os.path.exists(os.path.join(path, META))
+    return parent if single and os.path.exists(os.path.join(parent, DESCRIPTION)) else path
 
 
 def replica_directories(path: str) -> dict[int, str]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import time
 
-from kraftfast.errors import NoQuorum, OffsetOutOfRange
+from kraftfast.errors import InvalidOption, NoQuorum, OffsetOutOfRange
 from kraftfast.spark import survey
 from kraftfast.spark.committed import QUORUM, Bounded, Logs, OneLog
 from kraftfast.spark.leader import LeaderLine, Seen
@@ -149,3 +149,15 @@ def check_start(name: str, offset: int, start: int, options: LogOptions) -> None
             "failOnDataLoss to false to go on with its snapshot, or where it starts"
         )
         raise OffsetOutOfRange(text, start)
+
+
+def check_end(name: str, offset: int, end: int) -> None:
+    """Raise InvalidOption if the log does not reach the offset that reading is to begin at.
+
+    ``end`` is 0 while a new leader does not know what is committed.
+    """
+    if 0 < end < offset:
+        raise InvalidOption(
+            f"startOffset={offset}: {name} is committed up to offset {end}, and nothing beyond is "
+            "there to be read"
+        )

@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from kraftfast.errors import InvalidOption
-from kraftfast.types import METADATA_TOPIC
+from kraftfast.types import METADATA_TOPIC, address_from_text
 
 SPLIT_BYTES = 64 * 1024 * 1024
 BATCH_ROWS = 64 * 1024
@@ -25,7 +25,7 @@ READING = (
     "isolationLevel",
 )  # fmt: skip
 FOLLOWING = ("maxRecordsPerTrigger", "maxBytesPerTrigger", "failOnDataLoss")
-WRITING = ("batchBytes", "producerName", "writeMode", "stagingDir")
+WRITING = ("batchBytes", "producerName", "writeMode", "stagingDir", "neverRun")
 SPARKS = (
     "checkpointLocation", "queryName", "outputMode", "asyncProgressTrackingEnabled",
     "asyncProgressTrackingCheckpointIntervalMs",
@@ -166,6 +166,8 @@ class LogOptions:
             both = "bootstrap.servers" in known
             wanted = "either a path or bootstrap.servers" if both else "a path"
             raise InvalidOption(f"{source} wants {wanted}")
+        if servers:
+            check_servers(servers)
         return cls(
             path=path,
             servers=servers,
@@ -205,6 +207,23 @@ def local_path(text: str) -> str:
             "every executor has a path to it, as a mounted folder"
         )
     return unquote(parts.path)
+
+
+def check_servers(text: str) -> None:
+    """Check the addresses of ``bootstrap.servers`` before anything starts. Raises InvalidOption.
+
+    >>> check_servers("localhost")
+    Traceback (most recent call last):
+    kraftfast.errors.InvalidOption: bootstrap.servers: 'localhost' is not host:port, with a port \
+from 1 to 65535
+    """
+    for part in text.split(","):
+        try:
+            host, _ = address_from_text(part.strip())
+        except ValueError as error:
+            raise InvalidOption(f"bootstrap.servers: {error}") from None
+        if not host:
+            raise InvalidOption(f"bootstrap.servers: {part.strip()!r} names no host")
 
 
 def _start(given: Given) -> int | None:

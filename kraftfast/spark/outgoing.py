@@ -20,7 +20,10 @@ def check_schema(schema: StructType, overwrite: bool) -> None:
     ``INSERT`` gives all columns of its table, null where it names none: they are all there then.
     """
     if overwrite:
-        raise InvalidOption("a log is only appended to: use mode('append')")
+        raise InvalidOption(
+            "records of a log cannot be overwritten: use mode('append'), INSERT INTO, or of a "
+            "stream outputMode('append')"
+        )
     kinds = {each.name: each.dataType for each in schema.fields}
     if "value" not in kinds:
         raise InvalidOption(

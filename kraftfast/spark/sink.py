@@ -72,7 +72,7 @@ class BatchWriter(DataSourceArrowWriter):
         if kind == "named":
             claim(self.job, options.mode)
         self.since = -1
-        if direct_once:
+        if direct_once or (options.mode == "direct" and options.never_run):
             self.since = options.committed_end()
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:

@@ -38,6 +38,7 @@ from kraftfast.record.shapes import FAULT_TEXTS, Fault
 from kraftfast.spark import remote, survey
 from kraftfast.spark.committed import Bounded, Logs, left_out, running_end
 from kraftfast.spark.catalog import makes_a_table, recalled, table_schema
+from kraftfast.spark.followed import check_end
 from kraftfast.spark.forked import settle
 from kraftfast.spark.options import (
     BATCH_BYTES,
@@ -126,9 +127,11 @@ class LogReader(DataSourceReader):
     def partitions(self) -> Tasks:
         options, bounds = self.options, self.bounds
         if options.servers:
-            end = min(bounds.end_offset, remote.committed_end(options))
+            committed = remote.committed_end(options)
+            end = min(bounds.end_offset, committed)
             start = remote.log_start(options, bounds.start_offset)
             self._check_start(start, options.servers)
+            check_end(options.servers, options.start_offset or 0, committed)
             return [InputPartition(part) for part in remote.ranges(options, start, end)]
         found: Tasks = []
         with Logs.of(options, bounds.start_offset) as logs:
@@ -142,6 +145,8 @@ class LogReader(DataSourceReader):
     def _of_log(self, bounded: Bounded) -> Iterator[Piece | Damage]:
         options, place = self.options, bounded.log.place
         self._check_start(survey.log_start(place), place.name)
+        if options.start_offset:
+            check_end(place.name, options.start_offset, bounded.end_offset)
         extents = bounded.log.extents
         for piece in survey.pieces(place, self.bounds, options.split_bytes, bounded.end, extents):
             if isinstance(piece, Damage) and options.on_corrupt == "fail":

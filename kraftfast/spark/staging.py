@@ -16,7 +16,7 @@ import shutil
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -25,9 +25,18 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from kraftfast.client.sender import RECORD_BYTES_MAX
 from kraftfast.client.values import check_values
-from kraftfast.errors import InputError, QuorumError, UnknownOutcome
+from kraftfast.errors import InputError, KraftfastError, QuorumError, UnknownOutcome
+from kraftfast.log.disk import storage_error
 from kraftfast.record.digest import NO_RECORDS, add_digest
-from kraftfast.spark.appending import Appended, check_never_used, hand_over, settle_all
+from kraftfast.spark.appending import (
+    Appended,
+    Stored,
+    check_never_used,
+    hand_over,
+    label_of,
+    settle_all,
+    stored_records,
+)
 from kraftfast.spark.destination import SinkOptions
 from kraftfast.spark.outgoing import outgoing, values_of
 
@@ -53,6 +62,16 @@ class Job:
     kind: str
     name: str
     batch: int = 0
+
+    @property
+    def label(self) -> str:
+        """Return what the user calls it."""
+        return label_of(self.name)
+
+    @property
+    def other(self) -> str:
+        """Return what makes another job of it."""
+        return "checkpointLocation" if self.kind == "query" else "producerName"
 
     @property
     def directory(self) -> str:
@@ -84,27 +103,45 @@ class Plan:
     """The committed end before the name was taken for this; -1: not known."""
 
 
+@contextmanager
+def on_disk(path: str) -> Iterator[None]:
+    """Raise StorageError, DiskFull for what the file system refuses in a job's directory."""
+    try:
+        yield
+    except KraftfastError:
+        raise
+    except OSError as error:
+        raise storage_error("cannot stage rows in", path, error) from None
+
+
 def stage(job: Job, batches: Iterator[pa.RecordBatch]) -> Staged:
-    """Write a task's rows to a file of its own, durably. Raises InvalidOption, RecordTooLarge."""
+    """Write a task's rows to a file of its own, durably.
+
+    Raises InvalidOption, RecordTooLarge, StorageError.
+    """
     first = next((batch for batch in batches if len(batch)), None)
     if first is None:
         return Staged(job)
-    os.makedirs(job.directory, mode=0o700, exist_ok=True)
     name = f"{job.batch}-{uuid.uuid4().hex}.arrow"
     path = os.path.join(job.directory, name)
     rows, digest = 0, NO_RECORDS
+    with on_disk(job.directory):
+        os.makedirs(job.directory, mode=0o700, exist_ok=True)
+        file = open(path, "xb")  # noqa: SIM115
     try:
-        with open(path, "xb") as file:
+        with file:
             for batch in _chain(first, batches):
                 records = outgoing(batch)
                 values = values_of(records)
                 check_values(values, False, RECORD_BYTES_MAX)
                 digest = add_digest(digest, values)
                 rows += len(records)
-                _put(file, records)
-            file.flush()
-            os.fsync(file.fileno())
-        _sync_directory(job.directory)
+                with on_disk(path):
+                    _put(file, records)
+            with on_disk(path):
+                file.flush()
+                os.fsync(file.fileno())
+                _sync_directory(job.directory)
     except BaseException:
         with suppress(OSError):
             os.unlink(path)
@@ -150,6 +187,11 @@ def publish(options: SinkOptions, staged: list[Staged]) -> Appended:
 
     Raises InputError, UnknownOutcome, NoQuorum, RecordsRefused, ProducerFenced.
     """
+    with on_disk(staged[0].job.directory):
+        return _publish(options, staged)
+
+
+def _publish(options: SinkOptions, staged: list[Staged]) -> Appended:
     job = staged[0].job
     os.makedirs(job.directory, mode=0o700, exist_ok=True)
     cluster = options.cluster_id()
@@ -170,10 +212,13 @@ def publish(options: SinkOptions, staged: list[Staged]) -> Appended:
             begun = None
     if begun is not None and begun.batch != job.batch:
         raise InputError(f"{job.directory} holds micro-batch {begun.batch}, which is not finished")
+    if begun is None and not plan.rows and job.kind == "named":
+        return Appended(0, 0, -1, -1)  # nothing was done under this name, so it stays free
     if begun is None and not plan.rows:
         end = 0 if done is None else done.first + done.rows
         _finish(job, Plan(cluster, job.batch, end, 0, NO_RECORDS, ()))
         return Appended(0, 0, -1, -1)
+    resumed = begun is not None
     if begun is None and job.kind != "once":
         plan = replace(plan, since=options.committed_end())
     with options.producer(None if job.kind == "once" else job.name) as producer:
@@ -181,17 +226,20 @@ def publish(options: SinkOptions, staged: list[Staged]) -> Appended:
         if begun is None:
             for name in plan.files:
                 next(read_staged(os.path.join(job.directory, name)))  # all is there, or none goes
-            begun = _begin(job, plan, done, producer, known)
+            begun = _begin(job, plan, done, producer, known, options.never_run)
         elif not known and not begun.first and job.kind != "once":
             # The first records of this name may be there, and the name be forgotten since.
             check_never_used(producer.standing, job.name, begun.since)
         skipped = known - begun.first
         if not 0 <= skipped <= begun.rows:
             raise UnknownOutcome(
-                f"{known} records of {job.name} are committed, and {begun.first} to "
+                f"{known} records of {job.label} are committed, and {begun.first} to "
                 f"{begun.first + begun.rows} were expected: the quorum forgot that name "
-                "(kraftfast.producers.max), or another program uses it"
+                f"(kraftfast.producers.max), or another program uses it; begin with another "
+                f"{job.other}"
             )
+        if resumed and skipped < begun.rows:
+            begun = _sound_plan(options, job, begun, plan, producer, skipped)
         try:
             _append_files(job, begun, producer, skipped, options.timeout)
             first, end = settle_all(producer, options.timeout)
@@ -204,24 +252,89 @@ def publish(options: SinkOptions, staged: list[Staged]) -> Appended:
             ) from error
     _finish(job, begun)
     if job.kind == "named":
-        _again(job, begun, plan)
+        _again(job, begun, plan)  # another driver's plan may have been taken over
     return Appended(begun.rows, skipped, first, end)
 
 
-def _begin(job: Job, plan: Plan, done: Plan | None, producer: Producer, known: int) -> Plan:
+def _begin(
+    job: Job, plan: Plan, done: Plan | None, producer: Producer, known: int, never_run: bool
+) -> Plan:
     """Write down what is about to be appended; or what another driver of this job has meanwhile."""
     expected = 0 if done is None else done.first + done.rows
-    if done is None and not known and job.batch:  # what it knew of earlier batches is lost
-        check_never_used(producer.standing, job.name, -1)
+    if done is None and not known and (job.batch or job.kind == "named"):
+        # Notes of an earlier run, or of earlier batches, may be lost.
+        check_never_used(producer.standing, job.name, plan.since if never_run else -1)
     elif known and known != expected:
         raise UnknownOutcome(
-            f"{known} records of {job.name} are committed, and {job.directory} knows of {expected}:"
-            " what it held is lost, or another program uses that name"
+            f"{known} records of {job.label} are committed, and {job.directory} knows of "
+            f"{expected}: what it held is lost, or another program uses that name; begin with "
+            f"another {job.other}"
         )
     _write(job, PLAN, replace(plan, first=known), False)
     begun = _read(job, PLAN)
     assert begun is not None, "it was written, by this driver or by another one"
     return begun
+
+
+def _sound_plan(
+    options: SinkOptions, job: Job, begun: Plan, plan: Plan, producer: Producer, skipped: int
+) -> Plan:
+    """Return the plan to go on with, of which ``skipped`` records are committed.
+
+    Where its files are damaged, this attempt's take their place: any rows if none is committed
+    yet, else the same rows in the same order. Raises InputError, UnknownOutcome.
+    """
+    try:
+        if _digest_of(job, begun) == (begun.rows, begun.digest):
+            return begun
+        problem = f"what was staged in {job.directory} is damaged"
+    except InputError as error:
+        problem = str(error)
+    same = (plan.rows, plan.digest) == (begun.rows, begun.digest)
+    if skipped and same:
+        stored = stored_records(options, producer.standing, begun.since)
+        held, number = Stored(_without(stored, begun.first), job.label), 0
+        try:
+            for batch in _staged_batches(job, plan):
+                part = batch.slice(0, max(0, skipped - number))
+                held.compare(part, number)
+                number += len(part)
+        except InputError:
+            same = False
+    if not plan.rows or (skipped and not same):
+        raise InputError(
+            f"{problem}; {skipped} of the {begun.rows} rows of {job.label} are committed: run it "
+            "again with the same rows in the same order (coalesce(1), sort), or put what was staged"
+            f" back; with another {job.other} all rows are appended once more"
+        )
+    found = replace(plan, first=begun.first, since=begun.since)
+    _write(job, PLAN, found, True)
+    return found
+
+
+def _staged_batches(job: Job, plan: Plan) -> Iterator[pa.RecordBatch]:
+    for name in plan.files:
+        yield from read_staged(os.path.join(job.directory, name))
+
+
+def _digest_of(job: Job, plan: Plan) -> tuple[int, tuple[int, int]]:
+    """Return (how many, their digest) of the records in a plan's files. Raises InputError."""
+    rows, digest = 0, NO_RECORDS
+    for batch in _staged_batches(job, plan):
+        try:
+            batch.validate(full=True)
+        except pa.ArrowInvalid as error:
+            raise InputError(f"a file in {job.directory} is damaged: {error}") from None
+        digest, rows = add_digest(digest, values_of(batch)), rows + len(batch)
+    return rows, digest
+
+
+def _without(batches: Iterator[pa.RecordBatch], count: int) -> Iterator[pa.RecordBatch]:
+    """Leave out the first ``count`` rows."""
+    for batch in batches:
+        over = min(count, len(batch))
+        count -= over
+        yield batch.slice(over)
 
 
 def _append_files(job: Job, plan: Plan, producer: Producer, skip: int, timeout: float) -> None:
@@ -237,7 +350,7 @@ def _again(job: Job, done: Plan, plan: Plan) -> Appended:
     """What is asked for was done before; a job that is run again must have the same rows."""
     if job.kind == "named" and (done.rows, done.digest) != (plan.rows, plan.digest):
         raise InputError(
-            f"a job of producerName {job.name} has committed {done.rows} rows, and of the "
+            f"a job of producerName {job.label} has committed {done.rows} rows, and of the "
             f"{plan.rows} of this one not all are the same: nothing of this one is appended; "
             "another job wants another name"
         )
@@ -271,7 +384,10 @@ def _read(job: Job, name: str) -> Plan | None:
     except FileNotFoundError:
         return None
     except (ValueError, TypeError, KeyError, OSError) as error:
-        raise InputError(f"{path} cannot be read: {error}") from None
+        raise InputError(
+            f"{path} cannot be read: {error}; remove it: how much is committed is known to the "
+            "quorum, and compared"
+        ) from None
 
 
 def _write(job: Job, name: str, plan: Plan, replace: bool) -> None:
@@ -295,20 +411,24 @@ def _write(job: Job, name: str, plan: Plan, replace: bool) -> None:
 
 
 def claim(job: Job, mode: str) -> None:
-    """What a job has written in one mode, the other knows nothing of. Raises InputError."""
-    os.makedirs(job.directory, mode=0o700, exist_ok=True)
-    path = os.path.join(job.directory, MODE)
-    try:
-        with open(path, "x") as file:
-            file.write(mode)
-    except FileExistsError:
-        with open(path) as file:
-            found = file.read()
-        if found not in ("", mode):
-            raise InputError(
-                f"{job.name} has been written with writeMode={found}: go on with that, or begin "
-                "with another checkpointLocation or producerName"
-            ) from None
+    """What a job has written in one mode, the other knows nothing of.
+
+    Raises InputError, StorageError.
+    """
+    with on_disk(job.directory):
+        os.makedirs(job.directory, mode=0o700, exist_ok=True)
+        path = os.path.join(job.directory, MODE)
+        try:
+            with open(path, "x") as file:
+                file.write(mode)
+        except FileExistsError:
+            with open(path) as file:
+                found = file.read()
+            if found not in ("", mode):
+                raise InputError(
+                    f"{job.label} has been written with writeMode={found}: go on with that, or "
+                    "begin with another checkpointLocation or producerName"
+                ) from None
 
 
 def finished_end(job: Job) -> int:
@@ -324,9 +444,10 @@ def finished_end(job: Job) -> int:
 def note_finished(job: Job, end_offset: int) -> None:
     """All micro-batches up to this one are committed, below an offset."""
     partial = os.path.join(job.directory, f"{DIRECT}.{uuid.uuid4().hex}")
-    with open(partial, "x") as file:
-        json.dump({"batch": job.batch, "end_offset": end_offset}, file)
-    os.replace(partial, os.path.join(job.directory, DIRECT))
+    with on_disk(job.directory):
+        with open(partial, "x") as file:
+            json.dump({"batch": job.batch, "end_offset": end_offset}, file)
+        os.replace(partial, os.path.join(job.directory, DIRECT))
 
 
 def _sync_directory(path: str) -> None:

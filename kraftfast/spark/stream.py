@@ -29,7 +29,7 @@ from kraftfast.log.snapshot_files import snapshot_ids, snapshot_path
 from kraftfast.spark import remote, survey
 from kraftfast.spark.committed import QUORUM, OneLog
 from kraftfast.spark.fetched import fetched_snapshot, newest_snapshot
-from kraftfast.spark.followed import Ends, Paths, Servers, check_start
+from kraftfast.spark.followed import Ends, Paths, Servers, check_end, check_start
 from kraftfast.spark.lineage import Offsets, lineages, marked, positions
 from kraftfast.spark.options import LogOptions
 from kraftfast.spark.pieces import damage_row, read_rows
@@ -94,8 +94,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return self._ends({})
         starts = self.followed.starts()
         if asked is not None:
+            ends = self.followed.ends({name: asked for name in starts})
             for name, start in starts.items():
                 check_start(name, asked, start, self.options)
+                check_end(name, asked, ends.get(name, start))
             return {name: max(asked, start) for name, start in starts.items()}
         return starts
 

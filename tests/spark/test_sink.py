@@ -170,7 +170,7 @@ def test_schemas_that_do_not_fit(fields: dict[str, Any], message: str) -> None:
 
 
 def test_a_log_is_not_overwritten(tmp_path: Path) -> None:
-    with pytest.raises(errors.InvalidOption, match="only appended to"):
+    with pytest.raises(errors.InvalidOption, match="cannot be overwritten: .* outputMode"):
         check_schema(StructType([StructField("value", BinaryType())]), True)
     with pytest.raises(errors.NotFormatted, match="no quorum's directory"):
         SinkOptions.of({"path": str(tmp_path)}, "x").check_place()

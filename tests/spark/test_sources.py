@@ -189,6 +189,8 @@ def test_options_bound_offsets(log: LogFiles) -> None:
     assert offsets(log.path, startOffset="39", endOffset="42") == [39, 40, 41]
     assert offsets(log.path, startOffset="119") == [119]
     assert offsets(log.path, startOffset="120") == []
+    with pytest.raises(errors.InvalidOption, match="startOffset=121: .* up to offset 120"):
+        offsets(log.path, startOffset="121")
 
 
 def test_reading_does_not_import_pandas(log: LogFiles) -> None:
@@ -315,6 +317,8 @@ def test_batches_behind_a_broken_header_are_found_again(log: LogFiles) -> None:
         ({"startOfset": "1"}, "has no option 'startOfset'; did you mean startOffset"),
         ({"columns": "some"}, "it is one of full, meta"),
         ({"startOffset": "soon"}, "no whole number"),
+        ({"path": "", "bootstrap.servers": "localhost"}, "bootstrap.servers: 'localhost' is not"),
+        ({"path": "", "bootstrap.servers": "h:1,"}, "bootstrap.servers: '' is not host:port"),
         ({"splitBytes": "1"}, "from 4096"),
         ({"verifyCrc": "maybe"}, "true or false"),
         ({"timeout": "-1"}, "no number of seconds"),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -233,7 +235,7 @@ def test_a_name_that_was_forgotten_with_its_first_records(
 
 def test_a_name_is_one_job(quorum: kraftfast.LocalQuorum) -> None:
     def daily() -> BatchWriter:
-        return BatchWriter(options(quorum, producerName="daily"), VALUE, False)
+        return BatchWriter(options(quorum, producerName="daily", neverRun="true"), VALUE, False)
 
     rows = values(b"daily", 100)
     run(daily(), rows)
@@ -248,7 +250,8 @@ def test_a_name_is_one_job(quorum: kraftfast.LocalQuorum) -> None:
 def test_a_named_job_is_finished_before_another_is_refused(
     quorum: kraftfast.LocalQuorum, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made, rows = options(quorum, producerName="half"), values(b"half", 100)
+    made = options(quorum, producerName="half", neverRun="true")
+    rows = values(b"half", 100)
     with monkeypatch.context() as patched:
         dies_at(patched, "_append_files")
         with pytest.raises(Died):
@@ -256,6 +259,119 @@ def test_a_named_job_is_finished_before_another_is_refused(
     with pytest.raises(errors.InputError, match="nothing of this one is appended"):
         run(BatchWriter(made, VALUE, False), values(b"half", 101))
     assert stored(quorum, b"half") == rows
+
+
+def test_a_name_whose_notes_and_records_nobody_knows_any_more(
+    quorum: kraftfast.LocalQuorum,
+) -> None:
+    """The user removed the notes, the quorum forgot the name: the rows may be there already."""
+    for mode in ("staged", "direct"):
+        word = b"nightly-" + mode.encode()
+        made = options(quorum, producerName=f"nightly {mode}", writeMode=mode)
+        rows = values(word, 30)
+        asserted = options(
+            quorum, producerName=f"nightly {mode}", writeMode=mode, neverRun="true"
+        )
+        run(BatchWriter(asserted, VALUE, False), rows, 1)
+        shutil.rmtree(BatchWriter(made, VALUE, False).job.directory)
+        forget_names(quorum)
+        for _ in range(2):  # the refusal itself leaves nothing that would be taken for a note
+            with pytest.raises(errors.UnknownOutcome, match="nothing of nightly .* neverRun=true"):
+                run(BatchWriter(made, VALUE, False), rows, 1)
+        assert stored(quorum, word) == rows
+
+
+def test_a_named_job_without_rows_leaves_its_name_free(quorum: kraftfast.LocalQuorum) -> None:
+    made = options(quorum, producerName="hourly", neverRun="true")
+    run(BatchWriter(made, VALUE, False), [])
+    rows = values(b"hourly", 10)
+    run(BatchWriter(made, VALUE, False), rows)
+    assert stored(quorum, b"hourly") == rows
+    with pytest.raises(errors.InputError, match="a job of producerName hourly has committed 10"):
+        run(BatchWriter(made, VALUE, False), [])
+
+
+def test_what_was_staged_is_damaged_before_it_was_appended(
+    quorum: kraftfast.LocalQuorum, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing of it is committed yet: any rows may take its place, and damage is never appended."""
+    made, rows = options(quorum, producerName="spoilt", neverRun="true"), values(b"spoilt", 60)
+    writer = BatchWriter(made, VALUE, False)
+    with monkeypatch.context() as patched:
+        dies_at(patched, "_append_files")
+        with pytest.raises(Died):
+            run(writer, rows)
+    flip_a_value(writer.job, b"spoilt 7")
+    again = [*rows[30:], *rows[:20]]
+    run(BatchWriter(made, VALUE, False), again, 2)
+    assert stored(quorum, b"spoilt") == again
+
+
+def test_what_was_staged_is_damaged_with_some_of_it_appended(
+    quorum: kraftfast.LocalQuorum, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, rows = options(quorum, producerName="partly", neverRun="true"), values(b"partly", 60)
+    writer = BatchWriter(made, VALUE, False)
+    handed = staging.hand_over
+
+    def one_batch(producer: Any, *rest: Any) -> None:
+        if producer.ledger.next_ticket:
+            producer.flush()
+            raise Died
+        handed(producer, *rest)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(staging, "hand_over", one_batch)
+        with pytest.raises(Died):
+            run(writer, rows)
+    assert stored(quorum, b"partly") == rows[:10]
+    (job, damaged), word = (writer.job, "10 of the 60 rows of partly are committed"), b"partly 45"
+    for path in Path(job.directory).glob("*.arrow"):
+        if word in path.read_bytes():
+            path.write_bytes(path.read_bytes()[:-40])
+    for other in (rows[::-1], rows[:-1], []):
+        with pytest.raises(errors.InputError, match=f"{damaged}: run it again with the same rows"):
+            run(BatchWriter(made, VALUE, False), other)
+    run(BatchWriter(made, VALUE, False), rows, 4)
+    run(BatchWriter(made, VALUE, False), rows[::-1], 1)
+    assert stored(quorum, b"partly") == rows
+
+
+def flip_a_value(job: Job, word: bytes) -> None:
+    for path in Path(job.directory).glob("*.arrow"):
+        data = path.read_bytes()
+        path.write_bytes(data.replace(word, word[:-1] + b"!"))
+
+
+def test_a_staging_directory_that_cannot_be_one(
+    quorum: kraftfast.LocalQuorum, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    rows = values(b"nowhere", 5)
+    for place in (tmp_path / "file", tmp_path / "file" / "below", "/proc/nowhere"):
+        named = options(quorum, stagingDir=str(place), producerName="nowhere", neverRun="true")
+        with pytest.raises(errors.StorageError, match="^cannot stage rows in /"):
+            BatchWriter(named, VALUE, False)
+        with pytest.raises(errors.StorageError, match="^cannot stage rows in /"):
+            run(BatchWriter(options(quorum, stagingDir=str(place)), VALUE, False), rows)
+
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    writer = BatchWriter(options(quorum), VALUE, False)
+    for name in ("_put", "_write"):
+        with monkeypatch.context() as patched:
+            patched.setattr(staging, name, full)
+            with pytest.raises(errors.DiskFull, match="no space left: cannot stage rows in"):
+                run(writer, rows)
+    assert not stored(quorum, b"nowhere")
+
+
+def test_the_directory_of_one_replica_stands_for_its_quorum(quorum: kraftfast.LocalQuorum) -> None:
+    made = SinkOptions.of({"path": os.path.join(quorum.path, "1")}, "kraftfast")
+    assert made == options(quorum)
+    with pytest.raises(errors.InvalidOption, match="bootstrap.servers: 'here' is not host:port"):
+        SinkOptions.of({"bootstrap.servers": "here"}, "kraftfast")
 
 
 def test_a_job_without_a_name_says_what_it_leaves(

@@ -113,6 +113,8 @@ def test_where_it_begins(log: LogFiles) -> None:
     name = str(log.path)
     assert reader(log.path, startOffset="latest").initialOffset() == {name: 120}
     assert reader(log.path, startOffset="7").initialOffset() == {name: 7}
+    with pytest.raises(errors.InvalidOption, match="startOffset=121: .* up to offset 120"):
+        reader(log.path, startOffset="121").initialOffset()
     with pytest.raises(errors.InvalidOption, match="startOffset=latest is a stream's"):
         LogSource({"path": name, "startOffset": "latest"}).reader(struct(FIELDS))
 
