@@ -19,7 +19,7 @@ import weakref
 from typing import Protocol
 
 from kraftfast.errors import NotCompiled, WrongProcess
-from kraftfast.undisturbed import Undisturbed
+from kraftfast.undisturbed import Undisturbed, hold_signals, release_signals
 
 
 class Owner(Protocol):
@@ -94,6 +94,10 @@ def _say(text: str) -> None:
 
 
 try:
-    os.register_at_fork(after_in_child=Undisturbed(_disown_all))
+    os.register_at_fork(
+        before=hold_signals,
+        after_in_parent=release_signals,
+        after_in_child=Undisturbed(_disown_all),
+    )
 except NotCompiled:  # only .py files are here: nothing appends to a quorum
     os.register_at_fork(after_in_child=_disown_all)

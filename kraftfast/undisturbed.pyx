@@ -1,8 +1,10 @@
-"""Hooks of ``fork`` that no signal disturbs.
+"""A hook of ``fork`` that no signal disturbs.
 
 Python runs signal handlers between bytecodes, those of a hook too, and drops what they raise there:
 a Ctrl-C, which every process of a terminal gets, would end the hook half-way, and the child would
-go on without the rest of it.
+go on without the rest of it. What comes before the hook runs would be told to the parent, where
+signals are written to a descriptor that the child has as well. So signals wait while a process
+forks: in the parent for that, in the child until the hook has ended.
 """
 
 cdef extern from *:
@@ -10,23 +12,25 @@ cdef extern from *:
     #include <signal.h>
     #include <stddef.h>
 
-    /* Block what comes from outside. Signals that a thread causes itself stay: blocked, they would
-     * kill without a word. */
-    static void kf_hold_signals(sigset_t *before) {
+    /* before: what the thread blocked. depth: of forks within the hooks of a fork. */
+    static _Thread_local struct { sigset_t before; int depth; } kf_held;
+
+    static void kf_hold_signals(void) {
+        /* Signals that a thread causes itself stay: blocked, they would kill without a word. */
         static const int own[] = {SIGBUS, SIGSEGV, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS};
-        sigset_t held;
-        sigfillset(&held);
-        for (size_t i = 0; i < sizeof own / sizeof *own; i++) sigdelset(&held, own[i]);
-        pthread_sigmask(SIG_BLOCK, &held, before);
+        sigset_t all;
+        if (kf_held.depth++) return;
+        sigfillset(&all);
+        for (size_t i = 0; i < sizeof own / sizeof *own; i++) sigdelset(&all, own[i]);
+        pthread_sigmask(SIG_BLOCK, &all, &kf_held.before);
     }
-    static void kf_let_signals_come(const sigset_t *before) {
-        pthread_sigmask(SIG_SETMASK, before, NULL);
+    static void kf_release_signals(void) {
+        if (kf_held.depth && --kf_held.depth == 0)
+            pthread_sigmask(SIG_SETMASK, &kf_held.before, NULL);
     }
     """
-    ctypedef struct sigset_t:
-        pass
-    void kf_hold_signals(sigset_t *before) nogil
-    void kf_let_signals_come(const sigset_t *before) nogil
+    void kf_hold_signals()
+    void kf_release_signals()
 
 cdef enum:
     SIGNALS = 64    # kinds of them
@@ -35,10 +39,20 @@ cdef extern from "Python.h":
     int PyErr_CheckSignals() except -1
 
 
-cdef class Undisturbed:
-    """Calls ``hook`` from its beginning to its end; signals wait. Compiled: nothing comes before.
+def hold_signals():
+    """Before a fork."""
+    kf_hold_signals()
 
-    What a handler raises is dropped with a message, as in all hooks of Python.
+
+def release_signals():
+    """After it, in the parent; handlers run once the hooks have ended."""
+    kf_release_signals()
+
+
+cdef class Undisturbed:
+    """Calls ``hook`` after a fork, in the child, from its beginning to its end.
+
+    What a handler raises then is dropped with a message, as in all hooks of Python.
     """
 
     cdef object hook
@@ -47,23 +61,15 @@ cdef class Undisturbed:
         self.hook = hook
 
     def __call__(self):
-        cdef sigset_t before
-        kf_hold_signals(&before)
-        handle_signals()  # those that came before; while they are held no others come
         try:
             self.hook()
         finally:
-            kf_let_signals_come(&before)
-            handle_signals()
+            kf_release_signals()
+            for _ in range(SIGNALS):  # a handler that raises leaves the others for the next call
+                if handle_signals():
+                    break
 
 
-cdef void handle_signals() noexcept:
-    """Run the handlers of what has come. One that raises leaves the rest for another call."""
-    for _ in range(SIGNALS):
-        if handled():
-            return
-
-
-cdef bint handled() noexcept:
+cdef bint handle_signals() noexcept:
     PyErr_CheckSignals()
     return True

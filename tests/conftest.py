@@ -16,8 +16,8 @@ ROOT = Path(__file__).resolve().parent.parent
 def handler_of_sigterm() -> Iterator[None]:
     """A command that runs in this process sets one for all of it, and it outlives the command.
 
-    A later test whose forked child is ended by SIGTERM would wait for it for ever: Python forgets
-    signals with a handler that come to a child before it has begun.
+    A later test would wait for ever for a forked child that it ends by SIGTERM: what a handler
+    raises as the child begins is dropped.
     """
     before = signal.getsignal(signal.SIGTERM)
     yield

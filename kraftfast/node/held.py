@@ -9,9 +9,15 @@ counts (D13).
 
 from __future__ import annotations
 
+import os
+import sys
 import time
+import traceback
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
+
+from kraftfast import forks
+from kraftfast.node.line import write_line
 
 HELD_NS_MIN = 20_000_000
 """A shorter pause of the loop is not looked at."""
@@ -25,13 +31,15 @@ class Calls:
     """Notes when the machine is called, for the loop's thread to look at."""
 
     # began_ns, ended_ns: of the last call and those just before it. inside: it goes on.
+    # generation: of the process whose machine it is.
 
     def __init__(self) -> None:
+        self.generation = forks.generation
         self.began_ns = self.ended_ns = 0
         self.inside = False
 
     def make(self, call: Callable[..., Any], *args: Any) -> Any:
-        """Return ``call(*args)``."""
+        """Return ``call(*args)``; a child that was forked there never returns from here (R11)."""
         now_ns = time.monotonic_ns()
         if now_ns - self.ended_ns > APART_NS:
             self.began_ns = now_ns
@@ -39,6 +47,8 @@ class Calls:
         try:
             return call(*args)
         finally:
+            if self.generation != forks.generation:
+                _end_child()
             self.ended_ns = time.monotonic_ns()
             self.inside = False
 
@@ -46,3 +56,19 @@ class Calls:
         """Return how many nanoseconds from ``since_ns`` to ``now_ns`` were in the last calls."""
         ended_ns = now_ns if self.inside else min(self.ended_ns, now_ns)
         return max(0, ended_ns - max(self.began_ns, since_ns))
+
+
+def _end_child() -> NoReturn:
+    """End a process that a state machine forked; it must not answer or write as the replica does.
+
+    It ends as a program would: by what was raised in it, if anything was.
+    """
+    error = sys.exc_info()[1]
+    status = 1
+    if isinstance(error, SystemExit) and isinstance(error.code, int | None):
+        status = error.code or 0
+    elif error is not None:
+        traceback.print_exception(error)
+    else:
+        write_line(f"kraftfast: process {os.getpid()}, forked by a state machine, must not return")
+    os._exit(status)

@@ -16,6 +16,7 @@ cdef class Loop:
     cdef long long _turns, _progress, _tended_ms
     cdef int _latency_fd
     cdef object _wake_reader, _wake_writer
+    cdef object __weakref__
 
     @cython.locals(node=Node, before="long long", now_ms="long long", worked=bint)
     cpdef bint turn(self) except -1

@@ -14,6 +14,7 @@ import socket
 from collections.abc import Callable
 from typing import Any
 
+from kraftfast import forks
 from kraftfast.core import events as ev
 from kraftfast.errors import FlushFailed
 from kraftfast.link.resolver import Resolver
@@ -129,9 +130,16 @@ class Loop:
 
     def handle_signals(self) -> None:
         """SIGTERM and SIGINT stop the loop. For a process whose main thread this is."""
+        forks.own(self)
         signal.set_wakeup_fd(self._wake_writer.fileno(), warn_on_full_buffer=False)
         for signo in STOP_SIGNALS:
             signal.signal(signo, lambda _signo, _frame: None)  # the wake-up descriptor tells
+
+    def disown(self) -> None:
+        """In a child that a state machine forked: signals end it, and do not stop its parent."""
+        signal.set_wakeup_fd(-1)  # the parent reads what is written there
+        for signo in STOP_SIGNALS:
+            signal.signal(signo, signal.SIG_DFL)
 
     def run(self) -> None:
         """Until stopped. The doors are open already.

@@ -39,7 +39,8 @@ class StateMachine:
 
     It shares the replica's process: a call that does not let go of the interpreter (one long call
     into C) stops the replica for as long, and a leader that is stopped for longer than the fetch
-    timeout, while others are not, is replaced. Write large states in pieces.
+    timeout, while others are not, is replaced. Write large states in pieces. A process that a
+    method forks is no replica: it ends where it would return from that method.
     """
 
     def apply(self, batch: Any) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -80,3 +82,41 @@ def test_a_child_blocks_the_signals_that_its_parent_does(how: int) -> None:
         assert said.stdout.strip() == str(ours)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def test_a_signal_that_comes_to_a_child_at_once_is_handled() -> None:
+    """Python forgets those that come before its own part of the fork in the child is done."""
+    forgotten = 0
+    before = signal.signal(signal.SIGUSR1, lambda _signo, _frame: os._exit(1))
+    try:
+        for _ in range(20):
+            pid = os.fork()
+            if pid == 0:
+                time.sleep(0.2)
+                os._exit(0)
+            os.kill(pid, signal.SIGUSR1)
+            forgotten += os.waitpid(pid, 0)[1] == 0
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert not forgotten
+
+
+def test_a_fork_that_fails_leaves_signals_as_they_were() -> None:
+    def mask() -> set[int]:
+        return set(signal.pthread_sigmask(signal.SIG_BLOCK, []))
+
+    def try_in_vain() -> bool:
+        before = mask()
+        resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
+        os.setuid(65534)
+        try:
+            pid = os.fork()
+        except BlockingIOError:
+            return mask() == before
+        if pid == 0:
+            os._exit(0)
+        return False
+
+    if os.geteuid():
+        pytest.skip("needs root")
+    assert in_child(try_in_vain)
