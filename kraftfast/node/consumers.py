@@ -13,6 +13,7 @@ from kraftfast import limits
 from kraftfast.errors import ErrorCode, UnsupportedCodec
 from kraftfast.node.failures import contained
 from kraftfast.node.partition_leader import ANSWER_BYTES_MAX, NOWHERE, PartitionLeader
+from kraftfast.node.quorum_plane import leader_of
 from kraftfast.types import METADATA_PARTITION, NO_EPOCH
 from kraftfast.wire import fetch as wire_fetch
 from kraftfast.wire import messages as wire
@@ -156,7 +157,7 @@ class Consumers:
             fetched.records = leader.read(message.fetch_offset, bound(message))
         tells = error in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
         if tells and request.version >= LEADER_VERSION:
-            fetched.leader_id, fetched.leader_epoch = node.core.leader_id, node.core.epoch
+            fetched.leader_id, fetched.leader_epoch = leader_of(node), node.core.epoch
         request.finish(wire_fetch.encode_response(request.version, request.correlation_id, fetched))
 
     def _fetch_several(self, message: Any, version: int) -> Any:

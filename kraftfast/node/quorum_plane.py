@@ -14,11 +14,34 @@ AUTHORIZED_OPERATIONS_UNKNOWN = -(2**31)
 CONTROLLERS = 2
 NAMELESS_TOPIC_VERSION = 12  # of Metadata, whose answer may name a topic by its id alone
 KEYS_VERSION = 4  # of FindCoordinator, that asks for several at once
-GROUP = 0  # a key type of FindCoordinator
+GROUP, TRANSACTION = 0, 1  # key types of FindCoordinator
+IN_SYNC_MS_MAX = 30_000  # replica.lag.time.max.ms
 LIBRDKAFKA = re.compile("rdkafka|confluent")  # how clients built on it name their software
 NO_COORDINATOR = "there are no consumer groups and no transactions"
 LISTENER_NOT_FOUND_VERSION = 6  # of Metadata
 NODES_VERSION = 2  # of DescribeQuorum, that has nodes and directory ids
+
+
+def leader_of(node: Any) -> int:
+    """Return who leads, -1 if nobody is known to: a replica that has resigned does not."""
+    leader_id = int(node.core.leader_id)
+    if leader_id == node.config.node_id and node.core.role != "leader":
+        return NO_NODE
+    return leader_id
+
+
+def in_sync(node: Any) -> list[int]:
+    """Return the voters that have caught up lately; only the leader knows, others name all."""
+    if node.core.role != "leader":
+        return list(node.voters.ids)
+    now_ms = node.now_ms()
+    return [
+        each.key.id
+        for each in node.core.describe(now_ms).voters
+        if each.key.id == node.config.node_id
+        or 0 <= each.last_caught_up_ms
+        and now_ms - each.last_caught_up_ms <= IN_SYNC_MS_MAX
+    ]
 
 
 def advertised(node: Any, listener: str) -> list[tuple[int, str, int]]:
@@ -61,14 +84,14 @@ def metadata(node: Any, message: Any, version: int, listener: str) -> Any:
     return kind(
         brokers=[kind.Broker(node_id=id, host=host, port=port) for id, host, port in brokers],
         cluster_id=node.cluster_id,
-        controller_id=node.core.leader_id,
+        controller_id=leader_of(node),
         topics=topics,
     )
 
 
 def _our_topic(node: Any, kind: Any, version: int, reachable: set[int]) -> Any:
     """Return the topic; a leader without the client's listener is no leader for that client."""
-    leader = node.core.leader_id
+    leader = leader_of(node)
     error = ErrorCode.NONE if leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE
     if leader >= 0 and leader not in reachable:
         told = version >= LISTENER_NOT_FOUND_VERSION
@@ -81,7 +104,7 @@ def _our_topic(node: Any, kind: Any, version: int, reachable: set[int]) -> Any:
         leader_id=leader,
         leader_epoch=node.core.epoch,
         replica_nodes=ids,
-        isr_nodes=ids,
+        isr_nodes=in_sync(node),
     )
     return kind.Topic(
         name=node.partition.topic, topic_id=node.partition.topic_id, partitions=[partition]
@@ -104,6 +127,9 @@ def _topic(node: Any, kind: Any, entry: Any, version: int, reachable: set[int]) 
 def find_coordinator(node: Any, request: Any, message: Any) -> Any:
     """Refuse every key by an error that no client retries: there is no coordinator.
 
+    A transactional id is not permitted: librdkafka retries whatever else it is told until its time
+    is out.
+
     It is served because librdkafka does not compress with lz4 where it is not. But librdkafka
     asks also for consumers that only assign partitions, reports the error to them, and waits for
     a coordinator when they close. It is told this server, which serves no JoinGroup and no
@@ -113,6 +139,8 @@ def find_coordinator(node: Any, request: Any, message: Any) -> Any:
     kind = wire.FindCoordinatorResponse
     version = request.version
     answer = {"node_id": NO_NODE, "port": -1, "error_code": ErrorCode.UNSUPPORTED_VERSION}
+    if message.key_type == TRANSACTION:
+        answer["error_code"] = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     if version:
         answer["error_message"] = NO_COORDINATOR
     if message.key_type == GROUP and LIBRDKAFKA.search(request.software):
@@ -152,7 +180,7 @@ def describe_cluster(node: Any, message: Any, listener: str) -> Any:
     return kind(
         endpoint_type=message.endpoint_type,
         cluster_id=node.cluster_id,
-        controller_id=node.core.leader_id,
+        controller_id=leader_of(node),
         brokers=[
             kind.Broker(broker_id=id, host=host, port=port)
             for id, host, port in advertised(node, listener)

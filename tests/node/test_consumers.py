@@ -351,6 +351,25 @@ def test_a_session_of_another_server_is_not_known(asked: Asked) -> None:
     assert answer.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND and not answer.responses
 
 
+# --- who leads, who is in sync ------------------------------------------------------------------
+
+
+def test_metadata_names_who_leads_and_who_keeps_up(asked: Asked) -> None:
+    def told() -> Any:
+        """(the leader, who is in sync): one without a port is named as controller alone."""
+        answer = asked.ask(ApiKey.METADATA, 9, MetadataRequest(topics=None))
+        found = answer.topics[0].partitions[0]
+        assert found.replica_nodes == [1, 2, 3]
+        return answer.controller_id, found.isr_nodes
+
+    asked.elect()
+    assert told() == (1, [1])
+    asked.commit()
+    assert told() == (1, [1, 2])
+    asked.resign()
+    assert told()[0] == -1
+
+
 # --- acks=0 -----------------------------------------------------------------------------------
 
 
