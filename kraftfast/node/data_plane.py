@@ -8,9 +8,11 @@ leader.
 
 from __future__ import annotations
 
+import struct
 from collections import deque
 from typing import Any
 
+from kraftfast import limits
 from kraftfast.errors import (
     CorruptBatch,
     ErrorCode,
@@ -19,7 +21,9 @@ from kraftfast.errors import (
     UnsupportedCodec,
 )
 from kraftfast.node.failures import contained
+from kraftfast.node.quorum_plane import leader_of
 from kraftfast.record.batch import check_batches
+from kraftfast.record.checksum import crc32c
 from kraftfast.record.shapes import CODEC_MASK
 from kraftfast.types import METADATA_PARTITION
 from kraftfast.wire import messages as wire
@@ -31,6 +35,20 @@ NEVER_MS = 2**63 - 1
 TOPIC_ID_VERSION = 13
 PRESENT = (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
 """After these a batch is in the log."""
+
+START_TOLD = frozenset(
+    {
+        *PRESENT,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.INVALID_RECORD,
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        ErrorCode.UNKNOWN_PRODUCER_ID,
+    }
+)
+"""With these Kafka tells the log start offset. Its Java producer waits for it: as long as it is
+not told, UNKNOWN_PRODUCER_ID makes it send the same batch again, until its time is out."""
+MESSAGE_VERSION = 8  # of Produce: from which on an answer can hold a text
+MAX_TIMESTAMP_AT, CRC_AT, CRC_FROM, LENGTH_AT = 35, 17, 21, 8  # in the header of a batch
 
 CURRENT_LEADER_VERSION = 10  # of Produce: before it an answer cannot say who leads
 
@@ -77,12 +95,12 @@ class DataPlane:
             else:
                 request.respond(self._refuse_all(message))
             return
-        error = self._check_target(message, request.version)
+        error, text = self._check_target(message, request.version), None
         batch = message.records
         if error is ErrorCode.NONE:
-            error = self._check_records(batch)
+            error, batch, text = self._check_records(batch)
         if error is not ErrorCode.NONE:
-            self._answer(request, message, error)
+            self._answer(request, message, error, -1, text)
             return
         deadline_ms = self.node.now_ms() + max(message.timeout_ms, 0)
         self.queued.append(QueuedBatch(request, message, batch, deadline_ms))
@@ -100,36 +118,42 @@ class DataPlane:
             return ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if message.partition != METADATA_PARTITION:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if message.acks not in (-1, 0, 1):
+            return ErrorCode.INVALID_REQUIRED_ACKS
         if node.witness:
             return ErrorCode.INVALID_RECORD
-        if message.acks not in (-1, 0, 1):
-            return ErrorCode.INVALID_REQUEST
         if message.transactional_id is not None:
             return ErrorCode.INVALID_REQUEST
         if node.core.role != "leader":
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
-        if self.queued_bytes >= QUEUED_BYTES_MAX:
-            return ErrorCode.REQUEST_TIMED_OUT
         if node.log.error is not None and node.appends_held:
             return ErrorCode.KAFKA_STORAGE_ERROR
         return ErrorCode.NONE
 
-    def _check_records(self, records: Any) -> ErrorCode:
+    def has_room(self) -> bool:
+        """Whether more may be queued (I25)."""
+        return self.queued_bytes < QUEUED_BYTES_MAX
+
+    def _check_records(self, records: Any) -> tuple[ErrorCode, Any, str | None]:
+        """Return what is wrong with a batch, the batch to be appended, and a text."""
+        records = records or b""
         try:
             found = check_batches(
-                records or b"", records=self.node.directory.options.records, control=False
+                records, records=self.node.directory.options.records, control=False
             )
-        except UnsupportedCodec:
-            return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
-        except RecordsRefused:
-            return ErrorCode.INVALID_RECORD
-        except RecordTooLarge:
-            return ErrorCode.MESSAGE_TOO_LARGE
-        except CorruptBatch:
-            return ErrorCode.CORRUPT_MESSAGE
-        if len(found) != 1 or found[0].attributes & ~CODEC_MASK:
-            return ErrorCode.INVALID_RECORD  # of a transaction, say: none is ever finished here
-        return ErrorCode.NONE
+        except UnsupportedCodec as error:
+            return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, None, str(error)
+        except RecordsRefused as error:
+            return ErrorCode.INVALID_RECORD, None, str(error)
+        except CorruptBatch as error:
+            return fault_code(records), None, str(error)
+        if len(found) != 1:
+            return ErrorCode.INVALID_RECORD, None, f"one batch is expected, not {len(found)}"
+        if found[0].attributes & ~CODEC_MASK:
+            return ErrorCode.INVALID_RECORD, None, "there are no transactions"
+        if found[0].largest_timestamp != found[0].max_timestamp:
+            records = with_max_timestamp(records, found[0].largest_timestamp)
+        return ErrorCode.NONE, records, None
 
     def drain(self, log: Any, epoch: int, bytes_max: int) -> None:
         """Append queued batches until there is none, no room, or about ``bytes_max`` are in."""
@@ -203,7 +227,14 @@ class DataPlane:
             self._answer(entry.request, entry.message, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
 
     @contained
-    def _answer(self, request: Any, message: Any, error: ErrorCode, base_offset: int = -1) -> None:
+    def _answer(
+        self,
+        request: Any,
+        message: Any,
+        error: ErrorCode,
+        base_offset: int = -1,
+        text: str | None = None,
+    ) -> None:
         if message.acks == 0:
             if error in PRESENT:
                 request.finish([])
@@ -221,8 +252,9 @@ class DataPlane:
             partition=message.partition,
             error_code=error,
             base_offset=base_offset,
-            log_start_offset=node.log.log_start_offset if error is ErrorCode.NONE else -1,
-            leader_id=node.core.leader_id if tells_leader else -1,
+            log_start_offset=node.log.log_start_offset if error in START_TOLD else -1,
+            error_message=text if request.version >= MESSAGE_VERSION else None,
+            leader_id=leader_of(node) if tells_leader else -1,
             leader_epoch=node.core.epoch if tells_leader else -1,
         )
         request.finish(
@@ -281,3 +313,24 @@ class DataPlane:
         """When ``tend`` has something to do."""
         return min(self.next_ms, default)
 
+
+def fault_code(records: Any) -> ErrorCode:
+    """Return the error for a batch that does not check.
+
+    Clients send again what was damaged on its way. What arrived as it was sent is refused for good:
+    it would fail again.
+    """
+    size = int.from_bytes(records[LENGTH_AT : LENGTH_AT + 4], "big") + limits.BATCH_OVERHEAD_BYTES
+    if len(records) >= size > limits.BATCH_BYTES_MAX:
+        return ErrorCode.MESSAGE_TOO_LARGE
+    told = int.from_bytes(records[CRC_AT : CRC_AT + 4], "big")
+    whole = len(records) == size and crc32c(memoryview(records)[CRC_FROM:]) == told
+    return ErrorCode.INVALID_RECORD if whole else ErrorCode.CORRUPT_MESSAGE
+
+
+def with_max_timestamp(records: Any, timestamp: int) -> bytes:
+    """Return a batch with the largest timestamp of its records, as Kafka's ``LogValidator``."""
+    batch = bytearray(records)
+    struct.pack_into(">q", batch, MAX_TIMESTAMP_AT, timestamp)
+    struct.pack_into(">I", batch, CRC_AT, crc32c(memoryview(batch)[CRC_FROM:]))
+    return bytes(batch)

@@ -22,6 +22,7 @@ cdef class BatchView:
     cdef BatchHeader header
     cdef Hold source
     cdef readonly int64_t position  # of its first byte in the buffer
+    cdef readonly int64_t largest_timestamp  # of its records, once they were checked
 
     # The bytes from byte `at` of the batch on, as a memoryview.
     cdef object bytes_from(self, int64_t at)

@@ -386,11 +386,12 @@ cdef int check_view(BatchView batch, int rules) except -1:
     cdef Hold body
     cdef int fault = check_whole(
         batch.source.data + batch.position, batch.source.size - batch.position, rules,
-        &batch.header, &number,
+        &batch.header, &number, &batch.largest_timestamp,
     )
     if fault == FAULT_NONE and batch.header.attributes & CODEC_MASK:
         body = batch.decompressed()
-        fault = check_records(body.data, body.size, &batch.header, rules, &number)
+        fault = check_records(body.data, body.size, &batch.header, rules, &number,
+                              &batch.largest_timestamp)
     if fault != FAULT_NONE:
         raise shapes.refusal(fault, batch.position, number)
     return 0

@@ -108,11 +108,11 @@ cdef bint timestamp_fits(const BatchHeader *header, int64_t delta) noexcept nogi
 
 # The records (decompressed, if the batch is compressed) one by one: framing, offsets 0 .. n-1 with
 # last_offset_delta = n-1, and what the rules demand. At a fault *record is the number of the
-# record, -1 if it is not one record's.
+# record, -1 if it is not one record's. Without one *largest_timestamp is that of the records.
 cdef int check_records(const uint8_t *p, int64_t size, const BatchHeader *header, int rules,
-                       int64_t *record) noexcept nogil
+                       int64_t *record, int64_t *largest_timestamp) noexcept nogil
 
 # Header, CRC and, unless it is compressed, the records of the batch at p, as above. header is
 # filled in whenever the fault is FAULT_CRC or later. The bytes may not change meanwhile.
 cdef int check_whole(const uint8_t *p, int64_t available, int rules, BatchHeader *header,
-                     int64_t *record) noexcept nogil
+                     int64_t *record, int64_t *largest_timestamp) noexcept nogil

@@ -213,9 +213,11 @@ cdef int check_record(
 
 
 cdef int check_records(
-    const uint8_t *p, int64_t size, const BatchHeader *header, int rules, int64_t *number
+    const uint8_t *p, int64_t size, const BatchHeader *header, int rules, int64_t *number,
+    int64_t *largest_timestamp,
 ) noexcept nogil:
     cdef RecordFields record
+    cdef int64_t largest_delta = INT64_MIN
     cdef const uint8_t *end = p + size
     cdef int fault
     cdef int64_t i
@@ -228,13 +230,17 @@ cdef int check_records(
             fault = check_record(&record, header, rules)
         if fault != FAULT_NONE:
             return fault
+        if record.timestamp_delta > largest_delta:
+            largest_delta = record.timestamp_delta
         p = record.end
     number[0] = -1
+    largest_timestamp[0] = header.base_timestamp + largest_delta if header.record_count else -1
     return FAULT_NONE if p == end else FAULT_TRAILING
 
 
 cdef int check_whole(
-    const uint8_t *p, int64_t available, int rules, BatchHeader *header, int64_t *number
+    const uint8_t *p, int64_t available, int rules, BatchHeader *header, int64_t *number,
+    int64_t *largest_timestamp,
 ) noexcept nogil:
     cdef int fault = parse_header(p, available, header)
     number[0] = -1
@@ -248,4 +254,5 @@ cdef int check_whole(
         return FAULT_CONTROL_BATCH
     if header.attributes & CODEC_MASK:
         return FAULT_COMPRESSED if rules & RULES_KAFKA_RAFT else FAULT_NONE
-    return check_records(p + HEADER_BYTES, header.size - HEADER_BYTES, header, rules, number)
+    return check_records(p + HEADER_BYTES, header.size - HEADER_BYTES, header, rules, number,
+                         largest_timestamp)

@@ -165,11 +165,16 @@ def test_snappy_in_many_blocks_is_bounded_as_a_whole() -> None:
     assert peak_mib(lambda: refused_as_bomb(Codec.SNAPPY, bomb)) < 64 + 12
 
 
-def test_zstd_with_a_huge_window() -> None:
-    parameters = zstandard.ZstdCompressionParameters.from_level(3, window_log=27)
+@pytest.mark.parametrize("window_log", [27, 28])
+def test_zstd_with_a_huge_window(window_log: int) -> None:
+    """That of level 22 is read."""
+    parameters = zstandard.ZstdCompressionParameters.from_level(3, window_log=window_log)
     stream = zstandard.ZstdCompressor(compression_params=parameters).compressobj()
     data = stream.compress(bytes(range(256)) * 100) + stream.flush()
-    assert zstandard.get_frame_parameters(data).window_size > limits.ZSTD_WINDOW_BYTES_MAX
+    assert zstandard.get_frame_parameters(data).window_size == 1 << window_log
+    if 1 << window_log <= limits.ZSTD_WINDOW_BYTES_MAX:
+        assert read(Codec.ZSTD, data) == bytes(range(256)) * 100
+        return
     with pytest.raises(errors.CorruptBatch, match="zstd"):
         read(Codec.ZSTD, data)
 
