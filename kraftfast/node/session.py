@@ -25,10 +25,13 @@ from kraftfast.wire.versions import VOTE_PRE_VOTE_VERSION, api_versions_refusal
 REQUESTS_MAX = 64
 BYTES_MAX = 32 * 1024 * 1024
 ANSWER_BYTES_MAX = 8 * 1024 * 1024
+PROGRESS_BYTES = 64 * 1024
+"""What has to move within the times below, unless it is the last."""
 FIRST_REQUEST_MS_MAX = 10_000
-FRAME_MS_MAX = 30_000
-ANSWER_MS_MAX = 30_000
-IDLE_MS_MAX = 600_000  # connections.max.idle.ms
+FRAME_MS_MAX = 30_000  # for as much of a frame
+IDLE_MS_MAX = 600_000  # connections.max.idle.ms; also for a whole frame
+ANSWER_MS_MAX = IDLE_MS_MAX  # for as much of an answer: consumers may not poll for minutes
+PRESSED_ANSWER_MS_MAX = 30_000  # the same, while all sessions together hold much
 
 
 class SessionRequest:
@@ -114,7 +117,7 @@ class Session:
     """One connection. ``door`` is the :class:`~kraftfast.node.sockets.Sockets` that accepted it.
 
     Bounds (S6, S10, I25): requests and bytes under way, answers that are not taken, the time to the
-    first request, for a frame that has begun, for an answer to be taken, and of silence.
+    first request, for progress of a frame that has begun and of an answer, and of silence.
     """
 
     # framed, host: the connection and the address it comes from. listener: the name of the listener
@@ -122,20 +125,24 @@ class Session:
     # first.
     # asked_bytes: their sizes. fetches: how many of them are Fetches, whose answers are large.
     # counted_bytes: what the door counts for this session.
-    # greeted: a first request came. paused: nothing is read, for what is under way is enough.
-    # seen_ms: when something last came. frame_ms: when the frame that is not whole yet began, -1
-    # for none. sent_ms: when the kernel last took something of what is queued, or nothing was.
+    # produces: a Produce came. greeted: a first request came. paused: nothing is read, for what is
+    # under way is enough.
+    # seen_ms: when something last came. frame_ms: when the frame that is not whole yet last made
+    # progress, to frame_bytes; -1 for none; began_ms: when it began. sent_ms: when what is queued
+    # last made progress, or nothing was; taken_bytes: what the kernel took since.
 
     def __init__(self, door: Any, sock: Any, host: str, listener: str, now_ms: int) -> None:
         self.door, self.host, self.listener = door, host, listener
         self.framed = FramedSocket(sock, limits.FRAME_BYTES_MAX_BEFORE_API_VERSIONS)
+        self.framed.splitter.judge = frame.request_bytes_max
         self.software = ""
         self.asked: deque[SessionRequest] = deque()
         self.asked_bytes = self.fetches = 0
         self.counted_bytes = 0
-        self.greeted = self.paused = False
-        self.seen_ms = self.sent_ms = self.accepted_ms = now_ms
+        self.greeted = self.paused = self.produces = False
+        self.seen_ms = self.sent_ms = self.accepted_ms = self.began_ms = now_ms
         self.frame_ms = -1
+        self.frame_bytes = self.taken_bytes = 0
         self._taking = False
         self._events = select.EPOLLIN
         door.loop.watch(self.framed.fileno(), select.EPOLLIN, self._ready, self.fail)
@@ -165,11 +172,22 @@ class Session:
         finally:
             self._taking = False
         if not self.closed:
-            if not self.framed.splitter.partial:
-                self.frame_ms = -1
-            elif self.frame_ms < 0:
-                self.frame_ms = self.seen_ms
+            self._note_progress()
             self.look_again()
+
+    def _note_progress(self) -> None:
+        """Note when the frame that is under way began, and when much of it came."""
+        splitter = self.framed.splitter
+        if not splitter.partial:
+            self.frame_ms = -1
+            return
+        if self.frame_ms < 0:
+            self.began_ms = self.frame_ms = self.seen_ms
+        elif splitter.arrived_bytes >= self.frame_bytes + PROGRESS_BYTES:
+            self.frame_ms = self.seen_ms
+        else:
+            return
+        self.frame_bytes = splitter.arrived_bytes
 
     def _is_full(self) -> bool:
         """Whether what is under way is enough: the other side is to wait.
@@ -183,6 +201,7 @@ class Session:
             or self.asked_bytes >= BYTES_MAX
             or self.framed.queued_bytes >= ANSWER_BYTES_MAX
             or not self.door.may_read(self)
+            or (self.produces and not self.door.has_room_for_records())
         )
 
     def look_again(self) -> None:
@@ -192,7 +211,8 @@ class Session:
         self.counted_bytes = held
         full = self._is_full()
         if self.paused and not full:
-            self.frame_ms = self.door.node.now_ms() if self.frame_ms >= 0 else -1
+            if self.frame_ms >= 0:
+                self.frame_ms = self.began_ms = self.door.node.now_ms()
             self.door.resume(self)  # what was read already is not news to the kernel
         self.paused = full
         events = (0 if full else select.EPOLLIN) | (select.EPOLLOUT if self.framed.queued else 0)
@@ -216,6 +236,7 @@ class Session:
             message = wire_fetch.decode_request(header.version, data, header.body_start)
             self.door.fetch(request, message)
         elif header.api_key == ApiKey.PRODUCE:
+            self.produces = True
             message = wire_produce.decode_request(header.version, data, header.body_start)
             self.door.produce(request, message)
         elif header.api_key in translate.REQUEST_FROM_WIRE:
@@ -247,7 +268,7 @@ class Session:
 
     def send_ready(self) -> None:
         """Send the answers that are ready, as far as none before them is missing."""
-        queued = self.framed.queued_bytes
+        before = queued = self.framed.queued_bytes
         try:
             while self.asked and self.asked[0].done:
                 request = self.asked.popleft()
@@ -264,8 +285,9 @@ class Session:
         except PeerGone:
             self.close()
             return
-        if self.framed.queued_bytes < queued or not queued:
-            self.sent_ms = self.door.node.now_ms()
+        self.taken_bytes += queued - self.framed.queued_bytes
+        if not before or not self.framed.queued or self.taken_bytes >= PROGRESS_BYTES:
+            self.sent_ms, self.taken_bytes = self.door.node.now_ms(), 0
         if not self._taking:
             self.look_again()
 
@@ -275,13 +297,17 @@ class Session:
 
     def is_overdue(self, now_ms: int) -> bool:
         """Whether it is too slow in what it owes, or has said nothing for too long."""
-        if not self.greeted and now_ms - self.accepted_ms >= FIRST_REQUEST_MS_MAX:
+        known = self.greeted or self.framed.splitter.held_bytes  # what is known may be large
+        if not known and now_ms - self.accepted_ms >= FIRST_REQUEST_MS_MAX:
             return True
-        if self.framed.queued and now_ms - self.sent_ms >= ANSWER_MS_MAX:
+        answer_ms_max = PRESSED_ANSWER_MS_MAX if self.door.is_pressed() else ANSWER_MS_MAX
+        if self.framed.queued and now_ms - self.sent_ms >= answer_ms_max:
             return True
         if self.paused:
             return False
         if self.frame_ms >= 0 and now_ms - self.frame_ms >= FRAME_MS_MAX:
+            return True
+        if self.frame_ms >= 0 and now_ms - self.began_ms >= IDLE_MS_MAX:
             return True
         return not self.asked and now_ms - self.seen_ms >= IDLE_MS_MAX
 

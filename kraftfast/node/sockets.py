@@ -56,7 +56,8 @@ class Sockets:
 
     # node, loop: whose. data: producers over sockets. consumers: those. acceptors: what is bound.
     # sessions: everyone who came in, oldest first. per_address: how many, by address.
-    # held_bytes: requests and answers of all sessions (I25). exempt: who is read although that is
+    # held_bytes: requests and answers of all sessions (I25). waiting_for_room: a producer is not
+    # read because too many records are queued. exempt: who is read although that is
     # too much, so that somebody gets done. resumable: sessions with requests that were read
     # already. peers: replicas and bootstrap servers that are reached over sockets.
 
@@ -67,6 +68,7 @@ class Sockets:
         self.sessions: dict[Session, None] = {}
         self.per_address: dict[str, int] = {}
         self.held_bytes = 0
+        self.waiting_for_room = False
         self.exempt: Session | None = None
         self.resumable: dict[Session, None] = {}
         self.peers = SocketPeers(node, loop)
@@ -135,6 +137,17 @@ class Sockets:
         """Whether all sessions together leave room for more of this one (I25)."""
         return self.held_bytes < HELD_BYTES_MAX or session is self.exempt
 
+    def is_pressed(self) -> bool:
+        """Whether all sessions hold so much that who takes nothing must go."""
+        return self.held_bytes >= HELD_BYTES_MAX // 2
+
+    def has_room_for_records(self) -> bool:
+        """Whether producers may go on: else they wait, as in Kafka, and are not refused."""
+        if self.data.has_room():
+            return True
+        self.waiting_for_room = True
+        return False
+
     def resume(self, session: Session) -> None:
         """It was paused, and may have requests that the kernel does not tell of any more."""
         self.resumable[session] = None
@@ -143,6 +156,10 @@ class Sockets:
         """While all hold too much, the oldest with a frame under way goes on; then all others."""
         holding = (each for each in self.sessions if each.framed.splitter.held_bytes)
         self.exempt = next(holding, None) if self.held_bytes >= HELD_BYTES_MAX else None
+        self._look_again()
+
+    def _look_again(self) -> None:
+        """Read on from whom nothing was read, where that may be now."""
         for session in [each for each in self.sessions if each.paused]:
             session.look_again()
 
@@ -218,6 +235,9 @@ class Sockets:
         self._resume()
         self.data.tend(now_ms)
         self.consumers.tend(now_ms)
+        if self.waiting_for_room and self.data.has_room():
+            self.waiting_for_room = False
+            self._look_again()
         if now_ms - self._swept_ms < SWEEP_MS:
             return
         self._swept_ms = now_ms
@@ -230,7 +250,7 @@ class Sockets:
 
     def due_ms(self, default: int) -> int:
         """When ``tend`` has something to do."""
-        if self.resumable:
+        if self.resumable or (self.waiting_for_room and self.data.has_room()):
             return 0
         return min(self.data.due_ms(default), self.consumers.next_ms)
 

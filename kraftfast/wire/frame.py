@@ -9,7 +9,7 @@ Sources: KIP-482, KIP-511, Kafka's RequestHeader.json and ResponseHeader.json.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from kraftfast import limits
@@ -74,6 +74,19 @@ def decode_request_header(frame: Frame) -> RequestHeader:
     if version in request.FLEXIBLE:
         read_tags(r, {}, [])
     return RequestHeader(api_key, version, correlation_id, client_id, r.at)
+
+
+def request_bytes_max(begin: Frame) -> int:
+    """Return how large a connection's first request may be, by its first bytes.
+
+    A client need not ask for ApiVersions first: one that begins with a request that is known here
+    is no stranger.
+    """
+    api_key, version, _ = _REQUEST.unpack_from(begin)
+    request = REQUESTS.get(api_key)
+    if api_key == ApiKey.API_VERSIONS or request is None or version not in request.VERSIONS:
+        return limits.FRAME_BYTES_MAX_BEFORE_API_VERSIONS
+    return limits.FRAME_BYTES_MAX
 
 
 def decode_request(frame: Frame) -> tuple[RequestHeader, Any]:
@@ -200,9 +213,10 @@ class FrameSplitter:
     doubling from TURN_BYTES_MAX: to announce much and send little costs the announcer, not us.
     """
 
-    __slots__ = ("frame_bytes_max", "_buffer", "_head", "_tail", "_large", "_length")
+    __slots__ = ("frame_bytes_max", "judge", "_buffer", "_head", "_tail", "_large", "_length")
 
     frame_bytes_max: int  # cap on a frame's length, without the four bytes of the length itself
+    judge: Callable[[Frame], int] | None  # the cap for a larger frame, by its first bytes
     _buffer: bytearray  # RECEIVE_BYTES; what arrived and was not handed out is _head.._tail
     _head: int  # 0 <= _head <= _tail <= RECEIVE_BYTES
     _tail: int
@@ -211,6 +225,7 @@ class FrameSplitter:
 
     def __init__(self, frame_bytes_max: int = limits.FRAME_BYTES_MAX_BEFORE_API_VERSIONS) -> None:
         self.frame_bytes_max = frame_bytes_max
+        self.judge = None
         self._buffer = bytearray(RECEIVE_BYTES)
         self._head = self._tail = 0
         self._large = None
@@ -225,6 +240,11 @@ class FrameSplitter:
     def held_bytes(self) -> int:
         """Memory of the frame that is under way, beside the buffer that every splitter has."""
         return len(self._large) if self._large is not None else 0
+
+    @property
+    def arrived_bytes(self) -> int:
+        """How much of the frame that is under way has arrived."""
+        return self._tail - self._head
 
     def room(self) -> memoryview:
         """Where the next bytes belong; never empty once ``next_frame`` has returned None."""
@@ -261,6 +281,10 @@ class FrameSplitter:
         if self._tail < start:
             return None
         (length,) = _LENGTH.unpack_from(self._buffer, self._head)
+        if length > self.frame_bytes_max and self.judge is not None:
+            if self._tail < start + _REQUEST.size:
+                return None
+            self.frame_bytes_max = self.judge(memoryview(self._buffer)[start : self._tail])
         if not FRAME_BYTES_MIN <= length <= self.frame_bytes_max:  # S6
             raise MalformedFrame(f"a frame of {length} bytes; the cap is {self.frame_bytes_max}")
         if length <= self._tail - start:
