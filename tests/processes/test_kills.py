@@ -95,9 +95,13 @@ def test_a_sole_voter_is_killed(tmp_path: Path) -> None:
         verify(quorum, settled(quorum), running)
 
 
-@pytest.mark.parametrize("durability", ["majority", "all", "memory"])
-@pytest.mark.parametrize("flush", ["adaptive", "deferred", "parallel"])
+@pytest.mark.parametrize(
+    "durability, flush",
+    [("majority", "adaptive"), ("majority", "deferred"), ("majority", "parallel"),
+     ("all", "deferred"), ("memory", "parallel")],
+)  # fmt: skip
 def test_every_durability_and_policy(tmp_path: Path, durability: str, flush: str) -> None:
+    """The seeds of ``tests/sim`` meet the other pairs, and kill leaders of them."""
     with a_quorum(tmp_path / "q", durability=durability, flush=flush) as quorum:
         with loads(quorum, "ring") as running:
             quorum.kill(leader_of(quorum))
