@@ -1,7 +1,7 @@
-"""What several tests of a module wait for, worked out on all cores from the first of them on.
+"""What several tests wait for, worked out on all cores from the first of them on.
 
 For work that takes a core for seconds and whose outcome no clock decides: simulations, mutants,
-compilers. Each test still has a name, a failure and an assertion of its own.
+Spark's virtual machines. Each test still has a name, a failure and an assertion of its own.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ SECONDS_MAX = 240
 
 @contextmanager
 def in_threads(
-    request: pytest.FixtureRequest, names: tuple[str, ...], work: Callable[..., Any]
-) -> Iterator[Callable[..., Any]]:
+    request: pytest.FixtureRequest, names: tuple[str, ...], work: Callable[..., Any],
+    workers: int | None = None,
+) -> Iterator[Callable[..., Any]]:  # fmt: skip
     """For work that waits for a subprocess (with a timeout of its own)."""
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
+    with ThreadPoolExecutor(workers or os.cpu_count()) as pool:
         yield from _begun(request, pool, names, work)
 
 
@@ -44,12 +45,14 @@ def _begun(
 ) -> Iterator[Callable[..., Any]]:
     """Begin the work of every test that will run; hand out ``wait(*parameters)``.
 
-    ``request`` is that of a module's fixture, ``names`` are the tests' parameters that work gets.
+    ``names`` are the tests' parameters that work gets: of the tests of a module, or of all tests if
+    ``request`` is that of a session's fixture.
     """
+    path = request.path if request.scope == "module" else None
     wanted = dict.fromkeys(
         tuple(item.callspec.params[name] for name in names)
         for item in request.session.items
-        if item.path == request.path
+        if path in (None, item.path)
         and isinstance(item, pytest.Function)
         and hasattr(item, "callspec")
         and item.callspec.params.keys() >= set(names)

@@ -51,13 +51,17 @@ def exactly_once(log: list[tuple[int, bytes]], running: list[Load]) -> None:
 def test_the_leader_is_killed_again_and_again(tmp_path: Path, transport: str) -> None:
     with a_quorum(tmp_path / "q", transport=transport) as quorum:
         with loads(quorum, pause=0.0) as running:
-            for _ in range(3):
+            for _ in range(4):
                 leader = leader_of(quorum)
                 pid = pid_of(quorum, leader)
+                epoch = quorum.status(leader)["epoch"]
                 quorum.kill(leader)
                 go_on(running)
                 wait_back(quorum, leader, pid)
-        exactly_once(verify(quorum, settled(quorum), running), running)
+                assert quorum.status(leader)["epoch"] > epoch
+        log = verify(quorum, settled(quorum), running)
+        assert len(log) > 4 * 2 * 20
+        exactly_once(log, running)
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
@@ -78,12 +82,13 @@ def test_the_leader_is_stopped_and_comes_back(tmp_path: Path, transport: str) ->
 def test_all_are_killed_at_once(tmp_path: Path, transport: str) -> None:
     with a_quorum(tmp_path / "q", transport=transport) as quorum:
         with loads(quorum, pause=0.0) as running:
-            pids = {id: pid_of(quorum, id) for id in quorum.directories}
-            for id in pids:
-                quorum.kill(id)
-            for id, pid in pids.items():
-                wait_back(quorum, id, pid)
-            go_on(running)
+            for _ in range(2):
+                pids = {id: pid_of(quorum, id) for id in quorum.directories}
+                for id in pids:
+                    quorum.kill(id)
+                for id, pid in pids.items():
+                    wait_back(quorum, id, pid)
+                go_on(running)
         exactly_once(verify(quorum, settled(quorum), running), running)
 
 
