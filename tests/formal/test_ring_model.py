@@ -9,9 +9,13 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.ahead import in_threads
 
 HERE = Path(__file__).resolve().parent
 MUTANTS = sorted((HERE / "mutants").glob("*.patch"))
@@ -45,13 +49,27 @@ def search(model: Path) -> str:
     return report
 
 
-@pytest.fixture
-def model(tmp_path: Path) -> Path:
-    return Path(shutil.copy(HERE / "ring.pml", tmp_path))
+def report_on(patch: Path | None) -> str:
+    """Spin's report on the model, or on a mutant of it."""
+    with tempfile.TemporaryDirectory() as place:
+        model = Path(shutil.copy(HERE / "ring.pml", place))
+        if patch is not None:
+            run(["patch", "-p1", "-i", patch], model.parent)
+        return search(model)
 
 
-def test_no_run_loses_a_wake_up_or_a_message(model: Path) -> None:
-    report = search(model)
+@pytest.fixture(scope="module")
+def report_of(request: pytest.FixtureRequest) -> Iterator[Callable[[Path | None], str]]:
+    """Wait for a report."""
+    with in_threads(request, ("patch",), report_on) as wait:
+        yield wait
+
+
+@pytest.mark.parametrize("patch", [None], ids=["none"])
+def test_no_run_loses_a_wake_up_or_a_message(
+    patch: None, report_of: Callable[[Path | None], str]
+) -> None:
+    report = report_of(patch)
     assert "errors: 0" in report, report
     unreached = re.findall(r"unreached in proctype (\w+)\n((?:\t.*\n)+)", report)
     assert {name for name, _ in unreached} == {"producer", "loop", "flusher"}
@@ -62,8 +80,7 @@ def test_no_run_loses_a_wake_up_or_a_message(model: Path) -> None:
 
 @pytest.mark.skipif(shutil.which("patch") is None, reason="patch is not installed")
 @pytest.mark.parametrize("patch", MUTANTS, ids=lambda path: path.stem)
-def test_spin_catches_the_mutant(model: Path, patch: Path) -> None:
-    run(["patch", "-p1", "-i", patch], model.parent)
-    report = search(model)
+def test_spin_catches_the_mutant(patch: Path, report_of: Callable[[Path | None], str]) -> None:
+    report = report_of(patch)
     assert "errors: 1" in report, f"Spin does not see: {patch.read_text()}"
     assert re.search(r"invalid end state|assertion violated", report)
