@@ -10,7 +10,6 @@ True b'hello'
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import threading
@@ -19,10 +18,11 @@ import warnings
 from collections.abc import Iterable
 from typing import Any
 
-
 from kraftfast import forks
+from kraftfast.arguments import OFFSET_MAX, flag, replica_id, replica_ids, whole_number
 from kraftfast.client.admin import Admin, AsyncAdmin
 from kraftfast.client.admin_ways import LocalWay
+from kraftfast.client.collected import run_beside
 from kraftfast.client.connector import Connector
 from kraftfast.client.consumer import Consumer
 from kraftfast.client.local import LocalConnector, Watch, ask, wait_started
@@ -104,6 +104,7 @@ class LocalQuorum(MakesProducers):
         refuse_while_loading()
         self.path = quorum_path(path)
         deadline = deadline_after(timeout, least=0.001)
+        flag("restart", restart)
         self.tuning = tuning_of(tuning)
         self.addresses: dict[int, tuple[str, int]] = {}
         self.description = open_or_format(
@@ -230,6 +231,7 @@ class LocalQuorum(MakesProducers):
         (code MESSAGE_TOO_LARGE); InvalidOption for such arguments; TimedOut; PeerGone.
         """
         self._check_open()
+        at_least = whole_number("at_least", at_least, -1, OFFSET_MAX)
         return query(self.directories[id], args, at_least, timeout)
 
     def statuses(self) -> dict[int, dict[str, Any]]:
@@ -273,6 +275,7 @@ class LocalQuorum(MakesProducers):
     def kill(self, id: int, signo: int = signal.SIGKILL) -> None:
         """Send a signal to a worker, as a fault would; the supervisor starts it again."""
         self._check_open()
+        signo = whole_number("signo", signo, 0, signal.NSIG - 1)
         if self.directories[id]:  # raises for an unknown id
             self.supervisor.kill(id, signo)
 
@@ -309,6 +312,8 @@ class LocalQuorum(MakesProducers):
         ``id`` None: the next one. Nothing is done for one that is there. Raises as the start does.
         """
         self._check_open()
+        deadline_after(timeout)
+        id = None if id is None else replica_id("id", id)
         with self._changing:
             if id is None:
                 id, _ = add_next(self.path)
@@ -323,6 +328,7 @@ class LocalQuorum(MakesProducers):
         Also those that stayed down and have another directory now (``kraftfast storage replace``).
         """
         self._check_open()
+        deadline_after(timeout)
         with self._changing:
             self._adopt(timeout)
 
@@ -369,6 +375,7 @@ class LocalQuorum(MakesProducers):
         Needs ``kraft.version`` 1 (:meth:`upgrade`). Raises RequestRefused, TimedOut, NoQuorum.
         """
         deadline = deadline_after(timeout)
+        id = None if id is None else replica_id("id", id)
         check_addition(self.describe(timeout=timeout), id)  # a refusal must leave nothing behind
         id = self.add_replica(id, timeout=timeout)
         left = max(0.001, deadline - time.monotonic())
@@ -380,6 +387,7 @@ class LocalQuorum(MakesProducers):
 
         Raises RequestRefused with VOTER_NOT_FOUND, also for the last one; TimedOut, NoQuorum.
         """
+        flag("stop", stop)
         self.admin().remove_voter(id, timeout=timeout)
         if stop:
             self.stop_replica(id)
@@ -391,8 +399,10 @@ class LocalQuorum(MakesProducers):
         can say who votes.
         """
         self._check_open()
+        deadline_after(timeout)
+        id = replica_id("id", id)
         with self._changing, changing(self.path) as description:
-            if id not in description.added:
+            if id not in description.added and self.directories[id]:  # raises for an unknown id
                 raise InvalidOption(f"{id} is among the first voters of this quorum: it stays")
             if id in self.describe(timeout=timeout).voter_ids:
                 raise InvalidOption(f"{id} is a voter: remove_voter comes first")
@@ -412,6 +422,7 @@ class LocalQuorum(MakesProducers):
         """
         self._check_open()
         deadline = deadline_after(timeout)
+        id = replica_id("id", id)
 
         def wait_for(directory: str, _deadline: float) -> tuple[Endpoint, ...]:
             self.adopt(timeout=max(0.001, deadline - time.monotonic()))
@@ -428,7 +439,8 @@ class LocalQuorum(MakesProducers):
         Raises RequestRefused, TimedOut, NoQuorum.
         """
         deadline = deadline_after(timeout)
-        ids = None if target is None else sorted(set(target))
+        flag("wait", wait)
+        ids = None if target is None else sorted(set(replica_ids("target", target)))
         admin = self.admin()
         check_ids(ids or ())
         if any(id not in self.directories for id in ids or ()):
@@ -459,9 +471,10 @@ class LocalQuorum(MakesProducers):
 
     def close(self, *, timeout: float = 10.0) -> None:
         """Stop the workers gracefully; everything committed is on disk, the files are tidy."""
+        left = deadline_after(timeout) - time.monotonic()
         if not self._closed:
             self._closed = True
-            self.supervisor.close(timeout)
+            self.supervisor.close(left)
             self._lock.release()
 
     def disown(self) -> None:
@@ -473,8 +486,7 @@ class LocalQuorum(MakesProducers):
         if getattr(self, "_closed", True) or forks.pending():
             return
         warnings.warn(f"the quorum in {self.path} was not closed", ResourceWarning, source=self)
-        with contextlib.suppress(RuntimeError):  # no threads: the interpreter ends, and workers too
-            threading.Thread(target=self.close, name="kraftfast-close", daemon=True).start()
+        run_beside(self.close)  # where the interpreter ends, workers end by themselves
 
     def _check_open(self) -> None:
         if self._closed:

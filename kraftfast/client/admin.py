@@ -12,7 +12,8 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
-from kraftfast import limits
+from kraftfast import arguments, limits
+from kraftfast.arguments import flag, replica_id, replica_ids, text, uuid, whole_number
 from kraftfast.client.admin_ways import Reached, Way
 from kraftfast.client.read_barriers import (
     PAUSE_S,
@@ -50,8 +51,8 @@ T = TypeVar("T")
 class Admin:
     """One quorum, for operators. Thread-safe: every call has connections of its own.
 
-    All calls raise NoQuorum (nobody leads, or could be reached), TimedOut (with what was last said)
-    and RequestRefused (with Kafka's code). ``timeout``: seconds.
+    All calls raise InvalidOption, NoQuorum (nobody leads, or could be reached), TimedOut (with what
+    was last said) and RequestRefused (with Kafka's code). ``timeout``: seconds.
     """
 
     # way: to the leader. birthplace: the process that may use it. barriers: asked for all threads.
@@ -87,7 +88,6 @@ class Admin:
         wait at the same time share a question.
         """
         self.birthplace.check()
-        milliseconds(timeout)
         return self.barriers.read(deadline_after(timeout))
 
     def _ask_barrier(self, deadline: float) -> int:
@@ -109,13 +109,17 @@ class Admin:
 
         Raises RequestRefused with DUPLICATE_VOTER where its id votes with another directory.
         """
+        id, directory_id = replica_id("id", id), uuid("directory_id", directory_id)
+        places = arguments.endpoints("endpoints", endpoints)
+        if cluster_id is not None:
+            cluster_id = text("cluster_id", cluster_id)
         kind = wire.AddRaftVoterRequest
         body = kind(
             cluster_id=cluster_id,
             timeout_ms=milliseconds(timeout),
             voter_id=id,
             voter_directory_id=directory_id,
-            listeners=[kind.Listener(*each) for each in endpoints],
+            listeners=[kind.Listener(*each) for each in places],
         )
         self._change(
             ApiKey.ADD_RAFT_VOTER,
@@ -139,7 +143,12 @@ class Admin:
         TimedOut if no majority of the others is alive for so long.
         """
         deadline = deadline_after(timeout)
-        if directory_id is None:
+        id = replica_id("id", id)
+        if cluster_id is not None:
+            cluster_id = text("cluster_id", cluster_id)
+        if directory_id is not None:
+            directory_id = uuid("directory_id", directory_id)
+        else:
             voters = self.describe(timeout=timeout).voters
             found = [each.directory_id for each in voters if each.id == id]
             if not found:
@@ -168,7 +177,8 @@ class Admin:
         INVALID_REPLICA_ASSIGNMENT for a target that cannot be, NO_REASSIGNMENT_IN_PROGRESS.
         """
         deadline = deadline_after(timeout)
-        ids = None if target is None else sorted(target)
+        flag("wait", wait)
+        ids = None if target is None else replica_ids("target", target)
         kind = wire.AlterPartitionReassignmentsRequest
         topic = kind.Topic(self.way.topic, [kind.Partition(METADATA_PARTITION, ids)])
         body = kind(timeout_ms=milliseconds(timeout), topics=[topic])
@@ -215,6 +225,7 @@ class Admin:
         a leader that cannot be asked (Kafka's).
         """
         deadline = deadline_after(timeout)
+        to = None if to is None else replica_id("to", to)
         before = self.describe(timeout=timeout)
         if before.leader_id == to:
             return before.leader_id
@@ -245,6 +256,8 @@ class Admin:
         Every voter must have told this leader that it can: one that leads since a moment is asked
         again. Raises RequestRefused with INVALID_UPDATE_VERSION.
         """
+        kraft_version = whole_number("kraft_version", kraft_version, 0, 2**15 - 1)
+        flag("validate_only", validate_only)
         kind = wire.UpdateFeaturesRequest
         body = kind(
             timeout_ms=milliseconds(timeout),

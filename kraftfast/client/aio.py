@@ -30,14 +30,14 @@ from kraftfast import forks
 from kraftfast.client.appender import DEFAULT_TIMEOUT
 from kraftfast.client.loop_refs import let_go_in, weakly
 from kraftfast.client.producer import DOUBT_S, Producer
+from kraftfast.client.refusals import ends_search
 from kraftfast.client.sender import Sender
-from kraftfast.client.tickets import add_tickets, cut_short, offsets_of
+from kraftfast.client.tickets import add_tickets, check_fields, cut_short, offsets_of
 from kraftfast.client.timing import deadline_after
 from kraftfast.errors import (
     Closed,
     KraftfastError,
     LocalError,
-    NoQuorum,
     RecordTooLarge,
     TimedOut,
     UnknownOutcome,
@@ -103,7 +103,7 @@ class AsyncProducer:
                 self._check_open()
                 failure, self._failure = self._failure, None
                 late = time.monotonic() >= self._lead_by
-                if failure is not None and (late or not isinstance(failure, NoQuorum)):
+                if failure is not None and (late or ends_search(failure)):
                     raise failure
                 self._room.clear()
                 with contextlib.suppress(TimeoutError):
@@ -126,6 +126,7 @@ class AsyncProducer:
         RecordTooLarge (:meth:`append_wait` takes larger ones), InvalidOption, RecordsRefused,
         Closed.
         """
+        check_fields(fields)
         if self._queued:
             self._check_open()
             raise WouldBlock("other appends wait for room")
@@ -158,6 +159,7 @@ class AsyncProducer:
         Cancelled, it may or may not have been handed over.
         """
         deadline = deadline_after(timeout)
+        check_fields(fields)
         if not self._queued:
             try:
                 return await self._append(value, fields, deadline)
@@ -436,6 +438,7 @@ class AsyncProducer:
 
         Cancelled, it lets go at once. Where the loop has ended, what was under way stays unknown.
         """
+        deadline_after(timeout)
         if self._loop.is_closed() and not isinstance(self.refusal, WrongProcess):
             self._closed = True
             self._waiting.clear()  # nothing in that loop can be told

@@ -2,13 +2,17 @@
 
 import time
 
-from libc.stdint cimport int64_t
+from libc.stdint cimport INT64_MAX, INT64_MIN, int64_t
 
 from kraftfast.client.ledger cimport Ledger
 from kraftfast.client.news cimport News
 from kraftfast.client.sender cimport Sender
 
+from kraftfast.arguments import refuse, whole_number
+from kraftfast.client.timing import deadline_after
+
 DEFAULT_TIMEOUT = 30.0
+NO_HEADERS = ()
 SLEEP_S_MAX = 0.5
 
 
@@ -19,7 +23,7 @@ cdef class Appender:
         self.news = News()
 
     def append(
-        self, value, *, key=None, headers=(), timestamp=None, double timeout=DEFAULT_TIMEOUT
+        self, value, *, key=None, headers=(), timestamp=None, timeout=DEFAULT_TIMEOUT
     ) -> int:
         """Hand over one record; returns its ticket at once, waiting only for room.
 
@@ -31,7 +35,9 @@ cdef class Appender:
         """
         cdef Sender sender = self.sender
         cdef int64_t ticket
-        if sender is not None and key is None and timestamp is None and not headers:
+        if type(timeout) is not float or timeout != timeout:
+            deadline_after(timeout)  # refuses it, or it counts only where there is no room
+        if sender is not None and key is None and timestamp is None and headers is NO_HEADERS:
             ticket = sender.append_value(value)
             if ticket >= 0:
                 if self.caller_sleeps or (self.keeper_sleeps and sender.open):
@@ -39,7 +45,7 @@ cdef class Appender:
                 return ticket
         return self.append_waiting(value, key, headers, timestamp, timeout)
 
-    def wait(self, int64_t ticket, *, double timeout=DEFAULT_TIMEOUT) -> int:
+    def wait(self, ticket, *, timeout=DEFAULT_TIMEOUT) -> int:
         """Wait until a record is committed; returns its offset.
 
         Raises UnknownOutcome: it may or may not be committed, also when ``timeout`` seconds pass.
@@ -47,11 +53,19 @@ cdef class Appender:
         and says that it was not appended and will not be: NotLeader, NoQuorum, DiskFull,
         RecordTooLarge, RecordsRefused, RequestRefused, Closed (it never left) (D24).
         """
-        if ticket >= self.ledger.resolved and self.sender is not None:
+        cdef int64_t number
+        if type(ticket) is not int or type(timeout) is not float or timeout != timeout:
+            deadline_after(timeout)
+            ticket = whole_number("ticket", ticket, INT64_MIN, INT64_MAX)
+        try:
+            number = ticket
+        except OverflowError:
+            refuse("ticket", "what append returned", ticket)
+        if number >= self.ledger.resolved and self.sender is not None:
             self.sender.poll()
-        if ticket >= self.ledger.resolved:
-            self.wait_resolved(ticket, time.monotonic() + timeout)
-        return self.ledger.offset_of(ticket)
+        if number >= self.ledger.resolved:
+            self.wait_resolved(number, deadline_after(timeout))
+        return self.ledger.offset_of(number)
 
     @property
     def resolved(self) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import sys
 import threading
 import warnings
 from collections.abc import Callable
@@ -11,6 +11,20 @@ from kraftfast import forks
 from kraftfast.client.ledger import Ledger
 from kraftfast.client.news import News
 from kraftfast.client.sender import Sender
+
+
+def run_beside(run: Callable[[], object]) -> bool:
+    """Run a function in a thread; return False, without it, where the interpreter ends.
+
+    A thread that is started then never begins, and Python 3.11 waits for it for ever.
+    """
+    if sys.is_finalizing():
+        return False
+    try:
+        threading.Thread(target=run, name="kraftfast-close", daemon=True).start()
+    except RuntimeError:
+        return False
+    return True
 
 
 class Collected:
@@ -29,8 +43,7 @@ class Collected:
             return
         warnings.warn("a producer was not closed", ResourceWarning, source=self)
         if self.ledger.next_ticket > self.ledger.resolved:
-            with contextlib.suppress(RuntimeError):  # no threads: the interpreter ends
-                threading.Thread(target=self.close, name="kraftfast-close", daemon=True).start()
+            if run_beside(self.close):
                 return
         self.let_go()
 

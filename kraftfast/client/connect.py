@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
+from kraftfast.arguments import text
 from kraftfast.client.admin import Admin, AsyncAdmin
 from kraftfast.client.admin_ways import RemoteWay, Way
 from kraftfast.client.connection import Address
@@ -29,6 +30,8 @@ from kraftfast.client.timing import deadline_after
 from kraftfast.errors import NoQuorum, NotLeader
 from kraftfast.forks import Birthplace
 from kraftfast.types import METADATA_TOPIC
+
+TOPIC_BYTES_MAX = 249
 
 
 class Quorum(MakesProducers):
@@ -98,13 +101,15 @@ class Quorum(MakesProducers):
 def connect(
     addresses: str | Iterable[str | Address], topic: str = METADATA_TOPIC, *, timeout: float = 10.0
 ) -> Quorum:
-    """A quorum by the addresses of some of its servers: ``"host:port,host:port"``.
+    """Return the quorum with these servers: ``"host:port,host:port"``, some of them are enough.
 
+    ``addresses``: also a list of such texts, or of (host, port). ``topic``: the name of its log.
     Raises InvalidOption for what is no address, NoQuorum if there is no leader within ``timeout``
     seconds, RequestRefused if the servers have no such ``topic``.
     """
-    quorum = Quorum(Cluster(parse_addresses(addresses), topic))
     deadline = deadline_after(timeout)
+    topic = text("topic", topic, TOPIC_BYTES_MAX)
+    quorum = Quorum(Cluster(parse_addresses(addresses), topic))
     while True:
         try:
             quorum.cluster.find_leader(deadline)[0].close()

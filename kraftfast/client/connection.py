@@ -17,6 +17,11 @@ from kraftfast.wire.notation import Versions
 from kraftfast.wire.versions import CLIENT_VERSION, SERVED, negotiate, offered_versions
 
 Address = tuple[str, int]
+AT_ONCE = (
+    "before it answered anything: it may have as many connections as it takes "
+    "(max.connections.per.ip, max.connections; connections_per_address_max of LocalQuorum)"
+)
+"""Servers refuse a connection by closing it, as Kafka's do."""
 
 
 class Connection:
@@ -57,7 +62,10 @@ class Connection:
             client_software_name=self.CLIENT_ID, client_software_version=CLIENT_VERSION
         )
         ours = SERVED[ApiKey.API_VERSIONS]
-        answer = self._exchange(ApiKey.API_VERSIONS, ours.last, body, deadline)
+        try:
+            answer = self._exchange(ApiKey.API_VERSIONS, ours.last, body, deadline)
+        except PeerGone as error:
+            raise PeerGone(f"{error} {AT_ONCE}") from None
         if answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
             version = negotiate(ApiKey.API_VERSIONS, offered_versions(answer))
             answer = self._exchange(ApiKey.API_VERSIONS, version, body, deadline)

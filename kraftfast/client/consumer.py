@@ -23,6 +23,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Self
 
 from kraftfast import forks
+from kraftfast.arguments import OFFSET_MAX, flag, offset
 from kraftfast.client.local import Watch
 from kraftfast.client.timing import FOREVER_S, deadline_after
 from kraftfast.errors import (
@@ -55,7 +56,8 @@ class RecordStream(ABC):
     # position, follow: as above. closed: no more calls, which raise refusal.
 
     def __init__(self, from_offset: int, follow: bool) -> None:
-        self.position, self.follow = from_offset, follow
+        self.position = offset("from_offset", from_offset)
+        self.follow = flag("follow", follow)
         self.closed = False
         self.refusal: LocalError = Closed("the consumer is closed")
         forks.own(self)
@@ -89,6 +91,10 @@ class RecordStream(ABC):
     def _check_open(self) -> None:
         if self.closed:
             raise self.refusal
+        if type(self.position) is not int or not 0 <= self.position <= OFFSET_MAX:
+            self.position = offset("position", self.position)
+        if self.follow is not True and self.follow is not False:
+            self.follow = flag("follow", self.follow)
 
     def batches(self) -> Iterator[Any]:
         """Whole batches, control batches too; the first may begin below ``position``."""
@@ -112,6 +118,8 @@ class RecordStream(ABC):
         where it was then.
         """
         found: list[Any] = []
+        count = offset("count", count)
+        self._check_open()
         began, deadline = self.position, deadline_after(timeout)
         follow, self.follow = self.follow, False
         try:
@@ -174,13 +182,14 @@ class Consumer(RecordStream):
         follow: bool = False,
         timeout: float = 10.0,
     ) -> None:
+        deadline = deadline_after(timeout)
         super().__init__(from_offset, follow)
         self.directories = directories
         self._watches: dict[int, Watch] = {}
         self._absent_until: dict[int, float] = {}
         self._source: Watch | None = None
         self._reader: LogReader | None = None
-        self._choose_source(deadline_after(timeout))
+        self._choose_source(deadline)
 
     # --- replicas ---------------------------------------------------------------------------------
 

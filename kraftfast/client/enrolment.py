@@ -6,6 +6,7 @@ import copy
 from typing import Any, NamedTuple
 
 from kraftfast import limits
+from kraftfast.arguments import text
 from kraftfast.client.identity import Identity
 from kraftfast.client.ledger import Ledger
 from kraftfast.errors import (
@@ -57,10 +58,8 @@ class Enrolment:
     # _before: records of a producer without a name that were numbered in earlier epochs.
 
     def __init__(self, connector: Any, name: str | None) -> None:
-        if name is not None and not 0 < len(name.encode()) <= limits.PRODUCER_NAME_BYTES_MAX:
-            raise InvalidOption(
-                f"a producer's name has from 1 to {limits.PRODUCER_NAME_BYTES_MAX} bytes"
-            )
+        if name is not None:
+            name = text("a producer's name", name, limits.PRODUCER_NAME_BYTES_MAX)
         self.identity = Identity(name)
         self._connector = connector
         self._before = 0

@@ -16,6 +16,7 @@ import msgspec
 
 from kraftfast import forks
 from kraftfast.client.ledger import Ledger
+from kraftfast.client.refusals import Full
 from kraftfast.client.ring_sender import RingSender
 from kraftfast.errors import (
     Closed,
@@ -46,6 +47,7 @@ class Refused(PeerGone):
     """A replica that runs does not take this connection; the error is its own words."""
 
 
+
 class LocalConnector:
     """Makes a producer's senders: over rings, to whoever leads.
 
@@ -63,7 +65,7 @@ class LocalConnector:
     def connect(self, ledger: Ledger, record_bytes: int, deadline: float) -> RingSender:
         """A ring to the leader that takes records of ``record_bytes``.
 
-        Raises NotLeader (nobody leads at the moment), NoQuorum (no replica runs), PeerGone.
+        Raises NotLeader (nobody leads at the moment), NoQuorum (no replica runs), Full, PeerGone.
         """
         ring_bytes = self._ring_bytes(record_bytes)
         known = [id for id in list(self.directories) if id not in self._order]
@@ -79,7 +81,10 @@ class LocalConnector:
             except PeerGone as error:
                 problems.append(str(error))
                 if isinstance(error, Refused):
-                    refusals.append(f"replica {id} takes no more producers: {error}")
+                    refusals.append(
+                        f"replica {id} takes no more producers: {error}; close some of them, or "
+                        "append from fewer producers (one serves any number of threads)"
+                    )
                 self._promise(id, False)
                 continue
             if isinstance(answer, int):
@@ -93,7 +98,7 @@ class LocalConnector:
                     each.close()
                 raise PeerGone(f"no descriptors for the way to the leader: {error}") from None
         if refusals:
-            raise NoQuorum(refusals[0])
+            raise Full(refusals[0])
         if len(problems) == len(asked):
             raise NoQuorum(f"no replica runs: {problems[0]}")
         raise NotLeader("no replica leads at the moment")

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from abc import ABC, abstractmethod
-from typing import Any
 
+from kraftfast.arguments import OFFSET_MAX, whole_number
 from kraftfast.client.aio import AsyncProducer
 from kraftfast.client.connector import Connector
 from kraftfast.client.producer import BATCH_BYTES, WINDOW_BATCHES, Producer
+from kraftfast.client.sender import BATCH_BYTES_LEAST, WINDOW_BATCHES_MAX
+from kraftfast.client.timing import deadline_after
+from kraftfast.errors import LocalError
 
 
 class MakesProducers(ABC):
@@ -32,19 +36,57 @@ class MakesProducers(ABC):
         name: str | None = None,
         connect: bool = True,
     ) -> Producer:
-        """A blocking producer; ``window``: batches under way at most. Raises NoQuorum.
+        """Return a blocking producer.
 
+        ``batch_bytes``: a batch leaves once it is so large. ``window``: batches under way at most,
+        1 to 32,768. ``timeout``: seconds until there must be a leader.
         ``record_bytes_max``: be ready for records of this size from the start; larger ones than
         the usual ring takes are possible at any time, but the first waits for what is under way.
         ``idempotent``, ``name``, ``connect``: as of :class:`Producer`.
+
+        Raises InvalidOption; NoQuorum if no leader is found in time, or if it takes no more
+        producers; ProducerFenced, Closed, WrongProcess.
         """
         self._check_open()
+        batch_bytes = whole_number("batch_bytes", batch_bytes, BATCH_BYTES_LEAST, OFFSET_MAX)
+        window = whole_number("window", window, 1, WINDOW_BATCHES_MAX)
         connector = self._connector(batch_bytes, window)
         return Producer(connector, timeout, record_bytes_max, idempotent, name, connect)
 
-    def async_producer(self, *, timeout: float = 30.0, **settings: Any) -> AsyncProducer:
-        """An asyncio producer, for use inside a running loop; settings as :meth:`producer`.
+    def async_producer(
+        self,
+        *,
+        batch_bytes: int = BATCH_BYTES,
+        window: int = WINDOW_BATCHES,
+        record_bytes_max: int = 0,
+        timeout: float = 30.0,
+        idempotent: bool | None = None,
+        name: str | None = None,
+    ) -> AsyncProducer:
+        """Return an asyncio producer, for use inside a running loop; arguments as :meth:`producer`.
 
-        ``async with`` it, or ``await`` it: the search for a leader is waited for there.
+        ``async with`` it, or ``await`` it: the search for a leader is waited for there. Raises
+        InvalidOption; LocalError where no loop runs.
         """
-        return AsyncProducer(self.producer(connect=False, **settings), timeout)
+        deadline_after(timeout)  # refused before there is a producer that somebody has to close
+        check_loop_runs()
+        producer = self.producer(
+            batch_bytes=batch_bytes,
+            window=window,
+            record_bytes_max=record_bytes_max,
+            idempotent=idempotent,
+            name=name,
+            connect=False,
+        )
+        return AsyncProducer(producer, timeout)
+
+
+def check_loop_runs() -> None:
+    """Raise LocalError where no event loop runs."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        raise LocalError(
+            "an async producer is made inside a running event loop: call async_producer() in a "
+            "coroutine that asyncio.run() runs"
+        ) from None

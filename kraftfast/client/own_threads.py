@@ -13,6 +13,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+from kraftfast.arguments import function
 from kraftfast.client.appender import DEFAULT_TIMEOUT, SLEEP_S_MAX
 from kraftfast.client.ledger import Ledger
 from kraftfast.client.news import Held, News
@@ -50,8 +51,10 @@ class OwnThreads:
 
         Calls come from one thread of the producer, never from the path of an acknowledgement; an
         exception in a callback is printed and does not stop the others. A callback may append, but
-        not wait for what it appended. Raises NoQuorum where another thread looks for a leader.
+        not wait for what it appended. Raises InvalidOption for what
+        cannot be called, NoQuorum where another thread looks for a leader.
         """
+        function("callback", callback)
         self._check_open()  # before the lock: in a forked child nobody would release it
         with Held(self._exchange, time.monotonic() + DEFAULT_TIMEOUT):
             self._check_open()

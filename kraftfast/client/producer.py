@@ -22,14 +22,17 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from kraftfast import forks, limits
+from kraftfast.arguments import flag, header_pairs, whole_number
 from kraftfast.client.appender import DEFAULT_TIMEOUT, Appender
 from kraftfast.client.collected import Collected
 from kraftfast.client.connector import Connector
+from kraftfast.client.doubts import Doubts
 from kraftfast.client.enrolment import Enrolment, Standing
 from kraftfast.client.latency import Latencies
 from kraftfast.client.ledger import Ledger
 from kraftfast.client.news import Held, News
 from kraftfast.client.own_threads import DOUBT_S, PAUSE_S, OwnThreads
+from kraftfast.client.refusals import Full
 from kraftfast.client.sender import RECORD_BYTES_MAX, Sender
 from kraftfast.client.tickets import Batch, add_tickets, cut_short, offsets_of
 from kraftfast.client.timing import FOREVER_S, deadline_after
@@ -52,10 +55,11 @@ from kraftfast.record.builder import Values
 
 BATCH_BYTES = 64 * 1024
 WINDOW_BATCHES = 64
+FULL_S, FULL_PAUSE_S = 0.3, 0.1
 CALLBACKS_S = 2.0  # for so long, at least, a close waits for callbacks
 
 
-class Producer(OwnThreads, Collected, Appender):
+class Producer(OwnThreads, Doubts, Collected, Appender):
     """Appends records to a quorum. Make one with ``LocalQuorum.producer`` or ``kraftfast.connect``.
 
     ``timeout``: seconds until there must be a leader; NoQuorum if there is none. ``idempotent``:
@@ -87,8 +91,12 @@ class Producer(OwnThreads, Collected, Appender):
         connect: bool = True,
     ) -> None:
         deadline = deadline_after(timeout)
+        record_bytes = whole_number("record_bytes_max", record_bytes, 0, RECORD_BYTES_MAX)
+        flag("connect", connect)
         self._connector = connector
-        if idempotent is None:
+        if idempotent is not None:
+            flag("idempotent", idempotent)
+        else:
             idempotent = name is not None or connector.window <= limits.PRODUCER_BATCHES
         if name is not None and not idempotent:
             raise InvalidOption("a producer with a name is idempotent")
@@ -127,7 +135,7 @@ class Producer(OwnThreads, Collected, Appender):
     ) -> int:
         """The rest of :meth:`append`: where there is no room, no leader, or more than a value."""
         deadline = deadline_after(timeout)
-        headers = tuple(headers)
+        headers = header_pairs(headers)
         while True:
             sender = self._ready_sender(deadline)
             try:
@@ -155,7 +163,9 @@ class Producer(OwnThreads, Collected, Appender):
         self._check_open()
         sender = self.sender
         ticket = (
-            -1 if sender is None else sender.append_record(value, key, tuple(headers), timestamp)
+            -1
+            if sender is None
+            else sender.append_record(value, key, header_pairs(headers), timestamp)
         )
         if sender is None or ticket < 0:
             raise WouldBlock("no room in the window at the moment, or no leader")
@@ -248,12 +258,13 @@ class Producer(OwnThreads, Collected, Appender):
         later: :meth:`flush` first. Where an outcome is unknown the quorum is asked, so this raises
         NoQuorum, ProducerFenced, Closed then. Raises InvalidOption where not idempotent.
         """
+        deadline = deadline_after(timeout)
         if isinstance(self.refusal, WrongProcess):
             raise self.refusal
         if self._enrolment is None:
             raise InvalidOption("a producer that is not idempotent has no sequence")
         if self._enrolment.identity.uncertain:
-            self.reconnect(deadline_after(timeout))
+            self.reconnect(deadline)
         return self._enrolment.last_sequence(self.ledger)
 
     @property
@@ -286,11 +297,14 @@ class Producer(OwnThreads, Collected, Appender):
     def reconnect(self, deadline: float) -> Sender:
         """Find the leader; what the last one never looked at is handed to it first.
 
-        Raises NoQuorum when the deadline passes without one, RequestRefused, ProducerFenced,
-        Closed.
+        Raises NoQuorum when the deadline passes without one, or soon if it has no slot for one more
+        producer; RequestRefused, ProducerFenced, Closed.
         """
         with Held(self._exchange, deadline):
             self._give_up_broken()
+            # A slot that was just given up may count for a moment still.
+            full_by = deadline if self.ledger.next_ticket else time.monotonic() + FULL_S
+            problem: KraftfastError | None = None
             while self.sender is None:
                 self._check_open()
                 try:
@@ -304,21 +318,26 @@ class Producer(OwnThreads, Collected, Appender):
                     except BaseException:
                         sender.close()
                         raise
+                except Full:
+                    if time.monotonic() >= full_by:
+                        raise
+                    time.sleep(FULL_PAUSE_S)
                 except (NotLeader, NoQuorum, PeerGone, TimedOut) as error:
-                    if time.monotonic() >= deadline:
-                        raise NoQuorum(f"no leader could be found: {error}") from None
+                    if time.monotonic() >= deadline:  # the one before had more time to find out
+                        raise NoQuorum(f"no leader could be found: {problem or error}") from None
+                    problem = error
                     time.sleep(PAUSE_S)
-                    continue
                 except ProducerFenced as error:
                     self._fail_rest(error)
                     self.news.tell()
                     raise
-                self._progress_at = (self.ledger.resolved, time.monotonic())
-                # Only now, and before anything of it leaves: whatever is raised from here on, the
-                # producer knows who may have its records (D24). Others append behind the backlog.
-                self.sender, self._backlog = sender, []
-                sender.poll()
-                self._tell_threads(sender)
+                else:
+                    self._progress_at = (self.ledger.resolved, time.monotonic())
+                    # Only now, and before anything of it leaves: whatever is raised from here on,
+                    # the producer knows who may have its records (D24). Others append behind them.
+                    self.sender, self._backlog = sender, []
+                    sender.poll()
+                    self._tell_threads(sender)
             return self.sender
 
     def check_fenced(self) -> None:
@@ -377,26 +396,6 @@ class Producer(OwnThreads, Collected, Appender):
                     sender.declare_broken(PeerGone("it takes no records as large as wanted"))
                 finally:
                     sender.hold(False)
-
-    def doubt(self, sender: Sender, deadline: float) -> None:
-        """Nothing was acknowledged for long: if a later leader is known, this one is no use.
-
-        A process that was stopped, or a host that went silent, closes no connection.
-        """
-        resolved, at = self._progress_at
-        now = time.monotonic()
-        if self.ledger.resolved != resolved or not sender.under_way:
-            self._progress_at = (self.ledger.resolved, now)
-        elif now - at >= DOUBT_S:
-            self._progress_at = (resolved, now)
-            try:
-                later = self._connector.superseded(sender, min(deadline, now + DOUBT_S))
-            except KraftfastError:
-                return  # nobody could be asked: that says nothing of this leader
-            if later:
-                sender.declare_broken(
-                    PeerGone("its leader does not answer, and there is a later one")
-                )
 
     # --- waiting for what comes back --------------------------------------------------------------
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import base64
 import os
+import time
 from typing import Any
 
 import msgspec
 
 from kraftfast import limits
+from kraftfast.client.timing import deadline_after
 from kraftfast.errors import (
     ErrorCode,
     InvalidOption,
@@ -30,9 +32,10 @@ from kraftfast.types import SOCKET_NAME
 
 def query(directory: str, args: tuple[Any, ...], at_least: int, timeout: float) -> Any:
     """Return what the machine's ``query(*args)`` returns; see ``LocalQuorum.query``."""
+    left = deadline_after(timeout, least=0.001) - time.monotonic()
     data = packed(args)
     question: dict[str, Any] = {"kind": "query", "at_least": at_least}
-    with connect(os.path.join(directory, SOCKET_NAME), timeout) as sock:
+    with connect(os.path.join(directory, SOCKET_NAME), left) as sock:
         try:
             if len(data) <= limits.QUERY_INLINE_BYTES_MAX:
                 question["args"] = base64.b64encode(data).decode()
@@ -48,7 +51,7 @@ def query(directory: str, args: tuple[Any, ...], at_least: int, timeout: float) 
             found, fds = receive_with_fds(sock, limits.QUERY_INLINE_BYTES_MAX)
         except TimeoutError:
             raise TimedOut(
-                f"the state machine of the replica in {directory} did not answer in {timeout:g} s"
+                f"the state machine of the replica in {directory} did not answer in {left:.3g} s"
             ) from None
         except OSError as error:
             raise PeerGone(f"the replica in {directory} is gone: {error.strerror}") from None

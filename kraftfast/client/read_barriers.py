@@ -13,10 +13,10 @@ from collections.abc import Callable
 from typing import Any
 
 from kraftfast.client.admin_ways import ATTEMPT_S, Reached, Way
+from kraftfast.client.timing import deadline_after
 from kraftfast.errors import (
     ErrorCode,
     InconsistentClusterId,
-    InvalidOption,
     KraftfastError,
     RequestRefused,
     TimedOut,
@@ -26,6 +26,7 @@ from kraftfast.wire import messages as wire
 from kraftfast.wire.messages import ApiKey
 
 PAUSE_S = 0.05
+MILLISECONDS_MAX = 2**31 - 1
 TRY_AGAIN = frozenset(
     {
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -137,7 +138,6 @@ def check(code: int, message: str | None) -> None:
 
 
 def milliseconds(seconds: float) -> int:
-    """For a request's field. Raises InvalidOption for what is no time."""
-    if not 0 <= seconds < 2**31 / 1000:
-        raise InvalidOption(f"a time-out of {seconds} s")
-    return int(seconds * 1000)
+    """Return a timeout for a request's field, which holds 24 days. Raises InvalidOption."""
+    left = deadline_after(seconds) - time.monotonic()
+    return min(MILLISECONDS_MAX, max(0, round(left * 1000)))

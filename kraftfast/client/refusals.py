@@ -17,6 +17,15 @@ from kraftfast.errors import (
     UnknownOutcome,
 )
 
+class Full(NoQuorum):
+    """The leader runs and has no slot for one more producer: waiting longer seldom helps."""
+
+
+def ends_search(error: KraftfastError) -> bool:
+    """Return whether it does not help to look for a leader again after this error."""
+    return isinstance(error, Full) or not isinstance(error, NoQuorum)
+
+
 NOT_LEADER_CODES = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS})
 """Answers after which a batch is in no log, and the next leader may have it."""
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from kraftfast import arguments
+from kraftfast.arguments import refuse
 from kraftfast.client.connection import Address, Connection
 from kraftfast.client.ledger import Ledger
 from kraftfast.client.socket_sender import SocketSender
@@ -30,6 +32,8 @@ ATTEMPT_S = 1.0
 """For so long one server is waited for, before the next one is asked."""
 
 ADDRESSES_MAX = 256
+ADDRESS_CHARACTERS_MAX = 300
+WANTED = '"host:port,host:port", or a list of such texts or of pairs'
 UNREACHABLE = (PeerGone, TimedOut, UnsupportedVersion, MalformedFrame)
 
 
@@ -42,10 +46,16 @@ def parse_addresses(text: str | Iterable[str | Address]) -> list[Address]:
     Raises InvalidOption.
     """
     found: list[Address] = []
+    if isinstance(text, bytes | bytearray | Mapping) or not isinstance(text, Iterable):
+        refuse("addresses", WANTED, text)
     for part in text.split(",") if isinstance(text, str) else text:
         if not isinstance(part, str):
-            host, port = part
+            if not isinstance(part, tuple | list) or len(part) != 2:
+                refuse("addresses", WANTED, text)
+            host, port = arguments.text("a host", part[0]), part[1]
             part = f"[{host}]:{port}" if ":" in str(host) else f"{host}:{port}"
+        if len(part) > ADDRESS_CHARACTERS_MAX:
+            refuse("an address", "host:port", part)
         try:
             address = address_from_text(part.strip())
         except ValueError as error:
@@ -54,7 +64,7 @@ def parse_addresses(text: str | Iterable[str | Address]) -> list[Address]:
             raise InvalidOption(f"{part.strip()!r}: the host is missing")
         found.append(address)
     if not found:
-        raise InvalidOption("no address was given")
+        raise InvalidOption("no address (host:port) was given")
     return found
 
 

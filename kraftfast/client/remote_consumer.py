@@ -75,6 +75,7 @@ class RemoteConsumer(RecordStream):
         timeout: float = 10.0,
         fetch_bytes: int = FETCH_BYTES,
     ) -> None:
+        deadline = deadline_after(timeout)
         super().__init__(from_offset, follow)
         self.cluster, self.timeout, self.fetch_bytes = cluster, timeout, fetch_bytes
         self._connection: Connection | None = None
@@ -84,7 +85,7 @@ class RemoteConsumer(RecordStream):
         self._asked = -1
         self._answer_due = 0.0
         self._high_watermark = -1
-        self._attach(deadline_after(timeout))
+        self._attach(deadline)
 
     @property
     def high_watermark(self) -> int:
@@ -96,7 +97,7 @@ class RemoteConsumer(RecordStream):
     def _committed(self) -> Iterator[Any]:
         while True:
             if not self._next_ahead():
-                deadline = time.monotonic() + self.timeout
+                deadline = deadline_after(self.timeout)
                 try:
                     if not self._fill(0, deadline):
                         return
@@ -106,7 +107,7 @@ class RemoteConsumer(RecordStream):
 
     def wait(self, timeout: float | None = None) -> bool:
         self._check_open()
-        deadline = time.monotonic() + (FOREVER_S if timeout is None else timeout)
+        deadline = deadline_after(FOREVER_S if timeout is None else timeout)
         while not self._next_ahead():
             left = deadline - time.monotonic()
             try:

@@ -8,6 +8,8 @@ from kraftfast.client.ledger import Ledger
 from kraftfast.record.builder import Values
 
 RECORD_BYTES_MAX: int
+BATCH_BYTES_LEAST: int
+WINDOW_BATCHES_MAX: int
 
 # A batch, its first ticket, its records, and when its first record was handed over (ns).
 Unsent = tuple[bytes, int, int, int]

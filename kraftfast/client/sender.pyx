@@ -28,8 +28,8 @@ from posix.unistd cimport write
 from kraftfast.client.clock cimport monotonic_ns, wall_ms
 from kraftfast.client.identity cimport is_whole
 from kraftfast.client.ledger cimport Ledger
-from kraftfast.client.values cimport append_number, record_size
-from kraftfast.record.builder cimport Values, as_bytes, encode_headers
+from kraftfast.client.values cimport append_number, bytes_of, record_size
+from kraftfast.record.builder cimport Values, encode_headers
 from kraftfast.record.encode cimport (
     Encoded, append_record, append_value as encode_value, close_batch, default_settings,
     encode_columns, open_batch,
@@ -37,6 +37,7 @@ from kraftfast.record.encode cimport (
 from kraftfast.record.parse cimport BatchHeader
 
 from kraftfast import limits
+from kraftfast.arguments import offset
 from kraftfast.client.refusals import refusal
 from kraftfast.client.values import check_values
 from kraftfast.errors import ErrorCode, InvalidOption, RecordsRefused, RecordTooLarge, TimedOut
@@ -54,6 +55,7 @@ cdef enum:
 
 RECORD_BYTES_MAX = limits.BATCH_BYTES_MAX - RECORD_OVERHEAD
 """The most that value, key and headers (as encoded) of one record may have together."""
+BATCH_BYTES_LEAST, WINDOW_BATCHES_MAX = RECORD_OVERHEAD, WINDOW_MAX
 
 
 cdef class Sender:
@@ -243,15 +245,10 @@ cdef class Sender:
         """
         cdef bytes value_bytes, key_bytes, header_bytes
         cdef int64_t stamp = 0
-        try:
-            value_bytes, key_bytes = as_bytes(value), as_bytes(key)
-            header_bytes = encode_headers(headers)
-            if timestamp is not None:
-                stamp = timestamp
-        except (TypeError, ValueError, OverflowError, AttributeError) as error:
-            raise InvalidOption(f"not a record: {error}") from None
-        if stamp < 0:
-            raise InvalidOption(f"a timestamp is in milliseconds since 1970, not {stamp}")
+        value_bytes, key_bytes = bytes_of("value", value), bytes_of("key", key)
+        header_bytes = encode_headers(headers)
+        if timestamp is not None:
+            stamp = offset("timestamp", timestamp)
         size = self.record_bytes(value_bytes, key_bytes, header_bytes)
         if size > self.record_bytes_max:
             error = RecordTooLarge(

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from kraftfast.arguments import header_pairs
 from kraftfast.client.ledger import Ledger
 from kraftfast.errors import KraftfastError, UnknownOutcome
+
+FIELDS = frozenset({"key", "headers", "timestamp"})
 
 
 class Batch:
@@ -35,6 +40,20 @@ def resolved_batches(ledger: Ledger, first: int) -> list[Batch]:
     except UnknownOutcome:
         late = UnknownOutcome("called back too late: what became of them is forgotten")
         return [Batch(first, ledger.first_known, -1, late)]
+
+
+def check_fields(fields: dict[str, Any]) -> None:
+    """Look at what a record has beside its value, before it is tried more than once.
+
+    Headers become a tuple: an iterator would be used up by the first try. Raises InvalidOption,
+    TypeError for an unknown name.
+    """
+    if not fields:
+        return
+    if unknown := fields.keys() - FIELDS:
+        raise TypeError(f"append() got an unexpected keyword argument {min(unknown)!r}")
+    if "headers" in fields:
+        fields["headers"] = header_pairs(fields["headers"])
 
 
 def add_tickets(tickets: list[range], first: int, count: int) -> None:

@@ -10,3 +10,6 @@ cdef int64_t record_size(Values values, int64_t i) noexcept
 
 # Appends record `i` to an open batch; False if it did not take it.
 cdef bint append_number(OpenBatch *batch, int64_t timestamp, Values values, int64_t i) noexcept
+
+# value or key of a record: bytes-like or None. Raises InvalidOption
+cdef bytes bytes_of(str name, item)

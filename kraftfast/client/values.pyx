@@ -1,5 +1,6 @@
 """A look at many records before the first of them is handed over."""
 
+from cpython.bytes cimport PyBytes_CheckExact
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from kraftfast.record.builder cimport Values
@@ -8,6 +9,7 @@ from kraftfast.record.encode cimport (
     headers_size, value_at,
 )
 
+from kraftfast.arguments import refuse
 from kraftfast.errors import InvalidOption, RecordsRefused, RecordTooLarge
 
 cdef enum RecordFault:
@@ -20,6 +22,16 @@ FAULTS = {
     TOO_MANY_HEADERS: "has too many headers",
     HEADER_WITHOUT_KEY: "has a header whose key is null: leave it out",
 }
+
+
+cdef bytes bytes_of(str name, item):
+    """Return value or key of a record. Raises InvalidOption."""
+    if item is None or PyBytes_CheckExact(item):
+        return item
+    try:
+        return bytes(memoryview(item))
+    except (TypeError, ValueError, BufferError):
+        refuse(name, "bytes-like or None", item)
 
 
 cdef int64_t record_size(Values values, int64_t i) noexcept:

@@ -17,6 +17,7 @@ from kraftfast.errors import KraftfastError, StorageError
 
 LINES_A_SECOND_MAX = 10
 LINE_CHARACTERS_MAX = 400
+REPEAT_S = 10
 FINAL_ROOMS = ("core", "log")
 """Packages whose assertions are invariants of the replica, not of one session."""
 
@@ -70,11 +71,13 @@ class Failures:
 
     # lost: a decision of the core was not carried out in full, so that nothing may go on.
     # _second, _lines: how many lines were printed in this second. _left_out: not printed so far.
+    # _last: the line that was printed last, and the second in which it was.
 
     def __init__(self, node: Any) -> None:
         self.node = node
         self.lost = False
         self._second = self._lines = self._left_out = 0
+        self._last = ("", 0)
 
     def end(self, error: Exception, who: str, end: Callable[[], Any]) -> None:
         """Call ``end()`` to end the session of ``who``. Raise ``error`` if it is final."""
@@ -84,8 +87,15 @@ class Failures:
         end()
 
     def complain(self, text: str) -> None:
-        """Print a line about a session, at a bounded rate: strangers must not fill a disk."""
+        """Print a line about a session, at a bounded rate: strangers must not fill a disk.
+
+        A line that is the same as the one before says nothing for a while.
+        """
         second = self.node.now_ms() // 1000
+        if text == self._last[0] and second < self._last[1] + REPEAT_S:
+            self._left_out += 1
+            return
+        self._last = text, second
         if second != self._second:
             left_out, self._left_out = self._left_out, 0
             self._second, self._lines = second, 0

@@ -9,9 +9,12 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 import msgspec
 
 from kraftfast import limits
+from kraftfast.arguments import one_of, replica_id, shown, whole_number
 from kraftfast.errors import ForeignDirectory, InvalidOption, NotFormatted, StorageError
 from kraftfast.log.directory import (
+    DURABILITIES,
     META,
+    RECORDS,
     SET_ASIDE,
     LogOptions,
     MetaProperties,
@@ -31,7 +34,6 @@ from kraftfast.node.description import (
     write_description,
 )
 from kraftfast.node.lost_description import advice
-from kraftfast.node.tuning import whole_number
 from kraftfast.node.witness import refuse_local
 from kraftfast.record.control import KRaftVersion, KRaftVoters
 from kraftfast.types import (
@@ -52,7 +54,10 @@ PLAN = DESCRIPTION + ".new"
 
 
 class Directories(dict[int, str]):
-    """Replica id -> its directory. An id that is not there raises InvalidOption."""
+    """Replica id -> its directory. An id that is not there, or is none, raises InvalidOption."""
+
+    def __getitem__(self, id: int) -> str:
+        return super().__getitem__(replica_id("a replica's id", id))
 
     def __missing__(self, id: object) -> str:
         known = ", ".join(map(str, self))
@@ -64,10 +69,16 @@ def quorum_path(path: str | os.PathLike[str]) -> str:
     try:
         found = os.fsdecode(path)
     except TypeError:
-        raise InvalidOption(f"a quorum's directory must be a path, not {path!r}") from None
+        raise InvalidOption(f"a quorum's directory must be a path, not {shown(path)}") from None
     if not found or "\0" in found:
         raise InvalidOption(f"a quorum's directory cannot be called {found!r}")
-    return os.path.abspath(found)
+    found = os.path.abspath(found)
+    above = found
+    while not os.path.lexists(above) and above != os.path.dirname(above):
+        above = os.path.dirname(above)
+    if not os.path.isdir(above):
+        raise InvalidOption(f"a quorum's directory cannot be {found}: {above} is no directory")
+    return found
 
 
 def replica_directories(path: str, voters: list[int]) -> Directories:
@@ -137,6 +148,11 @@ def open_or_format(
     """
     if voters is not None:
         voters = whole_number("voters", voters, 1, limits.VOTERS_MAX)
+    if durability is not None:
+        one_of("durability", durability, DURABILITIES)
+    if records is not None:
+        one_of("records", records, RECORDS)
+    whole_number("kraft_version", kraft_version, 0, limits.KRAFT_VERSION_MAX)
     try:
         known = read_description(path)
     except NotFormatted:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import operator
 import socket
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,6 +10,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from kraftfast import limits
+from kraftfast.arguments import flag, one_of, text, whole_number, whole_numbers
 from kraftfast.errors import CannotListen, InvalidOption, UnauthenticatedListener
 from kraftfast.link.socket_link import is_loopback
 from kraftfast.log.recovery import SEGMENT_BYTES_MAX
@@ -43,17 +43,6 @@ BOUNDS = {
 }
 """Setting -> its smallest and its largest value."""
 MAY_BE_NONE = frozenset({"retention_bytes", "retention_ms"})
-
-
-def whole_number(name: str, value: Any, least: int, most: int) -> int:
-    """Return a setting as an integer. Raises InvalidOption."""
-    try:
-        number = operator.index(value)
-    except TypeError:
-        raise InvalidOption(f"{name} must be a whole number, not {value!r}") from None
-    if isinstance(value, bool) or not least <= number <= most:
-        raise InvalidOption(f"{name} must be from {least} to {most}, not {value!r}")
-    return number
 
 
 def open_to(addresses: Iterable[tuple[str, int]], loopback: bool) -> str:
@@ -117,21 +106,18 @@ class Tuning:
             value = getattr(self, name)
             if value is not None or name not in MAY_BE_NONE:
                 setattr(self, name, whole_number(name, value, least, most))
-        if type(self.host) is not str or not self.host:
-            raise InvalidOption(f"host must be a name or an address, not {self.host!r}")
+        self.host = text("host", self.host)
+        name = "expose_without_authentication"
+        self.expose_without_authentication = flag(name, self.expose_without_authentication)
         exposed = self.listens and not is_loopback(self.host)
         if exposed and not self.expose_without_authentication:
             raise InvalidOption(
                 f"{self.host} would be open to other hosts without authentication; listen on "
                 "127.0.0.1, or say expose_without_authentication=True"
             )
-        try:
-            self.processors = None if self.processors is None else tuple(self.processors)
+        if self.processors is not None:
+            self.processors = tuple(whole_numbers("processors", self.processors, 0, MS_MAX))
             share(self.processors, 0)
-        except TypeError:
-            raise InvalidOption(
-                f"processors must be a list of numbers, not {self.processors!r}"
-            ) from None
         self.state_machine = "" if self.state_machine is None else self.state_machine
         if self.state_machine != "":
             self.state_machine = describe_class(self.state_machine)
@@ -140,10 +126,7 @@ class Tuning:
             ("transport", TRANSPORTS),
             ("idle", tuple(IDLE_SPIN_US)),
         ):
-            if getattr(self, name) not in known:
-                raise InvalidOption(
-                    f"{name} must be one of {', '.join(known)}, not {getattr(self, name)!r}"
-                )
+            one_of(name, getattr(self, name), known)
 
     @property
     def listens(self) -> bool:

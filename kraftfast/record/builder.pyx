@@ -20,6 +20,7 @@ from kraftfast.record.parse cimport (
 )
 
 from kraftfast import errors, limits
+from kraftfast.arguments import refuse, whole_number
 from kraftfast.record import compression
 from kraftfast.record.batch import RULES, batch_at
 from kraftfast.record.shapes import Codec
@@ -157,9 +158,17 @@ cdef class Values:
                 raise errors.InvalidOption(f"{count} keys or headers for {len(self)} values")
 
     cdef int take_source(self, source, offsets, size) except -1:
-        if type(source).__module__.split(".")[0] == "pyarrow":
+        arrow = type(source).__module__.split(".")[0] == "pyarrow"
+        items = isinstance(source, (list, tuple))
+        if size is not None:
+            size = whole_number("size", size, 1, BATCH_BYTES_MAX)
+        if (arrow or items or size is not None) and offsets is not None:
+            raise errors.InvalidOption("offsets are of a buffer alone, and not beside a size")
+        if (arrow or items) and size is not None:
+            raise errors.InvalidOption("a size is of a buffer alone")
+        if arrow:
             self.take_arrow(source)
-        elif isinstance(source, (list, tuple)):
+        elif items:
             self.take_items(source)
         elif offsets is not None:
             self.take_offsets(source, offsets)
@@ -184,7 +193,10 @@ cdef class Values:
 
     cdef int take_offsets(self, source, offsets) except -1:
         kinds = {("i", 4): COLUMN_OFFSETS32, ("l", 8): COLUMN_OFFSETS64, ("q", 8): COLUMN_OFFSETS64}
-        shape = memoryview(offsets)
+        try:
+            shape = memoryview(offsets)
+        except (TypeError, ValueError):
+            refuse("offsets", "a buffer of n + 1 integers, int32 or int64", offsets)
         kind = kinds.get((shape.format, shape.itemsize))
         if kind is None or shape.ndim != 1 or not shape.contiguous or not len(shape):
             raise errors.InvalidOption("offsets are n + 1 integers, int32 or int64, in one row")
@@ -198,8 +210,9 @@ cdef class Values:
     cdef int take_rows(self, source, size) except -1:
         if size is not None:
             self.take_data(source)
-            if size < 1 or self.column.data_size % size:
-                raise errors.InvalidOption(f"{self.column.data_size} bytes in values of {size}")
+            if self.column.data_size % size:
+                raise errors.InvalidOption(
+                    f"{self.column.data_size} bytes are not values of one size, {size} bytes")
             self.column.count = self.column.data_size // <int64_t>size
             self.column.value_size = self.column.stride = size
             return 0
@@ -209,7 +222,7 @@ cdef class Values:
             raise errors.InvalidOption(f"{type(source).__name__} holds no values") from None
         if shape.ndim != 2 or shape.itemsize != 1 or not shape.c_contiguous:
             raise errors.InvalidOption(
-                f"{type(source).__name__}: needs offsets, a size, or rows of bytes"
+                f"values in a {type(source).__name__} need offsets, a size, or rows of bytes"
             )
         self.take_data(source)
         self.column.count, self.column.value_size = shape.shape
@@ -301,7 +314,7 @@ cdef object as_bytes(object item):
         return None
     try:
         return bytes(memoryview(item))
-    except TypeError:
+    except (TypeError, ValueError, BufferError):
         raise errors.InvalidOption(f"a value is bytes, not {type(item).__name__}") from None
 
 
@@ -416,12 +429,15 @@ cdef bytes encode_headers(headers):
         return b""
     if len(headers) > limits.HEADERS_PER_RECORD_MAX:
         raise errors.InvalidOption(f"a record with {len(headers)} headers")
-    for key, value in headers:
-        for part in (key.encode(errors="surrogateescape"), as_bytes(value)):
-            end = kf_varint_put(size, -1 if part is None else <int32_t>len(part))
-            parts.append(PyBytes_FromStringAndSize(<const char *>size, end - size))
-            parts.append(part or b"")
-    return b"".join(parts)
+    try:
+        for key, value in headers:
+            for part in (key.encode(errors="surrogateescape"), as_bytes(value)):
+                end = kf_varint_put(size, -1 if part is None else <int32_t>len(part))
+                parts.append(PyBytes_FromStringAndSize(<const char *>size, end - size))
+                parts.append(part or b"")
+        return b"".join(parts)
+    except (TypeError, ValueError, AttributeError, errors.InvalidOption):
+        refuse("headers", "pairs of a str and bytes-like or None", headers)
 
 
 def compress_batch(batch, codec=Codec.ZSTD, *, int level=3) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+import asyncio
 import threading
 import time
 from typing import Any
@@ -12,7 +13,9 @@ import pyarrow as pa
 import pytest
 
 from kraftfast.client import local
+from kraftfast.client.aio import AsyncProducer
 from kraftfast.client.ledger import Ledger
+from kraftfast.client.producer import Producer
 from kraftfast.client.sender import RECORD_BYTES_MAX
 from kraftfast.client.tickets import Batch
 from kraftfast.errors import (
@@ -326,3 +329,27 @@ def test_a_leader_that_takes_no_more_producers_says_so(monkeypatch: pytest.Monke
         connector = local.LocalConnector(directories, 1000, 8)
         with pytest.raises(NoQuorum, match="replica 1 takes no more producers: process 7 has 384"):
             connector.connect(Ledger(), 0, time.monotonic() + 1)
+
+
+def test_one_producer_too_many_is_told_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It waited for its whole timeout, and asked 200 times a second; each is a line somewhere."""
+    asked = 0
+
+    def offer(_directory: str, *_settings: Any) -> int:
+        nonlocal asked
+        asked += 1
+        raise local.Refused("process 7 has 384 connections of kind producer already")
+
+    async def in_a_loop(producer: Producer) -> None:
+        with pytest.raises(NoQuorum, match="^replica 1 takes no more producers: .*; close some"):
+            await AsyncProducer(producer, 1000)
+
+    monkeypatch.setattr(local, "_offer", offer)
+    connector = local.LocalConnector({1: "leader"}, 1000, 8)
+    with pytest.raises(NoQuorum, match="^replica 1 takes no more producers: .*; close some"):
+        Producer(connector, 1000)
+    assert 1 < asked < 8, "a slot that was given up a moment ago is waited for"
+    with pytest.raises(NoQuorum, match="takes no more producers"):
+        Producer(connector, 1000, connect=False).append(b"x", timeout=1000)
+    asyncio.run(in_a_loop(Producer(connector, connect=False)))
+    assert asked < 24

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import subprocess
+import sys
 import threading
 import warnings
 import weakref
@@ -228,3 +230,28 @@ def test_a_quorum(tmp_path: Path) -> None:
     forgotten(lambda: LocalQuorum(path, **{**SMALL, "voters": 1}), f"{path} was not closed")
     wait_until(lambda: "kraftfast-close" not in threads())
     LocalQuorum(path).close()  # nobody holds it
+
+
+ENDS = """
+import kraftfast
+
+settings = dict(segment_bytes=32 << 20, stride_bytes=8 << 20, prepare_bytes=1 << 20)
+if __name__ == "__main__":
+    quorum = kraftfast.LocalQuorum({path!r}, voters=1, **settings)
+    producer = kraftfast.attach({path!r}).producer()
+    producer.append_wait(b"committed")
+    if {closed}:
+        quorum.close()
+        producer.append(b"under way")
+"""
+
+
+@pytest.mark.parametrize("closed", [False, True], ids=["a quorum", "a record under way"])
+def test_a_program_ends_with_what_it_forgot(tmp_path: Path, closed: bool) -> None:
+    """A thread that was begun while the interpreter ended was waited for, for ever."""
+    script = tmp_path / "ends.py"
+    script.write_text(ENDS.format(path=str(tmp_path / "quorum"), closed=closed))
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", script], capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stderr) == (0, "")

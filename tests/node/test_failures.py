@@ -164,6 +164,30 @@ def test_lines_are_few(replica: Inside) -> None:
     assert said[-2:] == ["990 more lines about connections were left out", "another"]
 
 
+def test_the_same_line_again_is_left_out() -> None:
+    """A client that comes again and again wrote ten lines a second for as long as it came."""
+    said: list[str] = []
+
+    class Node:
+        second = 1
+
+        def now_ms(self) -> int:
+            return self.second * 1000
+
+        def log_line(self, text: str) -> None:
+            said.append(text)
+
+    node = Node()
+    failures = Failures(node)
+    for node.second in range(1, 15):
+        for _ in range(10):
+            failures.complain("no slot is left")
+    left_out = "99 more lines about connections were left out"
+    assert said == ["no slot is left", left_out, "no slot is left"]
+    failures.complain("another")
+    assert said[-1] == "another"
+
+
 def test_whose_assertion_it_is(replica: Inside) -> None:
     """One of the core or the log is an invariant of the replica, one of a session is not."""
     with pytest.raises(AssertionError) as found:

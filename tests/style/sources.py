@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 FLOORS = (
     ("cext",),
-    ("types", "limits", "errors", "forks", "undisturbed"),
+    ("types", "limits", "errors", "forks", "undisturbed", "arguments"),
     ("record", "wire", "ring"),
     ("core", "log", "link"),
     ("node", "client"),

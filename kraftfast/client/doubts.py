@@ -1,0 +1,39 @@
+"""When a producer gives up a leader that is silent."""
+
+from __future__ import annotations
+
+import time
+
+from kraftfast.client.connector import Connector
+from kraftfast.client.ledger import Ledger
+from kraftfast.client.own_threads import DOUBT_S
+from kraftfast.client.sender import Sender
+from kraftfast.errors import KraftfastError, PeerGone
+
+
+class Doubts:
+    """A part of :class:`~kraftfast.client.producer.Producer`, whose fields these are."""
+
+    ledger: Ledger
+    _connector: Connector
+    _progress_at: tuple[int, float]
+
+    def doubt(self, sender: Sender, deadline: float) -> None:
+        """Nothing was acknowledged for long: if a later leader is known, this one is no use.
+
+        A process that was stopped, or a host that went silent, closes no connection.
+        """
+        resolved, at = self._progress_at
+        now = time.monotonic()
+        if self.ledger.resolved != resolved or not sender.under_way:
+            self._progress_at = (self.ledger.resolved, now)
+        elif now - at >= DOUBT_S:
+            self._progress_at = (resolved, now)
+            try:
+                later = self._connector.superseded(sender, min(deadline, now + DOUBT_S))
+            except KraftfastError:
+                return  # nobody could be asked: that says nothing of this leader
+            if later:
+                sender.declare_broken(
+                    PeerGone("its leader does not answer, and there is a later one")
+                )
