@@ -20,6 +20,7 @@ from kraftfast.log.segment import INDEX_SUFFIX, LOG_SUFFIX, segment_name
 
 OWNER_BUSY_S_MAX = 5.0
 INDEX_ENTRY_BYTES = 8
+PLACES_APART_BYTES = 64 * 1024
 MAGIC = 2
 
 Mark = tuple[int, int]
@@ -35,7 +36,7 @@ class HeldSegment(CopiedFile):
     # base_offset: by its name. fd: of the file, with the lock. identity: (inode, size) when it
     # was opened. generation: of the last page, 0 without one.
     # places: (base offset, position) of batches met so far, both rising; the first is the start.
-    # last: the place where the last walk ended.
+    # last: the place where the last walk ended. index: of its file, as read once; None: not yet.
 
     def __init__(self, directory: str, base_offset: int) -> None:
         self.fd = -1
@@ -48,7 +49,7 @@ class HeldSegment(CopiedFile):
         self.generation = page[0] if page else 0
         self.places = [(base_offset, 0)]
         self.last = base_offset, 0
-        self.indexed = False
+        self.index: bytes | None = None
 
     def _open(self) -> None:
         deadline = time.monotonic() + OWNER_BUSY_S_MAX
@@ -114,34 +115,81 @@ class HeldSegment(CopiedFile):
 
     def place(self, offset: int) -> tuple[int, int]:
         """(base offset, position) of a batch at or before the one that holds ``offset``."""
-        if not self.indexed:
-            self.indexed = True
-            self._load_index()
         found = self.places[bisect_right(self.places, (offset, OPEN_END)) - 1]
-        return max(found, self.last) if self.last[0] <= offset else found
+        if self.last[0] <= offset:
+            found = max(found, self.last)
+        return max(found, self._indexed(offset) or found)
+
+    def find(self, offset: int) -> tuple[int, int]:
+        """(base offset, position) of the batch that holds ``offset``, or of where batches end."""
+        base_offset, position = self.place(offset)
+        fault, bytes_max = scan.WHOLE, PLACES_APART_BYTES
+        while base_offset < offset and fault == scan.WHOLE:
+            begin, first = position, base_offset
+            data, position, base_offset, _, fault = self.walk(
+                begin, first, end_offset=offset, bytes_max=bytes_max
+            )
+            bytes_max = SPAN_BYTES  # no place near it is known
+            self._note_on_the_way(data, begin, first, position)
+            self.note(base_offset, position)
+            if position == begin:  # the next one ends beyond it
+                break
+        return base_offset, position
 
     def note(self, base_offset: int, position: int) -> None:
         """A batch begins here, or will."""
         self.last = base_offset, position
-        if position - self.places[-1][1] >= SPAN_BYTES:
+        if position - self.places[-1][1] >= PLACES_APART_BYTES:
             self.places.append((base_offset, position))
 
-    def _load_index(self) -> None:
-        """Places from the ``.index`` file, each looked at: the file has no checksum."""
+    def _note_on_the_way(self, data: bytes, begin: int, offset: int, end: int) -> None:
+        """Note places in a copy of [begin, end) that was walked over."""
+        at, before, size = 0, -1, end - begin
+        while before < at < size and end - self.places[-1][1] > PLACES_APART_BYTES:
+            before = at
+            at, offset, _, _ = scan.walk(data, at, size, offset, bytes_max=PLACES_APART_BYTES)
+            self.note(offset, begin + at)
+
+    def _indexed(self, offset: int) -> Mark | None:
+        """A place at or before ``offset`` by the ``.index`` file; None if it names none.
+
+        An entry is the last offset of a batch and its position. The file has no checksum: the batch
+        is looked at.
+        """
+        if self.index is None:
+            self.index = self._read_index()
+        low, high = 0, len(self.index) // INDEX_ENTRY_BYTES
+        while low < high:  # entries up to `low` end at or before the offset
+            middle = (low + high + 1) // 2
+            if self._entry(middle - 1)[0] <= offset:
+                low = middle
+            else:
+                high = middle - 1
+        if not low:
+            return None
+        last_offset, position = self._entry(low - 1)
+        found = self._offsets(position) if position > 0 else None
+        if found is None or found[1] != last_offset or found[0] < self.base_offset:
+            return None
+        return found[0], position
+
+    def _entry(self, number: int) -> tuple[int, int]:
+        """(last offset, position) of an entry of the index."""
+        assert self.index is not None
+        at = number * INDEX_ENTRY_BYTES
+        one, other = self.index[at : at + 4], self.index[at + 4 : at + INDEX_ENTRY_BYTES]
+        relative = int.from_bytes(one, "big", signed=True)
+        return self.base_offset + relative, int.from_bytes(other, "big", signed=True)
+
+    def _read_index(self) -> bytes:
+        """The entries of the ``.index`` file without the zeros that Kafka prepares behind them."""
         try:
             with open(self.stem + INDEX_SUFFIX, "rb") as file:
                 data = file.read(limits.INDEX_BYTES_MAX)
         except OSError:
-            return
-        for at in range(0, len(data) - INDEX_ENTRY_BYTES + 1, INDEX_ENTRY_BYTES):
-            position = int.from_bytes(data[at + 4 : at + 8], "big", signed=True)
-            if position - self.places[-1][1] < SPAN_BYTES:
-                continue
-            found = self._offsets(position)
-            last_offset = self.base_offset + int.from_bytes(data[at : at + 4], "big", signed=True)
-            if found is None or found[1] != last_offset or found[0] <= self.places[-1][0]:
-                return
-            self.places.append((found[0], position))
+            return b""
+        whole = len(data.rstrip(b"\0"))
+        return data[: -(-whole // INDEX_ENTRY_BYTES) * INDEX_ENTRY_BYTES]
 
     def _offsets(self, position: int) -> Mark | None:
         """The first and the last offset of what looks like a batch; None if nothing does."""

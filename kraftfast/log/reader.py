@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from kraftfast.errors import CorruptBatch, CorruptLog, OffsetOutOfRange, StorageError
 from kraftfast.log import scan
 from kraftfast.log.disk import storage_error
-from kraftfast.log.copied_file import SPAN_BYTES
+from kraftfast.log.copied_file import FIRST_READ_BYTES, SPAN_BYTES
 from kraftfast.log.held_segment import HeldSegment
 from kraftfast.log.segment import LOG_SUFFIX, segment_name
 from kraftfast.record import batch as record_batch
@@ -242,9 +242,12 @@ class LogReader:
                 span = _part(self._copied[1], offset, end_offset)
                 if span is not None:
                     return span
-            base_offset, position = _place_of(segment, offset)
+            base_offset, position = segment.find(offset)
+            ahead = bytes_max
+            if not (self._copied is not None and self._copied[1].end_offset == offset):
+                ahead = min(bytes_max, FIRST_READ_BYTES)  # maybe one record is all that is wanted
             data, end, reached, _, fault = segment.walk(
-                position, base_offset, end_offset=end_offset, bytes_max=bytes_max
+                position, base_offset, end_offset=end_offset, bytes_max=ahead
             )
             segment.note(reached, end)
             if end > position and reached > offset:
@@ -275,19 +278,6 @@ def _part(span: Span, offset: int, end_offset: int) -> Span | None:
     if end == position:
         return None
     return Span(span.buffer, span.path, span.start, position, end, base_offset, reached)
-
-
-def _place_of(segment: HeldSegment, offset: int) -> tuple[int, int]:
-    """(base offset, position) of the batch that holds ``offset``, or of where the batches end."""
-    base_offset, position = segment.place(offset)
-    fault = scan.WHOLE
-    while base_offset < offset and fault == scan.WHOLE:
-        begin = position
-        _, position, base_offset, _, fault = segment.walk(begin, base_offset, end_offset=offset)
-        segment.note(base_offset, position)
-        if position == begin:  # the next one ends beyond it
-            break
-    return base_offset, position
 
 
 def _reason(fault: int, end_offset: int) -> str:
