@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import socket
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -192,7 +193,10 @@ def ask_raw(directory: str, question: dict[str, Any], timeout: float = 5.0) -> b
     with connect(os.path.join(directory, SOCKET_NAME), timeout) as sock:
         try:
             send_with_fds(sock, msgspec.json.encode(question), [])
-            data = sock.recv(ANSWER_BYTES_MAX)
+            waiting = sock.recv_into(bytearray(1), 1, socket.MSG_PEEK | socket.MSG_TRUNC)
+            if waiting > ANSWER_BYTES_MAX:
+                raise MalformedFrame(f"the replica in {directory} answers {waiting} bytes")
+            data = sock.recv(waiting)  # a buffer for the largest answer costs more than asking
         except TimeoutError:
             raise TimedOut(f"the replica in {directory} does not answer") from None
         except OSError as error:
