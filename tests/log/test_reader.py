@@ -160,6 +160,29 @@ def test_retention_takes_nothing_away_from_a_reader(home: Home) -> None:
     home.close()
 
 
+def test_retention_takes_nothing_away_while_it_is_copied(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = home.open()
+    stored = fill(log, 200, 1500)
+    log.flush()
+    walk = held_segment.HeldSegment.walk
+
+    def late(self: held_segment.HeldSegment, *place: int, **bounds: int) -> object:
+        monkeypatch.undo()
+        delete_before(log, 150)
+        for _ in range(10):  # what was freed is zeroed and used again, but not what is held
+            fill(log, 20, 1500)
+            log.flush()
+            delete_before(log, log.end_offset - 50)
+        return walk(self, *place, **bounds)
+
+    with LogReader(home.log_path) as reader:
+        monkeypatch.setattr(held_segment.HeldSegment, "walk", late)
+        assert bytes(next(reader.batches(0, 200)).data) == stored[0]
+    home.close()
+
+
 def test_a_held_segment_is_not_trimmed_until_it_is_let_go(home: Home) -> None:
     log = home.open()
     stored = fill(log, 100, 1500)
