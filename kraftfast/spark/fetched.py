@@ -18,15 +18,14 @@ from kraftfast.errors import (
     NoQuorum,
     NotLeader,
     OffsetOutOfRange,
-    PeerGone,
     RequestRefused,
-    TimedOut,
 )
 from kraftfast.log.disk import storage_error
 from kraftfast.log.snapshot_files import snapshot_name
+from kraftfast.spark.leader import PASSING, fetch_once
 from kraftfast.spark.options import LogOptions
 from kraftfast.spark.remote import open_quorum
-from kraftfast.types import METADATA_PARTITION, ZERO_UUID, OffsetAndEpoch
+from kraftfast.types import METADATA_PARTITION, OffsetAndEpoch
 
 if TYPE_CHECKING:
     from kraftfast.client.connection import Connection
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
 
 SLICE_BYTES = 1024 * 1024
 RETRY_S = 0.1
-WITHOUT_TOPIC_IDS = 12
 COMES_BACK = frozenset(
     {
         ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH,
@@ -58,7 +56,7 @@ def _of_leader(options: LogOptions, question: Question[T]) -> T:
                 return question(connection, leader, deadline)
             finally:
                 connection.close()
-        except (NoQuorum, NotLeader, PeerGone, TimedOut, MalformedFrame) as error:
+        except PASSING as error:
             if time.monotonic() >= deadline:
                 raise NoQuorum(f"no leader hands its snapshot out: {error}") from None
             time.sleep(RETRY_S)
@@ -69,24 +67,12 @@ def newest_snapshot(options: LogOptions) -> OffsetAndEpoch | None:
 
     It is named to a replica that has nothing yet, which is what we ask as. Raises NoQuorum.
     """
-    from kraftfast.wire import fetch
-    from kraftfast.wire.messages import ApiKey
 
     def ask(connection: Connection, leader: Leader, deadline: float) -> OffsetAndEpoch | None:
-        by_name = leader.topic_id is None
-        version = connection.version_of(ApiKey.FETCH, WITHOUT_TOPIC_IDS if by_name else None)
-        request = fetch.PartitionFetch(
-            topic=options.topic, topic_id=leader.topic_id or ZERO_UUID,
-            partition=METADATA_PARTITION, current_leader_epoch=leader.epoch,
-            fetch_offset=0, last_fetched_epoch=0, max_bytes=1,  # and none for the partition
+        answer = fetch_once(
+            connection, leader, options.topic, deadline, fetch_offset=0, last_fetched_epoch=0,
+            max_bytes=1,  # and none for the partition
         )  # fmt: skip
-        number = connection.next_correlation_id()
-        connection.send(
-            fetch.encode_request(version, number, connection.CLIENT_ID, request), deadline
-        )
-        _, answer = fetch.decode_response(version, connection.receive(deadline))
-        if not isinstance(answer, fetch.PartitionFetched):
-            raise MalformedFrame("an answer without the partition that was asked for")
         _check(answer.error_code or answer.partition_error_code)
         if answer.snapshot_end_offset <= 0:
             return None

@@ -8,18 +8,10 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from kraftfast.errors import (
-    ErrorCode,
-    MalformedFrame,
-    NoQuorum,
-    NotLeader,
-    PeerGone,
-    RequestRefused,
-    TimedOut,
-    UnsupportedVersion,
-)
+from kraftfast import errors
+from kraftfast.errors import ErrorCode, NoQuorum, NotLeader, RequestRefused
 from kraftfast.spark.options import LogOptions
 from kraftfast.spark.plain import need_compiled
 from kraftfast.types import METADATA_PARTITION, ZERO_UUID, uuid_text
@@ -33,6 +25,11 @@ RETRY_S = 0.05
 OFFSET_NOT_AVAILABLE = 78
 """A new leader does not know yet how much is committed (KIP-207)."""
 WITHOUT_TOPIC_IDS = 12
+PASSING = (
+    NoQuorum, NotLeader, errors.PeerGone, errors.TimedOut, errors.MalformedFrame,
+    errors.UnsupportedVersion,
+)  # fmt: skip
+"""Failures after which the leader is looked for again, as long as there is time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +45,27 @@ class Seen:
     """In the batch that holds it."""
     end_offset: int = 0
     """Of that batch."""
+
+
+def fetch_once(
+    connection: Connection, leader: Leader, topic: str, deadline: float, **fields: Any
+) -> PartitionFetched:
+    """Send one Fetch for the quorum's log and return the answer. Raises what ``PASSING`` names."""
+    from kraftfast.wire import fetch
+    from kraftfast.wire.messages import ApiKey
+
+    by_name = leader.topic_id is None
+    version = connection.version_of(ApiKey.FETCH, WITHOUT_TOPIC_IDS if by_name else None)
+    request = fetch.PartitionFetch(
+        topic=topic, topic_id=leader.topic_id or ZERO_UUID, partition=METADATA_PARTITION,
+        current_leader_epoch=leader.epoch, **fields,
+    )  # fmt: skip
+    number = connection.next_correlation_id()
+    connection.send(fetch.encode_request(version, number, connection.CLIENT_ID, request), deadline)
+    _, answer = fetch.decode_response(version, connection.receive(deadline))
+    if not isinstance(answer, fetch.PartitionFetched):
+        raise errors.MalformedFrame("an answer without the partition that was asked for")
+    return answer
 
 
 class LeaderLine:
@@ -71,9 +89,7 @@ class LeaderLine:
                 if self.connection is None:
                     self._attach(deadline)
                 return self._seen(self._fetch(offset, deadline), offset)
-            except (
-                NoQuorum, NotLeader, PeerGone, TimedOut, MalformedFrame, UnsupportedVersion,
-            ) as error:  # fmt: skip
+            except PASSING as error:
                 self.close()
                 if time.monotonic() >= deadline:
                     text = f"no leader within {self.options.timeout:g} s: {error}"
@@ -105,31 +121,17 @@ class LeaderLine:
                 ApiKey.DESCRIBE_QUORUM, question(self.options.topic), deadline
             )
             ids = [each.directory_id for each in read_answer(answer).voters]
-        except (RequestRefused, UnsupportedVersion):  # a broker's topic
+        except (RequestRefused, errors.UnsupportedVersion):  # a broker's topic
             ids = []
         self.directories = tuple(sorted(uuid_text(id) for id in ids if id != ZERO_UUID))
 
     def _fetch(self, offset: int, deadline: float) -> PartitionFetched:
-        from kraftfast.wire import fetch
-        from kraftfast.wire.messages import ApiKey
-
         connection, leader = self.connection, self.leader
         assert connection is not None and leader is not None
-        by_name = leader.topic_id is None
-        version = connection.version_of(ApiKey.FETCH, WITHOUT_TOPIC_IDS if by_name else None)
-        request = fetch.PartitionFetch(
-            topic=self.options.topic, topic_id=leader.topic_id or ZERO_UUID,
-            partition=METADATA_PARTITION, current_leader_epoch=leader.epoch, min_bytes=0,
-            max_wait_ms=0, fetch_offset=offset, max_bytes=1, partition_max_bytes=1,
+        return fetch_once(
+            connection, leader, self.options.topic, deadline, min_bytes=0, max_wait_ms=0,
+            fetch_offset=offset, max_bytes=1, partition_max_bytes=1,
         )  # fmt: skip
-        number = connection.next_correlation_id()
-        connection.send(
-            fetch.encode_request(version, number, connection.CLIENT_ID, request), deadline
-        )
-        _, answer = fetch.decode_response(version, connection.receive(deadline))
-        if not isinstance(answer, fetch.PartitionFetched):
-            raise MalformedFrame("an answer without the partition that was asked for")
-        return answer
 
     def _seen(self, answer: PartitionFetched, offset: int) -> Seen:
         from kraftfast.client.remote_consumer import ANOTHER_LEADER

@@ -16,6 +16,7 @@ import pyarrow as pa
 from kraftfast.errors import CorruptBatch
 from kraftfast.record.rows import decode_rows
 from kraftfast.record.shapes import Fault, refusal
+from kraftfast.spark import remote
 from kraftfast.spark.options import BATCH_BYTES, LogOptions
 from kraftfast.spark.survey import (
     OPEN_END,
@@ -36,6 +37,18 @@ from kraftfast.spark.tables import (
 from kraftfast.spark.transactions import void
 
 CHUNK_BATCHES = 1 << 14
+
+
+def read_part(
+    part: Any, options: LogOptions, schema: pa.Schema, contents: bool
+) -> Iterator[pa.RecordBatch]:
+    """The rows of what a task was given: a piece of a log, a range of offsets, or damage."""
+    if isinstance(part, Piece):
+        yield from read_rows(part, options, schema, contents)
+    elif isinstance(part, remote.Range):
+        yield from remote.read_range(part, options, schema, contents)
+    elif isinstance(part, Damage):
+        yield damage_row(part, schema)
 
 
 def read_rows(

@@ -25,14 +25,13 @@ from pyspark.sql.types import StructType
 from kraftfast.errors import InvalidOption
 from kraftfast.spark.appending import Appended, append_rows
 from kraftfast.spark.destination import SinkOptions
+from kraftfast.spark.direct_notes import finished_end, note_finished
 from kraftfast.spark.outgoing import check_schema
 from kraftfast.spark.staging import (
     Job,
     Staged,
     claim,
-    finished_end,
     forget,
-    note_finished,
     publish,
     stage,
 )
@@ -131,7 +130,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
         if self.options.mode == "staged":
             return stage(job, iterator)
         name = task_name(f"{job.name}-{batch}", context.partitionId())
-        return Written(job, append_rows(self.options, name, iterator, finished_end(job)))
+        since = finished_end(job, self.options)
+        return Written(job, append_rows(self.options, name, iterator, since))
 
     def commit(self, messages: list[Any], batchId: int) -> None:
         """Append what was staged; of what was written directly, note where the log ends."""
@@ -140,7 +140,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
             publish(self.options, staged)
         for each in messages[:1]:
             if isinstance(each, Written):
-                note_finished(each.job, self.options.committed_end())
+                note_finished(each.job, self.options)
 
     def abort(self, messages: list[Any], batchId: int) -> None:
         """The batch comes again, and goes on behind what was appended."""

@@ -48,7 +48,7 @@ from kraftfast.spark.options import (
     Given,
     LogOptions,
 )
-from kraftfast.spark.pieces import damage_row, read_headers, read_rows
+from kraftfast.spark.pieces import read_headers, read_part
 from kraftfast.spark.places import find_places, holds_several
 from kraftfast.spark.survey import OPEN_END, Bounds, Damage, Piece, header_pieces
 from kraftfast.spark.tables import BATCH_FIELDS, CONTENTS, chosen, ddl, row_batch, row_fields
@@ -166,13 +166,7 @@ class LogReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         settle()
-        part = partition.value
-        if isinstance(part, Piece):
-            yield from read_rows(part, self.options, self.schema, self.contents)
-        elif isinstance(part, remote.Range):
-            yield from remote.read_range(part, self.options, self.schema, self.contents)
-        elif isinstance(part, Damage):
-            yield damage_row(part, self.schema)
+        yield from read_part(partition.value, self.options, self.schema, self.contents)
 
 
 class PushingLogReader(LogReader):

@@ -201,12 +201,12 @@ def _publish(options: SinkOptions, staged: list[Staged]) -> Appended:
     )  # fmt: skip
     done = _read(job, DONE)
     if done is not None:
-        _check_cluster(job, done, cluster)
+        check_cluster(job, done.cluster, cluster)
         if done.batch >= job.batch:
             return _again(job, done, plan)
     begun = _read(job, PLAN)
     if begun is not None:
-        _check_cluster(job, begun, cluster)
+        check_cluster(job, begun.cluster, cluster)
         if done is not None and begun.batch <= done.batch:
             os.unlink(os.path.join(job.directory, PLAN))  # the driver died before it did
             begun = None
@@ -358,10 +358,10 @@ def _again(job: Job, done: Plan, plan: Plan) -> Appended:
     return Appended(done.rows, done.rows, -1, -1)
 
 
-def _check_cluster(job: Job, found: Plan, cluster: str) -> None:
-    if found.cluster != cluster:
+def check_cluster(job: Job, found: str, cluster: str) -> None:
+    if found != cluster:
         raise InputError(
-            f"{job.directory} is of the quorum {found.cluster}, and this one is {cluster}: "
+            f"{job.directory} is of the quorum {found}, and this one is {cluster}: "
             "begin with another checkpointLocation, stagingDir or producerName"
         )
 
@@ -429,25 +429,6 @@ def claim(job: Job, mode: str) -> None:
                     f"{job.label} has been written with writeMode={found}: go on with that, or "
                     "begin with another checkpointLocation or producerName"
                 ) from None
-
-
-def finished_end(job: Job) -> int:
-    """Below which offset no attempt at a micro-batch can have appended; -1 if nobody knows."""
-    try:
-        with open(os.path.join(job.directory, DIRECT), "rb") as file:
-            found = json.load(file)
-        return int(found["end_offset"]) if found["batch"] < job.batch else -1
-    except (OSError, ValueError, KeyError, TypeError):
-        return -1
-
-
-def note_finished(job: Job, end_offset: int) -> None:
-    """All micro-batches up to this one are committed, below an offset."""
-    partial = os.path.join(job.directory, f"{DIRECT}.{uuid.uuid4().hex}")
-    with on_disk(job.directory):
-        with open(partial, "x") as file:
-            json.dump({"batch": job.batch, "end_offset": end_offset}, file)
-        os.replace(partial, os.path.join(job.directory, DIRECT))
 
 
 def _sync_directory(path: str) -> None:

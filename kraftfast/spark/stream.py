@@ -32,7 +32,7 @@ from kraftfast.spark.fetched import fetched_snapshot, newest_snapshot
 from kraftfast.spark.followed import Ends, Paths, Servers, check_end, check_start
 from kraftfast.spark.lineage import Offsets, lineages, marked, positions
 from kraftfast.spark.options import LogOptions
-from kraftfast.spark.pieces import damage_row, read_rows
+from kraftfast.spark.pieces import read_part
 from kraftfast.spark.survey import Bounds, Damage, Piece
 from kraftfast.spark.tables import CONTENTS, numbers
 from kraftfast.types import OffsetAndEpoch
@@ -235,14 +235,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         part = partition.value
-        if isinstance(part, Piece):
-            yield from read_rows(part, self.options, self.schema, self.contents)
-        elif isinstance(part, remote.Range):
-            yield from remote.read_range(part, self.options, self.schema, self.contents)
-        elif isinstance(part, Damage):
-            yield damage_row(part, self.schema)
-        elif isinstance(part, Snapshotted):
+        if isinstance(part, Snapshotted):
             yield from self._of_snapshot(part)
+        else:
+            yield from read_part(part, self.options, self.schema, self.contents)
 
     def _of_snapshot(self, part: Snapshotted) -> Iterator[pa.RecordBatch]:
         """Its records, at the last offset that it stands for, of its epoch."""

@@ -17,13 +17,13 @@ from kraftfast.log.held_segment import HeldSegment
 from kraftfast.log.reader import LogReader
 from kraftfast.log.snapshot_files import snapshot_ids
 from kraftfast.log.snapshot_reader import open_snapshot
-from kraftfast.record.batch import batch_at
+from kraftfast.record.batch import BatchView
 from kraftfast.record.control import ControlType, KRaftVoters, decode_control
-from kraftfast.record.headers import decode_headers
 from kraftfast.record.shapes import CONTROL
 from kraftfast.spark.certain import SetAt
 
 DESCRIPTION = "quorum.json"
+CHUNK_BATCHES = 1 << 14
 
 
 def sets_in_force(log_path: str, offset: int) -> list[SetAt]:
@@ -50,20 +50,22 @@ def _voters_records(log_path: str, begin: int) -> Iterator[tuple[int, object]]:
         if following <= begin:
             continue
         segment = HeldSegment(log_path, base)
-        offset, position = segment.place(begin)
-        fault, end = 0, following
-        while not fault and offset < end:
-            data, reached, offset, _, fault = segment.walk(position, offset, end_offset=end)
-            if reached == position:
+        _, position = segment.place(begin)
+        while True:
+            found = segment.headers(position, segment.limit, batches_max=CHUNK_BATCHES)
+            rows = found.rows[found.rows["attributes"] & CONTROL != 0]
+            for at, size in zip(rows["position"].tolist(), rows["size"].tolist(), strict=True):
+                yield from _of_batch(segment.batch(at, at + size), begin)
+            position = found.position
+            if len(found.rows) < CHUNK_BATCHES:
                 break
-            rows = decode_headers(data, 0, reached - position).rows
-            for at in rows["position"][rows["attributes"] & CONTROL != 0].tolist():
-                for record in batch_at(data, at).records():
-                    key = record.key or b""
-                    if int.from_bytes(key[2:4], "big") == ControlType.KRAFT_VOTERS:
-                        if record.offset >= begin:
-                            yield record.offset, decode_control(record)
-            position = reached
+
+
+def _of_batch(batch: BatchView, begin: int) -> Iterator[tuple[int, object]]:
+    for record in batch.records():
+        kind = int.from_bytes((record.key or b"")[2:4], "big")
+        if kind == ControlType.KRAFT_VOTERS and record.offset >= begin:
+            yield record.offset, decode_control(record)
 
 
 def stored_epoch(log_path: str, extent: Extent) -> int | None:

@@ -7,6 +7,7 @@ import os
 import random
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,10 @@ from kraftfast import errors  # noqa: E402
 from kraftfast.spark import staging  # noqa: E402
 from kraftfast.spark.appending import append_rows  # noqa: E402
 from kraftfast.spark.destination import SinkOptions  # noqa: E402
+from kraftfast.spark.direct_notes import finished_end, note_finished  # noqa: E402
 from kraftfast.spark.sink import BatchWriter, StreamWriter, task_name  # noqa: E402
 from kraftfast.spark.sources import LogSource  # noqa: E402
-from kraftfast.spark.staging import Job, Staged, publish, stage  # noqa: E402
+from kraftfast.spark.staging import Job, Staged, claim, publish, stage  # noqa: E402
 from kraftfast.spark.tables import HEADER_TYPE  # noqa: E402
 from tests.spark.kit import rows_of  # noqa: E402
 
@@ -95,6 +97,19 @@ def dies_at(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
         raise Died
 
     monkeypatch.setattr(staging, name, die)
+
+
+def dies_after(monkeypatch: pytest.MonkeyPatch, records: int) -> None:
+    """The driver's commit ends with so many records of the job committed."""
+    handed = staging.hand_over
+
+    def counting(producer: Any, *rest: Any) -> None:
+        if producer.ledger.next_ticket == records:
+            producer.flush()
+            raise Died
+        handed(producer, *rest)
+
+    monkeypatch.setattr(staging, "hand_over", counting)
 
 
 def test_a_job_leaves_its_rows_in_order_and_nothing_else(quorum: kraftfast.LocalQuorum) -> None:
@@ -177,16 +192,8 @@ def test_it_dies_in_the_middle_of_the_records(
     quorum: kraftfast.LocalQuorum, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job, rows = a_query(quorum, tmp_path, "middle", 0), values(b"middle", 100)
-    handed = staging.hand_over
-
-    def two_batches(producer: Any, *rest: Any) -> None:
-        if producer.ledger.next_ticket == 20:
-            producer.flush()
-            raise Died
-        handed(producer, *rest)
-
     with monkeypatch.context() as patched:
-        patched.setattr(staging, "hand_over", two_batches)
+        dies_after(patched, 20)
         with pytest.raises(Died):
             publish(options(quorum), stage_all(job, rows, 3))
     assert stored(quorum, b"middle") == rows[:20]
@@ -312,16 +319,8 @@ def test_what_was_staged_is_damaged_with_some_of_it_appended(
 ) -> None:
     made, rows = options(quorum, producerName="partly", neverRun="true"), values(b"partly", 60)
     writer = BatchWriter(made, VALUE, False)
-    handed = staging.hand_over
-
-    def one_batch(producer: Any, *rest: Any) -> None:
-        if producer.ledger.next_ticket:
-            producer.flush()
-            raise Died
-        handed(producer, *rest)
-
     with monkeypatch.context() as patched:
-        patched.setattr(staging, "hand_over", one_batch)
+        dies_after(patched, 10)
         with pytest.raises(Died):
             run(writer, rows)
     assert stored(quorum, b"partly") == rows[:10]
@@ -395,6 +394,14 @@ def test_another_quorum_is_told(quorum: kraftfast.LocalQuorum, tmp_path: Path) -
     with kraftfast.LocalQuorum(tmp_path / "anew", 1, **SETTINGS) as anew:
         with pytest.raises(errors.InputError, match="is of the quorum"):
             publish(options(anew), stage_all(job, values(b"moved", 3), 1))
+        direct = replace(job, name="moved directly", batch=1)
+        claim(direct, "direct")
+        note_finished(direct, options(quorum))
+        later = replace(direct, batch=2)
+        assert 0 < finished_end(later, options(quorum)) <= options(quorum).committed_end()
+        assert finished_end(direct, options(quorum)) == -1, "its own rows may be there"
+        with pytest.raises(errors.InputError, match="is of the quorum"):
+            finished_end(later, options(anew))
 
 
 def test_a_file_that_is_not_there_is_told_before_any_of_it(quorum: kraftfast.LocalQuorum) -> None:
