@@ -34,13 +34,17 @@ NOT_AVAILABLE_VERSION = 5  # of ListOffsets, whose clients know OFFSET_NOT_AVAIL
 class ParkedFetch:
     """A consumer's Fetch that waits for records.
 
+    ``whole``: the request, if it names several partitions, of which ``message`` is ours.
     ``counted_bytes`` of committed records lie between its position and ``counted_offset``.
     """
 
-    __slots__ = ("request", "message", "deadline_ms", "counted_offset", "counted_bytes")
+    __slots__ = ("request", "message", "whole", "deadline_ms", "counted_offset", "counted_bytes")
 
-    def __init__(self, request: Any, message: PartitionFetch, deadline_ms: int) -> None:
+    def __init__(
+        self, request: Any, message: PartitionFetch, deadline_ms: int, whole: Any
+    ) -> None:
         self.request, self.message, self.deadline_ms = request, message, deadline_ms
+        self.whole = whole
         self.counted_offset, self.counted_bytes = message.fetch_offset, 0
 
 
@@ -83,16 +87,32 @@ class Consumers:
             error = ErrorCode.FETCH_SESSION_ID_NOT_FOUND
             request.respond(wire.FetchResponse(error_code=error))
             return
-        if not isinstance(message, PartitionFetch):
-            request.respond(self._fetch_several(message, request.version))
-            return
         wait_ms = min(max(message.max_wait_ms, 0), WAIT_MS_MAX)
-        parked = ParkedFetch(request, message, self.node.now_ms() + wait_ms)
+        if not isinstance(message, PartitionFetch):
+            whole, message = message, self._ours(message, request.version)
+            if message is None:
+                request.respond(self._fetch_several(whole, request.version))
+                return
+        else:
+            whole = None
+        parked = ParkedFetch(request, message, self.node.now_ms() + wait_ms, whole)
         if wait_ms and not self._is_due(parked) and self._has_room():
             self.parked.append(parked)
             self.next_ms = min(self.next_ms, parked.deadline_ms)
         else:
-            self._answer(request, message)
+            self._answer(request, message, whole)
+
+    def _ours(self, message: Any, version: int) -> PartitionFetch | None:
+        """Return what a Fetch of several partitions waits for, None if it has no sound one.
+
+        As in Kafka, errors of the others do not end the wait.
+        """
+        for topic in message.topics:
+            for part in topic.partitions:
+                one = one_of(message, topic, part)
+                if self._check(one, version) == (ErrorCode.NONE, None):
+                    return one
+        return None
 
     def _has_room(self) -> bool:
         """Whether one more may wait (I25); those whose connections ended make room."""
@@ -138,7 +158,10 @@ class Consumers:
         return self.leader.check_position(message.fetch_offset, message.last_fetched_epoch)
 
     @contained
-    def _answer(self, request: Any, message: PartitionFetch) -> None:
+    def _answer(self, request: Any, message: PartitionFetch, whole: Any) -> None:
+        if whole is not None:
+            request.respond(self._fetch_several(whole, request.version))
+            return
         node, leader = self.node, self.leader
         error, diverging = self._check(message, request.version)
         fetched = PartitionFetched(
@@ -172,16 +195,7 @@ class Consumers:
         for topic in message.topics:
             parts = []
             for part in topic.partitions:
-                one = PartitionFetch(
-                    topic=topic.topic,
-                    topic_id=topic.topic_id,
-                    partition=part.partition,
-                    current_leader_epoch=part.current_leader_epoch,
-                    fetch_offset=part.fetch_offset,
-                    last_fetched_epoch=part.last_fetched_epoch,
-                    max_bytes=message.max_bytes,
-                    partition_max_bytes=part.partition_max_bytes,
-                )
+                one = one_of(message, topic, part)
                 error, diverging = self._check(one, version)
                 found = kind.Partition(
                     partition_index=part.partition,
@@ -208,7 +222,7 @@ class Consumers:
         parked, self.parked = self.parked, []
         for each in parked:
             if self._has_enough(each):
-                self._answer(each.request, each.message)
+                self._answer(each.request, each.message, each.whole)
             else:
                 self.parked.append(each)
 
@@ -216,7 +230,7 @@ class Consumers:
         """Tell all who wait: they must look for the next leader now."""
         parked, self.parked = self.parked, []
         for each in parked:
-            self._answer(each.request, each.message)
+            self._answer(each.request, each.message, each.whole)
 
     # --- OffsetForLeaderEpoch ---------------------------------------------------------------------
 
@@ -306,8 +320,23 @@ class Consumers:
         due = [each for each in self.parked if each.deadline_ms <= now_ms]
         self.parked = [each for each in self.parked if each.deadline_ms > now_ms]
         for each in due:
-            self._answer(each.request, each.message)
+            self._answer(each.request, each.message, each.whole)
         self.next_ms = min((each.deadline_ms for each in self.parked), default=NEVER_MS)
+
+
+def one_of(message: Any, topic: Any, part: Any) -> PartitionFetch:
+    """Return what a Fetch of several partitions asks of one."""
+    return PartitionFetch(
+        topic=topic.topic,
+        topic_id=topic.topic_id,
+        partition=part.partition,
+        current_leader_epoch=part.current_leader_epoch,
+        fetch_offset=part.fetch_offset,
+        last_fetched_epoch=part.last_fetched_epoch,
+        min_bytes=message.min_bytes,
+        max_bytes=message.max_bytes,
+        partition_max_bytes=part.partition_max_bytes,
+    )
 
 
 def bound(message: PartitionFetch) -> int:

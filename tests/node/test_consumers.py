@@ -351,6 +351,32 @@ def test_a_session_of_another_server_is_not_known(asked: Asked) -> None:
     assert answer.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND and not answer.responses
 
 
+def test_a_fetch_of_several_partitions_waits_as_one_of_ours_does(asked: Asked) -> None:
+    """It was answered at once, and asked again at once."""
+    asked.elect()
+    asked.commit()
+    offset, kind = asked.core.high_watermark, FetchRequest
+    ours = kind.Partition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
+    other = kind.Partition(partition=1, fetch_offset=0, partition_max_bytes=1 << 20)
+    body = FetchRequest(
+        max_wait_ms=SOONER_OR_LATER,
+        min_bytes=1,
+        max_bytes=1 << 20,
+        topics=[kind.Topic(topic=METADATA_TOPIC, partitions=[ours, other])],
+    )
+    asked.sock.send(frame.encode_request(ApiKey.FETCH, 12, 77, "consumer", body))
+    consumers = asked.it.loop.sockets.consumers
+    asked.it.until(lambda: consumers.parked)
+    asked.append(batch_of([b"news"]))
+    asked.commit()
+    answer = frame.decode_response(ApiKey.FETCH, 12, asked.send(b"", 77))[1]
+    found = answer.responses[0].partitions
+    assert found[0].records and found[1].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    other.fetch_offset, body.topics[0].partitions = 5, [other]
+    answer = asked.ask(ApiKey.FETCH, 12, body)
+    assert answer.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
 # --- who leads, who is in sync ------------------------------------------------------------------
 
 
