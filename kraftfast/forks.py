@@ -13,10 +13,12 @@ whose handler raises, a Ctrl-C say, would leave the child what is its parent's.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import weakref
-from typing import Protocol
+from collections.abc import Callable
+from typing import Any, Protocol
 
 from kraftfast.errors import NotCompiled, WrongProcess
 from kraftfast.undisturbed import Undisturbed, hold_signals, release_signals
@@ -72,6 +74,12 @@ class Birthplace:
         """Raise WrongProcess in a forked child."""
         if self.generation != generation:
             raise refusal(self.what, self.pid)
+
+
+def at_exit(run: Callable[..., Any], *args: Any, **settings: Any) -> None:
+    """Have ``run`` called as this process ends, and not as a child that was forked from it does."""
+    made = generation
+    atexit.register(lambda: run(*args, **settings) if generation == made else None)
 
 
 def _disown_all() -> None:

@@ -6,7 +6,6 @@ maps it from then on (JEP 350, AppCDS). Another Java or another Spark has anothe
 
 from __future__ import annotations
 
-import atexit
 import hashlib
 import os
 import subprocess
@@ -14,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from kraftfast import forks
 from kraftfast.errors import SparkUnavailable
 
 WRITE_S_MAX = 120.0
@@ -57,7 +57,7 @@ class ClassArchive:
     def keep(self, spark: Any) -> None:
         """Once the session's JVM has ended, and has written the whole file, give it its name."""
         if not self.there:
-            atexit.register(self._finish, spark, spark.sparkContext._gateway)
+            forks.at_exit(self._finish, spark, spark.sparkContext._gateway)
 
     def _finish(self, spark: Any, gateway: Any) -> None:
         """Nothing is kept of a JVM that does not end in time."""

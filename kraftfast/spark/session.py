@@ -5,7 +5,6 @@ Whoever has a session of his own (a cluster's, a notebook's) calls :func:`regist
 
 from __future__ import annotations
 
-import atexit
 import importlib.util
 import os
 import re
@@ -18,6 +17,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import kraftfast
+from kraftfast import forks
 from kraftfast.errors import InvalidOption, SparkUnavailable
 from kraftfast.spark.archive import ClassArchive
 
@@ -196,7 +196,7 @@ def environment(
         os.environ.setdefault("SPARK_CONF_DIR", str(classes.settings))
     elif quiet and "SPARK_CONF_DIR" not in os.environ:
         empty = tempfile.mkdtemp(prefix="kraftfast-spark-conf-")
-        atexit.register(shutil.rmtree, empty, ignore_errors=True)
+        forks.at_exit(shutil.rmtree, empty, ignore_errors=True)
         os.environ["SPARK_CONF_DIR"] = empty
 
 

@@ -120,3 +120,19 @@ def test_a_fork_that_fails_leaves_signals_as_they_were() -> None:
     if os.geteuid():
         pytest.skip("needs root")
     assert in_child(try_in_vain)
+
+
+def test_what_a_program_does_at_its_end_a_child_does_not() -> None:
+    """A child that calls ``sys.exit`` runs all that was registered, its parent's too."""
+    program = (
+        "import os, sys, kraftfast.forks as forks\n"
+        "forks.at_exit(print, os.getpid())\n"
+        "if os.fork():\n"
+        "    os.wait()\n"
+        "else:\n"
+        "    forks.at_exit(print, 'own', flush=True)\n"
+        "    sys.exit()\n"
+    )
+    running = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    said, _ = running.communicate(timeout=60)
+    assert said.split() == ["own", str(running.pid)]
