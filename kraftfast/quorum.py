@@ -118,6 +118,7 @@ class LocalQuorum(MakesProducers):
         self.supervisor = Supervisor([self._config(id) for id in self.directories], restart)
         self._admin = Admin(LocalWay(self.directories, self.description.topic))
         self._changing = threading.Lock()
+        self._keep_producers()
         self._closed = False
         self._refusal: LocalError = Closed("the quorum is closed")
         forks.own(self)
@@ -247,11 +248,8 @@ class LocalQuorum(MakesProducers):
 
     def leader(self) -> int | None:
         """The id of the leader, None if nobody leads at the moment."""
-        leaders = [
-            (status["epoch"], id)
-            for id, status in self.statuses().items()
-            if status["role"] == "leader"
-        ]
+        told = self.statuses().items()
+        leaders = [(each["epoch"], id) for id, each in told if each["role"] == "leader"]
         return max(leaders)[1] if leaders else None
 
     def wait_leader(self, timeout: float = 10.0) -> int:
@@ -475,6 +473,7 @@ class LocalQuorum(MakesProducers):
         if not self._closed:
             self._closed = True
             self.supervisor.close(left)
+            self._lose_producers()
             self._lock.release()
 
     def disown(self) -> None:

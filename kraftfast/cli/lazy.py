@@ -24,9 +24,17 @@ class Group(click.Group):
         name = args[0]
         if not name.startswith("-") and self.get_command(ctx, name) is None:
             if not ctx.resilient_parsing:
-                near = did_you_mean(name, self.list_commands(ctx))
+                near = self._elsewhere(ctx, name) or did_you_mean(name, self.list_commands(ctx))
                 ctx.fail(f"there is no command {name!r}{near}")
         return super().resolve_command(ctx, args)
+
+    def _elsewhere(self, ctx: click.Context, name: str) -> str:
+        """Return what to say of a command that a group of this one has; '' if none has it."""
+        for group in self.list_commands(ctx):
+            found = self.get_command(ctx, group)
+            if isinstance(found, click.Group) and name in found.list_commands(ctx):
+                return f"; did you mean '{group} {name}'?"
+        return ""
 
 
 class LazyGroup(Group):

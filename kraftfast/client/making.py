@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from abc import ABC, abstractmethod
 
 from kraftfast.arguments import OFFSET_MAX, whole_number
@@ -16,6 +17,8 @@ from kraftfast.errors import LocalError
 
 class MakesProducers(ABC):
     """A part of a quorum: how its producers are made."""
+
+    _producers: weakref.WeakSet[Producer] | None = None
 
     @abstractmethod
     def _check_open(self) -> None:
@@ -51,7 +54,19 @@ class MakesProducers(ABC):
         batch_bytes = whole_number("batch_bytes", batch_bytes, BATCH_BYTES_LEAST, OFFSET_MAX)
         window = whole_number("window", window, 1, WINDOW_BATCHES_MAX)
         connector = self._connector(batch_bytes, window)
-        return Producer(connector, timeout, record_bytes_max, idempotent, name, connect)
+        producer = Producer(connector, timeout, record_bytes_max, idempotent, name, connect)
+        if self._producers is not None:
+            self._producers.add(producer)
+        return producer
+
+    def _keep_producers(self) -> None:
+        """Take note of the producers: the end of this quorum will be theirs."""
+        self._producers = weakref.WeakSet()
+
+    def _lose_producers(self) -> None:
+        """Tell them that the quorum has ended: it is closed, so that no more are made."""
+        for producer in list(self._producers or ()):
+            producer.lose_quorum()
 
     def async_producer(
         self,

@@ -32,7 +32,7 @@ from kraftfast.client.latency import Latencies
 from kraftfast.client.ledger import Ledger
 from kraftfast.client.news import Held, News
 from kraftfast.client.own_threads import DOUBT_S, PAUSE_S, OwnThreads
-from kraftfast.client.refusals import Full
+from kraftfast.client.refusals import Full, QuorumClosed
 from kraftfast.client.sender import RECORD_BYTES_MAX, Sender
 from kraftfast.client.tickets import Batch, add_tickets, cut_short, offsets_of
 from kraftfast.client.timing import FOREVER_S, deadline_after
@@ -78,7 +78,7 @@ class Producer(OwnThreads, Doubts, Collected, Appender):
     # _keeper: the thread that sends what stays open. _caller: the one that calls back.
     # _called_back: tickets below were called back. _wanted: wakes the two. _starting: held while
     # one of them is started.
-    # _closed: nothing more is handed over. _ended: nor resolved.
+    # _closed: nothing more is handed over. _ended: nor resolved. _lost: its quorum was closed.
     # refusal: what calls raise once it is _closed.
 
     def __init__(
@@ -112,7 +112,7 @@ class Producer(OwnThreads, Doubts, Collected, Appender):
         self._keeper: threading.Thread | None = None
         self._caller: threading.Thread | None = None
         self._starting, self._wanted = threading.Lock(), News()
-        self._closed = self._ended = False
+        self._closed = self._ended = self._lost = False
         self.refusal: LocalError = Closed("the producer is closed")
         self.keeper_sleeps = True
         forks.own(self)
@@ -161,13 +161,11 @@ class Producer(OwnThreads, Doubts, Collected, Appender):
         RecordTooLarge also for a record that needs a larger ring: ``append`` makes one.
         """
         self._check_open()
-        sender = self.sender
-        ticket = (
-            -1
-            if sender is None
-            else sender.append_record(value, key, header_pairs(headers), timestamp)
-        )
+        sender, ticket = self.sender, -1
+        if sender is not None:
+            ticket = sender.append_record(value, key, header_pairs(headers), timestamp)
         if sender is None or ticket < 0:
+            self.check_fenced()
             raise WouldBlock("no room in the window at the moment, or no leader")
         self._tell_threads(sender)
         return ticket
@@ -327,7 +325,7 @@ class Producer(OwnThreads, Doubts, Collected, Appender):
                         raise NoQuorum(f"no leader could be found: {problem or error}") from None
                     problem = error
                     time.sleep(PAUSE_S)
-                except ProducerFenced as error:
+                except (ProducerFenced, QuorumClosed) as error:
                     self._fail_rest(error)
                     self.news.tell()
                     raise
@@ -341,7 +339,9 @@ class Producer(OwnThreads, Doubts, Collected, Appender):
             return self.sender
 
     def check_fenced(self) -> None:
-        """Raise ProducerFenced if this producer can append nothing more."""
+        """Raise ProducerFenced or Closed if this producer can append nothing more."""
+        if self._lost:
+            raise QuorumClosed
         if self._enrolment is not None:
             self._enrolment.check()
 
@@ -474,6 +474,14 @@ class Producer(OwnThreads, Doubts, Collected, Appender):
         self._ended = True  # only now: callbacks are called for all of that, too
         self.news.tell()
         self._wanted.tell()
+
+    def lose_quorum(self) -> None:
+        """Hand over nothing more: the quorum was closed, and its replicas have ended."""
+        self._lost = True
+        sender = self.sender
+        if sender is not None:
+            sender.declare_broken(PeerGone("the quorum was closed"))
+        self.news.tell()
 
     def disown(self) -> None:
         """In a forked child: the sender, its sequence and all tickets stay with the parent."""

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from kraftfast.errors import (
+    Closed,
     DiskFull,
     ErrorCode,
     KraftfastError,
@@ -16,6 +17,13 @@ from kraftfast.errors import (
     RequestRefused,
     UnknownOutcome,
 )
+
+class QuorumClosed(Closed):
+    """The quorum that this producer belongs to was closed in this process."""
+
+    def __init__(self, text: str = "the quorum is closed; the record never left") -> None:
+        super().__init__(text)
+
 
 class Full(NoQuorum):
     """The leader runs and has no slot for one more producer: waiting longer seldom helps."""

@@ -20,6 +20,8 @@ from kraftfast.log.recovery import Recovery, open_segments, remove_strays
 from kraftfast.log.trimming import unlink_reserves
 from kraftfast.types import OffsetAndEpoch
 
+REPLICAS_NAMED_MAX = 3
+
 
 @dataclass(frozen=True, slots=True)
 class LooseLog:
@@ -31,6 +33,19 @@ class LooseLog:
     """Nothing of ours vouches for what is on disk."""
 
 
+def replicas_in(path: str) -> str:
+    """Return what to say of a directory that holds replicas, not a log; '' if it holds none."""
+    try:
+        names = sorted(os.listdir(path))
+    except OSError:
+        return ""
+    found = [os.path.join(path, each) for each in names]
+    replicas = [each for each in found if os.path.exists(os.path.join(each, META))]
+    if not replicas:
+        return ""
+    return f"; its replicas do: name one of {', '.join(replicas[:REPLICAS_NAMED_MAX])}"
+
+
 def find_log(disk: Disk, path: str) -> ReplicaDirectory | LooseLog:
     """The log in a replica's directory, or in a topic's inside it or anywhere; nothing is locked.
 
@@ -40,7 +55,7 @@ def find_log(disk: Disk, path: str) -> ReplicaDirectory | LooseLog:
     if disk.exists(os.path.join(path, META)):
         return ReplicaDirectory(disk, path, lock=False)
     if not any(SEGMENT_FILE.fullmatch(name) for name in disk.list_directory(path)):
-        raise NotFormatted(f"{path} holds no log: neither {META} nor segments")
+        raise NotFormatted(f"{path} holds no log: neither {META} nor segments{replicas_in(path)}")
     parent = os.path.dirname(path)
     if disk.exists(os.path.join(parent, META)):
         replica = ReplicaDirectory(disk, parent, lock=False)

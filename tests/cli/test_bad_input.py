@@ -161,6 +161,7 @@ def test_every_command_that_needs_something_is_named() -> None:
     "args, said",
     [
         (["dmo"], "there is no command 'dmo'; did you mean 'demo'?"),
+        (["dump"], "there is no command 'dump'; did you mean 'log dump'?"),
         (["quorum", "desribe"], "there is no command 'desribe'; did you mean 'describe'?"),
         (["storage", "randon-uuid"], "'randon-uuid'; did you mean 'random-uuid'?"),
         (["bench", "latencey"], "there is no command 'latencey'; did you mean 'latency'?"),

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from kraftfast.errors import NotFormatted
 from kraftfast.log import marks
 from kraftfast.log.floor import FLOOR, write_floor
 from kraftfast.log.disk import Disk
@@ -53,6 +54,15 @@ def test_verify_finds_damage_where_it_is(home: Home, kraftfast: Callable[..., Do
         done = kraftfast("log", "verify", place)
         assert done.code == CORRUPT and done.out == ""
         assert f"{second} is damaged at byte {at} (offset {first_offset + 1})" in done.err
+
+
+def test_a_directory_of_replicas_names_them(home: Home, kraftfast: Callable[..., Done]) -> None:
+    fill(home.open(), 1)
+    home.close()
+    for command in ("verify", "dump"):
+        done = kraftfast("log", command, Path(home.path).parent)
+        assert done.code == NotFormatted.exit_code and done.err.count("\n") == 1
+        assert f"segments; its replicas do: name one of {home.path}" in done.err
 
 
 def damaged(home: Home, what: str) -> str:

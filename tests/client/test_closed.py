@@ -8,6 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from kraftfast.errors import Closed
 from kraftfast.quorum import LocalQuorum
 from tests.client.conftest import SMALL
@@ -45,7 +47,8 @@ def test_a_producer(quorum: LocalQuorum, tmp_path: Path) -> None:
     producer.close()
     fds = strangers(tmp_path)
     calls = calls_of(producer)
-    known = [calls.pop(name) for name in ("wait", "flush", "last_sequence")]
+    answered = ("wait for the last", "wait for the first", "flush", "last_sequence")
+    known = [calls.pop(name) for name in answered]
     assert not_closed(calls) == []
     assert producer.wait(ticket) > 0, "what became of a ticket can be asked for ever"
     for call in known:
@@ -122,3 +125,40 @@ def test_descriptors_go_with_what_was_never_closed(ring_quorum: LocalQuorum) -> 
         list(ring_quorum.consumer())
         ring_quorum.watch(1)
     assert count() <= before + 2
+
+
+@pytest.mark.parametrize("transport", ["ring", "socket"])
+def test_producers_of_a_closed_quorum(tmp_path: Path, transport: str) -> None:
+    """Their appends went into a ring that nobody reads, and ended after 30 s as unknown."""
+
+    def calls(producer: Any) -> dict[str, Callable[[], Any]]:
+        return {
+            "append": lambda: producer.append(b"x"),
+            "try_append": lambda: producer.try_append(b"x", key=b"k"),
+            "append_wait": lambda: producer.append_wait(b"x"),
+            "append_many": lambda: producer.append_many([b"x"]),
+        }
+
+    async def main(quorum: LocalQuorum) -> None:
+        producer = await quorum.async_producer()
+        await producer.append_wait(b"before")
+        await asyncio.to_thread(quorum.close)
+        with pytest.raises(Closed, match="the quorum is closed; the record never left"):
+            await producer.append_wait(b"x")
+        with pytest.raises(Closed, match="the quorum is closed; the record never left"):
+            await producer.append_many([b"x"])
+        with pytest.raises(Closed, match="the quorum is closed; the record never left"):
+            producer.append(b"x")
+        await producer.close()
+
+    settings = {**SMALL, "voters": 1, "transport": transport}
+    quorum = LocalQuorum(tmp_path / "quorum", **settings)
+    with quorum.producer() as used, quorum.producer(idempotent=False) as plain:
+        offset = used.append_wait(b"before")
+        ticket = used.append(b"committed")
+        asyncio.run(main(quorum))
+        assert not_closed(calls(used)) == not_closed(calls(plain)) == []
+        assert used.wait(ticket) > offset, "what was appended before is known"
+        used.flush()
+    with LocalQuorum(tmp_path / "quorum", **settings) as again, again.consumer(offset) as consumer:
+        assert b"x" not in [record.value for record in consumer]
