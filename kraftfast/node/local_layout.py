@@ -72,7 +72,12 @@ def quorum_path(path: str | os.PathLike[str]) -> str:
         raise InvalidOption(f"a quorum's directory must be a path, not {shown(path)}") from None
     if not found or "\0" in found:
         raise InvalidOption(f"a quorum's directory cannot be called {found!r}")
-    found = os.path.abspath(found)
+    try:
+        found = os.path.abspath(found)
+    except FileNotFoundError:
+        raise InvalidOption(
+            f"a quorum's directory cannot be {found}: the working directory is gone"
+        ) from None
     above = found
     while not os.path.lexists(above) and above != os.path.dirname(above):
         above = os.path.dirname(above)

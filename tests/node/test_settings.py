@@ -14,6 +14,7 @@ import pytest
 import kraftfast
 from kraftfast.cli.root import say_warning
 from kraftfast.errors import CannotListen, InvalidOption, UnauthenticatedListener
+from kraftfast.node.local_layout import quorum_path
 from kraftfast.node.supervisor import Supervisor
 from kraftfast.node.tuning import Tuning, tuning_of
 
@@ -190,3 +191,15 @@ def test_a_program_that_starts_its_quorum_when_it_is_imported(tmp_path: Path) ->
     assert last.startswith(f"kraftfast.errors.InvalidOption: {program} starts a quorum when it is")
     assert last.endswith('put that behind `if __name__ == "__main__":`')
     assert done.stdout.split("\n")[:-1].count("run kraftfast_state_machine") == 1
+
+
+def test_a_working_directory_that_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    with pytest.raises(InvalidOption, match="cannot be quorum: the working directory is gone"):
+        quorum_path("quorum")
+    assert quorum_path("/quorum") == "/quorum"
