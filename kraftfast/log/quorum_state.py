@@ -1,8 +1,8 @@
 """``quorum-state``: epoch, leader and vote, which must survive every crash (D5).
 
 One line of JSON as Kafka's ``FileQuorumStateStore`` writes it: version 0 at kraft.version 0,
-version 1 (with the voted directory id) at kraft.version 1. A second line holds its CRC-32.
-kraft-reference.md section 4.5.
+version 1 (with the voted directory id) at kraft.version 1. A second line holds its CRC-32, and a
+space before the first says that it must be there. kraft-reference.md section 4.5.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from kraftfast.errors import CorruptLog, ForeignDirectory
 from kraftfast.types import ZERO_UUID, ReplicaKey, uuid_from_text, uuid_text
 
 NAME = "quorum-state"
+SEALED = b" "
 WAY_ON = (
     "rebuild it from the others (kraftfast storage replace), or go on with its log alone "
     "(kraftfast storage recover)"
@@ -57,20 +58,25 @@ def encode(state: StoredQuorumState, kraft_version: int, voter_ids: Sequence[int
 
 
 def seal(data: bytes) -> bytes:
-    """Append a second line with the CRC-32 of the first. Kafka reads only the first (D5)."""
-    return data + b"\ncrc32 %08x\n" % zlib.crc32(data)
+    """Put a space before the line, and a second line with its CRC-32 behind it (D5).
+
+    Kafka reads only the first line, and its parser passes over the space.
+    """
+    line = SEALED + data
+    return line + b"\ncrc32 %08x\n" % zlib.crc32(line)
 
 
 def decode(data: bytes, path: str = NAME) -> StoredQuorumState:
-    """Return the stored state. A line without even a newline is Kafka's, or of an earlier version.
+    """Return the stored state. A line without the space and a newline is Kafka's own.
 
-    What follows a newline must be the checksum: neither of those writes one. A checksum that is
-    lost together with its newline is not told: Kafka may have written the file after us.
+    What begins with the space, or goes on after a newline, must have the checksum: Kafka writes
+    neither. Earlier versions wrote the checksum without the space.
 
     Raises ForeignDirectory: what does not parse is never reset; CorruptLog if the checksum differs.
     """
-    line, newline, _ = data.partition(b"\n")
-    if line and newline and data != seal(line):
+    line, newline, rest = data.partition(b"\n")
+    sealed = line and (newline or line.startswith(SEALED))
+    if sealed and newline + rest != b"\ncrc32 %08x\n" % zlib.crc32(line):
         raise CorruptLog(
             f"{path} does not match its checksum: epoch or vote may be wrong; {WAY_ON}",
             path,

@@ -354,14 +354,18 @@ class World:
 
     def _settle(self, what: str) -> bool:
         """True once the quorum has come to rest; raises where it should have and has not."""
-        if self.settings.durability == "all" and not self.all_run() and self._missing():
+        self.run(self.settings.settle_ms, lambda: self.is_settled() or self._lacks_one_of_all())
+        if self._lacks_one_of_all():
             return self._settle_without_all()
-        if self.run(self.settings.settle_ms, self.is_settled):
+        if self.is_settled():
             return True
         if self._may_be_stuck():
             self.count("stuck as designed")
             return False
         raise Violation(f"{what}: the quorum did not come to rest: {self.state()}")
+
+    def _lacks_one_of_all(self) -> bool:
+        return self.settings.durability == "all" and not self.all_run() and self._missing()
 
     def _missing(self) -> bool:
         there = [each for each in self.voters() if not each.dead and each.may_start]

@@ -7,8 +7,11 @@ import random
 import shutil
 import string
 import subprocess
+import zlib
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -27,6 +30,7 @@ from kraftfast.log.disk import Disk
 from kraftfast.log.quorum_state import StoredQuorumState
 from kraftfast.log.state_check import check_state
 from kraftfast.types import ZERO_UUID, OffsetAndEpoch, ReplicaKey
+from tests.log.crash_disk import CrashDisk, PowerCut
 
 # --- Kafka's own files, to the byte ---
 
@@ -118,7 +122,7 @@ def test_a_quorum_state_that_does_not_parse_is_never_reset(data: bytes) -> None:
 def test_every_flipped_bit_of_a_sealed_state_is_told() -> None:
     """A flipped vote would be a second vote (D5); Kafka reads the first line alone."""
     sealed, state = quorum_state.seal(GOOD_STATE), StoredQuorumState(2, 1, None)
-    assert quorum_state.decode(sealed) == state and sealed.splitlines()[0] == GOOD_STATE
+    assert quorum_state.decode(sealed) == state and sealed.splitlines()[0] == b" " + GOOD_STATE
     for bit in range(8 * len(sealed)):
         flipped = bytearray(sealed)
         flipped[bit // 8] ^= 1 << bit % 8
@@ -127,13 +131,66 @@ def test_every_flipped_bit_of_a_sealed_state_is_told() -> None:
 
 
 def test_a_state_with_a_part_of_its_checksum_is_not_believed() -> None:
-    """Kafka ends the file with its line of JSON, so whatever follows it was our checksum (D5)."""
+    """Kafka writes nothing but its line of JSON, so the rest was our checksum (D5)."""
     sealed = quorum_state.seal(GOOD_STATE)
     assert quorum_state.decode(GOOD_STATE) == quorum_state.decode(sealed)
-    ends = range(len(GOOD_STATE) + 1, len(sealed))
-    for data in [*(sealed[:end] for end in ends), GOOD_STATE + b"\nrubbish", sealed + b"\n"]:
+    for data in [*(sealed[:end] for end in range(len(sealed))), sealed[1:], sealed + b"\n"]:
+        with pytest.raises((CorruptLog, ForeignDirectory), match="FILE does not"):
+            quorum_state.decode(data, "FILE")
+    for data in (sealed[: len(GOOD_STATE) + 1], GOOD_STATE + b"\nrubbish"):
         with pytest.raises(CorruptLog, match="FILE does not match its checksum"):
             quorum_state.decode(data, "FILE")
+
+
+def test_a_state_that_an_earlier_version_sealed_is_read() -> None:
+    earlier = GOOD_STATE + b"\ncrc32 %08x\n" % zlib.crc32(GOOD_STATE)
+    assert quorum_state.decode(earlier) == quorum_state.decode(GOOD_STATE)
+
+
+STATES = [StoredQuorumState(epoch, -1, ReplicaKey(epoch % 3, b"d" * 16)) for epoch in range(1, 4)]
+
+
+def voting(disk: CrashDisk) -> int:
+    """Write all states, one after the other, until the power goes; return how many are done."""
+    done = 0
+    with suppress(PowerCut):
+        for state in STATES:
+            data = quorum_state.seal(quorum_state.encode(state, 1, ()))
+            disk.rewrite_file("/r/quorum-state", data)
+            done += 1
+    return done
+
+
+def voted(disk: CrashDisk) -> StoredQuorumState | None:
+    if not disk.exists("/r/quorum-state"):
+        return None
+    return quorum_state.decode(disk.read_file("/r/quorum-state"))
+
+
+def holds_after_any_cut(disk: CrashDisk, before: StoredQuorumState | None, done: int) -> bool:
+    """Whether the file is whole, and holds the last vote that was stored, or the one under way."""
+    states = [before, *STATES][done : done + 2]
+    return all(voted(disk.after_cut(Random(seed), 0.5)) in states for seed in range(4))
+
+
+def test_no_power_cut_forgets_a_vote() -> None:
+    """Before any step of any write; also where a process was killed, and the next writes (D5)."""
+    whole = CrashDisk()
+    whole.make_directory("/r")
+    assert voting(whole) == len(STATES)
+    for cut_at in range(len(whole.steps)):
+        disk = CrashDisk(cut_at)
+        disk.make_directory("/r")
+        assert holds_after_any_cut(disk, None, voting(disk))
+        for again in range(1, len(whole.steps)):
+            disk = CrashDisk(cut_at)
+            disk.make_directory("/r")
+            voting(disk)  # here the process is killed, and the power stays
+            disk.cut_at = -1
+            disk.sync_directory("/r")  # as a start does before it believes the file
+            disk.cut_at = len(disk.steps) + again
+            before = voted(disk)
+            assert holds_after_any_cut(disk, before, voting(disk))
 
 
 # --- quorum-state and the rest of the directory ---

@@ -50,3 +50,9 @@ def test_a_voter_in_doubt_without_a_log_does_not_keep_a_new_quorum_from_beginnin
     were refused by it, waited for the log that it might have (D23)."""
     result = run_seed(seed)
     assert result["ok"], result["violation"]
+
+
+def test_durability_all_waits_for_a_voter_whose_damage_is_found_last() -> None:
+    """A voter that starts when the world heals refuses its damaged log: appends wait for it (L1)."""
+    result = run_seed(7310206)
+    assert result["ok"] and result["counts"]["a voter of all is missing"], result["violation"]
