@@ -8,6 +8,7 @@ worker: no orphan holds a directory.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import select
@@ -47,7 +48,8 @@ def main(fd: int) -> int:
         loop.watch(sock.fileno(), select.EPOLLIN | select.EPOLLRDHUP, lambda _: _told(sock, loop))
         parent = open_pidfd(credentials(sock).pid)  # raises if it has ended meanwhile
         loop.watch(parent, select.EPOLLIN, lambda _: _orphaned(parent, loop))
-        sock.send(msgspec.json.encode({"ready": True, "cut_bytes": node.recovered.cut_bytes}))
+        with contextlib.suppress(OSError):  # the supervisor has ended: the loop finds that out
+            sock.send(msgspec.json.encode({"ready": True, "cut_bytes": node.recovered.cut_bytes}))
         opened = True
         gc.freeze()  # what was made at start stays; the collector need not look at it
         loop.run()

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import os
+import socket
+import subprocess
 import sys
 import textwrap
 import threading
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from kraftfast.errors import StorageError
 from kraftfast.node import supervisor
-from kraftfast.node.config import NodeConfig
+from kraftfast.node.config import NodeConfig, VoterConfig
+from kraftfast.node.local_layout import format_quorum
 from kraftfast.node.supervisor import Supervisor
+from tests.node.inside import SMALL
 from tests.node.kit import TIMEOUT_S
 
 WORKER = """\
@@ -113,3 +118,17 @@ def test_a_stderr_that_nobody_reads_holds_up_no_worker(
         held_up = thread.is_alive()  # until the pipe is closed
     found.close()
     assert not held_up
+
+
+def test_a_supervisor_that_ends_before_its_worker_is_ready_is_no_defect(tmp_path: Path) -> None:
+    """The worker ends too, as an orphan does: with no message, and no traceback."""
+    format_quorum(str(tmp_path / "q"), 1)
+    voters = [VoterConfig(1, "127.0.0.1", 9)]
+    config = NodeConfig(node_id=1, directory=str(tmp_path / "q" / "1"), voters=voters, **SMALL)
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, theirs:
+        command = [sys.executable, "-m", "kraftfast.node.worker", str(theirs.fileno())]
+        worker = subprocess.Popen(command, pass_fds=[theirs.fileno()], stderr=subprocess.PIPE)
+        ours.send(msgspec.json.encode(config))
+    _, told = worker.communicate(timeout=TIMEOUT_S)
+    assert (worker.returncode, told) == (0, b"")
