@@ -71,11 +71,14 @@ class CommittedFloor:
     def _is_urgent(self, core: Any) -> bool:
         """Return whether the floor does not cover the newest segment or voter set yet.
 
-        With a floor inside the newest segment the next start can tell that this one is missing.
+        With a floor inside the newest segment the next start can tell that this one is missing; so
+        it must also be behind the newest snapshot, which stands for all below its end.
         """
         stored, committed = self.stored.offset, core.committed_offset
-        base_offset = self.log.active.base_offset
-        if stored <= base_offset < min(committed, self.log.flushed_end_offset):
+        begin, snapshots = self.log.active.base_offset, core.snapshots
+        if snapshots and snapshots[-1].offset > begin:
+            begin = snapshots[-1].offset
+        if stored <= begin < min(committed, self.log.flushed_end_offset):
             return True
         return bool(stored <= core.history.last_offset < committed)
 

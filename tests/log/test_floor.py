@@ -27,9 +27,11 @@ def log_with(end_offset: int, flushed: int, start: int = 0) -> SimpleNamespace:
     )
 
 
-def core_with(committed: int, last_voters: int = -1) -> SimpleNamespace:
+def core_with(committed: int, last_voters: int = -1, snapshot: int = 0) -> SimpleNamespace:
     return SimpleNamespace(
-        committed_offset=committed, history=SimpleNamespace(last_offset=last_voters)
+        committed_offset=committed,
+        history=SimpleNamespace(last_offset=last_voters),
+        snapshots=(OffsetAndEpoch(snapshot, 1),) if snapshot else (),
     )
 
 
@@ -102,6 +104,18 @@ def test_the_first_commit_of_a_segment_is_covered_at_once(tmp_path: Path) -> Non
     floor.tend(core_with(14), 2, at_once)
     assert floor.stored == OffsetAndEpoch(14, 3)
     floor.tend(core_with(15), 3, at_once)
+    assert floor.stored == OffsetAndEpoch(14, 3), "now and then"
+
+
+def test_the_first_commit_behind_a_snapshot_is_covered_at_once(tmp_path: Path) -> None:
+    """Else a snapshot would excuse that the newest segment is missing, and what was behind it."""
+    floor = CommittedFloor(Disk(), str(tmp_path), log_with(20, 20))
+    floor.tend(core_with(11), 0, at_once)
+    floor.tend(core_with(13, snapshot=13), 1, at_once)
+    assert floor.stored == OffsetAndEpoch(11, 3), "the snapshot stands for all that is committed"
+    floor.tend(core_with(14, snapshot=13), 2, at_once)
+    assert floor.stored == OffsetAndEpoch(14, 3)
+    floor.tend(core_with(15, snapshot=13), 3, at_once)
     assert floor.stored == OffsetAndEpoch(14, 3), "now and then"
 
 
