@@ -100,7 +100,7 @@ TruncationOffset(l, diverging) ==
    not in a unanimous election (D10). *)
 IsLongEnough(v, end, all) ==
     /\ AtLeast(end, End(log[v]))
-    /\ all \/ AtLeast(end, phantom[v])
+    /\ all \/ AtLeast(end, phantom[v]) \/ ~Keeps("D10.vote")
 
 IsWon(c) == IF unanimous[c] THEN votes[c] = Server ELSE IsMajority(votes[c])
 
@@ -155,7 +155,7 @@ OnElectionTimeout(c) ==
     /\ role[c] \in {"Unattached", "Follower", "Candidate"}
     /\ epoch[c] < MaxEpoch
     /\ \E all \in BOOLEAN :
-        /\ InDoubt(c) => all
+        /\ InDoubt(c) /\ Keeps("D10.campaign") => all
         /\ all => \E v \in Server : InDoubt(v)
         /\ unanimous' = [unanimous EXCEPT ![c] = all]
     /\ votes' = [votes EXCEPT ![c] = {c}]
@@ -232,10 +232,8 @@ OnVote(v, a) ==
 OnVotesWon(c) ==
     /\ role[c] = "Candidate" /\ IsWon(c)
     /\ Len(log[c]) < MaxLen
-    /\ LET before == elected[epoch[c]]
-           by == IF before.by = {} THEN {c} ELSE before.by \cup {c}
-       IN Enter(c, "Leader", epoch[c], c, Nil, {},
-                [elected EXCEPT ![epoch[c]] = [by |-> by, log |-> log[c]]])
+    /\ Enter(c, "Leader", epoch[c], c, Nil, {},
+             [elected EXCEPT ![epoch[c]] = [by |-> @.by \cup {c}, log |-> log[c]]])
     /\ Idle(c)
     /\ log' = [log EXCEPT ![c] = Append(@, epoch[c])]
     /\ phantom' = [phantom EXCEPT ![c] = IF unanimous[c] THEN NoPhantom ELSE @]
@@ -311,7 +309,7 @@ OnStaleFlushed(r) ==
 OnFetch(l, f) ==
     /\ Follows(f, l) /\ ~stream[f]
     /\ Keeps("D3") => IsDurable(f)
-    /\ LET parts == Validate(log[l], Len(log[f]), LastEpoch(log[f]))
+    /\ LET parts == IF Keeps("I3") THEN Validate(log[l], Len(log[f]), LastEpoch(log[f])) ELSE VALID
            cut == TruncationOffset(log[f], parts)
        IN \/ /\ parts = VALID
              /\ stream' = [stream EXCEPT ![f] = TRUE]
@@ -347,7 +345,7 @@ CommittedAfter(l, n) ==
    own epoch (D6). *)
 OnAcknowledged(l) ==
     /\ role[l] = "Leader"
-    /\ \E n \in known[l] + 1..Len(log[l]) :
+    /\ \E n \in (IF Keeps("I6") THEN known[l] ELSE 0) + 1..Len(log[l]) :
         /\ LET own == IF Keeps("D1") THEN flushed[l] ELSE Len(log[l])
            IN IsMajority({s \in Server : (IF s = l THEN own ELSE told[l][s]) >= n})
         /\ Keeps("D6") => log[l][n] = epoch[l]

@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 from tests.formal.quorum import tlc
-from tests.formal.quorum.searches import DEEP, MUTANTS, SOUND
+from tests.formal.quorum.searches import DEEP, MUTANTS, PLANTED, SOUND
 from tests.formal.quorum.tlc import Report, Search
 
 
@@ -27,7 +27,7 @@ def main() -> int:
     if tlc.missing():
         print(tlc.missing(), file=sys.stderr)
         return 2
-    searches = DEEP if options.deep else SOUND + MUTANTS
+    searches = DEEP if options.deep else SOUND + MUTANTS + PLANTED
     failed = False
     for search in searches:
         if options.only not in search.name:
@@ -36,7 +36,7 @@ def main() -> int:
             heap = options.heap if options.deep else "512m"
             report = tlc.run(search, Path(folder), options.seconds, heap)
         print(told(search, report), flush=True)
-        wanted = search.invariants[0] if search in MUTANTS else ""
+        wanted = search.must_hold[0] if search in MUTANTS + PLANTED else ""
         if report.violated != wanted or not report.complete and not options.deep:
             failed = True
             print(report.text)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.formal.quorum import tlc
-from tests.formal.quorum.searches import MUTANTS, SOUND
+from tests.formal.quorum.searches import MUTANTS, PLANTED, SOUND
 from tests.formal.quorum.tlc import Search
 
 SECONDS_MAX = 240
@@ -28,8 +28,13 @@ def test_nothing_committed_is_lost(search: Search, tmp_path: Path) -> None:
     assert report.distinct > 10_000, "next to nothing was searched"
 
 
-@pytest.mark.parametrize("search", MUTANTS, ids=lambda search: search.name)
+@pytest.mark.parametrize("search", MUTANTS + PLANTED, ids=lambda search: search.name)
 def test_tlc_refuses_the_mutant(search: Search, tmp_path: Path) -> None:
     report = tlc.run(search, tmp_path, SECONDS_MAX)
-    assert (report.violated,) == search.invariants, f"TLC does not see {search.name}"
+    assert (report.violated,) == search.must_hold, f"TLC does not see {search.name}"
     assert report.steps > 0
+
+
+def test_every_invariant_can_be_violated() -> None:
+    violated = {search.must_hold[0] for search in MUTANTS + PLANTED}
+    assert violated == set(tlc.MUST_HOLD) - {"TypeOK"}
