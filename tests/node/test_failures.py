@@ -110,7 +110,7 @@ def test_a_consumer_that_waits_ends_alone(
     message = consumers.PartitionFetch(
         topic=replica.node.partition.topic, max_wait_ms=1000, min_bytes=1, fetch_offset=0
     )
-    served.parked.append(consumers.ParkedFetch(Asked(), message, 2**62))
+    served.parked.append(consumers.ParkedFetch(Asked(), message, 2**62, None))
     monkeypatch.setattr(consumers.wire_fetch, "encode_response", raising(TypeError("null")))
     served.committed(5)
     assert [type(error) for error in ended] == [TypeError]
