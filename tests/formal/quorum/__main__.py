@@ -50,7 +50,7 @@ def told(search: Search, report: Report) -> str:
     elif not report.complete:
         found = f"holds in {report.distinct:,} states, to depth {report.depth}; time is up"
     elif search.walks:
-        found = f"holds in {search.walks:,} histories"
+        found = f"holds in {search.walks:,} histories of {report.distinct:,} states"
     else:
         found = f"holds in all {report.distinct:,} states, depth {report.depth}"
     return f"{search.name}: {found} ({report.seconds:.0f} s)"

@@ -30,13 +30,13 @@ DEEP = (
     Search("two restarts", restarts=2, damaged=1, without=LEAN),
     Search("killed processes", damaged=1, without=QUICK),
     Search("a new quorum", damaged=1, from_start=True, without=QUICK),
-    Search("three epochs", epochs=3, restarts=2, damaged=1, without=LEAN),
+    Search("three epochs", epochs=3, length=3, without=LEAN),
     Search("every event", damaged=1),
     Search("D21: that votes are compared is enough", broken=KAFKA_VOTES[1:], without=LEAN),
     Search("D21: that tails are flushed is enough", broken=(KAFKA_VOTES[0], KAFKA_VOTES[2]),
            without=LEAN),
-    Search("five voters, by chance", epochs=4, length=4, restarts=4, damaged=2, voters=5,
-           from_start=True, walks=20_000),
+    Search("five voters, by chance", epochs=3, length=3, restarts=2, damaged=2, voters=5,
+           without=LEAN, walks=50_000),
 )
 
 

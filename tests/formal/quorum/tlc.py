@@ -90,7 +90,7 @@ class Report:
     violated: str  # empty if nothing is
     complete: bool  # False: time ran out
     steps: int  # of the history that violates it
-    distinct: int
+    distinct: int  # states; of walks by chance, also those that were met before
     depth: int
     seconds: float
     text: str
@@ -147,7 +147,7 @@ def _report(text: str, complete: bool, seconds: float) -> Report:
     violated = re.search(
         r"Invariant (\w+) is violated|Action property (\w+) is violated|property of (\w+)", text
     )
-    counts = re.findall(r"([\d,]+) distinct states found", text)
+    counts = re.findall(r"([\d,]+) (?:distinct states found|states checked)", text)
     depth = re.findall(r"depth of the complete state graph search is (\d+)|Progress\((\d+)\)", text)
     over = "No error has been found" in text or "states checked" in text
     if not violated and (complete and not over or "Error:" in text):
