@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from kraftfast.client.connection import Connection
-from kraftfast.client.local import ask, ask_raw
+from kraftfast.client.local import KeptConnection, ask, ask_raw
 from kraftfast.client.remote import Cluster
 from kraftfast.errors import MalformedFrame, NoQuorum, NotLeader, PeerGone, TimedOut
 from kraftfast.types import METADATA_TOPIC
@@ -63,13 +63,16 @@ class RemoteWay:
 
 
 class LocalReached:
-    """A replica on this host, through the socket in its directory; each question on its own."""
+    """A replica on this host, through the socket in its directory.
+
+    Each question goes over a connection of its own, unless one is ``kept``.
+    """
 
     CLIENT_ID = "kraftfast"
     _numbers = itertools.count(1)
 
-    def __init__(self, directory: str) -> None:
-        self.directory = directory
+    def __init__(self, directory: str, kept: KeptConnection | None = None) -> None:
+        self.directory, self.kept = directory, kept
 
     def ask(self, api_key: int, body: Any, deadline: float, version_max: int | None = None) -> Any:
         """As :meth:`Reached.ask`: both sides are of one version."""
@@ -82,32 +85,42 @@ class LocalReached:
         left = deadline - time.monotonic()
         if left <= 0:
             raise TimedOut(f"no time left for asking the replica in {self.directory}")
-        answer = ask_raw(self.directory, {"kind": "request", "args": text}, left)
+        question = {"kind": "request", "args": text}
+        if self.kept is not None:
+            answer = self.kept.ask_raw(question, left)
+        else:
+            answer = ask_raw(self.directory, question, left)
         if frame.correlation_id(answer) != number:
             raise MalformedFrame(f"the replica in {self.directory} answers another question")
         return frame.decode_response(api_key, version, answer)[1]
 
     def close(self) -> None:
-        """Nothing is open between two questions."""
+        """What is kept for later questions stays open."""
 
 
 class LocalWay:
     """Through the directories of this host; ``directories``: replica id -> directory, live."""
 
-    # _led: who led when a leader was last looked for.
+    # _led: who led when a leader was last looked for. _kept: for the questions to it.
 
     def __init__(self, directories: Mapping[int, str], topic: str = METADATA_TOPIC) -> None:
         self.directories, self.topic = directories, topic
         self._led: int | None = None
+        self._kept = KeptConnection("")
 
     def to(self, id: int) -> LocalReached:
         """One replica, whatever it is."""
         return LocalReached(self.directories[id])
 
     def likely(self, _deadline: float) -> Reached | None:
-        """As :meth:`Way.likely`."""
+        """As :meth:`Way.likely`; for one question at a time, which may be put twice."""
         directory = None if self._led is None else self.directories.get(self._led)
-        return None if directory is None else LocalReached(directory)
+        if directory is None:
+            return None
+        if self._kept.directory != directory:
+            self._kept.close()
+            self._kept = KeptConnection(directory)
+        return LocalReached(directory, self._kept)
 
     def to_leader(self, deadline: float) -> Reached:
         """As :meth:`Way.to_leader`: who leads the latest epoch by its own word."""

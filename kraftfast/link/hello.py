@@ -34,7 +34,8 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     side is refused. ``generation``, ``out``, ``into``: rings on offer, capacities in bytes as
     their sender sees them. ``not_leader``: no ring was made, ask ``leader_id``. ``directory``,
     ``endpoints`` (name, host, port), ``kraft_versions`` (least, most): what others need to make a
-    replica a voter, and to find it again.
+    replica a voter, and to find it again. ``again``: after the answer to this request another one
+    may come on the same connection.
     """
 
     kind: str = ""
@@ -57,6 +58,7 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     not_leader: bool = False
     args: str = ""
     at_least: Int64 = -1
+    again: bool = False
 
 
 def encode_hello(hello: Hello) -> bytes:

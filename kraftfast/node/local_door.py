@@ -28,6 +28,8 @@ from kraftfast.node.witness import PRODUCES_NOTHING
 from kraftfast.ring.spsc import PAGE_BYTES, PeerDoorbell
 
 HANDSHAKE_MS_MAX = 2000
+KEPT_MS_MAX = 10_000
+"""How long a connection may stay that has been answered and wants to ask again (I25)."""
 ASKED_MS_MAX = 300_000
 """How long a request may stay unanswered (I25); the state machine bounds its own questions."""
 
@@ -40,10 +42,10 @@ class Watcher:
 
 
 class Stranger:
-    """A connection that has not said what it is for."""
+    """A connection that has not said what it is for, or not what it is for next (``kept``)."""
 
-    def __init__(self, sock: socket.socket, until_ms: int, pid: int) -> None:
-        self.sock, self.until_ms, self.pid = sock, until_ms, pid
+    def __init__(self, sock: socket.socket, until_ms: int, pid: int, kept: bool) -> None:
+        self.sock, self.until_ms, self.pid, self.kept = sock, until_ms, pid, kept
 
 
 class LocalDoor:
@@ -53,6 +55,7 @@ class LocalDoor:
     # strangers: descriptor -> Stranger, oldest first. slots: how many there may be of each kind.
     # producers: descriptor -> RingProducer. watchers: descriptor -> Watcher.
     # asking: socket of a question that is not answered yet -> (its kind, process id).
+    # keeping: those among them that are kept for another one.
     # asked_until: socket of a request that is not answered yet -> until ms, oldest first.
 
     def __init__(self, node: Any, loop: Any) -> None:
@@ -64,6 +67,7 @@ class LocalDoor:
         self.producers: dict[int, RingProducer] = {}
         self.watchers: dict[int, Watcher] = {}
         self.asking: dict[socket.socket, tuple[str, int]] = {}
+        self.keeping: set[socket.socket] = set()
         self.asked_until: dict[socket.socket, int] = {}
 
     def open(self) -> None:
@@ -78,11 +82,15 @@ class LocalDoor:
         except PeerGone:
             sock.close()
             return
+        self._await_words(sock, pid, HANDSHAKE_MS_MAX)
+
+    def _await_words(self, sock: socket.socket, pid: int, ms: int, kept: bool = False) -> None:
+        """Wait until the other side says what the connection is for."""
         if self.slots.refusal("stranger", pid):
             self._drop_stranger(self._oldest_of_the_largest_crowd())
         fd = sock.fileno()
         self.slots.take("stranger", pid)
-        self.strangers[fd] = Stranger(sock, self.node.now_ms() + HANDSHAKE_MS_MAX, pid)
+        self.strangers[fd] = Stranger(sock, self.node.now_ms() + ms, pid, kept)
         self.loop.watch(fd, select.EPOLLIN, lambda _events: self._introduced(fd))
 
     def _oldest_of_the_largest_crowd(self) -> int:
@@ -104,6 +112,9 @@ class LocalDoor:
         sock = stranger.sock
         try:
             data, fds = receive_with_fds(sock, HELLO_BYTES_MAX)
+            if stranger.kept and not data:
+                sock.close()  # nothing more is asked
+                return
             self._let_in(sock, data, fds, stranger.pid)
         except Exception as error:
             self.node.failures.end(error, "a local connection", sock.close)
@@ -208,14 +219,16 @@ class LocalDoor:
     # --- questions --------------------------------------------------------------------------------
 
     def _ask(self, sock: socket.socket, question: Hello, pid: int) -> None:
-        """Answer one question with one message, then hang up."""
+        """Answer one question with one message; hang up, unless it says that another may come."""
         if question.kind == "request":
             self._asks(sock, question.kind, pid)
+            if question.again:
+                self.keeping.add(sock)
             self.asked_until[sock] = self.node.now_ms() + ASKED_MS_MAX
             try:
                 local_request.take(self.node, sock, question.args, self._answered)
             except BaseException:
-                self._answered(sock)
+                self._answered(sock, False)
                 raise
             return
         known = question.kind == "status"
@@ -229,12 +242,20 @@ class LocalDoor:
         self.asking[sock] = kind, pid
         self.slots.take(kind, pid)
 
-    def _answered(self, sock: socket.socket) -> None:
+    def _answered(self, sock: socket.socket, well: bool = True) -> None:
+        """End a question, and its connection unless it is kept; not ``well``: without an answer."""
         asked = self.asking.pop(sock, None)
         self.asked_until.pop(sock, None)
-        if asked is not None:
-            self.slots.give(*asked)
-        sock.close()
+        kept = sock in self.keeping
+        self.keeping.discard(sock)
+        if asked is None:
+            sock.close()
+            return
+        self.slots.give(*asked)
+        if kept and well and self.acceptor is not None:
+            self._await_words(sock, asked[1], KEPT_MS_MAX, True)
+        else:
+            sock.close()
 
     def _query(self, sock: socket.socket, question: Hello, fds: list[int], pid: int) -> None:
         """A question to the state machine; its thread answers. Takes over ``fds``."""
@@ -260,7 +281,7 @@ class LocalDoor:
             if now_ms >= stranger.until_ms:
                 self._drop_stranger(fd)
         while self.asked_until and now_ms >= next(iter(self.asked_until.values())):
-            self._answered(next(iter(self.asked_until)))
+            self._answered(next(iter(self.asked_until)), False)
         for producer in self.node.intake.dismissed():
             if producer.cut_off is not None:
                 text = f"cutting off producer {producer.link.pid}: {producer.cut_off}"

@@ -18,7 +18,10 @@ from kraftfast.wire import frame
 
 
 class LocalRequest:
-    """One request and the socket that its answer goes to, which is closed then."""
+    """One request and the socket that its answer goes to.
+
+    ``done(sock, well)`` ends it: ``well`` if it was answered.
+    """
 
     __slots__ = ("node", "sock", "done", "api_key", "version", "correlation_id")
 
@@ -27,7 +30,7 @@ class LocalRequest:
         node: Any,
         sock: socket.socket,
         header: frame.RequestHeader,
-        done: Callable[[socket.socket], None],
+        done: Callable[[socket.socket, bool], None],
     ) -> None:
         self.node, self.sock, self.done = node, sock, done
         self.api_key, self.version, self.correlation_id = header[:3]
@@ -42,7 +45,7 @@ class LocalRequest:
 
     def failed(self, error: Exception) -> None:
         """Close the connection for what answering this raised."""
-        self.node.failures.end(error, "a local request", lambda: self.done(self.sock))
+        self.node.failures.end(error, "a local request", lambda: self.done(self.sock, False))
 
     def reply(self, response: Any) -> None:
         """Answer with a core response."""
@@ -52,16 +55,18 @@ class LocalRequest:
     def respond(self, body: Any) -> None:
         """Answer with a wire message; whoever asked may be gone."""
         data = frame.encode_response(self.api_key, self.version, self.correlation_id, body)
+        well = False
         try:
             self.sock.send(data[frame.LENGTH_BYTES :], socket.MSG_DONTWAIT)
+            well = True
         except OSError as error:
             self.node.failures.complain(f"an answer that nobody takes: {error.strerror}")
         finally:
-            self.done(self.sock)
+            self.done(self.sock, well)
 
 
 def take(
-    node: Any, sock: socket.socket, text: str, done: Callable[[socket.socket], None]
+    node: Any, sock: socket.socket, text: str, done: Callable[[socket.socket, bool], None]
 ) -> None:
     """Hand a request (a frame without its length, in base64) to whoever answers it.
 

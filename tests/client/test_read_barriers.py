@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from typing import Any
 
 import pytest
 
+from kraftfast.client import local
 from kraftfast.client.admin import Admin
 from kraftfast.client.read_barriers import ReadBarriers
 from kraftfast.errors import ErrorCode, NoQuorum, PeerGone, TimedOut
@@ -80,6 +82,39 @@ def test_a_quorum_looks_for_its_leader_once(
     with ring_quorum.producer() as producer:
         offset = producer.append_wait(b"one")
     assert ring_quorum.read_barrier() > offset
+
+
+def test_questions_share_a_connection(
+    ring_quorum: LocalQuorum, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    admin = ring_quorum.admin()
+    admin.read_barrier()
+    admin.read_barrier()  # who led is known by now
+    monkeypatch.setattr(local, "connect", None)  # not called again
+    assert admin.read_barrier() >= 0
+
+
+def test_a_connection_that_its_replica_gave_up_is_made_anew(ring_quorum: LocalQuorum) -> None:
+    admin = ring_quorum.admin()
+    admin.read_barrier()
+    admin.read_barrier()
+    kept = admin.way._kept
+    kept._sock.shutdown(socket.SHUT_RDWR)
+    assert admin.read_barrier() >= 0
+    assert admin.way._kept is kept and kept._sock is not None
+
+
+def test_what_comes_late_answers_no_other_question() -> None:
+    """A question that ran out of time leaves nothing behind on its connection."""
+    mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with theirs:
+        kept = local.KeptConnection("nowhere")
+        kept._sock = mine
+        with pytest.raises(TimedOut):
+            kept.ask_raw({"kind": "request"}, 0.01)
+        assert kept._sock is None and b"again" in theirs.recv(1000)
+        with pytest.raises(BrokenPipeError):
+            theirs.send(b"late")
 
 
 class Question:
