@@ -18,8 +18,8 @@ from tests.client.model_log import ModelLog, Verdict
 class ScriptedQuorum:
     """A producer's connector.
 
-    ``mute``: nothing is taken. ``refused``: values whose batches are refused, with DiskFull's code.
-    ``problem``: what a search for the leader raises.
+    ``mute``: nothing is taken. ``refused``: values whose batches are refused, with ``refusal``,
+    DiskFull's code. ``problem``: what a search for the leader raises.
     """
 
     def __init__(self, *, ring_bytes: int = 1 << 16, batch_bytes: int = 2000, window: int = 8):
@@ -28,6 +28,7 @@ class ScriptedQuorum:
         self.mute, self.problem = False, KraftfastError()
         self.reachable = True
         self.refused: set[bytes] = set()
+        self.refusal = ErrorCode.KAFKA_STORAGE_ERROR
         self._lock = threading.Lock()
         self._replica: ScriptedReplica | None = None
         self._verdicts: list[Verdict] = []
@@ -72,6 +73,12 @@ class ScriptedQuorum:
             self._leave()
             self.log.lose_some()
 
+    def commit_unanswered(self) -> None:
+        """Everything handed over is committed, and the leader ends before it says so."""
+        with self._lock:
+            self._leave()
+            self.log.committed = self.log.end_offset
+
     def resign(self) -> None:
         """The leader says that it does not lead, and has looked at nothing since it was muted."""
         with self._lock:
@@ -91,7 +98,7 @@ class ScriptedQuorum:
         assert self._replica is not None
         for data in self._replica.look():
             if self.refused.intersection(values_of(data)):
-                self._verdicts.append(Verdict(ErrorCode.KAFKA_STORAGE_ERROR))
+                self._verdicts.append(Verdict(self.refusal))
             else:
                 self._verdicts.append(self.log.append(data))
         self._replica.release()
