@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 from collections.abc import Iterator
@@ -45,8 +46,8 @@ def sets_in_force(log_path: str, offset: int) -> list[SetAt]:
 
 def _voters_records(log_path: str, begin: int) -> Iterator[tuple[int, object]]:
     """KRaftVoters records of a log, from the batch that holds ``begin`` on, with their offsets."""
-    bases = [base for base, _ in LogReader(log_path).segments()]
-    for base, following in zip(bases, [*bases[1:], OPEN_END], strict=True):
+    ends = [base for base, _ in LogReader(log_path).segments()] + [OPEN_END]
+    for base, following in itertools.pairwise(ends):  # a new replica has no segment yet
         if following <= begin:
             continue
         segment = HeldSegment(log_path, base)

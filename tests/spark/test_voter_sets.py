@@ -210,6 +210,16 @@ def test_voters_removed_and_added_are_counted_by_the_log(tmp_path: Path) -> None
     assert count(made.path) == 80
 
 
+def test_a_replica_killed_before_its_log_had_a_segment_hides_nothing(tmp_path: Path) -> None:
+    made = Directories(tmp_path / "q", 1, 2, 3)
+    for id in (1, 2):
+        made.replica(id, (1, 50), (1, 20))
+    meta = MetaProperties(made.cluster, 4, random_uuid())
+    format_directory(Disk(), str(made.path / "4"), meta, LogOptions())
+    assert count(made.path) == 70
+    assert count(made.path / "4") == 0
+
+
 def test_the_only_voter_left_is_read_to_its_end(tmp_path: Path) -> None:
     made = Directories(tmp_path / "q", 1, 2)
     left = made.replica(2, (1, 10), (2, (2,)), (2, 25), floor=(12, 2))
