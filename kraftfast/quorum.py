@@ -385,8 +385,10 @@ class LocalQuorum(MakesProducers):
 
         Raises RequestRefused with VOTER_NOT_FOUND, also for the last one; TimedOut, NoQuorum.
         """
-        flag("stop", stop)
-        self.admin().remove_voter(id, timeout=timeout)
+        admin, id = self.admin(), replica_id("id", id)
+        if flag("stop", stop):
+            read_description(self.path).check_added(id)
+        admin.remove_voter(id, timeout=timeout)
         if stop:
             self.stop_replica(id)
 
@@ -400,8 +402,8 @@ class LocalQuorum(MakesProducers):
         deadline_after(timeout)
         id = replica_id("id", id)
         with self._changing, changing(self.path) as description:
-            if id not in description.added and self.directories[id]:  # raises for an unknown id
-                raise InvalidOption(f"{id} is among the first voters of this quorum: it stays")
+            assert self.directories[id], "it raises for an unknown id"
+            description.check_added(id)
             if id in self.describe(timeout=timeout).voter_ids:
                 raise InvalidOption(f"{id} is a voter: remove_voter comes first")
             description.added.remove(id)

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import msgspec
 
 from kraftfast import forks
-from kraftfast.errors import DirectoryInUse, ForeignDirectory, NotFormatted
+from kraftfast.errors import DirectoryInUse, ForeignDirectory, InvalidOption, NotFormatted
 from kraftfast.log.disk import Disk
 from kraftfast.types import METADATA_TOPIC
 
@@ -61,6 +61,11 @@ class Description(msgspec.Struct):
     def replicas(self) -> list[int]:
         """The ids of all replicas here: the first voters, and those added since."""
         return [*self.voters, *self.added]
+
+    def check_added(self, id: int) -> None:
+        """Raise InvalidOption for one of the first voters: they start with the quorum."""
+        if id in self.voters:
+            raise InvalidOption(f"{id} is among the first voters of this quorum: it stays")
 
 
 def read_description(path: str) -> Description:

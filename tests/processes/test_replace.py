@@ -233,6 +233,9 @@ def test_a_voter_is_not_stopped(tmp_path: Path) -> None:
             quorum.stop_replica(2)
         with quorum.producer() as producer:
             producer.append_wait(b"goes on")
+        with pytest.raises(InvalidOption, match="1 is among the first voters"):
+            quorum.remove_voter(1, stop=True, timeout=PATIENCE_S)
+        assert quorum.describe().voter_ids == (1, 2), "what cannot be stopped is not removed either"
         quorum.remove_voter(2, stop=True, timeout=PATIENCE_S)
         assert list(quorum.directories) == [1]
 
