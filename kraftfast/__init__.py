@@ -4,8 +4,8 @@
 ...     producer.append_wait(b"hello", timeout=5) > 0
 True
 
-The names below are loaded on first use (PEP 562), so that ``import kraftfast.record`` or
-``import kraftfast.errors`` loads nothing of the floors above them.
+The names below, and the errors, are loaded on first use (PEP 562), so that ``import
+kraftfast.record`` or ``import kraftfast.errors`` loads nothing of the floors above them.
 """
 
 from __future__ import annotations
@@ -29,6 +29,12 @@ _DOORS: dict[str, str] = {
 def __getattr__(name: str) -> Any:
     if name in _DOORS:
         return getattr(importlib.import_module(_DOORS[name]), name)
+    errors = importlib.import_module("kraftfast.errors")
+    if name == "errors":
+        return errors
+    found = vars(errors).get(name)
+    if isinstance(found, type) and issubclass(found, Exception):
+        return found
     raise AttributeError(f"module 'kraftfast' has no attribute {name!r}")
 
 

@@ -123,5 +123,14 @@ def test_the_lazy_names_lead_somewhere() -> None:
     for name in kraftfast._DOORS:
         assert getattr(kraftfast, name).__name__ == name
     assert set(kraftfast._DOORS) <= set(dir(kraftfast))
+
+
+def test_errors_are_found_where_a_program_looks_for_them() -> None:
+    import kraftfast
+
+    code = "import kraftfast as k; assert k.NoQuorum is k.errors.NoQuorum"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    assert issubclass(kraftfast.UnknownOutcome, kraftfast.KraftfastError)
+    assert not hasattr(kraftfast, "ErrorCodes")
     with pytest.raises(AttributeError):
         kraftfast.no_such_name  # noqa: B018
