@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import copy
 import os
+import sys
 from glob import glob
 
+import Cython
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
@@ -109,11 +111,35 @@ SOURCES = sorted([*found("kraftfast/*.pyx"), *found("kraftfast/*/*.pyx"), *AUGME
 for name in sorted(KERNELS.keys() - set(map(module_name, SOURCES))):
     raise SystemExit(f"setup.py: {name} has no source: the source tree is incomplete")
 
-setup(
-    package_dir={"": "."},
-    ext_modules=cythonize(
-        [extension(path) for path in SOURCES],
-        build_dir="build/cython",
+GENERATED = os.path.join("build", f"cython-{Cython.__version__}")
+
+
+def is_generated() -> bool:
+    """Return whether the C of all modules is there, newer than all that it is made of.
+
+    Cython's own check asks for the age of its own files too, and pip installs those anew for each
+    build: it would generate, and the compiler compile, everything again. A source distribution
+    holds the sources, whatever was built beside them.
+    """
+    if "sdist" in sys.argv:
+        return False
+    made_of = ["setup.py", *SOURCES, *found("kraftfast/*.pxd"), *found("kraftfast/*/*.pxd")]
+    newest = max(os.path.getmtime(path) for path in made_of)
+    made = [os.path.join(GENERATED, os.path.splitext(path)[0] + ".c") for path in SOURCES]
+    return all(os.path.exists(path) and os.path.getmtime(path) > newest for path in made)
+
+
+def extensions() -> list[Extension]:
+    """Return what is compiled: from C, generated now or by an earlier build of this tree."""
+    wanted = [extension(path) for path in SOURCES]
+    if is_generated():
+        for each in wanted:
+            source, *kernels = each.sources
+            each.sources = [os.path.join(GENERATED, os.path.splitext(source)[0] + ".c"), *kernels]
+        return wanted
+    return cythonize(
+        wanted,
+        build_dir=GENERATED,
         nthreads=os.cpu_count() or 1,
         compiler_directives={
             "language_level": 3,
@@ -123,7 +149,12 @@ setup(
             "embedsignature": True,
             "auto_pickle": False,
         },
-    ),
+    )
+
+
+setup(
+    package_dir={"": "."},
+    ext_modules=extensions(),
     cmdclass={"build_ext": BuildExtensions},
     options={"build_ext": {"parallel": os.cpu_count() or 1}},
 )
