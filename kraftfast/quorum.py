@@ -470,17 +470,16 @@ class LocalQuorum(MakesProducers):
     # --- end --------------------------------------------------------------------------------------
 
     def close(self, *, timeout: float = 10.0) -> None:
-        """Stop the workers gracefully; everything committed is on disk, the files are tidy."""
+        """Stop the workers gracefully (kill them if interrupted); what is committed is on disk."""
         left = deadline_after(timeout) - time.monotonic()
-        if not self._closed:
-            self._closed = True
+        self._closed = True
+        with self._lock, self._losing_producers():
             self.supervisor.close(left)
-            self._lose_producers()
-            self._lock.release()
 
     def disown(self) -> None:
         """In a forked child: the workers, and the right to end them, stay with the parent."""
         self._closed, self._refusal = True, forks.refusal("quorum")
+        self._producers = None
         self.supervisor.disown()
 
     def __del__(self) -> None:

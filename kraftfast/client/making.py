@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import weakref
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from kraftfast.arguments import OFFSET_MAX, whole_number
 from kraftfast.client.aio import AsyncProducer
@@ -63,10 +65,14 @@ class MakesProducers(ABC):
         """Take note of the producers: the end of this quorum will be theirs."""
         self._producers = weakref.WeakSet()
 
-    def _lose_producers(self) -> None:
-        """Tell them that the quorum has ended: it is closed, so that no more are made."""
-        for producer in list(self._producers or ()):
-            producer.lose_quorum()
+    @contextmanager
+    def _losing_producers(self) -> Iterator[None]:
+        """Tell them at the end that the quorum has ended: it is closed, no more are made."""
+        try:
+            yield
+        finally:
+            for producer in list(self._producers or ()):
+                producer.lose_quorum()
 
     def async_producer(
         self,

@@ -87,8 +87,11 @@ def write_description(path: str, description: Description) -> None:
 class HeldLock:
     """A lock file of a quorum's directory, held by this process alone: no forked child keeps it.
 
-    It is released when the process ends. Raises DirectoryInUse, StorageError.
+    It is released when the process ends, and when nobody has it any more. Raises DirectoryInUse,
+    StorageError.
     """
+
+    _fd = -1
 
     def __init__(self, path: str, name: str) -> None:
         self._fd = Disk().lock(os.path.join(path, name))
@@ -100,7 +103,13 @@ class HeldLock:
         if fd >= 0:
             Disk().unlock(fd)
 
-    disown = release
+    disown = __del__ = release
+
+    def __enter__(self) -> HeldLock:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.release()
 
 
 def run_lock(path: str) -> HeldLock:

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 
 import msgspec
 
@@ -172,12 +173,12 @@ class Supervisor:
     # _orphans_end_at: until then a directory in use is waited for.
     # workers: by replica id. restart: whether an ended worker is started again. _started: all of
     # them came up once: until then any error of theirs is for whoever starts them.
-    # _lock: held while workers are started, stopped or looked at.
+    # _lock: held while workers are started, stopped or looked at. _ending: while they are ended.
 
     def __init__(self, configs: list[NodeConfig], restart: bool = True) -> None:
         self.workers = {config.node_id: Worker(config) for config in configs}
         self.restart = restart
-        self._lock = threading.RLock()
+        self._lock, self._ending = threading.RLock(), threading.RLock()
         self._started = self._closing = False
         self._orphans_end_at = 0.0
         self._wake_reader, self._wake_writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -269,21 +270,29 @@ class Supervisor:
                 process.send_signal(signo)
 
     def close(self, timeout_s: float = 10.0) -> None:
-        """Stop every worker gracefully; kill what is left after the timeout."""
+        """Stop every worker gracefully; kill what is left after the timeout, or if interrupted."""
+        deadline = time.monotonic() + timeout_s
+        with self._ending:
+            try:
+                self._stop_starting()
+                for worker in self.workers.values():
+                    _tell_to_stop(worker)
+                for worker in self.workers.values():
+                    _wait_or_kill(worker, deadline)
+            finally:
+                self._closing = True
+                with self._lock:
+                    for worker in self.workers.values():
+                        _kill(worker)
+                    self._close_pipe()
+
+    def _stop_starting(self) -> None:
         with self._lock:
-            if self._closing:
-                return
-            self._closing = True
-            running = [worker for worker in self.workers.values() if worker.process is not None]
-            self._wake()
+            if not self._closing:
+                self._closing = True
+                self._wake()
         if self._thread.ident is not None:
             self._thread.join()
-        deadline = time.monotonic() + timeout_s
-        for worker in running:
-            _tell_to_stop(worker)
-        for worker in running:
-            _wait_or_kill(worker, deadline)
-        self._close_pipe()
 
     def disown(self) -> None:
         """In a forked child: the workers are the parent's. Nothing is sent to them."""
@@ -383,18 +392,25 @@ class Supervisor:
 
 def _tell_to_stop(worker: Worker, handover_ms: int = HANDOVER_MS) -> None:
     """Where the whole quorum ends there is nobody to hand over to: it is not tried for long."""
-    assert worker.sock is not None
     try:
-        worker.sock.send(msgspec.json.encode({"stop": handover_ms}))
+        if worker.sock is not None:
+            worker.sock.send(msgspec.json.encode({"stop": handover_ms}))
     except OSError:
         pass  # it is gone
 
 
 def _wait_or_kill(worker: Worker, deadline: float) -> None:
-    assert worker.process is not None and worker.sock is not None
-    try:
-        worker.process.wait(max(0.1, deadline - time.monotonic()))
-    except subprocess.TimeoutExpired:
-        worker.process.kill()
-        worker.process.wait()
-    worker.let_go()
+    process = worker.process
+    if process is not None:
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(max(0.1, deadline - time.monotonic()))
+        _kill(worker)
+
+
+def _kill(worker: Worker) -> None:
+    """End it now, if it runs still."""
+    process = worker.process
+    if process is not None:
+        process.kill()  # nothing if it has ended
+        process.wait()
+        worker.let_go()

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kraftfast.errors import Closed
+from kraftfast.errors import Closed, UnauthenticatedListener
 from kraftfast.quorum import LocalQuorum
 from tests.client.conftest import SMALL
 from tests.client.test_forks import calls_of, calls_of_consumer, calls_of_quorum
@@ -162,3 +164,34 @@ def test_producers_of_a_closed_quorum(tmp_path: Path, transport: str) -> None:
         used.flush()
     with LocalQuorum(tmp_path / "quorum", **settings) as again, again.consumer(offset) as consumer:
         assert b"x" not in [record.value for record in consumer]
+
+
+def test_a_close_of_a_quorum_that_is_interrupted_leaves_no_replica(tmp_path: Path) -> None:
+    """A second Ctrl-C: whoever waits for an orderly end does so no longer."""
+
+    def interrupt(*_args: object) -> None:
+        raise KeyboardInterrupt
+
+    quorum = LocalQuorum(tmp_path / "quorum", **SMALL | {"voters": 3})
+    with quorum.producer() as producer:
+        offset = producer.append_wait(b"kept")
+    pids = [quorum.supervisor.pid(id) for id in (1, 2, 3)]
+    quorum.kill(2, signal.SIGSTOP)  # so that it takes long
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        with pytest.raises(KeyboardInterrupt):
+            quorum.close()
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert not [pid for pid in pids if Path(f"/proc/{pid}").exists()]
+    quorum.close()
+    with LocalQuorum(tmp_path / "quorum", **SMALL) as again:
+        assert [record.value for record in again.consumer(offset)] == [b"kept"]
+
+
+def test_a_quorum_that_could_not_be_made_holds_no_directory(tmp_path: Path) -> None:
+    with warnings.catch_warnings(), pytest.raises(UnauthenticatedListener):
+        warnings.simplefilter("error")
+        LocalQuorum(tmp_path / "quorum", **SMALL | {"transport": "socket"})
+    LocalQuorum(tmp_path / "quorum", **SMALL).close()
