@@ -152,6 +152,11 @@ class Session:
         """Whether it is over."""
         return self.framed.sock.fileno() < 0
 
+    @property
+    def held_bytes(self) -> int:
+        """Of its requests and answers, by now."""
+        return self.framed.splitter.held_bytes + self.asked_bytes + self.framed.queued_bytes
+
     def _ready(self, events: int) -> None:
         if events & select.EPOLLOUT:
             self.send_ready()
@@ -206,7 +211,7 @@ class Session:
 
     def look_again(self) -> None:
         """Read only while there is room for more requests."""
-        held = self.framed.splitter.held_bytes + self.asked_bytes + self.framed.queued_bytes
+        held = self.held_bytes
         self.door.count(held - self.counted_bytes)
         self.counted_bytes = held
         full = self._is_full()

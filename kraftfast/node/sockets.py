@@ -22,6 +22,8 @@ from kraftfast.wire.versions import KRAFT_VERSION, SERVED, api_versions_response
 from kraftfast.wire.notation import Versions
 
 HELD_BYTES_MAX = 256 * 1024 * 1024
+LITTLE_BYTES = 16 * 1024
+"""Who holds no more is read even beyond that: replicas fetch, vote and announce leaders in less."""
 SWEEP_MS = 100
 FEATURES = {KRAFT_VERSION: Versions(limits.KRAFT_VERSION_MIN, limits.KRAFT_VERSION_MAX)}
 SERVED_HERE = frozenset(
@@ -134,8 +136,14 @@ class Sockets:
         self.held_bytes += held_bytes
 
     def may_read(self, session: Session) -> bool:
-        """Whether all sessions together leave room for more of this one (I25)."""
-        return self.held_bytes < HELD_BYTES_MAX or session is self.exempt
+        """Whether there is room for more of this one (I25).
+
+        What all hold may wait for a commit, thus for replicas that fetch: if nobody were read then,
+        the leader would be lost, and so would the next one. Sessions that hold little are read on.
+        """
+        if self.held_bytes < HELD_BYTES_MAX or session is self.exempt:
+            return True
+        return session.held_bytes <= LITTLE_BYTES
 
     def is_pressed(self) -> bool:
         """Whether all sessions hold so much that who takes nothing must go."""

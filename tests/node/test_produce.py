@@ -15,7 +15,7 @@ import pytest
 
 from kraftfast import limits
 from kraftfast.errors import ErrorCode
-from kraftfast.node import data_plane, session
+from kraftfast.node import data_plane, session, sockets
 from kraftfast.node.sockets import HELD_BYTES_MAX
 from kraftfast.record.batch import batch_at, check_batch
 from kraftfast.record.pure import crc32c, encode_batch
@@ -263,8 +263,26 @@ def test_an_answer_that_is_not_taken_waits_while_there_is_room(producing: Produc
     producing.it.until(lambda: ours.framed.queued)
     now_ms = ours.sent_ms + session.PRESSED_ANSWER_MS_MAX
     assert not ours.is_overdue(now_ms)
-    sockets = producing.it.loop.sockets
-    held, sockets.held_bytes = sockets.held_bytes, HELD_BYTES_MAX
+    door = producing.it.loop.sockets
+    held, door.held_bytes = door.held_bytes, HELD_BYTES_MAX
     assert ours.is_overdue(now_ms), "others need the room"
-    sockets.held_bytes = held
+    door.held_bytes = held
     assert ours.is_overdue(ours.sent_ms + session.ANSWER_MS_MAX)
+
+
+def test_who_holds_little_is_read_whatever_the_others_hold(
+    producing: Producing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Replicas fetch by such connections: without them nothing of a producer's is committed."""
+    monkeypatch.setattr(sockets, "HELD_BYTES_MAX", 1 << 20)
+    data = a_produce(a_batch(bytes(4 << 20)))
+    producing.sock.send(data[:300_000])
+    door = producing.it.loop.sockets
+    producing.it.until(lambda: door.held_bytes >= sockets.HELD_BYTES_MAX)
+    hello = frame.encode_request(ApiKey.METADATA, 1, 2, "replica", MetadataRequest(topics=[]))
+    other = producing.it.connect()
+    for _ in range(3):
+        assert len(producing.it.answers(other, hello, 2)) == 1
+    other.send(data[:300_000])
+    producing.it.until(lambda: len(door.sessions) == 2 and list(door.sessions)[1].paused)
+    other.close()
