@@ -44,12 +44,15 @@ LINE_MAX = 1000
 EXIT_INTERNAL = 70
 EXIT_OUTPUT = 74
 EXIT_INTERRUPTED = 128 + signal.SIGINT
-EXIT_TERMINATED = 128 + signal.SIGTERM
 EXIT_PIPE = 128 + signal.SIGPIPE
 
 
 class Terminated(BaseException):
-    """SIGTERM came: unwind as for Ctrl-C."""
+    """SIGTERM came, or SIGHUP as a terminal was closed: unwind as for Ctrl-C."""
+
+    def __init__(self, signo: int = signal.SIGTERM) -> None:
+        super().__init__()
+        self.exit_code = 128 + signo
 
 
 @lazy_group(COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
@@ -66,6 +69,8 @@ def run(args: Sequence[str]) -> int:
     streams.prepare()
     warnings.showwarning = say_warning
     signal.signal(signal.SIGTERM, _terminate)
+    if signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:  # nohup has it ignored
+        signal.signal(signal.SIGHUP, _terminate)
     settings = {"debug": False}
     try:
         if COMPLETE in os.environ:
@@ -96,7 +101,7 @@ def ended_by(error: BaseException, debug: bool) -> int:
     if isinstance(error, (KeyboardInterrupt, click.Abort)):
         return EXIT_INTERRUPTED
     if isinstance(error, Terminated):
-        return EXIT_TERMINATED
+        return error.exit_code
     if debug:
         streams.complain("".join(traceback.format_exception(error)).rstrip())
     else:
@@ -149,5 +154,5 @@ def one_line(error: BaseException) -> str:
     return line
 
 
-def _terminate(_signo: int, _frame: FrameType | None) -> None:
-    raise Terminated
+def _terminate(signo: int, _frame: FrameType | None) -> None:
+    raise Terminated(signo)

@@ -30,7 +30,7 @@ def serve(config: str, expose: bool) -> None:
 
     The directory must have been formatted (kraftfast storage format --config FILE --cluster-id ID).
     The voters of controller.quorum.voters, each started like this one, form a quorum over TCP.
-    Ctrl-C or SIGTERM ends it gracefully.
+    Ctrl-C, SIGTERM or SIGHUP ends it gracefully.
     """
     from kraftfast.cli.properties import read_server
     from kraftfast.errors import InvalidOption

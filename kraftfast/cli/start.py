@@ -67,7 +67,7 @@ def start(**asked: Any) -> None:
     """Run a quorum on this host until it is told to stop.
 
     Formats the directory the first time. Workers that die are started again. One line is printed
-    for every event. Ctrl-C or SIGTERM ends it gracefully: everything committed is on disk.
+    for every event. Ctrl-C, SIGTERM or SIGHUP ends it gracefully: everything committed is on disk.
     """
     from kraftfast import LocalQuorum
     from kraftfast.link.socket_link import is_loopback

@@ -31,7 +31,7 @@ TURNS_BETWEEN_POLLS = 16
 PROBE_LOOK_MS = 20
 TEND_BUSY_MS = 4
 """While there is work, timers and the like are looked at so often: somebody waits for that work."""
-STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 Failed = Callable[[Exception], None]
 CPU_LATENCY_FILE = "/dev/cpu_dma_latency"
 
@@ -129,16 +129,16 @@ class Loop:
             self.node.step(ev.ShutdownRequested(timeout_ms))
 
     def handle_signals(self) -> None:
-        """SIGTERM and SIGINT stop the loop. For a process whose main thread this is."""
+        """SIGTERM, SIGINT and SIGHUP stop the loop. For a process whose main thread this is."""
         forks.own(self)
         signal.set_wakeup_fd(self._wake_writer.fileno(), warn_on_full_buffer=False)
-        for signo in STOP_SIGNALS:
+        for signo in _stop_signals():
             signal.signal(signo, lambda _signo, _frame: None)  # the wake-up descriptor tells
 
     def disown(self) -> None:
         """In a child that a state machine forked: signals end it, and do not stop its parent."""
         signal.set_wakeup_fd(-1)  # the parent reads what is written there
-        for signo in STOP_SIGNALS:
+        for signo in _stop_signals():
             signal.signal(signo, signal.SIG_DFL)
 
     def run(self) -> None:
@@ -258,6 +258,12 @@ class Loop:
         if self.sockets is not None:
             due = min(due, self.sockets.due_ms(due))
         return max(0, due - now_ms)
+
+
+def _stop_signals() -> list[signal.Signals]:
+    """All of them, but no SIGHUP that whoever started this process has it ignore (nohup)."""
+    hangup = signal.getsignal(signal.SIGHUP) != signal.SIG_IGN
+    return [signo for signo in STOP_SIGNALS if hangup or signo != signal.SIGHUP]
 
 
 def _hold_cpu_latency() -> int:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import signal
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import click
 import pytest
@@ -106,6 +109,7 @@ def test_what_nobody_foresaw(
         (KeyboardInterrupt(), 130),
         (click.Abort(), 130),
         (root.Terminated(), 143),
+        (root.Terminated(signal.SIGHUP), 129),
         (BrokenPipeError(), 141),
     ],
 )
@@ -118,6 +122,20 @@ def test_interruptions_are_silent(
     failing(monkeypatch, error)
     assert root.run(["broken"]) == code
     assert capfd.readouterr().err.strip() == ""
+
+
+@pytest.mark.processes
+def test_a_terminal_that_is_closed_leaves_nothing_behind(tmp_path: Path) -> None:
+    """SIGHUP unwinds a command as SIGTERM does, unless nohup has it ignored."""
+    command = [sys.executable, "-P", "-m", "kraftfast", "demo", "--records", "5000000"]
+    scratch = {"TMPDIR": str(tmp_path)}
+    process = subprocess.Popen(command, env=environment() | scratch, stderr=subprocess.PIPE)
+    deadline = time.monotonic() + 30
+    while not list(tmp_path.glob("*/*")) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGHUP)
+    assert process.communicate(timeout=30)[1] == b""
+    assert process.returncode == 129 and not list(tmp_path.iterdir())
 
 
 def test_a_full_disk_behind_stdout() -> None:
