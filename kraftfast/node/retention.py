@@ -6,9 +6,10 @@ log begins where the next one ends.
 
 Without one, nobody makes snapshots. If a limit is given, the log is a queue that forgets: whole old
 segments go as long as what is left is not below ``retention_bytes``, or their youngest record is
-older than ``retention_ms``, never beyond what is committed and on disk here. What stands for them
-is a snapshot that holds no records and says so (``tags.TRIM``): a replica that is behind
-it goes on from there, and what was below is gone for it as it is for everybody else.
+older than ``retention_ms``, never beyond what is committed and on disk here. A record without a
+timestamp is no older than what comes behind it. What stands for them is a snapshot that holds no
+records and says so (``tags.TRIM``): a replica that is behind it goes on from there, and what was
+below is gone for it as it is for everybody else.
 
 A witness of Kafka's controllers keeps to Kafka's rule, with the snapshots that it fetched: it never
 trims, for no controller of Kafka's could begin behind a snapshot that holds no record.
@@ -34,6 +35,7 @@ from kraftfast.wire import tags
 
 LOOK_MS = 1000
 """Kafka looks every minute."""
+NEVER_MS = 2**63 - 1
 KAFKA_BYTES, KAFKA_MS = 100 * 1024 * 1024, 7 * 24 * 3600 * 1000
 
 
@@ -98,10 +100,10 @@ class Retention:
         bound = min(core.high_watermark, stored)
         left = sum(segment.position for segment in log.segments)
         found = None
-        for segment, following in itertools.pairwise(log.segments):
+        for place, (segment, following) in enumerate(itertools.pairwise(log.segments)):
             left -= segment.position
             large = 0 <= self.bytes_max <= left
-            old = self.ms_max >= 0 and segment.max_timestamp < now_ms - self.ms_max
+            old = self.ms_max >= 0 and time_of(log.segments, place) < now_ms - self.ms_max
             if following.base_offset > bound or not (large or old):
                 break
             end = OffsetAndEpoch(following.base_offset, segment.last_epoch)
@@ -172,3 +174,13 @@ class Retention:
             except (FileNotFoundError, StorageError):
                 self._times = {oldest: -1}
         return time.time_ns() // 1_000_000 - self._times[oldest] > self.ms_max
+
+
+def time_of(segments: Any, place: int) -> int:
+    """Return the largest timestamp of a segment, or of the next one that has any.
+
+    Records without a time are not older than those behind them. They are never old while nothing
+    behind them has one either.
+    """
+    times = (segment.max_timestamp for segment in itertools.islice(segments, place, None))
+    return next((each for each in times if each >= 0), NEVER_MS)

@@ -344,6 +344,29 @@ def test_by_age_and_not_before_it_is_time(tmp_path: Path) -> None:
     assert len(node.events) > count, "or when a segment was begun"
 
 
+@pytest.mark.parametrize(
+    "ages, start",
+    [
+        ((None, None, None, 0), None),
+        ((None, 4000, 10, 0), 20),
+        ((None, 10, 5000, 0), None),
+        ((5000, None, 10, 0), 10),
+        ((5000, None, None, None), 10),
+    ],
+)
+def test_records_without_a_time_are_not_older_than_those_behind_them(
+    tmp_path: Path, ages: tuple[int | None, ...], start: int | None
+) -> None:
+    """Their segments were given up as soon as another one was begun, whatever the limit."""
+    node, kept = retention(tmp_path, False, retention_ms=1000)
+    now = time.time_ns() // 1_000_000
+    for each, age in zip(node.log.segments, ages):
+        each.max_timestamp = -1 if age is None else now - age
+    kept.tend(0)
+    due = [event.snapshot_id for event in node.events if isinstance(event, ev.RetentionDue)]
+    assert due == ([] if start is None else [OffsetAndEpoch(start, start - 10)])
+
+
 def test_one_that_an_earlier_run_left_is_not_made_again(tmp_path: Path) -> None:
     node, kept = retention(tmp_path, False, retention_bytes=0)
     node.core.snapshots = (OffsetAndEpoch(30, 20),)
