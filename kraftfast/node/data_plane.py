@@ -24,7 +24,7 @@ from kraftfast.node.failures import contained
 from kraftfast.node.quorum_plane import leader_of
 from kraftfast.record.batch import check_batches
 from kraftfast.record.checksum import crc32c
-from kraftfast.record.shapes import CODEC_MASK
+from kraftfast.record.shapes import CODEC_MASK, LOG_APPEND_TIME, TRANSACTIONAL
 from kraftfast.types import METADATA_PARTITION
 from kraftfast.wire import messages as wire
 from kraftfast.wire import produce as wire_produce
@@ -47,6 +47,10 @@ START_TOLD = frozenset(
 )
 """With these Kafka tells the log start offset. Its Java producer waits for it: as long as it is
 not told, UNKNOWN_PRODUCER_ID makes it send the same batch again, until its time is out."""
+REFUSAL_TEXTS = {
+    ErrorCode.INVALID_RECORD: "a producer id goes with an epoch and a sequence, none below 0"
+}
+"""What the log means by an error that has several meanings."""
 MESSAGE_VERSION = 8  # of Produce: from which on an answer can hold a text
 MAX_TIMESTAMP_AT, CRC_AT, CRC_FROM, LENGTH_AT = 35, 17, 21, 8  # in the header of a batch
 
@@ -149,8 +153,12 @@ class DataPlane:
             return fault_code(records), None, str(error)
         if len(found) != 1:
             return ErrorCode.INVALID_RECORD, None, f"one batch is expected, not {len(found)}"
-        if found[0].attributes & ~CODEC_MASK:
+        if found[0].attributes & LOG_APPEND_TIME:
+            return ErrorCode.INVALID_TIMESTAMP, None, "a producer must not say LogAppendTime"
+        if found[0].attributes & TRANSACTIONAL:
             return ErrorCode.INVALID_RECORD, None, "there are no transactions"
+        if found[0].attributes & ~CODEC_MASK:
+            return ErrorCode.INVALID_RECORD, None, "a producer must not set a delete horizon"
         if found[0].largest_timestamp != found[0].max_timestamp:
             records = with_max_timestamp(records, found[0].largest_timestamp)
         return ErrorCode.NONE, records, None
@@ -191,7 +199,8 @@ class DataPlane:
         what it is: the batch is there.
         """
         if log.refusal != ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
-            self._answer(entry.request, entry.message, ErrorCode(log.refusal))
+            text = REFUSAL_TEXTS.get(log.refusal)
+            self._answer(entry.request, entry.message, ErrorCode(log.refusal), -1, text)
             return
         entry.batch = None
         entry.base_offset = log.producers.original_offset

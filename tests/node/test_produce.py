@@ -19,7 +19,13 @@ from kraftfast.node import data_plane, session, sockets
 from kraftfast.node.sockets import HELD_BYTES_MAX
 from kraftfast.record.batch import batch_at, check_batch
 from kraftfast.record.pure import crc32c, encode_batch
-from kraftfast.record.shapes import Codec, Record
+from kraftfast.record.shapes import (
+    DELETE_HORIZON,
+    LOG_APPEND_TIME,
+    TRANSACTIONAL,
+    Codec,
+    Record,
+)
 from kraftfast.types import METADATA_TOPIC
 from kraftfast.wire import fetch, frame, produce
 from kraftfast.wire.fetch import PartitionFetch
@@ -121,6 +127,23 @@ def test_what_cannot_pass_is_refused_for_good(producing: Producing) -> None:
     large = with_block(bytes(limits.BATCH_BYTES_MAX))
     assert producing.produce(large).error_code == ErrorCode.MESSAGE_TOO_LARGE
     assert producing.produce(batch).error_code == NONE
+
+
+@pytest.mark.parametrize(
+    "at, field, value, error, text",
+    [
+        (21, ">h", LOG_APPEND_TIME, ErrorCode.INVALID_TIMESTAMP, "LogAppendTime"),
+        (21, ">h", TRANSACTIONAL, ErrorCode.INVALID_RECORD, "transactions"),
+        (21, ">h", DELETE_HORIZON, ErrorCode.INVALID_RECORD, "delete horizon"),
+        (43, ">q", 5, ErrorCode.INVALID_RECORD, "producer id"),
+        (43, ">q", -2, ErrorCode.INVALID_RECORD, "producer id"),
+    ],
+)
+def test_what_is_refused_says_what_is_wrong(
+    producing: Producing, at: int, field: str, value: int, error: ErrorCode, text: str
+) -> None:
+    found = producing.produce(sealed(a_batch(), at, field, value))
+    assert found.error_code == error and text in (found.error_message or "")
 
 
 def test_the_largest_windows_of_zstd_are_taken(producing: Producing) -> None:
