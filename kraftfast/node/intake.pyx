@@ -335,6 +335,8 @@ cdef class Intake:
         cdef int64_t appended = 0
         cdef uint64_t began = kf_now_ns()
         cdef int count = len(self.producers), i
+        if bytes_max <= 0:
+            return 0  # and it is still the turn of the same one
         for i in range(count):
             producer = self.producers[(self.next + i) % count]
             try:

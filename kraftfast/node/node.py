@@ -270,17 +270,17 @@ class Node:
     # --- the log ----------------------------------------------------------------------------------
 
     def _drain(self, effect: fx.DrainAppends) -> None:
-        log, before = self.log, self.log.bytes_appended
+        log, sockets = self.log, self.sockets
+        before = log.bytes_appended
+        end = before + effect.max_bytes
         self.producer_ids.drain(log, effect.epoch)
-        self.intake.drain(log, effect.epoch, effect.max_bytes, self.stats)
+        if sockets is not None and sockets.goes_first():
+            sockets.drain(log, effect.epoch, end - log.bytes_appended)
+        self.intake.drain(log, effect.epoch, end - log.bytes_appended, self.stats)
+        if sockets is not None and log.bytes_appended < end:
+            sockets.drain(log, effect.epoch, end - log.bytes_appended)
         taken = log.bytes_appended - before
-        if self.sockets is not None and taken < effect.max_bytes:
-            self.sockets.drain(log, effect.epoch, effect.max_bytes - taken)
-        taken = log.bytes_appended - before
-        if taken == 0:
-            self.hold_appends()
-        else:
-            self.release_appends()
+        (self.release_appends if taken else self.hold_appends)()
         self._events.append(ev.Appended(effect.epoch, log.end_offset, taken))
 
     def _refuse(self, effect: fx.RefuseAppends) -> None:

@@ -61,7 +61,8 @@ class Sockets:
     # held_bytes: requests and answers of all sessions (I25). waiting_for_room: a producer is not
     # read because too many records are queued. exempt: who is read although that is
     # too much, so that somebody gets done. resumable: sessions with requests that were read
-    # already. peers: replicas and bootstrap servers that are reached over sockets.
+    # already. peers: replicas and bootstrap servers that are reached over sockets. _first: at the
+    # last append those with sockets came before those with rings.
 
     def __init__(self, node: Any, loop: Any) -> None:
         self.node, self.loop = node, loop
@@ -77,6 +78,7 @@ class Sockets:
         self.data = DataPlane(node)
         self.consumers = Consumers(node)
         self._swept_ms = 0
+        self._first = False
 
     def open(self) -> None:
         """Bind every listener. Raises CannotListen if an address is taken."""
@@ -220,6 +222,14 @@ class Sockets:
             session, _ = self.resumable.popitem()
             if not session.closed:
                 session.take()
+
+    def goes_first(self) -> bool:
+        """Whether producers over sockets are served before those with rings: every other time.
+
+        Whoever always came first could take all that there is room for.
+        """
+        self._first = not self._first and bool(self.data.queued)
+        return self._first
 
     def drain(self, log: Any, epoch: int, bytes_max: int) -> None:
         """Append what producers over sockets queued."""

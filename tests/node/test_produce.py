@@ -15,6 +15,7 @@ import pytest
 
 from kraftfast import limits
 from kraftfast.errors import ErrorCode
+from kraftfast.link.ring_link import OwnDoorbell
 from kraftfast.node import data_plane, session, sockets
 from kraftfast.node.sockets import HELD_BYTES_MAX
 from kraftfast.record.batch import batch_at, check_batch
@@ -30,10 +31,11 @@ from kraftfast.types import METADATA_TOPIC
 from kraftfast.wire import fetch, frame, produce
 from kraftfast.wire.fetch import PartitionFetch
 from kraftfast.wire.messages import ApiKey, MetadataRequest
-from tests.node.inside import Inside
+from tests.node.inside import Inside, attached
 
 pytestmark = pytest.mark.processes
 VERSION = 9
+BATCH = 16  # the kind of a ring's message
 NONE = ErrorCode.NONE
 
 
@@ -239,6 +241,28 @@ def test_producers_that_are_too_fast_are_not_read(
     assert most < 2000 and producing.it.lines == []
     hello = frame.encode_request(ApiKey.METADATA, 1, 2, "producer", MetadataRequest(topics=[]))
     assert len(producing.it.answers(producing.sock, hello, 2)) == 1, "it goes on"
+
+
+def test_rings_and_sockets_are_served_in_turns(
+    producing: Producing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A ring that is never empty kept producers over sockets out until their time was out."""
+    monkeypatch.setattr(limits, "TURN_BYTES_MAX", 1000)
+    doorbell = OwnDoorbell()
+    ring = attached(producing.it, doorbell, "producer")
+    log, sockets = producing.it.node.log, producing.it.loop.sockets
+    batch = a_batch(bytes(600))
+    for _ in range(80):
+        ring.out.send(BATCH, bytes(16) + batch)
+    producing.sock.setblocking(True)
+    producing.sock.sendall(b"".join(a_produce(a_batch(b"s" * 601)) for _ in range(5)))
+    ring.out.publish()
+    begin = log.end_offset
+    producing.it.until(lambda: log.end_offset >= begin + 60)
+    assert not sockets.data.queued, "they were all taken meanwhile"
+    producing.it.until(lambda: log.end_offset == begin + 85)
+    ring.close()
+    doorbell.close()
 
 
 # --- slow ones ----------------------------------------------------------------------------------
