@@ -171,6 +171,7 @@ class Session:
             for data in self.framed.receive():
                 self._handle(data)
                 if self.closed or self._is_full():
+                    self.paused = True  # the kernel does not tell again of what was read already
                     break
         except Exception as error:
             self.fail(error)

@@ -250,7 +250,7 @@ def test_rings_and_sockets_are_served_in_turns(
     monkeypatch.setattr(limits, "TURN_BYTES_MAX", 1000)
     doorbell = OwnDoorbell()
     ring = attached(producing.it, doorbell, "producer")
-    log, sockets = producing.it.node.log, producing.it.loop.sockets
+    log, data = producing.it.node.log, producing.it.loop.sockets.data
     batch = a_batch(bytes(600))
     for _ in range(80):
         ring.out.send(BATCH, bytes(16) + batch)
@@ -259,10 +259,27 @@ def test_rings_and_sockets_are_served_in_turns(
     ring.out.publish()
     begin = log.end_offset
     producing.it.until(lambda: log.end_offset >= begin + 60)
-    assert not sockets.data.queued, "they were all taken meanwhile"
+    assert not data.queued, "they were all taken meanwhile"
     producing.it.until(lambda: log.end_offset == begin + 85)
     ring.close()
     doorbell.close()
+
+
+def test_requests_that_came_together_are_not_left_where_there_is_room_again(
+    producing: Producing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel has no more news of them, and the client waits for their answers."""
+    hello = [
+        frame.encode_request(ApiKey.METADATA, 1, i, "client", MetadataRequest(topics=[]))
+        for i in (1, 2, 3)
+    ]
+    assert len(producing.it.answers(producing.sock, hello[0], 1)) == 1
+    ours, door = producing.session, producing.it.loop.sockets
+    monkeypatch.setattr(sockets, "HELD_BYTES_MAX", 1000)
+    monkeypatch.setattr(sockets, "LITTLE_BYTES", -1)
+    door.count(2000)
+    ours.counted_bytes += 2000  # an answer that the kernel took since it was last counted
+    assert len(producing.it.answers(producing.sock, hello[1] + hello[2], 3)) == 2
 
 
 # --- slow ones ----------------------------------------------------------------------------------
