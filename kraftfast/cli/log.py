@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kraftfast.log.disk import Disk
     from kraftfast.log.verify import Verified
 
-FILE_OR_DIR = click.Path(exists=True, readable=True, path_type=str)
+FILE_OR_DIR = options.Existing(readable=True, path_type=str)
 
 
 @click.group(cls=Group)
@@ -127,7 +127,7 @@ def show(found: Verified) -> None:
 
 
 @log.command()
-@click.argument("path", metavar="DIR", type=click.Path(exists=True, path_type=str))
+@click.argument("path", metavar="DIR", type=options.Existing(path_type=str))
 @click.option("--dry-run", is_flag=True, help="Only say what would be done.")
 @options.as_json
 def trim(path: str, dry_run: bool, as_json: bool) -> None:

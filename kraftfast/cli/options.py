@@ -6,6 +6,7 @@ import math
 import os
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import click
@@ -69,6 +70,21 @@ SECONDS = Number(0.001, SECONDS_MAX)
 MIB = Number(0, INT64_MAX >> 20)
 INT64 = click.IntRange(0, INT64_MAX)
 MILLISECONDS = click.IntRange(1, SECONDS_MAX * 1000)
+
+
+class Existing(click.Path):
+    """A path that is there. One that this user cannot reach is not told to be missing."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(exists=True, **settings)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        with suppress(OSError, ValueError):
+            try:
+                os.stat(value)
+            except PermissionError:
+                self.fail(f"{value!r} cannot be reached: Permission denied", param, ctx)
+        return super().convert(value, param, ctx)
 
 
 class Directory(click.Path):

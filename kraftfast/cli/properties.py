@@ -125,13 +125,18 @@ SECURITY = (
 )
 
 
+PROPERTIES_BYTES_MAX = 1 << 20
+
+
 def read_server(path: str) -> Server:
     """The replica that a ``server.properties`` describes. Raises InputError, InvalidOption."""
     try:
         with open(path, "rb") as file:
-            data = file.read()
+            data = file.read(PROPERTIES_BYTES_MAX + 1)
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or error}") from None
+    if len(data) > PROPERTIES_BYTES_MAX:
+        raise InputError(f"{path} is no properties file: it has more than 1 MiB")
     try:
         fields = properties.decode(data)
     except ValueError as error:

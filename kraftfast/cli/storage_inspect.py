@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("paths", metavar="DIR...", nargs=-1, required=True, type=click.Path(exists=True))
+@click.argument("paths", metavar="DIR...", nargs=-1, required=True, type=options.Existing())
 @options.as_json
 def inspect(paths: tuple[str, ...], as_json: bool) -> None:
     """Show what each replica's directory holds: epoch, vote, offsets, voters, snapshots.

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("paths", metavar="DIR...", nargs=-1, required=True, type=click.Path(exists=True))
+@click.argument("paths", metavar="DIR...", nargs=-1, required=True, type=options.Existing())
 @click.option(
     "--config",
     "-c",

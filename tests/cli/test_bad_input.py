@@ -6,6 +6,7 @@ start Spark: bad input must be refused before that, or be a value that may be pa
 
 from __future__ import annotations
 
+import errno
 import inspect
 import io
 import os
@@ -146,6 +147,22 @@ def test_bad_input_is_one_plain_line(
         assert code != 70 and "report it" not in said and "Traceback" not in said, (args, said)
         assert (code == 0) == (said == "") or words == "storage info", (args, code, said)
         assert said.count("\n") <= 1 and len(said) < 1200, (args, said)
+
+
+@pytest.mark.parametrize("words", ["log verify", "log dump", "storage inspect", "storage recover"])
+def test_what_belongs_to_another_user_is_not_told_to_be_missing(
+    words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = os.stat
+
+    def stat(path: Any, **settings: Any) -> os.stat_result:
+        if path == "theirs/1":
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return found(path, **settings)
+
+    monkeypatch.setattr(os, "stat", stat)
+    assert root.run([*words.split(), "theirs/1"]) == 2
+    assert "'theirs/1' cannot be reached: Permission denied" in capsys.readouterr().err
 
 
 def test_every_command_that_needs_something_is_named() -> None:

@@ -171,3 +171,8 @@ def test_a_listener_on_every_address_is_advertised_by_a_name() -> None:
     fields = OBSERVER | {"process.roles": "controller", "listeners": "CONTROLLER://0.0.0.0:9093"}
     assert server(fields).node.endpoints == (("CONTROLLER", socket.getfqdn(), 9093),)
     assert server(OBSERVER | {"listeners": "CLIENT://:1"}).node.listeners[0].advertised_host == ""
+
+
+def test_a_file_without_end_is_no_properties_file() -> None:
+    with pytest.raises(InputError, match="/dev/zero is no properties file: it has more than 1 MiB"):
+        read_server("/dev/zero")
