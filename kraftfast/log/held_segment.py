@@ -27,10 +27,14 @@ Mark = tuple[int, int]
 """Offset and epoch, or two offsets."""
 
 
+class OwnerBusy(StorageError):
+    """The owner of a segment is at work on it, and its disk may be slow: try again."""
+
+
 class HeldSegment(CopiedFile):
     """A segment file; until :meth:`close` its owner neither trims nor recycles it.
 
-    Raises FileNotFoundError, StorageError.
+    Raises FileNotFoundError, StorageError; OwnerBusy after ``OWNER_BUSY_S_MAX``.
     """
 
     # base_offset: by its name. fd: of the file, with the lock. identity: (inode, size) when it
@@ -67,7 +71,7 @@ class HeldSegment(CopiedFile):
                 raise storage_error("cannot read", self.path, error) from None
             self.close()
             if time.monotonic() >= deadline:
-                raise StorageError(f"{self.path} stays locked by its owner")
+                raise OwnerBusy(f"{self.path} stays locked by its owner")
             time.sleep(0.001)
 
     def _hold(self) -> bool:

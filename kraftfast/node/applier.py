@@ -20,6 +20,7 @@ from typing import Any
 from kraftfast.core import effects as fx
 from kraftfast.errors import CorruptLog, InvalidOption, OffsetOutOfRange
 from kraftfast.log.disk import Disk
+from kraftfast.log.held_segment import OwnerBusy
 from kraftfast.log.reader import LogReader
 from kraftfast.log.snapshot_reader import open_snapshot
 from kraftfast.node.held import Calls
@@ -139,9 +140,14 @@ class Applier:
             os._exit(FAILED_EXIT_CODE)
 
     def _read(self, reader: LogReader) -> None:
-        """Apply what is committed, or go on from a snapshot that has taken the log's place."""
+        """Apply what is committed, or go on from a snapshot that has taken the log's place.
+
+        While this replica trims a segment on a slow disk, it is asked for again.
+        """
         try:
             self._apply(reader)
+        except OwnerBusy:
+            return
         except (OffsetOutOfRange, CorruptLog) as error:
             if not self._restore():
                 raise error
