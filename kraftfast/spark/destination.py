@@ -67,6 +67,8 @@ class SinkOptions:
         name, checkpoint = given.text("producerName"), given.text("checkpointLocation")
         with suppress(InvalidOption):  # where the query keeps it is none of ours then
             checkpoint = _absolute(checkpoint)
+        if not name.isprintable():  # errors and notes name it, in one line
+            raise InvalidOption(f"producerName={name!r} has characters that cannot be printed")
         if len(name.encode()) > NAME_BYTES_MAX:
             raise InvalidOption(f"producerName has more than {NAME_BYTES_MAX} bytes")
         return cls(

@@ -61,6 +61,8 @@ class Given:
                 near = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.5)
                 hint = f"; did you mean {names[near[0]]}?" if near else ""
                 raise InvalidOption(f"{source} has no option {name!r}{hint}")
+            if "\0" in str(value):
+                raise InvalidOption(f"{name}={str(value)!r} has a zero byte")
             if value is not None:
                 self.values[name.lower()] = str(value).strip()
 

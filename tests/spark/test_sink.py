@@ -169,6 +169,22 @@ def test_schemas_that_do_not_fit(fields: dict[str, Any], message: str) -> None:
         check_schema(schema, False)
 
 
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"producerName": "two\nlines"}, "characters that cannot be printed"),
+        ({"producerName": "\ud800"}, "characters that cannot be printed"),
+        ({"stagingDir": "/a\0b"}, "has a zero byte"),
+        ({"path": "a\0b"}, "has a zero byte"),
+    ],
+)
+def test_options_that_no_file_and_no_line_can_hold(options: dict[str, str], message: str) -> None:
+    with pytest.raises(errors.InvalidOption, match=message) as refused:
+        SinkOptions.of({"path": "q"} | options, "kraftfast")
+    assert str(refused.value).startswith(f"{next(iter(options))}='")
+    assert str(refused.value).isprintable()
+
+
 def test_a_log_is_not_overwritten(tmp_path: Path) -> None:
     with pytest.raises(errors.InvalidOption, match="cannot be overwritten: .* outputMode"):
         check_schema(StructType([StructField("value", BinaryType())]), True)
