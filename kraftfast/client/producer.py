@@ -302,7 +302,7 @@ class Producer(OwnThreads, Doubts, Collected, Appender):
             self._give_up_broken()
             # A slot that was just given up may count for a moment still.
             full_by = deadline if self.ledger.next_ticket else time.monotonic() + FULL_S
-            problem: KraftfastError | None = None
+            problem = ""  # as text: the error holds this frame, and what it tried
             while self.sender is None:
                 self._check_open()
                 try:
@@ -323,7 +323,7 @@ class Producer(OwnThreads, Doubts, Collected, Appender):
                 except (NotLeader, NoQuorum, PeerGone, TimedOut) as error:
                     if time.monotonic() >= deadline:  # the one before had more time to find out
                         raise NoQuorum(f"no leader could be found: {problem or error}") from None
-                    problem = error
+                    problem = str(error)
                     time.sleep(PAUSE_S)
                 except (ProducerFenced, QuorumClosed) as error:
                     self._fail_rest(error)

@@ -201,7 +201,7 @@ def with_state(home: Home, snapshot_id: OffsetAndEpoch, state: bytes) -> OffsetA
 
 
 UNREADABLE = {
-    "of a version that this one cannot read": (b"\x03\x03\x00\x00", ForeignDirectory),
+    "of a version that this one cannot read": (b"\x04\x04\x00\x00", ForeignDirectory),
     "damaged": (b"\x01\x05", CorruptLog),
 }
 
