@@ -18,15 +18,16 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 @pytest.fixture(autouse=True)
-def handler_of_sigterm() -> Iterator[None]:
-    """A command that runs in this process sets one for all of it, and it outlives the command.
+def handlers_of_signals() -> Iterator[None]:
+    """A command that runs in this process sets some for all of it, and they outlive the command.
 
     A later test would wait for ever for a forked child that it ends by SIGTERM: what a handler
     raises as the child begins is dropped.
     """
-    before = signal.getsignal(signal.SIGTERM)
+    before = {each: signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGHUP)}
     yield
-    signal.signal(signal.SIGTERM, before)
+    for each, handler in before.items():
+        signal.signal(each, handler)
 
 
 @pytest.fixture(scope="session")

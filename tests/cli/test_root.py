@@ -129,7 +129,13 @@ def test_a_terminal_that_is_closed_leaves_nothing_behind(tmp_path: Path) -> None
     """SIGHUP unwinds a command as SIGTERM does, unless nohup has it ignored."""
     command = [sys.executable, "-P", "-m", "kraftfast", "demo", "--records", "5000000"]
     scratch = {"TMPDIR": str(tmp_path)}
-    process = subprocess.Popen(command, env=environment() | scratch, stderr=subprocess.PIPE)
+    process = subprocess.Popen(
+        command,
+        env=environment() | scratch,
+        stderr=subprocess.PIPE,
+        # These tests may run under nohup themselves.
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
+    )
     deadline = time.monotonic() + 30
     while not list(tmp_path.glob("*/*")) and time.monotonic() < deadline:
         time.sleep(0.01)
