@@ -57,6 +57,29 @@ def test_files_cite_what_they_keep(condition: str) -> None:
         assert re.search(rf"\b{condition}\b", source(file).read_text()), f"{file}: {condition}"
 
 
+def test_what_sees_each_promise_exists() -> None:
+    text = PAGE.read_text()
+    begin = text.index("### What replicas promise each other")
+    section = text[begin:].split("\n## ")[0].splitlines()
+    rows = [line for line in section if line.startswith("| ")][2:]
+    assert len(rows) >= 10
+    core = ROOT / "tests" / "core"
+    tests = {path: path.read_text() for path in (ROOT / "tests").rglob("test_*.py")}
+    for row in rows:
+        names = re.findall(r"`([\w.]+)`", row.split(" | ")[-1])
+        assert names, row
+        for name in names:
+            stem, _, kind = name.partition(".")
+            if kind:
+                folder = "scenarios" if kind == "txt" else "mutants"
+                assert (core / folder / name).exists(), name
+            else:
+                found = any(
+                    path.stem == stem or f"def {stem}(" in body for path, body in tests.items()
+                )
+                assert found, name
+
+
 def test_the_floors_are_those_of_the_page() -> None:
     lines = re.findall(r"^[0-5]  ([\w ]+)\|", PAGE.read_text(), re.MULTILINE)
     assert [tuple(line.split()) for line in reversed(lines)] == list(FLOORS)
