@@ -90,6 +90,12 @@ class Disk:
         del self.records[end:]
         self.flushed = min(self.flushed, len(self.records))
 
+    def lose_flushed(self, count: int) -> None:
+        """The last records that were flushed cannot be read any more, nor what follows them."""
+        if count:
+            del self.records[max(self.flushed - count, self.start):]
+            self.flushed = len(self.records)
+
 
 def splits_batch(records: list[Record], offset: int) -> bool:
     """Whether a batch reaches across this offset."""

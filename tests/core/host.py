@@ -72,7 +72,7 @@ class Host:
             world.key(self.id),
             world.configured.get(self.id, world.voters),
             world.random,
-            world.now_ms,
+            world.now_of(self.id),
             self.disk.quorum_state,
             self.disk.trail(),
             len(self.disk.records),
@@ -83,7 +83,7 @@ class Host:
             snapshots=tuple(self.disk.snapshots),
             **{"floor_offset": self.disk.floor, **options},
         )
-        self.run("start", lambda replica: replica.start(world.now_ms))
+        self.run("start", lambda replica: replica.start(world.now_of(self.id)))
 
     def crash(self, keep: int | None = 0) -> None:
         """The process dies; ``keep`` unflushed records survive, all of them if None."""
@@ -96,7 +96,7 @@ class Host:
     def step(self, event: ev.Event, text: str | None = None) -> None:
         if self.replica is None:
             return
-        now_ms = self.world.now_ms
+        now_ms = self.world.now_of(self.id)
         if isinstance(event, ev.Tick):
             self.ticks = (now_ms, self.ticks[1] + 1 if self.ticks[0] == now_ms else 1)
             assert self.ticks[1] < 100, f"L7: replica {self.id} is busy for ever"

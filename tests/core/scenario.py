@@ -22,11 +22,12 @@ Commands (``N``, ``P``: replica ids; ``e6``: epoch 6; ``10@5``: end offset 10, l
     ... version 2=1 voters 3=1:a,2:b;9=1:a/1,4    the records at 2, 3, 9 say so (disk, reply)
     start N|all [phantom 20@5] [memory-lost] [floor 10]
     candidate N                           start it, its timer over and its pre-votes won
-    crash N [keep K|all]
+    crash N [keep K|all] [damaged K]      unflushed ones that survive, flushed ones that do not
     link N P ring|socket|old|down [as z]  N's link to P (old: its Vote is below v2)
     links ring|socket [N ...]             everybody's links to everybody
     ended N P                             the kernel tells N that P is gone
-    tick N | time +MS | wait MS           one Tick; move the clock; let time and messages go on
+    tick N | time [N] +MS | wait MS       one Tick; move the clock (N's alone); let time and
+                                          messages go on
     append N K | flushed N | hold N | release N | reject N | stall N | room-for N
     turn K | full N P | room N P          records per answer; the ring from N to P is full
     snapshot N 10 | may-snapshot N 10@2   make one; may one be made?
@@ -269,8 +270,11 @@ class Scenario(Outside):
         raise AssertionError(f"granted by all, it is {replica.role}")
 
     def cmd_crash(self, id: str, *words: str) -> None:
-        keep = wording.pairs(words).get("keep", "0")
-        self.world.hosts[int(id)].crash(None if keep == "all" else int(keep))
+        said = wording.pairs(words)
+        keep = said.get("keep", "0")
+        host = self.world.hosts[int(id)]
+        host.crash(None if keep == "all" else int(keep))
+        host.disk.lose_flushed(int(said.get("damaged", "0")))
 
     def named(self, id: str) -> list[Host]:
         hosts = self.world.hosts
@@ -303,8 +307,12 @@ class Scenario(Outside):
 
     # --- time ---
 
-    def cmd_time(self, by: str) -> None:
-        self.world.now_ms += int(by)
+    def cmd_time(self, *words: str) -> None:
+        by = int(words[-1])
+        if len(words) > 1:
+            self.world.ahead_ms[int(words[0])] = self.world.ahead_ms.get(int(words[0]), 0) + by
+        else:
+            self.world.now_ms += by
 
     def cmd_tick(self, id: str) -> None:
         self.world.hosts[int(id)].step(ev.Tick())

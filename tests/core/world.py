@@ -26,6 +26,7 @@ class World:
 
     def __init__(self, *voter_ids: int, random: Random | None = None) -> None:
         self.now_ms = 0
+        self.ahead_ms: dict[int, int] = {}  # how far a replica's clock is ahead of that
         self.random = random or NoJitter()
         self.config = QuorumConfig()
         self.configs: dict[int, QuorumConfig] = {}
@@ -65,6 +66,9 @@ class World:
         if self.with_endpoints and not config.endpoints:
             config = replace(config, endpoints=(endpoint_of(id),))
         return config
+
+    def now_of(self, id: int) -> int:
+        return self.now_ms + self.ahead_ms.get(id, 0)
 
     def new_batch(self) -> int:
         self._values += 1

@@ -1,0 +1,147 @@
+"""Events of the search, as they happen at one replica."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kraftfast.core import events as ev
+from kraftfast.core import messages as msg
+from kraftfast.errors import ErrorCode
+from kraftfast.types import OffsetAndEpoch
+from tests.core.disk import Message, Origin, voter_of
+from tests.model import timeless
+from tests.model.alone import Lone, Violation
+
+TICKS_MAX = 12
+
+Arrived = tuple[str, int, Message]
+"""What comes over a link: its kind, its correlation, and the message if it is one."""
+
+
+def in_flight(host: Lone) -> dict[int, int]:
+    """Return the correlation of the request to each peer that owes an answer."""
+    if host.replica is None:
+        return {}
+    peers = timeless.state_of(host.replica).peers._peers
+    return {id: peer.correlation for id, peer in peers.items() if peer.correlation}
+
+
+def happen(host: Lone, event: tuple[Any, ...], arrived: Arrived | None = None) -> None:
+    """Let one event happen at a replica."""
+    kind = event[0]
+    if kind == "start":
+        start(host, event[1])
+        return
+    if kind == "crash":
+        crash(host, event[1], event[2])
+        return
+    replica = host.replica
+    assert replica is not None
+    if kind == "deliver":
+        assert arrived is not None
+        deliver(host, event[1], arrived)
+    elif kind == "up":
+        host.step(ev.LinkUp(event[1], host.world.setting.streaming, True, event[2]))
+    elif kind == "fail":
+        correlation = in_flight(host).get(event[1], 0)
+        host.step(ev.RequestFailed(event[1], correlation, ErrorCode.REQUEST_TIMED_OUT))
+    elif kind == "append":
+        host.queued += 1
+        host.step(ev.AppendsQueued())
+    elif kind == "flushed":
+        host.finish_flush()
+    elif kind == "timer":
+        timeless.let_be_over(replica, event[1])
+        host.step(ev.Tick())
+    elif kind == "resign":
+        host.step(ev.ResignRequested(replica.epoch))
+    elif kind == "transfer":
+        host.step(ev.TransferRequested(Origin(-1, 0), event[1]))
+    elif kind == "barrier":
+        host.step(ev.ReadBarrierRequested((host.id, event[1]), 1000))
+    elif kind == "snapshot":
+        host.make_snapshot(event[1])
+    elif kind == "retain":
+        host.step(ev.RetentionDue(max(host.disk.snapshots)))
+    elif kind == "probed":
+        assert host.probing is not None
+        host.step(ev.Probed(host.probing.probe, event[1], *((0, 1) if not event[1] else ())))
+    else:
+        host.step(ev.RequestReceived(Origin(-1, 0), request_of(event)))
+
+
+def request_of(event: tuple[Any, ...]) -> msg.Request:
+    """Return what an operator asks."""
+    kind, *words = event
+    if kind == "add":
+        return msg.AddRaftVoterRequest(words[0], voter_of(words[0]).endpoints, 0, True, None)
+    if kind == "remove":
+        return msg.RemoveRaftVoterRequest(words[0], None)
+    if kind == "assign":
+        return msg.AlterPartitionReassignmentsRequest(words[0])
+    raise AssertionError(kind)
+
+
+def start(host: Lone, linked: tuple[tuple[int, bytes], ...]) -> None:
+    """A process begins; what it had on disk decides how."""
+    host.lives += 1
+    phantom = host.phantom
+    if phantom is not None:
+        end = len(host.disk.records)
+        last = host.disk.records[-1].epoch if end else 0
+        if (last, end) >= (phantom.epoch, phantom.offset):
+            phantom = host.phantom = None
+    host.start(phantom_tail=phantom)
+    streaming = host.world.setting.streaming
+    for peer_id, directory_id in linked:
+        host.step(ev.LinkUp(peer_id, streaming, True, directory_id))
+
+
+def crash(host: Lone, keep: int, damaged: int) -> None:
+    """Power is lost: ``keep`` unflushed records survive; ``damaged`` flushed ones are unreadable.
+
+    What may have been acknowledged is then known by the mark alone (D10).
+    """
+    disk = host.disk
+    host.queued, host.flushing, host.waiting_write = 0, None, None
+    host.at_hand, host.at_hand_offset, host.probing = (), -1, None
+    host.slice_bytes = host.fetched_bytes = host.slices_held = 0
+    host.slice_content = ()
+    host.crash(keep)
+    if damaged:
+        end = disk.flushed
+        host.phantom = OffsetAndEpoch(end, disk.records[end - 1].epoch)
+        disk.lose_flushed(damaged)
+    disk.truncations = 0
+
+
+def deliver(host: Lone, peer_id: int, arrived: Arrived) -> None:
+    """What a peer sent, or what is told of the link to it."""
+    kind, correlation, message = arrived
+    if kind == "down":
+        host.step(ev.LinkDown(peer_id))
+    elif kind == "ended":
+        host.step(ev.PeerEnded(peer_id))
+    elif kind == "failed":
+        waited = in_flight(host).get(peer_id, 0)
+        host.step(ev.RequestFailed(peer_id, waited, ErrorCode.BROKER_NOT_AVAILABLE))
+    elif kind == "ask":
+        host.step(ev.RequestReceived(Origin(peer_id, correlation), message.body))
+    else:
+        if isinstance(message.body, msg.FetchResponse):
+            host.at_hand, host.at_hand_offset = message.records, message.base_offset
+        if isinstance(message.body, msg.FetchSnapshotResponse):
+            host.slice_bytes, host.slice_content = message.body.records_bytes, message.snapshot
+        host.step(ev.ResponseReceived(peer_id, correlation, message.body))
+
+
+def settle(host: Lone) -> None:
+    """Pauses are over at once."""
+    for _ in range(TICKS_MAX):
+        if host.replica is None:
+            return
+        timeless.rest(host.replica)
+        if host.replica.deadline_ms > timeless.NOW_MS:
+            return
+        host.step(ev.Tick())
+    raise Violation(f"L7: replica {host.id} is busy for ever")

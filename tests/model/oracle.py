@@ -1,0 +1,168 @@
+"""What must never be between replicas; within one, the core and its host assert it.
+
+I1, I2, I3, I4, I5, I8, I13, I15, I19 and the read barrier. A commit owes the leaders of later
+epochs only: so the epoch in which each offset was committed is kept.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from kraftfast.core.control import KRaftVoters
+from kraftfast.core.voters import VoterSet
+from tests.core.disk import GONE, Record
+from tests.model.alone import Violation
+from tests.model.seen import Seen
+from tests.model.turns import Turns
+
+
+class Known(NamedTuple):
+    """What the oracle remembers."""
+
+    committed: tuple[Record, ...] = ()
+    terms: tuple[int, ...] = ()  # the epoch in which each of them was committed
+    leaders: tuple[tuple[int, int, int], ...] = ()  # (epoch, id, which of its lives)
+    snapshots: tuple[tuple[Any, Any], ...] = ()
+    hurt: frozenset[int] = frozenset()  # whose disk lost what had been flushed
+
+
+def agree(one: tuple[Record, ...], other: tuple[Record, ...], end: int) -> bool:
+    """Return whether two logs hold the same below an offset, as far as both still have it."""
+    if one[:end] == other[:end]:
+        return True
+    return all(
+        mine == theirs or mine == GONE or theirs == GONE
+        for mine, theirs in zip(one[:end], other[:end])
+    )
+
+
+class Oracle:
+    """Judges each state from what changed."""
+
+    def __init__(self, turns: Turns) -> None:
+        self.turns = turns
+        self.static = VoterSet.of(*turns.setting.voters)
+        self._matching: dict[tuple[int, int], bool] = {}
+
+    def judge(
+        self,
+        known: Known,
+        replicas: tuple[int, ...],
+        place: int,
+        before: int,
+        facts: tuple[tuple[Any, ...], ...],
+    ) -> Known:
+        """Return what is known now. Raises Violation."""
+        seen = [self.turns.seen[each] for each in replicas]
+        mine = seen[place]
+        for kind, *words in facts:
+            known = getattr(self, f"_{kind}")(known, seen, mine, *words)
+        old = self.turns.seen[before]
+        if facts or mine.records != old.records or mine.flushed != old.flushed:
+            self._durable(known, seen)
+            self._logs_match(replicas, place)
+        return known
+
+    def _elected(
+        self, known: Known, seen: list[Seen], mine: Seen, epoch: int, life: int,
+        records: tuple[Record, ...],
+    ) -> Known:  # fmt: skip
+        for other, id, lived in known.leaders:
+            if other == epoch and (id, lived) != (mine.key.id, life):
+                rule = "I1" if id != mine.key.id else "I13"
+                raise Violation(f"{rule}: {mine.key.id} leads epoch {epoch} after {id}")
+        due = sum(term < epoch for term in known.terms)  # a late leader of old owes less
+        if len(records) < due or not agree(records, known.committed, due):
+            raise Violation(
+                f"I4: {mine.key.id} leads epoch {epoch} with {show(records)}, "
+                f"committed is {show(known.committed)}"
+            )
+        leaders = tuple(sorted({*known.leaders, (epoch, mine.key.id, life)}))
+        return known._replace(leaders=leaders)
+
+    def _committed(
+        self, known: Known, seen: list[Seen], mine: Seen, end: int,
+        records: tuple[Record, ...], voters: VoterSet, epoch: int,
+    ) -> Known:  # fmt: skip
+        committed = known.committed
+        if not agree(records, committed, min(end, len(committed))):
+            raise Violation(f"I8: {mine.key.id} commits {show(records)}, not {show(committed)}")
+        if end <= len(committed):
+            return known
+        holders = [each.key.id for each in seen if voters.is_voter(each.key)
+                   and holds(each, records, end)]  # fmt: skip
+        if len({*holders, *known.hurt}) < voters.majority:
+            raise Violation(f"I5: {mine.key.id} commits {show(records)}, only on {holders}")
+        terms = known.terms + (epoch,) * (end - len(committed))
+        fresh = (*committed, *records[len(committed):end])
+        return known._replace(committed=fresh, terms=terms)
+
+    def _read(
+        self, known: Known, seen: list[Seen], mine: Seen, asked: int, offset: int
+    ) -> Known:
+        if not asked <= offset <= len(known.committed):
+            raise Violation(f"a stale read: {asked} were committed, {mine.key.id} reads {offset}")
+        return known
+
+    def _snapshot(
+        self, known: Known, seen: list[Seen], mine: Seen, snapshot_id: Any, content: Any
+    ) -> Known:
+        for other, said in known.snapshots:
+            if other == snapshot_id and said != content:
+                raise Violation(f"I8: two snapshots {snapshot_id}")
+        snapshots = dict(known.snapshots) | {snapshot_id: content}
+        if snapshot_id.offset > len(known.committed):
+            raise Violation(f"I15: {mine.key.id} has a snapshot {snapshot_id} of what is not sure")
+        return known._replace(snapshots=tuple(sorted(snapshots.items())))
+
+    def _durable(self, known: Known, seen: list[Seen]) -> None:
+        """Committed records stay on a majority of disks, those that were hurt among them (I5)."""
+        committed = known.committed
+        if not committed:
+            return
+        voters = self.static
+        for record in reversed(committed):
+            if isinstance(record.control, KRaftVoters):
+                voters = record.control.voters
+                break
+        else:
+            if self.turns.setting.dynamic:
+                return
+        end = len(committed)
+        holders = [each.key.id for each in seen if voters.is_voter(each.key)
+                   and holds(each, committed, end)]  # fmt: skip
+        if len({*holders, *known.hurt}) < voters.majority:
+            raise Violation(f"I5: committed {show(committed)} is on the disks of {holders} alone")
+
+    def _logs_match(self, replicas: tuple[int, ...], place: int) -> None:
+        """Two logs with the same offset and epoch hold the same, and below it too (I2, I3)."""
+        mine = replicas[place]
+        for other in replicas:
+            if other == mine:
+                continue
+            fine = self._matching.get((mine, other))
+            if fine is None:
+                one, two = self.turns.seen[mine].records, self.turns.seen[other].records
+                fine = self._matching[mine, other] = match(one, two)
+            if not fine:
+                ours, theirs = self.turns.seen[mine], self.turns.seen[other]
+                raise Violation(f"I2, I3: {show(ours.records)} and {show(theirs.records)}")
+
+
+def holds(seen: Seen, records: tuple[Record, ...], end: int) -> bool:
+    """Return whether a disk has these records below an offset."""
+    return seen.flushed >= end and agree(seen.records, records, end)
+
+
+def match(one: tuple[Record, ...], two: tuple[Record, ...]) -> bool:
+    """Return whether two logs are equal up to the last offset where their epochs agree."""
+    shared = -1
+    for offset, (mine, theirs) in enumerate(zip(one, two)):
+        if mine != GONE and theirs != GONE and mine.epoch == theirs.epoch:
+            shared = offset
+    return agree(one, two, shared + 1)
+
+
+def show(records: tuple[Record, ...]) -> str:
+    """Return a log in words."""
+    return " ".join(f"{each.value}@{each.epoch}" for each in records) or "nothing"

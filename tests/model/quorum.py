@@ -1,0 +1,489 @@
+"""A quorum between two actions, what may happen next, and what that leads to.
+
+A state is immutable: replicas and messages by number (``turns``), what the oracle remembers, and
+what may still be spent on faults. Messages between two replicas arrive in order unless a fault
+says otherwise.
+"""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import Any, NamedTuple
+
+from kraftfast.errors import ErrorCode
+from kraftfast.types import ReplicaKey
+from tests.model.oracle import Known, Oracle
+from tests.model.timeless import OF_ITSELF
+from tests.model.alone import Setting
+from tests.model.seen import Seen
+from tests.model.storing import print_of
+from tests.model.turns import LATE, Turns
+
+CHANNEL_MAX = 6
+KINDS = ("timers", "crashes", "faults", "appends", "admin", "snapshots", "reads")
+
+
+class Budget(NamedTuple):
+    """How often each kind of event may still happen."""
+
+    timers: int = 0
+    crashes: int = 0
+    faults: int = 0  # messages lost, late, doubled, overtaken; links cut
+    appends: int = 0
+    admin: int = 0
+    snapshots: int = 0
+    reads: int = 0
+
+
+class State(NamedTuple):
+    """All of a quorum."""
+
+    replicas: tuple[int, ...]
+    channels: tuple[tuple[int, ...], ...]  # message numbers by pair, first in first out
+    links: tuple[bool, ...]  # by pair, whether it stands
+    known: Known
+    left: Budget
+
+
+Action = tuple[Any, ...]
+
+
+class Quorum:
+    """The rules of the search: actions and what they do."""
+
+    def __init__(self, setting: Setting, epochs_max: int = 6) -> None:
+        self.setting = setting
+        self.epochs_max = epochs_max
+        self.turns = Turns(setting)
+        self.oracle = Oracle(self.turns)
+        self.ids = setting.ids
+        self.pairs = [(a, b) for a in self.ids for b in self.ids if a != b]
+        self.place = {pair: place for place, pair in enumerate(self.pairs)}
+        self.index = {id: place for place, id in enumerate(self.ids)}
+        self._known_prints: dict[Known, int] = {}
+        news = self.turns.news
+        self.down, self.up, self.ended, self.failed = map(news, ("down", "up", "ended", "failed"))
+
+    # --- beginning ----------------------------------------------------------------------------
+
+    def initial(self) -> State:
+        """Return the state in which every process has started and no link stands."""
+        replicas = tuple(self.turns.fresh(id) for id in self.ids)
+        empty = ((),) * len(self.pairs)
+        plenty = Budget(*(99,) * len(KINDS))
+        state = State(replicas, empty, (False,) * len(self.pairs), Known(), plenty)
+        for id in self.ids:
+            state = self.turn(state, id, ("start", ()))
+        for pair in combinations(self.ids, 2):
+            state = self.linked(state, *pair)
+        return state
+
+    def settled(self, left: Budget) -> State:
+        """Return the state in which the first voter leads, and all have its first records."""
+        first = self.setting.voters[0]
+        state = self.calm(self.initial())
+        state = self.apply(state, ("timer", first, "election_deadline_ms")) or state
+        state = self.calm(state)
+        assert self.see(state, first).role == "leader", self.describe(state)
+        assert state.known.committed, self.describe(state)
+        return state._replace(left=left)
+
+    def calm(self, state: State) -> State:
+        """Let messages and flushes go on until nothing new comes of it."""
+        seen = set()
+        for _ in range(400):
+            seen.add(state)
+            for action in self.default_order(state):
+                after = self.apply(state, action)
+                if after is not None and after not in seen:
+                    state = after
+                    break
+            else:
+                return state
+        return state
+
+    def default_order(self, state: State) -> list[Action]:
+        """Return what goes on without anybody's doing: messages first, then disks."""
+        found: list[Action] = []
+        for place, pair in enumerate(self.pairs):
+            if state.channels[place] and self.see(state, pair[1]).running:
+                found.append(("deliver", *pair))
+        for id in self.ids:
+            seen = self.see(state, id)
+            if seen.flushing:
+                found.append(("flushed", id))
+            elif "unflushed" in seen.timers:
+                found.append(("timer", id, "unflushed"))
+        for id in self.ids:
+            if "heartbeat_at_ms" in self.see(state, id).timers:
+                found.append(("timer", id, "heartbeat_at_ms"))
+        return found
+
+    # --- looking ------------------------------------------------------------------------------
+
+    def see(self, state: State, id: int) -> Seen:
+        return self.turns.seen[state.replicas[self.index[id]]]
+
+    def describe(self, state: State) -> str:
+        """Return the state in words."""
+        lines = [f"    {id}: {self.see(state, id).text}" for id in self.ids]
+        for place, (source, target) in enumerate(self.pairs):
+            kinds = []
+            for number in state.channels[place]:
+                kind, correlation = self.turns.heads[number]
+                late = " (late)" if correlation == LATE else ""
+                kinds.append(f"{self.turns.name_of(number)}{late}" if kind != "down" else kind)
+            if kinds:
+                lines.append(f"      {source} -> {target}: {', '.join(kinds)}")
+        return "\n".join(lines)
+
+    def print_of(self, state: State) -> int:
+        """Return 64 bits that stand for a state, the same in every process."""
+        known = self._known_prints.get(state.known)
+        if known is None:
+            told = repr(state.known._replace(hurt=sorted(state.known.hurt)))
+            known = self._known_prints[state.known] = print_of(told.encode())
+        replicas, messages = self.turns.prints, self.turns.message_prints
+        return hash((
+            *[replicas[each] for each in state.replicas],
+            *[tuple([messages[each] for each in queue]) for queue in state.channels],
+            state.links, known, state.left,
+        ))  # fmt: skip
+
+    # --- actions ------------------------------------------------------------------------------
+
+    def actions(self, state: State) -> list[Action]:
+        """Return what may happen next: what goes on by itself first."""
+        found = self.default_order(state)
+        left = state.left
+        for id in self.ids:
+            seen = self.see(state, id)
+            if not seen.running:
+                found.append(("start", id))
+                if left.admin and self.setting.dynamic:
+                    found.append(("wipe", id))
+                continue
+            self._of_one(state, id, seen, found)
+        if left.faults:
+            self._faults(state, found)
+        return found
+
+    def _of_one(self, state: State, id: int, seen: Seen, found: list[Action]) -> None:
+        left = state.left
+        leads = seen.role == "leader"
+        if left.appends and leads:
+            found.append(("append", id))
+        if left.timers:
+            ends = "election_deadline_ms", "fetch_deadline_ms"
+            for name in seen.timers:
+                if name not in OF_ITSELF and (name not in ends or seen.epoch < self.epochs_max):
+                    found.append(("timer", id, name))
+            if leads:
+                found.append(("resign", id))
+                found += [("transfer", id, other) for other in self.ids if other != id]
+        if left.crashes:
+            unflushed = len(seen.records) - seen.flushed
+            found += [("crash", id, keep, 0) for keep in sorted({0, unflushed})]
+            if unflushed > 1:
+                found.append(("crash", id, 1, 0))
+            if seen.flushed - max(seen.start, 0) > 0 and left.faults:
+                found.append(("crash", id, 0, 1))
+            found.append(("dies", id))
+        if left.reads:
+            found.append(("barrier", id))
+        if left.snapshots:
+            end = min(seen.high_watermark, seen.flushed)
+            if end > max((*seen.snapshots, 0)):
+                found.append(("snapshot", id, end))
+            if seen.snapshots and max(seen.snapshots) > seen.start:
+                found.append(("retain", id))
+        if seen.probing:
+            found.append(("probed", id, ErrorCode.NONE))
+            if left.faults:
+                found.append(("probed", id, ErrorCode.NETWORK_EXCEPTION))
+        if left.admin and leads and self.setting.dynamic:
+            self._admin(state, id, found)
+
+    def _admin(self, state: State, id: int, found: list[Action]) -> None:
+        voters = self.see(state, id).voters
+        for other in self.ids:
+            key = self.see(state, other).key
+            if not voters.is_voter(key):
+                found.append(("add", id, key))
+        found += [("remove", id, ReplicaKey(each.id, each.directory_id)) for each in voters]
+        if len(self.ids) > len(voters):
+            found += [("assign", id, ids) for ids in combinations(self.ids, len(voters))]
+
+    def _faults(self, state: State, found: list[Action]) -> None:
+        heads = self.turns.heads
+        for place, (source, target) in enumerate(self.pairs):
+            queue = state.channels[place]
+            if state.links[place] and source < target:
+                found.append(("cut", source, target))
+            elif source < target and not state.links[place]:
+                if self.see(state, source).running and self.see(state, target).running:
+                    found.append(("link", source, target))
+            if not queue or not self.see(state, target).running:
+                continue
+            kind, correlation = heads[queue[0]]
+            if kind in ("ask", "answer") and not self.setting.streaming:
+                found.append(("lose", source, target))
+                if len(queue) < CHANNEL_MAX:
+                    found.append(("double", source, target))
+                if len(queue) > 1 and heads[queue[1]][0] in ("ask", "answer"):
+                    found.append(("overtake", source, target))
+            if kind == "ask" and correlation != LATE:
+                found.append(("late", source, target))
+
+    def apply(self, state: State, action: Action) -> State | None:
+        """Return the state after an action; None if it cannot be. Raises Violation."""
+        method = getattr(self, f"_do_{action[0]}", None)
+        if method is not None:
+            return method(state, *action[1:])
+        return self._by_itself(state, *action)
+
+    def _by_itself(self, state: State, kind: str, id: int, *words: Any) -> State | None:
+        """An event that concerns one replica."""
+        seen = self.see(state, id)
+        if not seen.running or (kind == "flushed" and not seen.flushing):
+            return None
+        if kind == "timer" and words[0] not in seen.timers:
+            return None
+        if kind == "append" and seen.role != "leader":
+            return None
+        if kind == "probed" and not seen.probing:
+            return None
+        if kind == "retain" and not seen.snapshots:
+            return None
+        cost = COSTS.get(kind)
+        if cost is None or (kind == "timer" and words[0] in OF_ITSELF):
+            return self.turn(state, id, (kind, *words))
+        if not getattr(state.left, cost):
+            return None
+        if kind == "barrier":
+            words = (len(state.known.committed),)
+        return self.turn(self.spend(state, cost), id, (kind, *words))
+
+    def spend(self, state: State, kind: str) -> State:
+        left = state.left
+        return state._replace(left=left._replace(**{kind: getattr(left, kind) - 1}))
+
+    # --- messages -----------------------------------------------------------------------------
+
+    def _do_deliver(self, state: State, source: int, target: int) -> State | None:
+        queue = state.channels[self.place[source, target]]
+        if not queue or not self.see(state, target).running:
+            return None
+        state = self.with_channel(state, (source, target), queue[1:])
+        if queue[0] == self.up:
+            told = self.see(state, source).key.directory_id
+            told = told if self.setting.streaming or self.setting.dynamic else bytes(16)
+            return self.turn(state, target, ("up", source, told))
+        return self.turn(state, target, ("deliver", source, queue[0]))
+
+    def _do_lose(self, state: State, source: int, target: int) -> State | None:
+        """The request, or its answer, is lost, and the asker's patience ends."""
+        place = self.place[source, target]
+        queue = state.channels[place]
+        if not queue or not state.left.faults:
+            return None
+        kind, correlation = self.turns.heads[queue[0]]
+        if kind not in ("ask", "answer"):
+            return None
+        asker, asked = (source, target) if kind == "ask" else (target, source)
+        state = self.with_channel(self.spend(state, "faults"), (source, target), queue[1:])
+        waits = correlation != LATE and asked in self.see(state, asker).waits_for
+        return self.turn(state, asker, ("fail", asked)) if waits else state
+
+    def _do_late(self, state: State, source: int, target: int) -> State | None:
+        """The asker's patience ends, and its request arrives nevertheless."""
+        if not state.left.faults or target not in self.see(state, source).waits_for:
+            return None
+        return self.turn(self.spend(state, "faults"), source, ("fail", target))
+
+    def _do_double(self, state: State, source: int, target: int) -> State | None:
+        queue = state.channels[self.place[source, target]]
+        if not queue or not state.left.faults or self.turns.heads[queue[0]][0] != "ask":
+            return None
+        copy = self.turns.late(queue[0])
+        state = self.spend(state, "faults")
+        return self.with_channel(state, (source, target), (*queue, copy))
+
+    def _do_overtake(self, state: State, source: int, target: int) -> State | None:
+        queue = state.channels[self.place[source, target]]
+        if len(queue) < 2 or not state.left.faults:
+            return None
+        if any(self.turns.heads[each][0] not in ("ask", "answer") for each in queue[:2]):
+            return None
+        state = self.spend(state, "faults")
+        return self.with_channel(state, (source, target), (queue[1], queue[0], *queue[2:]))
+
+    def _do_cut(self, state: State, one: int, other: int) -> State | None:
+        if not state.left.faults or not state.links[self.place[one, other]]:
+            return None
+        return self.unlinked(self.spend(state, "faults"), one, other, self.down)
+
+    def _do_link(self, state: State, one: int, other: int) -> State | None:
+        running = self.see(state, one).running and self.see(state, other).running
+        if not running or state.links[self.place[one, other]]:
+            return None
+        return self.linked(state, one, other)
+
+    def linked(self, state: State, one: int, other: int) -> State:
+        links = list(state.links)
+        for pair in ((one, other), (other, one)):
+            links[self.place[pair]] = True
+            queue = state.channels[self.place[pair]]
+            state = self.with_channel(state, pair, (*queue, self.up))
+        return state._replace(links=tuple(links))
+
+    def unlinked(self, state: State, one: int, other: int, news: int) -> State:
+        """The link broke: what was on its way is lost, and whoever runs is told."""
+        links = list(state.links)
+        for source, target in ((one, other), (other, one)):
+            links[self.place[source, target]] = False
+            told = (news,) if self.see(state, target).running else ()
+            state = self.with_channel(state, (source, target), told)
+        return state._replace(links=tuple(links))
+
+    def with_channel(
+        self, state: State, pair: tuple[int, int], queue: tuple[int, ...]
+    ) -> State:
+        place, channels = self.place[pair], state.channels
+        return state._replace(channels=(*channels[:place], queue, *channels[place + 1:]))
+
+    # --- processes and disks ------------------------------------------------------------------
+
+    def _do_start(self, state: State, id: int) -> State | None:
+        if self.see(state, id).running:
+            return None
+        state = self.turn(state, id, ("start", ()))
+        for other in self.ids:
+            if other != id and self.see(state, other).running:
+                if not state.links[self.place[id, other]]:
+                    state = self.linked(state, id, other)
+        return state
+
+    def _do_crash(self, state: State, id: int, keep: int, damaged: int) -> State | None:
+        seen = self.see(state, id)
+        if not state.left.crashes or not seen.running:
+            return None
+        if keep > len(seen.records) - seen.flushed or damaged > seen.flushed - seen.start:
+            return None
+        state = self.spend(state, "crashes")
+        if damaged:
+            if not state.left.faults or not self.may_be_hurt(state, id):
+                return None
+            state = self.hurt(self.spend(state, "faults"), id)
+        return self.buried(self.turn(state, id, ("crash", keep, damaged)), id)
+
+    def buried(self, state: State, id: int) -> State:
+        news = self.ended if self.setting.streaming else self.down
+        for other in self.ids:
+            if other != id and state.links[self.place[id, other]]:
+                state = self.unlinked(state, id, other, news)
+        return state
+
+    def _do_dies(self, state: State, id: int) -> State | None:
+        """The first event that has quorum-state written finds the process killed before that."""
+        if not state.left.crashes or not self.see(state, id).running:
+            return None
+        events: list[tuple[Action, int | None]] = []
+        for source in self.ids:
+            queue = () if source == id else state.channels[self.place[source, id]]
+            if queue and queue[0] != self.up:
+                events.append((("deliver", source, queue[0]), source))
+        if state.left.timers:
+            for name in ("election_deadline_ms", "fetch_deadline_ms"):
+                if name in self.see(state, id).timers:
+                    events.append((("timer", name), None))
+        for event, source in events:
+            turn = self.turns.take(id, state.replicas[self.index[id]], event, True)
+            if not self.turns.seen[turn.after].running:
+                if source is not None:
+                    queue = state.channels[self.place[source, id]]
+                    state = self.with_channel(state, (source, id), queue[1:])
+                state = self.after_turn(self.spend(state, "crashes"), id, turn)
+                return self.buried(state, id)
+        return None
+
+    def _do_wipe(self, state: State, id: int) -> State | None:
+        """The disk of a replica that is down is replaced."""
+        seen = self.see(state, id)
+        if seen.running or not state.left.admin or not self.may_be_hurt(state, id):
+            return None
+        state = self.hurt(state, id)
+        letter = chr(seen.key.directory_id[0] + 32)
+        if letter > "z":
+            return None
+        replicas = list(state.replicas)
+        replicas[self.index[id]] = self.turns.fresh(id, letter, empty=True)
+        return self.spend(state, "admin")._replace(replicas=tuple(replicas))
+
+    def may_be_hurt(self, state: State, id: int) -> bool:
+        """Return whether what this disk loses leaves a majority that lost nothing."""
+        return len({*state.known.hurt, id}) <= (len(self.setting.voters) - 1) // 2
+
+    def hurt(self, state: State, id: int) -> State:
+        known = state.known
+        return state._replace(known=known._replace(hurt=known.hurt | {id}))
+
+    # --- a turn -------------------------------------------------------------------------------
+
+    def turn(self, state: State, id: int, event: tuple[Any, ...]) -> State:
+        """One event at one replica: what it sends goes out, the oracle looks."""
+        return self.after_turn(state, id, self.turns.take(
+            id, state.replicas[self.index[id]], event
+        ))  # fmt: skip
+
+    def after_turn(self, state: State, id: int, turn: Any) -> State:
+        place = self.index[id]
+        before = state.replicas[place]
+        replicas = (*state.replicas[:place], turn.after, *state.replicas[place + 1:])
+        channels = list(state.channels)
+        for peer_id in turn.dropped:
+            there, back = self.place[id, peer_id], self.place[peer_id, id]
+            channels[there] = tuple(
+                each if self.turns.heads[each][0] != "ask" else self.turns.late(each)
+                for each in channels[there]
+            )
+            channels[back] = tuple(
+                each for each in channels[back] if self.turns.heads[each][0] != "answer"
+            )
+        for peer_id, number in turn.sent:
+            self.put_on_its_way(state, channels, id, peer_id, number)
+        state = state._replace(replicas=replicas, channels=tuple(channels))
+        known = self.oracle.judge(state.known, replicas, place, before, turn.facts)
+        return state if known is state.known else state._replace(known=known)
+
+    def put_on_its_way(
+        self, state: State, channels: list[tuple[int, ...]], id: int, peer_id: int, number: int
+    ) -> None:
+        if peer_id not in self.index:
+            return
+        there, back = self.place[id, peer_id], self.place[peer_id, id]
+        kind, correlation = self.turns.heads[number]
+        if not state.links[there]:
+            if kind == "ask" and correlation != LATE and self.failed not in channels[back]:
+                channels[back] += (self.failed,)
+            return
+        queue = (*channels[there], number)
+        if len(queue) > CHANNEL_MAX:  # bounded: the oldest that nobody waits for goes
+            late = [each for each in queue if self.turns.heads[each][1] == LATE]
+            if late:
+                queue = tuple(each for each in queue if each != late[0])
+        channels[there] = queue
+
+
+COSTS = {
+    "timer": "timers",
+    "resign": "timers",
+    "transfer": "timers",
+    "append": "appends",
+    "barrier": "reads",
+    "snapshot": "snapshots",
+    "retain": "snapshots",
+    "add": "admin",
+    "remove": "admin",
+    "assign": "admin",
+}

@@ -1,0 +1,70 @@
+"""What the search and the oracle ask of a replica, read once for each of its states."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from kraftfast.core.voters import VoterSet
+from kraftfast.types import OffsetAndEpoch, ReplicaKey
+from tests.core.disk import Record
+from tests.model import timeless
+from tests.model.alone import Lone
+from tests.model.happening import in_flight
+
+
+class Seen(NamedTuple):
+    """What the search and the oracle ask of a replica."""
+
+    running: bool
+    role: str
+    epoch: int
+    records: tuple[Record, ...]
+    start: int
+    flushed: int
+    flushing: bool
+    high_watermark: int
+    timers: tuple[str, ...]
+    waits_for: tuple[int, ...]  # peers that owe an answer
+    phantom: OffsetAndEpoch | None  # how far the log may have gone, where its end is missing
+    snapshots: tuple[int, ...]  # their end offsets
+    probing: bool
+    key: ReplicaKey
+    voters: VoterSet  # as the log has them
+    text: str
+
+
+def look(host: Lone) -> Seen:
+    """What is asked of this replica, read once."""
+    disk, replica = host.disk, host.replica
+    log = " ".join(f"{each.value}@{each.epoch}" for each in disk.records[disk.start:])
+    state = disk.quorum_state
+    voted = state.voted.id if state is not None and state.voted is not None else "-"
+    key = ReplicaKey(host.id, host.directory_id)
+    snapshots = tuple(sorted(each.offset for each in disk.snapshots))
+    voters = disk.history().latest
+    common = {
+        "records": tuple(disk.records),
+        "start": disk.start,
+        "flushed": disk.flushed,
+        "key": key,
+        "snapshots": snapshots,
+        "phantom": host.phantom,
+        "voters": voters.voters if voters is not None else VoterSet(),
+    }
+    if replica is None:
+        epoch = state.epoch if state is not None else 0
+        text = f"down, e{epoch} voted {voted} [{log}] flushed {disk.flushed}"
+        return Seen(
+            running=False, role="down", epoch=epoch, flushing=False, high_watermark=-1,
+            timers=(), waits_for=(), probing=False, text=text, **common,
+        )  # fmt: skip
+    text = (
+        f"{replica.role} e{replica.epoch} voted {voted} [{log}] from {disk.start} "
+        f"flushed {disk.flushed} hw {replica.high_watermark}"
+    )
+    return Seen(
+        running=True, role=str(replica.role), epoch=replica.epoch,
+        flushing=host.flushing is not None, high_watermark=replica.high_watermark,
+        timers=timeless.timers(replica), waits_for=tuple(sorted(in_flight(host))),
+        probing=host.probing is not None, text=text, **common,
+    )  # fmt: skip

@@ -1,0 +1,177 @@
+"""A replica to which time does not pass: pauses are over, timers are far away until one is fired.
+
+So any order of timers is possible, and no clock is part of a state. This needs the interpreted
+core, whose objects can be looked into.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from kraftfast.core.log_view import NEVER_MS
+from kraftfast.core.replica import Replica
+from kraftfast.core.state import ReplicaState
+
+NOW_MS = 0
+FAR_MS = 10**6
+
+PRESENT = {
+    "fetch_at_ms",
+    "campaign_at_ms",
+    "retry_at_ms",
+    "ready_at_ms",
+    "barriers_asked_ms",
+    "flushing_since_ms",
+    "unflushed_since_ms",
+}
+"""Now: pauses, which are over at once, and the age of what is being flushed."""
+PAST = {
+    "began_ms",
+    "begun_ms",
+    "renewed_ms",
+    "last_push_ms",
+    "last_fetch_ms",
+    "last_caught_up_ms",
+    "handed_over_ms",
+    "since_ms",
+}
+"""Now, if they were later than that; -1 stands for never, what was made old stays old."""
+
+ROLE_TIMERS = (
+    "election_deadline_ms",
+    "fetch_deadline_ms",
+    "stream_deadline_ms",
+    "update_at_ms",
+    "membership_at_ms",
+    "check_quorum_deadline_ms",
+    "heartbeat_at_ms",
+    "parked_deadline_ms",
+    "move_at_ms",
+)
+
+
+OF_ITSELF = ("unflushed", "heartbeat_at_ms")
+"""Timers that go on whatever happens: they cost nothing."""
+
+
+def state_of(replica: Replica) -> ReplicaState:
+    """Return what the replica remembers."""
+    found: ReplicaState = replica._state
+    return found
+
+
+def timed(state: ReplicaState) -> Iterator[Any]:
+    """Yield every object in which times are kept."""
+    yield state
+    yield state.log
+    yield state.current
+    yield from state.barriers
+    yield state.asked_epochs
+    yield state.told_epochs
+    yield from state.peers._peers.values()
+    leader = state.leader
+    if leader is not None:
+        yield from leader.voters.values()
+        yield from leader.observers.values()
+        yield from leader.parked
+        yield from leader.barriers
+        yield from leader.leases.values()
+        if leader.change is not None:
+            yield leader.change
+        if leader.transfer is not None:
+            yield leader.transfer
+
+
+_TIMES: dict[type, tuple[tuple[str, int], ...]] = {}
+_TO_PRESENT, _TO_PAST, _TO_FAR = range(3)
+
+
+def times_of(kind: type, thing: Any) -> tuple[tuple[str, int], ...]:
+    """Return which attributes of a class are times, and what becomes of each."""
+    found = _TIMES.get(kind)
+    if found is None:
+        names = [each for each in vars(thing) if each.endswith("_ms")]
+        found = _TIMES[kind] = tuple(
+            (each, _TO_PRESENT if each in PRESENT else _TO_PAST if each in PAST else _TO_FAR)
+            for each in names
+            if not each.endswith(("timeout_ms", "backoff_ms"))
+        )
+    return found
+
+
+def rest(replica: Replica) -> None:
+    """Take the time out of a replica between two steps."""
+    state = state_of(replica)
+    state.fetch_failures = state.failover_round = 0
+    state.asked_epochs.spent = state.told_epochs.spent = 0
+    for each in timed(state):
+        values = each.__dict__
+        for name, becomes in times_of(type(each), each):
+            value = values[name]
+            if not -NEVER_MS < value < NEVER_MS:
+                continue
+            if becomes == _TO_FAR:
+                values[name] = FAR_MS
+            elif becomes == _TO_PRESENT or value > NOW_MS:
+                values[name] = NOW_MS
+    log = state.log
+    log.flushing_end_offset = log.flushing_end_offset if log.flushing else 0
+    log.flushing_bytes = min(log.flushing_bytes, 1)
+    log.unflushed_bytes = min(log.unflushed_bytes, 1)
+    leader = state.leader
+    if leader is not None:
+        for progress in (*leader.voters.values(), *leader.observers.values()):
+            progress.last_fetch_log_end_offset = 0
+
+
+def timers(replica: Replica) -> tuple[str, ...]:
+    """Return the names of the timers that can be over."""
+    state = state_of(replica)
+    current = vars(state.current)
+    found = [name for name in ROLE_TIMERS if NOW_MS < current.get(name, NEVER_MS) < NEVER_MS]
+    follower = state.follower
+    if follower is not None:
+        idle = {"stream_deadline_ms": follower.stream, "update_at_ms": state.writing}
+        found = [name for name in found if idle.get(name, True)]
+    if state.log.unflushed_bytes and not state.log.flushing:
+        found.append("unflushed")
+    if state.log.flushing:
+        found.append("flushing")
+    leader = state.leader
+    if leader is not None:
+        if leader.change is not None:
+            found.append("change")
+        if leader.transfer is not None:
+            found.append("transfer")
+        found += [f"silent {id}" for id, each in leader.voters.items() if each.last_fetch_ms >= 0]
+    if state.barriers or (leader is not None and leader.barriers):
+        found.append("barriers")
+    return tuple(found)
+
+
+def let_be_over(replica: Replica, name: str) -> None:
+    """Set one timer to now, or make old what the name says; a Tick does the rest."""
+    state = state_of(replica)
+    leader = state.leader
+    what, _, id = name.partition(" ")
+    if what == "unflushed":
+        state.log.unflushed_since_ms = -FAR_MS
+    elif what == "flushing":
+        state.log.flushing_since_ms = -FAR_MS
+    elif what == "barriers":
+        for barrier in (*state.barriers, *(leader.barriers if leader else ())):
+            barrier.deadline_ms = NOW_MS
+    elif what == "silent":
+        assert leader is not None
+        progress = leader.voters[int(id)]
+        progress.last_fetch_ms = min(progress.last_fetch_ms, -FAR_MS)
+        progress.last_caught_up_ms = min(progress.last_caught_up_ms, -FAR_MS)
+    elif what in ("change", "transfer"):
+        getattr(leader, what).deadline_ms = NOW_MS
+    else:
+        setattr(state.current, what, NOW_MS)
+        if what == "parked_deadline_ms":
+            assert leader is not None
+            for parked in leader.parked:
+                parked.deadline_ms = NOW_MS

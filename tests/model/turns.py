@@ -1,0 +1,223 @@
+"""What an event does to one replica, computed once by the core itself and kept.
+
+A replica with its disk, between two turns, is a number in a table; so is a message.
+``Turns.take(id, before, event)`` is a function of its arguments: the core runs once for each that
+is new, everything else is a look-up.
+"""
+
+from __future__ import annotations
+
+import pickle
+import traceback
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from kraftfast.core import messages as msg
+from kraftfast.core.control import KRaftVersion, KRaftVoters
+from kraftfast.core.voters import VoterSet
+from tests.core.disk import Message, voter_of
+from tests.model import timeless
+from tests.model.alone import Alone, Killed, Lone, Setting, Violation
+from tests.model.happening import Arrived, happen, in_flight, settle
+from tests.model.seen import Seen, look
+from tests.model.storing import bytes_of, print_of
+
+LATE = 9
+"""The correlation of what nobody waits for; 0: of a pushed answer. Between: under way."""
+GENERATIONS = 4
+BARRIER = 8
+
+
+class Turn(NamedTuple):
+    """What one turn left behind."""
+
+    after: int  # the replica's number
+    sent: tuple[tuple[int, int], ...]  # (peer, message number), in order
+    dropped: tuple[int, ...]  # peers whose answer is not waited for any more
+    facts: tuple[tuple[Any, ...], ...]  # for the oracle
+
+
+class Turns:
+    """The tables: replicas, messages, and what was computed."""
+
+    def __init__(self, setting: Setting) -> None:
+        self.setting = setting
+        self.world = Alone(setting)
+        self.replicas: list[bytes] = []
+        self.seen: list[Seen] = []
+        self.prints: list[int] = []  # of each replica, the same in every process
+        self.messages: list[bytes] = []
+        self.heads: list[tuple[str, int]] = []  # of each message: its kind, its correlation
+        self.message_prints: list[int] = []
+        self.calls = 0
+        self._replica_numbers: dict[bytes, int] = {}
+        self._message_numbers: dict[tuple[Any, ...], int] = {}
+        self._kept: dict[tuple[Any, ...], Turn | Violation] = {}
+
+    # --- tables -------------------------------------------------------------------------------
+
+    def fresh(self, id: int, directory: str | None = None, empty: bool = False) -> int:
+        """Number a replica that never ran; ``empty``: its disk does not name any voter."""
+        host = Lone(self.world, id)
+        setting = self.setting
+        if setting.dynamic and id in setting.voters and not empty:
+            entries = VoterSet(voter_of(self.world.key(each)) for each in setting.voters)
+            host.disk.bootstrap = (KRaftVersion(1), KRaftVoters(entries))
+        elif setting.dynamic:
+            host.disk.bootstrap = (KRaftVersion(1),)
+        host.directory_id = (directory or chr(64 + id)).encode() * 16
+        return self._put(host)
+
+    def message(self, message: Message, correlation: int) -> int:
+        """Number a message, under the correlation that it has between turns."""
+        kind = "ask" if message.is_request else "answer" if correlation else "push"
+        key = (
+            kind,
+            correlation,
+            bytes_of(message.body),
+            message.records,
+            message.base_offset,
+            message.snapshot,
+        )
+        return self._numbered(kind, correlation, key, message)
+
+    def news(self, kind: str) -> int:
+        """Number what a link tells: ``up``, ``down``, ``ended``, ``failed``."""
+        return self._numbered(kind, 0, (kind,), None)
+
+    def _numbered(
+        self, kind: str, correlation: int, key: tuple[Any, ...], message: Message | None
+    ) -> int:
+        number = self._message_numbers.get(key)
+        if number is None:
+            number = self._message_numbers[key] = len(self.messages)
+            self.messages.append(pickle.dumps(message, 5))
+            self.heads.append((kind, correlation))
+            self.message_prints.append(print_of(pickle.dumps(key, 5)))
+        return number
+
+    def name_of(self, number: int) -> str:
+        """Return what a message is."""
+        message = pickle.loads(self.messages[number])
+        return self.heads[number][0] if message is None else type(message.body).__name__
+
+    def late(self, number: int) -> int:
+        """Return the same message for nobody who waits."""
+        kind, correlation = self.heads[number]
+        if kind not in ("ask", "answer") or correlation == LATE:
+            return number
+        return self.message(pickle.loads(self.messages[number]), LATE)
+
+    def _put(self, host: Lone) -> int:
+        world, host.world = host.world, None
+        if host.replica is not None:
+            timeless.rest(host.replica)
+        host.ticks = (-1, 0)
+        host.slice_content = host.slice_content if host.slice_bytes else ()
+        key = bytes_of(host)
+        number = self._replica_numbers.get(key)
+        if number is None:
+            number = self._replica_numbers[key] = len(self.replicas)
+            self.replicas.append(pickle.dumps(host, 5))
+            self.seen.append(look(host))
+            self.prints.append(print_of(key))
+        host.world = world
+        return number
+
+    # --- a turn -------------------------------------------------------------------------------
+
+    def take(self, id: int, before: int, event: tuple[Any, ...], dies: bool = False) -> Turn:
+        """Return what ``event`` does to replica ``before``. Raises Violation."""
+        key = (before, event, dies)
+        found = self._kept.get(key)
+        if found is None:
+            try:
+                found = self._take(id, before, event, dies)
+            except Violation as error:
+                found = error
+            except Exception as error:  # an assertion of the core, of its host, or worse
+                found = Violation(f"{in_words(error)} (replica {id}, {event[0]})")
+            self._kept[key] = found
+        if isinstance(found, Violation):
+            raise found
+        return found
+
+    def _take(self, id: int, before: int, event: tuple[Any, ...], dies: bool) -> Turn:
+        self.calls += 1
+        world = self.world
+        host: Lone = pickle.loads(self.replicas[before])
+        host.world = world
+        world.host, world.out, world.facts, world.dies = host, [], [], dies
+        world.hosts = {id: host}
+        world.directory_ids = {id: host.directory_id}
+        waited = in_flight(host)
+        try:
+            arrived = None
+            if event[0] == "deliver":
+                arrived = (*self.heads[event[2]], pickle.loads(self.messages[event[2]]))
+            happen(host, event, arrived)
+            settle(host)
+        except Killed:
+            host.crash(0)
+            host.waiting_write = None
+        finally:
+            world.dies = False
+        sent, dropped = self._numbers_of_requests(host, waited, event)
+        return Turn(self._put(host), sent, dropped, tuple(world.facts))
+
+    def _numbers_of_requests(
+        self, host: Lone, waited: dict[int, int], event: tuple[Any, ...]
+    ) -> tuple[tuple[tuple[int, int], ...], tuple[int, ...]]:
+        """Give requests under way the small numbers that they have between turns."""
+        now = in_flight(host)
+        answered = event[1] if event[0] == "deliver" else None
+        if answered is not None and self.heads[event[2]][0] not in ("answer", "push"):
+            answered = None
+        dropped = []
+        names: dict[tuple[int, int], int] = {}
+        for peer_id in {*waited, *now}:
+            old, new = waited.get(peer_id, 0), now.get(peer_id, 0)
+            if old and new != old:
+                dropped.append(peer_id)
+                if peer_id != answered:
+                    given_up = host.generations.get(peer_id, 0) + 1
+                    host.generations[peer_id] = given_up % GENERATIONS
+            if new and new != old:
+                names[peer_id, new] = 1 + host.generations.get(peer_id, 0)
+        if host.replica is not None:
+            renumber(host, names)
+        sent = []
+        for message in self.world.out:
+            correlation = message.correlation
+            if message.is_request:
+                correlation = names.get((message.target, correlation), LATE)
+                if isinstance(message.body, msg.ReadBarrierRequest):
+                    correlation = BARRIER
+            sent.append((message.target, self.message(message, correlation)))
+        return tuple(sent), tuple(dropped)
+
+
+def in_words(error: Exception) -> str:
+    """Return what failed, and where."""
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    said = f": {error}" if str(error) else ""
+    file = Path(place.filename).name
+    return f"{type(error).__name__}{said} at {file}:{place.lineno} {place.line}"
+
+
+def renumber(host: Lone, names: dict[tuple[int, int], int]) -> None:
+    """Write the small numbers into the replica."""
+    assert host.replica is not None
+    state = timeless.state_of(host.replica)
+    asks = state.leader.round_asks if state.leader is not None else {}
+    for peer_id, peer in state.peers._peers.items():
+        old = peer.correlation
+        peer.correlation = names.get((peer_id, old), old)
+        if peer_id in asks:
+            asks[peer_id] = peer.correlation if asks[peer_id] == old and old else LATE
+    for barrier in state.barriers:
+        if barrier.correlation:
+            waits = barrier.correlation == state.barriers_correlation
+            barrier.correlation = BARRIER if waits else LATE
+    state.barriers_correlation = BARRIER if state.barriers_correlation else 0
+    state.peers.next_correlation = LATE + 1
