@@ -41,13 +41,17 @@ def main(words: list[str]) -> int:
     from tests.model.fingerprints import Fingerprints
     from tests.model.quorum import KINDS, Budget, Quorum
     from tests.model.telling import tell
-    from tests.model.alone import Setting
+    from tests.model.alone import Setting, Violation
 
     voters = tuple(range(1, options.voters + 1))
     ids = tuple(range(1, options.voters + options.observers + 1))
     setting = Setting(ids, voters, not options.sockets, options.dynamic, options.turn_records)
     quorum = Quorum(setting, options.epochs)
-    start = quorum.settled(Budget(*(getattr(options, kind) for kind in KINDS)))
+    try:
+        start = quorum.settled(Budget(*(getattr(options, kind) for kind in KINDS)))
+    except Violation as error:
+        print(f"VIOLATION before the search begins, as the first voter is elected:\n{error}")
+        return VIOLATED
     prints = Fingerprints(options.states)
     if options.way == "pct":
         outcome = search.pct(
