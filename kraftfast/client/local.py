@@ -234,7 +234,8 @@ class KeptConnection:
         if self._sock is not None:
             with contextlib.suppress(PeerGone):
                 return self._put(question, until)
-        self._sock = connect(os.path.join(self.directory, SOCKET_NAME), timeout)
+        left = max(0.001, until - time.monotonic())  # both tries share the timeout
+        self._sock = connect(os.path.join(self.directory, SOCKET_NAME), left)
         return self._put(question, until)
 
     def _put(self, question: dict[str, Any], until: float) -> bytes:

@@ -18,7 +18,7 @@ from kraftfast.core.voters import VoterSet
 from tests.core.disk import Message, voter_of
 from tests.model import timeless
 from tests.model.alone import Alone, Killed, Lone, Setting, Violation
-from tests.model.happening import Arrived, happen, in_flight, settle
+from tests.model.happening import happen, in_flight, settle
 from tests.model.seen import Seen, look
 from tests.model.storing import bytes_of, print_of
 

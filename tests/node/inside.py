@@ -93,6 +93,20 @@ class Inside:
         """A connection at the local door, not blocking."""
         return connect(os.path.join(self.directory, SOCKET_NAME), 0)
 
+    def message(self, sock: socket.socket) -> bytes:
+        """The next message at a local connection; b"" once the replica hung up."""
+        found: list[bytes] = []
+
+        def come() -> bool:
+            try:
+                found.append(sock.recv(1 << 20))
+            except BlockingIOError:
+                return False
+            return True
+
+        self.until(come)
+        return found[0]
+
     def exchange(self, sock: socket.socket, data: bytes) -> bytes | None:
         """Send a frame; its answer without the length, None for a hang-up."""
         answers = self.answers(sock, data, -1)

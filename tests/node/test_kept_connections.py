@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -37,31 +36,16 @@ def request(number: int, again: bool) -> bytes:
     return encode_hello(Hello(kind="request", args=text, again=again))
 
 
-def answer(replica: Inside, sock: socket.socket) -> bytes:
-    """What comes, which is b"" once the replica hung up."""
-    found: list[bytes] = []
-
-    def come() -> bool:
-        try:
-            found.append(sock.recv(1 << 20))
-        except BlockingIOError:
-            return False
-        return True
-
-    replica.until(come)
-    return found[0]
-
-
 def test_a_connection_that_asks_to_is_kept(replica: Inside) -> None:
     door = replica.loop.door
     with replica.local() as sock:
         for number in range(3):
             sock.send(request(number, again=True))
-            assert frame.correlation_id(answer(replica, sock)) == number
+            assert frame.correlation_id(replica.message(sock)) == number
         assert door.slots.taken["request"] == 0 and len(door.strangers) == 1
         sock.send(request(3, again=False))
-        assert frame.correlation_id(answer(replica, sock)) == 3
-        assert answer(replica, sock) == b""
+        assert frame.correlation_id(replica.message(sock)) == 3
+        assert replica.message(sock) == b""
     assert not door.strangers and not door.keeping and not +door.slots.shares
 
 
@@ -69,7 +53,7 @@ def test_who_leaves_a_kept_connection_is_no_failure(replica: Inside) -> None:
     door = replica.loop.door
     with replica.local() as sock:
         sock.send(request(0, again=True))
-        answer(replica, sock)
+        replica.message(sock)
     replica.until(lambda: not door.strangers)
     assert not +door.slots.shares and not replica.lines
 
@@ -80,8 +64,8 @@ def test_an_idle_connection_is_given_up(
     monkeypatch.setattr(local_door, "KEPT_MS_MAX", 20)
     with replica.local() as sock:
         sock.send(request(0, again=True))
-        answer(replica, sock)
-        assert answer(replica, sock) == b""
+        replica.message(sock)
+        assert replica.message(sock) == b""
     assert not replica.loop.door.strangers and not +replica.loop.door.slots.shares
 
 
@@ -90,7 +74,7 @@ def test_idle_connections_make_room(replica: Inside) -> None:
     for number in range(20):
         crowd.append(sock := replica.local())
         sock.send(request(number, again=True))
-        answer(replica, sock)
+        replica.message(sock)
     assert len(replica.loop.door.strangers) <= FEW["stranger"]
     assert status(replica)["node_id"] == 1
     for sock in crowd:
@@ -100,5 +84,5 @@ def test_idle_connections_make_room(replica: Inside) -> None:
 def test_a_request_without_sense_ends_its_connection(replica: Inside) -> None:
     with replica.local() as sock:
         sock.send(encode_hello(Hello(kind="request", args="?", again=True)))
-        assert answer(replica, sock) == b""
+        assert replica.message(sock) == b""
     assert not replica.loop.door.keeping and not +replica.loop.door.slots.shares

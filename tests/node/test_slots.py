@@ -32,17 +32,7 @@ def status(replica: Inside) -> dict[str, object]:
     """What the replica says of itself to one who asks."""
     with replica.local() as sock:
         sock.send(encode_hello(Hello(kind="status")))
-        answer: list[bytes] = []
-
-        def come() -> bool:
-            try:
-                answer.append(sock.recv(1 << 20))
-            except BlockingIOError:
-                return False
-            return True
-
-        replica.until(come)
-        found: dict[str, object] = json.loads(answer[0])
+        found: dict[str, object] = json.loads(replica.message(sock))
         return found
 
 
