@@ -118,7 +118,8 @@ class LocalQuorum(MakesProducers):
         self.supervisor = Supervisor([self._config(id) for id in self.directories], restart)
         self._admin = Admin(LocalWay(self.directories, self.description.topic))
         self._changing = threading.Lock()
-        self._keep_producers()
+        self._keep_clients()
+        self._kept(self._admin)
         self._closed = False
         self._refusal: LocalError = Closed("the quorum is closed")
         forks.own(self)
@@ -206,7 +207,7 @@ class LocalQuorum(MakesProducers):
         """
         self._check_open()
         directories = self.directories if replica is None else {replica: self.directories[replica]}
-        return Consumer(directories, from_offset, follow=follow, timeout=timeout)
+        return self._kept(Consumer(directories, from_offset, follow=follow, timeout=timeout))
 
     def _connector(self, batch_bytes: int, window: int) -> Connector:
         if self.tuning.transport == "socket":
@@ -473,13 +474,13 @@ class LocalQuorum(MakesProducers):
         """Stop the workers gracefully (kill them if interrupted); what is committed is on disk."""
         left = deadline_after(timeout) - time.monotonic()
         self._closed = True
-        with self._lock, self._losing_producers():
+        with self._lock, self._losing_clients():
             self.supervisor.close(left)
 
     def disown(self) -> None:
         """In a forked child: the workers, and the right to end them, stay with the parent."""
         self._closed, self._refusal = True, forks.refusal("quorum")
-        self._producers = None
+        self._clients = None
         self.supervisor.disown()
 
     def __del__(self) -> None:

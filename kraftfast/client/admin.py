@@ -27,6 +27,7 @@ from kraftfast.client.read_barriers import (
 from kraftfast.client.quorum_info import QuorumInfo, question, read_answer
 from kraftfast.client.timing import deadline_after
 from kraftfast.errors import (
+    Closed,
     ErrorCode,
     InvalidOption,
     MalformedFrame,
@@ -55,11 +56,13 @@ class Admin:
     was last said) and RequestRefused (with Kafka's code). ``timeout``: seconds.
     """
 
-    # way: to the leader. birthplace: the process that may use it. barriers: asked for all threads.
+    # way: to the leader. birthplace: the process that may use it. lost: its quorum was closed.
+    # barriers: asked for all threads.
 
     def __init__(self, way: Way) -> None:
         self.way = way
         self.birthplace = Birthplace("admin")
+        self.lost = False
         self.barriers = ReadBarriers(self._ask_barrier)
 
     # --- looking ----------------------------------------------------------------------------------
@@ -87,7 +90,7 @@ class Admin:
         The leader has asked a majority, after the call began, whether it leads still. Calls that
         wait at the same time share a question.
         """
-        self.birthplace.check()
+        self._check_open()
         return self.barriers.read(deadline_after(timeout))
 
     def _ask_barrier(self, deadline: float) -> int:
@@ -275,6 +278,16 @@ class Admin:
 
     # --- inside -----------------------------------------------------------------------------------
 
+    def lose_quorum(self) -> None:
+        """Ask nothing more: the quorum was closed, and its replicas have ended."""
+        self.lost = True
+        self.way.close()
+
+    def _check_open(self) -> None:
+        self.birthplace.check()
+        if self.lost:
+            raise Closed("the quorum is closed")
+
     def _change(
         self,
         api_key: ApiKey,
@@ -316,10 +329,10 @@ class Admin:
         ask: Callable[[Any, float], T],
         again: set[ErrorCode] | frozenset[ErrorCode] = frozenset(),
     ) -> T:
-        """What the leader answers, at the latest at the deadline. Raises WrongProcess."""
-        self.birthplace.check()
+        """What the leader answers, at the latest at the deadline. Raises Closed, WrongProcess."""
         refused: RequestRefused | None = None
         while True:
+            self._check_open()
             try:
                 leader = self.way.to_leader(deadline)
                 try:

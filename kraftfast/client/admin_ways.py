@@ -44,6 +44,9 @@ class Way(Protocol):
         Raises PeerGone, TimedOut, UnsupportedVersion.
         """
 
+    def close(self) -> None:
+        """Hang up where something is kept between questions."""
+
 
 class RemoteWay:
     """Over TCP."""
@@ -60,6 +63,9 @@ class RemoteWay:
         """As :meth:`Way.likely`; only where the leader was found before."""
         address = self.cluster.led
         return None if address is None else Connection(address, deadline)
+
+    def close(self) -> None:
+        """As :meth:`Way.close`: every question has a connection of its own."""
 
 
 class LocalReached:
@@ -86,13 +92,19 @@ class LocalReached:
         if left <= 0:
             raise TimedOut(f"no time left for asking the replica in {self.directory}")
         question = {"kind": "request", "args": text}
-        if self.kept is not None:
-            answer = self.kept.ask_raw(question, left)
-        else:
-            answer = ask_raw(self.directory, question, left)
-        if frame.correlation_id(answer) != number:
+        if self.kept is None:
+            return self._answer(ask_raw(self.directory, question, left), api_key, version, number)
+        answer = self.kept.ask_raw(question, left)
+        try:
+            return self._answer(answer, api_key, version, number)
+        except BaseException:
+            self.kept.close()  # the next answer there may be to this question
+            raise
+
+    def _answer(self, data: bytes, api_key: int, version: int, number: int) -> Any:
+        if frame.correlation_id(data) != number:
             raise MalformedFrame(f"the replica in {self.directory} answers another question")
-        return frame.decode_response(api_key, version, answer)[1]
+        return frame.decode_response(api_key, version, data)[1]
 
     def close(self) -> None:
         """What is kept for later questions stays open."""
@@ -121,6 +133,10 @@ class LocalWay:
             self._kept.close()
             self._kept = KeptConnection(directory)
         return LocalReached(directory, self._kept)
+
+    def close(self) -> None:
+        """As :meth:`Way.close`."""
+        self._kept.close()
 
     def to_leader(self, deadline: float) -> Reached:
         """As :meth:`Way.to_leader`: who leads the latest epoch by its own word."""

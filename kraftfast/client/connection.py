@@ -115,7 +115,7 @@ class Connection:
         """Send a whole frame."""
         self.sock.settimeout(_left(deadline, f"asking {_text(self.address)}"))
         try:
-            self.sock.sendall(data)
+            self.sock.sendall(data, socket.MSG_NOSIGNAL)  # see send_with_fds
         except OSError as error:
             self._broken(error)
 

@@ -147,6 +147,11 @@ class RecordStream(ABC):
         """In a forked child: leave what it reads from to the parent."""
         self.closed, self.refusal = True, forks.refusal("consumer")
 
+    def lose_quorum(self) -> None:
+        """Read nothing more: the quorum was closed, and its replicas have ended."""
+        if not self.closed:
+            self.closed, self.refusal = True, Closed("the quorum is closed")
+
     def __del__(self) -> None:
         if not getattr(self, "closed", True) and not forks.pending():
             warnings.warn("a consumer was not closed", ResourceWarning, source=self)
@@ -231,6 +236,7 @@ class Consumer(RecordStream):
                 best = max(self._watches.values(), key=self._worth)
                 self._source, self._reader = best, LogReader(best.log_path)
                 return self._source, self._reader
+            self._check_open()
             if time.monotonic() >= deadline:
                 raise NoQuorum("no replica runs")
             time.sleep(RETRY_S)

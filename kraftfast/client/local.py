@@ -217,11 +217,12 @@ class KeptConnection:
     Making one for each question costs a twentieth of a read barrier.
     """
 
-    # _sock: None until the first question, and after one that was not answered.
+    # _sock: None until the first question, while one is put, and after one without an answer.
 
     def __init__(self, directory: str) -> None:
         self.directory = directory
         self._sock: socket.socket | None = None
+        forks.own(self)
 
     def ask_raw(self, question: dict[str, Any], timeout: float) -> bytes:
         """As :func:`ask_raw`, of a request that may be put twice.
@@ -255,8 +256,7 @@ class KeptConnection:
         if sock is not None:
             sock.close()
 
-    def __del__(self) -> None:
-        self.close()
+    disown = __del__ = close
 
 
 def wait_started(directory: str, deadline: float) -> dict[str, Any]:

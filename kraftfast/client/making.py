@@ -7,6 +7,7 @@ import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Protocol, TypeVar
 
 from kraftfast.arguments import OFFSET_MAX, whole_number
 from kraftfast.client.aio import AsyncProducer
@@ -17,10 +18,20 @@ from kraftfast.client.timing import deadline_after
 from kraftfast.errors import LocalError
 
 
+class Loses(Protocol):
+    """A client of a quorum that its process may close."""
+
+    def lose_quorum(self) -> None:
+        """From now on calls raise Closed at once: the quorum was closed."""
+
+
+L = TypeVar("L", bound=Loses)
+
+
 class MakesProducers(ABC):
     """A part of a quorum: how its producers are made."""
 
-    _producers: weakref.WeakSet[Producer] | None = None
+    _clients: weakref.WeakSet[Loses] | None = None
 
     @abstractmethod
     def _check_open(self) -> None:
@@ -57,22 +68,25 @@ class MakesProducers(ABC):
         window = whole_number("window", window, 1, WINDOW_BATCHES_MAX)
         connector = self._connector(batch_bytes, window)
         producer = Producer(connector, timeout, record_bytes_max, idempotent, name, connect)
-        if self._producers is not None:
-            self._producers.add(producer)
-        return producer
+        return self._kept(producer)
 
-    def _keep_producers(self) -> None:
-        """Take note of the producers: the end of this quorum will be theirs."""
-        self._producers = weakref.WeakSet()
+    def _keep_clients(self) -> None:
+        """Take note of the clients: the end of this quorum will be theirs."""
+        self._clients = weakref.WeakSet()
+
+    def _kept(self, client: L) -> L:
+        if self._clients is not None:
+            self._clients.add(client)
+        return client
 
     @contextmanager
-    def _losing_producers(self) -> Iterator[None]:
+    def _losing_clients(self) -> Iterator[None]:
         """Tell them at the end that the quorum has ended: it is closed, no more are made."""
         try:
             yield
         finally:
-            for producer in list(self._producers or ()):
-                producer.lose_quorum()
+            for client in list(self._clients or ()):
+                client.lose_quorum()
 
     def async_producer(
         self,

@@ -65,3 +65,13 @@ cdef class Held:
 
     def __exit__(self, *_exc):
         self.lock.release()
+
+
+def call_alone(lock, News news, call):
+    """Call ``call()`` with the lock held, unless another thread holds it; then tell ``news``."""
+    if lock.acquire(False):
+        try:
+            call()
+        finally:
+            lock.release()
+            news.tell()

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kraftfast.client.admin_ways import ATTEMPT_S, Reached, Way
+from kraftfast.client.news import News, call_alone
 from kraftfast.client.timing import deadline_after
 from kraftfast.errors import (
     ErrorCode,
@@ -47,41 +48,37 @@ class ReadBarriers:
     """
 
     # ask: puts one question, until a deadline. asked: questions that were begun. answered: the
-    # newest one that was answered, and its offset. asking: one is under way. _changed: guards all.
+    # newest one that was answered, and its offset. _asking: held while one is under way, by whoever
+    # changes the two above. news: told when it is not any more.
 
     def __init__(self, ask: Callable[[float], int]) -> None:
         self.ask = ask
         self.asked = 0
         self.answered = (0, -1)
-        self.asking = False
-        self._changed = threading.Condition()
+        self._asking = threading.Lock()
+        self.news = News()
 
     def read(self, deadline: float) -> int:
         """Return the offset; ``deadline``: ``time.monotonic()`` seconds.
 
         Raises TimedOut, and what asking raises. A question that fails fails for its asker alone.
         """
-        mine = 0
-        try:
-            with self._changed:
-                wanted = self.asked + 1
-                while self.asking and self.answered[0] < wanted:
-                    left = deadline - time.monotonic()
-                    if left <= 0:
-                        raise TimedOut("no read barrier in time: others are asked for")
-                    self._changed.wait(left)
-                if self.answered[0] >= wanted:
-                    return self.answered[1]
-                mine = self.asked = self.asked + 1
-                self.asking = True
-            offset = self.ask(deadline)
-            self.answered = mine, offset  # read under the lock, which is taken below
-            return offset
-        finally:
-            if mine:
-                with self._changed:
-                    self.asking = False
-                    self._changed.notify_all()
+        wanted = self.asked + 1
+        while True:
+            call_alone(self._asking, self.news, lambda: self._ask(wanted, deadline))
+            number, offset = self.answered
+            if number >= wanted:
+                return offset
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise TimedOut("no read barrier in time: others are asked for")
+            self.news.wait(lambda: self.answered[0] >= wanted or not self._asking.locked(), left)
+
+    def _ask(self, wanted: int, deadline: float) -> None:
+        """Put one question, unless another thread has just had the answer to a ``wanted`` one."""
+        if self.answered[0] < wanted:
+            number = self.asked = self.asked + 1
+            self.answered = number, self.ask(deadline)
 
 
 def likely_barrier(way: Way, deadline: float) -> int | None:

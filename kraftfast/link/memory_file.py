@@ -133,9 +133,13 @@ def own_bell(fd: int) -> int:
 
 
 def send_with_fds(sock: socket.socket, data: bytes, fds: list[int]) -> None:
-    """One message with descriptors, over SOCK_SEQPACKET: a message is whole or not there."""
+    """One message with descriptors, over SOCK_SEQPACKET: a message is whole or not there.
+
+    A program may end by SIGPIPE, as commands in a pipeline do: a replica that hung up must not end
+    it.
+    """
     ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
-    sock.sendmsg([data], ancillary)
+    sock.sendmsg([data], ancillary, socket.MSG_NOSIGNAL)
 
 
 def receive_with_fds(sock: socket.socket, bytes_max: int) -> tuple[bytes, list[int]]:

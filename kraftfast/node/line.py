@@ -24,7 +24,7 @@ def write_line(text: str) -> None:
     try:
         if stat.S_ISSOCK(mode):
             with socket.socket(fileno=os.dup(fd)) as sock:
-                sock.send(data, socket.MSG_DONTWAIT)
+                sock.send(data, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
         elif stat.S_ISREG(mode):
             os.write(fd, data)
         else:

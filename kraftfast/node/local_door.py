@@ -117,6 +117,9 @@ class LocalDoor:
                 return
             self._let_in(sock, data, fds, stranger.pid)
         except Exception as error:
+            if stranger.kept and isinstance(error, ConnectionResetError):
+                sock.close()  # nothing more is asked, and the last answer was not waited for
+                return
             self.node.failures.end(error, "a local connection", sock.close)
 
     def _let_in(self, sock: socket.socket, data: bytes, fds: list[int], pid: int) -> None:

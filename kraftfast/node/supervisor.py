@@ -394,7 +394,7 @@ def _tell_to_stop(worker: Worker, handover_ms: int = HANDOVER_MS) -> None:
     """Where the whole quorum ends there is nobody to hand over to: it is not tried for long."""
     try:
         if worker.sock is not None:
-            worker.sock.send(msgspec.json.encode({"stop": handover_ms}))
+            worker.sock.send(msgspec.json.encode({"stop": handover_ms}), socket.MSG_NOSIGNAL)
     except OSError:
         pass  # it is gone
 

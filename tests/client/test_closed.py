@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import threading
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from kraftfast.client.admin import AsyncAdmin
 from kraftfast.errors import Closed, UnauthenticatedListener
 from kraftfast.quorum import LocalQuorum
 from tests.client.conftest import SMALL
@@ -195,3 +197,42 @@ def test_a_quorum_that_could_not_be_made_holds_no_directory(tmp_path: Path) -> N
         warnings.simplefilter("error")
         LocalQuorum(tmp_path / "quorum", **SMALL | {"transport": "socket"})
     LocalQuorum(tmp_path / "quorum", **SMALL).close()
+
+
+def test_an_admin_and_a_consumer_of_a_closed_quorum(tmp_path: Path) -> None:
+    """They looked for a replica until their time was over, and said that none runs."""
+    quorum = LocalQuorum(tmp_path / "quorum", **SMALL | {"voters": 1})
+    with quorum.producer() as producer:
+        first = producer.append_wait(b"1")
+    admin, consumer = quorum.admin(), quorum.consumer(first)
+    following = quorum.consumer(first, follow=True)
+    records = iter(following)
+    next(records)
+    found: list[Any] = []
+
+    def follow() -> None:
+        try:
+            found.append(next(records))
+        except BaseException as error:
+            found.append(error)
+
+    waiter = threading.Thread(target=follow)
+    waiter.start()
+    quorum.close()
+    waiter.join(20)
+    assert [str(error) for error in found] == ["the quorum is closed"]
+    calls: dict[str, Callable[[], Any]] = {
+        "describe": admin.describe,
+        "read_barrier": admin.read_barrier,
+        "cluster_id": admin.cluster_id,
+        "transfer": admin.transfer,
+        "async read_barrier": lambda: asyncio.run(AsyncAdmin(admin).read_barrier()),
+        "read": lambda: consumer.read(1),
+        "wait": lambda: consumer.wait(timeout=5),
+        "iterate": lambda: list(consumer),
+    }
+    with pytest.raises(Closed, match="the quorum is closed"):
+        consumer.read(1)
+    assert not_closed(calls) == []
+    consumer.close()
+    following.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import select
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -54,6 +55,17 @@ def test_who_leaves_a_kept_connection_is_no_failure(replica: Inside) -> None:
     with replica.local() as sock:
         sock.send(request(0, again=True))
         replica.message(sock)
+    replica.until(lambda: not door.strangers)
+    assert not +door.slots.shares and not replica.lines
+
+
+def test_who_leaves_an_answer_unread_is_no_failure(replica: Inside) -> None:
+    """A question that ran out of time: its connection ends by a reset."""
+    door = replica.loop.door
+    with replica.local() as sock:
+        sock.send(request(0, again=True))
+        replica.until(lambda: select.select([sock], [], [], 0)[0])
+        assert len(door.strangers) == 1
     replica.until(lambda: not door.strangers)
     assert not +door.slots.shares and not replica.lines
 
