@@ -169,9 +169,7 @@ class Consumers:
             topic_id=message.topic_id,
             partition=message.partition,
             partition_error_code=error,
-            high_watermark=leader.high_watermark,
-            last_stable_offset=leader.last_stable_offset,
-            log_start_offset=leader.log_start_offset,
+            **leader.offsets_beside(error),
             records=b"",
         )
         if diverging is not None:
@@ -200,9 +198,7 @@ class Consumers:
                 found = kind.Partition(
                     partition_index=part.partition,
                     error_code=error,
-                    high_watermark=leader.high_watermark,
-                    last_stable_offset=leader.last_stable_offset,
-                    log_start_offset=leader.log_start_offset,
+                    **leader.offsets_beside(error),
                     records=b"",
                 )
                 if diverging is not None:

@@ -32,6 +32,7 @@ FIRST_VERSION = {
 }
 """From which version of ListOffsets on each of its special timestamps has a meaning."""
 
+OFFSETS_TOLD = ("high_watermark", "last_stable_offset", "log_start_offset")
 NO_TIMESTAMP = -1
 OffsetAt = tuple[int, int, int]
 """Offset, timestamp, epoch; -1 each where there is none."""
@@ -76,6 +77,19 @@ class PartitionLeader:
     def lags(self) -> bool:
         """Whether records of earlier epochs may be committed that are not known to be (KIP-207)."""
         return bool(self.node.core.epoch_start_offset > self.high_watermark)
+
+    def offsets_beside(self, error: ErrorCode) -> dict[str, int]:
+        """Return the offsets that a Fetch answer tells beside its error.
+
+        None beside an error that sends the client elsewhere, as in Kafka: librdkafka takes an
+        answer whose last stable offset is its position for the end of the partition, whatever the
+        error, and a replica that does not lead may be behind. Our own consumers need the log start
+        offset with OFFSET_OUT_OF_RANGE.
+        """
+        if error not in (ErrorCode.NONE, ErrorCode.OFFSET_OUT_OF_RANGE):
+            return dict.fromkeys(OFFSETS_TOLD, NO_OFFSET)
+        known = (self.high_watermark, self.last_stable_offset, self.log_start_offset)
+        return dict(zip(OFFSETS_TOLD, known))
 
     # --- whether it answers -----------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ KEYS_VERSION = 4  # of FindCoordinator, that asks for several at once
 GROUP, TRANSACTION = 0, 1  # key types of FindCoordinator
 IN_SYNC_MS_MAX = 30_000  # replica.lag.time.max.ms
 LIBRDKAFKA = re.compile("rdkafka|confluent")  # how clients built on it name their software
+TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")  # Topic.LEGAL_CHARS, MAX_NAME_LENGTH
 NO_COORDINATOR = "there are no consumer groups and no transactions"
 LISTENER_NOT_FOUND_VERSION = 6  # of Metadata
 NODES_VERSION = 2  # of DescribeQuorum, that has nodes and directory ids
@@ -70,7 +71,9 @@ def metadata(node: Any, message: Any, version: int, listener: str) -> Any:
     """Return one topic with one partition; brokers are the voters.
 
     A topic without a name is refused below the version that can tell of it, as in Kafka's
-    ``KafkaApis``: the answer has an empty name there, since it has no room for a null.
+    ``KafkaApis``: the answer has an empty name there, since it has no room for a null. A name that
+    no topic can have is refused for good: clients wait for a topic that is unknown, Java's a
+    minute. Who names a topic often is told of it once.
     """
     kind = wire.MetadataResponse
     asked = message.topics
@@ -80,7 +83,10 @@ def metadata(node: Any, message: Any, version: int, listener: str) -> Any:
     if wants_all:
         topics = [_our_topic(node, kind, version, ids)]
     else:
-        topics = [_topic(node, kind, entry, version, ids) for entry in asked]
+        once: dict[Any, Any] = {}
+        for entry in asked:
+            once.setdefault(entry.topic_id if entry.name is None else entry.name, entry)
+        topics = [_topic(node, kind, entry, version, ids) for entry in once.values()]
     return kind(
         brokers=[kind.Broker(node_id=id, host=host, port=port) for id, host, port in brokers],
         cluster_id=node.cluster_id,
@@ -121,7 +127,9 @@ def _topic(node: Any, kind: Any, entry: Any, version: int, reachable: set[int]) 
         return kind.Topic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=entry.topic_id)
     if entry.name == node.partition.topic:
         return _our_topic(node, kind, version, reachable)
-    return kind.Topic(error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=entry.name)
+    legal = TOPIC_NAME.fullmatch(entry.name) and entry.name not in (".", "..")
+    error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if legal else ErrorCode.INVALID_TOPIC_EXCEPTION
+    return kind.Topic(error_code=error, name=entry.name)
 
 
 def find_coordinator(node: Any, request: Any, message: Any) -> Any:

@@ -344,6 +344,35 @@ def test_list_offsets_finds_records_and_not_batches(asked: Asked) -> None:
     assert asked.list(PENDING, 10)[0] == ErrorCode.UNSUPPORTED_VERSION
 
 
+def test_who_does_not_lead_tells_no_offsets(asked: Asked) -> None:
+    """librdkafka takes an answer at its own position for the end, error or not (PARTITION_EOF)."""
+    asked.elect()
+    asked.append(batch_of([b"0", b"1", b"2"]))
+    asked.commit()
+    end_offset, epoch = asked.core.high_watermark, asked.core.epoch
+
+    def told(**fields: Any) -> tuple[int, int, int, int]:
+        found = asked.fetch(end_offset, **fields)
+        return (
+            found.partition_error_code,
+            found.high_watermark,
+            found.last_stable_offset,
+            found.log_start_offset,
+        )
+
+    assert told() == (ErrorCode.NONE, end_offset, end_offset, 0)
+    assert told(current_leader_epoch=epoch - 1) == (ErrorCode.FENCED_LEADER_EPOCH, -1, -1, -1)
+    assert told(current_leader_epoch=epoch + 1) == (ErrorCode.UNKNOWN_LEADER_EPOCH, -1, -1, -1)
+    asked.resign()
+    assert told() == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1, -1, -1)
+    kind = FetchRequest
+    parts = [kind.Partition(number, fetch_offset=end_offset) for number in (0, 1)]
+    body = kind(max_wait_ms=0, topics=[kind.Topic(METADATA_TOPIC, partitions=parts)])
+    for found in asked.ask(ApiKey.FETCH, 12, body).responses[0].partitions:
+        assert found.error_code != ErrorCode.NONE
+        assert found.high_watermark == found.last_stable_offset == found.log_start_offset == -1
+
+
 def test_a_session_of_another_server_is_not_known(asked: Asked) -> None:
     asked.elect()
     body = FetchRequest(max_wait_ms=0, session_id=7, session_epoch=1, topics=[])

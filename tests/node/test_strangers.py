@@ -169,6 +169,36 @@ def test_a_topic_without_a_name(unmoved: LocalQuorum, version: int, topic_id: by
             assert topic.error_code == refusal
 
 
+def test_a_name_that_no_topic_can_have(unmoved: LocalQuorum) -> None:
+    """Clients fail at once; for a topic that may be made yet they wait, Java's a minute."""
+    kind = MetadataRequest
+    names = ["", ".", "..", "a topic", "naïve", "x" * 250, "a/b", "x" * 249, "...", "fine_-.0"]
+    body = kind(topics=[kind.Topic(name=name) for name in names])
+    for id in unmoved.directories:
+        with Stranger(unmoved, id) as stranger:
+            stranger.send(frame.encode_request(ApiKey.METADATA, 9, 6, "stranger", body))
+            data = stranger.receive()
+            assert data is not None
+            topics = frame.decode_response(ApiKey.METADATA, 9, data)[1].topics
+            assert [topic.name for topic in topics] == names
+            assert [topic.error_code for topic in topics] == (
+                7 * [ErrorCode.INVALID_TOPIC_EXCEPTION] + 3 * [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+            )
+
+
+def test_a_topic_that_is_named_often_is_described_once(unmoved: LocalQuorum) -> None:
+    """As in Kafka: a small request would have an answer twenty times as large."""
+    kind = MetadataRequest
+    for names in (["other", METADATA_TOPIC, "other"], [METADATA_TOPIC] * 1000):
+        body = kind(topics=[kind.Topic(name=name) for name in names])
+        with Stranger(unmoved, unmoved.wait_leader(TIMEOUT_S)) as stranger:
+            stranger.send(frame.encode_request(ApiKey.METADATA, 9, 6, "stranger", body))
+            data = stranger.receive()
+            assert data is not None
+            topics = frame.decode_response(ApiKey.METADATA, 9, data)[1].topics
+            assert [topic.name for topic in topics] == list(dict.fromkeys(names))
+
+
 # --- messages of the protocol ---------------------------------------------------------------------
 
 
