@@ -10,7 +10,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kraftfast.core.messages import UNSAID, LeaderIdentity, VoteRequest
+from kraftfast.core.epochs import request_goes_too_far
+from kraftfast.core.messages import (
+    UNSAID,
+    BeginQuorumEpochRequest,
+    EndQuorumEpochRequest,
+    FetchRequest,
+    LeaderIdentity,
+    VoteRequest,
+)
 from kraftfast.core.refusing import warn
 from kraftfast.core.voters import VoterSet
 from kraftfast.types import NO_NODE, NO_OFFSET, ZERO_UUID, OffsetAndEpoch, uuid_text
@@ -70,6 +78,43 @@ def another_made_epoch(state: ReplicaState) -> bool:
     if state.leader_id != NO_NODE or state.log.end_offset > 0:
         return state.leader_id not in (NO_NODE, state.local.id)
     return state.voted is None or state.voted.id != state.local.id
+
+
+def listening_ms(state: ReplicaState) -> int:
+    """Return how long an only voter without a log listens before it leads (D23).
+
+    Peers that it knows answer within the fetch timeout. One that only the configuration names may
+    know none: the voters of its cluster call it, which takes them an election at most.
+    """
+    config = state.config
+    if state.history.latest is not None:
+        return config.fetch_timeout_ms
+    return config.fetch_timeout_ms + 2 * config.election_timeout_ms
+
+
+def hear_of_quorum(
+    state: ReplicaState,
+    request: FetchRequest | VoteRequest | BeginQuorumEpochRequest | EndQuorumEpochRequest,
+    now_ms: int,
+) -> None:
+    """Take the epoch of a request that shows another quorum of this cluster to a replica that only
+    the configuration names as a voter, and that has no log: its disk was replaced (D23).
+
+    The epoch is written, so that it is known after a restart too. One that goes too far is not
+    taken, but this replica does not lead beside it before it is started again. A request that does
+    not name the cluster shows nothing: anyone can send one.
+    """
+    epoch = request.epoch
+    if epoch <= state.epoch or state.log.end_offset > 0 or not is_unconfirmed(state):
+        return
+    if request.cluster_id is None:
+        return
+    if request_goes_too_far(state, epoch, now_ms):
+        state.displaced = True
+    else:
+        state.asked_epochs.spend(epoch - state.epoch, now_ms)
+        state.to_unattached(epoch, NO_NODE, now_ms)
+    state.poll_due = True
 
 
 def may_follow(
@@ -156,7 +201,7 @@ def is_impostor(state: ReplicaState, request: VoteRequest) -> bool:
     entry = state.voters.get(request.replica.id)
     if entry is None:
         static = state.kraft_version == 0 and state.voters.is_only_voter(state.local)
-        return static and state.log.end_offset > 0
+        return static and not is_displaced(state)
     if entry.directory_id in (ZERO_UUID, request.replica.directory_id):
         return False
     told = request.voters_at
@@ -168,8 +213,9 @@ def is_impostor(state: ReplicaState, request: VoteRequest) -> bool:
 
 def told_of_displacement(state: ReplicaState) -> str:
     """Return the warning of an only voter that must not lead."""
+    others = f"reached epoch {state.epoch}" if state.epoch else "has a quorum"
     return (
-        f"this replica is configured as the only voter, but its cluster reached epoch {state.epoch}"
+        f"this replica is configured as the only voter, but its cluster {others}"
         " without it: its disk was replaced, and it does not lead. If it does not find a leader, "
         "stop it and format it with --no-initial-controllers"
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kraftfast.core.effects import Persisted, Reply
 from kraftfast.core.events import RequestReceived
 from kraftfast.core.epochs import is_stranger_beside_leader, request_goes_too_far
-from kraftfast.core.leader_identity import identity_of_leader, may_follow
+from kraftfast.core.leader_identity import hear_of_quorum, identity_of_leader, may_follow
 from kraftfast.core.messages import (
     BeginQuorumEpochRequest,
     EndQuorumEpochRequest,
@@ -14,6 +14,7 @@ from kraftfast.core.messages import (
 from kraftfast.core.requests import is_addressed_here, top_level_error
 from kraftfast.core.state import ReplicaState
 from kraftfast.errors import ErrorCode
+from kraftfast.types import NO_NODE
 
 
 def on_begin_quorum_epoch(state: ReplicaState, event: RequestReceived, now_ms: int) -> None:
@@ -44,6 +45,8 @@ def refused(state: ReplicaState, event: RequestReceived, now_ms: int) -> bool:
         return True
     error = invalid(state, request, now_ms)
     if error is not ErrorCode.NONE:
+        if request.leader_id not in (NO_NODE, state.local.id):
+            hear_of_quorum(state, request, now_ms)  # D23
         answer(state, event, error)
         return True
     return False

@@ -11,6 +11,7 @@ from kraftfast.core.effects import Reply
 from kraftfast.core.events import RequestReceived
 from kraftfast.core.flush_policy import flush_leader
 from kraftfast.core.leader import Leader, Parked, Progress
+from kraftfast.core.leader_identity import hear_of_quorum
 from kraftfast.core.log_view import LogView
 from kraftfast.core.messages import FetchRequest, FetchResponse
 from kraftfast.core.requests import top_level_error
@@ -48,6 +49,8 @@ def on_fetch(state: ReplicaState, event: RequestReceived, now_ms: int) -> None:
         return
     error = invalid(state, request)
     if error is not NONE:
+        if request.replica.id >= 0:
+            hear_of_quorum(state, request, now_ms)  # D23
         state.effects.append(Reply(event.source, state.fetch_refusal(error, request.stream)))
         return
     on_valid_fetch(state, event, now_ms)

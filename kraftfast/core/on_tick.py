@@ -133,11 +133,15 @@ def poll_unattached(state: ReplicaState, current: Unattached, now_ms: int) -> No
 
 
 def campaign_due_ms(state: ReplicaState, current: Unattached) -> int:
-    """Return when an unattached voter campaigns: the only voter at once, but one without a log
-    first asks the peers that it knows for a quorum of its cluster (D23)."""
+    """Return when an unattached voter campaigns: the only voter at once, unless it has no log.
+
+    Without one it first asks the peers that it knows for a quorum of its cluster. One that only
+    the configuration names may know none: at its first start it waits to be called (D23).
+    """
     if not state.voters.is_only_voter(state.local):
         return current.election_deadline_ms
-    if state.unheard and state.log.end_offset == 0:
+    is_first_start = state.history.latest is None and state.epoch == 0
+    if state.log.end_offset == 0 and (state.unheard or is_first_start):
         return state.ask_until_ms
     return 0
 

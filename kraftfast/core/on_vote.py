@@ -12,7 +12,7 @@ from kraftfast import limits
 from kraftfast.core.effects import Persisted, Reply
 from kraftfast.core.events import RequestReceived
 from kraftfast.core.epochs import is_known, is_shielded, request_goes_too_far
-from kraftfast.core.leader_identity import identity_of_leader, is_impostor
+from kraftfast.core.leader_identity import hear_of_quorum, identity_of_leader, is_impostor
 from kraftfast.core.messages import UNSAID, VoteRequest, VoteResponse
 from kraftfast.core.prospective import Prospective
 from kraftfast.core.refusing import refuse_shorter
@@ -31,12 +31,19 @@ def on_vote(state: ReplicaState, event: RequestReceived, now_ms: int) -> None:
         state.effects.append(Reply(event.source, VoteResponse(error=error)))
         return
     error = invalid(state, request, now_ms)
+    if shows_quorum(state, request):
+        hear_of_quorum(state, request, now_ms)  # D23
     if error is not ErrorCode.NONE:
         refuse(state, event, error)
     elif request.pre_vote:
         on_pre_vote(state, event, now_ms)
     else:
         on_standard_vote(state, event, now_ms)
+
+
+def shows_quorum(state: ReplicaState, request: VoteRequest) -> bool:
+    """Return whether the sender has a log, so that its cluster has elected a leader before."""
+    return request.replica.id not in (NO_NODE, state.local.id) and request.last_offset > 0
 
 
 def invalid(state: ReplicaState, request: VoteRequest, now_ms: int) -> ErrorCode:

@@ -39,6 +39,7 @@ from kraftfast.core.events import (
     TransferRequested,
 )
 from kraftfast.core.fetching import bootstrap_ids
+from kraftfast.core.leader_identity import listening_ms
 from kraftfast.core.log_view import NEVER_MS, LogView
 from kraftfast.core.messages import (
     AddRaftVoterRequest,
@@ -272,7 +273,7 @@ class Replica:
         state.begin(first, quorum_state)
         if state.log.end_offset == 0 and state.voters.is_only_voter(state.local):
             state.unheard = set(bootstrap_ids(state))  # D23
-            state.ask_until_ms = now_ms + state.config.fetch_timeout_ms
+            state.ask_until_ms = now_ms + listening_ms(state)
         if state.log.snapshots:  # what they hold was committed
             state.committed_offset = state.log.snapshots[-1].offset
             state.effects.append(AdvanceHighWatermark(state.committed_offset))
