@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import copy
+import hashlib
+import json
 import os
-import sys
+from collections.abc import Iterable
 from glob import glob
+from pathlib import Path
 
 import Cython
 from Cython.Build import cythonize
@@ -83,10 +86,43 @@ def extension(path: str) -> Extension:
         name,
         [path, *KERNELS.get(name, [])],
         include_dirs=["cext"],
-        depends=[*found("cext/*.h"), "setup.py"],
+        depends=found("cext/*.h"),
         extra_compile_args=COMPILE + (SPARING if is_core else []),
         extra_link_args=[*LINK, "-lpthread"],
     )
+
+
+class Note:
+    """A file that says from what something was made, once it was made to its end.
+
+    The age of files does not tell: an archive that is unpacked over a tree brings old ones, and
+    what was interrupted looks new.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def read(self) -> dict[str, str] | None:
+        """Return what is noted: {} after an interruption, None if there is no note."""
+        try:
+            with open(self.path) as file:
+                return dict(json.load(file))
+        except FileNotFoundError:
+            return None
+        except (ValueError, TypeError):
+            return {}
+
+    def write(self, made_of: dict[str, str]) -> None:
+        """Note this; {} before something is made."""
+        os.makedirs(os.path.dirname(self.path), exist_ok=True)
+        with open(f"{self.path}.new", "w") as file:
+            json.dump(made_of, file)
+        os.replace(f"{self.path}.new", self.path)
+
+
+def contents(paths: Iterable[str]) -> dict[str, str]:
+    """Return the digest of each file."""
+    return {path: hashlib.sha256(Path(path).read_bytes()).hexdigest() for path in paths}
 
 
 class BuildExtensions(build_ext):
@@ -99,12 +135,23 @@ class BuildExtensions(build_ext):
 
     def build_extension(self, ext: Extension) -> None:
         own = copy.copy(self)
+        own.force = True
         own.build_temp = os.path.join(BUILT, "objects", ext.name)
         own.build_lib = os.path.join(BUILT, "modules")
-        build_ext.build_extension(own, ext)
+        made = own.get_ext_fullpath(ext.name)
+        note = Note(f"{made}.made-of")
+        made_of = contents([*ext.sources, *found("cext/*.h")])
+        made_of["command"] = repr(
+            [self.compiler.compiler_so, self.compiler.linker_so]
+            + [ext.extra_compile_args, ext.extra_link_args, ext.include_dirs]
+        )
+        if note.read() != made_of or not os.path.exists(made):
+            note.write({})
+            build_ext.build_extension(own, ext)
+            note.write(made_of)
         target = self.get_ext_fullpath(ext.name)
         self.mkpath(os.path.dirname(target))
-        self.copy_file(own.get_ext_fullpath(ext.name), target)
+        self.copy_file(made, target)
 
 
 SOURCES = sorted([*found("kraftfast/*.pyx"), *found("kraftfast/*/*.pyx"), *AUGMENTED])
@@ -112,44 +159,61 @@ for name in sorted(KERNELS.keys() - set(map(module_name, SOURCES))):
     raise SystemExit(f"setup.py: {name} has no source: the source tree is incomplete")
 
 GENERATED = os.path.join("build", f"cython-{Cython.__version__}")
+DIRECTIVES = {
+    "language_level": 3,
+    "boundscheck": True,
+    "cdivision": True,
+    "annotation_typing": False,
+    "embedsignature": True,
+    "auto_pickle": False,
+}
 
 
-def is_generated() -> bool:
-    """Return whether the C of all modules is there, newer than all that it is made of.
+def generated(path: str) -> str:
+    """Return the C file of a source."""
+    return os.path.join(GENERATED, os.path.splitext(path)[0] + ".c")
 
-    Cython's own check asks for the age of its own files too, and pip installs those anew for each
-    build: it would generate, and the compiler compile, everything again. A source distribution
-    holds the sources, whatever was built beside them.
+
+def must_generate_all(made_of: dict[str, str], before: dict[str, str]) -> bool:
+    """Return whether Cython, which goes by the age of files, would leave out what has changed.
+
+    So it would where a changed file is not newer than the C, is gone, or is none (``directives``);
+    after an interruption all have changed.
     """
-    if "sdist" in sys.argv:
-        return False
-    made_of = ["setup.py", *SOURCES, *found("kraftfast/*.pxd"), *found("kraftfast/*/*.pxd")]
-    newest = max(os.path.getmtime(path) for path in made_of)
-    made = [os.path.join(GENERATED, os.path.splitext(path)[0] + ".c") for path in SOURCES]
-    return all(os.path.exists(path) and os.path.getmtime(path) > newest for path in made)
+    changed = [
+        path for path in made_of.keys() | before.keys() if before.get(path) != made_of.get(path)
+    ]
+    ages = [os.path.getmtime(path) for path in map(generated, SOURCES) if os.path.exists(path)]
+    newest = max(ages, default=0.0)
+    return any(not os.path.exists(path) or os.path.getmtime(path) <= newest for path in changed)
 
 
 def extensions() -> list[Extension]:
-    """Return what is compiled: from C, generated now or by an earlier build of this tree."""
+    """Return what is compiled: from C, generated now or by an earlier build of this tree.
+
+    Cython's own check asks for the age of its own files too, and pip installs those anew for each
+    build: it would generate, and the compiler compile, everything again.
+    """
     wanted = [extension(path) for path in SOURCES]
-    if is_generated():
+    note = Note(os.path.join(GENERATED, "made-of"))
+    made_of = contents([*SOURCES, *found("kraftfast/*.pxd"), *found("kraftfast/*/*.pxd")])
+    made_of["directives"] = repr(DIRECTIVES)
+    before = note.read()
+    if before == made_of and all(os.path.exists(generated(path)) for path in SOURCES):
         for each in wanted:
             source, *kernels = each.sources
-            each.sources = [os.path.join(GENERATED, os.path.splitext(source)[0] + ".c"), *kernels]
+            each.sources = [generated(source), *kernels]
         return wanted
-    return cythonize(
+    note.write({})
+    made = cythonize(
         wanted,
         build_dir=GENERATED,
         nthreads=os.cpu_count() or 1,
-        compiler_directives={
-            "language_level": 3,
-            "boundscheck": True,
-            "cdivision": True,
-            "annotation_typing": False,
-            "embedsignature": True,
-            "auto_pickle": False,
-        },
+        force=before is not None and must_generate_all(made_of, before),
+        compiler_directives=DIRECTIVES,
     )
+    note.write(made_of)
+    return made
 
 
 setup(
