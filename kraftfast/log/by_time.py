@@ -2,57 +2,75 @@
 
 Timestamps are the producers' and need not rise. Segments and batches say the largest of theirs; the
 record itself is looked for in the one batch that has it, as Kafka's ``searchForTimestamp`` does.
+
+A search goes by turns. The time index leads it to a few headers, but where the log begins in the
+middle of a segment, or batches say more than their records have, it has to walk; and a batch may
+have to be decompressed. So a search is a generator: it yields what it cost since the last time, in
+headers or as much work, and returns the record. In between the log may grow and lose its beginning.
 """
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import Any
 
-from kraftfast.log.segment import Segment
 from kraftfast.record.batch import batch_at
+from kraftfast.record.shapes import CODEC_MASK
 
 Found = tuple[int, int, int]
 """Offset, timestamp and epoch of a record."""
+Search = Generator[int, None, Found | None]
+
+COST_MAX = 8192
+"""What one turn of a search may cost: headers or records, half a millisecond of them."""
 
 
-def at_timestamp(log: Any, timestamp: int, end_offset: int) -> Found | None:
-    """Return the first record at or after ``timestamp``, None if it is not below ``end_offset``.
+def at_timestamp(log: Any, timestamp: int, end_offset: int) -> Search:
+    """Search the first record at or after ``timestamp``, None if it is not below ``end_offset``.
 
-    Raises UnsupportedCodec.
+    Raises UnsupportedCodec, CorruptBatch.
     """
-    start_offset = log.log_start_offset
-    for segment in log.segments:
-        if segment.base_offset >= end_offset:
-            break
-        position = segment.batch_from_timestamp(timestamp, start_offset)
-        while position >= 0:
-            found = _first_record(segment, position, timestamp, start_offset)
-            if found is not None:
-                return found if found[0] < end_offset else None
-            position = segment.next_from_timestamp(timestamp, position)
+    offset = -1
+    while (offset := max(offset, log.log_start_offset)) < end_offset:
+        segment = log.segment_of(offset)
+        position, offset, looked = segment.batch_from_timestamp(timestamp, offset, COST_MAX)
+        if 0 <= position and offset < end_offset:
+            batch = batch_at(segment.file.view(position, segment.position))
+            found = batch.first_from(timestamp, log.log_start_offset)
+            place = found and (*found, batch.leader_epoch)
+            offset = batch.end_offset
+            yield cost_of(batch)
+            if place is not None:
+                return place if place[0] < end_offset else None
+        yield 1 + looked
     return None
 
 
-def at_max_timestamp(log: Any, end_offset: int) -> Found | None:
-    """Return the first of the records below ``end_offset`` that have the largest timestamp.
+def at_max_timestamp(log: Any, end_offset: int) -> Search:
+    """Search the first of the records below ``end_offset`` that have the largest timestamp.
 
-    None if there are none, or none with a time. Raises UnsupportedCodec.
+    None if there are none, or none with a time. Raises UnsupportedCodec, CorruptBatch.
     """
-    start_offset = log.log_start_offset
-    largest, place = -1, None
-    for segment in log.segments:
-        if segment.base_offset >= end_offset:
-            break
-        timestamp, position = segment.batch_of_max_timestamp(start_offset, end_offset)
+    offset, largest, place = -1, -1, -1
+    while (offset := max(offset, log.log_start_offset)) < end_offset:
+        segment = log.segment_of(offset)
+        found = segment.batch_of_max_timestamp(offset, end_offset, COST_MAX)
+        timestamp, at, offset, looked = found
         if timestamp > largest:
-            largest, place = timestamp, (segment, position)
-    return None if place is None else _first_record(*place, largest, start_offset)
+            largest, place = timestamp, at
+        yield 1 + looked
+        if offset >= end_offset and 0 <= place < log.log_start_offset:
+            offset, largest, place = -1, -1, -1  # the log begins behind it now
+    if place < 0:
+        return None
+    segment = log.segment_of(place)
+    batch = batch_at(segment.file.view(segment.position_of(place), segment.position))
+    record = batch.first_from(largest, log.log_start_offset)
+    epoch = batch.leader_epoch
+    yield cost_of(batch)
+    return None if record is None else (*record, epoch)
 
 
-def _first_record(
-    segment: Segment, position: int, timestamp: int, start_offset: int
-) -> Found | None:
-    """Return the first record of a batch that is at or after both, None without one."""
-    batch = batch_at(segment.file.view(position, segment.position))
-    found = batch.first_from(timestamp, start_offset)
-    return None if found is None else (*found, batch.leader_epoch)
+def cost_of(batch: Any) -> int:
+    """Return what it costs to look through a batch: one that is compressed, a whole turn."""
+    return COST_MAX if batch.attributes & CODEC_MASK else int(batch.record_count)

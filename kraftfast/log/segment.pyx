@@ -217,24 +217,28 @@ cdef class Segment:
             raise MemoryError("time index")
         self.times, self.times_room = <TimeEntry *>grown, room
 
-    cdef int64_t find(self, int64_t offset) except -2:
-        """Where the batch that holds ``offset`` starts; -1 if it is not in this segment.
-
-        Binary search over the offset index, then from header to header.
-        """
+    cdef uint64_t indexed(self, int64_t offset) noexcept:
+        """Where the last batch of the offset index begins that ends at or before ``offset``; 0."""
         cdef Py_ssize_t low = 0, high = self.index_count, middle
         cdef int64_t relative = offset - self.base_offset
-        cdef uint64_t position
-        cdef kf_batch_header h
-        if offset < self.base_offset or offset >= self.end_offset:
-            return -1
         while low < high:  # the first entry whose last offset is at or beyond
             middle = (low + high) // 2
             if self.index[middle].relative_offset < relative:
                 low = middle + 1
             else:
                 high = middle
-        position = self.index[low - 1].position if low else 0
+        return self.index[low - 1].position if low else 0
+
+    cdef int64_t find(self, int64_t offset) except -2:
+        """Where the batch that holds ``offset`` starts; -1 if it is not in this segment.
+
+        Binary search over the offset index, then from header to header.
+        """
+        cdef uint64_t position
+        cdef kf_batch_header h
+        if offset < self.base_offset or offset >= self.end_offset:
+            return -1
+        position = self.indexed(offset)
         while position < self.position:
             if kf_batch_parse(self.file.base + position, self.position - position, &h):
                 return -1
@@ -371,64 +375,86 @@ cdef class Segment:
         self.position = self.capacity = self.prepared = self.dirty_end = self.flushed_position = 0
         self.file.close()
 
-    def batch_from_timestamp(self, int64_t timestamp, int64_t start_offset):
-        """Return the position of the first batch that may hold a record at or after both, or -1."""
-        cdef int64_t position = 0
-        cdef Py_ssize_t i
-        if self.max_timestamp < timestamp:
-            return -1
-        for i in range(self.times_count):
-            if self.times[i].timestamp >= timestamp:
-                break
-            position = max(0, self.find(self.base_offset + self.times[i].relative_offset))
-        return self.first_batch(timestamp, max(position, self.find(start_offset)))
+    # --- by time ------------------------------------------------------------------------------
 
-    def next_from_timestamp(self, int64_t timestamp, int64_t position):
-        """Return the position of the next such batch behind the one at ``position``, or -1."""
-        cdef kf_batch_header h
-        if kf_batch_parse(self.file.base + position, self.position - position, &h):
-            return -1
-        return self.first_batch(timestamp, position + h.size)
+    cdef uint64_t rise(self, Py_ssize_t entry) noexcept:
+        """From where on the largest timestamp is above what it is at the entry before this one.
 
-    cdef int64_t first_batch(self, int64_t timestamp, uint64_t position) except -2:
-        """Where the first batch at or behind ``position`` is that reaches ``timestamp``; -1."""
-        cdef kf_batch_header h
-        while position < self.position:
-            if kf_batch_parse(self.file.base + position, self.position - position, &h):
-                return -1
-            if h.max_timestamp >= timestamp:
-                return position
-            position += h.size
-        return -1
-
-    def batch_of_max_timestamp(self, int64_t start_offset, int64_t end_offset):
-        """Return (largest timestamp, position of its first batch) between two offsets, or -1, -1.
-
-        Only of whole batches. The time index says it for all but what is behind its last entry.
+        An entry is made with the first one of the offset index behind the batch that it is about,
+        so only what lies between two of those has to be walked.
         """
-        cdef uint64_t position = max(0, self.find(start_offset))
-        cdef int64_t largest = -1, found = -1, offset
-        cdef Py_ssize_t i = self.times_count
+        if entry < self.times_count:
+            return self.indexed(self.base_offset + self.times[entry].relative_offset)
+        return self.indexed(self.end_offset)
+
+    def batch_from_timestamp(self, int64_t timestamp, int64_t offset, int64_t headers_max):
+        """Look for the first batch that may hold a record at or after both, for so many headers.
+
+        Return (position, base offset, headers looked at), or -1 and the offset to go on from.
+        """
+        cdef Py_ssize_t low = 0, high = self.times_count, middle
+        cdef int64_t looked = 0
+        cdef uint64_t position
         cdef kf_batch_header h
-        if kf_batch_parse(self.file.base + position, self.position - position, &h):
-            return -1, -1
-        if h.base_offset < start_offset:
-            start_offset = h.base_offset + h.record_count
-            position += h.size
-        if start_offset <= self.max_timestamp_offset < end_offset:
-            return self.max_timestamp, self.find(self.max_timestamp_offset)
-        while i > 0 and self.base_offset + self.times[i - 1].relative_offset >= end_offset:
-            i -= 1
-        if i > 0:
-            offset = self.base_offset + self.times[i - 1].relative_offset
-            if offset >= start_offset:
-                position = max(0, self.find(offset))
-        while position < self.position:
+        if self.max_timestamp < timestamp:
+            return -1, self.end_offset, looked
+        while low < high:
+            middle = (low + high) // 2
+            if self.times[middle].timestamp < timestamp:
+                low = middle + 1
+            else:
+                high = middle
+        position = max(self.rise(low), <uint64_t>max(0, self.find(offset)))
+        while position < self.position and looked < headers_max:
             if kf_batch_parse(self.file.base + position, self.position - position, &h):
-                break
-            if h.base_offset + h.record_count > end_offset:
+                return -1, self.end_offset, looked
+            looked += 1
+            if h.max_timestamp >= timestamp:
+                return position, h.base_offset, looked
+            position += h.size
+            offset = h.base_offset + h.record_count
+        return -1, offset, looked
+
+    def batch_of_max_timestamp(self, int64_t offset, int64_t end_offset, int64_t headers_max):
+        """Look at the batches between two offsets for the largest timestamp, at so many headers.
+
+        Return (timestamp, an offset of its first batch, the offset to go on from, headers looked
+        at); -1, -1 if none has a time. A batch that begins before or ends behind does not count.
+        """
+        cdef int64_t largest = -1, found = -1, looked = 0
+        cdef Py_ssize_t low = 0, high = self.times_count, middle
+        cdef int64_t at = self.find(offset)
+        cdef uint64_t position
+        cdef kf_batch_header h
+        if self.max_timestamp < 0 or at < 0:
+            return -1, -1, self.end_offset, looked
+        position = at
+        if kf_batch_parse(self.file.base + position, self.position - position, &h):
+            return -1, -1, self.end_offset, looked
+        if h.base_offset < offset:
+            offset = h.base_offset + h.record_count
+            position += h.size
+        if offset <= self.max_timestamp_offset < end_offset:
+            return self.max_timestamp, self.max_timestamp_offset, self.end_offset, looked
+        while low < high:  # the first entry that is about a batch at or behind the end
+            middle = (low + high) // 2
+            if self.base_offset + self.times[middle].relative_offset < end_offset:
+                low = middle + 1
+            else:
+                high = middle
+        if low and self.base_offset + self.times[low - 1].relative_offset >= offset:
+            largest = self.times[low - 1].timestamp
+            found = self.base_offset + self.times[low - 1].relative_offset
+        if not low or found >= 0:  # else what the index knows of lies before the first offset
+            position = max(position, self.rise(low))
+        while position < self.position and looked < headers_max:
+            if kf_batch_parse(self.file.base + position, self.position - position, &h):
+                return largest, found, self.end_offset, looked
+            looked += 1
+            offset = h.base_offset + h.record_count
+            if offset > end_offset:
                 break
             if h.max_timestamp > largest:
-                largest, found = h.max_timestamp, position
+                largest, found = h.max_timestamp, h.base_offset
             position += h.size
-        return largest, found
+        return largest, found, offset, looked

@@ -6,29 +6,24 @@ are the messages, and the Fetches that wait (Kafka's ``DelayedFetch``).
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any
 
 from kraftfast import limits
-from kraftfast.errors import ErrorCode, UnsupportedCodec
+from kraftfast.errors import ErrorCode
 from kraftfast.node.failures import contained
-from kraftfast.node.partition_leader import ANSWER_BYTES_MAX, NOWHERE, PartitionLeader
+from kraftfast.node.list_offsets import ListOffsets
+from kraftfast.node.partition_leader import ANSWER_BYTES_MAX, PartitionLeader
 from kraftfast.node.quorum_plane import leader_of
-from kraftfast.types import METADATA_PARTITION, NO_EPOCH
+from kraftfast.types import METADATA_PARTITION
 from kraftfast.wire import fetch as wire_fetch
 from kraftfast.wire import messages as wire
 from kraftfast.wire.fetch import PartitionFetch, PartitionFetched
 
 WAIT_MS_MAX = 60_000
 NEVER_MS = 2**63 - 1
-CONSUMER = -1
-"""The replica id of whoever is no replica."""
-
 TOPIC_ID_VERSION = 13  # of Fetch, from which on topics have ids; replicas need them
 SESSION_VERSION = 7  # of Fetch
 LEADER_VERSION = 12  # of Fetch, that can tell who leads
-EPOCH_VERSION = 4  # of ListOffsets, that can tell the epoch
-NOT_AVAILABLE_VERSION = 5  # of ListOffsets, whose clients know OFFSET_NOT_AVAILABLE (KIP-207)
 
 
 class ParkedFetch:
@@ -51,12 +46,13 @@ class ParkedFetch:
 class Consumers:
     """What consumers over sockets are answered."""
 
-    # node: whose. leader: what may be answered. parked: Fetches that wait. next_ms: when the first
-    # of them has waited long enough, or earlier.
+    # node: whose. leader: what may be answered. offsets: ListOffsets. parked: Fetches that wait.
+    # next_ms: when the first of them has waited long enough, or earlier.
 
     def __init__(self, node: Any) -> None:
         self.node = node
         self.leader = PartitionLeader(node)
+        self.offsets = ListOffsets(node, self.leader)
         self.parked: list[ParkedFetch] = []
         self.next_ms = NEVER_MS
 
@@ -227,6 +223,7 @@ class Consumers:
         parked, self.parked = self.parked, []
         for each in parked:
             self._answer(each.request, each.message, each.whole)
+        self.offsets.left_leadership()
 
     # --- OffsetForLeaderEpoch ---------------------------------------------------------------------
 
@@ -255,62 +252,11 @@ class Consumers:
             ]
         )
 
-    # --- ListOffsets ------------------------------------------------------------------------------
-
-    def list_offsets(self, message: Any, version: int) -> Any:
-        """Tell the offsets of timestamps, and of what Kafka has special timestamps for."""
-        kind = wire.ListOffsetsResponse
-        named = Counter(
-            (topic.name, part.partition_index)
-            for topic in message.topics
-            for part in topic.partitions
-        )
-        return kind(
-            topics=[
-                kind.Topic(
-                    name=topic.name,
-                    partitions=[
-                        self._list(kind, message.replica_id, topic.name, part, version, named)
-                        for part in topic.partitions
-                    ],
-                )
-                for topic in message.topics
-            ]
-        )
-
-    def _list(
-        self, kind: Any, replica_id: int, topic: str, part: Any, version: int, named: Any
-    ) -> Any:
-        """Answer for one partition; ``named`` says how often the request names each."""
-        place = NOWHERE
-        if topic != self.node.partition.topic or part.partition_index != METADATA_PARTITION:
-            error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        elif named[topic, part.partition_index] > 1:
-            error = ErrorCode.INVALID_REQUEST
-        else:
-            error = self.leader.refusal(part.current_leader_epoch)
-        if error is ErrorCode.NONE:
-            try:
-                error, place = self.leader.offset_at(
-                    part.timestamp, version, replica_id == CONSUMER
-                )
-            except UnsupportedCodec:
-                error = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
-        if error is ErrorCode.OFFSET_NOT_AVAILABLE and version < NOT_AVAILABLE_VERSION:
-            error = ErrorCode.LEADER_NOT_AVAILABLE
-        offset, timestamp, epoch = place
-        return kind.Partition(
-            partition_index=part.partition_index,
-            error_code=error,
-            timestamp=timestamp,
-            offset=offset,
-            leader_epoch=epoch if version >= EPOCH_VERSION else NO_EPOCH,
-        )
-
     # --- time -------------------------------------------------------------------------------------
 
     def tend(self, now_ms: int) -> None:
         """Answer those that have waited long enough, with what there is."""
+        self.offsets.tend()
         if now_ms < self.next_ms:
             return
         due = [each for each in self.parked if each.deadline_ms <= now_ms]
@@ -318,6 +264,10 @@ class Consumers:
         for each in due:
             self._answer(each.request, each.message, each.whole)
         self.next_ms = min((each.deadline_ms for each in self.parked), default=NEVER_MS)
+
+    def due_ms(self, now_ms: int) -> int:
+        """When ``tend`` has something to do."""
+        return now_ms + 1 if self.offsets.searching else self.next_ms
 
 
 def one_of(message: Any, topic: Any, part: Any) -> PartitionFetch:

@@ -10,10 +10,11 @@ is stable.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Generator
 from typing import Any
 
 from kraftfast import limits
-from kraftfast.errors import ErrorCode
+from kraftfast.errors import CorruptBatch, ErrorCode, UnsupportedCodec
 from kraftfast.log.by_time import at_max_timestamp, at_timestamp
 from kraftfast.types import NO_EPOCH, NO_OFFSET
 
@@ -185,11 +186,12 @@ class PartitionLeader:
 
     # --- ListOffsets ------------------------------------------------------------------------------
 
-    def offset_at(self, timestamp: int, version: int, consumer: bool) -> tuple[ErrorCode, OffsetAt]:
-        """Answer ListOffsets: an error, and the place of a timestamp or of a special one.
+    def offset_at(
+        self, timestamp: int, version: int, consumer: bool
+    ) -> Generator[int, None, tuple[ErrorCode, OffsetAt]]:
+        """Answer ListOffsets, by turns: an error, and the place of a timestamp or a special one.
 
-        Who is no consumer, a replica by Kafka's rules, is told of the whole log. Raises
-        UnsupportedCodec if the records of a batch cannot be read here.
+        Who is no consumer, a replica by Kafka's rules, is told of the whole log.
         """
         if timestamp < 0 and version < FIRST_VERSION.get(timestamp, version + 1):
             return ErrorCode.UNSUPPORTED_VERSION, NOWHERE
@@ -204,10 +206,17 @@ class PartitionLeader:
             if lags:
                 return ErrorCode.OFFSET_NOT_AVAILABLE, NOWHERE
             return ErrorCode.NONE, (end_offset, NO_TIMESTAMP, self.node.core.epoch)
-        if timestamp == MAX_TIMESTAMP:
-            found = at_max_timestamp(self.node.log, end_offset)
-        else:
-            found = at_timestamp(self.node.log, timestamp, end_offset)
+        log = self.node.log
+        try:
+            if timestamp == MAX_TIMESTAMP:
+                found = yield from at_max_timestamp(log, end_offset)
+            else:
+                found = yield from at_timestamp(log, timestamp, end_offset)
+        except UnsupportedCodec:
+            return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, NOWHERE
+        except CorruptBatch as error:
+            self.node.failures.complain(f"a search by time in the log: {error}")
+            return ErrorCode.CORRUPT_MESSAGE, NOWHERE
         if found is not None:
             return ErrorCode.NONE, found
         return ErrorCode.OFFSET_NOT_AVAILABLE if lags else ErrorCode.NONE, NOWHERE

@@ -201,7 +201,7 @@ class Sockets:
         if api_key == ApiKey.METADATA:
             request.respond(metadata(self.node, message, request.version, request.listener))
         elif api_key == ApiKey.LIST_OFFSETS:
-            request.respond(self.consumers.list_offsets(message, request.version))
+            self.consumers.offsets.ask(request, message)
         elif api_key == ApiKey.OFFSET_FOR_LEADER_EPOCH:
             request.respond(self.consumers.end_offsets_for_epochs(message))
         elif not admin_plane.take(self.node, request, message) and request.session is not None:
@@ -270,7 +270,7 @@ class Sockets:
         """When ``tend`` has something to do."""
         if self.resumable or (self.waiting_for_room and self.data.has_room()):
             return 0
-        return min(self.data.due_ms(default), self.consumers.next_ms)
+        return min(self.data.due_ms(default), self.consumers.due_ms(self.node.now_ms()))
 
     def close(self) -> None:
         """Nobody comes in any more; everyone inside sees the end of its connection."""
