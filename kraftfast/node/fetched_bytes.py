@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
+from kraftfast.wire.fetch import PartitionFetched
+
 
 class FetchedBytes:
-    """What ``WriteFetched`` copies from; ``records`` is the payload of one answer."""
+    """What ``WriteFetched`` copies from; ``records`` is the payload of one answer.
+
+    An answer that refuses the whole request names no partition, so it has none.
+    """
 
     __slots__ = ("records",)
 
     def __init__(self, message: Any) -> None:
-        self.records = message.records
+        self.records = message.records if isinstance(message, PartitionFetched) else b""
 
     def copy_records(self, log: Any, epoch: int, _stats: Any) -> tuple[bool, bool]:
         """Copy into the log: (all taken, a part rejected). Neither: no room yet."""

@@ -47,7 +47,7 @@ class SocketPeer:
     # asked_ms: when the oldest of them was asked, or something came since. held: the requests that
     # wait for the connection. beside: for what must not wait behind a parked Fetch. probing: the
     # last connection ended, and this one is to tell whether the process lives. turn: which of its
-    # addresses is tried.
+    # addresses is tried. foreign: it said that it is of another cluster, which was reported.
     # retry_at_ms, pause_ms: when to connect again.
 
     def __init__(self, node: Any, loop: Any, peer_id: int, host: str, port: int) -> None:
@@ -59,7 +59,7 @@ class SocketPeer:
         self.waiting: dict[int, tuple[int, int]] = {}
         self.held: list[tuple[int, Any]] = []
         self.beside: SideChannel | None = None
-        self.probing = False
+        self.probing = self.foreign = False
         self.turn = 0
         self.connecting_until_ms = self.asked_ms = 0
         self.retry_at_ms, self.pause_ms = 0, RECONNECT_MS_MIN
@@ -168,6 +168,12 @@ class SocketPeer:
             response = translate.response_from_wire(api_key, message, partition)
             if self.node.producer_ids.took(correlation, response):
                 return
+        foreign = getattr(response, "error", None) is ErrorCode.INCONSISTENT_CLUSTER_ID
+        if foreign and not self.foreign:
+            who = f"replica {self.id}" if self.id >= 0 else "a bootstrap server"
+            place = f"{self.host}:{self.port}"
+            self.node.failures.complain(f"{who}: the server at {place} is of another cluster")
+        self.foreign = foreign
         self.node.step(ev.ResponseReceived(self.id, correlation, response))
 
     def _api_versions(self, data: frame.Frame) -> None:
