@@ -64,7 +64,7 @@ COMPILE = ["-O3", "-std=gnu11", "-fvisibility=hidden"]
 COMPILE += ["-fstack-protector-strong", "-fno-strict-aliasing"]
 SANITIZE = os.environ.get("KRAFTFAST_SANITIZE")  # "address,undefined" or "thread": for suites
 if not SANITIZE:
-    COMPILE += ["-U_FORTIFY_SOURCE", "-D_FORTIFY_SOURCE=3"]
+    COMPILE += ["-g0", "-U_FORTIFY_SOURCE", "-D_FORTIFY_SOURCE=3"]
 else:
     COMPILE += ["-g", f"-fsanitize={SANITIZE}"]
 LINK = [f"-fsanitize={SANITIZE}"] if SANITIZE else []
@@ -72,7 +72,7 @@ BUILT = os.path.join("build", SANITIZE or "plain")  # each setting has its own m
 
 
 # The core's modules are interpreter calls from end to end: -O3 takes minutes and gains nothing.
-SPARING = ["-O1", "-g0"]
+SPARING = ["-O1"]
 
 
 def module_name(path: str) -> str:
