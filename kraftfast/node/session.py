@@ -23,6 +23,9 @@ from kraftfast.wire.messages import ApiKey, ApiVersionsResponse
 from kraftfast.wire.versions import VOTE_PRE_VOTE_VERSION, api_versions_refusal
 
 REQUESTS_MAX = 64
+ANSWERED_A_TURN = 16
+"""Requests of a session, answered at once, before others have their turn: the smallest ones come
+by ten thousands in what one turn reads."""
 BYTES_MAX = 32 * 1024 * 1024
 ANSWER_BYTES_MAX = 8 * 1024 * 1024
 PROGRESS_BYTES = 64 * 1024
@@ -167,10 +170,12 @@ class Session:
     def take(self) -> None:
         """Take requests, as many as may be under way at once."""
         self._taking = True
+        answered = 0
         try:
             for data in self.framed.receive():
                 self._handle(data)
-                if self.closed or self._is_full():
+                answered += not self.asked
+                if self.closed or self._is_full() or answered >= ANSWERED_A_TURN:
                     self.paused = True  # the kernel does not tell again of what was read already
                     break
         except Exception as error:

@@ -218,8 +218,8 @@ class Sockets:
         return bool(self.data.queued)
 
     def _resume(self) -> None:
-        while self.resumable:
-            session, _ = self.resumable.popitem()
+        resumable, self.resumable = self.resumable, {}
+        for session in resumable:
             if not session.closed:
                 session.take()
 
