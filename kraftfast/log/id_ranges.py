@@ -6,7 +6,7 @@ after a restart (D4). Of each kind later ids are larger, so a log that has forgo
 not remember every id that it has forgotten (``forgotten.py``).
 
 Earlier versions gave ids by the clock of a replica that did not lead, from 2^62 on. Those in a log
-are still known; no new ones are taken.
+are still known; no new ones are taken, in no epoch: several producers may have the same.
 """
 
 from __future__ import annotations

@@ -20,9 +20,10 @@ from kraftfast.errors import (
     RecordTooLarge,
     UnsupportedCodec,
 )
+from kraftfast.log.id_ranges import can_be_given
 from kraftfast.node.failures import contained
 from kraftfast.node.quorum_plane import leader_of
-from kraftfast.record.batch import check_batches
+from kraftfast.record.batch import batch_at, check_batches
 from kraftfast.record.checksum import crc32c
 from kraftfast.record.shapes import CODEC_MASK, LOG_APPEND_TIME, TRANSACTIONAL
 from kraftfast.types import METADATA_PARTITION
@@ -51,6 +52,7 @@ REFUSAL_TEXTS = {
     ErrorCode.INVALID_RECORD: "a producer id goes with an epoch and a sequence, none below 0"
 }
 """What the log means by an error that has several meanings."""
+JAVA = "apache-kafka-java"  # how it names its software
 MESSAGE_VERSION = 8  # of Produce: from which on an answer can hold a text
 MAX_TIMESTAMP_AT, CRC_AT, CRC_FROM, LENGTH_AT = 35, 17, 21, 8  # in the header of a batch
 
@@ -199,13 +201,30 @@ class DataPlane:
         what it is: the batch is there.
         """
         if log.refusal != ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
-            text = REFUSAL_TEXTS.get(log.refusal)
-            self._answer(entry.request, entry.message, ErrorCode(log.refusal), -1, text)
+            error, text = self._refusal_of(entry, ErrorCode(log.refusal))
+            self._answer(entry.request, entry.message, error, -1, text)
             return
         entry.batch = None
         entry.base_offset = log.producers.original_offset
         entry.end_offset = log.producers.original_end
         self.appended.append(entry)
+
+    def _refusal_of(self, entry: QueuedBatch, error: ErrorCode) -> tuple[ErrorCode, str | None]:
+        """Return what to tell of a batch that its producer may not append: a code and a text.
+
+        An id that was never given is refused in every epoch (``log/id_ranges.py``). Clients raise
+        their own epoch at first; to the second UNKNOWN_PRODUCER_ID librdkafka ends, but Java's
+        producer sends the same until its time is out, each time: it is told what ends it.
+        """
+        text = REFUSAL_TEXTS.get(error)
+        if error is not ErrorCode.UNKNOWN_PRODUCER_ID:
+            return error, text
+        batch = batch_at(entry.batch)
+        if not can_be_given(batch.producer_id, self.node.core.epoch):
+            text = f"this quorum gave nobody the producer id {batch.producer_id}: begin anew"
+            if batch.producer_epoch > 0 and entry.request.software == JAVA:
+                error = ErrorCode.PRODUCER_FENCED
+        return error, text
 
     def _next(self) -> None:
         entry = self.queued.popleft()

@@ -16,6 +16,7 @@ import pytest
 from kraftfast import limits
 from kraftfast.errors import ErrorCode
 from kraftfast.link.ring_link import OwnDoorbell
+from kraftfast.log import id_ranges
 from kraftfast.node import data_plane, session, sockets
 from kraftfast.node.sockets import HELD_BYTES_MAX
 from kraftfast.record.batch import batch_at, check_batch
@@ -30,7 +31,7 @@ from kraftfast.record.shapes import (
 from kraftfast.types import METADATA_TOPIC
 from kraftfast.wire import fetch, frame, produce
 from kraftfast.wire.fetch import PartitionFetch
-from kraftfast.wire.messages import ApiKey, MetadataRequest
+from kraftfast.wire.messages import ApiKey, ApiVersionsRequest, MetadataRequest
 from tests.node.inside import Inside, attached
 
 pytestmark = pytest.mark.processes
@@ -177,6 +178,29 @@ def test_the_log_start_is_told(
     batch = a_batch(producer_id=7, producer_epoch=epoch, base_sequence=sequence)
     found = producing.produce(batch)
     assert (found.error_code, found.log_start_offset) == (error, 0)
+
+
+@pytest.mark.parametrize("id", [id_ranges.CLOCK_ID + 5, id_ranges.leader_id(1 << 20, 1)])
+@pytest.mark.parametrize("software", ["librdkafka", "apache-kafka-java"])
+def test_ids_that_were_never_given_are_refused_in_every_epoch(
+    producing: Producing, software: str, id: int
+) -> None:
+    """Made by a clock in an earlier version, or by another quorum. Clients raise their own epoch.
+
+    librdkafka is ended by the second UNKNOWN_PRODUCER_ID; Java's would send until its time is out.
+    """
+    body = ApiVersionsRequest(client_software_name=software, client_software_version="1")
+    hello = frame.encode_request(ApiKey.API_VERSIONS, 3, 2, "producer", body)
+    assert len(producing.it.answers(producing.sock, hello, 2)) == 1
+    ends = software.startswith("apache") and ErrorCode.PRODUCER_FENCED
+    for epoch, error in ((0, None), (1, ends), (7, ends)):
+        batch = a_batch(producer_id=id, producer_epoch=epoch, base_sequence=0)
+        found = producing.produce(batch)
+        assert found.error_code == (error or ErrorCode.UNKNOWN_PRODUCER_ID)
+        assert found.error_message == f"this quorum gave nobody the producer id {id}: begin anew"
+        assert producing.produce(batch, version=7).error_message is None
+    given = a_batch(producer_id=7, producer_epoch=3, base_sequence=0)
+    assert producing.produce(given).error_code == NONE
 
 
 # --- MaxTimestamp -------------------------------------------------------------------------------
