@@ -80,16 +80,21 @@ class Waiting:
     end_offset: int = -1
 
 
+def _wall_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
 class ProducerIds:
     """Hands out producer ids, and names that stand for them."""
 
-    # node: whose. queued: to be written. written: to be committed, by offset.
+    # node: whose. wall_ms: says when a record is made. queued: to be written. written: to be
+    # committed, by offset.
     # _committed: everything below is.
     # of_leader: requests that went on to the leader.
     # _epoch, _number: of the last id that was made.
 
-    def __init__(self, node: Any) -> None:
-        self.node = node
+    def __init__(self, node: Any, wall_ms: Callable[[], int] = _wall_ms) -> None:
+        self.node, self.wall_ms = node, wall_ms
         self.queued: deque[Waiting] = deque()
         self.written: deque[Waiting] = deque()
         self._epoch, self._number = -1, 0
@@ -146,8 +151,7 @@ class ProducerIds:
             if granted.error is ErrorCode.NONE and is_new:
                 name, resumes = entry.asked.name or "", entry.asked.resumes
                 record = ProducerName(granted.id, granted.epoch, resumes, name)
-                now_ms = time.time_ns() // 1_000_000
-                batch = name_batch(record, timestamp=now_ms, leader_epoch=epoch)
+                batch = name_batch(record, timestamp=self.wall_ms(), leader_epoch=epoch)
                 if not log.append(batch, epoch, True):
                     return  # no room yet
             self.queued.popleft()

@@ -23,6 +23,7 @@ def main(arguments: list[str] | None = None) -> int:
     which.add_argument("--seed", type=int, help="run one seed")
     which.add_argument("--seeds", metavar="A:B", help="run the seeds from A up to B, B left out")
     parser.add_argument("--minutes", type=float, help="begin no new seed after so many minutes")
+    parser.add_argument("--until-failure", action="store_true", help="end at the first failure")
     parser.add_argument("--workers", type=int, default=1, metavar="N", help="run on N processes")
     parser.add_argument("--trace", action="store_true", help="one line an event: fact -> action")
     parser.add_argument("--json", action="store_true", help="one JSON object a seed")
@@ -42,6 +43,8 @@ def main(arguments: list[str] | None = None) -> int:
         if not result["ok"]:
             failed.append(result["seed"])
         report(result, options.json, single=options.seed is not None)
+        if failed and options.until_failure:
+            break
     if not options.json:
         took_s = time.monotonic() - began
         print(

@@ -47,6 +47,8 @@ class Around:
         self.durability, self.witness = process.durability, process.witness
         self.beside = SimBeside(process)
         self.on_role: list[Callable[[Any], None]] = []
+        self.on_commit: list[Callable[[int], None]] = []
+        self.links: dict[int, Any] = {}  # nobody asks here for ids without a name
         self.applier: Any = None
         self.at_hand: Any = None  # the answer with the slice that came last
         self.now_ms = process.now_ms

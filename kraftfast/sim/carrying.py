@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from kraftfast.log.directory import ReplicaDirectory
     from kraftfast.log.recovery import Recovered
     from kraftfast.node.floor import CommittedFloor
+    from kraftfast.node.producer_ids import ProducerIds
     from kraftfast.node.snapshots import Snapshots
     from kraftfast.sim.beside import Around
     from kraftfast.sim.clients import Append
@@ -74,6 +75,7 @@ class Carrying:
     runs: deque[Append]  # taken and not committed, in offset order
     around: Around  # what the node's parts see of this process
     snapshots: Snapshots  # the real one
+    names: ProducerIds  # likewise
     state_machine: SimStateMachine | None
     persisted: QuorumState | None  # what quorum-state holds (D5)
     state_path: str  # of quorum-state
@@ -161,6 +163,7 @@ class Carrying:
         log, before = self.log, self.log.bytes_appended
         self.world.oracle.appends(self, effect.epoch)
         self.world.oracle.flushes.drains(self)
+        self.names.drain(log, effect.epoch)
         while self.queue and log.bytes_appended - before < effect.max_bytes:
             append = self.queue[0]
             base_offset = log.end_offset
@@ -304,6 +307,8 @@ class Carrying:
             self.state_machine.committed(effect.offset)
         if self.durability != "all":
             self._commit(effect.offset)
+        for callback in self.around.on_commit:
+            callback(effect.offset)
 
     def _do_AcknowledgedByAll(self, effect: fx.AcknowledgedByAll) -> None:
         self.world.oracle.acknowledged_by_all(self, effect.offset)

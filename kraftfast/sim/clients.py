@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from kraftfast.core import events as ev
 from kraftfast.core.messages import NOBODY, FetchRequest, FetchResponse
-from kraftfast.errors import ErrorCode
+from kraftfast.errors import CorruptBatch, ErrorCode
 from kraftfast.record import pure
 from kraftfast.sim.require import require
 from kraftfast.types import NO_EPOCH
@@ -280,8 +280,21 @@ class ReaderSource:
             reader.position = max(reader.position, self.target.log.log_start_offset)
         if response.partition_error != ErrorCode.NONE or records is None:
             return
-        for batch in pure.batches(records.data):
-            batch.check()
+        for batch in checked(records.data, self.target):
             reader.world.oracle.was_read(batch.base_offset, batch.end_offset, batch.crc)
             if batch.base_offset <= reader.position < batch.end_offset:
                 reader.position = batch.end_offset
+
+
+def checked(data: bytes, process: Process) -> list[pure.Batch]:
+    """The batches that somebody read; none if the disk that they come from is damaged."""
+    try:
+        batches = list(pure.batches(data))
+        for batch in batches:
+            batch.check()
+    except CorruptBatch:
+        if not process.machine.rotten:
+            raise
+        process.world.count("damage found by a reader")
+        return []
+    return batches

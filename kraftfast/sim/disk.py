@@ -11,11 +11,11 @@ from __future__ import annotations
 import errno
 import os
 from random import Random
-from typing import NamedTuple
 
 from kraftfast.errors import DirectoryInUse, FlushFailed, StorageError
 from kraftfast.limits import PAGE_BYTES
 from kraftfast.log.disk import TMP_SUFFIX, storage_error
+from kraftfast.sim.names import Directory, File
 from kraftfast.sim.paged_file import PagedFile, SimSegmentFile
 from kraftfast.sim.small_file import SimNewFile, SimStoredFile, SmallFile
 
@@ -24,62 +24,6 @@ NO_LIMIT = 1 << 40
 
 class Crash(BaseException):
     """The process ends here, inside a system call. Not an ``Exception``: none may eat it."""
-
-
-File = SmallFile | PagedFile
-
-
-class Change(NamedTuple):
-    """One change of names in a directory: a rename within it is one change, never half of one."""
-
-    removed: str | None
-    put: str | None
-    node: File | Directory | None
-
-
-class Directory:
-    """Names, as processes see them and as they are on the disk."""
-
-    entries: dict[str, File | Directory]
-    stable: dict[str, File | Directory]
-    pending: list[Change]  # not on the disk yet, oldest first
-
-    def __init__(self) -> None:
-        self.entries = {}
-        self.stable = {}
-        self.pending = []
-
-    def change(self, removed: str | None, put: str | None, node: File | Directory | None) -> None:
-        """Visible at once, durable later."""
-        if removed is not None:
-            self.entries.pop(removed, None)
-        if put is not None:
-            assert node is not None
-            self.entries[put] = node
-        self.pending.append(Change(removed, put, node))
-
-    def settle(self, changes: list[Change]) -> None:
-        """These changes reach the disk."""
-        for removed, put, node in changes:
-            if removed is not None:
-                self.stable.pop(removed, None)
-            if put is not None:
-                assert node is not None
-                self.stable[put] = node
-
-    def sync(self) -> None:
-        """All names are on the disk."""
-        self.settle(self.pending)
-        self.pending = []
-
-    def lose_power(self, random: Random) -> None:
-        """A journal keeps a prefix of the changes; other file systems any part of them."""
-        pending, self.pending = self.pending, []
-        if random.random() < 0.5:
-            self.settle(pending[: random.randint(0, len(pending))])
-        else:
-            self.settle([change for change in pending if random.random() < 0.5])
-        self.entries = dict(self.stable)
 
 
 class SimDisk:
@@ -104,7 +48,7 @@ class SimDisk:
         self.lying_syncs = 0
         self.calls = 0
         self.log = None
-        self._crash_at_call = -1
+        self._calls_left, self._crash_word = -1, ""
         self._locks: set[str] = set()
         self._open: dict[int, PagedFile | str] = {}
         self._errors_seen: dict[int, int] = {}
@@ -113,9 +57,12 @@ class SimDisk:
 
     # --- faults -------------------------------------------------------------------------------
 
-    def crash_at(self, calls: int) -> None:
-        """Raise :class:`Crash` at the system call after the next ``calls``; negative: never."""
-        self._crash_at_call = self.calls + calls if calls >= 0 else -1
+    def crash_at(self, calls: int, word: str = "") -> None:
+        """Raise :class:`Crash` at the system call after the next ``calls`` that name this word.
+
+        And at every one after it; negative: never.
+        """
+        self._calls_left, self._crash_word = calls, word
 
     def fill_up(self, blocks_free: int) -> None:
         """Leave so many free blocks."""
@@ -304,9 +251,7 @@ class SimDisk:
 
     def sync_directory(self, path: str) -> None:
         self._call("fsync", path)
-        directory = self._find(path)
-        if not isinstance(directory, Directory):
-            raise self._error(errno.ENOENT, "cannot open", path)
+        directory = self._directory(path)
         if self._fails():
             raise FlushFailed(f"fsync of {path} failed: {os.strerror(errno.EIO)}")
         directory.sync()
@@ -434,8 +379,11 @@ class SimDisk:
         self.calls += 1
         if self.log is not None:
             self.log.append(f"{what} {path}")
-        if 0 <= self._crash_at_call < self.calls:
-            raise Crash(f"at system call {self.calls}: {what} {path}")
+        if self._calls_left >= 0 and self._crash_word in f"{what} {path}":
+            self._calls_left -= 1
+            if self._calls_left < 0:
+                self.crash_at(0)
+                raise Crash(f"at system call {self.calls}: {what} {path}")
 
     def _fails(self) -> bool:
         if self.failing_syncs:
@@ -480,10 +428,13 @@ class SimDisk:
         return node
 
     def _parent(self, path: str) -> tuple[Directory, str]:
-        directory = self._find(os.path.dirname(path))
-        if not isinstance(directory, Directory):
+        return self._directory(os.path.dirname(path)), os.path.basename(path)
+
+    def _directory(self, path: str) -> Directory:
+        found = self._find(path)
+        if not isinstance(found, Directory):
             raise self._error(errno.ENOENT, "cannot open", path)
-        return directory, os.path.basename(path)
+        return found
 
     def _new_fd(self, target: PagedFile | str) -> int:
         fd, self._next_fd = self._next_fd, self._next_fd + 1

@@ -169,20 +169,17 @@ class IdempotentProducer(Producer):
             self.done.append(self.pending.popleft())
             self.sent = max(self.sent - 1, 0)
 
+    # --- at the end -------------------------------------------------------------------------------
 
-def check_exactly_once(producers: list[Any], places: dict[bytes, int]) -> int:
-    """I23: all that was acknowledged is there, where it was said to be, and all in order."""
-    checked = 0
-    for producer in producers:
-        if not isinstance(producer, IdempotentProducer):
-            continue
-        last = -1
-        for logical in (*producer.done, *producer.pending):
+    def check(self, places: dict[bytes, int]) -> int:
+        """I23: hold every batch against the committed log; returns how many are there."""
+        checked, last = 0, -1
+        for logical in (*self.done, *self.pending):
             found = [places.get(value, -1) for value in logical.values]
             if found[0] < 0:
                 require(
-                    logical in producer.pending,
-                    f"I23: batch {logical.number} of {producer.id} was acknowledged and is gone",
+                    logical in self.pending,
+                    f"I23: batch {logical.number} of {self.id} was acknowledged and is gone",
                 )
                 last = 1 << 62  # nothing of a later one may be there
                 continue
@@ -198,4 +195,11 @@ def check_exactly_once(producers: list[Any], places: dict[bytes, int]) -> int:
             )
             last = found[-1]
             checked += 1
-    return checked
+        return checked
+
+
+def check_exactly_once(producers: list[Any], places: dict[bytes, int]) -> int:
+    """I23: all that was acknowledged is there, where it was said to be, and all in order."""
+    return sum(
+        producer.check(places) for producer in producers if isinstance(producer, IdempotentProducer)
+    )

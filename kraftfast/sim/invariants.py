@@ -8,6 +8,7 @@ everything before it (I2, I3).
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from contextlib import suppress
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -19,12 +20,13 @@ from kraftfast.core.messages import (
     VoteResponse,
 )
 from kraftfast.core.quorum_state import QuorumState
+from kraftfast.errors import CorruptLog
 from kraftfast.log import quorum_state
 from kraftfast.log.segment import LOG_SUFFIX, segment_name
 from kraftfast.sim.disk import SmallFile
 from kraftfast.sim.flush_oracle import FlushOracle
 from kraftfast.sim.paged_file import PagedFile, batches_of
-from kraftfast.sim.producer_oracle import check_producers
+from kraftfast.sim.producer_oracle import check_epochs, check_producers
 from kraftfast.sim.require import require
 from kraftfast.sim.shadow import Entry, Identity, Shadow
 from kraftfast.sim.snapshot_oracle import SnapshotOracle
@@ -94,6 +96,8 @@ class Oracle:
             index = bisect_right(log.segments, shadow.end, key=lambda each: each.base_offset)
             segment = log.segments[index - 1]  # of what is below the log's start too
             found = batches_of(segment, shadow.end)
+            if not found and process.machine.rotten:  # the headers before it have changed
+                raise CorruptLog(f"no batch at offset {shadow.end}", segment.file.path)
             require(bool(found), f"I14: no batch at offset {shadow.end} of {process.id}")
             for base, end, epoch, crc, position, size in found:
                 batch = Identity(base, end, epoch, crc, size)
@@ -183,6 +187,7 @@ class Oracle:
         """From now on nothing of it may come back."""
         self.shadow(process.id).being_cut = []
         check_producers(process)
+        check_epochs(process, self.shadow(process.id))
 
     # --- a process ends, and another begins -----------------------------------------------------
 
@@ -191,7 +196,8 @@ class Oracle:
         shadow = self.shadow(process.id)
         changing = shadow.being_cut or shadow.installing is not None
         if process.log.end_offset > shadow.end and not changing:
-            self._extend(shadow, process)
+            with suppress(CorruptLog):
+                self._extend(shadow, process)
         shadow.lost_memory |= power
 
     def forgets(self, machine: Machine) -> None:
@@ -214,6 +220,7 @@ class Oracle:
             new.base = self.voters.filed(new.base_end)
         self._extend(new, process)
         check_producers(process)
+        check_epochs(process, new)
         for entry in new.entries:
             before = known.get(entry.batch.base_offset)
             require(

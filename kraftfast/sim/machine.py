@@ -72,12 +72,16 @@ class Machine:
         """A fresh disk with a fresh directory on it, under a new directory id."""
         self.formats += 1
         self.disk = SimDisk(Random(self.world.random.getrandbits(64)))
-        self.key = ReplicaKey(self.id, bytes([64 + self.id, self.formats]) * 8)
+        self.key = self.key_of(self.formats)
         self.bootstrap = bootstrap
         meta = MetaProperties(self.world.cluster_id, self.id, self.key.directory_id)
         first = (KRaftVersion(1), KRaftVoters(bootstrap.voters)) if bootstrap is not None else ()
         options = LogOptions(self.settings.durability)
         format_directory(self.disk, self.path, meta, options, first)
+
+    def key_of(self, format: int) -> ReplicaKey:
+        """The replica that it held after so many formats."""
+        return ReplicaKey(self.id, bytes([64 + self.id, format]) * 8)
 
     def lose_power(self) -> None:
         """Only what is on the disk is left."""

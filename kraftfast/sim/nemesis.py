@@ -1,4 +1,4 @@
-"""What goes wrong: one method per fault of ``settings.FAULTS``, each undone after a while."""
+"""What goes wrong: one method per fault of ``settings``, each undone after a while."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from kraftfast.core import events as ev
 from kraftfast.limits import BATCH_HEADER_BYTES, BATCH_OVERHEAD_BYTES
-from kraftfast.log.segment import LOG_SUFFIX, segment_name
+from kraftfast.sim.aimed import Aimed
+from kraftfast.sim.named import NamedProducer
+from kraftfast.sim.rotting import Rotting
 
 if TYPE_CHECKING:
     from kraftfast.sim.machine import Machine
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
 WRITE_BACK_US = 25_000
 
 
-class Nemesis:
+class Nemesis(Aimed, Rotting):
     """Draws faults for as long as the world lets it."""
 
     running: bool
@@ -102,9 +104,6 @@ class Nemesis:
         """Whether the crash inside a system call that happens now is the machine's."""
         return machine.crash_loses_power and self._may_lose_power(machine)
 
-    def _after(self, ms_min: int, ms_max: int, call: Any, *arguments: Any) -> None:
-        self.world.later(self.random.randint(ms_min, ms_max) * 1000, call, *arguments)
-
     # --- processes and machines -----------------------------------------------------------------
 
     def _kill(self) -> None:
@@ -135,39 +134,6 @@ class Nemesis:
             process.paused = True
             longest_ms = self.settings.fetch_timeout_ms * 4
             self._after(1, longest_ms, lambda: process.resume() if process.paused else None)
-
-    def _nominee(self) -> None:
-        """The leader ends while a follower's disk hangs; the follower campaigns, and loses power.
-
-        Power goes at any point from its first pre-vote to its first records as a leader (D21).
-        """
-        running = [each for each in self._running() if each.process is not None]
-        leaders = [each for each in running if each.process.core.role == "leader"]
-        followers = [each for each in running if each.process.core.role == "follower"]
-        if not leaders or not followers:
-            return
-        leader, victim = self.random.choice(leaders), self.random.choice(followers)
-        victim.disk_factor = self.random.choice((1, 30, 1000))
-        lasts_ms = self.settings.fetch_timeout_ms * 4
-        self._after(lasts_ms, lasts_ms, setattr, victim, "disk_factor", 1)
-        self._after(1, 40, self._end, leader, leader.process, False)
-        self._after(1, 40, self._watch, victim, self.world.now_us + lasts_ms * 1000)
-
-    def _watch(self, machine: Machine, until_us: int) -> None:
-        """Wait until the process of this machine campaigns, then a moment; then cut its power."""
-        process = machine.process
-        if not self.running or process is None or self.world.now_us >= until_us:
-            return
-        if process.core.role not in ("prospective", "candidate", "leader"):
-            self.world.later(200, self._watch, machine, until_us)
-        elif self._may_lose_power(machine):
-            moment_us = self.random.choice((1, 300, 1_000, 5_000))
-            self.world.later(moment_us, self._end, machine, process, True)
-
-    def _end(self, machine: Machine, process: Any, power: bool) -> None:
-        if self.running and machine.process is process:
-            self.world.count("nominees without power" if power else "leaders of nominees killed")
-            self.world.end(machine, power)
 
     def _shutdown(self) -> None:
         machine = self._victim()
@@ -243,26 +209,6 @@ class Nemesis:
         machine = self.random.choice(self.world.machines)
         machine.disk.failing_syncs = 1
 
-    def _rot(self) -> None:
-        """A bit of a segment changes while its machine is down; at most on a minority."""
-        machine = self.random.choice(self.world.machines)
-        if machine.rotten or not self.world.operator.can_spare(machine):
-            return
-        if machine.process is not None:
-            self.world.end(machine, power=True)
-        entries = self.world.oracle.shadow(machine.id).entries
-        if entries and self.random.random() < 0.8:  # else mostly where nothing is yet
-            entry = self.random.choice(entries)
-            name = segment_name(entry.segment_base) + LOG_SUFFIX
-            file = machine.disk.paged_file(f"{self.world.log_path(machine)}/{name}")
-            place = entry.position + self.random.randrange(entry.batch.size)
-        else:
-            file = self.random.choice(machine.disk.segment_files() or [None])
-            place = self.random.randrange(file.size) if file is not None and file.size else 0
-        if file is not None and place < file.size:
-            machine.rotten = True
-            file.flip(place, self.random.randrange(8))
-
     def _clock(self) -> None:
         machine = self.random.choice(self.world.machines)
         machine.clock.set_rate(self.random.choice((0.0, 0.5, 0.9, 1.1, 2.0)), self.world.now_us)
@@ -272,6 +218,11 @@ class Nemesis:
         machine.clock.set_rate(self.random.choice((1.0, 0.99, 1.01)), self.world.now_us)
 
     # --- clients ----------------------------------------------------------------------------------
+
+    def _producer_restart(self) -> None:
+        named = [each for each in self.world.producers if isinstance(each, NamedProducer)]
+        if named:
+            self.random.choice(named).restart()
 
     def _poison(self) -> None:
         for producer in self.world.producers:

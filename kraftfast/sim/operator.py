@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kraftfast.core import events as ev
+from kraftfast.core.control import KRaftVersion
 from kraftfast.core.messages import (
     AddRaftVoterRequest,
     AlterPartitionReassignmentsRequest,
@@ -18,6 +19,7 @@ from kraftfast.core.messages import (
 )
 from kraftfast.core.voters import VoterSet
 from kraftfast.errors import ErrorCode
+from kraftfast.sim.require import require
 from kraftfast.types import NO_NODE, ReplicaKey, Voter
 
 if TYPE_CHECKING:
@@ -40,6 +42,7 @@ class Order:
     ) -> None:
         self.operator, self.process, self.request = operator, process, request
         self.sets = sets  # what it may lead to
+        self.gone = False  # it names a directory that no machine has any more
         self.peer_id = NO_NODE
         self.answer: ErrorCode | None = None
         self.until_us = operator.world.now_us + LOST_MS * 1000
@@ -57,6 +60,23 @@ class Order:
         self.operator.world.count(f"{name}: {response.error.name}")
         if response.error is ErrorCode.NONE:
             self.operator.world.count("changes accepted")
+            self._check_done()
+
+    def _check_done(self) -> None:
+        """Done means committed; and a directory that is gone is no voter (D19)."""
+        request, voters = self.request, self.operator.world.oracle.voters
+        if isinstance(request, AddRaftVoterRequest):
+            require(not self.gone, f"D19: {request.voter} was added, and its disk is gone")
+            if request.ack_when_committed:
+                done = voters.latest().voters.is_voter(request.voter)
+                require(done, f"{request.voter} is said to be added, and {voters.latest()} counts")
+        elif isinstance(request, RemoveRaftVoterRequest):
+            done = not voters.latest().voters.is_voter(request.voter)
+            require(done, f"{request.voter} is said to be removed, and {voters.latest()} counts")
+        elif isinstance(request, UpdateFeaturesRequest):
+            versions = [each for _, each in voters.committed if isinstance(each, KRaftVersion)]
+            static = self.operator.settings.kraft_version == 0
+            require(not static or bool(versions), "an upgrade is done, and not committed")
 
 
 class Operator:
@@ -179,6 +199,21 @@ class Operator:
                 ),
                 [voters],
             )
+
+    def add_gone(self) -> None:
+        """One that runs, by the directory id of the disk that it had before."""
+        process = self._leader()
+        latest = self.world.oracle.voters.latest()
+        others = [
+            each for each in self.world.machines
+            if each.id not in latest.voters and each.formats > 1
+        ]
+        if process is not None and others and latest.target is None:
+            machine = self.random.choice(others)
+            key = machine.key_of(machine.formats - 1)
+            request = AddRaftVoterRequest(key, machine.endpoints, TIMEOUT_MS)
+            self.ask(process, request, []).gone = True
+            self.world.count("directories that are gone named")
 
     def remove_voter(self) -> None:
         """One of those that vote: one that is gone rather than others, and the leader often."""

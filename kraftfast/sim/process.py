@@ -23,6 +23,7 @@ from kraftfast.log.recovery import open_log
 from kraftfast.node.diverging import check_cut
 from kraftfast.node.floor import CommittedFloor
 from kraftfast.node.own_directory import state_path, stored_state
+from kraftfast.node.producer_ids import ProducerIds
 from kraftfast.node.retention import Retention
 from kraftfast.node.snapshots import Snapshots
 from kraftfast.node.uncertainty import Uncertainty
@@ -124,6 +125,7 @@ class Process(Carrying):
         machine_runs = settings.snapshots == "machine"
         self.state_machine = SimStateMachine(self) if machine_runs else None
         self.around.applier = self.state_machine
+        self.names = ProducerIds(self.around, lambda: self.world.now_us // 1000)
         self.retention = Retention(self.snapshots, settings, machine_runs)
 
     # --- the one door -------------------------------------------------------------------------
@@ -284,6 +286,7 @@ class Process(Carrying):
         self._mind_the_disk()
         self.snapshots.tend()
         self.retention.tend(self.now_ms())
+        self.names.tend(self.now_ms())
         self.floor.tend(self.core, self.now_ms(), lambda job, done: done(job()))
         self.appends_held = False
 

@@ -1,4 +1,4 @@
-"""Check that the producer state of a log equals what a scan of the whole log gives (D22)."""
+"""Check that what is derived from a log equals what a scan of the whole log gives (D22)."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from kraftfast.sim.require import require
 
 if TYPE_CHECKING:
     from kraftfast.sim.process import Process
+    from kraftfast.sim.shadow import Shadow
 
 
 def check_producers(process: Process) -> None:
@@ -28,4 +29,18 @@ def check_producers(process: Process) -> None:
     require(
         found.encode() == log.producers.encode(),
         f"D22: {process.id} knows other producers than its log from {start} to {log.end_offset}",
+    )
+
+
+def check_epochs(process: Process, shadow: Shadow) -> None:
+    """Compare the epochs that a log tells with those of its batches."""
+    start, last, found = process.log.log_start_offset, -1, []
+    for batch, _, _ in shadow.entries:
+        if batch.end_offset > start and batch.epoch != last:
+            last = batch.epoch
+            found.append((last, batch.base_offset))
+    told = [tuple(each) for each in process.log.epochs if each[1] >= start]
+    require(
+        told in (found, found[1:]),  # the first may have begun before the log
+        f"D22: {process.id} tells of the epochs {told}, its log holds {found}",
     )

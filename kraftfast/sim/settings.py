@@ -35,6 +35,18 @@ AIMED = (
 )
 """Faults that chance hardly ever puts together; drawn apart, so that other seeds stay the same."""
 
+REACHING = (
+    "aimed_call",  # a machine stops at a system call of one kind, its next start's perhaps
+    "unflushed",  # power goes between an append and its flush
+    "rot_file",  # a bit of quorum-state, a checkpoint, a mark or a snapshot changes at rest
+    "rot_running",  # a bit of a segment or a snapshot changes under its process
+    "lost_file",  # a file is gone: a vote, a checkpoint, a snapshot, the newest segment
+    "producer_restart",  # named producers forget everything but their names
+)
+"""Faults of what chance reached least, drawn apart too; the disks of a minority rot."""
+NOT_IN_MEMORY = ("rot_file", "rot_running", "lost_file")
+"""What durability=memory gives up, and when, is a test of its own."""
+
 CHANGES = (
     "add_voter",  # an observer is to be a voter
     "remove_voter",  # a voter, the leader too, is to be one no more
@@ -45,6 +57,10 @@ CHANGES = (
     "wipe",  # a machine comes back with an empty disk, under another directory id
 )
 """What an operator does, or what befalls his machines (KIP-853, KIP-642)."""
+MISTAKES = (
+    "add_gone",  # an observer is to be a voter, by the directory id that it had before its last
+)
+"""What he asks for in vain; drawn apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +118,10 @@ class Settings:
     append_every_ms: float = 8.0
     value_bytes_max: int = 600
     values_max: int = 3
+    named: int = 0
+    """How many others have names, and ask how far they came whenever they begin."""
+    consumers: int = 0
+    """How many list offsets, ask for ends of epochs and fetch, as Kafka's clients do."""
     readers: int = 1
     barrier_every_ms: float = 0.0
     """How often somebody asks for a read barrier; 0: never."""
@@ -128,10 +148,15 @@ class Settings:
     """Whether the last observer is started only when the log is long."""
     auto_join: bool = False
     """Whether observers that never were voters make themselves voters."""
+    load_ms: int = 0
+    """How long appends go on when all is healed: within that every replica has to catch up."""
 
     @classmethod
-    def of_seed(cls, seed: int, **overrides: Any) -> Settings:
-        """The settings that a seed stands for (swarm testing: each run has its own mixture)."""
+    def of_seed(cls, seed: int, reach: bool = True, **overrides: Any) -> Settings:
+        """The settings that a seed stands for (swarm testing: each run has its own mixture).
+
+        ``reach``: with what is drawn apart, too; without, a seed is the run it was before.
+        """
         random = Random(seed * 2 + 1)
         share = random.choice((0.3, 0.5, 0.8))
         faults = tuple(fault for fault in FAULTS if random.random() < share)
@@ -181,11 +206,42 @@ class Settings:
             chaos_ms=random.choice((800, 1_500, 3_000)),
         )
         of_seed = chosen._membership_of_seed(seed) | chosen._snapshots_of_seed(seed)
+        if reach:
+            of_seed |= chosen._reach_of_seed(seed)
+        of_seed["faults"] = faults + tuple(of_seed.get("faults", ()))
+        mistakes = of_seed.pop("mistakes", ())
+        if of_seed.get("changes"):
+            of_seed["changes"] += mistakes
         if durability != "memory" and Random(seed * 2 + 1 + (1 << 44)).random() < 0.4:
-            of_seed["faults"] = faults + AIMED * 3
+            of_seed["faults"] += AIMED * 3
         of_seed["idempotent"] = Random(seed * 2 + 1 + (1 << 43)).choice((0, 1, 2))
         of_seed["barrier_every_ms"] = Random(seed * 2 + 1 + (1 << 42)).choice((0.0, 5.0, 30.0))
         return replace(chosen, **(of_seed | overrides))
+
+    def _reach_of_seed(self, seed: int) -> dict[str, Any]:
+        """What else is in this run: names, consumers, aimed power cuts, rot, a large state."""
+        random = Random(seed * 2 + 1 + (1 << 45))
+        found: dict[str, Any] = {
+            "named": random.choice((0, 1, 2)),
+            "consumers": random.choice((0, 1, 1)),
+        }
+        if random.random() < 0.15:
+            found |= {
+                "snapshots": "machine",
+                "snapshot_bytes": 3_000,
+                "state_bytes": random.choice((20_000, 60_000)),
+                "fetch_snapshot_max_bytes": random.choice((1_000, 4_000)),
+                "retention_bytes": random.choice((0, 4_000)),
+                "segment_bytes": 8 * 1024,
+                "observers": random.choice((1, 2)),
+                "latecomer": True,
+                "load_ms": 10_000,
+            }
+        share = random.choice((0.0, 0.3, 0.7, 1.0))
+        excluded = NOT_IN_MEMORY if self.durability == "memory" else ()
+        faults = [each for each in REACHING if random.random() < share and each not in excluded]
+        mistakes = MISTAKES if random.random() < 0.3 else ()
+        return found | {"faults": faults, "mistakes": mistakes}
 
     def _snapshots_of_seed(self, seed: int) -> dict[str, Any]:
         """Whether snapshots are made in this run, how often and how large."""

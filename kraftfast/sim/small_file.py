@@ -36,6 +36,12 @@ class SmallFile:
             self.stable = random.choice((self.stable, self.data, part, bytes(len(self.data))))
         self.drop_cache()
 
+    def flip(self, place: int, bit: int) -> None:
+        """Bit rot: one bit differs, on the disk and for whoever reads it."""
+        changed = self.data[place] ^ (1 << bit)
+        self.data = self.stable = self.data[:place] + bytes([changed]) + self.data[place + 1 :]
+        self.clean = True
+
     def drop_cache(self) -> None:
         """What processes see is what is on the disk."""
         self.data, self.clean = self.stable, True

@@ -13,18 +13,20 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from kraftfast.errors import CorruptLog, ForeignDirectory, KraftfastError
-from kraftfast.sim import history
 from kraftfast.sim.clients import Append, BarrierReader, Producer, Reader
+from kraftfast.sim.consumer import Consumer
 from kraftfast.sim.disk import Crash
-from kraftfast.sim.idempotent import IdempotentProducer, check_exactly_once
+from kraftfast.sim.idempotent import IdempotentProducer
 from kraftfast.sim.invariants import Oracle
 from kraftfast.sim.machine import Machine
+from kraftfast.sim.named import NamedProducer
 from kraftfast.sim.nemesis import Nemesis
 from kraftfast.sim.network import Network
 from kraftfast.sim.operator import Operator
 from kraftfast.sim.process import Process
 from kraftfast.sim.require import Violation, require
 from kraftfast.sim.settings import Delays, Settings
+from kraftfast.sim.settling import Settling
 from kraftfast.sim.trace import words
 from kraftfast.types import METADATA_TOPIC
 
@@ -36,7 +38,7 @@ EVENTS_MAX = 400_000
 CALM = Delays(200, 2_000, 0.01)
 
 
-class World:
+class World(Settling):
     """All machines, the network between them, their clients and what goes wrong.
 
     One event at a time, in the order of their times; chance comes from one seeded generator.
@@ -46,6 +48,7 @@ class World:
     machines: list[Machine]  # voters first
     producers: list[Producer]
     readers: list[Reader]
+    consumers: list[Consumer]
     history: list[Append]
     acknowledged_end: int  # the highest end that any producer was told
     counts: Counter[str]  # what happened how often
@@ -82,6 +85,10 @@ class World:
             IdempotentProducer(self, id) if id < settings.idempotent else Producer(self, id)
             for id in range(settings.producers)
         ]
+        self.producers += [
+            NamedProducer(self, settings.producers + id) for id in range(settings.named)
+        ]
+        self.consumers = [Consumer(self) for _ in range(settings.consumers)]
         self.readers = [Reader(self) for _ in range(settings.readers)]
         self.barriers = BarrierReader(self)
 
@@ -147,6 +154,12 @@ class World:
             self.trace(f"{machine.id}: stops {crash}")
             self.count("crashes in a call")
             self.end(machine, self.nemesis.takes_the_power(machine))
+        except AssertionError as error:
+            if isinstance(error, Violation) or not machine.rotten:
+                raise
+            self.trace(f"{machine.id}: ends, for its disk has changed under it: {error}")
+            self.count("ended by an assertion over damage")
+            self.end(machine, power=False)
         except KraftfastError as error:
             self.trace(f"{machine.id}: ends: {type(error).__name__}: {error}")
             self.count(f"ended by {type(error).__name__}")
@@ -265,10 +278,11 @@ class World:
         """Start every machine and every client."""
         if self.settings.latecomer and self.settings.observers:
             self.machines[-1].may_start = False
-            self.later(self.settings.chaos_ms * 600, self._let_in, self.machines[-1])
+            if not self.settings.load_ms:  # else it comes when the world heals
+                self.later(self.settings.chaos_ms * 600, self._let_in, self.machines[-1])
         for machine in self.machines:
             self.start_later(machine, self.random.randint(1, 30_000))
-        for client in (*self.producers, *self.readers):
+        for client in (*self.producers, *self.readers, *self.consumers):
             client.start()
         if self.settings.barrier_every_ms:
             self.barriers.start()
@@ -295,28 +309,10 @@ class World:
                 machine.may_start = False
                 self.end(machine, power=False)
             else:
+                if machine.rotten:  # what changed under it, its next start has to see
+                    self.end(machine, power=False)
                 machine.may_start = machine.may_start or self.settings.latecomer
                 self.start_later(machine, 1_000)
-
-    def is_settled(self) -> bool:
-        """One leader, and everybody who can has everything and knows it is committed."""
-        leader = self.leader()
-        if leader is None or not all(producer.is_idle for producer in self.producers):
-            return False
-        end = leader.log.end_offset
-        for machine in self.machines:
-            if machine.dead or not machine.may_start:
-                continue
-            process = machine.process
-            if process is None or process.log.end_offset != end or process.queue:
-                return False
-            if process.flush.running:  # a disk that hangs since before is a reason to resign
-                return False
-            if process.core.high_watermark != end or process.core.epoch != leader.core.epoch:
-                return False
-            if process.state_machine is not None and process.state_machine.applied != end:
-                return False
-        return self.operator.is_satisfied(leader)
 
     def play(self) -> None:
         """Chaos, and then the end of it."""
@@ -325,105 +321,6 @@ class World:
         self.operator.start()
         self.run(self.settings.chaos_ms)
         self.finish()
-
-    def finish(self) -> None:
-        """Healing, rest, and then everything that must hold at the end."""
-        self.trace("the world heals")
-        self.heal()
-        self.barriers.running = False
-        for producer in self.producers:
-            producer.running = False
-        if not self._settle("L1, L5, L6"):
-            return
-        before = len(self.history)
-        for producer in self.producers:
-            producer.leader_id = self.leader().id  # type: ignore[union-attr]
-            producer.append()
-        if self._settle("L2"):
-            last = self.history[before:]
-            if self.settings.durability != "all" or self.all_run():
-                require(all(each.outcome for each in last), "L2: appends without an outcome")
-            self._rest()
-            if self.is_settled() or self._settle("L1, L3, L6"):
-                self._check_end()
-
-    def all_run(self) -> bool:
-        """Whether every voter is there."""
-        running = [machine for machine in self.voters() if machine.process is not None]
-        return len(running) == len(self.voter_set())
-
-    def _settle(self, what: str) -> bool:
-        """True once the quorum has come to rest; raises where it should have and has not."""
-        self.run(self.settings.settle_ms, lambda: self.is_settled() or self._lacks_one_of_all())
-        if self._lacks_one_of_all():
-            return self._settle_without_all()
-        if self.is_settled():
-            return True
-        if self._may_be_stuck():
-            self.count("stuck as designed")
-            return False
-        raise Violation(f"{what}: the quorum did not come to rest: {self.state()}")
-
-    def _lacks_one_of_all(self) -> bool:
-        return self.settings.durability == "all" and not self.all_run() and self._missing()
-
-    def _missing(self) -> bool:
-        there = [each for each in self.voters() if not each.dead and each.may_start]
-        return len(there) < len(self.voter_set())
-
-    def _settle_without_all(self) -> bool:
-        """durability=all with a voter down: no producer is answered; nothing else is checked."""
-        self.run(2_000)
-        self.count("a voter of all is missing")
-        return False
-
-    def _may_be_stuck(self) -> bool:
-        """Doubt about the head of a log wants every voter, and one will never come (D10)."""
-        in_doubt = any(
-            machine.process is not None and machine.process.core.in_doubt
-            for machine in self.voters()
-        )
-        return in_doubt and self._missing()
-
-    def _rest(self) -> None:
-        """L7, and no election without a reason: an idle quorum is quiet."""
-        steps = {m.id: m.process.steps for m in self.machines if m.process is not None}
-        fetches = 1000 / self.settings.fetch_max_wait_ms * (len(self.machines) - 1)
-        most = 1_000 + 2 * fetches  # a leader takes each, and answers it once its time is over
-        epoch = self.leader().core.epoch  # type: ignore[union-attr]
-        self.run(self.settings.idle_ms)
-        leader = self.leader()
-        require(leader is not None and leader.core.epoch == epoch, "an idle quorum elects")
-        for machine in self.machines:
-            if machine.process is not None and machine.id in steps:
-                taken = machine.process.steps - steps[machine.id]
-                a_second = taken * 1000 / self.settings.idle_ms
-                require(a_second < most, f"L7: {machine.id} takes {a_second} steps a second")
-
-    def _check_end(self) -> None:
-        """Every log below its high watermark, and what producers were told of it."""
-        leader = self.leader()
-        assert leader is not None
-        for machine in self.machines:
-            require(
-                machine.process is None
-                or machine.process.core.history.latest == leader.core.history.latest,
-                f"L3: {machine.id} lets others vote than the leader",
-            )
-        for machine in self.machines:
-            process = machine.process
-            if process is not None:
-                start, end = process.log.log_start_offset, process.core.high_watermark
-                ours, theirs = self.oracle.content(start, end), history.read_bytes(process, end)
-                require(theirs == ours, f"I8: the log of {machine.id} differs")
-        values = history.read_values(self.oracle.content(0, leader.core.high_watermark))
-        self.barriers.check()
-        places = history.places_of(values)
-        self.counts["batches sent once and for all"] += check_exactly_once(self.producers, places)
-        for outcome, count in history.check_history(self.history, places).items():
-            self.counts[f"appends {outcome or 'open'}"] += count
-        self.counts["committed records"] = len(values)
-        self.counts["segments"] = len(leader.log.segments)
 
     def state(self) -> dict[str, Any]:
         """Where everybody is, for reports."""

@@ -49,7 +49,7 @@ def settings_of(seed: int, **others: Any) -> Settings:
         idle_ms=200,
         settle_ms=20_000,
     )
-    return Settings.of_seed(seed, **chosen | others)
+    return Settings.of_seed(seed, reach=False, **chosen | others)
 
 
 def with_snapshots(seed: int) -> Settings:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kraftfast.sim import run_seed
+from kraftfast.sim import Settings, run_seed
 from tests.sim.kit import Home
 
 
@@ -48,11 +48,11 @@ def test_a_voter_in_doubt_without_a_log_does_not_keep_a_new_quorum_from_beginnin
 ) -> None:
     """durability=memory: a minority lost its memory before anybody had a log, and the others, who
     were refused by it, waited for the log that it might have (D23)."""
-    result = run_seed(seed)
+    result = run_seed(seed, Settings.of_seed(seed, reach=False))
     assert result["ok"], result["violation"]
 
 
 def test_durability_all_waits_for_a_voter_whose_damage_is_found_last() -> None:
     """A voter that starts when all heals refuses its damaged log: appends wait for it (L1)."""
-    result = run_seed(7310206)
+    result = run_seed(7310206, Settings.of_seed(7310206, reach=False))
     assert result["ok"] and result["counts"]["a voter of all is missing"], result["violation"]

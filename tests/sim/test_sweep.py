@@ -18,7 +18,7 @@ import pytest
 from kraftfast.sim import Settings, run_seed
 from kraftfast.sim.__main__ import main
 from kraftfast.sim.__main__ import results as run_on_workers
-from kraftfast.sim.settings import AIMED, CHANGES, FAULTS
+from kraftfast.sim.settings import AIMED, CHANGES, FAULTS, MISTAKES, REACHING
 
 ROOT = Path(__file__).parents[2]
 SEEDS = range(12, 45)
@@ -50,6 +50,11 @@ AT_LEAST = {
     "changes accepted": 15,
     "voter sets committed": 20,
     "disks replaced": 5,
+    "names taken": 30,
+    "fresh leaders asked by consumers": 50,
+    "caught up under load": 1,
+    "power cut before a flush": 3,
+    "damage found": 3,
 }
 """What has to happen in the sweep, or it shows nothing."""
 
@@ -75,7 +80,8 @@ def test_the_sweep_is_not_idle(results: list[dict[str, Any]]) -> None:
         total.update(result["counts"])
     idle = {what: total[what] for what, least in AT_LEAST.items() if total[what] < least}
     assert not idle, f"too little of these; all there was: {total}"
-    assert all(total[each] for each in (*FAULTS, *AIMED, *CHANGES)), "every fault strikes"
+    strikes = (*FAULTS, *AIMED, *REACHING, *CHANGES, *MISTAKES)
+    assert all(total[each] for each in strikes), "every fault strikes"
 
 
 def test_the_sweep_meets_every_kind_of_quorum(results: list[dict[str, Any]]) -> None:

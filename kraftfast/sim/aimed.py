@@ -1,0 +1,115 @@
+"""Faults aimed at moments that chance alone hardly ever meets: power cuts between two steps."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kraftfast.sim.machine import Machine
+    from kraftfast.sim.settings import Settings
+    from kraftfast.sim.world import World
+
+AIMS = (
+    "quorum-state",
+    "leader-epoch-checkpoint",
+    ".checkpoint",  # a snapshot
+    "committed-floor",
+    "durable-end",
+    "phantom-tail",
+    "flush begins",
+    "flush ends",
+    "fdatasync",
+    "unlink",
+    "rename to",
+    ".log",
+)
+"""Words of system calls: see ``SimDisk.crash_at``."""
+
+
+class Aimed:
+    """The half of a :class:`~kraftfast.sim.nemesis.Nemesis` that waits for a moment."""
+
+    world: World
+    random: Random
+    settings: Settings
+    running: bool
+
+    def _victim(self) -> Machine | None:
+        raise NotImplementedError
+
+    def _running(self) -> list[Machine]:
+        raise NotImplementedError
+
+    def _may_lose_power(self, machine: Machine) -> bool:
+        raise NotImplementedError
+
+    def _after(self, ms_min: int, ms_max: int, call: Any, *arguments: Any) -> None:
+        self.world.later(self.random.randint(ms_min, ms_max) * 1000, call, *arguments)
+
+    # --- between asking for votes and leading -----------------------------------------------------
+
+    def _nominee(self) -> None:
+        """The leader ends while a follower's disk hangs; the follower campaigns, and loses power.
+
+        Power goes at any point from its first pre-vote to its first records as a leader (D21).
+        """
+        running = [each for each in self._running() if each.process is not None]
+        leaders = [each for each in running if each.process.core.role == "leader"]
+        followers = [each for each in running if each.process.core.role == "follower"]
+        if not leaders or not followers:
+            return
+        leader, victim = self.random.choice(leaders), self.random.choice(followers)
+        victim.disk_factor = self.random.choice((1, 30, 1000))
+        lasts_ms = self.settings.fetch_timeout_ms * 4
+        self._after(lasts_ms, lasts_ms, setattr, victim, "disk_factor", 1)
+        self._after(1, 40, self._end, leader, leader.process, False)
+        self._after(1, 40, self._watch, victim, self.world.now_us + lasts_ms * 1000)
+
+    def _watch(self, machine: Machine, until_us: int) -> None:
+        """Wait until the process of this machine campaigns, then a moment; then cut its power."""
+        process = machine.process
+        if not self.running or process is None or self.world.now_us >= until_us:
+            return
+        if process.core.role not in ("prospective", "candidate", "leader"):
+            self.world.later(200, self._watch, machine, until_us)
+        elif self._may_lose_power(machine):
+            moment_us = self.random.choice((1, 300, 1_000, 5_000))
+            self.world.later(moment_us, self._end, machine, process, True)
+
+    def _end(self, machine: Machine, process: Any, power: bool) -> None:
+        if self.running and machine.process is process:
+            self.world.count("nominees without power" if power else "leaders of nominees killed")
+            self.world.end(machine, power)
+
+    # --- between quorum-state and log, append and flush, two names -------------------------------
+
+    def _aimed_call(self) -> None:
+        """A machine stops at one of its next system calls of one kind, perhaps while it starts."""
+        machine = self._victim() or self.random.choice(self.world.machines)
+        word = self.random.choice(AIMS)
+        machine.crash_loses_power = self.random.random() < 0.75
+        machine.disk.crash_at(self.random.choice((0, 0, 0, 1, 2, 5)), word)
+        if self.random.random() < 0.3 and machine.process is not None:
+            self.world.end(machine, power=False)  # the call to stop at is one of its next start
+            machine.disk.crash_at(self.random.choice((0, 0, 1, 3)), word)
+
+    def _unflushed(self) -> None:
+        """A machine loses power between an append and its flush, perhaps all of them at once."""
+        machine = self._victim()
+        if machine is not None:
+            until_us = self.world.now_us + self.settings.fetch_timeout_ms * 2_000
+            self._await_tail(machine, machine.process, until_us)
+
+    def _await_tail(self, machine: Machine, process: Any, until_us: int) -> None:
+        if not self.running or machine.process is not process or self.world.now_us >= until_us:
+            return
+        if process.log.end_offset == process.log.flushed_end_offset:
+            self.world.later(100, self._await_tail, machine, process, until_us)
+            return
+        others = [each for each in self._running() if each is not machine]
+        together = self.settings.durability != "memory" and self.random.random() < 0.3
+        for each in [machine, *(others if together else [])]:
+            if self._may_lose_power(each):
+                self.world.count("power cut before a flush")
+                self.world.end(each, power=True)

@@ -1,0 +1,195 @@
+"""The end of a run: all is healed, comes to rest, and must then agree (L1 to L7, I8, I23)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from kraftfast.sim import history
+from kraftfast.sim.idempotent import check_exactly_once
+from kraftfast.sim.require import Violation, require
+
+if TYPE_CHECKING:
+    from kraftfast.core.voters import VoterSet
+    from kraftfast.sim.clients import Append, BarrierReader, Producer
+    from kraftfast.sim.invariants import Oracle
+    from kraftfast.sim.machine import Machine
+    from kraftfast.sim.operator import Operator
+    from kraftfast.sim.process import Process
+    from kraftfast.sim.settings import Settings
+
+
+class Settling:
+    """The half of a :class:`~kraftfast.sim.world.World` that ends it."""
+
+    settings: Settings
+    oracle: Oracle
+    operator: Operator
+    machines: list[Machine]
+    producers: list[Producer]
+    barriers: BarrierReader
+    history: list[Append]
+    counts: Counter[str]
+
+    def run(self, duration_ms: float, until: Callable[[], bool] | None = None) -> bool:
+        raise NotImplementedError
+
+    def heal(self) -> None:
+        raise NotImplementedError
+
+    def leader(self) -> Process | None:
+        raise NotImplementedError
+
+    def voters(self) -> list[Machine]:
+        raise NotImplementedError
+
+    def voter_set(self) -> VoterSet:
+        raise NotImplementedError
+
+    def count(self, what: str) -> None:
+        raise NotImplementedError
+
+    def trace(self, text: str) -> None:
+        raise NotImplementedError
+
+    def state(self) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def is_settled(self) -> bool:
+        """One leader, and everybody who can has everything and knows it is committed."""
+        leader = self.leader()
+        if leader is None or not all(producer.is_idle for producer in self.producers):
+            return False
+        end = leader.log.end_offset
+        for machine in self.machines:
+            if machine.dead or not machine.may_start:
+                continue
+            process = machine.process
+            if process is None or process.log.end_offset != end or process.queue:
+                return False
+            if process.flush.running:  # a disk that hangs since before is a reason to resign
+                return False
+            if process.core.high_watermark != end or process.core.epoch != leader.core.epoch:
+                return False
+            if process.state_machine is not None and process.state_machine.applied != end:
+                return False
+        return self.operator.is_satisfied(leader)
+
+    def finish(self) -> None:
+        """Healing, rest, and then everything that must hold at the end."""
+        self.trace("the world heals")
+        self.heal()
+        self.barriers.running = False
+        if self.settings.load_ms:
+            self._catch_up_under_load()
+        for producer in self.producers:
+            producer.running = False
+        if not self._settle("L1, L5, L6"):
+            return
+        before = len(self.history)
+        for producer in self.producers:
+            producer.leader_id = self.leader().id  # type: ignore[union-attr]
+            producer.append()
+        if self._settle("L2"):
+            last = self.history[before:]
+            if self.settings.durability != "all" or self.all_run():
+                require(all(each.outcome for each in last), "L2: appends without an outcome")
+            self._rest()
+            if self.is_settled() or self._settle("L1, L3, L6"):
+                self._check_end()
+
+    def _catch_up_under_load(self) -> None:
+        """L6: everybody comes to what is committed now, though appends and snapshots go on."""
+        end = self.oracle.committed_end
+
+        def is_there(machine: Machine) -> bool:
+            if machine.dead or not machine.may_start:
+                return True
+            return machine.process is not None and machine.process.core.high_watermark >= end
+
+        def everybody() -> bool:
+            return all(map(is_there, self.machines))
+
+        if everybody() or self.run(self.settings.load_ms, everybody):
+            self.count("caught up under load")
+        elif not (self._lacks_one_of_all() or self._may_be_stuck()):
+            raise Violation(f"L6: not everybody came to {end} under load: {self.state()}")
+
+    def all_run(self) -> bool:
+        """Whether every voter is there."""
+        running = [machine for machine in self.voters() if machine.process is not None]
+        return len(running) == len(self.voter_set())
+
+    def _settle(self, what: str) -> bool:
+        """True once the quorum has come to rest; raises where it should have and has not."""
+        self.run(self.settings.settle_ms, lambda: self.is_settled() or self._lacks_one_of_all())
+        if self._lacks_one_of_all():
+            return self._settle_without_all()
+        if self.is_settled():
+            return True
+        if self._may_be_stuck():
+            self.count("stuck as designed")
+            return False
+        raise Violation(f"{what}: the quorum did not come to rest: {self.state()}")
+
+    def _lacks_one_of_all(self) -> bool:
+        return self.settings.durability == "all" and not self.all_run() and self._missing()
+
+    def _missing(self) -> bool:
+        there = [each for each in self.voters() if not each.dead and each.may_start]
+        return len(there) < len(self.voter_set())
+
+    def _settle_without_all(self) -> bool:
+        """durability=all with a voter down: no producer is answered; nothing else is checked."""
+        self.run(2_000)
+        self.count("a voter of all is missing")
+        return False
+
+    def _may_be_stuck(self) -> bool:
+        """Doubt about the head of a log wants every voter, and one will never come (D10)."""
+        in_doubt = any(
+            machine.process is not None and machine.process.core.in_doubt
+            for machine in self.voters()
+        )
+        return in_doubt and self._missing()
+
+    def _rest(self) -> None:
+        """L7, and no election without a reason: an idle quorum is quiet."""
+        steps = {m.id: m.process.steps for m in self.machines if m.process is not None}
+        fetches = 1000 / self.settings.fetch_max_wait_ms * (len(self.machines) - 1)
+        most = 1_000 + 2 * fetches  # a leader takes each, and answers it once its time is over
+        epoch = self.leader().core.epoch  # type: ignore[union-attr]
+        self.run(self.settings.idle_ms)
+        leader = self.leader()
+        require(leader is not None and leader.core.epoch == epoch, "an idle quorum elects")
+        for machine in self.machines:
+            if machine.process is not None and machine.id in steps:
+                taken = machine.process.steps - steps[machine.id]
+                a_second = taken * 1000 / self.settings.idle_ms
+                require(a_second < most, f"L7: {machine.id} takes {a_second} steps a second")
+
+    def _check_end(self) -> None:
+        """Every log below its high watermark, and what producers were told of it."""
+        leader = self.leader()
+        assert leader is not None
+        for machine in self.machines:
+            require(
+                machine.process is None
+                or machine.process.core.history.latest == leader.core.history.latest,
+                f"L3: {machine.id} lets others vote than the leader",
+            )
+        for machine in self.machines:
+            process = machine.process
+            if process is not None:
+                start, end = process.log.log_start_offset, process.core.high_watermark
+                ours, theirs = self.oracle.content(start, end), history.read_bytes(process, end)
+                require(theirs == ours, f"I8: the log of {machine.id} differs")
+        values = history.read_values(self.oracle.content(0, leader.core.high_watermark))
+        self.barriers.check()
+        places = history.places_of(values)
+        self.counts["batches sent once and for all"] += check_exactly_once(self.producers, places)
+        for outcome, count in history.check_history(self.history, places).items():
+            self.counts[f"appends {outcome or 'open'}"] += count
+        self.counts["committed records"] = len(values)
+        self.counts["segments"] = len(leader.log.segments)

@@ -1,0 +1,129 @@
+"""Takes mends out again, one at a time, and counts the seeds until the simulator finds the defect.
+
+``python -m tests.sim.mended [NAME...] [--seeds N] [--first SEED] [--minutes M]``: a table of all
+that are kept (``all_patches``), or of those named; ``NAME`` may be a path to any patch. A patch is
+a small unified diff that reverts what was mended; the lines before it say what goes wrong then.
+The seeds are those of every sweep: nothing is arranged for the defect. One that takes more than
+3,000 seeds shows what the nemesis does not reach.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from tests.log.mutate import apply, build, copy_tree
+
+PATCHES = Path(__file__).parent / "mended"
+TESTS = PATCHES.parents[1]
+MUTANTS = {
+    "core": (
+        "d10_a_doubt_that_was_settled_stays",
+        "d10_doubt_without_log_waits",
+        "d21_a_barrier_stays_confirmed",
+        "d21_votes_outlive_the_tail",
+        "d23_empty_majority_begins",
+        "d23_floor_is_forgotten",
+        "d23_impostor_gets_a_vote",
+        "d23_leader_of_another_directory",
+        "i16_cut_leaves_voters",
+        "x_needed_voter_removed",
+    ),
+    "log": (
+        "d10_a_missing_end_is_not_missed",
+        "d10_words_stay_behind_a_cut",
+        "d18_a_flush_is_one_job",
+        "d18_close_without_flush",
+        "i15_a_snapshot_excuses_damage_inside",
+    ),
+}
+"""Mutants of ``core/mutants`` and ``log/mutants`` that take a mend out, too."""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Print the table; 1 if a defect was not found."""
+    parser = argparse.ArgumentParser(prog="python -m tests.sim.mended", description=__doc__)
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--seeds", type=int, default=1_000, help="at most so many for each")
+    parser.add_argument("--first", type=int, default=0, help="the first of them")
+    parser.add_argument("--minutes", type=float, default=10.0, help="at most so long for each")
+    options = parser.parse_args(arguments)
+    missed = 0
+    for patch in chosen(options.names):
+        found = hunt(patch, options.first, options.seeds, options.minutes)
+        print(f"{patch.stem:44} {found}", flush=True)
+        missed += found.startswith("not in")
+    return 1 if missed else 0
+
+
+def all_patches() -> dict[str, Path]:
+    """Every defect by its name."""
+    found = sorted(PATCHES.glob("*.patch"))
+    for room, names in MUTANTS.items():
+        found += [TESTS / room / "mutants" / f"{name}.patch" for name in names]
+    return {path.stem: path for path in found}
+
+
+def chosen(names: list[str]) -> list[Path]:
+    """The patches of these names or paths, or all."""
+    known = all_patches()
+    return [known[name] if name in known else Path(name) for name in names or known]
+
+
+def make(patch: Path, root: Path) -> None:
+    """A copy of the sources without a mend; what was patched is compiled anew, or interpreted."""
+    copy_tree(root)
+    for path in apply(patch.read_text(), root):
+        if path.suffix == ".pyx":
+            build(path, root)
+        elif path.parent.name == "core":  # its modules know each other's fields
+            for compiled in path.parent.glob("*.so"):
+                if (path.parent / f"{compiled.name.split('.')[0]}.py").exists():
+                    compiled.unlink()
+        else:
+            for compiled in path.parent.glob(f"{path.stem}.*.so"):
+                compiled.unlink()
+
+
+def hunt(patch: Path, first: int, seeds: int, minutes: float) -> str:
+    """How many seeds it took, which one it was and what it violated."""
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        make(patch, root)
+        command = [sys.executable, "-m", "kraftfast.sim", "--seeds", f"{first}:{first + seeds}"]
+        command += ["--until-failure", "--json", "--minutes", str(minutes)]
+        environment = os.environ | {"PYTHONPATH": folder}
+        began, tried, found = time.monotonic(), 0, ""
+        with subprocess.Popen(
+            command, cwd=root, env=environment, stdout=subprocess.PIPE, text=True
+        ) as running:
+            assert running.stdout is not None
+            for line in running.stdout:
+                tried += 1
+                found = told(json.loads(line)) or found
+        took_s = time.monotonic() - began
+    if not found:
+        return f"not in {tried} seeds, {took_s:.0f} s"
+    return f"{tried:5} seeds, {took_s:5.0f} s: {found}"
+
+
+def told(result: dict[str, Any]) -> str:
+    """What a run ended with, in short: the violation, or the line that failed."""
+    if result["ok"]:
+        return ""
+    text = re.sub(r"^Violation: ", "", result["violation"]).splitlines()[0]
+    if text.endswith(": "):
+        text += result["where"].strip().splitlines()[-2].strip()
+    return text[:100]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
