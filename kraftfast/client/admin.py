@@ -25,6 +25,7 @@ from kraftfast.client.read_barriers import (
     milliseconds,
 )
 from kraftfast.client.quorum_info import QuorumInfo, question, read_answer
+from kraftfast.client.refusals import Search
 from kraftfast.client.timing import deadline_after
 from kraftfast.errors import (
     Closed,
@@ -331,6 +332,7 @@ class Admin:
     ) -> T:
         """What the leader answers, at the latest at the deadline. Raises Closed, WrongProcess."""
         refused: RequestRefused | None = None
+        search = Search(deadline - PAUSE_S)
         while True:
             self._check_open()
             try:
@@ -340,7 +342,7 @@ class Admin:
                 finally:
                     leader.close()
             except (*LEADERLESS, MalformedFrame) as error:
-                if time.monotonic() + PAUSE_S >= deadline:
+                if search.is_over(error):
                     raise NoQuorum(f"no leader could be asked: {error}") from None
             except RequestRefused as refusal:
                 if refusal.code not in TRY_AGAIN and refusal.code not in again:

@@ -24,6 +24,7 @@ from kraftfast.client.consumer import RecordStream
 from kraftfast.client.making import MakesProducers
 from kraftfast.client.producer import PAUSE_S
 from kraftfast.client.quorum_info import QuorumInfo
+from kraftfast.client.refusals import Search
 from kraftfast.client.remote import Cluster, RemoteConnector, parse_addresses
 from kraftfast.client.remote_consumer import RemoteConsumer
 from kraftfast.client.timing import deadline_after
@@ -110,11 +111,12 @@ def connect(
     deadline = deadline_after(timeout)
     topic = text("topic", topic, TOPIC_BYTES_MAX)
     quorum = Quorum(Cluster(parse_addresses(addresses), topic))
+    search = Search(deadline)
     while True:
         try:
             quorum.cluster.find_leader(deadline)[0].close()
             return quorum
         except (NotLeader, NoQuorum) as error:
-            if time.monotonic() >= deadline:
+            if search.is_over(error):
                 raise NoQuorum(f"no leader within {timeout} s: {error}") from None
             time.sleep(PAUSE_S)

@@ -21,13 +21,16 @@ AT_ONCE = (
     "before it answered anything: it may have as many connections as it takes "
     "(max.connections.per.ip, max.connections; connections_per_address_max of LocalQuorum)"
 )
-"""Servers refuse a connection by closing it, as Kafka's do."""
+
+
+class Refused(PeerGone):
+    """The server hung up before it answered anything: as Kafka's refuse a connection."""
 
 
 class Connection:
     """A TCP connection. Not thread-safe; no use after a failure.
 
-    Raises PeerGone if the server cannot be reached or hangs up, TimedOut if it does not answer
+    Raises PeerGone if the server cannot be reached or hangs up (Refused: at once), TimedOut if it does not answer
     until ``deadline`` (``time.monotonic()``), UnsupportedVersion, MalformedFrame.
     """
 
@@ -65,7 +68,7 @@ class Connection:
         try:
             answer = self._exchange(ApiKey.API_VERSIONS, ours.last, body, deadline)
         except PeerGone as error:
-            raise PeerGone(f"{error} {AT_ONCE}") from None
+            raise Refused(f"{error} {AT_ONCE}") from None
         if answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
             version = negotiate(ApiKey.API_VERSIONS, offered_versions(answer))
             answer = self._exchange(ApiKey.API_VERSIONS, version, body, deadline)

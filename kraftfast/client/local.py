@@ -17,7 +17,7 @@ import msgspec
 
 from kraftfast import forks
 from kraftfast.client.ledger import Ledger
-from kraftfast.client.refusals import Full
+from kraftfast.client.refusals import FEWER, Full
 from kraftfast.client.ring_sender import RingSender
 from kraftfast.errors import (
     Closed,
@@ -82,10 +82,7 @@ class LocalConnector:
             except PeerGone as error:
                 problems.append(str(error))
                 if isinstance(error, Refused):
-                    refusals.append(
-                        f"replica {id} takes no more producers: {error}; close some of them, or "
-                        "append from fewer producers (one serves any number of threads)"
-                    )
+                    refusals.append(f"replica {id} takes no more producers: {error}; {FEWER}")
                 self._promise(id, False)
                 continue
             if isinstance(answer, int):

@@ -32,7 +32,7 @@ from kraftfast.client.latency import Latencies
 from kraftfast.client.ledger import Ledger
 from kraftfast.client.news import Held, News
 from kraftfast.client.own_threads import DOUBT_S, PAUSE_S, OwnThreads
-from kraftfast.client.refusals import Full, QuorumClosed
+from kraftfast.client.refusals import Full, QuorumClosed, Search
 from kraftfast.client.sender import RECORD_BYTES_MAX, Sender
 from kraftfast.client.tickets import Batch, add_tickets, cut_short, offsets_of
 from kraftfast.client.timing import FOREVER_S, deadline_after
@@ -55,7 +55,7 @@ from kraftfast.record.builder import Values
 
 BATCH_BYTES = 64 * 1024
 WINDOW_BATCHES = 64
-FULL_S, FULL_PAUSE_S = 0.3, 0.1
+FULL_PAUSE_S = 0.1
 CALLBACKS_S = 2.0  # for so long, at least, a close waits for callbacks
 
 
@@ -300,8 +300,7 @@ class Producer(OwnThreads, Doubts, Collected, Appender):
         """
         with Held(self._exchange, deadline):
             self._give_up_broken()
-            # A slot that was just given up may count for a moment still.
-            full_by = deadline if self.ledger.next_ticket else time.monotonic() + FULL_S
+            search = Search(deadline, patient=self.ledger.next_ticket > 0)
             problem = ""  # as text: the error holds this frame, and what it tried
             while self.sender is None:
                 self._check_open()
@@ -316,15 +315,15 @@ class Producer(OwnThreads, Doubts, Collected, Appender):
                     except BaseException:
                         sender.close()
                         raise
-                except Full:
-                    if time.monotonic() >= full_by:
-                        raise
-                    time.sleep(FULL_PAUSE_S)
                 except (NotLeader, NoQuorum, PeerGone, TimedOut) as error:
-                    if time.monotonic() >= deadline:  # the one before had more time to find out
+                    full = isinstance(error, Full)
+                    if search.is_over(error):
+                        if full:
+                            raise
+                        # The one before had more time to find out.
                         raise NoQuorum(f"no leader could be found: {problem or error}") from None
                     problem = str(error)
-                    time.sleep(PAUSE_S)
+                    time.sleep(FULL_PAUSE_S if full else PAUSE_S)
                 except (ProducerFenced, QuorumClosed) as error:
                     self._fail_rest(error)
                     self.news.tell()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable
 from functools import partial
 
@@ -18,6 +20,9 @@ from kraftfast.errors import (
     UnknownOutcome,
 )
 
+FULL_S = 0.3
+
+
 class QuorumClosed(Closed):
     """The quorum that this producer belongs to was closed in this process."""
 
@@ -25,8 +30,34 @@ class QuorumClosed(Closed):
         super().__init__(text)
 
 
+FEWER = "close some of them, or append from fewer producers (one serves any number of threads)"
+
+
 class Full(NoQuorum):
     """The leader runs and has no slot for one more producer: waiting longer seldom helps."""
+
+
+class Search:
+    """When to give up a search for a leader; one that is ``patient`` only at its deadline."""
+
+    # deadline, full_by: time.monotonic() seconds; full_by: of the answers that there is no room.
+
+    def __init__(self, deadline: float, patient: bool = False) -> None:
+        self.deadline, self.patient = deadline, patient
+        self.full_by = math.inf
+
+    def is_over(self, error: KraftfastError) -> bool:
+        """Return whether to look no longer, after an attempt that failed with ``error``.
+
+        A slot that was just given up may count for a moment still, and a server that ends hangs up
+        as one without room does: that is believed once it was said for a while.
+        """
+        now = time.monotonic()
+        if self.patient or not isinstance(error, Full):
+            self.full_by = math.inf
+        elif self.full_by == math.inf:
+            self.full_by = now + FULL_S
+        return now >= min(self.deadline, self.full_by)
 
 
 def ends_search(error: KraftfastError) -> bool:

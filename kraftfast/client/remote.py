@@ -10,8 +10,9 @@ from typing import Any
 
 from kraftfast import arguments
 from kraftfast.arguments import refuse
-from kraftfast.client.connection import Address, Connection
+from kraftfast.client.connection import Address, Connection, Refused
 from kraftfast.client.ledger import Ledger
+from kraftfast.client.refusals import FEWER, Full
 from kraftfast.client.socket_sender import SocketSender
 from kraftfast.errors import (
     ErrorCode,
@@ -103,13 +104,13 @@ class Cluster:
     def find_leader(self, deadline: float) -> tuple[Connection, Leader]:
         """A connection to the leader. ``deadline``: ``time.monotonic()`` seconds.
 
-        Raises NotLeader (nobody leads at the moment), NoQuorum (no server answers), RequestRefused
-        (the topic is another one). A server of another cluster is passed over, as one that does not
+        Raises NotLeader (nobody leads at the moment), NoQuorum (no server answers), Full (the
+        leader has no room for a connection), RequestRefused (the topic is another one). A server of another cluster is passed over, as one that does not
         answer; InconsistentClusterId if no other server answers, or another one names it as leader.
         """
         candidates, asked, problems = self.addresses(), set[Address](), list[str]()
         foreign: InconsistentClusterId | None = None
-        named = set[Address]()
+        named, refused = set[Address](), dict[Address, str]()
         while candidates:
             address = candidates.pop(0)
             if address in asked:
@@ -121,6 +122,8 @@ class Cluster:
                 connection = Connection(address, min(deadline, time.monotonic() + ATTEMPT_S))
             except UNREACHABLE as error:
                 problems.append(str(error))
+                if isinstance(error, Refused):
+                    refused[address] = str(error)
                 self._promise(address, False)
                 continue
             try:
@@ -147,7 +150,11 @@ class Cluster:
                 candidates.insert(0, leader.address)
         if foreign is not None and len(problems) == len(asked):
             raise foreign
-        if len(problems) == len(asked):
+        nobody = len(problems) == len(asked)
+        for address, why in refused.items():
+            if nobody or address in named:
+                raise Full(f"{why}; {FEWER}")
+        if nobody:
             raise NoQuorum(f"no server answers: {problems[0]}")
         raise NotLeader("no server leads at the moment")
 
@@ -253,8 +260,11 @@ class RemoteConnector:
             raise
 
     def reach(self, sender: Any, deadline: float) -> Connection:
-        """Another connection to its leader. Raises PeerGone, TimedOut, UnsupportedVersion."""
-        return Connection(sender.connection.address, deadline)
+        """Another connection to its leader. Raises as :class:`Connection`; Full where refused."""
+        try:
+            return Connection(sender.connection.address, deadline)
+        except Refused as error:
+            raise Full(f"{error}; {FEWER}") from None
 
     def superseded(self, sender: Any, deadline: float) -> bool:
         """Whether somebody leads in a later epoch than the leader that this sender goes to."""

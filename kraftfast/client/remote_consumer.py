@@ -10,6 +10,7 @@ from typing import Any
 from kraftfast import limits
 from kraftfast.client.connection import Connection
 from kraftfast.client.consumer import FOREVER_S, RETRY_S, RecordStream
+from kraftfast.client.refusals import Search
 from kraftfast.client.remote import Cluster, Leader
 from kraftfast.client.timing import deadline_after
 from kraftfast.errors import (
@@ -197,6 +198,7 @@ class RemoteConsumer(RecordStream):
         """Find the leader. Raises NoQuorum when the deadline passes without one."""
         self._check_open()
         self._detach()
+        search = Search(deadline, patient=self._leader is not None)
         while True:
             try:
                 self._connection, self._leader = self.cluster.find_leader(deadline)
@@ -204,7 +206,7 @@ class RemoteConsumer(RecordStream):
                 self._connection.splitter.frame_bytes_max = cap
                 return self._connection
             except (NotLeader, NoQuorum) as error:
-                if time.monotonic() >= deadline:
+                if search.is_over(error):
                     raise NoQuorum(f"no leader could be found: {error}") from None
                 time.sleep(RETRY_S)
 

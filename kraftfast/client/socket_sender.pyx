@@ -30,6 +30,7 @@ from kraftfast.wire.messages import ApiKey
 cdef extern from "sys/socket.h" nogil:
     int MSG_DONTWAIT
     int MSG_NOSIGNAL
+    int MSG_PEEK
     Py_ssize_t send(int fd, const void *data, size_t size, int flags)
     Py_ssize_t recv(int fd, void *data, size_t size, int flags)
 
@@ -189,6 +190,8 @@ cdef class SocketSender(Sender):
         if self.broken is not None or self.leaving or self.gone:
             return 0
         while self.send_number < self.sent_head:
+            if self.is_idle() and self.has_ended():
+                return 0
             frame = &self.frames[self.send_number & self.sent_mask]
             count = send(self.fd, frame.start + self.send_at, <size_t>(frame.size - self.send_at),
                          MSG_DONTWAIT | MSG_NOSIGNAL)
@@ -203,6 +206,22 @@ cdef class SocketSender(Sender):
                 self.send_number += 1
                 self.send_at = 0
         return 0
+
+    cdef bint is_idle(self) noexcept:
+        """Whether nothing was sent that has no answer."""
+        return self.send_at == 0 and self.send_number == self.answer_number
+
+    cdef bint has_ended(self) except -1:
+        """Whether the leader hung up. While requests are under way :meth:`receive` notices.
+
+        The kernel would take one more frame, and nobody could tell what became of it.
+        """
+        cdef uint8_t byte
+        cdef Py_ssize_t count = recv(self.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT)
+        if count > 0 or count < 0 and (c_errno == EAGAIN or c_errno == EINTR):
+            return False
+        self.fail(PeerGone("the connection to the leader ended"))
+        return True
 
     cdef int release(self, uint64_t number) except -1:
         """An answer alone frees no buffer: what it settles nothing of is sent again (D24)."""

@@ -180,6 +180,22 @@ def test_the_leader_is_killed_under_load(mortal_quorum: LocalQuorum) -> None:
 
 
 @pytest.mark.processes
+def test_an_idle_producer_outlives_its_leader(mortal_quorum: LocalQuorum) -> None:
+    """Nothing of it was under way, so there is no doubt about anything."""
+    producers = [mortal_quorum.producer(idempotent=False) for _ in range(20)]
+    for producer in producers:
+        producer.append_wait(b"before")
+    leader = leader_of(mortal_quorum)
+    epoch = mortal_quorum.status(leader)["epoch"]
+    mortal_quorum.kill(leader)
+    told = mortal_quorum.statuses
+    wait_until(lambda: any(e["leader_id"] > 0 and e["epoch"] > epoch for e in told().values()), 20)
+    for producer in producers:
+        assert producer.append_wait(b"after") > 0
+        producer.close()
+
+
+@pytest.mark.processes
 @pytest.mark.parametrize("idempotent", [False, True])
 def test_the_leader_is_stopped_and_comes_back(
     mortal_quorum: LocalQuorum, idempotent: bool

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+import kraftfast
 from kraftfast.client import producer as producer_module
 from kraftfast.client.connection import Connection
 from kraftfast.client.ledger import Ledger
@@ -27,9 +32,11 @@ from kraftfast.errors import (
     TimedOut,
     UnsupportedVersion,
 )
+from kraftfast.quorum import LocalQuorum
 from kraftfast.types import METADATA_TOPIC
 from kraftfast.wire.messages import ApiKey
 from kraftfast.wire.versions import SERVED, Versions
+from tests.client.conftest import SMALL
 from tests.client.kit import ScriptedServer, wait_until
 
 
@@ -217,3 +224,35 @@ def test_every_call_ends_in_time() -> None:
         with pytest.raises(NoQuorum):
             Producer(RemoteConnector(cluster, 4096, 8), timeout=0.3)
         assert time.monotonic() - began < 5.0
+
+
+def test_one_connection_too_many_is_told_soon(tmp_path: Path) -> None:
+    """A server that refuses connections hangs up on them: all that came waited their whole time."""
+    settings = SMALL | {"voters": 1, "transport": "socket", "connections_per_address_max": 3}
+    with LocalQuorum(tmp_path / "q", **settings) as quorum:
+        elsewhere = kraftfast.connect(list(quorum.addresses.values()))
+        admin = elsewhere.admin()
+        with contextlib.ExitStack() as crowd:
+            for number in range(3):
+                producer = crowd.enter_context(quorum.producer(idempotent=False, timeout=1000))
+                assert producer.append_wait(b"%d" % number) > 0
+            calls: list[Callable[[], Any]] = [
+                lambda: quorum.producer(timeout=1000),
+                lambda: quorum.producer(idempotent=False, connect=False).append(b"x", timeout=1000),
+                lambda: elsewhere.consumer(timeout=1000),
+                lambda: kraftfast.connect(list(quorum.addresses.values()), timeout=1000),
+                lambda: admin.describe(timeout=1000),
+                lambda: asyncio.run(in_a_loop(quorum)),
+            ]
+            for call in calls:
+                with pytest.raises(NoQuorum, match="max.connections.per.ip.*close some of them"):
+                    call()
+        wait_until(lambda: admin.describe(timeout=5).leader_id == 1)
+        with quorum.producer() as producer, quorum.producer(idempotent=False):
+            assert producer.append_wait(b"room again") > 0
+            with pytest.raises(NoQuorum, match="max.connections.per.ip"):
+                quorum.producer(timeout=1000)  # its id would take one connection more
+
+
+async def in_a_loop(quorum: LocalQuorum) -> None:
+    await quorum.async_producer(timeout=1000)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import socket
 import threading
 import time
@@ -243,6 +244,20 @@ def test_a_broken_connection_leaves_what_was_sent_unknown(server: ScriptedServer
     for ticket in (1, 2):
         with pytest.raises(UnknownOutcome):
             sender.ledger.offset_of(ticket)
+
+
+def test_what_meets_a_connection_that_ended_while_idle_never_left(server: ScriptedServer) -> None:
+    """The first bytes into it are taken by the kernel and answered by a reset."""
+    sender = sender_to(server)
+    sender.append(b"a")
+    answered(sender, lambda: sender.under_way == 0)
+    server.connections[-1].shutdown(socket.SHUT_RDWR)
+    wait_until(lambda: select.select([sender.connection], [], [], 0)[0])
+    one_batch_each(sender, [b"b"])
+    assert isinstance(sender.broken, PeerGone)
+    back = sender.give_up(LOST)
+    assert [(values_of(batch), first) for batch, first, *_ in back] == [([b"b"], 1)]
+    assert sender.ledger.resolved == 1, "nobody has it: the next leader will"
 
 
 def test_a_sender_that_is_dropped_leaves_no_descriptor(server: ScriptedServer) -> None:
