@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from typing import Any
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 import click
 
@@ -23,6 +24,13 @@ bootstrap_server = click.option(
     help="Any replicas of a quorum, over TCP.",
 )
 
+
+START_S = 1.0
+"""For so long a process may have been started and hold no lock yet."""
+QUIET_S = 2.0
+"""For so long a command waits for a quorum without a word."""
+
+T = TypeVar("T")
 
 bootstrap_controller = click.option(
     "--bootstrap-controller",
@@ -44,7 +52,9 @@ def admin(directory: str | None, servers: str | None, controllers: str | None) -
             "give one of --dir, --bootstrap-server and --bootstrap-controller"
         )
     if directory is not None:
-        return Admin(LocalWay(replica_directories(directory), topic_of(directory)))
+        places = replica_directories(directory)
+        check_runs(places, directory)
+        return Admin(LocalWay(places, topic_of(directory)))
     return Admin(RemoteWay(Cluster(parse_addresses(servers or controllers or ""), METADATA_TOPIC)))
 
 
@@ -76,6 +86,38 @@ def replica_directories(path: str) -> Mapping[int, str]:
     return LiveDirectories(path)
 
 
+def check_runs(places: Mapping[int, str], path: str) -> None:
+    """Raise NoQuorum if no process runs any of these replicas, nor the quorum in ``path``.
+
+    Their clients would wait for one. A process that was just started gets a moment.
+    """
+    from kraftfast.errors import NoQuorum
+    from kraftfast.log.disk import Disk
+
+    locks = [os.path.join(place, ".lock") for place in [path, *places.values()]]
+    until = time.monotonic() + START_S
+    while not any(map(Disk().is_locked, locks)):
+        if time.monotonic() >= until:
+            raise NoQuorum(f"no process runs a replica of {path} (start and serve do)")
+        time.sleep(0.05)
+
+
+def patiently(attempt: Callable[[float], T], timeout: float) -> T:
+    """Return ``attempt(seconds)``; say on stderr what is waited for once it takes long."""
+    from kraftfast.client.refusals import ends_search
+    from kraftfast.errors import NoQuorum
+
+    first = min(timeout, QUIET_S)
+    try:
+        return attempt(first)
+    except NoQuorum as error:
+        if first == timeout or ends_search(error):
+            raise
+        left = timeout - first
+        click.echo(f"kraftfast: {error} -> waiting for up to {left:.3g} s (--timeout)", err=True)
+    return attempt(left)
+
+
 def producer(directory: str | None, servers: str | None, timeout: float) -> Any:
     """A blocking producer. Raises NoQuorum, NotFormatted."""
     from kraftfast.bench.inputs import RECORD_BYTES_MAX
@@ -84,13 +126,16 @@ def producer(directory: str | None, servers: str | None, timeout: float) -> Any:
     if servers is not None:
         import kraftfast
 
-        return kraftfast.connect(servers).producer(timeout=timeout)
+        found = patiently(lambda left: kraftfast.connect(servers, timeout=left), timeout)
+        return patiently(lambda left: found.producer(timeout=left), timeout)
     from kraftfast.client.local import LocalConnector
     from kraftfast.client.producer import BATCH_BYTES, WINDOW_BATCHES, Producer
 
     assert directory is not None
     places = replica_directories(directory)
-    return Producer(LocalConnector(places, BATCH_BYTES, WINDOW_BATCHES), timeout, RECORD_BYTES_MAX)
+    check_runs(places, directory)
+    connector = LocalConnector(places, BATCH_BYTES, WINDOW_BATCHES)
+    return patiently(lambda left: Producer(connector, left, RECORD_BYTES_MAX), timeout)
 
 
 def consumer(
@@ -101,8 +146,13 @@ def consumer(
     if servers is not None:
         import kraftfast
 
-        return kraftfast.connect(servers).consumer(from_offset, follow=follow)
+        found = patiently(lambda left: kraftfast.connect(servers, timeout=left), timeout)
+        return found.consumer(from_offset, follow=follow, timeout=timeout)
     from kraftfast.client.consumer import Consumer
 
     assert directory is not None
-    return Consumer(replica_directories(directory), from_offset, follow=follow, timeout=timeout)
+    places = replica_directories(directory)
+    check_runs(places, directory)
+    return patiently(
+        lambda left: Consumer(places, from_offset, follow=follow, timeout=left), timeout
+    )

@@ -30,8 +30,8 @@ class Refused(PeerGone):
 class Connection:
     """A TCP connection. Not thread-safe; no use after a failure.
 
-    Raises PeerGone if the server cannot be reached or hangs up (Refused: at once), TimedOut if it does not answer
-    until ``deadline`` (``time.monotonic()``), UnsupportedVersion, MalformedFrame.
+    Raises PeerGone if the server cannot be reached or hangs up (Refused: at once), TimedOut if it
+    does not answer until ``deadline`` (``time.monotonic()``), UnsupportedVersion, MalformedFrame.
     """
 
     # address: whose. sock, splitter: the connection and what came over it. versions: what the

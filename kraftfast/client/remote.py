@@ -105,8 +105,9 @@ class Cluster:
         """A connection to the leader. ``deadline``: ``time.monotonic()`` seconds.
 
         Raises NotLeader (nobody leads at the moment), NoQuorum (no server answers), Full (the
-        leader has no room for a connection), RequestRefused (the topic is another one). A server of another cluster is passed over, as one that does not
-        answer; InconsistentClusterId if no other server answers, or another one names it as leader.
+        leader has no room for a connection), RequestRefused (the topic is another one). A server of
+        another cluster is passed over, as one that does not answer; InconsistentClusterId if no
+        other server answers, or another one names it as leader.
         """
         candidates, asked, problems = self.addresses(), set[Address](), list[str]()
         foreign: InconsistentClusterId | None = None

@@ -137,8 +137,28 @@ def test_what_runs_no_more(tmp_path: Path) -> None:
     done = run("storage", "format", "--dir", tmp_path / "q", "--voters", 1)
     assert done.returncode == 0
     fails(run("status", "--dir", tmp_path / "q"), 12)
-    fails(run("append", "--dir", tmp_path / "q", "--timeout", 0.2, data=b"x"), 12)
-    fails(run("consume", "--dir", tmp_path / "q", "--timeout", 0.2), 12)
+    for place in (tmp_path / "q", tmp_path / "q" / "1"):
+        where = ("--dir", place, "--timeout", 1000)
+        said = fails(run("append", *where, data=b"x"), 12)
+        assert f"no process runs a replica of {place}" in said
+        fails(run("consume", *where, "--follow"), 12)
+        fails(run("quorum", "transfer", *where), 12)
+
+
+def test_what_runs_and_does_not_answer(tmp_path: Path, program: Callable[..., Program]) -> None:
+    """Nobody waits without knowing what for."""
+    running = program("start", "--voters", 1, "--dir", tmp_path)
+    running.wait_for("leads")
+    (pid,) = replica_pids(tmp_path).values()
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        done = run("append", "--dir", tmp_path, "--timeout", 2.5, data=b"x")
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    assert done.returncode == 12
+    first, second = done.stderr.decode().splitlines()
+    assert "-> waiting for up to 0.5 s (--timeout)" in first and "no leader" in second
+    assert running.stop() == 0
 
 
 def test_a_life(tmp_path: Path, program: Callable[..., Program]) -> None:
