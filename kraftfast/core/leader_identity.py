@@ -70,14 +70,17 @@ def is_unconfirmed(state: ReplicaState) -> bool:
 def another_made_epoch(state: ReplicaState) -> bool:
     """Return whether the present epoch is not this replica's own, as an only voter's must be.
 
-    Its quorum-state names itself, as candidate or leader. Where a log is there, quorum-state may
-    have been lost: then only the name of another leader counts.
+    Its quorum-state names itself, as candidate or leader. One that names nobody in the epoch of the
+    log's last record was lost. A log proves nothing: it may be fetched from voters that it does not
+    reach to.
     """
     if state.epoch == 0 or not is_unconfirmed(state):
         return False
-    if state.leader_id != NO_NODE or state.log.end_offset > 0:
-        return state.leader_id not in (NO_NODE, state.local.id)
-    return state.voted is None or state.voted.id != state.local.id
+    if state.leader_id != NO_NODE:
+        return state.leader_id != state.local.id
+    if state.voted is not None:
+        return state.voted.id != state.local.id
+    return state.epoch > state.log.last_epoch()
 
 
 def listening_ms(state: ReplicaState) -> int:
@@ -95,6 +98,7 @@ def listening_ms(state: ReplicaState) -> int:
 def hear_of_quorum(
     state: ReplicaState,
     request: FetchRequest | VoteRequest | BeginQuorumEpochRequest | EndQuorumEpochRequest,
+    sender_id: int,
     now_ms: int,
 ) -> None:
     """Take the epoch of a request that shows another quorum of this cluster to a replica that only
@@ -109,6 +113,8 @@ def hear_of_quorum(
         return
     if request.cluster_id is None:
         return
+    if not state.displaced:
+        state.displaced_by = sender_id
     if request_goes_too_far(state, epoch, now_ms):
         state.displaced = True
     else:
@@ -214,10 +220,18 @@ def is_impostor(state: ReplicaState, request: VoteRequest) -> bool:
 def told_of_displacement(state: ReplicaState) -> str:
     """Return the warning of an only voter that must not lead."""
     others = f"reached epoch {state.epoch}" if state.epoch else "has a quorum"
+    who = f", as replica {state.displaced_by} says" if state.displaced_by != NO_NODE else ""
+    told = f"this replica is configured as the only voter, but its cluster {others} without it{who}"
+    if state.log.end_offset > 0:  # it may be all that is left
+        return (
+            f"{told}: it does not lead by the part of the log that it has. If it does not find a "
+            "leader, start the others; if they are lost for good, stop it and run kraftfast "
+            "storage recover"
+        )
     return (
-        f"this replica is configured as the only voter, but its cluster {others}"
-        " without it: its disk was replaced, and it does not lead. If it does not find a leader, "
-        "stop it and format it with --no-initial-controllers"
+        f"{told}: its disk was replaced, and it does not lead. If it does not find a leader, stop "
+        "it and format it with --no-initial-controllers; if that quorum is given up, stop all "
+        "that is left of it before you format this replica again"
     )
 
 

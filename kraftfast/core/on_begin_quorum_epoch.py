@@ -46,7 +46,7 @@ def refused(state: ReplicaState, event: RequestReceived, now_ms: int) -> bool:
     error = invalid(state, request, now_ms)
     if error is not ErrorCode.NONE:
         if request.leader_id not in (NO_NODE, state.local.id):
-            hear_of_quorum(state, request, now_ms)  # D23
+            hear_of_quorum(state, request, request.leader_id, now_ms)  # D23
         answer(state, event, error)
         return True
     return False

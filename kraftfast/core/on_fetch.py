@@ -50,7 +50,7 @@ def on_fetch(state: ReplicaState, event: RequestReceived, now_ms: int) -> None:
     error = invalid(state, request)
     if error is not NONE:
         if request.replica.id >= 0:
-            hear_of_quorum(state, request, now_ms)  # D23
+            hear_of_quorum(state, request, request.replica.id, now_ms)  # D23
         state.effects.append(Reply(event.source, state.fetch_refusal(error, request.stream)))
         return
     on_valid_fetch(state, event, now_ms)

@@ -225,7 +225,9 @@ def poll_resigned(state: ReplicaState, current: Resigned, now_ms: int) -> None:
         begin_campaign(state, now_ms)
         return
     if now_ms >= current.election_deadline_ms and not state.shutting_down:
-        if state.epoch < limits.EPOCH_MAX:
+        if is_only_witness(state):
+            warn_of_no_leader(state)  # an epoch without its name would be another's (D23)
+        elif state.epoch < limits.EPOCH_MAX:
             state.to_unattached(state.epoch + 1, NO_NODE, now_ms)
         current.election_deadline_ms = NEVER_MS
         return

@@ -32,7 +32,7 @@ def on_vote(state: ReplicaState, event: RequestReceived, now_ms: int) -> None:
         return
     error = invalid(state, request, now_ms)
     if shows_quorum(state, request):
-        hear_of_quorum(state, request, now_ms)  # D23
+        hear_of_quorum(state, request, request.replica.id, now_ms)  # D23
     if error is not ErrorCode.NONE:
         refuse(state, event, error)
     elif request.pre_vote:

@@ -39,6 +39,7 @@ cdef class ReplicaState:
     cdef public long long fetch_failures
     cdef public bint ask_others
     cdef public bint displaced
+    cdef public long long displaced_by
     cdef public set unheard
     cdef public long long ask_until_ms
     cdef public long long slices_under_way

@@ -89,6 +89,7 @@ class ReplicaState:
     fetch_at_ms: int  # no Fetch before this
     fetch_failures: int  # in a row, for the pause between Fetches
     displaced: bool  # an only voter by configuration whose cluster another led (D23)
+    displaced_by: int  # who said so first since the start, -1 if nobody did
     unheard: set[int]  # peers that an only voter without a log asks before it leads (D23)
     ask_until_ms: int  # for so long
     ask_others: bool  # the leader did not answer well: the next Fetch asks who leads
@@ -150,10 +151,10 @@ class ReplicaState:
         self.poll_due = False
         self.quorum_state_due = False
         self.writing = False
-        self.fetch_at_ms = 0
-        self.fetch_failures = 0
+        self.fetch_at_ms = self.fetch_failures = 0
         self.ask_others = False
         self.displaced = False
+        self.displaced_by = NO_NODE
         self.unheard = set()
         self.ask_until_ms = 0
         self.slices_under_way = 0
@@ -162,8 +163,7 @@ class ReplicaState:
         self.tells_endpoints = self.could_be_voter()
         self.was_voter = False
         self.warning = ""
-        self.next_stream = 1
-        self.next_probe = 1
+        self.next_stream = self.next_probe = 1
         self.asked_epochs = EpochBudget(limits.EPOCHS_ASKED_MAX)
         self.told_epochs = EpochBudget(limits.EPOCH_JUMP_MAX)
         self.failover_round = 0

@@ -14,7 +14,7 @@ Commands (``N``, ``P``: replica ids; ``e6``: epoch 6; ``10@5``: end offset 10, l
     show all | show news                  every step, or only roles, commits, cuts
     disk N log e1:5,e3:10 flushed 8 epoch 5 leader 2 voted 3 | dir z
     disk N elsewhere                      it listens somewhere else from now on
-    disk N witness                        it never asks to lead
+    disk N witness | disk N leads         it never asks to lead; it does again
     disk N wiped z [bootstrap 1:z] [static 1]   nothing on it, another directory id; who it
                                           believes to vote
     answer-probes                         whoever runs answers probes at once
@@ -211,8 +211,9 @@ class Scenario(Outside):
         if "elsewhere" in words:
             at = endpoint_of(int(id) + 50)
             self.world.configs[int(id)] = replace(self.world.config, endpoints=(at,))
-        if "witness" in words:
-            self.world.configs[int(id)] = replace(self.world.config, campaign=False)
+        if "witness" in words or "leads" in words:
+            leads = "leads" in words
+            self.world.configs[int(id)] = replace(self.world.config, campaign=leads)
         if "log" in said:
             host.disk.records = log_of(*(wording.epoch_run(run) for run in said["log"].split(",")))
             self.put_controls(said, host.disk.records, 0)
@@ -483,8 +484,7 @@ def run_file(path: Path, check: bool = True) -> list[str]:
         if not lines:
             rewritten.append(block)
             continue
-        split = lines.index("----")
-        commands, expected = lines[:split], lines[split + 1:]
+        commands, expected = lines[: lines.index("----")], lines[lines.index("----") + 1 :]
         seen = scenario.run_block(commands)
         printed += seen
         rewritten.append("\n".join([*comments, *commands, "----", *seen]))
