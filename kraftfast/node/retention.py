@@ -2,7 +2,8 @@
 
 With a state machine the rule is Kafka's (``KafkaRaftLog.maybeClean``): while there are two
 snapshots and the log with all of them is too large, or the oldest is too old, that one goes and the
-log begins where the next one ends.
+log begins where the next one ends. A snapshot without a time, since its last record has none, is no
+older than the next one; Kafka, whose records all have one, would take it for one of 1970.
 
 Without one, nobody makes snapshots. If a limit is given, the log is a queue that forgets: whole old
 segments go as long as what is left is not below ``retention_bytes``, or their youngest record is
@@ -19,6 +20,7 @@ from __future__ import annotations
 
 import itertools
 import time
+from contextlib import suppress
 from typing import Any
 
 from kraftfast.core import events as ev
@@ -45,7 +47,8 @@ class Retention:
     # snapshots: of the node. trims: there is neither a state machine nor a witness.
     # bytes_max, ms_max: limits, -1: none.
     # _next_ms: when to look. _segment: the one that was active then; a new one is a reason to look.
-    # _busy: a snapshot is being written. _times: id -> timestamp of what it replaces.
+    # _busy: a snapshot is being written. _times: id -> timestamp of what it replaces, of those
+    # that were asked for.
 
     def __init__(self, snapshots: Snapshots, config: Any, cleans: bool) -> None:
         self.snapshots, self.node = snapshots, snapshots.node
@@ -151,7 +154,7 @@ class Retention:
         if len(ids) < 2:
             return
         oldest, following = ids[:2]
-        if self._is_too_large(ids) or self._is_too_old(oldest):
+        if self._is_too_large(ids) or self._is_too_old(ids):
             self.node.step(self._due(following))
             if oldest not in self.node.core.snapshots:
                 self._next_ms = 0  # else it is being fetched: looked at again later
@@ -164,16 +167,23 @@ class Retention:
         size += sum(disk.file_bytes(snapshot_path(path, each)) for each in ids)
         return size > self.bytes_max
 
-    def _is_too_old(self, oldest: OffsetAndEpoch) -> bool:
+    def _is_too_old(self, ids: tuple[OffsetAndEpoch, ...]) -> bool:
         if self.ms_max < 0:
             return False
-        if oldest not in self._times:
-            try:
-                with open_snapshot(self.snapshots.disk, self.snapshots.log_path, oldest) as reader:
-                    self._times = {oldest: reader.last_contained_log_timestamp}
-            except (FileNotFoundError, StorageError):
-                self._times = {oldest: -1}
-        return time.time_ns() // 1_000_000 - self._times[oldest] > self.ms_max
+        self._times = {id: found for id, found in self._times.items() if id in ids}
+        known = (found for found in map(self._time_of, ids) if found > 0)
+        return time.time_ns() // 1_000_000 - next(known, NEVER_MS) > self.ms_max
+
+    def _time_of(self, snapshot_id: OffsetAndEpoch) -> int:
+        """Return the timestamp in a snapshot's header; not above 0: unknown."""
+        if snapshot_id not in self._times:
+            found = 0
+            with suppress(FileNotFoundError, StorageError):
+                disk, path = self.snapshots.disk, self.snapshots.log_path
+                with open_snapshot(disk, path, snapshot_id) as reader:
+                    found = reader.last_contained_log_timestamp
+            self._times[snapshot_id] = found
+        return self._times[snapshot_id]
 
 
 def time_of(segments: Any, place: int) -> int:

@@ -408,6 +408,40 @@ def test_with_a_machine_it_is_kafkas_rule(tmp_path: Path, limits: dict[str, int]
     assert fresh.events == []
 
 
+@pytest.mark.parametrize(
+    "ages, due",
+    [
+        ((5000, 10), True),
+        ((None, 5000), True),
+        ((None, 10), False),
+        ((None, None), False),
+        ((None, None, 5000), True),
+    ],
+)
+def test_a_snapshot_without_a_time_is_not_older_than_those_behind_it(
+    tmp_path: Path, ages: tuple[int | None, ...], due: bool
+) -> None:
+    """Its last record has none, say: the log was given up as soon as the next one was made."""
+    node, kept = retention(tmp_path, True, retention_bytes=-1, retention_ms=1000)
+    now = time.time_ns() // 1_000_000
+    ids = tuple(OffsetAndEpoch(10 * number, number) for number in range(1, len(ages) + 1))
+    for each, age in zip(ids, ages):
+        made(tmp_path, each, 0 if age is None else now - age)
+    node.core.snapshots = ids
+    kept.tend(0)
+    assert node.events == ([ev.RetentionDue(ids[1])] if due else [])
+
+
+def test_a_snapshot_that_cannot_be_read_is_not_old(tmp_path: Path) -> None:
+    """As in Kafka's readSnapshotTimestamp()."""
+    node, kept = retention(tmp_path, True, retention_bytes=-1, retention_ms=1000)
+    node.core.snapshots = ids = (OffsetAndEpoch(10, 0), OffsetAndEpoch(20, 10))
+    Path(snapshot_path(str(tmp_path), ids[0])).write_bytes(b"damaged")
+    made(tmp_path, ids[1], time.time_ns() // 1_000_000)
+    kept.tend(0)
+    assert node.events == []
+
+
 # --- machines -------------------------------------------------------------------------------------
 
 
