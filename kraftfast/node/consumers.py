@@ -1,7 +1,29 @@
 """Consumers over sockets: Kafka's Fetch, ListOffsets and OffsetForLeaderEpoch.
 
 What may be answered is decided by :class:`~kraftfast.node.partition_leader.PartitionLeader`; here
-are the messages, and the Fetches that wait (Kafka's ``DelayedFetch``).
+are the messages, and the Fetches that wait (Kafka's ``DelayedFetch``); ``list_offsets.py`` has
+ListOffsets.
+
+The codes of a partition, in Kafka's order of checks, and what Java, librdkafka, kafka-python and
+aiokafka do on them (F: Fetch, L: ListOffsets, E: OffsetForLeaderEpoch)::
+
+    UNKNOWN_TOPIC_OR_PARTITION  FLE  another name or number: they refresh metadata, ask again
+    UNKNOWN_TOPIC_ID            F    from v13 on: the same
+    INVALID_REQUEST             L    named twice; UNSUPPORTED_VERSION: a timestamp of later versions
+    FENCED_LEADER_EPOCH         FLE  a former epoch: they refresh; Java, kafka-python validate
+    UNKNOWN_LEADER_EPOCH        FLE  this replica is behind: they ask again, all but Java refresh
+    NOT_LEADER_OR_FOLLOWER      FLE  they refresh, ask again (from v12 on Fetch tells the leader)
+    OFFSET_OUT_OF_RANGE         F    not in the log, committed or not: auto.offset.reset
+    OFFSET_NOT_AVAILABLE        L    the epoch has committed nothing yet: they ask again; up to v4
+                                     LEADER_NOT_AVAILABLE, for aiokafka stops at codes it lacks
+    CORRUPT_MESSAGE, UNSUPPORTED_COMPRESSION_TYPE
+                                L    a batch that cannot be searched: they report it, Java and
+                                     kafka-python after the call's time is out
+    FETCH_SESSION_ID_NOT_FOUND  F    of the whole answer: they send a full Fetch
+
+Kafka has more, for what there is not: followers that serve (REPLICA_NOT_AVAILABLE), a log that goes
+on after its disk failed (KAFKA_STORAGE_ERROR; here the replica ends, D9), rights, fetch sessions,
+conversion to older formats, other storage, throttling.
 """
 
 from __future__ import annotations

@@ -12,6 +12,9 @@ A producer that asks for its next epoch names the one it has, and gets the epoch
 names none gets the epoch after that. So if a producer asks again because no answer came, its own
 epoch being followed by the next one proves that its first request was granted and nobody came in
 between: it gets the same answer again (KIP-360 remembers the last epoch for this).
+
+While there is no leader all are told COORDINATOR_LOAD_IN_PROGRESS, at which Java, librdkafka,
+kafka-python and aiokafka ask again; they report CLUSTER_AUTHORIZATION_FAILED (of a witness).
 Sources: KIP-98, KIP-360; Kafka's ``TransactionCoordinator.handleInitProducerId``.
 """
 

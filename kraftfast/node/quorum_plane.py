@@ -1,4 +1,11 @@
-"""What clients and tools may ask of a quorum: Metadata, DescribeCluster, DescribeQuorum."""
+"""What clients and tools may ask of a quorum: Metadata, DescribeCluster, DescribeQuorum.
+
+The codes of Metadata, and what clients do on them: UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID
+(all wait for the topic: Java a minute, librdkafka half of one), INVALID_TOPIC_EXCEPTION (Java and
+librdkafka fail at once), LEADER_NOT_AVAILABLE of the partition (all ask again),
+LISTENER_NOT_FOUND (they ask again; it names a mistake in the configuration). Of FindCoordinator and
+InitProducerId: see there.
+"""
 
 from __future__ import annotations
 

@@ -157,6 +157,7 @@ class KafkaPython(Client):
             **self.settings,
             group_id=None,
             auto_offset_reset="earliest",
+            isolation_level="read_committed",  # as librdkafka's without being told
             fetch_max_wait_ms=100,
         )
         partition = self.kafka.TopicPartition(METADATA_TOPIC, 0)

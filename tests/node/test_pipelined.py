@@ -10,7 +10,11 @@ from typing import Any
 import pytest
 
 from kraftfast.node import session
-from kraftfast.wire import frame
+from kraftfast.record.pure import encode_batch
+from kraftfast.record.shapes import Record
+from kraftfast.types import METADATA_TOPIC
+from kraftfast.wire import fetch, frame, produce
+from kraftfast.wire.fetch import PartitionFetch
 from kraftfast.wire.messages import ApiKey, MetadataRequest
 from tests.node.inside import Inside
 
@@ -19,7 +23,7 @@ pytestmark = pytest.mark.processes
 
 @pytest.fixture
 def alone(tmp_path: Path) -> Iterator[Inside]:
-    made = Inside(tmp_path)
+    made = Inside(tmp_path, segment_bytes=32 << 20, stride_bytes=8 << 20)
     yield made
     made.close()
 
@@ -61,3 +65,62 @@ def test_requests_that_are_answered_at_once_take_turns(
     assert numbers(alone.answers(sock, b"", many - 1)) == list(range(many))
     assert most <= 2 * session.ANSWERED_A_TURN, most
     sock.close()
+
+
+def a_fetch(number: int, offset: int, wait_ms: int = 0) -> bytes:
+    message = PartitionFetch(
+        topic=METADATA_TOPIC,
+        partition=0,
+        fetch_offset=offset,
+        max_wait_ms=wait_ms,
+        min_bytes=1,
+        max_bytes=8 << 20,
+        partition_max_bytes=8 << 20,
+    )
+    return bytes(fetch.encode_request(12, number, "client", message))
+
+
+def a_produce(number: int, value: bytes) -> bytes:
+    batch = bytes(encode_batch([Record(0, 1000, None, value)]))
+    message = produce.PartitionProduce(
+        acks=-1, timeout_ms=60_000, topic=METADATA_TOPIC, partition=0, records=batch
+    )
+    return b"".join(produce.encode_request(9, number, "client", message))
+
+
+def test_answers_come_in_the_order_of_requests_whose_numbers_wrap(alone: Inside) -> None:
+    """A Fetch that waits is answered first, by what somebody else appends."""
+    sock, other = alone.connect(), alone.connect()
+    end = alone.node.log.end_offset
+    sent = [2**31 - 1, -(2**31), -(2**31) + 1, -1, 0]
+    first, *behind = sent
+    sock.send(a_fetch(first, end, 60_000) + b"".join(map(hello, behind)))
+    consumers = alone.loop.sockets.consumers
+    alone.until(lambda: consumers.parked)
+    assert numbers(alone.answers(other, a_produce(7, b"v"), 7)) == [7]
+    assert numbers(alone.answers(sock, b"", sent[-1])) == sent
+    sock.close()
+    other.close()
+
+
+@pytest.mark.parametrize("abort", [True, False], ids=["reset", "closed"])
+def test_who_leaves_in_the_middle_of_an_answer_is_forgotten(alone: Inside, abort: bool) -> None:
+    other = alone.connect()
+    for number in (1, 2, 3):
+        assert alone.answers(other, a_produce(number, bytes(2 << 20)), number)
+    offset = alone.node.log.end_offset - 3
+    sock = socket.socket()
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8192)
+    sock.connect(("127.0.0.1", alone.loop.sockets.ports()["CONTROLLER"]))
+    sock.send(a_fetch(1, offset) + a_produce(2, b"behind") + a_fetch(3, offset + 3, 60_000))
+    door = alone.loop.sockets
+    alone.until(lambda: any(each.framed.queued for each in door.sessions))
+    assert len(sock.recv(5000)) > 4
+    if abort:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+    sock.close()
+    alone.until(lambda: len(door.sessions) == 1)
+    assert numbers(alone.answers(other, hello(9), 9)) == [9]
+    assert door.held_bytes == sum(each.held_bytes for each in door.sessions) == 0
+    assert not alone.lines, "a client may leave"
+    other.close()
