@@ -78,14 +78,15 @@ def is_long_enough(state: ReplicaState, request: VoteRequest) -> bool:
     """Return whether the sender may lead, as far as this replica can tell by log and voters.
 
     An ordinary election must also cover what this replica may have acknowledged and lost (D10); a
-    unanimous one compares what is left, if this durability allows it.
+    unanimous one compares what is left. With durability=memory a replica that is certain of its log
+    must lead instead of one that is not; but one without a log may lead nobody who has one (D23).
     """
     if is_impostor(state, request):  # D23
         return False
     if not state.has_log_up_to(request.last_epoch, request.last_offset):
         return False
     if request.unanimous:
-        return state.doubt.exists() or not state.log.in_memory
+        return state.doubt.exists() or not state.log.in_memory or state.log.end_offset == 0
     return state.doubt.allows(request.last_epoch, request.last_offset)
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from kraftfast.core import events as ev
+
 if TYPE_CHECKING:
     from kraftfast.sim.machine import Machine
     from kraftfast.sim.settings import Settings
@@ -81,6 +83,67 @@ class Aimed:
         if self.running and machine.process is process:
             self.world.count("nominees without power" if power else "leaders of nominees killed")
             self.world.end(machine, power)
+
+    # --- after a cut, after a stop ----------------------------------------------------------------
+
+    def _deposed(self) -> None:
+        """A leader is cut off with what it goes on appending; it cuts that, and ends just then.
+
+        It is killed, loses power, or comes back to a disk whose last batches have changed.
+        """
+        leader, network = self.world.leader(), self.world.network
+        if leader is None:
+            return
+        machine = leader.machine
+        others = [each.id for each in self.world.machines if each is not machine]
+        pairs = {(machine.id, id) for id in others} | {(id, machine.id) for id in others}
+        network.cut |= pairs
+        lasts_ms = self.settings.fetch_timeout_ms * self.random.choice((2, 3, 5))
+        self._after(lasts_ms, lasts_ms, network.cut.difference_update, pairs)
+        until_us = self.world.now_us + lasts_ms * 3_000
+        self._await_cut(machine, leader, leader.log.truncations, until_us)
+
+    def _await_cut(self, machine: Machine, process: Any, cuts: int, until_us: int) -> None:
+        if not self.running or machine.process is not process or self.world.now_us >= until_us:
+            return
+        if process.log.truncations == cuts:
+            self.world.later(200, self._await_cut, machine, process, cuts, until_us)
+            return
+        how = self.random.choice(("power", "power", "kill", "rot"))
+        moment_us = self.random.choice((1, 1_000, 10_000))
+        self.world.later(moment_us, self._end_after_cut, machine, process, how)
+
+    def _end_after_cut(self, machine: Machine, process: Any, how: str) -> None:
+        if not self.running or machine.process is not process:
+            return
+        if how == "kill" or not self._may_lose_power(machine):
+            self.world.end(machine, power=False)
+        else:
+            self.world.end(machine, power=True)
+        self.world.count("ends after a cut")
+        if how == "rot":
+            self._rot_tail(machine)
+
+    def _rot_tail(self, machine: Machine) -> None:
+        raise NotImplementedError
+
+    def _stop_and_power(self) -> None:
+        """A replica stops in order, and its machine loses power right after that."""
+        machine = self._victim()
+        if machine is not None and machine.process is not None:
+            process = machine.process
+            process.enter(process.step, ev.ShutdownRequested(self.settings.fetch_timeout_ms))
+            until_us = self.world.now_us + self.settings.fetch_timeout_ms * 3_000
+            self._await_stop(machine, process, until_us)
+
+    def _await_stop(self, machine: Machine, process: Any, until_us: int) -> None:
+        if not self.running or self.world.now_us >= until_us:
+            return
+        if machine.process is process:
+            self.world.later(200, self._await_stop, machine, process, until_us)
+        elif self._may_lose_power(machine):
+            self.world.count("power cut after a stop")
+            self.world.end(machine, power=True)
 
     # --- between quorum-state and log, append and flush, two names -------------------------------
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 WRITE_BACK_US = 25_000
 
 
-class Nemesis(Aimed, Rotting):
+class Nemesis(Rotting, Aimed):
     """Draws faults for as long as the world lets it."""
 
     running: bool

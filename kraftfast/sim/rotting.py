@@ -22,6 +22,8 @@ from kraftfast.sim.small_file import SmallFile
 
 if TYPE_CHECKING:
     from kraftfast.sim.machine import Machine
+    from kraftfast.sim.settings import Settings
+    from kraftfast.sim.shadow import Entry
     from kraftfast.sim.world import World
 
 KINDS = (quorum_state.NAME, EPOCH_CHECKPOINT, FLOOR, DURABLE_END, PHANTOM_TAIL, SUFFIX)
@@ -53,6 +55,7 @@ class Rotting:
 
     world: World
     random: Random
+    settings: Settings
 
     def _rottable(self) -> Machine | None:
         """A machine that the rest can do without."""
@@ -84,11 +87,24 @@ class Rotting:
     def _flip_batch(self, machine: Machine, among: int, begin: int) -> None:
         """Change a bit of one of the first batches, at its byte ``begin`` or behind it."""
         entry = self.random.choice(self.world.oracle.shadow(machine.id).entries[:among])
+        self._flip_in(machine, entry, begin)
+
+    def _flip_in(self, machine: Machine, entry: Entry, begin: int) -> None:
+        """Change a bit of this batch, at its byte ``begin`` or behind it."""
         name = segment_name(entry.segment_base) + LOG_SUFFIX
         file = machine.disk.paged_file(f"{self.world.log_path(machine)}/{name}")
         place = entry.position + self.random.randrange(begin, entry.batch.size)
         if file is not None and place < file.size:
             self._flip(machine, file, place)
+
+    def _rot_tail(self, machine: Machine) -> None:
+        """A bit of one of the last batches that were on disk changes; the machine is down."""
+        shadow = self.world.oracle.shadow(machine.id)
+        entries = [each for each in shadow.entries if each.batch.end_offset <= shadow.durable]
+        spare = not machine.rotten and self.world.operator.can_spare(machine)
+        if entries and spare and self.settings.durability != "memory":
+            self.world.count("rot of the last batches")
+            self._flip_in(machine, self.random.choice(entries[-2:]), 0)
 
     def _flip(self, machine: Machine, file: PagedFile | SmallFile, place: int) -> None:
         machine.rotten = True

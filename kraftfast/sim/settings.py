@@ -37,6 +37,8 @@ AIMED = (
 
 REACHING = (
     "aimed_call",  # a machine stops at a system call of one kind, its next start's perhaps
+    "deposed",  # a leader cuts what it appended while it was cut off, and ends just then
+    "stop_and_power",  # power goes right after an orderly stop
     "unflushed",  # power goes between an append and its flush
     "rot_file",  # a bit of quorum-state, a checkpoint, a mark or a snapshot changes at rest
     "rot_running",  # a bit of a segment or a snapshot changes under its process

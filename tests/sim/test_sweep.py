@@ -54,6 +54,8 @@ AT_LEAST = {
     "fresh leaders asked by consumers": 50,
     "caught up under load": 1,
     "power cut before a flush": 3,
+    "power cut after a stop": 3,
+    "ends after a cut": 2,
     "damage found": 3,
 }
 """What has to happen in the sweep, or it shows nothing."""
