@@ -95,7 +95,7 @@ class Consumer:
 
     def _compare(self, process: Process, door: PartitionLeader) -> None:
         """OffsetForLeaderEpoch, and the check of a Fetch: what was read is never taken back."""
-        if self.position <= process.log.log_start_offset:
+        if self.position <= process.log.log_start_offset or self.last_epoch == NO_EPOCH:
             return
         epoch, end_offset = door.end_offset_for_epoch(self.last_epoch)
         require(
@@ -113,7 +113,8 @@ class Consumer:
 
     def _fetch(self, process: Process, door: PartitionLeader) -> None:
         """Fetch: only what is committed, in order."""
-        self.position = max(self.position, process.log.log_start_offset)
+        if self.position < process.log.log_start_offset:
+            self.position, self.last_epoch = process.log.log_start_offset, NO_EPOCH
         if self.position > process.log.end_offset:
             return  # a deposed leader
         data = door.read(self.position, self.world.random.choice((1, 20_000)))

@@ -79,7 +79,13 @@ class Process(Carrying):
         self._turning = self._tending = False
         self.flush = SteppedFlush()
         self.preparer = SimPreparer(self.beside_later, self._tend_soon)
+        self._opened_rotten = machine.rotten
         self._open()
+
+    @property
+    def rots(self) -> bool:
+        """Whether the disk has changed by itself since this process opened it."""
+        return self.machine.rotten and not self._opened_rotten
 
     def _open(self) -> None:
         machine, settings = self.machine, self.settings

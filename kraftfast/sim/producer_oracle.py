@@ -15,7 +15,12 @@ if TYPE_CHECKING:
 
 
 def check_producers(process: Process) -> None:
-    """Compare; called after a restart, a cut, an installed snapshot, and a moved log start."""
+    """Compare; called after a restart, a cut, an installed snapshot, and a moved log start.
+
+    Not where a disk has changed under its process: a scan would now read something else.
+    """
+    if process.rots:
+        return
     log, log_path = process.log, process.directory.log_path
     start = log.log_start_offset
     ids = [each for each in snapshot_ids(process.disk, log_path) if each != BOOTSTRAP]
@@ -33,7 +38,7 @@ def check_producers(process: Process) -> None:
 
 
 def check_epochs(process: Process, shadow: Shadow) -> None:
-    """Compare the epochs that a log tells with those of its batches."""
+    """Compare the epochs that a log tells with those of its batches, as they were written."""
     start, last, found = process.log.log_start_offset, -1, []
     for batch, _, _ in shadow.entries:
         if batch.end_offset > start and batch.epoch != last:

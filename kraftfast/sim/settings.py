@@ -210,7 +210,7 @@ class Settings:
         of_seed = chosen._membership_of_seed(seed) | chosen._snapshots_of_seed(seed)
         if reach:
             of_seed |= chosen._reach_of_seed(seed)
-        of_seed["faults"] = faults + tuple(of_seed.get("faults", ()))
+        of_seed["faults"] = faults + tuple(of_seed.get("faults", ())) * 2
         mistakes = of_seed.pop("mistakes", ())
         if of_seed.get("changes"):
             of_seed["changes"] += mistakes

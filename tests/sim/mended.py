@@ -121,7 +121,8 @@ def told(result: dict[str, Any]) -> str:
         return ""
     text = re.sub(r"^Violation: ", "", result["violation"]).splitlines()[0]
     if text.endswith(": "):
-        text += result["where"].strip().splitlines()[-2].strip()
+        lines = [line.strip(" ^~") for line in result["where"].splitlines()]
+        text += [line for line in lines if line][-2]
     return text[:100]
 
 

@@ -56,10 +56,3 @@ def test_durability_all_waits_for_a_voter_whose_damage_is_found_last() -> None:
     """A voter that starts when all heals refuses its damaged log: appends wait for it (L1)."""
     result = run_seed(7310206, Settings.of_seed(7310206, reach=False))
     assert result["ok"] and result["counts"]["a voter of all is missing"], result["violation"]
-
-
-def test_certain_voters_without_a_log_agree_to_one_in_doubt_that_has_one() -> None:
-    """durability=memory: the leader lost power before anybody else had a record. The others could
-    not begin another log beside its log, and it could not lead the ordinary way (D10, D23)."""
-    result = run_seed(940000)
-    assert result["ok"], result["violation"]

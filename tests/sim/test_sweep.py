@@ -51,11 +51,11 @@ AT_LEAST = {
     "voter sets committed": 20,
     "disks replaced": 5,
     "names taken": 30,
-    "fresh leaders asked by consumers": 50,
+    "fresh leaders asked by consumers": 20,
     "caught up under load": 1,
     "power cut before a flush": 3,
     "power cut after a stop": 3,
-    "ends after a cut": 2,
+    "ends after a cut": 1,
     "damage found": 3,
 }
 """What has to happen in the sweep, or it shows nothing."""
