@@ -20,6 +20,7 @@ from kraftfast.core.messages import (
     VoteRequest,
 )
 from kraftfast.core.refusing import warn
+from kraftfast.core.resigned import Resigned
 from kraftfast.core.voters import VoterSet
 from kraftfast.types import NO_NODE, NO_OFFSET, ZERO_UUID, OffsetAndEpoch, uuid_text
 
@@ -120,6 +121,30 @@ def hear_of_quorum(
     else:
         state.asked_epochs.spend(epoch - state.epoch, now_ms)
         state.to_unattached(epoch, NO_NODE, now_ms)
+    state.poll_due = True
+
+
+def hear_of_rival(
+    state: ReplicaState,
+    request: BeginQuorumEpochRequest | EndQuorumEpochRequest,
+    now_ms: int,
+) -> None:
+    """Stop leading while a quorum of this cluster calls this id with another directory (D23).
+
+    The only voter, with a log of its own, cannot know which of the two is the cluster. What it goes
+    on acknowledging would be lost if it is the other. It leads again once the other is not heard.
+    """
+    if not isinstance(request, BeginQuorumEpochRequest) or not begun_alone(state):
+        return
+    if request.cluster_id is None or request.voter.id != state.local.id:
+        return
+    if request.voter.directory_id in (ZERO_UUID, state.local.directory_id):
+        return
+    warn(state, told_of_rival(state, request.epoch, request.leader_id))
+    if state.leader is not None:
+        state.to_resigned(now_ms)
+    if isinstance(state.current, Resigned):
+        state.current.rival_until_ms = now_ms + 2 * state.config.fetch_timeout_ms
     state.poll_due = True
 
 
@@ -239,8 +264,10 @@ def told_of_rival(state: ReplicaState, epoch: int, leader_id: int) -> str:
     """Return the warning of an only voter that another replica claims to lead."""
     return (
         f"replica {leader_id} claims to lead epoch {epoch} of this cluster, but this replica is "
-        "its only voter and has a log of its own: refused. If this disk replaces another, stop "
-        "this replica and format it with --no-initial-controllers"
+        "its only voter and has a log of its own: refused, and it does not lead while that quorum "
+        "has its id with another directory. If this disk replaces another, stop this replica, keep "
+        "its directory for the records that it took, and format another with "
+        "--no-initial-controllers; else stop that quorum"
     )
 
 

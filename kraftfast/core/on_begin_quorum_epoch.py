@@ -5,7 +5,12 @@ from __future__ import annotations
 from kraftfast.core.effects import Persisted, Reply
 from kraftfast.core.events import RequestReceived
 from kraftfast.core.epochs import is_stranger_beside_leader, request_goes_too_far
-from kraftfast.core.leader_identity import hear_of_quorum, identity_of_leader, may_follow
+from kraftfast.core.leader_identity import (
+    hear_of_quorum,
+    hear_of_rival,
+    identity_of_leader,
+    may_follow,
+)
 from kraftfast.core.messages import (
     BeginQuorumEpochRequest,
     EndQuorumEpochRequest,
@@ -47,6 +52,7 @@ def refused(state: ReplicaState, event: RequestReceived, now_ms: int) -> bool:
     if error is not ErrorCode.NONE:
         if request.leader_id not in (NO_NODE, state.local.id):
             hear_of_quorum(state, request, request.leader_id, now_ms)  # D23
+            hear_of_rival(state, request, now_ms)
         answer(state, event, error)
         return True
     return False

@@ -92,7 +92,9 @@ def due_ms(state: ReplicaState) -> int:
         timer_ms = campaign_due_ms(state, current) if campaigns(state) else NEVER_MS
         due = min(timer_ms, fetch_due_ms(state))
     elif isinstance(current, Resigned):
-        due = NEVER_MS if state.shutting_down else current.election_deadline_ms
+        only = state.voters.is_only_voter(state.local) and campaigns(state)
+        timer_ms = current.rival_until_ms if only else current.election_deadline_ms
+        due = NEVER_MS if state.shutting_down else timer_ms
         for voter_id in current.unacknowledged:
             due = min(due, state.peers.due_ms(voter_id))
     else:
@@ -222,7 +224,8 @@ def nominee_due_ms(state: ReplicaState, current: Prospective | Candidate) -> int
 def poll_resigned(state: ReplicaState, current: Resigned, now_ms: int) -> None:
     """Tell the voters; then go on in the next epoch, if at all."""
     if state.voters.is_only_voter(state.local) and campaigns(state):
-        begin_campaign(state, now_ms)
+        if now_ms >= current.rival_until_ms:
+            begin_campaign(state, now_ms)
         return
     if now_ms >= current.election_deadline_ms and not state.shutting_down:
         if is_only_witness(state):

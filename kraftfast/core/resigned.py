@@ -15,6 +15,7 @@ class Resigned:
     election_deadline_ms: int  # the next epoch begins then
     unacknowledged: set[int]  # voters who have not answered EndQuorumEpoch
     successors: tuple[ReplicaKey, ...]  # by preference; none after a restart
+    rival_until_ms: int  # the only voter does not lead before: its cluster has another quorum (D23)
 
     def __init__(
         self,
@@ -25,6 +26,7 @@ class Resigned:
         self.election_deadline_ms = election_deadline_ms
         self.unacknowledged = unacknowledged
         self.successors = successors
+        self.rival_until_ms = 0
 
     def grants_pre_vote(self) -> bool:
         """Someone else may lead."""
