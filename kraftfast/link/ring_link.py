@@ -157,7 +157,7 @@ class RingOffer:
             send_with_fds(sock, encode_hello(offer), self.files.fds(doorbell))
         except OSError as error:
             self.files.close()
-            raise PeerGone(f"cannot offer rings: {error}") from None
+            raise PeerGone(f"cannot offer rings: {error.strerror}") from None
 
     def receive(self) -> tuple[Hello, list[int]]:
         """The other side's answer, for :meth:`finish`. Raises PeerGone, MalformedFrame."""
@@ -169,7 +169,7 @@ class RingOffer:
             close_all(fds)
             self.files.close()
             if isinstance(error, OSError):
-                raise PeerGone(f"no answer to the offer of rings: {error}") from None
+                raise PeerGone(f"no answer to the offer of rings: {error.strerror}") from None
             raise
 
     def finish(self, answer: Hello, fds: list[int]) -> RingLink:
@@ -211,7 +211,7 @@ def accept_rings(
             send_with_fds(sock, encode_hello(answer), files.fds(doorbell))
         except OSError as error:
             link.close()
-            raise PeerGone(f"cannot answer an offer of rings: {error}") from None
+            raise PeerGone(f"cannot answer an offer of rings: {error.strerror}") from None
     finally:
         files.close()
     return link

@@ -46,7 +46,12 @@ def _place(error: BaseException) -> tuple[str, str]:
 
 
 def describe(error: BaseException) -> str:
-    """Return one line: the message of a typed error; of any other its type and place too."""
+    """Return one line: the message of a typed error; of any other its type and place too.
+
+    Another process may hang up whenever it likes, as when it is killed or gives up waiting.
+    """
+    if isinstance(error, ConnectionError):
+        return "the other side hung up"
     text = str(error)
     if not isinstance(error, KraftfastError):
         text = f"{type(error).__name__} at {_place(error)[1]}: {text}"

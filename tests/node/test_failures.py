@@ -199,6 +199,13 @@ def test_whose_assertion_it_is(replica: Inside) -> None:
     assert describe(found.value).startswith("AssertionError at frame.py:")
 
 
+@pytest.mark.parametrize("error", [BrokenPipeError(32, "Broken pipe"), ConnectionResetError(104, "x")])
+def test_who_hangs_up_is_no_defect(error: OSError) -> None:
+    """A client that gives up before it is answered did so in a line with the place in the source."""
+    assert describe(error) == "the other side hung up"
+    assert describe(OSError(24, "Too many open files")).endswith("Too many open files")
+
+
 def test_what_taking_from_a_ring_raises_cuts_off_its_producer(replica: Inside) -> None:
     """Another producer is served on; what the log raises is the replica's."""
     doorbell = OwnDoorbell()
