@@ -51,7 +51,7 @@ from kraftfast.spark.options import (
 from kraftfast.spark.pieces import read_headers, read_part
 from kraftfast.spark.places import find_places, holds_several
 from kraftfast.spark.survey import OPEN_END, Bounds, Damage, Piece, header_pieces
-from kraftfast.spark.tables import BATCH_FIELDS, CONTENTS, chosen, ddl, row_batch, row_fields
+from kraftfast.spark.tables import BATCH_FIELDS, CONTENTS, asked_for, ddl, row_batch, row_fields
 
 Tasks = list[InputPartition]
 
@@ -90,13 +90,13 @@ class LogSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         self._recall(schema)
         kind = PushingLogReader if self.read_options.push_filters else LogReader
-        return kind(self.read_options, chosen(self.fields(), schema.names))
+        return kind(self.read_options, asked_for(self.fields(), schema))
 
     def streamReader(self, schema: StructType) -> Any:
         from kraftfast.spark.stream import StreamReader
 
         self._recall(schema)
-        return StreamReader(self.read_options, chosen(self.fields(), schema.names))
+        return StreamReader(self.read_options, asked_for(self.fields(), schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> Any:
         from kraftfast.spark.sink import BatchWriter, SinkOptions
@@ -247,7 +247,7 @@ class BatchesSource(DataSource):
         return ddl(BATCH_FIELDS)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return BatchesReader(self.read_options, chosen(BATCH_FIELDS, schema.names))
+        return BatchesReader(self.read_options, asked_for(BATCH_FIELDS, schema))
 
 
 class BatchesReader(DataSourceReader):
@@ -296,7 +296,7 @@ class SnapshotSource(DataSource):
         return ddl(self.fields())
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return SnapshotsReader(self.read_options, chosen(self.fields(), schema.names))
+        return SnapshotsReader(self.read_options, asked_for(self.fields(), schema))
 
 
 class SnapshotsReader(DataSourceReader):

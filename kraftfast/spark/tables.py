@@ -113,6 +113,22 @@ def chosen(fields: dict[str, pa.DataType], names: Sequence[str]) -> pa.Schema:
     return pa.schema([(name, fields[name]) for name in names])
 
 
+def asked_for(fields: dict[str, pa.DataType], schema: Any) -> pa.Schema:
+    """Of the fields those in Spark's schema, which a caller may have written. Raises InvalidOption.
+
+    Spark compares the types only with what a task has read.
+    """
+    found = chosen(fields, schema.names)
+    for field in schema:
+        kind, wanted = SQL_TYPES[fields[field.name]], field.dataType.simpleString()
+        if kind != wanted:
+            raise InvalidOption(
+                f"column {field.name} is {kind}, not {wanted}: leave the schema out, and cast in "
+                "the query"
+            )
+    return found
+
+
 def bits(flags: Any) -> pa.Buffer:
     """Booleans as Arrow keeps them, and its marks of what is there."""
     return pa.py_buffer(np.packbits(flags, bitorder="little"))

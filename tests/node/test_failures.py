@@ -199,9 +199,11 @@ def test_whose_assertion_it_is(replica: Inside) -> None:
     assert describe(found.value).startswith("AssertionError at frame.py:")
 
 
-@pytest.mark.parametrize("error", [BrokenPipeError(32, "Broken pipe"), ConnectionResetError(104, "x")])
+@pytest.mark.parametrize(
+    "error", [BrokenPipeError(32, "Broken pipe"), ConnectionResetError(104, "reset")]
+)
 def test_who_hangs_up_is_no_defect(error: OSError) -> None:
-    """A client that gives up before it is answered did so in a line with the place in the source."""
+    """A client that gives up before its answer was told of as an exception, with its place."""
     assert describe(error) == "the other side hung up"
     assert describe(OSError(24, "Too many open files")).endswith("Too many open files")
 

@@ -84,11 +84,31 @@ class LogFiles:
         return other
 
 
-def struct(names: list[str]) -> Any:
-    """What Spark hands to a reader as the schema; only the names matter."""
-    from pyspark.sql.types import LongType, StructField, StructType
+def struct(names: list[str], others: dict[str, str] | None = None) -> Any:
+    """What Spark hands to a reader as the schema; ``others``: types that are not the source's."""
+    from pyspark.sql import types
 
-    return StructType([StructField(name, LongType()) for name in names])
+    from kraftfast.spark.tables import BATCH_FIELDS, ROW_FIELDS, SQL_TYPES
+
+    kinds: dict[str, types.DataType] = {
+        "bigint": types.LongType(),
+        "int": types.IntegerType(),
+        "boolean": types.BooleanType(),
+        "string": types.StringType(),
+        "binary": types.BinaryType(),
+        "timestamp": types.TimestampType(),
+        "array<struct<key:string,value:binary>>": types.ArrayType(
+            types.StructType(
+                [
+                    types.StructField("key", types.StringType()),
+                    types.StructField("value", types.BinaryType()),
+                ]
+            )
+        ),
+    }
+    known = {name: SQL_TYPES[kind] for name, kind in (BATCH_FIELDS | ROW_FIELDS).items()}
+    known = dict.fromkeys(names, "string") | known | (others or {})
+    return types.StructType([types.StructField(name, kinds[known[name]]) for name in names])
 
 
 def rows_of(source: Any, names: list[str] | None = None) -> list[dict[str, Any]]:

@@ -218,9 +218,18 @@ with warnings.catch_warnings(record=True) as told:
 import kraftfast.record.rows
 assert kraftfast.record.rows.decode_rows.__module__ == "kraftfast.spark.twins"
 
-class Schema:
+class Field:
+    def __init__(self, text):
+        self.name, self.kind = text.strip("`").replace("`", "").split(" ", 1)
+        self.dataType = self
+
+    def simpleString(self):
+        return self.kind
+
+class Schema(list):
     def __init__(self, source):
-        self.names = [each.split(" ")[0].strip("`") for each in source.schema().split(", ")]
+        super().__init__(Field(each) for each in source.schema().split(", "))
+        self.names = [field.name for field in self]
 
 def rows(source):
     reader = source.reader(Schema(source))

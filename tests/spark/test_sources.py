@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -25,7 +26,7 @@ from pyspark.sql.datasource import (  # noqa: E402
 
 from kraftfast import errors  # noqa: E402
 from kraftfast.record.shapes import Codec  # noqa: E402
-from kraftfast.spark.sources import BatchesSource, LogSource  # noqa: E402
+from kraftfast.spark.sources import BatchesSource, LogSource, SnapshotSource  # noqa: E402
 from tests.spark.kit import TIMESTAMP, LogFiles, read_all, rows_of, struct  # noqa: E402
 
 
@@ -113,6 +114,26 @@ def test_columns_that_are_not_wanted_are_not_built(log: LogFiles) -> None:
     assert not reader.contents
     with pytest.raises(errors.InvalidOption, match="no column 'offst'"):
         source(log.path).reader(struct(["offst"]))
+
+
+@pytest.mark.parametrize("made", [LogSource, BatchesSource, SnapshotSource])
+def test_a_column_of_another_type_is_refused_before_anything_is_read(
+    log: LogFiles, made: Any
+) -> None:
+    """Spark compares types first with what a task has read, and says so in sixteen lines."""
+    name, kind, wanted = {
+        LogSource: ("value", "binary", "string"),
+        BatchesSource: ("crc", "bigint", "int"),
+        SnapshotSource: ("headers", "array<struct<key:string,value:binary>>", "string"),
+    }[made]
+    found = made({"path": str(log.path)})
+    found.reader(struct([name]))
+    told = f"column {name} is {kind}, not {wanted}: leave the schema out, and cast in the query"
+    with pytest.raises(errors.InvalidOption, match=re.escape(told)):
+        found.reader(struct([name], {name: wanted}))
+    if made is LogSource:
+        with pytest.raises(errors.InvalidOption, match=re.escape(told)):
+            found.streamReader(struct([name], {name: wanted}))
 
 
 def test_several_replicas_are_told_apart(log: LogFiles, tmp_path: Path) -> None:
