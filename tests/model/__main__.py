@@ -4,65 +4,140 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tests.core.twins import Interpreted
+from tests.model.settings import SETTINGS
+
+if TYPE_CHECKING:
+    from tests.model.fingerprints import Fingerprints
 
 VIOLATED = 3
+BESIDE = 2000
+"""States beside each walk that --all judges, unless it is said."""
+
+
+def some_ids(text: str) -> tuple[int, ...]:
+    return tuple(int(each) for each in text.split(","))
 
 
 def arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.model", description=__doc__)
-    parser.add_argument("--way", choices=("pct", "delays"), default="pct")
-    parser.add_argument("--delays", type=int, default=2, help="deviations of the way by delays")
-    parser.add_argument("--voters", type=int, default=3)
-    parser.add_argument("--observers", type=int, default=0)
-    parser.add_argument("--sockets", action="store_true", help="fetched answers, not pushed ones")
-    parser.add_argument("--dynamic", action="store_true", help="kraft.version 1")
-    parser.add_argument("--turn-records", type=int, default=100, help="records in an answer")
-    for kind, number in (("timers", 4), ("crashes", 2), ("faults", 0), ("appends", 2),
-                         ("admin", 0), ("snapshots", 0), ("reads", 0)):  # fmt: skip
-        parser.add_argument(f"--{kind}", type=int, default=number)
-    parser.add_argument("--epochs", type=int, default=6)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--walks", type=int, default=1 << 40)
-    parser.add_argument("--length", type=int, default=60)
-    parser.add_argument("--seconds", type=float, default=60)
-    parser.add_argument("--states", type=Path, metavar="FILE.npz",
-                        help="what was seen: read if it is there, and written at the end")
-    parser.add_argument("--verbose", action="store_true")
+    add = parser.add_argument
+    add("--all", action="store_true",
+        help="one named setting after the other, by turns, instead of the one of these options")
+    add("--setting", choices=list(SETTINGS), help="a named one, before the options given")
+    add("--turn-seconds", type=float, default=120, help="of one setting at a time, with --all")
+    add("--rounds", type=int, default=1 << 40, help="turns of each setting at most, with --all")
+    add("--resume", type=Path, metavar="FILE.npz",
+        help="what was seen: read if it is there, written now and then and at the end")
+    add("--states", type=int, default=1 << 62, help="stop when so many distinct ones were seen")
+    add("--seconds", type=float, default=60)
+    add("--seed", type=int, default=1)
+    add("--way", choices=("pct", "delays"), default="pct")
+    add("--delays", type=int, default=2, help="deviations of the way by delays")
+    add("--walks", type=int, default=1 << 40)
+    add("--length", type=int, default=60, help="events in a walk at most")
+    add("--liveness", type=int, default=10, metavar="N",
+        help="after each N-th walk: what stands again leads to a leader and a commit; 0: never")
+    add("--beside", type=int, default=0, metavar="N",
+        help="judge N states beside each walk, of steps that were computed before")
+    add("--verbose", action="store_true")
+    of_quorum(parser)
     return parser
 
 
-def main(words: list[str]) -> int:
-    options = arguments().parse_args(words)
-    sys.meta_path.insert(0, Interpreted())
+def of_quorum(parser: argparse.ArgumentParser) -> None:
+    """Add what says which quorum it is, and what may happen in it."""
+    add = parser.add_argument
+    add("--voters", type=int, default=3)
+    add("--observers", type=int, default=0)
+    add("--sockets", action="store_true", help="fetched answers, not pushed ones")
+    add("--dynamic", action="store_true", help="kraft.version 1")
+    add("--upgrades", action="store_true", help="kraft.version 0, which may be upgraded to 1")
+    add("--turn-records", type=int, default=100, help="records in an answer")
+    add("--voters-max", type=int, default=64, help="how many voters fit")
+    add("--wipes", default="", help="how disks are replaced: empty, alone, or both")
+    add("--floors", type=some_ids, default=(), metavar="IDS",
+        help="whose committed floor is written at each step")
+    add("--hurt-max", type=int, default=-1, help="disks that may lose flushed records")
+    add("--witnesses", type=some_ids, default=(), metavar="IDS")
+    add("--memory", type=some_ids, default=(), metavar="IDS", help="durability=memory")
+    for kind, number in (("timers", 4), ("crashes", 2), ("faults", 0), ("appends", 2),
+                         ("admin", 0), ("snapshots", 0), ("reads", 0)):  # fmt: skip
+        add(f"--{kind}", type=int, default=number)
+    add("--epochs", type=int, default=6)
+
+
+def run(options: argparse.Namespace, prints: Fingerprints) -> int:
+    """Search one setting."""
+    from kraftfast import limits
     from tests.model import search
-    from tests.model.fingerprints import Fingerprints
+    from tests.model.alone import Setting, Violation
     from tests.model.quorum import KINDS, Budget, Quorum
     from tests.model.telling import tell
-    from tests.model.alone import Setting, Violation
 
     voters = tuple(range(1, options.voters + 1))
     ids = tuple(range(1, options.voters + options.observers + 1))
-    setting = Setting(ids, voters, not options.sockets, options.dynamic, options.turn_records)
+    limits.VOTERS_MAX = options.voters_max
+    setting = Setting(
+        ids, voters, not options.sockets, options.dynamic, options.turn_records, options.upgrades,
+        tuple(filter(None, options.wipes.split(","))), options.floors, options.hurt_max,
+        options.witnesses, options.memory,
+    )  # fmt: skip
     quorum = Quorum(setting, options.epochs)
     try:
         start = quorum.settled(Budget(*(getattr(options, kind) for kind in KINDS)))
     except Violation as error:
         print(f"VIOLATION before the search begins, as the first voter is elected:\n{error}")
         return VIOLATED
-    prints = Fingerprints(options.states)
     if options.way == "pct":
         outcome = search.pct(
-            quorum, start, options.seed, options.seconds, prints, options.length,
-            options.walks,
+            quorum, start, options.seed, options.seconds, prints, options.length, options.walks,
+            options.liveness, options.states, options.beside,
         )  # fmt: skip
     else:
         outcome = search.delay_bounded(quorum, start, options.delays, options.seconds, prints)
-    prints.store()
     tell(quorum, start, outcome, options.verbose)
+    sys.stdout.flush()
     return VIOLATED if outcome.violation else 0
+
+
+def run_all(options: argparse.Namespace, prints: Fingerprints) -> int:
+    """Search the named settings by turns, until time is over or enough was seen."""
+    end = time.monotonic() + options.seconds
+    names = list(SETTINGS)
+    last = prints.turns + options.rounds * len(names)
+    while time.monotonic() < end and len(prints) < options.states and prints.turns < last:
+        name = names[prints.turns % len(names)]
+        words = [*SETTINGS[name].split(), "--seed", str(options.seed)]
+        one = arguments().parse_args(words)
+        one.seconds = min(options.turn_seconds, max(end - time.monotonic(), 1))
+        one.states, one.verbose, one.walks = options.states, options.verbose, options.walks
+        one.beside = options.beside or BESIDE
+        print(f"{name}: ", end="", flush=True)
+        found = run(one, prints)
+        prints.turns += 1
+        prints.store()
+        if found:
+            print(f"# {name}: python -m tests.model {SETTINGS[name]} --seed {options.seed}")
+            return found
+    return 0
+
+
+def main(words: list[str]) -> int:
+    options = arguments().parse_args(words)
+    if options.setting:
+        options = arguments().parse_args([*SETTINGS[options.setting].split(), *words])
+    sys.meta_path.insert(0, Interpreted())
+    from tests.model.fingerprints import Fingerprints
+
+    prints = Fingerprints(options.resume)
+    found = (run_all if options.all else run)(options, prints)
+    prints.store()
+    return found
 
 
 if __name__ == "__main__":

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kraftfast.core import effects as fx
+from kraftfast.core import messages as msg
 from kraftfast.core.config import QuorumConfig
 from kraftfast.core.control import KRaftVersion, KRaftVoters
 from kraftfast.core.voters import VoterSet
+from kraftfast.errors import ErrorCode, InvalidOption
 from kraftfast.types import OffsetAndEpoch
-from tests.core.disk import Message
+from tests.core.disk import Message, controls_of
 from tests.core.host import Host
 from tests.core.world import World
 from tests.model.storing import CHANCE
+
+OUTSIDE = -1
+"""The peer id of operators and consumers."""
+CHANGES = (
+    msg.AddRaftVoterResponse,
+    msg.RemoveRaftVoterResponse,
+    msg.UpdateFeaturesResponse,
+    msg.AlterPartitionReassignmentsResponse,
+)
 
 
 class Violation(Exception):
@@ -33,9 +44,35 @@ class Setting:
     streaming: bool = True
     dynamic: bool = False  # kraft.version 1, the voters are in the bootstrap snapshot
     turn_records: int = 100
-    config: QuorumConfig = QuorumConfig(
-        inline_flush_bytes_max=0, follower_inline_flush_bytes_max=0
-    )
+    upgrades: bool = False  # static voters that can be upgraded to kraft.version 1
+    wipes: tuple[str, ...] = ()  # how a disk can be replaced: "empty", "alone"
+    floors: tuple[int, ...] = ()  # whose committed floor is written at each step (D23)
+    hurt_max: int = -1  # disks that may lose what was flushed; -1: a minority of the voters
+    witnesses: tuple[int, ...] = ()  # voters that never campaign
+    in_memory: tuple[int, ...] = ()  # voters that acknowledge from memory
+
+    @property
+    def config(self) -> QuorumConfig:
+        """What is configured everywhere: no flush inside a step, and the first voters are known."""
+        return QuorumConfig(
+            inline_flush_bytes_max=0, follower_inline_flush_bytes_max=0,
+            bootstrap_ids=self.voters if self.dynamic else (),
+        )  # fmt: skip
+
+    @property
+    def minority(self) -> int:
+        """How many voters may fail."""
+        return (len(self.voters) - 1) // 2
+
+    def configs(self) -> dict[int, QuorumConfig]:
+        """Return the configurations that differ from the common one."""
+        return {
+            id: replace(
+                self.config, campaign=id not in self.witnesses,
+                durability="memory" if id in self.in_memory else "majority",
+            )
+            for id in {*self.witnesses, *self.in_memory}
+        }  # fmt: skip
 
 
 class Alone(World):
@@ -45,7 +82,8 @@ class Alone(World):
         super().__init__(random=CHANCE)
         self.setting = setting
         self.config = setting.config
-        self.with_endpoints = setting.dynamic
+        self.configs = setting.configs()
+        self.with_endpoints = setting.dynamic or setting.upgrades
         self.voters = VoterSet() if setting.dynamic else VoterSet.of(*setting.voters)
         self.turn_records = setting.turn_records
         self.out: list[Message] = []
@@ -55,6 +93,11 @@ class Alone(World):
 
     def send(self, message: Message) -> None:
         self.out.append(message)
+        if message.target == OUTSIDE and isinstance(message.body, CHANGES):
+            ended = message.body.error == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
+            if ended or message.body.error == ErrorCode.NONE:
+                assert self.host.replica is not None
+                self.facts.append(("done", self.host.replica.history.last_offset))
 
     def new_value(self, id: int) -> str:
         return f"{id}.{self.host.lives}"
@@ -85,6 +128,8 @@ class Alone(World):
 class Lone(Host):
     """A replica, its disk, and what the search remembers of it."""
 
+    world: Alone
+
     def __init__(self, world: Alone, id: int) -> None:
         super().__init__(world, id)
         self.directory_id = b""
@@ -100,4 +145,36 @@ class Lone(Host):
             assert effect.epoch >= standing.epoch, "I9"
             if effect.epoch == standing.epoch and standing.voted is not None:
                 assert effect.voted == standing.voted or effect.leader_id == self.id, "I9"
+            if effect.epoch == standing.epoch and standing.leader_id == self.id:
+                assert effect.leader_id == self.id, "I13, D4: it forgets that it led this epoch"
         super().do_PersistQuorumState(effect, follow_on)
+
+    def do_AppendControl(self, effect: fx.AppendControl, follow_on: list) -> None:
+        before = self.disk.history().latest
+        super().do_AppendControl(effect, follow_on)
+        for _, control in controls_of(self.disk.records[-1:], 0):
+            if isinstance(control, KRaftVoters) and before is not None:
+                keys = set(control.voters.keys) - set(before.voters.keys)
+                self.world.facts.append(("added", tuple(sorted(keys))))
+
+    def do_AnswerFetch(self, effect: fx.AnswerFetch, follow_on: list) -> None:
+        super().do_AnswerFetch(effect, follow_on)
+        answer = self.world.out[-1]
+        if answer.target == OUTSIDE and answer.records:
+            assert self.replica is not None
+            end = answer.base_offset + len(answer.records)
+            assert end <= self.replica.high_watermark, "I20: a consumer reads ahead"
+
+    def do_Truncate(self, effect: fx.Truncate, follow_on: list) -> None:
+        assert effect.end_offset >= self.disk.floor, "D23: what was committed is cut"
+        super().do_Truncate(effect, follow_on)
+
+    def do_InstallSnapshot(self, effect: fx.InstallSnapshot, follow_on: list) -> None:
+        assert effect.snapshot_id.offset >= self.disk.floor, "D23: what was committed is cut"
+        super().do_InstallSnapshot(effect, follow_on)
+
+    def make_snapshot(self, offset: int) -> None:
+        try:
+            super().make_snapshot(offset)
+        except InvalidOption:
+            pass  # refused: it would hold what is not committed, or not on disk

@@ -8,6 +8,7 @@ import numpy as np
 
 FILLED_MAX = 0.6
 EMPTY = 0
+CHUNK = 1 << 16
 
 
 class Fingerprints:
@@ -19,11 +20,13 @@ class Fingerprints:
         self._count = 0
         self._path = path
         self.walks = 0  # that were taken, in this run and those before it
+        self.turns = 0  # of settings, by turns
         if path is not None and path.exists():
             with np.load(path) as stored:
-                self.walks = int(stored["walks"])
-                for each in stored["states"].tolist():
-                    self.add(each)
+                self.walks, self.turns = int(stored["walks"]), int(stored["turns"])
+                self._table = stored["table"]
+            self._cells = memoryview(self._table)
+            self._count = int(np.count_nonzero(self._table))
 
     def __len__(self) -> int:
         return self._count
@@ -49,16 +52,18 @@ class Fingerprints:
         return True
 
     def _grow(self) -> None:
-        old = self._table[self._table != EMPTY].tolist()
-        self._table = np.zeros(len(self._cells) * 4, np.uint64)
+        old = self._table
+        self._table = np.zeros(len(old) * 2, np.uint64)
         self._cells = memoryview(self._table)
         self._count = 0
-        for each in old:
-            self.add(each)
+        for begin in range(0, len(old), CHUNK):  # without a list of all of them
+            chunk = old[begin:begin + CHUNK]
+            for each in chunk[chunk != EMPTY].tolist():
+                self.add(each)
 
     def store(self) -> None:
         """Write them to the file that they were read from."""
         if self._path is not None:
             part = self._path.with_suffix(".part.npz")
-            np.savez(part, states=self._table[self._table != EMPTY], walks=self.walks)
+            np.savez(part, table=self._table, walks=self.walks, turns=self.turns)
             part.replace(self._path)

@@ -7,10 +7,10 @@ from typing import Any
 from kraftfast.core import events as ev
 from kraftfast.core import messages as msg
 from kraftfast.errors import ErrorCode
-from kraftfast.types import OffsetAndEpoch
+from kraftfast.types import OffsetAndEpoch, ReplicaKey
 from tests.core.disk import Message, Origin, voter_of
 from tests.model import timeless
-from tests.model.alone import Lone, Violation
+from tests.model.alone import OUTSIDE, Lone, Violation
 
 TICKS_MAX = 12
 
@@ -29,6 +29,8 @@ def in_flight(host: Lone) -> dict[int, int]:
 def happen(host: Lone, event: tuple[Any, ...], arrived: Arrived | None = None) -> None:
     """Let one event happen at a replica."""
     kind = event[0]
+    if kind != "crash" and host.replica is not None and not host.replica.in_doubt:
+        host.phantom = None  # its mark has served: it is removed, if power lasts so long
     if kind == "start":
         start(host, event[1])
         return
@@ -56,18 +58,24 @@ def happen(host: Lone, event: tuple[Any, ...], arrived: Arrived | None = None) -
     elif kind == "resign":
         host.step(ev.ResignRequested(replica.epoch))
     elif kind == "transfer":
-        host.step(ev.TransferRequested(Origin(-1, 0), event[1]))
+        host.step(ev.TransferRequested(Origin(OUTSIDE, 0), event[1]))
     elif kind == "barrier":
         host.step(ev.ReadBarrierRequested((host.id, event[1]), 1000))
+    elif kind == "consume":
+        consumer = ReplicaKey(OUTSIDE, bytes(16))
+        offset = max(replica.high_watermark, 0)
+        request = msg.FetchRequest(replica.epoch, consumer, offset, -1)
+        host.step(ev.RequestReceived(Origin(OUTSIDE, 0), request))
     elif kind == "snapshot":
         host.make_snapshot(event[1])
     elif kind == "retain":
         host.step(ev.RetentionDue(max(host.disk.snapshots)))
     elif kind == "probed":
-        assert host.probing is not None
-        host.step(ev.Probed(host.probing.probe, event[1], *((0, 1) if not event[1] else ())))
+        probing, host.probing = host.probing, None
+        assert probing is not None
+        host.step(ev.Probed(probing.probe, event[1], *((0, 1) if not event[1] else ())))
     else:
-        host.step(ev.RequestReceived(Origin(-1, 0), request_of(event)))
+        host.step(ev.RequestReceived(Origin(OUTSIDE, 0), request_of(event)))
 
 
 def request_of(event: tuple[Any, ...]) -> msg.Request:
@@ -79,19 +87,15 @@ def request_of(event: tuple[Any, ...]) -> msg.Request:
         return msg.RemoveRaftVoterRequest(words[0], None)
     if kind == "assign":
         return msg.AlterPartitionReassignmentsRequest(words[0])
+    if kind == "upgrade":
+        return msg.UpdateFeaturesRequest(1)
     raise AssertionError(kind)
 
 
 def start(host: Lone, linked: tuple[tuple[int, bytes], ...]) -> None:
     """A process begins; what it had on disk decides how."""
     host.lives += 1
-    phantom = host.phantom
-    if phantom is not None:
-        end = len(host.disk.records)
-        last = host.disk.records[-1].epoch if end else 0
-        if (last, end) >= (phantom.epoch, phantom.offset):
-            phantom = host.phantom = None
-    host.start(phantom_tail=phantom)
+    host.start(phantom_tail=host.phantom)
     streaming = host.world.setting.streaming
     for peer_id, directory_id in linked:
         host.step(ev.LinkUp(peer_id, streaming, True, directory_id))
@@ -109,8 +113,10 @@ def crash(host: Lone, keep: int, damaged: int) -> None:
     host.slice_content = ()
     host.crash(keep)
     if damaged:
-        end = disk.flushed
-        host.phantom = OffsetAndEpoch(end, disk.records[end - 1].epoch)
+        end, known = disk.flushed, host.phantom
+        lost = OffsetAndEpoch(end, disk.records[end - 1].epoch)
+        if known is None or (lost.epoch, lost.offset) > (known.epoch, known.offset):
+            host.phantom = lost
         disk.lose_flushed(damaged)
     disk.truncations = 0
 

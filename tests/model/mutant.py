@@ -1,35 +1,126 @@
-"""Searches a core that a patch has broken: a copy of the sources, interpreted."""
+"""Searches cores that patches have broken: copies of the sources, interpreted.
+
+``python -m tests.model.mutant PATCH... [--seeds 1,2,3] [--seconds N] [--with WORDS]``: a table of
+what is found in each core, in how many states and seconds. Without ``--with`` a patch is searched
+by the words of its line ``Found by:``, or else by every named setting until one finds it.
+"""
 
 from __future__ import annotations
 
+import argparse
+import re
+import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
+import time
 from pathlib import Path
+from typing import NamedTuple
 
-from tests.core.test_mutants import copy_sources
+from tests.core.test_mutants import ROOT, copy_sources
 from tests.log.mutate import apply
+from tests.model.settings import SETTINGS
 
 MODEL = Path(__file__).parent
+VIOLATED = 3
+BESIDE_CORE = ("node/diverging.py",)
+"""What the search uses of the rest of kraftfast."""
 
 
-def search_mutant(
-    patch: str, root: Path, words: list[str], timeout: float = 300
-) -> subprocess.CompletedProcess[str]:
-    """Run ``python -m tests.model WORDS`` on the patched sources, below ``root``."""
+class Found(NamedTuple):
+    """What a search of a broken core came to."""
+
+    violation: str  # "" if nothing was found
+    states: int
+    seconds: float
+    printed: str
+
+
+def broken_core(patch: str, root: Path) -> None:
+    """Make a copy of the sources below ``root``, with the patch applied."""
     copy_sources(root)
+    for name in BESIDE_CORE:
+        (root / "kraftfast" / name).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / "kraftfast" / name, root / "kraftfast" / name)
     shutil.copytree(MODEL, root / "tests" / "model", ignore=shutil.ignore_patterns("__pycache__"))
     apply(patch, root)
-    return subprocess.run(
+
+
+def search_core(root: Path, words: list[str], timeout: float = 600) -> Found:
+    """Run ``python -m tests.model WORDS`` there."""
+    began = time.monotonic()
+    done = subprocess.run(
         [sys.executable, "-m", "tests.model", *words],
         cwd=root, capture_output=True, text=True, timeout=timeout,
     )  # fmt: skip
+    if done.returncode not in (0, VIOLATED):
+        raise RuntimeError(done.stderr)
+    counted = re.match(r"([\d,]+) states.* in ([\d.]+) s", done.stdout)
+    states = int(counted[1].replace(",", "")) if counted else 0
+    seconds = float(counted[2]) if counted else time.monotonic() - began
+    violation = ""
+    if done.returncode == VIOLATED:
+        (line,) = re.findall("^VIOLATION (?:after|before).*", done.stdout, re.MULTILINE)
+        after = done.stdout.split(line)[1].strip().splitlines()
+        violation = line.partition("): ")[2] or after[0]
+    return Found(violation, states, seconds, done.stdout)
+
+
+def words_of(patch: str) -> list[str]:
+    """Return how a patch says that it is found."""
+    found = re.findall("^Found by: (.*)$", patch, re.MULTILINE)
+    return shlex.split(found[0]) if found else []
+
+
+def searches_of(patch: str, options: argparse.Namespace) -> list[list[str]]:
+    """Return the searches to be tried."""
+    if options.words or words_of(patch):
+        return [shlex.split(options.words) if options.words else words_of(patch)]
+    return [["--setting", name] for name in options.settings or SETTINGS]
+
+
+def arguments() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m tests.model.mutant", description=__doc__)
+    parser.add_argument("patches", nargs="+", type=Path, metavar="PATCH")
+    parser.add_argument("--seeds", default="1")
+    parser.add_argument("--seconds", type=float, default=20, help="for each search")
+    parser.add_argument("--with", dest="words", default="", metavar="WORDS")
+    parser.add_argument("--settings", nargs="*", choices=list(SETTINGS), metavar="NAME")
+    return parser
+
+
+def main(arguments_given: list[str]) -> int:
+    options = arguments().parse_args(arguments_given)
+    missed = 0
+    for path in options.patches:
+        patch = path.read_text()
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                broken_core(patch, Path(folder))
+            except AssertionError as error:
+                print(f"{path.stem} | does not apply: {error}", flush=True)
+                continue
+            missed += not search_one(path.stem, patch, Path(folder), options)
+    return 1 if missed else 0
+
+
+def search_one(name: str, patch: str, root: Path, options: argparse.Namespace) -> bool:
+    """Print what the searches find in one broken core, and return whether any found it."""
+    any_found = False
+    for seed in options.seeds.split(","):
+        for words in searches_of(patch, options):
+            more = ["--seconds", str(options.seconds), "--seed", seed]
+            found = search_core(root, [*words, *more])
+            if found.violation:
+                any_found = True
+                told = f"{found.states:,} states | {found.seconds:.1f} s | {found.violation[:90]}"
+                print(f"{name} | {shlex.join(words)} | seed {seed} | {told}", flush=True)
+                break
+        else:
+            print(f"{name} | nothing found | seed {seed}", flush=True)
+    return any_found
 
 
 if __name__ == "__main__":
-    import tempfile
-
-    with tempfile.TemporaryDirectory() as folder:
-        done = search_mutant(Path(sys.argv[1]).read_text(), Path(folder), sys.argv[2:])
-        print(done.stdout, done.stderr)
-        sys.exit(done.returncode)
+    sys.exit(main(sys.argv[1:]))

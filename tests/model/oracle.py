@@ -1,7 +1,8 @@
 """What must never be between replicas; within one, the core and its host assert it.
 
-I1, I2, I3, I4, I5, I8, I13, I15, I19 and the read barrier. A commit owes the leaders of later
-epochs only: so the epoch in which each offset was committed is kept.
+I1, I2, I3, I4, I5, I8, I13, I15, I19, D3, D16, D17 and the read barrier. A commit owes the leaders
+of later epochs only: so the epoch in which each offset was committed is kept. Where more disks were
+hurt than the quorum can bear, commits may be lost; what remains to be judged is in the hosts.
 """
 
 from __future__ import annotations
@@ -44,6 +45,10 @@ class Oracle:
         self.static = VoterSet.of(*turns.setting.voters)
         self._matching: dict[tuple[int, int], bool] = {}
 
+    def forget(self) -> None:
+        """Numbers of replicas stand for others from now on."""
+        self._matching.clear()
+
     def judge(
         self,
         known: Known,
@@ -53,14 +58,42 @@ class Oracle:
         facts: tuple[tuple[Any, ...], ...],
     ) -> Known:
         """Return what is known now. Raises Violation."""
+        if len(known.hurt) > self.turns.setting.minority:
+            return known
         seen = [self.turns.seen[each] for each in replicas]
         mine = seen[place]
-        for kind, *words in facts:
-            known = getattr(self, f"_{kind}")(known, seen, mine, *words)
+        for kind, *words in sorted(facts, key=is_last):
+            judge = getattr(self, f"_{kind}", None)
+            if judge is not None:
+                known = judge(known, seen, mine, *words)
         old = self.turns.seen[before]
+        if mine.told_committed >= len(known.committed):
+            raise Violation(f"D17: {mine.key.id} calls voters committed that are not")
         if facts or mine.records != old.records or mine.flushed != old.flushed:
             self._durable(known, seen)
             self._logs_match(replicas, place)
+        if mine.counted != old.counted or mine.flushed < old.flushed:
+            self._acknowledged(known, seen)
+        return known
+
+    def _acknowledged(self, known: Known, seen: list[Seen]) -> None:
+        """What a leader counts is on that voter's disk, unless a later leader cut it (D3, D16)."""
+        disks = {each.key.id: each for each in seen}
+        for leader in seen:
+            for id, directory, end in leader.counted:
+                voter = disks[id]
+                other = directory not in (bytes(16), voter.key.directory_id)
+                if end <= 0 or other or id in known.hurt or voter.epoch > leader.epoch:
+                    continue
+                if id not in self.turns.setting.in_memory and not holds(voter, leader.records, end):
+                    raise Violation(
+                        f"D3: {leader.key.id} counts {end} records of {id}, on whose disk is "
+                        f"{show(voter.records[:voter.flushed])}"
+                    )
+
+    def _done(self, known: Known, seen: list[Seen], mine: Seen, offset: int) -> Known:
+        if offset >= len(known.committed):
+            raise Violation(f"D17: {mine.key.id} calls a change done that is not committed")
         return known
 
     def _elected(
@@ -147,6 +180,11 @@ class Oracle:
             if not fine:
                 ours, theirs = self.turns.seen[mine], self.turns.seen[other]
                 raise Violation(f"I2, I3: {show(ours.records)} and {show(theirs.records)}")
+
+
+def is_last(fact: tuple[Any, ...]) -> bool:
+    """Return whether a fact is judged behind the others of its turn."""
+    return fact[0] in ("done", "read")
 
 
 def holds(seen: Seen, records: tuple[Record, ...], end: int) -> bool:

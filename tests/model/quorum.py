@@ -12,14 +12,17 @@ from typing import Any, NamedTuple
 
 from kraftfast.errors import ErrorCode
 from kraftfast.types import ReplicaKey
+from tests.model.alone import Setting, Violation
+from tests.model.choices import CHANNEL_MAX, choices
+from tests.model.liveness import check_liveness
 from tests.model.oracle import Known, Oracle
-from tests.model.timeless import OF_ITSELF
-from tests.model.alone import Setting
 from tests.model.seen import Seen
 from tests.model.storing import print_of
+from tests.model.timeless import OF_ITSELF
 from tests.model.turns import LATE, Turns
 
-CHANNEL_MAX = 6
+NONE = ErrorCode.NONE
+NEWS = ("up", "down", "ended")
 KINDS = ("timers", "crashes", "faults", "appends", "admin", "snapshots", "reads")
 
 
@@ -61,6 +64,7 @@ class Quorum:
         self.place = {pair: place for place, pair in enumerate(self.pairs)}
         self.index = {id: place for place, id in enumerate(self.ids)}
         self._known_prints: dict[Known, int] = {}
+        self._setting_print = print_of(repr(setting).encode())
         news = self.turns.news
         self.down, self.up, self.ended, self.failed = map(news, ("down", "up", "ended", "failed"))
 
@@ -86,6 +90,10 @@ class Quorum:
         state = self.calm(state)
         assert self.see(state, first).role == "leader", self.describe(state)
         assert state.known.committed, self.describe(state)
+        if self.setting.upgrades:  # voters say where they are, or none can be upgraded
+            for id in self.setting.voters[1:]:
+                for action in (("timer", id, "membership_at_ms"), ("probed", first, NONE)):
+                    state = self.calm(self.apply(state, action) or state)
         return state._replace(left=left)
 
     def calm(self, state: State) -> State:
@@ -119,6 +127,12 @@ class Quorum:
                 found.append(("timer", id, "heartbeat_at_ms"))
         return found
 
+    def stay_bounded(self) -> None:
+        """Between walks: forget what was computed, if it is too much."""
+        if self.turns.forget():
+            self.oracle.forget()
+            self._known_prints.clear()
+
     # --- looking ------------------------------------------------------------------------------
 
     def see(self, state: State, id: int) -> Seen:
@@ -138,7 +152,10 @@ class Quorum:
         return "\n".join(lines)
 
     def print_of(self, state: State) -> int:
-        """Return 64 bits that stand for a state, the same in every process."""
+        """Return 64 bits that stand for a state, the same in every process.
+
+        What may still be spent is not in them, and how the quorum is set up is.
+        """
         known = self._known_prints.get(state.known)
         if known is None:
             told = repr(state.known._replace(hurt=sorted(state.known.hurt)))
@@ -147,93 +164,14 @@ class Quorum:
         return hash((
             *[replicas[each] for each in state.replicas],
             *[tuple([messages[each] for each in queue]) for queue in state.channels],
-            state.links, known, state.left,
+            state.links, known, self._setting_print,
         ))  # fmt: skip
-
-    # --- actions ------------------------------------------------------------------------------
 
     def actions(self, state: State) -> list[Action]:
         """Return what may happen next: what goes on by itself first."""
-        found = self.default_order(state)
-        left = state.left
-        for id in self.ids:
-            seen = self.see(state, id)
-            if not seen.running:
-                found.append(("start", id))
-                if left.admin and self.setting.dynamic:
-                    found.append(("wipe", id))
-                continue
-            self._of_one(state, id, seen, found)
-        if left.faults:
-            self._faults(state, found)
-        return found
+        return choices(self, state)
 
-    def _of_one(self, state: State, id: int, seen: Seen, found: list[Action]) -> None:
-        left = state.left
-        leads = seen.role == "leader"
-        if left.appends and leads:
-            found.append(("append", id))
-        if left.timers:
-            ends = "election_deadline_ms", "fetch_deadline_ms"
-            for name in seen.timers:
-                if name not in OF_ITSELF and (name not in ends or seen.epoch < self.epochs_max):
-                    found.append(("timer", id, name))
-            if leads:
-                found.append(("resign", id))
-                found += [("transfer", id, other) for other in self.ids if other != id]
-        if left.crashes:
-            unflushed = len(seen.records) - seen.flushed
-            found += [("crash", id, keep, 0) for keep in sorted({0, unflushed})]
-            if unflushed > 1:
-                found.append(("crash", id, 1, 0))
-            if seen.flushed - max(seen.start, 0) > 0 and left.faults:
-                found.append(("crash", id, 0, 1))
-            found.append(("dies", id))
-        if left.reads:
-            found.append(("barrier", id))
-        if left.snapshots:
-            end = min(seen.high_watermark, seen.flushed)
-            if end > max((*seen.snapshots, 0)):
-                found.append(("snapshot", id, end))
-            if seen.snapshots and max(seen.snapshots) > seen.start:
-                found.append(("retain", id))
-        if seen.probing:
-            found.append(("probed", id, ErrorCode.NONE))
-            if left.faults:
-                found.append(("probed", id, ErrorCode.NETWORK_EXCEPTION))
-        if left.admin and leads and self.setting.dynamic:
-            self._admin(state, id, found)
-
-    def _admin(self, state: State, id: int, found: list[Action]) -> None:
-        voters = self.see(state, id).voters
-        for other in self.ids:
-            key = self.see(state, other).key
-            if not voters.is_voter(key):
-                found.append(("add", id, key))
-        found += [("remove", id, ReplicaKey(each.id, each.directory_id)) for each in voters]
-        if len(self.ids) > len(voters):
-            found += [("assign", id, ids) for ids in combinations(self.ids, len(voters))]
-
-    def _faults(self, state: State, found: list[Action]) -> None:
-        heads = self.turns.heads
-        for place, (source, target) in enumerate(self.pairs):
-            queue = state.channels[place]
-            if state.links[place] and source < target:
-                found.append(("cut", source, target))
-            elif source < target and not state.links[place]:
-                if self.see(state, source).running and self.see(state, target).running:
-                    found.append(("link", source, target))
-            if not queue or not self.see(state, target).running:
-                continue
-            kind, correlation = heads[queue[0]]
-            if kind in ("ask", "answer") and not self.setting.streaming:
-                found.append(("lose", source, target))
-                if len(queue) < CHANNEL_MAX:
-                    found.append(("double", source, target))
-                if len(queue) > 1 and heads[queue[1]][0] in ("ask", "answer"):
-                    found.append(("overtake", source, target))
-            if kind == "ask" and correlation != LATE:
-                found.append(("late", source, target))
+    # --- what happens -------------------------------------------------------------------------
 
     def apply(self, state: State, action: Action) -> State | None:
         """Return the state after an action; None if it cannot be. Raises Violation."""
@@ -352,6 +290,11 @@ class Quorum:
         place, channels = self.place[pair], state.channels
         return state._replace(channels=(*channels[:place], queue, *channels[place + 1:]))
 
+    def _do_live(self, state: State, down: int | None) -> State:
+        """Nothing happens, but what would if all but one replica went on undisturbed is judged."""
+        check_liveness(self, state, down)
+        return state
+
     # --- processes and disks ------------------------------------------------------------------
 
     def _do_start(self, state: State, id: int) -> State | None:
@@ -368,12 +311,16 @@ class Quorum:
         seen = self.see(state, id)
         if not state.left.crashes or not seen.running:
             return None
-        if keep > len(seen.records) - seen.flushed or damaged > seen.flushed - seen.start:
+        if keep > len(seen.records) - seen.flushed or damaged > seen.flushed - max(
+            (seen.start, *seen.snapshots)
+        ):
             return None
         state = self.spend(state, "crashes")
         if damaged:
             if not state.left.faults or not self.may_be_hurt(state, id):
                 return None
+            if id in self.setting.floors:
+                return None  # a log that ends below its floor does not start (D23)
             state = self.hurt(self.spend(state, "faults"), id)
         return self.buried(self.turn(state, id, ("crash", keep, damaged)), id)
 
@@ -407,22 +354,30 @@ class Quorum:
                 return self.buried(state, id)
         return None
 
-    def _do_wipe(self, state: State, id: int) -> State | None:
+    def _do_wipe(self, state: State, id: int, how: str) -> State | None:
         """The disk of a replica that is down is replaced."""
         seen = self.see(state, id)
-        if seen.running or not state.left.admin or not self.may_be_hurt(state, id):
+        if seen.running or not state.left.admin:
             return None
-        state = self.hurt(state, id)
+        if self.is_named(state, id):
+            if not self.may_be_hurt(state, id):
+                return None
+            state = self.hurt(state, id)
         letter = chr(seen.key.directory_id[0] + 32)
         if letter > "z":
             return None
         replicas = list(state.replicas)
-        replicas[self.index[id]] = self.turns.fresh(id, letter, empty=True)
+        replicas[self.index[id]] = self.turns.fresh(id, letter, how)
         return self.spend(state, "admin")._replace(replicas=tuple(replicas))
+
+    def is_named(self, state: State, id: int) -> bool:
+        """Return whether any replica takes this id for a voter."""
+        return any(id in (self.see(state, each).voters or self.oracle.static) for each in self.ids)
 
     def may_be_hurt(self, state: State, id: int) -> bool:
         """Return whether what this disk loses leaves a majority that lost nothing."""
-        return len({*state.known.hurt, id}) <= (len(self.setting.voters) - 1) // 2
+        most = self.setting.hurt_max if self.setting.hurt_max >= 0 else self.setting.minority
+        return len({*state.known.hurt, id}) <= most
 
     def hurt(self, state: State, id: int) -> State:
         known = state.known
@@ -454,7 +409,22 @@ class Quorum:
             self.put_on_its_way(state, channels, id, peer_id, number)
         state = state._replace(replicas=replicas, channels=tuple(channels))
         known = self.oracle.judge(state.known, replicas, place, before, turn.facts)
+        for fact in turn.facts:
+            if fact[0] == "added":
+                self.check_added(state, id, fact[1])
         return state if known is state.known else state._replace(known=known)
+
+    def check_added(self, state: State, id: int, keys: tuple[ReplicaKey, ...]) -> None:
+        """A voter that a leader adds must not be one of which its link says that it is gone."""
+        for key in keys:
+            if key.id == id or key.id not in self.index:
+                continue
+            back = self.place[key.id, id]
+            told = state.links[back] and not any(
+                self.turns.heads[each][0] in NEWS for each in state.channels[back]
+            )
+            if told and self.see(state, key.id).key != key:
+                raise Violation(f"D19: {id} adds {key.id} by a directory that is gone")
 
     def put_on_its_way(
         self, state: State, channels: list[tuple[int, ...]], id: int, peer_id: int, number: int
@@ -481,9 +451,11 @@ COSTS = {
     "transfer": "timers",
     "append": "appends",
     "barrier": "reads",
+    "consume": "reads",
     "snapshot": "snapshots",
     "retain": "snapshots",
     "add": "admin",
     "remove": "admin",
     "assign": "admin",
+    "upgrade": "admin",
 }

@@ -48,9 +48,11 @@ class Translation:
             if id not in setting.voters:
                 self.say(f"observer {id}")
         config = setting.config
+        ids = ",".join(map(str, config.bootstrap_ids))
         self.say(
             f"config inline_flush_bytes_max={config.inline_flush_bytes_max} "
             f"follower_inline_flush_bytes_max={config.follower_inline_flush_bytes_max}"
+            + (f" bootstrap_ids={ids}" if ids else "")
         )
         if setting.turn_records < 100:
             self.say(f"turn {setting.turn_records}")
@@ -221,7 +223,10 @@ def scenario_of(
     ``path``: each action with the states around it, None after the one that breaks a rule.
     """
     found = Translation(quorum)
-    found.begin(start)
+    try:
+        found.begin(start)
+    except Parted as error:
+        return [*found.text, f"# a scenario has no such quorum: {error}"]
     for before, action, after in path:
         try:
             found.act(before, action)

@@ -15,16 +15,19 @@ from random import Random
 from tests.model.fingerprints import Fingerprints
 from tests.model.quorum import Action, Quorum, State
 from tests.model.alone import Violation
+from tests.model.turns import NotComputed
 
 
 @dataclass
 class Outcome:
     """What a search came to."""
 
-    states: int = 0
+    states: int = 0  # distinct, with those of earlier runs
+    fresh: int = 0  # of this run
     steps: int = 0
     depth: int = 0
     walks: int = 0
+    asked: int = 0  # states of which it was asked what would come of them
     whole: bool = False
     seconds: float = 0.0
     history: list[Action] = field(default_factory=list)
@@ -40,13 +43,13 @@ def delay_bounded(
     A state that was reached with no fewer deviations left is not taken again.
     """
     outcome, began = Outcome(), time.monotonic()
-    best = {quorum.print_of(start): delays}  # deviations left, by state
+    best = {(quorum.print_of(start), start.left): delays}  # deviations left, by state
     stack: list[tuple[State, int, int, tuple | None]] = [(start, delays, 0, None)]
     while stack:
         if time.monotonic() - began > seconds:
             break
         state, left, depth, path = stack.pop()
-        if best[quorum.print_of(state)] > left or depth >= depth_max:
+        if best[quorum.print_of(state), state.left] > left or depth >= depth_max:
             continue
         outcome.depth = max(outcome.depth, depth)
         free = True  # the first action that leads on costs nothing
@@ -65,13 +68,14 @@ def delay_bounded(
             rest = left if free else left - 1
             free = False
             print_of = quorum.print_of(after)
-            if best.get(print_of, -1) < rest:
-                best[print_of] = rest
+            if best.get((print_of, after.left), -1) < rest:
+                best[print_of, after.left] = rest
                 prints.add(print_of)
                 stack.append((after, rest, depth + 1, (path, action)))
     else:
         outcome.whole = not outcome.violation
-    outcome.states, outcome.seconds = len(best), time.monotonic() - began
+    outcome.states = outcome.fresh = len(prints)
+    outcome.seconds = time.monotonic() - began
     return outcome
 
 
@@ -142,29 +146,47 @@ class Walk:
 
 def pct(
     quorum: Quorum, start: State, seed: int, seconds: float, prints: Fingerprints,
-    length: int = 60, walks: int = 1 << 40,
+    length: int = 60, walks: int = 1 << 40, liveness: int = 0,
+    states: int = 1 << 62, beside: int = 0,
 ) -> Outcome:  # fmt: skip
-    """Walk by random priorities, each walk from a seed of its own; go on where ``prints`` stop."""
-    outcome, began = Outcome(), time.monotonic()
+    """Walk by random priorities, each walk from a seed of its own; go on where ``prints`` stop.
+
+    Each ``liveness``-th walk ends by asking what would come of its last state. It ends by itself
+    once ``states`` distinct ones are known. ``beside``: how many states beside each walk are
+    judged.
+    """
+    outcome, began, known = Outcome(), time.monotonic(), len(prints)
+    quorum.turns.mark()
     for number in range(prints.walks, prints.walks + walks):
-        if time.monotonic() - began > seconds:
+        if time.monotonic() - began > seconds or len(prints) >= states:
             break
         outcome.walks += 1
+        quorum.stay_bounded()
         prints.walks = number + 1
         chance = Random(f"{seed} {number}")
-        history, violation = walk(quorum, start, chance, length, prints, outcome)
+        asked = bool(liveness) and number % liveness == 0
+        history, violation = walk(quorum, start, chance, length, prints, outcome, asked)
+        if beside and not violation:
+            history, violation = look_beside(
+                quorum, start, history, chance, prints, beside, outcome
+            )
         if violation:
             outcome.history, outcome.violation = history, violation
             break
     outcome.states, outcome.seconds = len(prints), time.monotonic() - began
+    outcome.fresh = outcome.states - known
     return outcome
 
 
 def walk(
     quorum: Quorum, start: State, chance: Random, length: int, prints: Fingerprints,
-    outcome: Outcome,
+    outcome: Outcome, asked: bool = False,
 ) -> tuple[list[Action], str]:  # fmt: skip
-    """Return one walk's actions, and the violation at their end."""
+    """Return one walk's actions, and the violation at their end.
+
+    ``asked``: the walk ends somewhere, and what would come of its last state is judged.    """
+    if asked:
+        length = max(chance.randrange(length // 4, length), 12)
     way = Walk(chance, length, start.left.crashes)
     state, history, here = start, [], {start}
     for place in range(length):
@@ -184,6 +206,49 @@ def walk(
         here.add(state)
         prints.add(quorum.print_of(state))
         outcome.depth = max(outcome.depth, len(history))
+    if asked:
+        action = ("live", chance.choice((None, *quorum.ids)))
+        outcome.asked += 1
+        try:
+            quorum.apply(state, action)
+        except Violation as error:
+            return [*history, action], str(error)
+    return history, ""
+
+
+def look_beside(
+    quorum: Quorum, start: State, history: list[Action], chance: Random, prints: Fingerprints,
+    most: int, outcome: Outcome,
+) -> tuple[list[Action], str]:  # fmt: skip
+    """Return a history to a violation near a walk, if there is one.
+
+    What each replica did in this walk and those before it happens in other orders and other
+    company. No step of the core is computed for that: what was not yet is left out.
+    """
+    state, path = start, None
+    stack: list[tuple[State, tuple | None]] = [(state, path)]
+    for action in history:
+        state, path = quorum.apply(state, action) or state, (path, action)
+        stack.append((state, path))
+    quorum.turns.only_computed = True
+    try:
+        while stack and most > 0:
+            place = chance.randrange(len(stack))
+            stack[place], stack[-1] = stack[-1], stack[place]
+            state, path = stack.pop()
+            for action in quorum.actions(state):
+                outcome.steps += 1
+                try:
+                    after = quorum.apply(state, action)
+                except NotComputed:
+                    continue
+                except Violation as error:
+                    return unwound((path, action)), str(error)
+                if after is not None and prints.add(quorum.print_of(after)):
+                    most -= 1
+                    stack.append((after, (path, action)))
+    finally:
+        quorum.turns.only_computed = False
     return history, ""
 
 

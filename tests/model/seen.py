@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from kraftfast.core.replica import Replica
 from kraftfast.core.voters import VoterSet
 from kraftfast.types import OffsetAndEpoch, ReplicaKey
 from tests.core.disk import Record
@@ -30,6 +31,9 @@ class Seen(NamedTuple):
     probing: bool
     key: ReplicaKey
     voters: VoterSet  # as the log has them
+    moves: bool  # a reassignment or another change of the voters is under way
+    counted: tuple[tuple[int, bytes, int], ...]  # by a leader: id, directory, acknowledged offset
+    told_committed: int  # the voters record that a leader tells to be committed, -1 for none
     text: str
 
 
@@ -56,7 +60,8 @@ def look(host: Lone) -> Seen:
         text = f"down, e{epoch} voted {voted} [{log}] flushed {disk.flushed}"
         return Seen(
             running=False, role="down", epoch=epoch, flushing=False, high_watermark=-1,
-            timers=(), waits_for=(), probing=False, text=text, **common,
+            timers=(), waits_for=(), probing=False, moves=is_moving(host), counted=(),
+            told_committed=-1, text=text, **common,
         )  # fmt: skip
     text = (
         f"{replica.role} e{replica.epoch} voted {voted} [{log}] from {disk.start} "
@@ -66,5 +71,32 @@ def look(host: Lone) -> Seen:
         running=True, role=str(replica.role), epoch=replica.epoch,
         flushing=host.flushing is not None, high_watermark=replica.high_watermark,
         timers=timeless.timers(replica), waits_for=tuple(sorted(in_flight(host))),
-        probing=host.probing is not None, text=text, **common,
+        probing=host.probing is not None, moves=is_moving(host), counted=counted(replica),
+        told_committed=told_committed(replica), text=text, **common,
     )  # fmt: skip
+
+
+def is_moving(host: Lone) -> bool:
+    """Return whether the voters may change without anybody's asking."""
+    latest = host.disk.history().latest
+    if latest is not None and latest.target is not None:
+        return True
+    leader = timeless.state_of(host.replica).leader if host.replica is not None else None
+    return leader is not None and leader.change is not None
+
+
+def counted(replica: Replica) -> tuple[tuple[int, bytes, int], ...]:
+    """Return what a leader takes each other voter to have on its disk."""
+    leader = timeless.state_of(replica).leader
+    if leader is None:
+        return ()
+    return tuple(
+        (*each.key, leader.acknowledged.get(each.slot)) for each in leader.voters.values()
+    )
+
+
+def told_committed(replica: Replica) -> int:
+    """Return the offset of the voters that a leader's DescribeQuorum calls committed."""
+    if replica.role != "leader" or replica.describe(timeless.NOW_MS).uncommitted_voter_change:
+        return -1
+    return int(replica.history.last_offset)

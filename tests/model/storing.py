@@ -80,6 +80,10 @@ def bytes_of(thing: Any) -> bytes:
     return file.getvalue()
 
 
+def digest_of(content: bytes) -> bytes:
+    """Return what stands for it in a table."""
+    return blake2b(content, digest_size=16).digest()
+
 
 def print_of(content: bytes) -> int:
     """Return 64 bits that stand for it, the same in every process."""

@@ -10,11 +10,13 @@ from tests.model.alone import Violation
 
 def tell(quorum: Quorum, start: State, outcome: Outcome, verbose: bool = False) -> None:
     """Print the figures, and a history that ends in a violation."""
-    rate = outcome.states / max(outcome.seconds, 0.001)
+    rate = outcome.fresh / max(outcome.seconds, 0.001)
     walks = f", {outcome.walks:,} walks" if outcome.walks else ""
+    walks += f", {outcome.asked:,} ends asked for liveness" if outcome.asked else ""
     whole = ", all of them" if outcome.whole else ""
     print(
-        f"{outcome.states:,} states{whole} in {outcome.seconds:.1f} s ({rate:,.0f} a second), "
+        f"{outcome.states:,} states{whole}, {outcome.fresh:,} new ones in {outcome.seconds:.1f} s "
+        f"({rate:,.0f} a second), "
         f"{outcome.steps:,} steps, depth {outcome.depth}{walks}; "
         f"{quorum.turns.calls:,} calls of the core, {len(quorum.turns.replicas):,} of its states"
     )
@@ -22,7 +24,10 @@ def tell(quorum: Quorum, start: State, outcome: Outcome, verbose: bool = False) 
         print("no violation")
         return
     history = shrink(quorum, start, outcome.history, outcome.violation)
-    print(f"VIOLATION after {len(history)} actions ({len(outcome.history)} before shrinking)")
+    print(
+        f"VIOLATION after {len(history)} actions ({len(outcome.history)} before shrinking): "
+        + outcome.violation.partition("\n")[0]
+    )
     state, path = start, []
     print(quorum.describe(state))
     for action in history:

@@ -26,6 +26,9 @@ def seen(id: int, records: tuple[Record, ...], flushed: int | None = None) -> Se
         "start": 0,
         "flushed": len(records) if flushed is None else flushed,
         "key": ReplicaKey(id, bytes([64 + id]) * 16),
+        "epoch": 1,
+        "counted": (),
+        "told_committed": -1,
     }
     return Seen(**values)
 
@@ -75,6 +78,29 @@ def test_a_broken_rule_is_reported(
 ) -> None:
     with pytest.raises(Violation, match=f"^{rule}"):
         judge(known, disks, fact)
+
+
+def test_what_a_leader_counts_is_on_that_disk() -> None:
+    leader = seen(1, (A, B))._replace(counted=((2, bytes(16), 2), (3, bytes(16), 1)))
+    judge(COMMITTED, [leader, seen(2, (A, B)), seen(3, (A,))])
+    for lacking in (seen(2, (A, B), 1), seen(2, (A, OTHER._replace(epoch=2)))):
+        with pytest.raises(Violation, match="^D3"):
+            judge(COMMITTED._replace(committed=(A,)), [leader, lacking, seen(3, (A, B))])
+    later = seen(2, (A,))._replace(epoch=2)  # a later leader may have cut it
+    judge(COMMITTED._replace(committed=(A,)), [leader, later, seen(3, (A, B))])
+
+
+def test_a_change_is_done_once_it_is_committed() -> None:
+    judge(COMMITTED, WHOLE, ("done", 1))
+    with pytest.raises(Violation, match="^D17"):
+        judge(COMMITTED, WHOLE, ("done", 2))
+    with pytest.raises(Violation, match="^D17"):
+        judge(COMMITTED, [WHOLE[0]._replace(told_committed=2), *WHOLE[1:]])
+
+
+def test_more_hurt_disks_than_a_quorum_bears_are_not_judged() -> None:
+    hurt = COMMITTED._replace(hurt=frozenset({2, 3}))
+    judge(hurt, [WHOLE[0], seen(2, ()), seen(3, ())], ("elected", 2, 1, ()))
 
 
 def test_what_was_committed_stays_on_a_majority_of_disks() -> None:

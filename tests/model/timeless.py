@@ -123,6 +123,9 @@ def rest(replica: Replica) -> None:
     if leader is not None:
         for progress in (*leader.voters.values(), *leader.observers.values()):
             progress.last_fetch_log_end_offset = 0
+        if leader.change is not None and leader.change.deadline_ms == FAR_MS:
+            # the core takes from it when the change was asked for: now, like everything
+            leader.change.deadline_ms = NOW_MS + state.config.request_timeout_ms
 
 
 def timers(replica: Replica) -> tuple[str, ...]:

@@ -15,17 +15,25 @@ from typing import Any, NamedTuple
 from kraftfast.core import messages as msg
 from kraftfast.core.control import KRaftVersion, KRaftVoters
 from kraftfast.core.voters import VoterSet
+from kraftfast.types import ReplicaKey
 from tests.core.disk import Message, voter_of
 from tests.model import timeless
 from tests.model.alone import Alone, Killed, Lone, Setting, Violation
 from tests.model.happening import happen, in_flight, settle
+from tests.model.promises import keep_promises
 from tests.model.seen import Seen, look
-from tests.model.storing import bytes_of, print_of
+from tests.model.storing import bytes_of, digest_of, print_of
 
 LATE = 9
 """The correlation of what nobody waits for; 0: of a pushed answer. Between: under way."""
 GENERATIONS = 4
 BARRIER = 8
+REPLICAS_MAX = 60_000
+"""States of single replicas that are kept at once, about 6 KB each."""
+
+
+class NotComputed(Exception):
+    """Only what was computed before is asked for, and this was not."""
 
 
 class Turn(NamedTuple):
@@ -53,19 +61,45 @@ class Turns:
         self._replica_numbers: dict[bytes, int] = {}
         self._message_numbers: dict[tuple[Any, ...], int] = {}
         self._kept: dict[tuple[Any, ...], Turn | Violation] = {}
+        self._marked = 0, 0
+        self.only_computed = False
 
     # --- tables -------------------------------------------------------------------------------
 
-    def fresh(self, id: int, directory: str | None = None, empty: bool = False) -> int:
-        """Number a replica that never ran; ``empty``: its disk does not name any voter."""
+    def mark(self) -> None:
+        """Remember what the search begins with: it is never forgotten."""
+        self._marked = len(self.replicas), len(self.messages)
+
+    def forget(self) -> bool:
+        """Empty the tables down to the mark, if they are full; no other number is valid then."""
+        if len(self.replicas) < REPLICAS_MAX:
+            return False
+        replicas, messages = self._marked
+        for table in (self.replicas, self.seen, self.prints):
+            del table[replicas:]
+        for table in (self.messages, self.heads, self.message_prints):
+            del table[messages:]
+        self._replica_numbers = {k: n for k, n in self._replica_numbers.items() if n < replicas}
+        self._message_numbers = {k: n for k, n in self._message_numbers.items() if n < messages}
+        self._kept.clear()
+        return True
+
+    def fresh(self, id: int, directory: str | None = None, how: str = "") -> int:
+        """Number a replica that never ran.
+
+        ``how``: "empty", its disk does not name any voter, or "alone", it names itself only.
+        """
         host = Lone(self.world, id)
         setting = self.setting
-        if setting.dynamic and id in setting.voters and not empty:
+        if setting.dynamic and id in setting.voters and not how:
             entries = VoterSet(voter_of(self.world.key(each)) for each in setting.voters)
             host.disk.bootstrap = (KRaftVersion(1), KRaftVoters(entries))
         elif setting.dynamic:
             host.disk.bootstrap = (KRaftVersion(1),)
         host.directory_id = (directory or chr(64 + id)).encode() * 16
+        if how == "alone":
+            entries = VoterSet([voter_of(ReplicaKey(id, host.directory_id))])
+            host.disk.bootstrap = (KRaftVersion(1), KRaftVoters(entries))
         return self._put(host)
 
     def message(self, message: Message, correlation: int) -> int:
@@ -114,13 +148,14 @@ class Turns:
             timeless.rest(host.replica)
         host.ticks = (-1, 0)
         host.slice_content = host.slice_content if host.slice_bytes else ()
-        key = bytes_of(host)
+        content = bytes_of(host)
+        key = digest_of(content)
         number = self._replica_numbers.get(key)
         if number is None:
             number = self._replica_numbers[key] = len(self.replicas)
             self.replicas.append(pickle.dumps(host, 5))
             self.seen.append(look(host))
-            self.prints.append(print_of(key))
+            self.prints.append(print_of(content))
         host.world = world
         return number
 
@@ -131,6 +166,8 @@ class Turns:
         key = (before, event, dies)
         found = self._kept.get(key)
         if found is None:
+            if self.only_computed:
+                raise NotComputed
             try:
                 found = self._take(id, before, event, dies)
             except Violation as error:
@@ -149,14 +186,17 @@ class Turns:
         host.world = world
         world.host, world.out, world.facts, world.dies = host, [], [], dies
         world.hosts = {id: host}
+        world.keeps_floors = id in self.setting.floors
         world.directory_ids = {id: host.directory_id}
         waited = in_flight(host)
+        role = host.replica.role if host.replica is not None else "down"
         try:
             arrived = None
             if event[0] == "deliver":
                 arrived = (*self.heads[event[2]], pickle.loads(self.messages[event[2]]))
             happen(host, event, arrived)
             settle(host)
+            keep_promises(host, event, role)
         except Killed:
             host.crash(0)
             host.waiting_write = None

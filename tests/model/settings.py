@@ -1,0 +1,27 @@
+"""What is searched: quorums of several kinds, by name, each with what may go wrong in it."""
+
+from __future__ import annotations
+
+SETTINGS = {
+    "rings": "--faults 2 --appends 3 --timers 5",
+    "sockets": "--sockets --faults 3 --appends 3 --timers 5",
+    "short answers": "--sockets --turn-records 1 --faults 1 --appends 4 --timers 5",
+    "five voters": "--voters 5 --crashes 3 --faults 2 --timers 5 --length 90",
+    "voters change": "--dynamic --observers 1 --admin 4 --timers 5 --crashes 1 --length 80",
+    "voters change, sockets": "--dynamic --observers 1 --admin 4 --sockets --faults 1 --length 80",
+    "replaced disks": "--dynamic --wipes empty,alone --admin 3 --timers 5 --length 80",
+    "replaced observers": "--dynamic --voters 1 --observers 1 --wipes empty --admin 4 --length 60",
+    "full voter set": "--dynamic --voters-max 3 --observers 1 --admin 3 --crashes 1 --length 80",
+    "upgrades": "--upgrades --admin 2 --timers 5 --faults 1",
+    "snapshots": "--snapshots 4 --appends 4",
+    "snapshots, sockets": "--sockets --snapshots 4 --appends 4 --faults 1 --length 80",
+    "reads": "--reads 3 --faults 1 --timers 6",
+    "reads, sockets": "--reads 3 --sockets --faults 2 --timers 6",
+    "damage": "--faults 3 --crashes 4 --timers 6 --appends 3 --length 80",
+    "floors": "--floors 1 --sockets --hurt-max 2 --crashes 4 --faults 4 --timers 6 --length 80",
+    "one voter": "--voters 1 --observers 1 --appends 3 --crashes 3",
+    "two voters": "--voters 2 --observers 1 --appends 3 --faults 2 --timers 5",
+    "witness": "--witnesses 3 --faults 1 --timers 5",
+    "memory": "--memory 3 --witnesses 3 --faults 1 --timers 5 --appends 3",
+}
+"""Names, and words of ``python -m tests.model``."""
