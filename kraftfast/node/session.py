@@ -23,11 +23,12 @@ from kraftfast.wire.messages import ApiKey, ApiVersionsResponse
 from kraftfast.wire.versions import VOTE_PRE_VOTE_VERSION, api_versions_refusal
 
 REQUESTS_MAX = 64
-ANSWERED_A_TURN = 16
-"""Requests of a session, answered at once, before others have their turn: the smallest ones come
-by ten thousands in what one turn reads."""
 BYTES_MAX = 32 * 1024 * 1024
 ANSWER_BYTES_MAX = 8 * 1024 * 1024
+ANSWERED_BYTES_A_TURN = 64 * 1024
+"""Of a session's requests that are answered at once, before others have their turn. What one costs
+grows with its size; the smallest would come by ten thousands in what one turn reads."""
+ANSWERED_BYTES_MIN = 4 * 1024  # each counts for that much at least
 PROGRESS_BYTES = 64 * 1024
 """What has to move within the times below, unless it is the last."""
 FIRST_REQUEST_MS_MAX = 10_000
@@ -170,12 +171,14 @@ class Session:
     def take(self) -> None:
         """Take requests, as many as may be under way at once."""
         self._taking = True
-        answered = 0
+        answered_bytes = 0
         try:
             for data in self.framed.receive():
                 self._handle(data)
-                answered += not self.asked
-                if self.closed or self._is_full() or answered >= ANSWERED_A_TURN:
+                if not self.asked or self.asked[-1].done:
+                    answered_bytes += ANSWERED_BYTES_MIN + len(data)
+                took_turn = answered_bytes >= ANSWERED_BYTES_A_TURN
+                if self.closed or took_turn or self._is_full():
                     self.paused = True  # the kernel does not tell again of what was read already
                     break
         except Exception as error:

@@ -17,7 +17,9 @@ from kraftfast.wire import fetch, frame, produce
 from kraftfast.wire.fetch import PartitionFetch
 from kraftfast.wire.messages import ApiKey, MetadataRequest
 from tests.node.inside import Inside
+from tests.node.test_consumers import Asked, asked
 
+__all__ = ["asked"]
 pytestmark = pytest.mark.processes
 
 
@@ -36,34 +38,75 @@ def numbers(answers: list[bytes]) -> list[int]:
     return [int.from_bytes(answer[:4], "big", signed=True) for answer in answers]
 
 
+class Counted:
+    """The loop of a replica, and how many requests one of its turns handled at most."""
+
+    def __init__(self, it: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.most = self._handled = 0
+        handle, turn = session.Session._handle, it.turn
+
+        def count(ours: Any, data: Any) -> None:
+            self._handled += 1
+            handle(ours, data)
+
+        def counted() -> None:
+            before = self._handled
+            turn()
+            self.most = max(self.most, self._handled - before)
+
+        monkeypatch.setattr(session.Session, "_handle", count)
+        monkeypatch.setattr(it, "turn", counted)
+
+
+SMALL_A_TURN = session.ANSWERED_BYTES_A_TURN // session.ANSWERED_BYTES_MIN
+SHARES = 3
+"""In a turn: what the one before left, and up to two looks at what came."""
+
+
 def test_requests_that_are_answered_at_once_take_turns(
     alone: Inside, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """2 MB of the smallest ones kept the loop for 2.5 seconds: a leader is replaced by then."""
-    handled = 0
-    handle = session.Session._handle
-
-    def count(self: Any, data: Any) -> None:
-        nonlocal handled
-        handled += 1
-        handle(self, data)
-
-    monkeypatch.setattr(session.Session, "_handle", count)
-    many, most = 2000, 0
+    counted, many = Counted(alone, monkeypatch), 2000
     sock = alone.connect()
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
     assert sock.send(b"".join(hello(i) for i in range(many))) == many * len(hello(0))
-    turn = alone.turn
-
-    def counted() -> None:
-        nonlocal most
-        before = handled
-        turn()
-        most = max(most, handled - before)
-
-    monkeypatch.setattr(alone, "turn", counted)
     assert numbers(alone.answers(sock, b"", many - 1)) == list(range(many))
-    assert most <= 2 * session.ANSWERED_A_TURN, most
+    assert counted.most <= SHARES * SMALL_A_TURN
+    sock.close()
+
+
+def test_of_large_requests_a_turn_takes_few(
+    alone: Inside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that asks for 16,000 partitions costs a tenth of a second."""
+    counted, many = Counted(alone, monkeypatch), 60
+    body = MetadataRequest(topics=[MetadataRequest.Topic(name=each * 4000) for each in "abc"])
+    data = b"".join(
+        frame.encode_request(ApiKey.METADATA, 1, number, "client", body) for number in range(many)
+    )
+    alone.loop.sockets.acceptors[0].sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
+    sock = alone.connect()
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+    sent = sock.send(data)
+    assert numbers(alone.answers(sock, data[sent:], many - 1)) == list(range(many))
+    one = len(data) // many + session.ANSWERED_BYTES_MIN
+    assert counted.most <= SHARES * (1 + session.ANSWERED_BYTES_A_TURN // one)
+    sock.close()
+
+
+def test_requests_behind_one_that_waits_take_turns_too(
+    asked: Asked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their answers are ready and are kept, so that the connection seems to owe much."""
+    asked.elect()
+    counted, many = Counted(asked.it, monkeypatch), session.REQUESTS_MAX - 1
+    sock = asked.it.connect()
+    sock.send(a_produce(0, b"v") + b"".join(hello(1 + i) for i in range(many)))
+    asked.it.until(lambda: len(list(asked.it.loop.sockets.sessions)[-1].asked) == 1 + many)
+    assert counted.most <= SHARES * SMALL_A_TURN
+    asked.commit()
+    assert numbers(asked.it.answers(sock, b"", many)) == list(range(1 + many))
     sock.close()
 
 
