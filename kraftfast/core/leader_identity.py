@@ -255,8 +255,9 @@ def told_of_displacement(state: ReplicaState) -> str:
         )
     return (
         f"{told}: its disk was replaced, and it does not lead. If it does not find a leader, stop "
-        "it and format it with --no-initial-controllers; if that quorum is given up, stop all "
-        "that is left of it before you format this replica again"
+        "it and format it with --no-initial-controllers; if no other voter is left, kraftfast "
+        "storage recover lets a replica go on alone by the log that it has; if all logs are given "
+        "up, stop all of them before this replica is formatted again"
     )
 
 
