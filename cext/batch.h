@@ -30,6 +30,14 @@ int kf_batch_take_header(const uint8_t *src, size_t available, uint8_t header[KF
  * h->size. */
 int kf_batch_take_body(uint8_t *dst, const uint8_t *src, const uint8_t header[KF_BATCH_HEADER],
                        const kf_batch_header *h);
+/* The same; records that nobody has looked at yet must be plain, too (KF_BATCH_RECORDS). */
+int kf_batch_take_records(uint8_t *dst, const uint8_t *src, const uint8_t header[KF_BATCH_HEADER],
+                          const kf_batch_header *h, int unseen);
+/* Whether its records are framed as encoders frame them, and so that every reader takes them: a
+ * quick look, a few nanoseconds a record. What it does not know (compressed batches, and timestamps
+ * far apart) may hold nevertheless: kraftfast.record.check_batches tells. `batch` is private; its
+ * header is not read, but h. */
+int kf_batch_is_plain(const uint8_t *batch, const kf_batch_header *h);
 /* Store the private header, stamped, before its body: only now is the batch part of the log. */
 void kf_batch_accept(uint8_t *dst, uint8_t header[KF_BATCH_HEADER], int64_t base_offset,
                      int32_t leader_epoch);

@@ -59,6 +59,7 @@ enum {
     KF_BATCH_EPOCH,
     KF_BATCH_UNREADABLE, /* SIGBUS while reading the source */
     KF_BATCH_STALE,      /* the source was cut or reused meanwhile */
+    KF_BATCH_RECORDS,    /* its records are not plain: to be looked at by others */
     KF_BATCH_FAULTS
 };
 

@@ -42,7 +42,7 @@ cdef class Log:
 
     cdef int make_room(self, uint32_t size, int64_t timestamp, int32_t epoch) except -1
     cdef int append_batch(self, const uint8_t *source, size_t available, int32_t epoch,
-                          bint control=*) except -1
+                          bint control=*, bint unseen=*) except -1
     cdef int64_t copy_fetched(self, const uint8_t *source, size_t available, int32_t epoch_max,
                               const uint8_t *page, uint64_t generation) except -1
     cdef int accept(self, uint8_t *dst, uint8_t *header, kf_batch_header *h, int64_t base_offset,

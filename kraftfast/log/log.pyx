@@ -99,11 +99,11 @@ cdef class Log:
         return 0
 
     cdef int append_batch(self, const uint8_t *source, size_t available, int32_t epoch,
-                          bint control=False) except -1:
+                          bint control=False, bint unseen=False) except -1:
         """Append a producer's batch as leader of ``epoch``: 1 taken, 0 no room yet or refused.
 
-        ``fault`` and ``refusal`` tell why: KF_BATCH_OK and 0 mean that the nursery is behind. A
-        batch whose ``refusal`` is DUPLICATE_SEQUENCE_NUMBER is in the log already.
+        ``fault`` (KF_BATCH_RECORDS: of ``unseen`` records) and ``refusal`` tell why; without them
+        the nursery is behind. What is refused by DUPLICATE_SEQUENCE_NUMBER is in the log already.
         """
         cdef uint8_t header[KF_BATCH_HEADER]
         cdef kf_batch_header h
@@ -121,7 +121,7 @@ cdef class Log:
             return 0
         dst = self.active.place(self.stage, h.size)
         with nogil:
-            self.fault = kf_batch_take_body(dst, source, header, &h)
+            self.fault = kf_batch_take_records(dst, source, header, &h, unseen)
         if self.fault != KF_BATCH_OK:
             self.active.reject(dst, h.size)
             self.scrub()

@@ -16,6 +16,7 @@ cdef extern from "batch.h":
         KF_BATCH_OFFSET
         KF_BATCH_EPOCH
         KF_BATCH_STALE
+        KF_BATCH_RECORDS
         KF_BATCH_ATTRIBUTES
         KF_ATTRIBUTE_CONTROL
         KF_BATCH_RECORDS_MAX
@@ -37,6 +38,9 @@ cdef extern from "batch.h":
     int kf_batch_parse(const uint8_t *header, size_t available, kf_batch_header *h) nogil
     int kf_batch_crc_holds(const uint8_t *batch, const kf_batch_header *h) nogil
     int kf_batch_check(const uint8_t *batch, size_t available, kf_batch_header *h) nogil
+    int kf_batch_take_records(uint8_t *dst, const uint8_t *src, const uint8_t *header,
+                              const kf_batch_header *h, int unseen) nogil
+    int kf_batch_is_plain(const uint8_t *batch, const kf_batch_header *h) nogil
     int kf_batch_take_header(const uint8_t *src, size_t available, uint8_t *header,
                              kf_batch_header *h) nogil
     int kf_batch_take_body(uint8_t *dst, const uint8_t *src, const uint8_t *header,

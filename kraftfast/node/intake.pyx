@@ -9,11 +9,14 @@ from collections import deque
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
-from kraftfast.errors import ErrorCode, RecordTooLarge
+from kraftfast.errors import (
+    CorruptBatch, ErrorCode, RecordsRefused, RecordTooLarge, UnsupportedCodec,
+)
 from kraftfast.log.log cimport Log
 from kraftfast.log.producers cimport Producers
-from kraftfast.log.segment cimport KF_BATCH_OK
+from kraftfast.log.segment cimport KF_BATCH_OK, KF_BATCH_RECORDS
 from kraftfast.link.stats cimport *
+from kraftfast.record.batch import check_batches
 from kraftfast.node.failures import describe, is_of_the_log
 from kraftfast.ring.layout cimport *
 from kraftfast.ring.calls cimport *
@@ -214,14 +217,30 @@ cdef class RingProducer:
 
     cdef bint append(self, Log log, int32_t epoch) except -1:
         """Append the batch at hand. False: refused (``log.refusal``), no room, or cut off."""
+        cdef const uint8_t *batch = self.inbox.message.payload + sizeof(BatchMessage)
+        cdef size_t size = self.inbox.message.length - sizeof(BatchMessage)
         try:
-            if log.append_batch(self.inbox.message.payload + sizeof(BatchMessage),
-                                self.inbox.message.length - sizeof(BatchMessage), epoch):
+            if log.append_batch(batch, size, epoch, False, True):
                 return True
+            if log.fault == KF_BATCH_RECORDS:
+                return self.append_unusual(log, epoch, <bytes>batch[:size])
         except RecordTooLarge:
             log.refusal = ErrorCode.MESSAGE_TOO_LARGE
         if log.fault != KF_BATCH_OK:  # D20: a producer whose batch failed is cut off
             self.cut_off = f"its batch does not check: {log.fault_text()}"
+        return False
+
+    cdef bint append_unusual(self, Log log, int32_t epoch, bytes batch) except -1:
+        """As :meth:`append`, of a private copy whose records have to be looked at one by one.
+
+        Else what no reader takes would be committed, and stop them all. Over a socket every batch
+        is looked at so.
+        """
+        try:
+            check_batches(batch, control=False)
+            return log.append(batch, epoch)
+        except (CorruptBatch, RecordsRefused, UnsupportedCodec, ValueError) as error:
+            self.cut_off = f"its batch does not check: {error}"
         return False
 
     cdef _note_refusal(self, Log log, int32_t epoch):

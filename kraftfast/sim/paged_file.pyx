@@ -381,6 +381,14 @@ cdef class SimSegmentFile(SegmentFile):
 # --- the log's doors without Python names -----------------------------------------------------
 
 
+def is_plain(const uint8_t[::1] batch) -> bool:
+    """Whether the leader appends a whole batch from a ring without looking at it twice."""
+    cdef kf_batch_header h
+    if kf_batch_parse(&batch[0], batch.shape[0], &h) != KF_BATCH_OK:
+        return False
+    return kf_batch_is_plain(&batch[0], &h)
+
+
 def append_batch(Log log, const uint8_t[::1] batch, int32_t epoch) -> bool:
     """A producer's batch, taken as the intake takes it; False: no room yet, or ``log.fault``."""
     return log.append_batch(&batch[0], batch.shape[0], epoch) == 1
