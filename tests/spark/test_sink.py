@@ -27,6 +27,7 @@ from pyspark.sql.types import (  # noqa: E402
 
 import kraftfast  # noqa: E402
 from kraftfast import errors  # noqa: E402
+from kraftfast.client.sender import RECORD_BYTES_MAX  # noqa: E402
 from kraftfast.spark.outgoing import check_schema  # noqa: E402
 from kraftfast.spark.session import why_not  # noqa: E402
 from kraftfast.spark.sink import (  # noqa: E402
@@ -36,6 +37,7 @@ from kraftfast.spark.sink import (  # noqa: E402
     append_rows,
 )
 from kraftfast.spark.sources import LogSource  # noqa: E402
+from kraftfast.spark.staging import Job, stage  # noqa: E402
 from tests.spark.kit import LogFiles, rows_of  # noqa: E402
 
 pytestmark = pytest.mark.processes
@@ -81,6 +83,17 @@ def test_an_attempt_goes_on_where_the_one_before_ended(quorum: kraftfast.LocalQu
     again = append_rows(options(quorum), "retry-0", batches(values, rows=7))
     assert (again.rows, again.resumed, again.first_offset) == (100, 100, -1)
     assert stored(quorum, b"retry") == values
+
+
+def test_a_row_that_no_log_takes_is_refused_before_any_is_appended(tmp_path: Path) -> None:
+    """By the task that has it; the commit comes after all tasks."""
+    job = Job(str(tmp_path), "once", "spark-once-large")
+    largest = b"v" * RECORD_BYTES_MAX
+    assert stage(job, batches([b"small", largest], rows=1)).rows == 2
+    (kept,) = Path(job.directory).iterdir()
+    with pytest.raises(errors.RecordTooLarge, match=f"at most {RECORD_BYTES_MAX} can be sent"):
+        stage(job, batches([b"small", largest + b"v"], rows=1))
+    assert list(Path(job.directory).iterdir()) == [kept]
 
 
 def test_two_attempts_at_once_store_each_row_once(quorum: kraftfast.LocalQuorum) -> None:
