@@ -84,7 +84,8 @@ def due_ms(state: ReplicaState) -> int:
         elif current.download is not None and current.download.busy:
             due = NEVER_MS
         else:
-            timer_ms = current.fetch_deadline_ms if campaigns(state) else NEVER_MS
+            timed = campaigns(state) or current.download is not None
+            timer_ms = current.fetch_deadline_ms if timed else NEVER_MS
             due = min(timer_ms, fetch_due_ms(state), membership_due_ms(state, current))
     elif isinstance(current, Leader):
         due = leader_due_ms(state, current)
@@ -165,6 +166,9 @@ def poll_follower(state: ReplicaState, current: Follower, now_ms: int) -> None:
     if current.stream and now_ms >= current.stream_deadline_ms:
         close_stream(state, current, now_ms)
         retry_later(state, now_ms, state.leader_id)
+    if current.download is not None and now_ms >= current.fetch_deadline_ms:
+        current.download = None  # an observer has no election to find another leader by
+        state.ask_others = True
     tend_membership(state, current, now_ms)
     fetch_next(state, now_ms)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import TYPE_CHECKING
 
+from kraftfast.errors import CorruptBatch, CorruptLog
 from kraftfast.log.snapshot_files import BOOTSTRAP, snapshot_ids, snapshot_path
 from kraftfast.log.snapshot_reader import SnapshotReader
 from kraftfast.node.snapshots import filed, is_trim
@@ -122,10 +123,14 @@ class SnapshotOracle:
             self.boundary(snapshot_id) is not None,
             f"I15: snapshot {snapshot_id} of {machine.id} ends where nothing committed does",
         )
-        with SnapshotReader(machine.disk, path) as reader:
-            controls = filed(snapshot_id, reader.controls)
-            values = [bytes(record.value or b"") for record in reader.records()]
-            trim = is_trim(reader.header)
+        try:
+            with SnapshotReader(machine.disk, path) as reader:
+                controls = filed(snapshot_id, reader.controls)
+                values = [bytes(record.value or b"") for record in reader.records()]
+                trim = is_trim(reader.header)
+        except (CorruptLog, CorruptBatch):
+            require(machine.rotten, f"I15: snapshot {snapshot_id} of {machine.id} is damaged")
+            return  # whoever reads it finds that, too
         expected = self.oracle.voters.filed(snapshot_id.offset)
         require(
             controls == expected,

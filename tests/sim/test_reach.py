@@ -231,6 +231,25 @@ def test_who_tells_of_other_epochs_than_its_log_holds_is_seen() -> None:
         check_epochs(leader, shadow)
 
 
+@pytest.mark.parametrize("how", ["power", "kill", "rot"])
+def test_a_leader_that_was_cut_off_ends_when_it_cuts(
+    how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether it is killed then, loses power, or comes back to bytes that have changed."""
+    quorum = Quorum(2, voters=3, transport="ring", append_every_ms=4.0)
+    begun(quorum)
+    nemesis, counts = quorum.world.nemesis, quorum.world.counts
+    end = nemesis._end_after_cut
+    monkeypatch.setattr(nemesis, "_end_after_cut", lambda one, two, _: end(one, two, how))
+    for _ in range(20):
+        nemesis._deposed()
+        quorum.world.run(4_000, lambda: bool(counts["ends after a cut"]))
+        if counts["ends after a cut"]:
+            break
+    quorum.finish()
+    assert counts["rot of the last batches"] == (how == "rot")
+
+
 # --- done -----------------------------------------------------------------------------------------
 
 

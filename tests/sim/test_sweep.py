@@ -55,7 +55,6 @@ AT_LEAST = {
     "caught up under load": 1,
     "power cut before a flush": 3,
     "power cut after a stop": 3,
-    "ends after a cut": 1,
     "damage found": 3,
 }
 """What has to happen in the sweep, or it shows nothing."""
