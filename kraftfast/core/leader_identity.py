@@ -117,6 +117,8 @@ def hear_of_quorum(
     if not state.displaced:
         state.displaced_by = sender_id
     if request_goes_too_far(state, epoch, now_ms):
+        if state.leader is not None:  # whose first record waits for room
+            state.to_resigned(now_ms)
         state.displaced = True
     else:
         state.asked_epochs.spend(epoch - state.epoch, now_ms)

@@ -11,7 +11,7 @@ from kraftfast.core.config import QuorumConfig
 from kraftfast.core.replica import Replica
 from kraftfast.core.voters import VoterSet
 from kraftfast.types import ReplicaKey, Voter
-from tests.core.replicas import correlation_of, directory, fetch, key, leader, win
+from tests.core.replicas import correlation_of, directory, fetch, key, leader, started, win
 
 
 def commits(effects: list[fx.Effect]) -> list[int]:
@@ -222,3 +222,20 @@ def test_a_barrier_that_an_earlier_leadership_confirmed_is_confirmed_again() -> 
     it.step(ev.Tick(), 6_100)  # no answer came
     assert asks_for_confirmation(it.step(ev.Tick(), 6_200))
     assert fx.AnswerReadBarrier("reader", end_offset) in confirm(it, 2, 6_200)
+
+
+@pytest.mark.parametrize("epoch", [7, 5_000])
+def test_an_only_voter_whose_first_record_waits_for_room_still_hears_of_its_cluster(
+    epoch: int,
+) -> None:
+    """D23: it has been elected, and has no log yet; a replica shows that its disk was replaced."""
+    it = started(1, VoterSet.of(1), cluster_id="kite")
+    it.step(ev.Tick(), 4_000)  # its LeaderChange is not appended
+    assert (it.role, it.epoch, it.end_offset) == ("leader", 1, 0)
+    told = msg.FetchRequest(epoch, key(2), 9, 1, cluster_id="kite")
+    it.step(ev.RequestReceived("2", told), 4_001)
+    it.check_invariants()
+    assert it.role != "leader"
+    it.step(ev.Tick(), 60_000)
+    assert (it.role, it.end_offset) == ("unattached", 0)
+    assert "does not lead" in it.warning
