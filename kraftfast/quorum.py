@@ -220,7 +220,7 @@ class LocalQuorum(MakesProducers):
     # --- looking ----------------------------------------------------------------------------------
 
     def status(self, id: int) -> dict[str, Any]:
-        """What a replica says of itself. Raises PeerGone, TimedOut."""
+        """What a replica says of itself, within 5 s. Raises PeerGone, TimedOut, InvalidOption."""
         self._check_open()
         return ask(self.directories[id], {"kind": "status"})
 
@@ -237,7 +237,7 @@ class LocalQuorum(MakesProducers):
         return query(self.directories[id], args, at_least, timeout)
 
     def statuses(self) -> dict[int, dict[str, Any]]:
-        """Every replica that answers, by id."""
+        """The status of every replica that answers, by id. Raises Closed."""
         self._check_open()
         found = {}
         for id in list(self.directories):
@@ -248,7 +248,7 @@ class LocalQuorum(MakesProducers):
         return found
 
     def leader(self) -> int | None:
-        """The id of the leader, None if nobody leads at the moment."""
+        """The id of the leader, None if nobody leads at the moment. Raises Closed."""
         told = self.statuses().items()
         leaders = [(each["epoch"], id) for id, each in told if each["role"] == "leader"]
         return max(leaders)[1] if leaders else None
@@ -267,12 +267,12 @@ class LocalQuorum(MakesProducers):
             time.sleep(0.01)
 
     def watch(self, id: int) -> Watch:
-        """The live counters of a replica."""
+        """The live counters of a replica. Raises PeerGone, InvalidOption, Closed."""
         self._check_open()
         return Watch(self.directories[id])
 
     def kill(self, id: int, signo: int = signal.SIGKILL) -> None:
-        """Send a signal to a worker, as a fault would; the supervisor starts it again."""
+        """Send a signal to a worker, which is started again. Raises InvalidOption, Closed."""
         self._check_open()
         signo = whole_number("signo", signo, 0, signal.NSIG - 1)
         if self.directories[id]:  # raises for an unknown id
@@ -281,12 +281,12 @@ class LocalQuorum(MakesProducers):
     # --- who votes, who leads -------------------------------------------------------------------
 
     def admin(self) -> Admin:
-        """An operator's calls, through the doors of this host."""
+        """An operator's calls, through the doors of this host. Raises Closed, WrongProcess."""
         self._check_open()
         return self._admin
 
     def async_admin(self) -> AsyncAdmin:
-        """The same for use inside a running loop: ``await quorum.async_admin().read_barrier()``."""
+        """As :meth:`admin`, to be awaited: ``await quorum.async_admin().read_barrier()``."""
         return AsyncAdmin(self.admin())
 
     def describe(self, *, timeout: float = 10.0) -> QuorumInfo:
@@ -322,9 +322,9 @@ class LocalQuorum(MakesProducers):
             return id
 
     def adopt(self, *, timeout: float = 30.0) -> None:
-        """Start replicas that another process has made (``kraftfast quorum add-controller``).
+        """Start replicas that another process has made, and those that have a new directory.
 
-        Also those that stayed down and have another directory now (``kraftfast storage replace``).
+        (``kraftfast quorum add-controller``, ``storage replace``.) Raises as the start does.
         """
         self._check_open()
         deadline_after(timeout)
@@ -363,7 +363,7 @@ class LocalQuorum(MakesProducers):
             worker.config = self._config(id)
 
     def identity(self, id: int) -> tuple[Uuid, tuple[Endpoint, ...]]:
-        """The directory id of a replica, and the endpoints that it votes with."""
+        """The directory id of a replica, and its endpoints. Raises InvalidOption, StorageError."""
         self._check_open()
         meta = read_meta(Disk(), self.directories[id])
         return meta.directory_id, self._config(id).endpoints
@@ -471,7 +471,7 @@ class LocalQuorum(MakesProducers):
     # --- end --------------------------------------------------------------------------------------
 
     def close(self, *, timeout: float = 10.0) -> None:
-        """Stop the workers gracefully (kill them if interrupted); what is committed is on disk."""
+        """Stop the workers gracefully, or kill them if interrupted. Raises InvalidOption."""
         left = deadline_after(timeout) - time.monotonic()
         self._closed = True
         with self._lock, self._losing_clients():

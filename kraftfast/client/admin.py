@@ -54,7 +54,8 @@ class Admin:
     """One quorum, for operators. Thread-safe: every call has connections of its own.
 
     All calls raise InvalidOption, NoQuorum (nobody leads, or could be reached), TimedOut (with what
-    was last said) and RequestRefused (with Kafka's code). ``timeout``: seconds.
+    was last said), RequestRefused (with Kafka's code), Closed once the ``LocalQuorum`` that it is
+    of was closed, and WrongProcess in a forked child. ``timeout``: seconds.
     """
 
     # way: to the leader. birthplace: the process that may use it. lost: its quorum was closed.
@@ -69,7 +70,7 @@ class Admin:
     # --- looking ----------------------------------------------------------------------------------
 
     def describe(self, *, timeout: float = 10.0) -> QuorumInfo:
-        """Who leads, who votes, and how far every replica is."""
+        """Who leads, who votes, and how far every replica is. Raises NoQuorum, TimedOut."""
         body = question(self.way.topic)
         return self._until(
             deadline_after(timeout),
@@ -77,7 +78,7 @@ class Admin:
         )
 
     def cluster_id(self, *, timeout: float = 10.0) -> str:
-        """The id of the cluster that the leader belongs to."""
+        """The id of the cluster that the leader belongs to. Raises NoQuorum, TimedOut."""
         body = wire.DescribeClusterRequest(endpoint_type=2)
 
         def ask(leader: Any, until: float) -> str:
@@ -89,7 +90,7 @@ class Admin:
         """Whoever has read up to this offset sees all that was committed before the call.
 
         The leader has asked a majority, after the call began, whether it leads still. Calls that
-        wait at the same time share a question.
+        wait at the same time share a question. Raises NoQuorum, TimedOut, UnsupportedVersion.
         """
         self._check_open()
         return self.barriers.read(deadline_after(timeout))
@@ -206,7 +207,10 @@ class Admin:
             time.sleep(PAUSE_S)
 
     def reassignment(self, *, timeout: float = 10.0) -> tuple[int, ...] | None:
-        """The voters that are being gone to, None if none are (ListPartitionReassignments)."""
+        """The voters that are being gone to, None if none are (ListPartitionReassignments).
+
+        Raises NoQuorum, TimedOut, RequestRefused.
+        """
         body = wire.ListPartitionReassignmentsRequest()
 
         def ask(leader: Any, until: float) -> tuple[int, ...] | None:

@@ -436,7 +436,7 @@ class AsyncProducer:
     async def close(self, *, timeout: float = 5.0) -> None:
         """Wait for what is under way, then let go: what has no answer by then is UnknownOutcome.
 
-        Cancelled, it lets go at once. Where the loop has ended, what was under way stays unknown.
+        Cancelled, or after the end of the loop, it lets go at once. Raises InvalidOption.
         """
         deadline_after(timeout)
         if self._loop.is_closed() and not isinstance(self.refusal, WrongProcess):

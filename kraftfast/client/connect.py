@@ -62,14 +62,14 @@ class Quorum(MakesProducers):
         return RemoteConsumer(self.cluster, from_offset, follow=follow, timeout=timeout)
 
     def admin(self) -> Admin:
-        """Membership, upgrades, reassignments, transfers, read barriers."""
+        """Membership, upgrades, reassignments, transfers, read barriers. Raises WrongProcess."""
         self.birthplace.check()
         if self._admin is None:
             self._admin = Admin(self._way())
         return self._admin
 
     def async_admin(self) -> AsyncAdmin:
-        """The same for use inside a running loop."""
+        """As :meth:`admin`, to be awaited."""
         return AsyncAdmin(self.admin())
 
     def describe(self, *, timeout: float = 10.0) -> QuorumInfo:
@@ -90,7 +90,7 @@ class Quorum(MakesProducers):
         return RemoteWay(self.cluster)
 
     def close(self) -> None:
-        """Nothing is open: every client has connections of its own."""
+        """Nothing is open: every client has connections of its own. Raises nothing."""
 
     def __enter__(self) -> Quorum:
         return self

@@ -97,7 +97,10 @@ class RecordStream(ABC):
             self.follow = flag("follow", self.follow)
 
     def batches(self) -> Iterator[Any]:
-        """Whole batches, control batches too; the first may begin below ``position``."""
+        """Whole batches, control batches too; the first may begin below ``position``.
+
+        Raises as the class, and Closed.
+        """
         for batch in self._batches():
             self.position = max(self.position, batch.end_offset)
             yield batch
@@ -140,7 +143,7 @@ class RecordStream(ABC):
             self.follow = follow
 
     def close(self) -> None:
-        """Let go of whatever it reads from."""
+        """Let go of whatever it reads from; calls raise Closed from now on. Raises nothing."""
         self.closed = True
 
     def disown(self) -> None:

@@ -355,6 +355,7 @@ class Watch(PidfdOwner):
             raise self.refusal
 
     def close(self) -> None:
+        """Let go of the replica; calls raise Closed from now on. Raises nothing."""
         self._let_go(Closed("the watch is closed"))
 
     def disown(self) -> None:

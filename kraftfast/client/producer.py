@@ -435,7 +435,8 @@ class Producer(OwnThreads, Doubts, Collected, Appender):
 
         What is not acknowledged within ``timeout`` seconds has an unknown outcome (UnknownOutcome),
         except what no leader ever looked at (Closed). Callbacks are called for all of it. Where
-        another thread still waits for a leader's answer, that is told when it has it.
+        another thread still waits for a leader's answer, that is told when it has it. Raises
+        InvalidOption for what is no ``timeout``.
         """
         deadline = deadline_after(timeout)
         if isinstance(self.refusal, WrongProcess):

@@ -96,6 +96,7 @@ class PidfdOwner:
     pidfd = -1
 
     def close_pidfd(self) -> None:
+        """Close it; a second call does nothing."""
         pidfd, self.pidfd = self.pidfd, -1
         if pidfd >= 0:
             os.close(pidfd)

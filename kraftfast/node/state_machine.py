@@ -48,7 +48,7 @@ class StateMachine:
 
         ``batch`` is a :class:`kraftfast.record.batch.BatchView` (``base_offset``, ``last_offset``,
         ``leader_epoch``, ``max_timestamp``, ``size``, ``records()``), valid during the call only.
-        Control batches are not handed over.
+        Control batches are not handed over. What is raised here ends the replica.
         """
         raise NotImplementedError
 
@@ -58,7 +58,8 @@ class StateMachine:
         ``writer`` is a :class:`kraftfast.log.snapshot_writer.SnapshotWriter`: ``append(value, key,
         headers)``, ``extend(values)``. When: ``metadata.log.max.record.bytes.between.snapshots``
         and ``metadata.log.max.snapshot.interval.ms``; the replicas by turns. Commits go on
-        meanwhile, applying does not.
+        meanwhile, applying does not. What is raised here ends the replica; the ``writer`` raises
+        StorageError where there is no space, and must be let through: the log goes on without.
         """
         raise NotImplementedError("this state machine makes no snapshots")
 
@@ -66,7 +67,8 @@ class StateMachine:
         """Replace the state by that of a snapshot, this replica's own or another's.
 
         ``reader`` is a :class:`kraftfast.log.snapshot_reader.SnapshotReader`: ``records()``,
-        ``batches()``, ``snapshot_id``; what was written comes in the same order.
+        ``batches()``, ``snapshot_id``; what was written comes in the same order. What is raised
+        here ends the replica.
         """
         raise NotImplementedError("this state machine takes no snapshots")
 
@@ -81,11 +83,12 @@ class StateMachine:
     def leader_changed(self, leader_id: int, epoch: int) -> None:
         """At most twice an epoch: the leader is not known (-1), then known.
 
-        On the new leader itself it comes only once everything before its epoch was applied.
+        On the new leader itself it comes only once everything before its epoch was applied. What is
+        raised here ends the replica.
         """
 
     def begin_shutdown(self) -> None:
-        """The replica ends; nothing is applied any more."""
+        """The replica ends; nothing is applied any more. What is raised here is printed."""
 
 
 def makes_snapshots(machine: Any) -> bool:

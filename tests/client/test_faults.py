@@ -369,6 +369,3 @@ def test_a_producer_that_dies_in_the_middle_of_a_claim(ring_quorum: LocalQuorum)
     assert values[0] == b"sent by the one that died" and values[-1] == b"goes on"
     assert set(values[1:-1]) <= {b"half a batch"} and len(values) == end - start
     assert ring_quorum.leader() == leader
-
-
-# --- a leader that leads again ----------------------------------------------------------------

@@ -1,0 +1,71 @@
+"""What a user can call says what it raises, or that it raises nothing."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import kraftfast
+from kraftfast.attached import AttachedQuorum
+from kraftfast.client.admin import Admin, AsyncAdmin
+from kraftfast.client.connect import Quorum
+from kraftfast.client.consumer import RecordStream
+from kraftfast.client.local import Watch
+from kraftfast.client.remote_consumer import RemoteConsumer
+
+HANDED_OUT = (Admin, AsyncAdmin, Quorum, AttachedQuorum, RecordStream, RemoteConsumer, Watch)
+"""Classes whose objects a user gets from those that ``kraftfast`` names."""
+FOR_EACH_OTHER = {
+    "append_waiting",
+    "check_fenced",
+    "close_pidfd",
+    "disown",
+    "doubt",
+    "enlarge",
+    "let_go",
+    "lose_quorum",
+    "pump",
+    "reconnect",
+    "wait_resolved",
+    "wake_threads",
+}
+"""Methods that parts of the package call of each other."""
+SAYS = re.compile(r"\b[Rr]aise[sd]?\b|\b[Aa]s :meth:")
+
+
+def public() -> dict[str, Any]:
+    """Every class and function that a user reaches, by name."""
+    found = {name: getattr(kraftfast, name) for name in kraftfast._DOORS}
+    return found | {each.__name__: each for each in HANDED_OUT}
+
+
+def callables() -> Iterator[tuple[str, Callable[..., Any], bool]]:
+    """Name, what it is, and whether it must say what it raises."""
+    for name, what in public().items():
+        yield name, what, not inspect.isclass(what)
+        for method in dir(what) if inspect.isclass(what) else ():
+            found = inspect.getattr_static(what, method)
+            if not method.startswith("_") and (callable(found) or isinstance(found, property)):
+                said = callable(found) and method not in FOR_EACH_OTHER
+                yield f"{name}.{method}", found, said
+
+
+CALLABLES = {name: (what, said) for name, what, said in callables()}
+
+
+def test_they_are_found() -> None:
+    assert {"LocalQuorum.kill", "Producer.wait", "connect", "Admin.describe"} <= set(CALLABLES)
+    names = {name.partition(".")[2] for name in CALLABLES}
+    assert FOR_EACH_OTHER <= names, "no method has the name any more"
+
+
+@pytest.mark.parametrize("name", list(CALLABLES))
+def test_its_docstring_says_what_it_raises(name: str) -> None:
+    what, said = CALLABLES[name]
+    text = inspect.getdoc(what)
+    assert text, "it has no docstring"
+    assert not said or SAYS.search(text), f"nothing is said of errors: {text}"
