@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -116,24 +115,20 @@ def test_columns_that_are_not_wanted_are_not_built(log: LogFiles) -> None:
         source(log.path).reader(struct(["offst"]))
 
 
-@pytest.mark.parametrize("made", [LogSource, BatchesSource, SnapshotSource])
-def test_a_column_of_another_type_is_refused_before_anything_is_read(
-    log: LogFiles, made: Any
+@pytest.mark.parametrize("made", [LogSource, SnapshotSource])
+@pytest.mark.parametrize("name", ["key", "value"])
+def test_bytes_asked_for_as_text_are_refused_before_anything_is_read(
+    log: LogFiles, made: Any, name: str
 ) -> None:
     """Spark compares types first with what a task has read, and says so in sixteen lines."""
-    name, kind, wanted = {
-        LogSource: ("value", "binary", "string"),
-        BatchesSource: ("crc", "bigint", "int"),
-        SnapshotSource: ("headers", "array<struct<key:string,value:binary>>", "string"),
-    }[made]
     found = made({"path": str(log.path)})
     found.reader(struct([name]))
-    told = f"column {name} is {kind}, not {wanted}: leave the schema out, and cast in the query"
-    with pytest.raises(errors.InvalidOption, match=re.escape(told)):
-        found.reader(struct([name], {name: wanted}))
+    told = f"column {name} is binary, not string: leave the schema out, and cast in the query"
+    with pytest.raises(errors.InvalidOption, match=told):
+        found.reader(struct([name], {name: "string"}))
     if made is LogSource:
-        with pytest.raises(errors.InvalidOption, match=re.escape(told)):
-            found.streamReader(struct([name], {name: wanted}))
+        with pytest.raises(errors.InvalidOption, match=told):
+            found.streamReader(struct([name], {name: "string"}))
 
 
 def test_several_replicas_are_told_apart(log: LogFiles, tmp_path: Path) -> None:
