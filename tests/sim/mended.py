@@ -26,8 +26,14 @@ PATCHES = Path(__file__).parent / "mended"
 TESTS = PATCHES.parents[1]
 MUTANTS = {
     "core": (
+        "a_directory_that_is_gone_is_added",
+        "a_silent_leader_keeps_pre_votes_back",
+        "a_snapshot_being_fetched_goes",
+        "an_upgrade_is_done_before_its_commit",
         "d10_a_doubt_that_was_settled_stays",
         "d10_doubt_without_log_waits",
+        "d10_who_is_certain_never_agrees",
+        "d13_a_late_flush_looks_stuck",
         "d21_a_barrier_stays_confirmed",
         "d21_votes_outlive_the_tail",
         "d23_empty_majority_begins",
@@ -35,14 +41,22 @@ MUTANTS = {
         "d23_impostor_gets_a_vote",
         "d23_leader_of_another_directory",
         "i16_cut_leaves_voters",
+        "l01_a_download_holds_an_observer",
         "x_needed_voter_removed",
     ),
     "log": (
+        "a_lost_quorum_state_is_a_new_one",
+        "a_wrong_quorum_state_is_believed",
         "d10_a_missing_end_is_not_missed",
         "d10_words_stay_behind_a_cut",
         "d18_a_flush_is_one_job",
         "d18_close_without_flush",
         "i15_a_snapshot_excuses_damage_inside",
+        "old_batches_behind_the_prepared_bytes",
+        "producers_of_the_newest_snapshot",
+        "the_floor_follows_late",
+        "the_log_goes_before_what_may_fail",
+        "the_newest_segment_is_not_missed",
     ),
 }
 """Mutants of ``core/mutants`` and ``log/mutants`` that take a mend out, too."""
