@@ -65,6 +65,7 @@ def of_quorum(parser: argparse.ArgumentParser) -> None:
     add("--hurt-max", type=int, default=-1, help="disks that may lose flushed records")
     add("--witnesses", type=some_ids, default=(), metavar="IDS")
     add("--memory", type=some_ids, default=(), metavar="IDS", help="durability=memory")
+    add("--lies", action="store_true", help="answers name diverging offsets inside batches")
     for kind, number in (("timers", 4), ("crashes", 2), ("faults", 0), ("appends", 2),
                          ("admin", 0), ("snapshots", 0), ("reads", 0)):  # fmt: skip
         add(f"--{kind}", type=int, default=number)
@@ -85,7 +86,7 @@ def run(options: argparse.Namespace, prints: Fingerprints) -> int:
     setting = Setting(
         ids, voters, not options.sockets, options.dynamic, options.turn_records, options.upgrades,
         tuple(filter(None, options.wipes.split(","))), options.floors, options.hurt_max,
-        options.witnesses, options.memory,
+        options.witnesses, options.memory, options.lies,
     )  # fmt: skip
     quorum = Quorum(setting, options.epochs)
     try:
@@ -118,7 +119,11 @@ def run_all(options: argparse.Namespace, prints: Fingerprints) -> int:
         one.states, one.verbose, one.walks = options.states, options.verbose, options.walks
         one.beside = options.beside or BESIDE
         print(f"{name}: ", end="", flush=True)
-        found = run(one, prints)
+        try:
+            found = run(one, prints)
+        except AssertionError as error:
+            print(f"VIOLATION before the search begins: nobody leads\n{error}")
+            found = VIOLATED
         prints.turns += 1
         prints.store()
         if found:

@@ -50,6 +50,7 @@ class Setting:
     hurt_max: int = -1  # disks that may lose what was flushed; -1: a minority of the voters
     witnesses: tuple[int, ...] = ()  # voters that never campaign
     in_memory: tuple[int, ...] = ()  # voters that acknowledge from memory
+    lies: bool = False  # an answer may name a diverging offset inside a batch
 
     @property
     def config(self) -> QuorumConfig:

@@ -104,7 +104,9 @@ def of_links(quorum: Quorum, state: State, found: list[Action]) -> None:
     heads = quorum.turns.heads
     for place, (source, target) in enumerate(quorum.pairs):
         queue = state.channels[place]
-        if state.links[place] and source < target:
+        if quorum.setting.lies:
+            pass
+        elif state.links[place] and source < target:
             found.append(("cut", source, target))
         elif source < target and not state.links[place]:
             if quorum.see(state, source).running and quorum.see(state, target).running:
@@ -112,11 +114,14 @@ def of_links(quorum: Quorum, state: State, found: list[Action]) -> None:
         if not queue or not quorum.see(state, target).running:
             continue
         kind, correlation = heads[queue[0]]
-        if kind in ("ask", "answer") and not quorum.setting.streaming:
+        if quorum.setting.lies:  # instead of other faults
+            if kind == "answer":
+                found.append(("lie", source, target))
+        elif kind in ("ask", "answer") and not quorum.setting.streaming:
             found.append(("lose", source, target))
             if len(queue) < CHANNEL_MAX:
                 found.append(("double", source, target))
             if len(queue) > 1 and heads[queue[1]][0] in ("ask", "answer"):
                 found.append(("overtake", source, target))
-        if kind == "ask" and correlation != LATE:
+        if kind == "ask" and correlation != LATE and not quorum.setting.lies:
             found.append(("late", source, target))

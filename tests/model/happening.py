@@ -11,6 +11,7 @@ from kraftfast.types import OffsetAndEpoch, ReplicaKey
 from tests.core.disk import Message, Origin, voter_of
 from tests.model import timeless
 from tests.model.alone import OUTSIDE, Lone, Violation
+from tests.model.batches import ends_connection
 
 TICKS_MAX = 12
 
@@ -135,6 +136,10 @@ def deliver(host: Lone, peer_id: int, arrived: Arrived) -> None:
         host.step(ev.RequestReceived(Origin(peer_id, correlation), message.body))
     else:
         if isinstance(message.body, msg.FetchResponse):
+            assert host.replica is not None
+            if ends_connection(host.replica, host.disk, message.body):
+                host.step(ev.RequestFailed(peer_id, correlation, ErrorCode.CORRUPT_MESSAGE))
+                return
             host.at_hand, host.at_hand_offset = message.records, message.base_offset
         if isinstance(message.body, msg.FetchSnapshotResponse):
             host.slice_bytes, host.slice_content = message.body.records_bytes, message.snapshot

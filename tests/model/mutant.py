@@ -2,7 +2,7 @@
 
 ``python -m tests.model.mutant PATCH... [--seeds 1,2,3] [--seconds N] [--with WORDS]``: a table of
 what is found in each core, in how many states and seconds. Without ``--with`` a patch is searched
-by the words of its line ``Found by:``, or else by every named setting until one finds it.
+by the words of its line ``Found by:``, or else by each named setting for N seconds.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from typing import NamedTuple
 
 from tests.core.test_mutants import ROOT, copy_sources
 from tests.log.mutate import apply
-from tests.model.settings import SETTINGS
 
 MODEL = Path(__file__).parent
 VIOLATED = 3
@@ -34,6 +33,7 @@ class Found(NamedTuple):
     violation: str  # "" if nothing was found
     states: int
     seconds: float
+    setting: str  # its name, of --all
     printed: str
 
 
@@ -47,7 +47,7 @@ def broken_core(patch: str, root: Path) -> None:
     apply(patch, root)
 
 
-def search_core(root: Path, words: list[str], timeout: float = 600) -> Found:
+def search_core(root: Path, words: list[str], timeout: float = 900) -> Found:
     """Run ``python -m tests.model WORDS`` there."""
     began = time.monotonic()
     done = subprocess.run(
@@ -56,15 +56,14 @@ def search_core(root: Path, words: list[str], timeout: float = 600) -> Found:
     )  # fmt: skip
     if done.returncode not in (0, VIOLATED):
         raise RuntimeError(done.stderr)
-    counted = re.match(r"([\d,]+) states.* in ([\d.]+) s", done.stdout)
-    states = int(counted[1].replace(",", "")) if counted else 0
-    seconds = float(counted[2]) if counted else time.monotonic() - began
+    counts = re.findall(r"([\d,]+) states.* in [\d.]+ s", done.stdout)
+    states = int(counts[-1].replace(",", "")) if counts else 0
     violation = ""
     if done.returncode == VIOLATED:
-        (line,) = re.findall("^VIOLATION (?:after|before).*", done.stdout, re.MULTILINE)
-        after = done.stdout.split(line)[1].strip().splitlines()
-        violation = line.partition("): ")[2] or after[0]
-    return Found(violation, states, seconds, done.stdout)
+        (line,) = re.findall("VIOLATION (?:after|before).*", done.stdout)
+        violation = line.partition("): ")[2] or done.stdout.split(line)[1].strip().split("\n")[0]
+    setting = "".join(re.findall(r"^# (.*): python", done.stdout, re.MULTILINE))
+    return Found(violation, states, time.monotonic() - began, setting, done.stdout)
 
 
 def words_of(patch: str) -> list[str]:
@@ -73,11 +72,13 @@ def words_of(patch: str) -> list[str]:
     return shlex.split(found[0]) if found else []
 
 
-def searches_of(patch: str, options: argparse.Namespace) -> list[list[str]]:
-    """Return the searches to be tried."""
-    if options.words or words_of(patch):
-        return [shlex.split(options.words) if options.words else words_of(patch)]
-    return [["--setting", name] for name in options.settings or SETTINGS]
+def search_of(patch: str, options: argparse.Namespace) -> list[str]:
+    """Return the words of the search to be tried."""
+    words = shlex.split(options.words) or words_of(patch)
+    if words:
+        return [*words, "--seconds", str(options.seconds)]
+    every = "--all --rounds 1 --beside 300 --seconds 3600 --turn-seconds"
+    return [*every.split(), str(options.seconds)]
 
 
 def arguments() -> argparse.ArgumentParser:
@@ -86,7 +87,6 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--seeds", default="1")
     parser.add_argument("--seconds", type=float, default=20, help="for each search")
     parser.add_argument("--with", dest="words", default="", metavar="WORDS")
-    parser.add_argument("--settings", nargs="*", choices=list(SETTINGS), metavar="NAME")
     return parser
 
 
@@ -109,16 +109,12 @@ def search_one(name: str, patch: str, root: Path, options: argparse.Namespace) -
     """Print what the searches find in one broken core, and return whether any found it."""
     any_found = False
     for seed in options.seeds.split(","):
-        for words in searches_of(patch, options):
-            more = ["--seconds", str(options.seconds), "--seed", seed]
-            found = search_core(root, [*words, *more])
-            if found.violation:
-                any_found = True
-                told = f"{found.states:,} states | {found.seconds:.1f} s | {found.violation[:90]}"
-                print(f"{name} | {shlex.join(words)} | seed {seed} | {told}", flush=True)
-                break
-        else:
-            print(f"{name} | nothing found | seed {seed}", flush=True)
+        words = search_of(patch, options)
+        found = search_core(root, [*words, "--seed", seed])
+        told = f"{found.states:,} states | {found.seconds:.1f} s | "
+        told += found.violation[:90] or "nothing found"
+        print(f"{name} | {found.setting or shlex.join(words)} | seed {seed} | {told}", flush=True)
+        any_found |= bool(found.violation)
     return any_found
 
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from kraftfast.errors import ErrorCode
 from kraftfast.types import ReplicaKey
+from tests.core.disk import splits_batch
 from tests.model.alone import Setting, Violation
 from tests.model.choices import CHANNEL_MAX, choices
 from tests.model.liveness import check_liveness
@@ -86,14 +87,21 @@ class Quorum:
         """Return the state in which the first voter leads, and all have its first records."""
         first = self.setting.voters[0]
         state = self.calm(self.initial())
+        if len(self.setting.voters) == 1:
+            state = self.calm(self.turn(state, first, ("timer", "ask_until_ms")))
         state = self.apply(state, ("timer", first, "election_deadline_ms")) or state
         state = self.calm(state)
         assert self.see(state, first).role == "leader", self.describe(state)
         assert state.known.committed, self.describe(state)
         if self.setting.upgrades:  # voters say where they are, or none can be upgraded
             for id in self.setting.voters[1:]:
-                for action in (("timer", id, "membership_at_ms"), ("probed", first, NONE)):
+                asks = ("timer", id, "membership_at_ms"), ("timer", first, "parked_deadline_ms")
+                for action in (*asks, ("probed", first, NONE)):
                     state = self.calm(self.apply(state, action) or state)
+        if self.setting.lies:  # the leader's log ends in a batch that the others do not have
+            alone = ("upgrade", first), ("timer", first, "unflushed"), ("flushed", first)
+            for action in (*alone, ("crash", first, 0, 0)):
+                state = self.apply(state, action) or state
         return state._replace(left=left)
 
     def calm(self, state: State) -> State:
@@ -255,6 +263,21 @@ class Quorum:
             return None
         state = self.spend(state, "faults")
         return self.with_channel(state, (source, target), (queue[1], queue[0], *queue[2:]))
+
+    def _do_lie(self, state: State, source: int, target: int) -> State | None:
+        """The answer under way names a diverging offset inside a batch of the asker's log."""
+        queue, seen = state.channels[self.place[source, target]], self.see(state, target)
+        if not queue or not state.left.faults:
+            return None
+        inside = [
+            offset for offset in range(max(seen.high_watermark, 1), len(seen.records))
+            if splits_batch(list(seen.records), offset)
+        ]  # fmt: skip
+        number = self.turns.diverging(queue[0], inside[0]) if inside else None
+        if number is None:
+            return None
+        state = self.spend(state, "faults")
+        return self.with_channel(state, (source, target), (number, *queue[1:]))
 
     def _do_cut(self, state: State, one: int, other: int) -> State | None:
         if not state.left.faults or not state.links[self.place[one, other]]:

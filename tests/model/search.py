@@ -101,6 +101,8 @@ LEVELS = {
     "probed": (-0.2, 1),
     "barrier": (-0.5, 0.7),
     "link": (-0.3, 0.9),
+    "upgrade": (-0.5, 0.9),
+    "lie": (1.5, 2),
 }
 RARE = (-0.9, 0.3)
 """Between which a priority is drawn, by kind of event."""

@@ -162,6 +162,8 @@ def let_be_over(replica: Replica, name: str) -> None:
         state.log.unflushed_since_ms = -FAR_MS
     elif what == "flushing":
         state.log.flushing_since_ms = -FAR_MS
+    elif what == "ask_until_ms":  # how long an only voter looks for a quorum before its first log
+        state.ask_until_ms = NOW_MS
     elif what == "barriers":
         for barrier in (*state.barriers, *(leader.barriers if leader else ())):
             barrier.deadline_ms = NOW_MS

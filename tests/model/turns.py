@@ -142,6 +142,16 @@ class Turns:
             return number
         return self.message(pickle.loads(self.messages[number]), LATE)
 
+    def diverging(self, number: int, offset: int) -> int | None:
+        """Return the same answer to a Fetch with another diverging offset, if it has one."""
+        message = pickle.loads(self.messages[number])
+        if message is None or not isinstance(message.body, msg.FetchResponse):
+            return None
+        if message.body.diverging is None:
+            return None
+        message.body.diverging = message.body.diverging._replace(offset=offset)
+        return self.message(message, self.heads[number][1])
+
     def _put(self, host: Lone) -> int:
         world, host.world = host.world, None
         if host.replica is not None:
