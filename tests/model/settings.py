@@ -14,6 +14,7 @@ SETTINGS = {
     "full voter set": "--dynamic --voters-max 3 --observers 1 --admin 3 --crashes 1 --length 80",
     "upgrades": "--upgrades --admin 2 --timers 5 --faults 1",
     "lies": "--upgrades --lies --crashes 0 --faults 1 --timers 3 --length 120",
+    "cut upgrades": "--upgrades --lies --crashes 0 --faults 0 --timers 3 --length 120",
     "snapshots": "--snapshots 4 --appends 4",
     "snapshots, sockets": "--sockets --snapshots 4 --appends 4 --faults 1 --length 80",
     "reads": "--reads 3 --faults 1 --timers 6",

@@ -20,6 +20,8 @@ from tests.model.settings import SETTINGS
 ROOT = Path(__file__).parents[2]
 DEFECTS = sorted((Path(__file__).parent / "defects").glob("*.patch"))
 """What was wrong in the core once: each patch takes a mend back."""
+MUTANTS = sorted((Path(__file__).parent / "mutants").glob("*.patch"))
+"""What never was: each breaks a rule that the search alone is asked to see."""
 RINGS = "--faults 1 --appends 2 --timers 5"
 SOCKETS = "--sockets --faults 2 --appends 2 --timers 5"
 FOUND = {
@@ -55,8 +57,12 @@ def test_nothing_is_found_by_few_deviations() -> None:
     assert "no violation" in search("--way delays --delays 1 --seconds 3".split())
 
 
-@pytest.mark.parametrize("path", DEFECTS, ids=lambda path: path.stem)
-def test_a_defect_of_before_is_found(path: Path, tmp_path: Path) -> None:
+def test_each_defect_has_its_patch() -> None:
+    assert len(DEFECTS) == 7 and len(MUTANTS) >= 4
+
+
+@pytest.mark.parametrize("path", [*DEFECTS, *MUTANTS], ids=lambda path: path.stem)
+def test_a_defect_is_found(path: Path, tmp_path: Path) -> None:
     patch = path.read_text()
     broken_core(patch, tmp_path)
     found = search_core(tmp_path, [*words_of(patch), "--seconds", "120"])
