@@ -145,6 +145,26 @@ class Aimed:
             self.world.count("power cut after a stop")
             self.world.end(machine, power=True)
 
+    # --- between the last slice of a snapshot and what takes the log's place ---------------------
+
+    def _full_at_install(self) -> None:
+        """The disk of a replica is full when it has all of the leader's snapshot (D25)."""
+        self._await_last_slice(self.world.now_us + self.settings.fetch_timeout_ms * 4_000)
+
+    def _await_last_slice(self, until_us: int) -> None:
+        if not self.running or self.world.now_us >= until_us:
+            return
+        for machine in self._running():
+            follower = machine.process.core._state.follower if machine.process else None
+            download = follower.download if follower is not None else None
+            left = download.size - download.position if download is not None else -1
+            if 0 <= left <= self.settings.fetch_snapshot_max_bytes:
+                self.world.count("disks full at an install")
+                machine.disk.fill_up(self.random.choice((0, 1, 1, 2, 3)))
+                self._after(5, 200, machine.disk.give_space)
+                return
+        self.world.later(300, self._await_last_slice, until_us)
+
     # --- between quorum-state and log, append and flush, two names -------------------------------
 
     def _aimed_call(self) -> None:

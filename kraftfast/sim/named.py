@@ -66,13 +66,13 @@ class NamedProducer(IdempotentProducer):
 
     def _ask(self, target: Process, number: int) -> None:
         asked = Asked(f"name-{self.id}", resumes=True)
-        target.names.ask(asked, lambda granted: self._answered(number, granted))
+        target.names.ask(asked, lambda granted: self._answered(number, granted, target.id))
 
     def _ask_again(self, number: int) -> None:
         if number == self._question:
             self._take()
 
-    def _answered(self, number: int, granted: Granted) -> None:
+    def _answered(self, number: int, granted: Granted, leader_id: int) -> None:
         if number != self._question:
             return  # it was given up
         if granted.error is not ErrorCode.NONE:
@@ -85,7 +85,7 @@ class NamedProducer(IdempotentProducer):
             f"{self.acknowledged} was acknowledged",
         )
         self._question = 0
-        self.granted = granted
+        self.granted, self.leader_id = granted, leader_id  # a deposed one knows less of the name
         self.grants.append(granted)
         self.world.count("names taken")
         self._sequence = granted.last_sequence + 1

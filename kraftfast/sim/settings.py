@@ -38,6 +38,7 @@ AIMED = (
 REACHING = (
     "aimed_call",  # a machine stops at a system call of one kind, its next start's perhaps
     "deposed",  # a leader cuts what it appended while it was cut off, and ends just then
+    "full_at_install",  # a disk is full when a snapshot is to take the place of its log
     "stop_and_power",  # power goes right after an orderly stop
     "unflushed",  # power goes between an append and its flush
     "rot_file",  # a bit of quorum-state, a checkpoint, a mark or a snapshot changes at rest

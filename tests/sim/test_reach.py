@@ -59,7 +59,8 @@ def test_a_name_that_is_told_too_little_is_seen(named: tuple[Quorum, NamedProduc
     assert producer.granted is not None
     producer._question = 7
     with pytest.raises(Violation, match="D22: name"):
-        producer._answered(7, replace(producer.granted, last_sequence=producer.acknowledged - 1))
+        told = replace(producer.granted, last_sequence=producer.acknowledged - 1)
+        producer._answered(7, told, 1)
 
 
 @pytest.mark.parametrize("what", ["lost", "doubled", "elsewhere"])
@@ -140,6 +141,18 @@ def test_a_latecomer_catches_up_under_load() -> None:
     quorum.finish()
     assert quorum.world.counts["caught up under load"] == 1
     assert quorum.world.counts["snapshots installed"] >= 1
+
+
+def test_a_full_disk_at_an_install_costs_nothing() -> None:
+    settings = dict(state_bytes=6_000, snapshot_bytes=2_000, retention_bytes=0)
+    quorum = with_snapshots(4, observers=1, latecomer=True, **settings)
+    quorum.start()
+    quorum.wait(lambda: quorum.process(quorum.leader()).log.log_start_offset > 20)
+    quorum.world.nemesis._await_last_slice(1 << 60)
+    quorum.restart(quorum.ids[-1])
+    quorum.wait(lambda: quorum.world.counts["disks full at an install"] > 0)
+    quorum.world.run(500)
+    quorum.finish()
 
 
 # --- disks ----------------------------------------------------------------------------------------

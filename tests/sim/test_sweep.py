@@ -56,6 +56,7 @@ AT_LEAST = {
     "power cut before a flush": 3,
     "power cut after a stop": 3,
     "damage found": 3,
+    "disks full at an install": 2,
 }
 """What has to happen in the sweep, or it shows nothing."""
 
