@@ -107,7 +107,7 @@ def may_be_asked(quorum: Quorum, state: State, down: int | None) -> bool:
     fine = {
         seen.key
         for seen in (quorum.see(state, id) for id in quorum.ids if id != down)
-        if is_sound(quorum, state, seen)
+        if is_sound(quorum, state, seen) and seen.key.id not in quorum.setting.in_memory
     }
     for id in quorum.ids:
         voters = quorum.see(state, id).voters or quorum.oracle.static
