@@ -75,7 +75,9 @@ def _learn(
     if epoch > state.epoch or leader_id != state.leader_id or identity is not UNSAID:
         if not may_follow(state, epoch, leader_id, identity):
             leave(state, leader_id, now_ms)
-            return FAILED
+            if epoch > state.epoch or error is not NONE or type(response) is not VoteResponse:
+                return FAILED
+            return PROCEED  # who has not heard of the other disk (D23) may grant a pre-vote
     endpoints = state.known_endpoints(leader_id, response.leader_endpoints)
     higher = epoch > state.epoch
     if higher and not has_no_record(state):
