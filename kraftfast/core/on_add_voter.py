@@ -14,7 +14,7 @@ from kraftfast.core.messages import AddRaftVoterRequest, AddRaftVoterResponse
 from kraftfast.core.state import ReplicaState
 from kraftfast.core.voter_change import VoterChange, reply
 from kraftfast.errors import ErrorCode
-from kraftfast.types import ZERO_UUID, Voter, uuid_text
+from kraftfast.types import ZERO_UUID, ReplicaKey, Voter, uuid_text
 
 
 def on_add_voter(state: ReplicaState, event: RequestReceived, now_ms: int) -> None:
@@ -60,16 +60,24 @@ def refusal(state: ReplicaState, request: AddRaftVoterRequest) -> Refusal:
             ErrorCode.DUPLICATE_VOTER,
             f"{request.voter.id} is a voter: remove it first, if its directory is another",
         )
-    running = state.peers.directory_of(request.voter.id)
-    if running not in (ZERO_UUID, request.voter.directory_id):
-        return (
-            ErrorCode.INVALID_REQUEST,
-            f"replica {request.voter.id} runs with directory {uuid_text(running)}, not "
-            f"{uuid_text(request.voter.directory_id)}",
-        )
+    found = runs_with_its_directory(state, request.voter)
+    if found is not ACCEPTED:
+        return found
     if len(state.voters) >= limits.VOTERS_MAX:
         return ErrorCode.INVALID_REQUEST, f"there are {limits.VOTERS_MAX} voters: no more fit"
     return ACCEPTED
+
+
+def runs_with_its_directory(state: ReplicaState, voter: ReplicaKey) -> Refusal:
+    """A link that stands says which directory a replica has: another one is refused (D19)."""
+    running = state.peers.directory_of(voter.id)
+    if running in (ZERO_UUID, voter.directory_id):
+        return ACCEPTED
+    return (
+        ErrorCode.INVALID_REQUEST,
+        f"replica {voter.id} runs with directory {uuid_text(running)}, not "
+        f"{uuid_text(voter.directory_id)}",
+    )
 
 
 def on_probed_to_add(
@@ -78,7 +86,10 @@ def on_probed_to_add(
     """The new voter answered: does it speak this version, and has it the log?"""
     voter = change.voter
     assert voter is not None
-    if event.error is not NONE:
+    found = runs_with_its_directory(state, voter.key)  # it may be another since it was asked
+    if found is not ACCEPTED:
+        membership.refuse_change(state, leader, *found)
+    elif event.error is not NONE:
         message = f"{voter.id} did not answer at its endpoints"
         membership.refuse_change(state, leader, ErrorCode.REQUEST_TIMED_OUT, message)
     elif not event.kraft_version_min <= state.kraft_version <= event.kraft_version_max:
