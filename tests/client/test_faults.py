@@ -328,6 +328,7 @@ def test_closing_while_nothing_is_acknowledged(quorum: LocalQuorum) -> None:
 
 CLAIMS = """
 import os, signal, sys
+from kraftfast.client.ledger import Ledger
 from kraftfast.client.local import LocalConnector
 import time
 directories = {int(id): path for id, path in (each.split("=", 1) for each in sys.argv[1:])}
