@@ -1,8 +1,9 @@
-"""What a process does for itself that PySpark's daemon forked to run our sources.
+"""What a process does for itself that PySpark forked or started to run our sources.
 
 * It is silent where nobody waits for it any more. A query that has seen enough, or a session that
-  ends, closes the connection to its workers; the last flush of a worker fails then, and the
-  daemon's code prints a traceback that tells nothing.
+  ends, closes the connection to its workers; the last flush of a worker fails then, and PySpark's
+  daemon prints a traceback that tells nothing. So does the interpreter of a worker that has no
+  daemon, as that of a stream's reader, which lives as long as its query.
 * It keeps the garbage collector from what was imported. The daemon's code collects after every
   task, which took a third of all CPU time of workers (profiles/README.md).
 * It keeps the memory of one record batch for the next. The C library gives blocks of this size back
@@ -15,9 +16,12 @@ import ctypes
 import gc
 import sys
 import traceback
+from types import TracebackType
 from typing import Any
 
-DAEMON = "pyspark.daemon"
+WORKERS = ("pyspark.daemon", "pyspark.worker", "pyspark.sql.worker.", "pyspark.sql.streaming.")
+"""What the main module of such a process is called, or how its name begins."""
+UNHEARD = (BrokenPipeError, ConnectionResetError)
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 BLOCK_BYTES_MAX = 32 << 20  # the most that glibc takes
 KEPT_BYTES_MAX = 64 << 20
@@ -32,18 +36,27 @@ def settle() -> None:
     """
     global _settled_modules
     spec = getattr(sys.modules["__main__"], "__spec__", None)
-    if spec is None or spec.name != DAEMON or len(sys.modules) == _settled_modules:
+    if spec is None or not spec.name.startswith(WORKERS) or len(sys.modules) == _settled_modules:
         return
     _settled_modules = len(sys.modules)
     traceback.print_exc = print_unless_gone
+    sys.excepthook = end_unless_gone
     keep_memory()
     gc.freeze()
 
 
 def print_unless_gone(*args: Any, **settings: Any) -> None:
     """``traceback.print_exc``, but for an answer that nobody took."""
-    if not isinstance(sys.exc_info()[1], BrokenPipeError | ConnectionResetError):
+    if not isinstance(sys.exc_info()[1], UNHEARD):
         _print(*args, **settings)
+
+
+def end_unless_gone(
+    kind: type[BaseException], error: BaseException, trace: TracebackType | None
+) -> None:
+    """``sys.excepthook``, but for an answer that nobody took."""
+    if not isinstance(error, UNHEARD):
+        sys.__excepthook__(kind, error, trace)
 
 
 def keep_memory() -> None:

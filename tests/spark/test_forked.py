@@ -1,10 +1,14 @@
-"""What a process does for itself that PySpark's daemon forked; elsewhere nothing of it happens."""
+"""What a process does for itself that PySpark started; elsewhere nothing of it happens."""
 
 from __future__ import annotations
 
+import os
+import socket
+import struct
 import subprocess
 import sys
 import traceback
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,10 +28,53 @@ def run(program: str) -> subprocess.CompletedProcess[str]:
     return done
 
 
+def framed(data: bytes) -> bytes:
+    return struct.pack(">i", len(data)) + data
+
+
 @pytest.mark.parametrize("error, lines", [("BrokenPipeError", 0), ("ZeroDivisionError", 3)])
 def test_a_worker_whose_answer_nobody_takes_says_nothing(error: str, lines: int) -> None:
     raising = f"try:\n    raise {error}\nexcept BaseException:\n    traceback.print_exc()"
     assert len(run(f"{AS_DAEMON}settle()\n{raising}").stderr.splitlines()) == lines
+    program = f"{AS_DAEMON}settle()\nraise {error}"
+    uncaught = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert uncaught.returncode and len(uncaught.stderr.splitlines()) == lines
+
+
+def test_the_process_of_a_stream_whose_query_ended_says_nothing(
+    tmp_path: Path, log: LogFiles
+) -> None:
+    """Spark closes the connection first and ends the process a moment later."""
+    cloudpickle = pytest.importorskip("pyspark.cloudpickle")
+    from pyspark.sql.types import BinaryType, StructType
+
+    from kraftfast.spark.sources import LogSource
+
+    schema = StructType().add("value", BinaryType()).json()
+    said = (
+        framed(b"%d.%d" % sys.version_info[:2]),
+        framed(os.fsencode(tmp_path)) + struct.pack(">i", 0),  # no files are included
+        framed(cloudpickle.dumps(LogSource({"path": str(log.path)}))),
+        framed(schema.encode()) + struct.pack(">i", 1000),  # rows of an Arrow batch
+    )
+    door = tmp_path / "worker.sock"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(door))
+        listener.listen()
+        listener.settimeout(60)
+        runner = subprocess.Popen(
+            [sys.executable, "-m", "pyspark.sql.streaming.python_streaming_source_runner"],
+            env=os.environ | {"PYTHON_WORKER_FACTORY_SOCK_PATH": str(door)},
+            stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        connection, _ = listener.accept()
+        with connection:
+            connection.settimeout(60)
+            connection.sendall(b"".join(said))
+            with connection.makefile("rb") as answers:
+                pid, made = struct.unpack(">ii", answers.read(8))
+    assert (pid, made) == (runner.pid, 0)
+    assert runner.communicate(timeout=60)[1] == ""
 
 
 def test_only_forked_workers_are_settled() -> None:
@@ -36,6 +83,7 @@ def test_only_forked_workers_are_settled() -> None:
 
     assert sources.settle is forked.settle
     assert traceback.print_exc is not forked.print_unless_gone
+    assert sys.excepthook is not forked.end_unless_gone
 
 
 def test_what_is_imported_later_is_left_alone_too_and_what_tasks_leave_is_not() -> None:
