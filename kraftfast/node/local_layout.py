@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any
 
 import msgspec
 
@@ -129,6 +130,12 @@ class LiveDirectories(Mapping[int, str]):
 
     def __getitem__(self, id: int) -> str:
         return self.found[id]
+
+    def __contains__(self, id: object) -> bool:
+        return id in self.found  # Mapping's own, and its ``get``, expect KeyError
+
+    def get(self, id: int, default: Any = None) -> Any:
+        return self.found.get(id, default)
 
     def __iter__(self) -> Iterator[int]:
         self.found = replica_directories(self.path, read_description(self.path).replicas)

@@ -26,6 +26,7 @@ from kraftfast.node.local_layout import (
     format_quorum,
     on_one_device,
     open_or_format,
+    replica_directories,
     set_others_aside,
     shared_device_text,
 )
@@ -50,6 +51,18 @@ def test_a_quorum_with_its_voters_in_a_checkpoint(tmp_path: Path) -> None:
     assert snapshot_ids(Disk(), str(tmp_path / "static/1/__cluster_metadata-0")) == []
     with pytest.raises(InvalidOption, match="kraft.version"):
         format_quorum(str(tmp_path / "other"), 3, kraft_version=2)
+
+
+def test_a_replica_that_is_not_there_is_just_missing(tmp_path: Path) -> None:
+    """Whoever looks for the leader asks for the id that a replica names: -1, if it knows none."""
+    path = str(tmp_path / "q")
+    format_quorum(path, 2)
+    for places in (LiveDirectories(path), replica_directories(path, [1, 2])):
+        assert 2 in places and places.get(2) == f"{path}/2"
+        for id in (-1, 7):
+            assert id not in places and places.get(id) is None
+            with pytest.raises(InvalidOption):
+                places[id]
 
 
 def test_replicas_are_added_once(tmp_path: Path) -> None:
