@@ -95,8 +95,7 @@ class Node:
         self.applier: Any = None
         self.beside = Beside()
         self.on_commit: list[Any] = []
-        self.on_role: list[Any] = []
-        self.on_voters: list[Any] = []
+        self.on_role, self.on_voters = list[Any](), list[Any]()
         self.producer_ids = ProducerIds(self)
         self.failures = Failures(self)
         self._events: deque[ev.Event] = deque()
@@ -435,6 +434,7 @@ class Node:
         self.intake.publish()  # whoever waits for the commit goes on meanwhile
         if self.sockets is not None:
             self.sockets.commit(offset)
+        self.producer_ids.commit(offset)
 
     def _role_changed(self, effect: fx.RoleChanged) -> None:
         self.metrics.role_changed(effect.role)

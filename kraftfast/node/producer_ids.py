@@ -92,7 +92,8 @@ class ProducerIds:
 
     # node: whose. wall_ms: says when a record is made. queued: to be written. written: to be
     # committed, by offset.
-    # _committed: everything below is.
+    # _committed: everything below may be acknowledged; who takes a name takes its last record for
+    # that, so that durability=all waits for all voters here too.
     # of_leader: requests that went on to the leader.
     # _epoch, _number: of the last id that was made.
 
@@ -104,7 +105,6 @@ class ProducerIds:
         self._committed = -1
         self.of_leader = IdsOfLeader(node)
         self.took = self.of_leader.took
-        node.on_commit.append(self.commit)
         node.on_role.append(self._role_changed)
 
     def ask(self, asked: Asked, answer: Callable[[Granted], None]) -> None:
@@ -190,7 +190,7 @@ class ProducerIds:
         return Granted(ErrorCode.NONE, id, epoch, last, known.last_offset, since), is_new
 
     def commit(self, offset: int) -> None:
-        """Answer the requests whose names are committed."""
+        """Answer the requests whose names may be acknowledged."""
         self._committed = offset
         while self.written and self.written[0].end_offset <= offset:
             entry = self.written.popleft()

@@ -318,6 +318,7 @@ class Carrying:
         self.answered = offset
         while self.runs and self.runs[0].end_offset <= offset:
             self.runs.popleft().acknowledged(self.world.now_us)
+        self.names.commit(offset)
 
     def _do_RoleChanged(self, effect: fx.RoleChanged) -> None:
         if effect.role == "leader":

@@ -66,13 +66,13 @@ class NamedProducer(IdempotentProducer):
 
     def _ask(self, target: Process, number: int) -> None:
         asked = Asked(f"name-{self.id}", resumes=True)
-        target.names.ask(asked, lambda granted: self._answered(number, granted, target.id))
+        target.names.ask(asked, lambda granted: self._answered(number, granted, target))
 
     def _ask_again(self, number: int) -> None:
         if number == self._question:
             self._take()
 
-    def _answered(self, number: int, granted: Granted, leader_id: int) -> None:
+    def _answered(self, number: int, granted: Granted, target: Process) -> None:
         if number != self._question:
             return  # it was given up
         if granted.error is not ErrorCode.NONE:
@@ -84,8 +84,13 @@ class NamedProducer(IdempotentProducer):
             f"D22: name {self.id} is told {granted.last_sequence}; "
             f"{self.acknowledged} was acknowledged",
         )
+        require(
+            granted.last_offset < target.answered,
+            f"I23: name {self.id} is told of {granted.last_offset}, which {target.id} does not "
+            f"acknowledge: it does up to {target.answered}",
+        )
         self._question = 0
-        self.granted, self.leader_id = granted, leader_id  # a deposed one knows less of the name
+        self.granted, self.leader_id = granted, target.id  # a deposed one knows less of the name
         self.grants.append(granted)
         self.world.count("names taken")
         self._sequence = granted.last_sequence + 1

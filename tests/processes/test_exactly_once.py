@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import kraftfast
-from kraftfast.errors import ProducerFenced, UnknownOutcome
+from kraftfast.errors import NoQuorum, ProducerFenced, UnknownOutcome
 from kraftfast.quorum import LocalQuorum
 from tests.histories import COMMITTED
 from tests.processes.kit import (
@@ -188,6 +188,26 @@ def test_a_name_goes_to_the_next_producer(tmp_path: Path, transport: str) -> Non
             assert isinstance(old.ledger.runs(3, 4)[0][3], ProducerFenced)
         log = data_records(log_path(quorum, 1), settled(quorum))
     assert [value for _, value in log] == [b"0", b"1", b"2", b"3"]
+
+
+def test_a_name_is_told_of_what_is_acknowledged_alone(tmp_path: Path) -> None:
+    """durability=all: who takes a name passes over what it is told of, as over what was answered.
+    So it is told once all voters have that."""
+    with a_quorum(tmp_path / "q", durability="all") as quorum:
+        with quorum.producer(name="n") as old:
+            old.append_wait(b"0", timeout=PATIENCE_S)
+            silent = max(followers_of(quorum))  # asked last by whoever looks for the leader
+            quorum.kill(silent, signal.SIGSTOP)
+            ticket = old.append(b"1")
+            with pytest.raises(UnknownOutcome):
+                old.wait(ticket, timeout=0.3)
+            with pytest.raises(NoQuorum):
+                quorum.producer(name="n", timeout=1)
+            quorum.kill(silent, signal.SIGCONT)
+            with quorum.producer(name="n", timeout=PATIENCE_S) as new:
+                assert new.last_sequence() == 1
+        log = data_records(log_path(quorum, silent), settled(quorum))
+    assert [value for _, value in log] == [b"0", b"1"]
 
 
 # --- what cannot be known, and what was refused ---------------------------------------------------
