@@ -25,7 +25,7 @@ from idle import cpu_seconds
 
 from kraftfast.quorum import LocalQuorum
 from kraftfast.types import METADATA_TOPIC, METADATA_TOPIC_ID
-from kraftfast.wire import fetch, frame
+from kraftfast.wire import fetch
 
 VERSION, MAX_WAIT_MS, MAX_BYTES = 18, 500, 1 << 20
 RECORDS = 300

@@ -46,7 +46,6 @@ from kraftfast.log.directory import read_meta
 from kraftfast.log.disk import Disk
 from kraftfast.node.config import ListenerConfig, NodeConfig, VoterConfig
 from kraftfast.node.description import (
-    Description,
     changing,
     raise_kraft_version,
     read_description,

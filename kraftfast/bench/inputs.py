@@ -31,7 +31,7 @@ class Chunk(NamedTuple):
 
     source: Any
     offsets: Any
-    count: int
+    count: int  # type: ignore[assignment]  # and no method, as a tuple has
     value_bytes: int
 
 

@@ -88,7 +88,7 @@ def load_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--json", "as_json", is_flag=True, help="Print JSON, as it does anyway."),
     ]
     for decorator in reversed(decorators):
-        command = decorator(command)
+        command = decorator(command)  # type: ignore[operator]  # their common type is `function`
     return command
 
 
@@ -150,7 +150,7 @@ def prepared(mode: str, asked: dict[str, Any], count: int | None) -> int:
     if count is None:
         return LATENCY_PREPARE_BYTES if mode == "latency" else 0
     overhead = RECORD_OVERHEAD_BYTES + (BATCH_OVERHEAD_BYTES if mode == "latency" else 1)
-    return count * (asked["record_size"] + overhead) + SLACK_BYTES
+    return int(count * (asked["record_size"] + overhead)) + SLACK_BYTES
 
 
 def run(

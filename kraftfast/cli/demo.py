@@ -68,7 +68,7 @@ def demo(**asked: Any) -> None:
     else:
         given = Lines(path, open_input("-") if path == "-" else None)
     directory = asked["directory"]
-    if given.count is not None:
+    if given.count is not None and given.value_bytes is not None:
         need = given.value_bytes + given.count * RECORD_OVERHEAD_BYTES
         refuse_without_space(directory, (asked["voters"] or VOTERS) * need)
     with nullcontext(directory) if directory else scratch_directory("demo") as place:

@@ -27,7 +27,6 @@ from kraftfast.log.verify import (
     open_segment_file,
     tail_of,
 )
-from kraftfast.record import batch as record_batch
 from kraftfast.record.batch import BatchView
 from kraftfast.record.control import (
     KRaftVersion,

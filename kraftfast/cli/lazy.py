@@ -68,7 +68,7 @@ class LazyGroup(Group):
             formatter.write_dl(rows)
 
 
-def lazy_group(places: Commands, **settings: Any) -> Callable[[Callable[..., Any]], Any]:
+def lazy_group(places: Commands, **settings: Any) -> Callable[[Callable[..., Any]], LazyGroup]:
     """A decorator: the function becomes a :class:`LazyGroup` of these commands."""
     return click.group(cls=LazyGroup, places=places, **settings)
 

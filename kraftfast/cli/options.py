@@ -32,7 +32,7 @@ SECONDS_MAX = 1_000_000
 """Eleven days: more than anybody waits, and what every system call takes."""
 
 
-class Size(click.ParamType):
+class Size(click.ParamType[Any]):
     """A number of bytes within bounds: ``4096``, ``64KiB``, ``1MB``."""
 
     name = "size"
@@ -104,7 +104,7 @@ class Directory(click.Path):
         return path
 
 
-class Voters(click.ParamType):
+class Voters(click.ParamType[Any]):
     """How many voters."""
 
     name = "1|3|5"
@@ -115,7 +115,7 @@ class Voters(click.ParamType):
         return int(value)
 
 
-class Processors(click.ParamType):
+class Processors(click.ParamType[Any]):
     """``auto``: None; ``none``: empty; ``0,1``: these."""
 
     name = "auto|none|LIST"

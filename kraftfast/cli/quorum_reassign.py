@@ -71,7 +71,8 @@ def reassign(
 def make_missing(directory: str, target: list[int]) -> None:
     """Make directories for ids that have none. Raises NotFormatted, InvalidOption."""
     from kraftfast.log.disk import Disk
-    from kraftfast.node.local_layout import DESCRIPTION, add_to_description, check_ids
+    from kraftfast.node.description import DESCRIPTION
+    from kraftfast.node.local_layout import add_to_description, check_ids
 
     check_ids(target)
     if Disk().exists(os.path.join(directory, DESCRIPTION)):

@@ -67,7 +67,7 @@ def cli(settings: dict[str, bool], debug: bool) -> None:
 def run(args: Sequence[str]) -> int:
     """Run one command; returns its exit code. Says what failed in one line."""
     streams.prepare()
-    warnings.showwarning = say_warning
+    warnings.showwarning = say_warning  # type: ignore[assignment]
     signal.signal(signal.SIGTERM, _terminate)
     if signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:  # nohup has it ignored
         signal.signal(signal.SIGHUP, _terminate)

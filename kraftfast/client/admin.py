@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from kraftfast import arguments, limits
 from kraftfast.arguments import flag, replica_id, replica_ids, text, uuid, whole_number
-from kraftfast.client.admin_ways import Reached, Way
+from kraftfast.client.admin_ways import Way
 from kraftfast.client.read_barriers import (
     PAUSE_S,
     TRY_AGAIN,
@@ -30,13 +30,13 @@ from kraftfast.client.timing import deadline_after
 from kraftfast.errors import (
     Closed,
     ErrorCode,
-    InvalidOption,
     MalformedFrame,
     NoQuorum,
     NotLeader,
     PeerGone,
     RequestRefused,
     TimedOut,
+    UnsupportedVersion,
 )
 from kraftfast.forks import Birthplace
 from kraftfast.types import METADATA_PARTITION, NO_NODE, Endpoint, Uuid

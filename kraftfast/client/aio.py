@@ -23,13 +23,13 @@ import warnings
 from asyncio import _get_running_loop
 from collections import deque
 from collections.abc import AsyncIterator, Generator
-from types import TracebackType
 from typing import Any
 
 from kraftfast import forks
 from kraftfast.client.appender import DEFAULT_TIMEOUT
 from kraftfast.client.loop_refs import let_go_in, weakly
-from kraftfast.client.producer import DOUBT_S, Producer
+from kraftfast.client.own_threads import DOUBT_S
+from kraftfast.client.producer import Producer
 from kraftfast.client.refusals import ends_search
 from kraftfast.client.sender import Sender
 from kraftfast.client.tickets import add_tickets, check_fields, cut_short, offsets_of
@@ -491,10 +491,5 @@ class AsyncProducer:
     async def __aenter__(self) -> AsyncProducer:
         return await self._connected()
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_raised: object) -> None:
         await self.close()

@@ -7,6 +7,7 @@ from kraftfast.client.news import News
 from kraftfast.client.sender import Sender
 
 DEFAULT_TIMEOUT: float
+SLEEP_S_MAX: float
 
 class Appender:
     ledger: Ledger

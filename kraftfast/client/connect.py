@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from typing import Any
 
 from kraftfast.arguments import text
 from kraftfast.client.admin import Admin, AsyncAdmin
@@ -22,7 +21,7 @@ from kraftfast.client.connection import Address
 from kraftfast.client.connector import Connector
 from kraftfast.client.consumer import RecordStream
 from kraftfast.client.making import MakesProducers
-from kraftfast.client.producer import PAUSE_S
+from kraftfast.client.own_threads import PAUSE_S
 from kraftfast.client.quorum_info import QuorumInfo
 from kraftfast.client.refusals import Search
 from kraftfast.client.remote import Cluster, RemoteConnector, parse_addresses

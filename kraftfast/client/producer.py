@@ -31,7 +31,7 @@ from kraftfast.client.enrolment import Enrolment, Standing
 from kraftfast.client.latency import Latencies
 from kraftfast.client.ledger import Ledger
 from kraftfast.client.news import Held, News
-from kraftfast.client.own_threads import DOUBT_S, PAUSE_S, OwnThreads
+from kraftfast.client.own_threads import PAUSE_S, OwnThreads
 from kraftfast.client.refusals import Full, QuorumClosed, Search
 from kraftfast.client.sender import RECORD_BYTES_MAX, Sender
 from kraftfast.client.tickets import Batch, add_tickets, cut_short, offsets_of

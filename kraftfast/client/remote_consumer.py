@@ -9,10 +9,10 @@ from typing import Any
 
 from kraftfast import limits
 from kraftfast.client.connection import Connection
-from kraftfast.client.consumer import FOREVER_S, RETRY_S, RecordStream
+from kraftfast.client.consumer import RETRY_S, RecordStream
 from kraftfast.client.refusals import Search
 from kraftfast.client.remote import Cluster, Leader
-from kraftfast.client.timing import deadline_after
+from kraftfast.client.timing import FOREVER_S, deadline_after
 from kraftfast.errors import (
     CorruptBatch,
     ErrorCode,

@@ -7,6 +7,8 @@ go out while the tail is still being flushed.
 
 from __future__ import annotations
 
+from typing import Any
+
 from kraftfast import limits
 from kraftfast.core.candidate import Candidate
 from kraftfast.core.effects import FlushedTo, Send
@@ -25,7 +27,7 @@ def begin_campaign(state: ReplicaState, now_ms: int, failover: bool = False) -> 
 
     There is no epoch after the last one, so no replica campaigns in it.
     """
-    current = state.current
+    current: Any = state.current
     if state.epoch < limits.EPOCH_MAX:
         state.to_prospective(now_ms, failover)
     elif isinstance(current, Follower):

@@ -36,5 +36,5 @@ def dismiss(state: ReplicaState, leader: Leader) -> None:
     waiting = [(parked.source, 0) for parked in leader.parked]
     waiting += [(progress.source, progress.stream) for progress in leader.streams]
     for source, stream in waiting:
-        response = state.fetch_refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, stream)
-        state.effects.append(Reply(source, response))
+        refused_fetch = state.fetch_refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, stream)
+        state.effects.append(Reply(source, refused_fetch))

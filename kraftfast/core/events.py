@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from kraftfast.core.control import VoterControls
-from kraftfast.core.messages import Request, Response
 from kraftfast.core.voter_history import VoterHistory
 from kraftfast.errors import ErrorCode
 from kraftfast.types import ZERO_UUID, OffsetAndEpoch, Uuid
@@ -54,7 +53,7 @@ class RequestReceived:
     """A peer (or a stranger) asks."""
 
     source: Any
-    request: Request
+    request: Any  # a Request; its handler is chosen by its type
 
 
 @dataclass
@@ -66,7 +65,7 @@ class ResponseReceived:
 
     peer_id: int
     correlation: int
-    response: Response
+    response: Any  # a Response; its handler is chosen by its type
 
 
 @dataclass

@@ -5,6 +5,8 @@ What holds between replicas (I1 to I5, I8) is the simulator's to check.
 
 from __future__ import annotations
 
+from typing import Any
+
 from kraftfast.core.candidate import Candidate
 from kraftfast.core.follower import Follower
 from kraftfast.core.leader import Leader
@@ -47,16 +49,16 @@ def check_invariants(state: ReplicaState) -> None:
 
 def check_role(state: ReplicaState) -> None:
     """I18: the role is what its object says; only voters go beyond following."""
-    current = state.current
+    current: Any = state.current
     assert isinstance(current, _CLASSES[state.role])
     assert state.leader is (current if state.role is Role.LEADER else None)
     assert state.follower is (current if state.role is Role.FOLLOWER else None)
-    nominee = isinstance(current, Prospective | Candidate)
-    if nominee:
+    if isinstance(current, Prospective | Candidate):
+        nominee: Any = current
         assert state.may_campaign() and state.config.campaign
-        assert (state.local.id in current.election.granted) == state.is_voter()
-        assert not current.election.granted & current.election.rejected
-        assert current.election.unanimous or not state.doubt.exists()  # I21
+        assert (state.local.id in nominee.election.granted) == state.is_voter()
+        assert not nominee.election.granted & nominee.election.rejected
+        assert nominee.election.unanimous or not state.doubt.exists()  # I21
     if state.role is Role.LEADER:
         assert not state.doubt.exists()  # I21
     assert all(each.offset <= state.committed_offset for each in state.log.snapshots)  # I15

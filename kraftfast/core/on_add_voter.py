@@ -5,6 +5,8 @@ The order of checks is that of Kafka's ``AddVoterHandler``.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from kraftfast import limits
 from kraftfast.core import membership
 from kraftfast.core.events import Probed, RequestReceived
@@ -46,6 +48,7 @@ def refusal(state: ReplicaState, request: AddRaftVoterRequest) -> Refusal:
             return found
     if request.voter.id < 0 or request.voter.directory_id == ZERO_UUID:
         return ErrorCode.INVALID_REQUEST, "a voter needs an id and a directory id"
+    check: Callable[[], Refusal]
     for check in (
         lambda: membership.has_default_listener(state, request.endpoints),
         lambda: membership.nothing_pending(state),

@@ -6,6 +6,8 @@ takes the short way: it only moves the acknowledgement and the read cursor.
 
 from __future__ import annotations
 
+from typing import Any
+
 from kraftfast import limits
 from kraftfast.core.effects import Reply
 from kraftfast.core.events import RequestReceived
@@ -91,7 +93,7 @@ def invalid(state: ReplicaState, request: FetchRequest) -> ErrorCode:
 def on_valid_fetch(state: ReplicaState, event: RequestReceived, now_ms: int) -> None:
     """The sender may ask: does its log fit, is there anything for it, and does it wait?"""
     request = event.request
-    leader = state.leader
+    leader: Any = state.leader  # None was refused: ``invalid``
     if request.replica.id >= 0 or request.epoch != NO_EPOCH:
         validity, place = judge(state.log, request)
         if validity is not VALID:
@@ -131,6 +133,7 @@ def on_valid_fetch(state: ReplicaState, event: RequestReceived, now_ms: int) -> 
     if moved:
         advance(state, leader, now_ms)
     if request.opens:
+        assert progress is not None  # a consumer opens no stream: ``invalid``
         progress.last_push_ms = now_ms - state.config.fetch_max_wait_ms  # answered at once
         push(state, progress, now_ms)
     else:

@@ -52,7 +52,7 @@ def move(state: ReplicaState, leader: Leader, target: frozenset[int], now_ms: in
     """Remove a voter if there are too many, or as many as fit; else add one, else hand over."""
     ids = frozenset(state.voters.ids)
     missing, extra = target - ids, ids - target
-    replaced = {id for id in ids & target if is_replaced(state, leader, id, now_ms)}
+    replaced = frozenset(id for id in ids & target if is_replaced(state, leader, id, now_ms))
     full = len(ids) >= limits.VOTERS_MAX
     if replaced or len(ids) > len(target) or not missing or full:
         victim = choose_victim(state, leader, replaced or extra, now_ms)

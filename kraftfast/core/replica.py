@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from random import Random
 
 from kraftfast.core import describe, invariants, on_tick, serving
@@ -162,7 +165,7 @@ def _on_response(state: ReplicaState, event: ResponseReceived, now_ms: int) -> N
         state.poll_due = True
 
 
-_ON_EVENT = {
+_ON_EVENT: dict[Any, Callable[..., None]] = {
     Tick: _on_tick,
     LinkUp: on_link_up,
     LinkDown: on_link_down,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from kraftfast.core.messages import Request
+from typing import Any
+
 from kraftfast.core.state import ReplicaState
 from kraftfast.errors import ErrorCode
 from kraftfast.types import ZERO_UUID, ReplicaKey
@@ -10,7 +11,7 @@ from kraftfast.types import ZERO_UUID, ReplicaKey
 NONE = ErrorCode.NONE  # looked up far faster than an enum's member
 
 
-def top_level_error(state: ReplicaState, request: Request) -> ErrorCode:
+def top_level_error(state: ReplicaState, request: Any) -> ErrorCode:
     """A request that names no cluster is not checked for it, one of another cluster is refused."""
     if None not in (request.cluster_id, state.cluster_id):
         if request.cluster_id != state.cluster_id:

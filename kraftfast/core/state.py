@@ -306,7 +306,7 @@ class ReplicaState:
         elif self.peers.is_ended(leader_id) and self.may_fail_over():
             deadline_ms = now_ms + self._next_failover_ms()
         elif keeps_timer and vote is None:
-            deadline_ms = old.election_deadline_ms
+            deadline_ms = old.election_deadline_ms  # type: ignore[union-attr]
         else:
             deadline_ms = now_ms + self.election_timeout_ms()
         voted = self.voted if epoch == self.epoch else vote

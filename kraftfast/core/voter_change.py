@@ -74,5 +74,5 @@ def reply(
             message=message,
         )
     else:
-        response = answers(error, message)
+        response = answers(error, message=message)
     state.effects.append(Reply(source, response))

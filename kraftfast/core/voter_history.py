@@ -7,6 +7,7 @@ They are in force as soon as they are appended, committed or not, and undone by 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from kraftfast.core.control import KRaftVersion, KRaftVoters
 from kraftfast.types import NO_OFFSET, ReplicaKey
@@ -37,7 +38,7 @@ class VoterHistory:
 
     def truncate_to(self, end_offset: int) -> bool:
         """The log was cut; True if that undid a record. The bootstrap snapshot's stay."""
-        entries: list
+        entries: list[Any]
         undone = False
         for entries in (self.versions, self.voter_sets):
             while entries and entries[-1][0] >= max(end_offset, 0):
@@ -47,7 +48,7 @@ class VoterHistory:
 
     def truncate_from_start(self, start_offset: int) -> None:
         """Records below are in a snapshot: of those, the newest of each kind is kept."""
-        entries: list
+        entries: list[Any]
         for entries in (self.versions, self.voter_sets):
             below = sum(1 for offset, _ in entries if offset < start_offset)
             del entries[:max(below - 1, 0)]
@@ -137,7 +138,7 @@ class VoterHistory:
         return f"VoterHistory({self.versions}, {self.voter_sets})"
 
 
-def _append(entries: list, offset: int, value: object) -> None:
+def _append(entries: list[Any], offset: int, value: object) -> None:
     if entries and offset <= entries[-1][0]:
         raise ValueError(f"a record at {offset} behind one at {entries[-1][0]}")
     entries.append((offset, value))

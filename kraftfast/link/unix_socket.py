@@ -9,6 +9,7 @@ import errno
 import os
 import socket
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from kraftfast.errors import CannotListen, PeerGone
@@ -105,7 +106,7 @@ class PidfdOwner:
         self.close_pidfd()
 
 
-def _at(path: str, call) -> None:
+def _at(path: str, call: Callable[[str], object]) -> None:
     if len(os.fsencode(path)) <= PATH_BYTES_MAX:
         call(path)
         return

@@ -14,7 +14,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from kraftfast.errors import CorruptBatch, CorruptLog, OffsetOutOfRange, StorageError
+from kraftfast.errors import CorruptBatch, CorruptLog, OffsetOutOfRange
 from kraftfast.log import scan
 from kraftfast.log.disk import storage_error
 from kraftfast.log.copied_file import FIRST_READ_BYTES, SPAN_BYTES

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kraftfast import limits
 from kraftfast.errors import Closed, InvalidOption, RecordTooLarge
@@ -26,6 +26,9 @@ from kraftfast.record.control import (
     control_batch,
 )
 from kraftfast.types import OffsetAndEpoch
+
+if TYPE_CHECKING:
+    from kraftfast.record.batch import RecordsMode
 
 BATCH_BYTES = 256 * 1024
 """A data batch is closed before it is larger; a record that is larger stands alone."""
@@ -52,7 +55,7 @@ class SnapshotWriter:
         last_contained_log_timestamp: int,
         controls: Sequence[KRaftVersion | KRaftVoters] = (),
         header_tags: Tags = (),
-        records: str = "any",
+        records: RecordsMode = "any",
         timestamp: int = -1,
     ) -> None:
         snapshot_files.snapshot_name(snapshot_id)  # it can have one

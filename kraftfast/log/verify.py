@@ -194,8 +194,7 @@ def _check_state(
 def _count_segment(segment: Any, directory: ReplicaDirectory | LooseLog, records: bool) -> Counts:
     counts = Counts(segment.file.path, segment.base_offset)
     taken = "any" if isinstance(directory, LooseLog) else directory.options.records
-    taken = taken if records else None
-    counting = _Counting(counts, taken, not segment.has_page)
+    counting = _Counting(counts, taken if records else None, not segment.has_page)
     batches = Batches(_copied(segment, segment.position), segment.base_offset)
     for begin, found in batches:
         counting.meet(begin, found)

@@ -14,9 +14,10 @@ from kraftfast.errors import MalformedFrame
 
 def check_cut(core: Any, log: Any, response: FetchResponse) -> None:
     """Raise ``MalformedFrame`` if the diverging offset would cut the log inside a batch."""
-    offset = core.cut_offset(response.diverging)
+    diverging = response.diverging
+    assert diverging is not None
+    offset = core.cut_offset(diverging)
     if log.log_start_offset <= offset < log.end_offset and not _begins_a_batch(log, offset):
-        diverging = response.diverging
         raise MalformedFrame(
             f"the diverging offset {diverging.offset} of epoch {diverging.epoch} would cut the log "
             f"at {offset}, inside a batch"

@@ -92,7 +92,7 @@ class RingRequest:
         self.reply(response, records)
 
 
-class MeshPeer(RingPeer):
+class MeshPeer(RingPeer):  # type: ignore[misc]  # it is compiled
     """A replica on this host, as the node's effects and the core's events know it."""
 
     def __init__(self, node: Any, link: RingLink, key: ReplicaKey, log_path: str) -> None:
@@ -104,7 +104,7 @@ class MeshPeer(RingPeer):
     def send_request(self, correlation: int, request: Any) -> bool:
         """Send a core request; False if it cannot go out now."""
         if type(request) is core.FetchRequest and request.stream:
-            return self.send_fetch(request)
+            return bool(self.send_fetch(request))
         api_key = API_OF[type(request)]
         version, client_id = SERVED[api_key].last, f"raft-client-{self.node.config.node_id}"
         partition = self.node.partition
@@ -139,7 +139,7 @@ class MeshPeer(RingPeer):
         self.node.failures.end(error, f"the link to replica {self.id}", self._break_off)
 
     def _break_off(self) -> None:
-        self.broken = self.broken or "it failed"
+        self.broken: str | None = self.broken or "it failed"
 
     def reply(self, response: Any) -> None:
         """Refuse a Fetch of a stream, or tell it of divergence."""

@@ -10,7 +10,7 @@ import os
 import random
 import time
 from collections import deque
-from typing import Any
+from typing import Any, cast
 
 from kraftfast.core import effects as fx
 from kraftfast.core import events as ev
@@ -86,7 +86,7 @@ class Node:
         self.idle = Idle(self.doorbell.bell, self.flusher.address)
         self.intake = Intake()
         self.links: dict[int, Any] = {}
-        self.sockets = self.prober = self.at_hand = None
+        self.sockets = self.prober = self.at_hand = cast(Any, None)
         self.stalled: tuple[Any, fx.WriteFetched] | None = None
         self.stalled_ms = self.seen_ns = self.held_ns = 0
         self.control: fx.AppendControl | None = None

@@ -79,7 +79,7 @@ class PartitionLeader:
         """Whether records of earlier epochs may be committed that are not known to be (KIP-207)."""
         return bool(self.node.core.epoch_start_offset > self.high_watermark)
 
-    def offsets_beside(self, error: ErrorCode) -> dict[str, int]:
+    def offsets_beside(self, error: ErrorCode) -> dict[str, Any]:
         """Return the offsets that a Fetch answer tells beside its error.
 
         None beside an error that sends the client elsewhere, as in Kafka: librdkafka takes an

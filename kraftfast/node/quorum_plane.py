@@ -153,7 +153,8 @@ def find_coordinator(node: Any, request: Any, message: Any) -> Any:
     """
     kind = wire.FindCoordinatorResponse
     version = request.version
-    answer = {"node_id": NO_NODE, "port": -1, "error_code": ErrorCode.UNSUPPORTED_VERSION}
+    answer: dict[str, Any] = {"node_id": NO_NODE, "port": -1}
+    answer["error_code"] = ErrorCode.UNSUPPORTED_VERSION
     if message.key_type == TRANSACTION:
         answer["error_code"] = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     if version:

@@ -165,7 +165,7 @@ class Retention:
         disk, path = self.snapshots.disk, self.snapshots.log_path
         size = sum(segment.position for segment in self.node.log.segments)
         size += sum(disk.file_bytes(snapshot_path(path, each)) for each in ids)
-        return size > self.bytes_max
+        return bool(size > self.bytes_max)
 
     def _is_too_old(self, ids: tuple[OffsetAndEpoch, ...]) -> bool:
         if self.ms_max < 0:

@@ -251,8 +251,8 @@ class Session:
             self.door.fetch(request, message)
         elif header.api_key == ApiKey.PRODUCE:
             self.produces = True
-            message = wire_produce.decode_request(header.version, data, header.body_start)
-            self.door.produce(request, message)
+            produced = wire_produce.decode_request(header.version, data, header.body_start)
+            self.door.produce(request, produced)
         elif header.api_key in translate.REQUEST_FROM_WIRE:
             message = frame.decode_request_body(header, data)
             decoded = translate.REQUEST_FROM_WIRE[header.api_key](message, partition)

@@ -21,7 +21,7 @@ from kraftfast.errors import (
     StorageError,
     UnsupportedVersion,
 )
-from kraftfast.log import log_start, snapshot_files
+from kraftfast.log import log_start, snapshot_files  # type: ignore[attr-defined]
 from kraftfast.log.producer_records import from_tags, to_tags
 from kraftfast.log.producer_state import check_state
 from kraftfast.log.snapshot_files import BOOTSTRAP, delete_snapshots, name_part, snapshot_ids

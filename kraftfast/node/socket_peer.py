@@ -22,11 +22,11 @@ from kraftfast.node.translate import API_OF
 from kraftfast.wire import fetch as wire_fetch
 from kraftfast.wire import frame
 from kraftfast.wire.messages import ApiKey, ApiVersionsRequest, InitProducerIdRequest
+from kraftfast.wire.notation import Versions
 from kraftfast.wire.versions import (
     VOTE_PRE_VOTE_VERSION,
     CLIENT_NAME,
     CLIENT_VERSION,
-    Versions,
     negotiate,
     offered_versions,
 )

@@ -11,7 +11,7 @@ from kraftfast.types import uuid_text
 def status(node: Any) -> dict[str, Any]:
     """Identity, role, ends, counters, the latency of each stage (microseconds), Kafka's metrics."""
     view = node.stats.view()
-    words = view.as_dict()
+    words: dict[str, Any] = view.as_dict()
     return {
         "node_id": node.config.node_id,
         "directory_id": uuid_text(node.key.directory_id),

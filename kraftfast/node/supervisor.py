@@ -16,6 +16,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 
 import msgspec
@@ -346,7 +347,8 @@ class Supervisor:
                 if self._closing:
                     return
                 timeout_s = self._start_due()
-                poll, sources = select.poll(), {}
+                poll = select.poll()
+                sources: dict[int, tuple[Worker, Callable[[], object]]] = {}
                 poll.register(self._wake_reader, select.POLLIN)
                 for worker in self.workers.values():
                     if worker.process is None or worker.sock is None:
@@ -363,8 +365,9 @@ class Supervisor:
                 for fd, _ in ready:
                     if fd == self._wake_reader:
                         os.read(fd, READY_BYTES_MAX)
-                    worker, take = sources.get(fd, (None, None))
-                    if worker is not None and worker.process is not None:
+                        continue
+                    worker, take = sources[fd]
+                    if worker.process is not None:
                         take()
 
     def _start_due(self) -> float | None:

@@ -23,7 +23,7 @@ from kraftfast.types import METADATA_PARTITION, Endpoint, OffsetAndEpoch, Replic
 from kraftfast.wire import messages as wire
 from kraftfast.wire.fetch import PartitionFetch, PartitionFetched
 
-API_OF = {
+API_OF: dict[Any, wire.ApiKey] = {
     core.VoteRequest: wire.ApiKey.VOTE,
     core.BeginQuorumEpochRequest: wire.ApiKey.BEGIN_QUORUM_EPOCH,
     core.EndQuorumEpochRequest: wire.ApiKey.END_QUORUM_EPOCH,
@@ -107,7 +107,7 @@ def _end(request: core.EndQuorumEpochRequest, partition: Partition) -> Any:
     )
 
 
-_TO_WIRE: dict[type, Any] = {
+_TO_WIRE: dict[Any, Any] = {
     core.VoteRequest: _vote,
     core.BeginQuorumEpochRequest: _begin,
     core.EndQuorumEpochRequest: _end,
@@ -244,8 +244,14 @@ REQUEST_FROM_WIRE: dict[int, Any] = {
 
 # --- responses ------------------------------------------------------------------------------------
 
-_RESPONSE_TO_WIRE = {**membership.RESPONSE_TO_WIRE, **snapshot.RESPONSE_TO_WIRE}
-_RESPONSE_FROM_WIRE = {**membership.RESPONSE_FROM_WIRE, **snapshot.RESPONSE_FROM_WIRE}
+_RESPONSE_TO_WIRE: dict[Any, Any] = {
+    **membership.RESPONSE_TO_WIRE,
+    **snapshot.RESPONSE_TO_WIRE,
+}
+_RESPONSE_FROM_WIRE: dict[int, Any] = {
+    **membership.RESPONSE_FROM_WIRE,
+    **snapshot.RESPONSE_FROM_WIRE,
+}
 
 
 def response_to_wire(api_key: int, response: Any, partition: Partition, version: int) -> Any:
@@ -253,7 +259,7 @@ def response_to_wire(api_key: int, response: Any, partition: Partition, version:
 
     Version 0 of Vote, BeginQuorumEpoch and EndQuorumEpoch has no place for the leader's endpoints.
     """
-    kind = wire.RESPONSES[api_key]
+    kind: Any = wire.RESPONSES[api_key]
     encode = _RESPONSE_TO_WIRE.get(type(response))
     if encode is not None:
         return encode(response, kind, partition, version)

@@ -122,6 +122,6 @@ def _response_from_wire(message: Any, partition: Any) -> core.FetchSnapshotRespo
 
 API_OF = {core.FetchSnapshotRequest: wire.ApiKey.FETCH_SNAPSHOT}
 TO_WIRE = {core.FetchSnapshotRequest: _to_wire}
-REQUEST_FROM_WIRE = {wire.ApiKey.FETCH_SNAPSHOT: _from_wire}
+REQUEST_FROM_WIRE: dict[int, Any] = {wire.ApiKey.FETCH_SNAPSHOT: _from_wire}
 RESPONSE_TO_WIRE = {Slice: _response_to_wire, core.FetchSnapshotResponse: _response_to_wire}
-RESPONSE_FROM_WIRE = {wire.ApiKey.FETCH_SNAPSHOT: _response_from_wire}
+RESPONSE_FROM_WIRE: dict[int, Any] = {wire.ApiKey.FETCH_SNAPSHOT: _response_from_wire}

@@ -288,7 +288,7 @@ def _records_apart(
     spark: SparkSession, places: list[Place], first: int, end: int
 ) -> list[Finding]:
     """Runs of offsets at which the records of replicas differ, and whose are odd."""
-    options = {
+    options: dict[str, Any] = {
         "startOffset": first, "endOffset": end, "onCorrupt": "skip", "controlRecords": "true",
         "failOnDataLoss": "false",
     }  # fmt: skip

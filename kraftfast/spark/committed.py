@@ -120,8 +120,8 @@ class OneLog:
         """
         place = self.place
         if not place.directory:
-            known = kafka_checkpoint(place.log_path, HIGH_WATERMARKS)
-            return None if known is None else OffsetAndEpoch(known, NO_EPOCH)
+            told = kafka_checkpoint(place.log_path, HIGH_WATERMARKS)
+            return None if told is None else OffsetAndEpoch(told, NO_EPOCH)
         known = self.known()
         return None if self.votes_alone(known) else known
 

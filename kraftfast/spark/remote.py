@@ -17,7 +17,7 @@ from kraftfast.spark.tables import row_batch
 
 if TYPE_CHECKING:
     from kraftfast.client.connect import Quorum
-    from kraftfast.client.remote_consumer import RemoteConsumer
+    from kraftfast.client.consumer import RecordStream
 
 RANGES_MAX = 1024
 WAIT_S = 0.2
@@ -59,7 +59,7 @@ def bytes_per_record(options: LogOptions, offset: int) -> float:
     """Of the batch that holds an offset: what splits and limits are reckoned by."""
     with open_quorum(options).consumer(offset, timeout=options.timeout) as consumer:
         for batch in consumer.batches():
-            return max(1.0, batch.size / max(1, batch.record_count))
+            return float(max(1.0, batch.size / max(1, batch.record_count)))
     return 1.0
 
 
@@ -97,7 +97,7 @@ def read_range(
 
 
 def _until(
-    consumer: RemoteConsumer, end_offset: int, timeout: float, aborted: bool
+    consumer: RecordStream, end_offset: int, timeout: float, aborted: bool
 ) -> Iterator[tuple[bytes, bool]]:
     """(a batch, whether it is the last one below ``end_offset``)."""
     deadline = time.monotonic() + timeout

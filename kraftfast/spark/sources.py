@@ -10,7 +10,8 @@ import os
 import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import Any
+from datetime import datetime
+from typing import Any, cast
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
@@ -202,12 +203,16 @@ class PushingLogReader(LogReader):
                 epoch_min=max(self.bounds.epoch_min, -1 if low is None else low),
                 epoch_max=min(self.bounds.epoch_max, 2**31 - 1 if high is None else high - 1),
             )
-        elif name == "timestamp" and low is not None and getattr(value, "tzinfo", None):
-            least = int(value.timestamp() * 1000) - 1
+        elif name == "timestamp" and low is not None and _is_aware(value):
+            least = int(cast(datetime, value).timestamp() * 1000) - 1
             self.bounds = replace(
                 self.bounds, timestamp_min=max(self.bounds.timestamp_min, least)
             )
         return False
+
+
+def _is_aware(value: object) -> bool:
+    return isinstance(value, datetime) and value.tzinfo is not None
 
 
 def _interval(each: Filter) -> tuple[Any, Any]:

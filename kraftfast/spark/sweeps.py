@@ -199,7 +199,7 @@ class _watched:
 
     def __init__(self, spark: Any, tasks: int, items: int, tell: _Telling) -> None:
         self.tasks, self.items, self.tell, self.told = tasks, items, tell, 0
-        self.context = getattr(spark, "_sc", None)
+        self.context: Any = getattr(spark, "_sc", None)
         self.over = threading.Event()
         self.thread = threading.Thread(target=self._poll, daemon=True)
 

@@ -18,7 +18,7 @@ from kraftfast.core.voters import VoterSet
 from kraftfast.errors import ErrorCode
 from kraftfast.types import Endpoint, ReplicaKey, Voter
 from tests.core.disk import NoJitter, voter_of
-from tests.core.replicas import candidate, correlation_of, fetch, key, leader, started
+from tests.core.replicas import candidate, correlation_of, fetch, key, leader
 from tests.core.scenario import Scenario
 
 SET = VoterSet(voter_of(key(id)) for id in (1, 2, 3))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kraftfast import limits
-from kraftfast.errors import CorruptBatch, CorruptLog, StorageError
+from kraftfast.errors import CorruptBatch, StorageError
 from kraftfast.log import scan
 from kraftfast.log.copied_file import SPAN_BYTES, CopiedFile
 from tests.log.kit import KIB, Home, batch_of_size, fill

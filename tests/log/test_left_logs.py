@@ -15,7 +15,7 @@ from kraftfast.log.held_segment import HeldSegment
 from kraftfast.log.recovery import Settings
 from kraftfast.types import OffsetAndEpoch
 from tests.log.crash_disk import CrashDisk, PowerCut, cuts
-from tests.log.kit import KIB, PAGE, Home, batch_of_size, content, fill
+from tests.log.kit import KIB, Home, batch_of_size, content, fill
 from tests.log.test_recovery import edit, killed, lose_unflushed
 
 

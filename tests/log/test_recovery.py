@@ -10,7 +10,6 @@ import pytest
 from kraftfast import limits
 from kraftfast.errors import CorruptLog, FlushFailed, ForeignDirectory, StorageError
 from kraftfast.log import epoch_checkpoint, marks
-from kraftfast.log.disk import Disk
 from kraftfast.log.snapshot_files import snapshot_ids, snapshot_path
 from kraftfast.record.batch import batches
 from kraftfast.types import OffsetAndEpoch

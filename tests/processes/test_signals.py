@@ -25,7 +25,6 @@ from tests.processes.kit import (
     leader_of,
     loads,
     log_path,
-    pid_of,
     settled,
     status_of,
     verify,
