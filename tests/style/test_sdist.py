@@ -12,7 +12,7 @@ import pytest
 
 from tests.style.sources import ROOT
 
-WRITTEN = {"build", "dist", "__pycache__"}
+WRITTEN = {"build", "dist", "site", "__pycache__"}
 """Folders that a build or a test run writes; so does every folder whose name begins with a dot."""
 KEPT = {".ci"}
 BUILD = """

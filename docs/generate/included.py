@@ -1,0 +1,43 @@
+"""Pages of the site that are stored elsewhere in the repository: README, ARCHITECTURE, profiles."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from kraftfast.core.roles import TRANSITIONS, Epochs
+
+ROOT = Path(__file__).resolve().parents[2]
+PICTURE = re.compile(r"<!-- roles -->.*?<!-- /roles -->", re.DOTALL)
+EPOCHS = {Epochs.SAME: "the same", Epochs.NEXT: "the next", Epochs.HIGHER: "any higher"}
+
+
+def home() -> str:
+    """Return README.md with links that hold within the site."""
+    text = (ROOT / "README.md").read_text()
+    text = text.replace("](ARCHITECTURE.md)", "](explanation/architecture.md)")
+    text = text.replace("](profiles/README.md)", "](benchmarks/profiles.md)")
+    return re.sub(r'(\]\(|src(?:set)?=")docs/', r"\1", text)
+
+
+def architecture() -> str:
+    """Return ARCHITECTURE.md. A table stands for its diagram, which needs a script to be drawn."""
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    assert PICTURE.search(text), "ARCHITECTURE.md has no table of roles"
+    return PICTURE.sub(roles(), text).replace("](README.md)", "](../index.md)")
+
+
+def roles() -> str:
+    """Return the legal transitions of roles as a table."""
+    rows = ["| from | to | epoch | when |", "| --- | --- | --- | --- |"]
+    rows += [
+        f"| {each.source} | {each.target} | {EPOCHS[each.epochs]} | {each.when} |"
+        for each in TRANSITIONS
+    ]
+    return "\n".join(rows) + "\n"
+
+
+def profiles() -> str:
+    """Return profiles/README.md."""
+    text = (ROOT / "profiles" / "README.md").read_text()
+    return re.sub(r"`(follower-\w+\.svg)`", r"[`\1`](\1)", text)
