@@ -69,8 +69,12 @@ class SnapshotWriter:
         first = self._control_batch([header, *controls])
         self._buffer = bytearray(BATCH_BYTES)
         self._file = snapshot_files.begin_part(disk, log_path, snapshot_id)
-        self._put(first, 1 + len(controls))
-        self._builder = self._open_batch(self._buffer)
+        try:
+            self._put(first, 1 + len(controls))
+            self._builder = self._open_batch(self._buffer)
+        except BaseException:
+            self.abort()  # nobody else can: there is no writer yet
+            raise
 
     @property
     def size(self) -> int:
@@ -108,9 +112,9 @@ class SnapshotWriter:
         self._check_open()
         self._close_batch()
         self._put(self._control_batch([SnapshotFooter(footer_tags)]), 1)
-        self.finished = True
         snapshot_files.finish_part(self._disk, self._file)
         snapshot_files.name_part(self._disk, self._file.path, self._log_path, self.snapshot_id)
+        self.finished = True  # a part without a name is not left behind
 
     def abort(self) -> None:
         """Leave nothing; after ``freeze`` it does nothing."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import shutil
@@ -324,12 +325,31 @@ def test_a_cut_at_any_step_leaves_all_of_it_or_nothing() -> None:
     assert kept > 5 and lost > 5
 
 
-def test_a_full_disk_leaves_nothing() -> None:
+@pytest.mark.parametrize("space", [0, 100, 400_000])
+def test_a_full_disk_leaves_nothing(space: int) -> None:
     disk = CrashDisk()
-    disk.space = 400_000
+    disk.space = space
     with pytest.raises(DiskFull):
         freeze(disk)
     assert disk.list_directory(HOME) == []
+
+
+@pytest.mark.parametrize("call", ["write", "rename"])
+def test_one_that_is_tried_again_and_again_leaves_no_file_and_no_descriptor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    """A full disk refuses its first bytes, or its name; a replica tries again each second."""
+
+    def fails(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "no space")
+
+    monkeypatch.setattr(os, call, fails)
+    descriptors = os.listdir("/proc/self/fd")
+    for _ in range(3):
+        with pytest.raises(DiskFull):
+            written(tmp_path, [b"value"])
+    assert os.listdir(tmp_path) == []
+    assert len(os.listdir("/proc/self/fd")) == len(descriptors)
 
 
 # covers: testFailingFreeze
