@@ -77,6 +77,7 @@ class Consumer:
 
     def _list(self, process: Process, door: PartitionLeader, newest: bool) -> None:
         """ListOffsets: a fresh leader says that it does not know yet, no less (KIP-207)."""
+        oracle = self.world.oracle
         error, (start, _, _) = found(door.offset_at(EARLIEST, VERSION, True))
         require(
             error is ErrorCode.NONE and start == process.log.log_start_offset,
@@ -84,7 +85,11 @@ class Consumer:
         )
         error, (latest, _, _) = found(door.offset_at(LATEST, VERSION, True))
         if error is not ErrorCode.NONE:
-            require(door.lags, f"I20: {process.id} does not tell its latest offset: {error.name}")
+            committed = oracle.committed[-1].epoch if oracle.committed else NO_EPOCH
+            require(
+                door.lags and (committed < process.core.epoch or not newest),
+                f"I20: {process.id} does not tell its latest offset: {error.name}",
+            )
             return
         least = self.world.acknowledged_end if newest else 0
         require(

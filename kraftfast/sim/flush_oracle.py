@@ -1,4 +1,4 @@
-"""D14: how much a leader holds that is not on its disk, and for how long."""
+"""D13, D14: how much a leader holds that is not on its disk, and for how long."""
 
 from __future__ import annotations
 
@@ -68,10 +68,18 @@ class FlushOracle:
         )
 
     def check(self, process: Process, ticked: bool) -> None:
-        """A flush starts at half of the bound, and when the oldest is old."""
+        """A flush starts at half of the bound, and when the oldest is old; its end is not waited
+        for without end."""
         if process.durability == "memory" or process.blocked:
             return
         unflushed, config = self._of(process), process.config
+        voters = process.core.voters.ids
+        if ticked and process.core.role == "leader" and voters != (process.id,):
+            age_ms = unflushed.age_ms(process) if process.flush.running else 0
+            require(
+                age_ms < config.fetch_timeout_ms,
+                f"D13: {process.id} leads on, and its disk has not answered for {age_ms} ms",
+            )
         if process.core.role != "leader" or process.flush.running or not unflushed.appends:
             return
         require(

@@ -184,7 +184,7 @@ class IdempotentProducer(Producer):
                 last = 1 << 62  # nothing of a later one may be there
                 continue
             expected = list(range(found[0], found[0] + len(found)))
-            require(found == expected, f"I23: {logical.values[0]!r} is torn apart: {found}")
+            require(found == expected, f"I23: batch {logical.number} is torn apart: {found}")
             require(
                 found[0] > last, f"I23: {logical.values[0]!r} at {found[0]} comes after {last}"
             )

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from kraftfast.core.messages import (
     FetchRequest,
+    FetchResponse,
+    QuorumEpochResponse,
     Request,
     Response,
     VoteRequest,
@@ -235,6 +237,7 @@ class Oracle:
         if process.recovered.phantom_tail is not None:
             self.world.count("phantom tails")
         new.promised = old.promised
+        self.votes.recovered(old, new, process)
         self._check_promise(process, new)
         self.observe(process)
 
@@ -271,11 +274,14 @@ class Oracle:
             return
         require(stored is not None, f"I9: {process.id} forgot {promised}")
         assert stored is not None
-        went = f"I9: {process.id} went from {promised} to {stored}"
-        require(stored.epoch >= promised.epoch, went)
+        require(
+            stored.epoch >= promised.epoch,
+            f"I9: {process.id} went from {promised} to {stored}",
+        )
         if stored.epoch == promised.epoch and promised.voted is not None:
             require(
-                _is_same_vote(stored.voted, promised.voted) or stored.leader_id == process.id, went
+                _is_same_vote(stored.voted, promised.voted) or stored.leader_id == process.id,
+                f"I9: {process.id} votes again: {promised}, then {stored}",
             )
 
     # --- promises ---------------------------------------------------------------------------------
@@ -298,6 +304,9 @@ class Oracle:
         )
         shadow.promised = process.persisted
 
+    def _in_memory(self, process: Process) -> bool:
+        return process.durability == "memory"
+
     def _promised_epoch(self, process: Process) -> int:
         stable = self.stable_promise(process.machine)
         return stable.epoch if stable else -1
@@ -316,7 +325,7 @@ class Oracle:
             request.fetch_offset <= shadow.end,
             f"I11: {process.id} acknowledges {request.fetch_offset} of {shadow.end}",
         )
-        if not request.in_memory:
+        if not self._in_memory(process):
             require(
                 request.fetch_offset <= shadow.durable,
                 f"I11: {process.id} acknowledges {request.fetch_offset}, on disk: {shadow.durable}",
@@ -327,11 +336,16 @@ class Oracle:
         )
 
     def response_leaves(self, process: Process, source: Any, response: Response) -> None:
-        """Of all answers, a granted vote promises something."""
+        """A granted vote is a promise, and an epoch that is told."""
         request = source.request
         if isinstance(response, VoteResponse) and isinstance(request, VoteRequest):
             if response.vote_granted:
                 self.votes.granted(process, request)
+        elif isinstance(response, (FetchResponse, QuorumEpochResponse)):
+            require(
+                self._promised_epoch(process) >= response.leader_epoch,
+                f"I10: {process.id} answers in {response.leader_epoch} before that is on its disk",
+            )
 
     def counts_votes(self, process: Process, epoch: int) -> None:
         """I10, D5: a candidate's own vote is on the disk when the first of another is counted."""
@@ -432,6 +446,7 @@ class Oracle:
             f"I5: {process.id} commits up to {offset}, which of {voters} only {holders} have on "
             f"{'memory' if self.world.settings.durability == 'memory' else 'disk'}",
         )
+        self.votes.committed(process.core.epoch, fresh[-1].batch)
         for entry in fresh:
             self.committed.append(entry.batch)
             self.voters.committed_by(entry.batch)

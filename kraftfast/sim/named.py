@@ -32,11 +32,13 @@ class NamedProducer(IdempotentProducer):
 
     granted: Granted | None
     grants: list[Granted]
+    fences: int  # how often the log refused the epoch under which it appends
     acknowledged: int  # the sequence of the last record that any of its processes was told of
 
     def __init__(self, world: World, id: int) -> None:
         super().__init__(world, id)
         self.granted, self.grants, self.acknowledged = None, [], -1
+        self.fences = 0
         self._question = 0  # the number of the last one; 0 while none is open
         self._questions = 0
 
@@ -126,6 +128,13 @@ class NamedProducer(IdempotentProducer):
         if attempt.error in FENCED:
             if attempt.generation == self.generation:
                 self.world.count("names fenced")
+                self.fences += 1
+                given_up = self._questions - len(self.grants)
+                require(
+                    self.fences <= given_up,
+                    f"D22: name {self.id} is fenced {self.fences} times, and {given_up} of its "
+                    f"questions may have granted it to somebody else",
+                )
                 self.restart()
             return
         super().ended(attempt)

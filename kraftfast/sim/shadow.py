@@ -46,6 +46,7 @@ class Shadow:
     installing: OffsetAndEpoch | None  # a snapshot that takes the log's place just now
     lost_memory: bool  # the machine lost power, and what is left of this is not known yet
     promised: QuorumState | None  # what quorum-state was last seen to hold (I9)
+    lost: tuple[int, int] | None  # last epoch and end of what damage took from its disk (D10)
     base_end: int  # exclusive end of the snapshot that the process began with, or fetched since
     base: list[tuple[int, KRaftVersion | KRaftVoters]]  # who votes there
     changes: list[tuple[int, KRaftVersion | KRaftVoters]]  # and what its entries say of that
@@ -59,6 +60,7 @@ class Shadow:
         self.installing = None
         self.lost_memory = False
         self.promised = None
+        self.lost = None
         self.base_end = 0
         self.base, self.changes = [], []
 

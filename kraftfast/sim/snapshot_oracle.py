@@ -29,7 +29,7 @@ class SnapshotOracle:
     def __init__(self, oracle: Oracle) -> None:
         self.oracle, self.world = oracle, oracle.world
         self.states = {0: 0}
-        self._starts: dict[int, tuple[int, int]] = {}  # replica -> log start that was checked
+        self._starts: dict[int, tuple[Process, int]] = {}  # replica -> log start that was checked
 
     def applied(self, process: Process, end_offset: int, digest: int) -> None:
         """I19: the same sequence everywhere, and nothing that is not committed."""
@@ -100,7 +100,7 @@ class SnapshotOracle:
     def check(self, process: Process) -> None:
         """I15: a log that does not begin at 0 begins where a snapshot ends, which is on disk."""
         log = process.log
-        start = (id(process), log.log_start_offset)
+        start = (process, log.log_start_offset)
         if self._starts.get(process.id) == start or log.log_start_offset == 0:
             return
         self._starts[process.id] = start

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from kraftfast.errors import CorruptLog, ForeignDirectory, KraftfastError
+from kraftfast.errors import CorruptLog, DiskFull, FlushFailed, ForeignDirectory, KraftfastError
 from kraftfast.sim.clients import Append, BarrierReader, Producer, Reader
 from kraftfast.sim.consumer import Consumer
 from kraftfast.sim.disk import Crash
@@ -161,6 +161,8 @@ class World(Settling):
             self.count("ended by an assertion over damage")
             self.end(machine, power=False)
         except KraftfastError as error:
+            expected = isinstance(error, (FlushFailed, DiskFull)) or machine.rotten
+            require(expected, f"L1: {machine.id} ends without need: {error!r}")
             self.trace(f"{machine.id}: ends: {type(error).__name__}: {error}")
             self.count(f"ended by {type(error).__name__}")
             self.end(machine, power=False)
@@ -223,6 +225,8 @@ class World(Settling):
             machine.dead = str(error)
             return
         except KraftfastError as error:
+            expected = isinstance(error, (FlushFailed, DiskFull)) or machine.rotten
+            require(expected, f"L1: {machine.id} does not start: {error!r}")
             self.trace(f"{machine.id}: cannot start: {error}")
             self.count(f"start failed by {type(error).__name__}")
             self._start_failed(machine, False)
@@ -244,7 +248,11 @@ class World(Settling):
     # --- what is told -----------------------------------------------------------------------------
 
     def note_acknowledged(self, append: Append) -> None:
-        """A producer was told."""
+        """I23: a producer is told of what is committed, and of nothing else."""
+        require(
+            append.end_offset <= self.oracle.committed_end,
+            f"I23: {append.end_offset} is acknowledged, committed: {self.oracle.committed_end}",
+        )
         self.acknowledged_end = max(self.acknowledged_end, append.end_offset)
 
     def count(self, what: str) -> None:

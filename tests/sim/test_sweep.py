@@ -46,6 +46,7 @@ AT_LEAST = {
     "read barriers": 1_000,
     "batches sent once and for all": 1_000,
     "batches tried again": 50,
+    "batches found on disks": 5_000,
     "duplicates": 20,
     "changes accepted": 15,
     "voter sets committed": 20,

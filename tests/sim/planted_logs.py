@@ -1,0 +1,341 @@
+"""What is planted for the rules of logs, disks, starts, flushes and snapshots."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from kraftfast.core import on_tick
+from kraftfast.core.control import KRaftVoters
+from kraftfast.core.quorum_state import QuorumState
+from kraftfast.errors import CorruptLog, InvalidOption, NotLeader
+from kraftfast.log.snapshot_files import BOOTSTRAP, snapshot_ids, snapshot_path
+from kraftfast.sim import state_machine
+from kraftfast.sim.ending import check_disks, check_log
+from kraftfast.sim.process import Process
+from kraftfast.sim.producer_oracle import check_epochs, check_producers
+from kraftfast.sim.shadow import Shadow
+from kraftfast.types import OffsetAndEpoch, ReplicaKey
+from tests.sim.planting import Scene, plant, with_state
+
+# --- a log ----------------------------------------------------------------------------------------
+
+
+@plant("the log of {} shrank without a cut")
+def log_shrinks(scene: Scene) -> None:
+    scene.oracle.observe(scene.process_of(log=scene.log_of(end_offset=1)))
+
+
+@plant("I14: no batch at offset {} of {}")
+def log_has_a_hole(scene: Scene) -> None:
+    end = scene.other.log.end_offset + 5
+    scene.oracle.observe(scene.process_of(log=scene.log_of(end_offset=end)))
+
+
+@plant("I14: {} of {} leaves a gap")
+def batch_leaves_a_gap(scene: Scene) -> None:
+    scene.shadow.end -= 1  # the batch that comes begins one further than the last one ended
+    scene.append()
+    scene.world.run(200)
+
+
+@plant("I2: {} holds {}, which the leader of epoch {} ({}) never appended")
+def follower_invents_a_batch(scene: Scene) -> None:
+    scene.oracle._know(scene.other, scene.last._replace(epoch=99), None)
+
+
+@plant("I2: {} holds {}, others {}")
+def other_bytes_in_one_place(scene: Scene) -> None:
+    scene.oracle._know(scene.other, scene.last._replace(crc=scene.last.crc ^ 1), None)
+
+
+@plant("I3: {}: before {}: {}, not {}")
+def another_batch_before(scene: Scene) -> None:
+    scene.oracle._know(scene.other, scene.last, None)
+
+
+@plant("D1: replica {} calls {} flushed, but {} is not on its disk")
+def memory_is_called_flushed(scene: Scene) -> None:
+    scene.unflushed()
+    log = scene.leader.log
+    words = {"flushed_end_offset": log.end_offset, "end_offset": log.end_offset}
+    scene.oracle.observe(
+        SimpleNamespace(
+            id=scene.leader.id, machine=scene.leader.machine, log=scene.log_of(**words)
+        )
+    )  # type: ignore[arg-type]
+
+
+@plant("I7: {} cuts {}, which is committed")
+def committed_is_cut(scene: Scene) -> None:
+    scene.oracle.truncates(scene.other, scene.last.base_offset)
+
+
+@plant("I7: {} cuts to {} below {}")
+def cut_below_the_high_watermark(scene: Scene) -> None:
+    scene.oracle.committed.pop()  # no leader committed it, and the replica takes it for committed
+    scene.oracle.truncates(scene.other, scene.last.base_offset)
+
+
+@plant("{} cuts to {}, inside a batch")
+def cut_inside_a_batch(scene: Scene) -> None:
+    scene.oracle.committed.pop()
+    scene.shadow.high_watermark = scene.last.base_offset
+    wide = scene.last._replace(base_offset=scene.last.base_offset - 1)
+    scene.shadow.entries[-1] = scene.shadow.entries[-1]._replace(batch=wide)
+    scene.oracle.truncates(scene.other, scene.last.base_offset)
+
+
+@plant("D22: {} knows other producers than its log from {} to {}")
+def producers_of_nowhere(scene: Scene) -> None:
+    forged = SimpleNamespace(producers_max=100, encode=lambda: b"of nowhere")
+    check_producers(scene.process_of(log=scene.log_of(producers=forged)))
+
+
+@plant("D22: {} tells of the epochs {}, its log holds {}")
+def epochs_of_nowhere(scene: Scene) -> None:
+    """That of the whole log is missing: it did not begin before the log."""
+    check_epochs(scene.process_of(log=scene.log_of(epochs=[])), scene.shadow)
+
+
+# --- at the end -----------------------------------------------------------------------------------
+
+
+@plant("I8: the log of {} differs")
+def log_has_other_bytes(scene: Scene) -> None:
+    scene.flip(scene.other)
+    check_log(scene.world, scene.other)
+
+
+@plant("I5: {} was on the disk of {}, and is not any more")
+def disk_of_one_that_is_down_loses_a_batch(scene: Scene) -> None:
+    scene.quorum.stop(scene.other.id, "kill")
+    scene.flip(scene.other)
+    check_disks(scene.world)
+
+
+# --- a start --------------------------------------------------------------------------------------
+
+
+@plant("I14: {} recovered {} where {} stood")
+def something_else_is_recovered(scene: Scene) -> None:
+    entry = scene.shadow.entries[-1]
+    entry = entry._replace(batch=scene.last._replace(crc=scene.last.crc ^ 1))
+    scene.shadow.entries[-1] = entry
+    scene.oracle.recovered(scene.other, False)
+
+
+@plant("I5: {} begins anew at {} and drops {}")
+def log_begins_anew_without_need(scene: Scene) -> None:
+    new = Shadow()
+    new.start = new.end = scene.last.base_offset
+    scene.oracle._began_anew(scene.shadow, new, scene.other, True)
+
+
+@plant("I5: {} recovered {} of {} (power: {})")
+def flushed_batch_is_not_recovered(scene: Scene) -> None:
+    new = Shadow()
+    new.end = scene.last.base_offset
+    scene.oracle._check_kept(scene.shadow, new, scene.other, True)
+
+
+@plant("D10: {} forgot silently what it had flushed: {} of {}")
+def damage_is_cut_silently(scene: Scene) -> None:
+    scene.other.machine.rotten = True
+    new = Shadow()
+    new.end = scene.last.base_offset
+    scene.oracle._check_kept(scene.shadow, new, scene.other, True)
+
+
+@plant("I9: {} forgot {}")
+def quorum_state_is_gone(scene: Scene) -> None:
+    scene.other.persisted = None
+    scene.oracle.recovered(scene.other, False)
+
+
+@plant("I9: {} went from {} to {}")
+def epoch_falls(scene: Scene) -> None:
+    scene.shadow.promised = QuorumState(scene.epoch + 1, -1, ReplicaKey(1))
+    scene.oracle.persisted(scene.other)
+
+
+@plant("I9: {} votes again: {}, then {}")
+def vote_changes(scene: Scene) -> None:
+    scene.shadow.promised = QuorumState(scene.epoch, -1, ReplicaKey(9))
+    scene.oracle.persisted(scene.other)
+
+
+@plant("{} refuses its own log: {}")
+def sound_log_is_refused(scene: Scene) -> None:
+    def refuses(machine: Any) -> None:
+        raise CorruptLog("no reason", "a log")
+
+    scene.patch.setattr("kraftfast.sim.world.Process", refuses)
+    scene.quorum.stop(scene.other.id, "kill")
+    scene.quorum.restart(scene.other.id)
+    scene.world.run(100)
+
+
+@plant("L1: {} does not start: {}")
+def process_does_not_start(scene: Scene) -> None:
+    def refuses(machine: Any) -> None:
+        raise InvalidOption("no reason")
+
+    scene.patch.setattr("kraftfast.sim.world.Process", refuses)
+    scene.quorum.stop(scene.other.id, "kill")
+    scene.quorum.restart(scene.other.id)
+    scene.world.run(100)
+
+
+@plant("L1: {} ends without need: {}")
+def process_ends_without_need(scene: Scene) -> None:
+    def ends() -> None:
+        raise NotLeader("as if that were a reason")
+
+    scene.other.enter(ends)
+
+
+# --- flushes --------------------------------------------------------------------------------------
+
+
+def waiting(scene: Scene, share: float, age_ms: int, running: bool) -> Process:
+    """The leader has so much of its bound that is not on disk, for so long."""
+    scene.unflushed()
+    config = scene.leader.config
+    _, unflushed = scene.oracle.flushes._unflushed[scene.leader.id]
+    unflushed.look(scene.leader)
+    unflushed.bytes = int(config.unflushed_bytes_max * share)
+    end, size, _ = unflushed.appends[0]
+    unflushed.appends[0] = end, size, scene.leader.now_ms() - age_ms
+    if not running:
+        scene.leader.flush = SimpleNamespace(running=False)  # type: ignore[assignment]
+    return scene.leader
+
+
+@plant("D14: {} takes more above {} bytes that are not on disk")
+def more_is_taken_above_the_bound(scene: Scene) -> None:
+    scene.oracle.flushes.drains(waiting(scene, 1, 0, True))
+
+
+@plant("D14: {} takes more, and the oldest waits {} ms for its disk")
+def more_is_taken_while_the_disk_stands_still(scene: Scene) -> None:
+    scene.oracle.flushes.drains(waiting(scene, 0, 100_000, True))
+
+
+@plant("D14: {} has {} bytes that are not on disk, and no flush")
+def much_is_not_flushed(scene: Scene) -> None:
+    scene.oracle.flushes.check(waiting(scene, 1, 0, False), False)
+
+
+@plant("D14: {} has records that wait {} ms for their disk, and no flush")
+def old_records_are_not_flushed(scene: Scene) -> None:
+    scene.oracle.flushes.check(waiting(scene, 0, 100_000, False), True)
+
+
+@plant("D13: {} leads on, and its disk has not answered for {} ms")
+def leader_with_a_stuck_disk(scene: Scene) -> None:
+    scene.patch.setattr(on_tick, "is_flush_stuck", lambda *words: False)
+    scene.unflushed()
+    scene.world.run(5_000)
+
+
+# --- snapshots ------------------------------------------------------------------------------------
+
+
+@plant("I19: {} applied {} of {}")
+def applied_beyond_commits(scene: Scene) -> None:
+    scene.oracle.snapshots.applied(scene.other, scene.last.end_offset + 1, 0)
+
+
+@plant("I19: {} came to another state at {}", with_state)
+def another_state(scene: Scene) -> None:
+    end, digest = max(scene.oracle.snapshots.states.items())
+    scene.oracle.snapshots.applied(scene.other, end, digest ^ 1)
+
+
+@plant("I15: {} makes a snapshot at {} with {} on disk and {} committed")
+def snapshot_beyond_commits(scene: Scene) -> None:
+    snapshot_id = OffsetAndEpoch(scene.shadow.end + 1, scene.epoch)
+    scene.oracle.snapshots.created(scene.other, snapshot_id)
+
+
+@plant("I7: {} goes back from {} to {}")
+def snapshot_undoes_commits(scene: Scene) -> None:
+    scene.oracle.snapshots.installs(scene.other, OffsetAndEpoch(1, scene.epoch))
+
+
+@plant("I7: {} drops {} for {}, and it is committed")
+def snapshot_drops_commits(scene: Scene) -> None:
+    scene.shadow.high_watermark = -1  # a process that has just begun
+    scene.oracle.snapshots.installs(scene.other, OffsetAndEpoch(1, scene.epoch))
+
+
+@plant("I15: {} begins at {}, at no snapshot")
+def log_begins_at_no_snapshot(scene: Scene) -> None:
+    scene.oracle.snapshots.check(scene.process_of(log=scene.log_of(log_start_offset=3)))
+
+
+@plant("I15: snapshot {} of {} is not on its disk")
+def snapshot_is_not_synced(scene: Scene) -> None:
+    stands(scene, OffsetAndEpoch(scene.last.end_offset, scene.epoch))
+
+
+def stands(scene: Scene, snapshot_id: OffsetAndEpoch) -> None:
+    scene.oracle.snapshots.stands(scene.other.machine, snapshot_id)
+
+
+def newest(scene: Scene) -> OffsetAndEpoch:
+    """The newest snapshot of the other replica."""
+    ids = snapshot_ids(scene.other.disk, scene.other.directory.log_path)
+    return [each for each in ids if each != BOOTSTRAP][-1]
+
+
+@plant("I15: snapshot {} of {} ends where nothing committed does", with_state)
+def snapshot_of_another_epoch(scene: Scene) -> None:
+    scene.patch.setattr(scene.oracle.snapshots, "boundary", lambda snapshot_id: None)
+    stands(scene, newest(scene))
+
+
+@plant("I15: snapshot {} of {} is damaged", with_state)
+def snapshot_is_damaged(scene: Scene) -> None:
+    path = snapshot_path(scene.world.log_path(scene.other.machine), newest(scene))
+    file: Any = scene.other.disk.stable_file(path)
+    file.flip(len(file.data) // 2, 0)
+    stands(scene, newest(scene))
+
+
+@plant("I8: snapshot {} of {} says {}, the log {}", with_state)
+def snapshot_says_other_voters(scene: Scene) -> None:
+    voters = scene.oracle.voters
+    voters.committed.insert(1, (0, KRaftVoters(scene.world.voter_set().without(1))))
+    voters.committed = voters.committed[:2]
+    stands(scene, newest(scene))
+
+
+@plant("I8: snapshot {} of {}: {}", with_state)
+def snapshot_of_another_state(scene: Scene) -> None:
+    scene.oracle.snapshots.states[newest(scene).offset] ^= 1
+    stands(scene, newest(scene))
+
+
+@plant("I8: snapshot {} holds the state at {}", with_state)
+def snapshot_under_a_wrong_name(scene: Scene) -> None:
+    machine = scene.other.state_machine
+    assert machine is not None
+    machine.applied = 0
+    ids = [newest(scene)]
+    moved = ids[0]._replace(offset=ids[0].offset + 1)
+    opened = state_machine.open_snapshot
+    scene.patch.setattr(state_machine, "snapshot_ids", lambda *words: [moved])
+    scene.patch.setattr(
+        state_machine, "open_snapshot", lambda disk, path, _: opened(disk, path, ids[0])
+    )
+    machine._restore()
+
+
+@plant("I19: {} follows {}", with_state)
+def state_machine_skips(scene: Scene) -> None:
+    machine = scene.other.state_machine
+    assert machine is not None
+    entry = scene.shadow.entries[-1]
+    machine._apply(scene.oracle.contents[entry.batch.epoch, entry.batch.base_offset])

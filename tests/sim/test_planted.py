@@ -1,0 +1,75 @@
+"""Every rule of the simulator's oracles reports what breaks it, by its own name; none is silent.
+
+A rule is a ``require``, or a ``Violation``, below ``kraftfast/sim``. One that is added must have
+something planted for it.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kraftfast import sim
+from kraftfast.sim.require import Violation
+from tests.sim import planted_clients, planted_logs, planted_votes  # noqa: F401
+from tests.sim.kit import Quorum
+from tests.sim.planting import PLANTS, Scene
+
+
+def rules() -> Iterator[str]:
+    """What each ``require`` or ``Violation`` says, with ``{}`` for what it fills in."""
+    for path in sorted(Path(sim.__file__).parent.glob("*.py")):
+        tree = ast.parse(path.read_text())
+        for node in ast.walk(tree):
+            name = getattr(node.func, "id", "") if isinstance(node, ast.Call) else ""
+            if name == "require":
+                yield text_of(node.args[1])
+            elif name == "Violation" and isinstance(node.args[0], ast.JoinedStr):
+                yield text_of(node.args[0])
+
+
+def text_of(said: ast.expr) -> str:
+    if isinstance(said, ast.Constant):
+        return str(said.value)
+    assert isinstance(said, ast.JoinedStr)
+    return "".join(
+        str(each.value) if isinstance(each, ast.Constant) else "{}" for each in said.values
+    )
+
+
+def test_something_is_planted_for_each_rule() -> None:
+    found = sorted(rules())
+    assert len(found) == len({*found}) > 100, "two rules say the same"
+    assert sorted({*found} - {*PLANTS}) == []
+    assert sorted({*PLANTS} - {*rules()}) == []
+
+
+# covers: MonotonicHighWatermark, MonotonicEpoch, MajorityReachedHighWatermark, SingleLeader
+# covers: ConsistentCommittedData
+@pytest.mark.parametrize("rule", PLANTS)
+def test_what_is_planted_is_seen(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    function, quorum = PLANTS[rule]
+    scene = Scene(quorum(), monkeypatch)
+    said = "(?s)^" + ".*".join(map(re.escape, rule.split("{}"))) + "$"
+    with pytest.raises(Violation, match=said):
+        function(scene)
+
+
+def test_a_run_that_is_stuck_as_designed_is_judged() -> None:
+    """durability=all, and a voter that never comes: what was acknowledged must be there still."""
+    quorum = Quorum(1, durability="all", leave_broken=True)
+    quorum.start()
+    quorum.reach(10)
+    world = quorum.world
+    other = next(id for id in quorum.ids if id != quorum.leader())
+    world.end(world.machine(other), power=False)
+    world.machine(other).dead = "for good"
+    append = next(each for each in world.history if each.outcome == "acknowledged")
+    append.values[0] += b" was something else"
+    with pytest.raises(Violation, match="^I23:"):
+        world.finish()
+    assert world.counts["a voter of all is missing"] == 1
