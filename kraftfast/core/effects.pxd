@@ -14,6 +14,7 @@ cdef class PersistQuorumState:
     cdef public long long leader_id
     cdef public object voted
     cdef public long long kraft_version
+    cdef public bint superseded
 
 
 cdef class Send:

@@ -44,13 +44,15 @@ After = Persisted | FlushedTo | None
 class PersistQuorumState:
     """Write ``quorum-state`` and wait until it is durable (D5).
 
-    The file's ``data_version`` is the ``kraft_version`` in force.
+    The file's ``data_version`` is the ``kraft_version`` in force. ``superseded``: the configured
+    voters do not count any more (D23).
     """
 
     epoch: int
     leader_id: int = -1
     voted: ReplicaKey | None = None
     kraft_version: int = 0
+    superseded: bool = False
 
 
 @dataclass

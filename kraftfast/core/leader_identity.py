@@ -21,6 +21,7 @@ from kraftfast.core.messages import (
 )
 from kraftfast.core.refusing import warn
 from kraftfast.core.resigned import Resigned
+from kraftfast.core.superseded import is_superseded, knows_committed_voters, told_of_superseded
 from kraftfast.core.voters import VoterSet
 from kraftfast.types import NO_NODE, NO_OFFSET, ZERO_UUID, OffsetAndEpoch, uuid_text
 
@@ -46,19 +47,22 @@ def voters_place(state: ReplicaState) -> OffsetAndEpoch:
 
 def identity_of_leader(state: ReplicaState) -> LeaderIdentity:
     """Return the identity that messages of this replica give for the leader that they name."""
-    place = voters_place(state)
+    place, committed = voters_place(state), knows_committed_voters(state)
     if state.leader_id == state.local.id:
-        return LeaderIdentity(state.local.directory_id, place)
+        return LeaderIdentity(state.local.directory_id, place, committed)
     told = state.leader_identity
     if told.directory_id == ZERO_UUID:
         return UNSAID
-    return LeaderIdentity(told.directory_id, max(place, told.voters_at))
+    return LeaderIdentity(told.directory_id, max(place, told.voters_at), committed)
 
 
 def is_displaced(state: ReplicaState) -> bool:
-    """Return whether only the configuration names this replica as the only voter, although another
-    has led its cluster: its disk was replaced, and it must not lead (D23)."""
-    return state.displaced and is_unconfirmed(state)
+    """Return whether this replica must not lead although its configuration names it (D23).
+
+    Another has led its cluster beside the only voter, whose disk was replaced then; or the cluster
+    has voters in its log.
+    """
+    return (state.displaced and is_unconfirmed(state)) or is_superseded(state)
 
 
 def is_unconfirmed(state: ReplicaState) -> bool:
@@ -245,7 +249,9 @@ def is_impostor(state: ReplicaState, request: VoteRequest) -> bool:
 
 
 def told_of_displacement(state: ReplicaState) -> str:
-    """Return the warning of an only voter that must not lead."""
+    """Return the warning of a configured voter that must not lead."""
+    if is_superseded(state) and not is_unconfirmed(state):
+        return told_of_superseded(state)
     others = f"reached epoch {state.epoch}" if state.epoch else "has a quorum"
     who = f", as replica {state.displaced_by} says" if state.displaced_by != NO_NODE else ""
     told = f"this replica is configured as the only voter, but its cluster {others} without it{who}"

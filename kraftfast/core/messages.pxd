@@ -23,6 +23,7 @@ cdef class VoteResponse:
     cdef public bint vote_granted
     cdef public bint in_doubt
     cdef public bint has_no_log
+    cdef public bint voters_committed
     cdef public tuple leader_endpoints
     cdef public object leader_identity
 

@@ -4,8 +4,8 @@ A quorum has one topic and one partition, so the arrays of Kafka's messages are 
 ``node/`` translates to and from frames. ``partition_known`` is False when a request did not name
 exactly that one partition: the core answers INVALID_REQUEST in Kafka's order of checks.
 Fields marked "tag of ours" travel as tagged fields that Kafka skips: ``in_memory``, ``unanimous``,
-``in_doubt``, ``has_no_log``, ``voters_at``, ``leader_identity``, ``observer_endpoints`` and
-``observer_kraft_versions``. ``stream``, ``opens`` and
+``in_doubt``, ``has_no_log``, ``voters_committed``, ``voters_at``, ``leader_identity``,
+``observer_endpoints`` and ``observer_kraft_versions``. ``stream``, ``opens`` and
 ``read_offset`` travel over rings only.
 Fields and meanings: kraft-reference.md section 2.2 (KIP-595, KIP-853, KIP-996, KIP-1166).
 """
@@ -28,11 +28,13 @@ class LeaderIdentity(NamedTuple):
     """Tags of ours beside a leader's endpoints: which directory it is, and where its voters stand.
 
     ``voters_at``: offset and epoch of the voters record that it counts by, as far as the sender
-    knows; offset -1: none is in its log.
+    knows; offset -1: none is in its log. ``committed``: the sender knows that a voters record of
+    the log is committed, so that no configuration counts any more.
     """
 
     directory_id: Uuid
     voters_at: OffsetAndEpoch
+    committed: bool = False
 
 
 UNSAID = LeaderIdentity(ZERO_UUID, OffsetAndEpoch(-2, -1))
@@ -67,6 +69,7 @@ class VoteResponse:
     vote_granted: bool = False
     in_doubt: bool = False  # tag of ours: the sender's log has an uncertain head (D10)
     has_no_log: bool = False  # tag of ours: refused for that doubt alone, by one without a log
+    voters_committed: bool = False  # tag of ours: the sender knows a committed voters record (D23)
     leader_endpoints: tuple[Endpoint, ...] = ()
     leader_identity: LeaderIdentity = UNSAID
 

@@ -18,6 +18,7 @@ from kraftfast.core.messages import (
 )
 from kraftfast.core.requests import is_addressed_here, top_level_error
 from kraftfast.core.state import ReplicaState
+from kraftfast.core.superseded import hear_of_other_disk
 from kraftfast.errors import ErrorCode
 from kraftfast.types import NO_NODE
 
@@ -48,6 +49,8 @@ def refused(state: ReplicaState, event: RequestReceived, now_ms: int) -> bool:
     if error is not ErrorCode.NONE:
         state.effects.append(Reply(event.source, QuorumEpochResponse(error=error)))
         return True
+    if request.leader_id not in (NO_NODE, state.local.id):
+        hear_of_other_disk(state, request, now_ms)  # D23
     error = invalid(state, request, now_ms)
     if error is not ErrorCode.NONE:
         if request.leader_id not in (NO_NODE, state.local.id):

@@ -163,6 +163,8 @@ def poll_follower(state: ReplicaState, current: Follower, now_ms: int) -> None:
         return
     if is_only_witness(state) and now_ms >= current.fetch_deadline_ms:
         warn_of_no_leader(state)
+    elif is_displaced(state) and now_ms >= current.fetch_deadline_ms:
+        warn(state, told_of_displacement(state))
     if current.stream and now_ms >= current.stream_deadline_ms:
         close_stream(state, current, now_ms)
         retry_later(state, now_ms, state.leader_id)

@@ -19,6 +19,11 @@ from kraftfast.core.refusing import refuse_shorter
 from kraftfast.core.requests import is_addressed_here, top_level_error
 from kraftfast.core.roles import Role
 from kraftfast.core.state import ReplicaState
+from kraftfast.core.superseded import (
+    asks_by_configuration,
+    hear_of_other_disk,
+    knows_committed_voters,
+)
 from kraftfast.errors import ErrorCode
 from kraftfast.types import NO_NODE, ZERO_UUID
 
@@ -30,6 +35,7 @@ def on_vote(state: ReplicaState, event: RequestReceived, now_ms: int) -> None:
     if error is not ErrorCode.NONE:
         state.effects.append(Reply(event.source, VoteResponse(error=error)))
         return
+    hear_of_other_disk(state, request, now_ms)  # D23
     error = invalid(state, request, now_ms)
     if shows_quorum(state, request):
         hear_of_quorum(state, request, request.replica.id, now_ms)  # D23
@@ -68,10 +74,16 @@ def refuse(state: ReplicaState, event: RequestReceived, error: ErrorCode) -> Non
         partition_error=error,
         leader_id=state.leader_id,
         leader_epoch=state.epoch,
+        voters_committed=knows_committed_voters(state),
         leader_endpoints=state.leader_endpoints,
         leader_identity=identity_of_leader(state),
     )
     state.effects.append(Reply(event.source, response))
+
+
+def is_barred(state: ReplicaState, request: VoteRequest) -> bool:
+    """Return whether the sender may not lead, whatever its log is (D23)."""
+    return is_impostor(state, request) or asks_by_configuration(state, request)
 
 
 def is_long_enough(state: ReplicaState, request: VoteRequest) -> bool:
@@ -81,7 +93,7 @@ def is_long_enough(state: ReplicaState, request: VoteRequest) -> bool:
     unanimous one compares what is left. With durability=memory a replica that is certain of its log
     must lead instead of one that is not; but one without a log may lead nobody who has one (D23).
     """
-    if is_impostor(state, request):  # D23
+    if is_barred(state, request):
         return False
     if not state.has_log_up_to(request.last_epoch, request.last_offset):
         return False
@@ -95,7 +107,7 @@ def lacks_only_certainty(state: ReplicaState, request: VoteRequest) -> bool:
 
     Then it knows of no log that another one could be begun beside.
     """
-    if state.log.end_offset > 0 or is_impostor(state, request):
+    if state.log.end_offset > 0 or is_barred(state, request):
         return False
     return state.doubt.exists() and state.current.grants_pre_vote()
 
@@ -148,6 +160,7 @@ def on_pre_vote(state: ReplicaState, event: RequestReceived, now_ms: int) -> Non
         vote_granted=granted,
         in_doubt=state.doubt.exists(),
         has_no_log=has_no_log,
+        voters_committed=knows_committed_voters(state),
         leader_endpoints=() if ahead else state.leader_endpoints,
         leader_identity=UNSAID if ahead else identity_of_leader(state),
     )
@@ -200,6 +213,7 @@ def on_standard_vote(state: ReplicaState, event: RequestReceived, now_ms: int) -
         leader_epoch=state.epoch,
         vote_granted=granted,
         in_doubt=state.doubt.exists(),
+        voters_committed=knows_committed_voters(state),
         leader_endpoints=state.leader_endpoints,
         leader_identity=identity_of_leader(state),
     )
@@ -215,7 +229,11 @@ def refuse_for_leader(state: ReplicaState, event: RequestReceived, here: bool) -
     if not here:
         refuse(state, event, ErrorCode.INVALID_VOTER_KEY)
         return
-    response = VoteResponse(leader_epoch=event.request.epoch, in_doubt=state.doubt.exists())
+    response = VoteResponse(
+        leader_epoch=event.request.epoch,
+        in_doubt=state.doubt.exists(),
+        voters_committed=knows_committed_voters(state),
+    )
     state.effects.append(Reply(event.source, response))
 
 

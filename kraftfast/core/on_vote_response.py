@@ -9,6 +9,7 @@ from kraftfast.core.messages import VoteResponse
 from kraftfast.core.prospective import Prospective
 from kraftfast.core.responses import Outcome, learn_from
 from kraftfast.core.state import ReplicaState
+from kraftfast.core.superseded import hear_of_voters
 from kraftfast.errors import ErrorCode
 
 
@@ -19,6 +20,7 @@ def on_vote_response(state: ReplicaState, event: ResponseReceived, now_ms: int) 
     if response.error is ErrorCode.UNSUPPORTED_VERSION:
         on_vote_unsupported(state, event.peer_id, now_ms)
         return
+    hear_of_voters(state, response.voters_committed, now_ms)  # D23
     outcome = learn_from(state, event.peer_id, response, now_ms)
     current = state.current
     if outcome is not Outcome.PROCEED or not isinstance(current, Prospective | Candidate):

@@ -18,3 +18,4 @@ class QuorumState:
     epoch: int = 0
     leader_id: int = NO_NODE  # -1: not known, or not elected
     voted: ReplicaKey | None = None  # a zero directory id: any directory of that id
+    superseded: bool = False  # the configured voters do not count any more, for ever (D23)

@@ -262,6 +262,7 @@ class Replica:
             floor_offset,
         )
         self._stored = stored or QuorumState()
+        self._state.superseded = self._stored.superseded
 
     # --- what is to be done -------------------------------------------------------------------
 

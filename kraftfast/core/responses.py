@@ -12,6 +12,7 @@ from kraftfast.core.epochs import answer_goes_too_far, has_no_record
 from kraftfast.core.leader_identity import leave, may_follow
 from kraftfast.core.messages import UNSAID, FetchResponse, QuorumEpochResponse, VoteResponse
 from kraftfast.core.state import ReplicaState
+from kraftfast.core.superseded import hear_of_voters
 from kraftfast.errors import ErrorCode
 from kraftfast.types import NO_NODE
 
@@ -83,6 +84,8 @@ def _learn(
     if higher and not has_no_record(state):
         state.told_epochs.spend(epoch - state.epoch, now_ms)
     state.learn(epoch, leader_id, endpoints, now_ms, identity)
+    if identity is not UNSAID:
+        hear_of_voters(state, identity.committed, now_ms)  # D23
     if higher or error in _TELLS_OF_LEADER:
         return DONE
     if error in _LEAVES_ALONE:

@@ -38,7 +38,7 @@ cdef class ReplicaState:
     cdef public long long fetch_at_ms
     cdef public long long fetch_failures
     cdef public bint ask_others
-    cdef public bint displaced
+    cdef public bint displaced, superseded
     cdef public long long displaced_by
     cdef public set unheard
     cdef public long long ask_until_ms

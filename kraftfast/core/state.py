@@ -90,6 +90,7 @@ class ReplicaState:
     fetch_failures: int  # in a row, for the pause between Fetches
     displaced: bool  # an only voter by configuration whose cluster another led (D23)
     displaced_by: int  # who said so first since the start, -1 if nobody did
+    superseded: bool  # voters of the configuration do not count: others are committed (D23)
     unheard: set[int]  # peers that an only voter without a log asks before it leads (D23)
     ask_until_ms: int  # for so long
     ask_others: bool  # the leader did not answer well: the next Fetch asks who leads
@@ -152,12 +153,10 @@ class ReplicaState:
         self.quorum_state_due = False
         self.writing = False
         self.fetch_at_ms = self.fetch_failures = 0
-        self.ask_others = False
-        self.displaced = False
+        self.ask_others = self.displaced = self.superseded = False
         self.displaced_by = NO_NODE
         self.unheard = set()
-        self.ask_until_ms = 0
-        self.slices_under_way = 0
+        self.ask_until_ms = self.slices_under_way = 0
         self.barriers = []
         self.barriers_correlation = self.barriers_asked_ms = 0
         self.tells_endpoints = self.could_be_voter()
@@ -404,7 +403,7 @@ class ReplicaState:
 
     def persist(self, epoch: int, leader_id: int, voted: ReplicaKey | None) -> None:
         """Have ``quorum-state`` written before the step's later effects (D5); not if it stands."""
-        wanted = QuorumState(epoch, leader_id, voted)
+        wanted = QuorumState(epoch, leader_id, voted, self.superseded)
         standing = self.persisted
         if wanted == standing:
             return
@@ -415,7 +414,8 @@ class ReplicaState:
                     "one vote in an epoch (I9)"
                 )
         self.persisted = wanted
-        self.effects.append(PersistQuorumState(epoch, leader_id, voted, self.kraft_version))
+        version, superseded = self.kraft_version, self.superseded
+        self.effects.append(PersistQuorumState(epoch, leader_id, voted, version, superseded))
         self.quorum_state_due = True
 
     def _next_failover_ms(self) -> int:

@@ -1,7 +1,8 @@
 """``quorum-state``: epoch, leader and vote, which must survive every crash (D5).
 
 One line of JSON as Kafka's ``FileQuorumStateStore`` writes it: version 0 at kraft.version 0,
-version 1 (with the voted directory id) at kraft.version 1. A second line holds its CRC-32, and a
+version 1 (with the voted directory id) at kraft.version 1. ``votersSuperseded`` is ours: Kafka
+passes over names that it does not know. A second line holds its CRC-32, and a
 space before the first says that it must be there. kraft-reference.md section 4.5.
 """
 
@@ -25,11 +26,15 @@ WAY_ON = (
 
 @dataclass(frozen=True, slots=True)
 class StoredQuorumState:
-    """What the file says. ``voted`` has a zero directory id where version 0 recorded none."""
+    """What the file says. ``voted`` has a zero directory id where version 0 recorded none.
+
+    ``superseded``: the voters of the configuration do not count any more (D23).
+    """
 
     epoch: int = 0
     leader_id: int = -1
     voted: ReplicaKey | None = None
+    superseded: bool = False
 
 
 def encode(state: StoredQuorumState, kraft_version: int, voter_ids: Sequence[int]) -> bytes:
@@ -54,6 +59,8 @@ def encode(state: StoredQuorumState, kraft_version: int, voter_ids: Sequence[int
             "votedDirectoryId": uuid_text(state.voted.directory_id if state.voted else ZERO_UUID),
             "data_version": 1,
         }
+    if state.superseded:
+        fields["votersSuperseded"] = True
     return json.dumps(fields, separators=(",", ":")).encode()
 
 
@@ -90,12 +97,13 @@ def decode(data: bytes, path: str = NAME) -> StoredQuorumState:
             _integer(fields[name]) for name in ("leaderEpoch", "leaderId", "votedId")
         )
         directory_id = uuid_from_text(fields["votedDirectoryId"]) if version == 1 else ZERO_UUID
+        superseded = fields.get("votersSuperseded", False) is not False
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise ForeignDirectory(f"{path} does not parse as a quorum state") from None
     if epoch < 0 or leader_id < -1 or voted_id < -1 or max(epoch, leader_id, voted_id) >= 2**31:
         raise ForeignDirectory(f"{path} holds an epoch or id out of range")
     voted = None if voted_id == -1 else ReplicaKey(voted_id, directory_id)
-    return StoredQuorumState(epoch, leader_id, voted)
+    return StoredQuorumState(epoch, leader_id, voted, superseded)
 
 
 def _integer(value: object) -> int:

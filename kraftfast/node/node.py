@@ -20,7 +20,6 @@ from kraftfast.core.trail import EpochTrail
 from kraftfast.errors import ErrorCode, RecordTooLarge
 from kraftfast.link.ring_link import OwnDoorbell
 from kraftfast.link.stats import ROLES, Stats
-from kraftfast.log import quorum_state
 from kraftfast.log.disk import Disk
 from kraftfast.log.log import install_guard
 from kraftfast.log.nursery import PreparerThread
@@ -39,7 +38,7 @@ from kraftfast.node.producer_ids import ProducerIds
 from kraftfast.node.machine import boot_id, take_all_descriptors
 from kraftfast.node.line import write_line
 from kraftfast.node.metrics import Metrics
-from kraftfast.node.own_directory import open_own, state_path, stored_state
+from kraftfast.node.own_directory import open_own, state_path, state_to_write, stored_state
 from kraftfast.node.retention import Retention
 from kraftfast.node.snapshots import Snapshots
 from kraftfast.node.translate import API_OF
@@ -227,10 +226,9 @@ class Node:
             assert flushed >= after.end_offset, "D3: acknowledged before the flush"
 
     def _persist(self, effect: fx.PersistQuorumState) -> None:
-        state = quorum_state.StoredQuorumState(effect.epoch, effect.leader_id, effect.voted)
-        data = quorum_state.encode(state, effect.kraft_version, self.voters.ids)
+        data = state_to_write(effect, self.voters.ids)
         self.publish()  # others go on with what was sent while this process waits for its disk
-        self.disk.rewrite_file(self._state_path, quorum_state.seal(data))  # D5: durable first
+        self.disk.rewrite_file(self._state_path, data)  # D5: durable first
         self.persisted_epoch = effect.epoch
 
     def _send(self, effect: fx.Send) -> None:

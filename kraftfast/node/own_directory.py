@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
+from kraftfast.core.effects import PersistQuorumState
 from kraftfast.core.quorum_state import QuorumState
 from kraftfast.errors import ForeignDirectory
 from kraftfast.log import quorum_state
@@ -40,6 +42,14 @@ def state_path(directory: ReplicaDirectory) -> str:
     return os.path.join(directory.log_path, quorum_state.NAME)
 
 
+def state_to_write(effect: PersistQuorumState, voter_ids: Sequence[int]) -> bytes:
+    """Return the content of ``quorum-state`` that an effect of the core asks for."""
+    state = quorum_state.StoredQuorumState(
+        effect.epoch, effect.leader_id, effect.voted, effect.superseded
+    )
+    return quorum_state.seal(quorum_state.encode(state, effect.kraft_version, voter_ids))
+
+
 def stored_state(
     disk: Disk, directory: ReplicaDirectory, opened: Recovered, floor: OffsetAndEpoch
 ) -> QuorumState | None:
@@ -54,4 +64,6 @@ def stored_state(
     end = log.end_offset, log.last_epoch
     places = end, floor, log.durable_end, opened.phantom_tail
     check_state(stored, path, places, directory.meta.node_id)
-    return None if stored is None else QuorumState(stored.epoch, stored.leader_id, stored.voted)
+    if stored is None:
+        return None
+    return QuorumState(stored.epoch, stored.leader_id, stored.voted, stored.superseded)

@@ -275,6 +275,7 @@ def response_to_wire(api_key: int, response: Any, partition: Partition, version:
         fields.vote_granted = response.vote_granted
         fields.in_doubt = response.in_doubt
         fields.has_no_log = response.has_no_log
+        fields.voters_committed = response.voters_committed
     return kind(
         error_code=0,
         topics=[kind.Topic(topic_name=partition.topic, partitions=[fields])],
@@ -316,6 +317,7 @@ def response_from_wire(api_key: int, message: Any, partition: Partition) -> Any:
         response.vote_granted = fields.vote_granted
         response.in_doubt = fields.in_doubt
         response.has_no_log = fields.has_no_log
+        response.voters_committed = fields.voters_committed
     return response
 
 

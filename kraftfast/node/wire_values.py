@@ -32,6 +32,7 @@ def identity_fields(identity: LeaderIdentity) -> dict[str, Any]:
         "directory_id": identity.directory_id,
         "voters_offset": offset,
         "voters_epoch": epoch,
+        "voters_committed": identity.committed,
     }
 
 
@@ -40,7 +41,7 @@ def identity_from_wire(entries: Iterable[Any]) -> LeaderIdentity:
     for entry in entries:
         if entry.directory_id != ZERO_UUID:
             place = OffsetAndEpoch(entry.voters_offset, entry.voters_epoch)
-            return LeaderIdentity(entry.directory_id, place)
+            return LeaderIdentity(entry.directory_id, place, entry.voters_committed)
     return UNSAID
 
 

@@ -14,9 +14,8 @@ from kraftfast.core.messages import FetchResponse
 from kraftfast.core.quorum_state import QuorumState
 from kraftfast.core.replica import Replica
 from kraftfast.errors import ErrorCode
-from kraftfast.log import quorum_state
 from kraftfast.node.control_records import appended, batch_of
-from kraftfast.node.own_directory import stored_state
+from kraftfast.node.own_directory import state_to_write, stored_state
 from kraftfast.node.voter_records import copied_controls
 from kraftfast.sim.network import Link, Source
 from kraftfast.sim.paged_file import SteppedFlush, append_batch
@@ -91,9 +90,8 @@ class Carrying:
             assert self.log.flushed_end_offset >= after.end_offset, "D3"
 
     def _do_PersistQuorumState(self, effect: fx.PersistQuorumState) -> None:
-        state = quorum_state.StoredQuorumState(effect.epoch, effect.leader_id, effect.voted)
-        data = quorum_state.encode(state, effect.kraft_version, self.machine.voters.ids)
-        self.disk.replace_file(self.state_path, quorum_state.seal(data))
+        data = state_to_write(effect, self.machine.voters.ids)
+        self.disk.replace_file(self.state_path, data)
         floor = self.floor.stored
         self.persisted = stored_state(self.disk, self.directory, self.recovered, floor)
         self.world.oracle.persisted(self)

@@ -496,4 +496,4 @@ def _is_same_vote(one: ReplicaKey | None, other: ReplicaKey) -> bool:
 @lru_cache(maxsize=1024)
 def _decode(data: bytes) -> QuorumState:
     stored = quorum_state.decode(data)
-    return QuorumState(stored.epoch, stored.leader_id, stored.voted)
+    return QuorumState(stored.epoch, stored.leader_id, stored.voted, stored.superseded)

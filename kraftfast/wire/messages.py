@@ -31,7 +31,8 @@ from kraftfast.wire.client_messages import (  # noqa: F401
 LISTENER = "Name:str; Host:str; Port:u16"
 VOTERS_AT = f"""VotersOffset:i64=-2 #{tags.VOTERS_OFFSET} ign
     VotersEpoch:i32=-1 #{tags.VOTERS_EPOCH} ign"""
-IDENTITY = f"DirectoryId:uuid #{tags.LEADER_DIRECTORY} ign; {VOTERS_AT}"
+IDENTITY = f"""DirectoryId:uuid #{tags.LEADER_DIRECTORY} ign; {VOTERS_AT}
+    VotersCommitted:bool #{tags.VOTERS_COMMITTED} ign"""
 LEADER_ENDPOINTS = f"LeaderEndpoints[{LISTENER}; {IDENTITY}]@1+ ign"
 RAFT_NODE_ENDPOINTS = f"NodeEndpoints[NodeId:i32; Host:str; Port:u16; {IDENTITY}]@1+ #0"
 NODE_ENDPOINT = "NodeId:i32; Host:str; Port:i32; Rack:str?=null"
@@ -207,6 +208,7 @@ VoteRequest, VoteResponse = api(
                 LeaderEpoch:i32
                 VoteGranted:bool
                 InDoubt:bool #{tags.IN_DOUBT} ign; HasNoLog:bool #{tags.HAS_NO_LOG} ign
+                VotersCommitted:bool #{tags.VOTERS_COMMITTED} ign
             ]
         ]
         {RAFT_NODE_ENDPOINTS}""",

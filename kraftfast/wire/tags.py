@@ -53,6 +53,10 @@ this field, -2, the sender does not say."""
 VOTERS_EPOCH = 10022
 """The epoch of that record."""
 
+VOTERS_COMMITTED = 10025
+"""Beside a leader's directory, and in a Vote response: the sender knows a voters record to be
+committed."""
+
 HAS_NO_LOG = 10024
 """A Vote response: refused for the doubt alone (``IN_DOUBT``), by a voter whose log is empty."""
 

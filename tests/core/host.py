@@ -141,7 +141,9 @@ class Host:
             assert self.disk.flushed >= after.end_offset, "D3"
 
     def do_PersistQuorumState(self, effect: fx.PersistQuorumState, follow_on: list) -> None:
-        self.disk.quorum_state = QuorumState(effect.epoch, effect.leader_id, effect.voted)
+        self.disk.quorum_state = QuorumState(
+            effect.epoch, effect.leader_id, effect.voted, effect.superseded
+        )
 
     def do_Send(self, effect: fx.Send, follow_on: list) -> None:
         self.holds(effect.after)

@@ -174,6 +174,7 @@ class Outside:
                 vote_granted=kind == "granted",
                 in_doubt="doubt" in words,
                 has_no_log="no-log" in words,
+                voters_committed="settled" in words and "as" not in words,
                 **leader,
             )
         elif kind == "slice" or "slice" in words:

@@ -15,7 +15,7 @@ Commands (``N``, ``P``: replica ids; ``e6``: epoch 6; ``10@5``: end offset 10, l
     disk N log e1:5,e3:10 flushed 8 epoch 5 leader 2 voted 3 | dir z
     disk N elsewhere                      it listens somewhere else from now on
     disk N witness | disk N leads         it never asks to lead; it does again
-    disk N wiped z [bootstrap 1:z] [static 1]   nothing on it, another directory id; who it
+    disk N wiped z [bootstrap 1:z,2] [static 1]   nothing on it, another directory id; who it
                                           believes to vote
     answer-probes                         whoever runs answers probes at once
     endpoints                             every replica knows where it can be reached
@@ -51,8 +51,8 @@ Commands (``N``, ``P``: replica ids; ``e6``: epoch 6; ``10@5``: end offset 10, l
     to N add 4:d [no-ack] [unreachable] | remove 4:d | update e1 2:b [range 0-1] [from 2]
     to N upgrade 1 [validate]                     kraft.version
     probed N [range 0-1] [fails CODE] [bare] [late]      what its latest probe found
-    reply N P granted e6 [leader 3]     reply N P refused e6 [doubt] [no-log]
-    reply N P error FENCED_LEADER_EPOCH e7 [leader 3]
+    reply N P granted e6 [leader 3]     reply N P refused e6 [doubt] [no-log] [settled]
+    reply N P error FENCED_LEADER_EPOCH e7 [leader 3] [as c at 9@2 [settled]]
     reply N P fetch e6 leader 2 hw 7 [records e6:12] [diverging 8@4] [on S]
     reply N P error CODE e6 fetch|vote ...        reply ... late: to a request given up since
 """
@@ -201,8 +201,8 @@ class Scenario(Outside):
             host.disk = Disk()
             said["dir"] = said["wiped"]
         if "bootstrap" in said:
-            entry = voter_of(wording.key(said["bootstrap"], self.world.directory_ids))
-            host.disk.bootstrap = (KRaftVersion(1), KRaftVoters(VoterSet([entry])))
+            keys = [wording.key(v, self.world.directory_ids) for v in said["bootstrap"].split(",")]
+            host.disk.bootstrap = (KRaftVersion(1), KRaftVoters(VoterSet(map(voter_of, keys))))
         if "static" in said:
             voters = VoterSet.of(*map(int, said["static"].split(",")))
             self.world.configured[host.id] = voters

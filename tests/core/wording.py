@@ -258,9 +258,10 @@ def answer(effect: fx.AnswerFetch) -> str:
 
 def effect(body: fx.Effect) -> str:
     match body:
-        case fx.PersistQuorumState(epoch, leader_id, voted):
+        case fx.PersistQuorumState(epoch, leader_id, voted, _, superseded):
             leader = f" leader {leader_id}" if leader_id >= 0 else ""
-            return f"persist e{epoch}{leader}{f' voted {voted.id}' if voted else ''}"
+            vote = f" voted {voted.id}" if voted else ""
+            return f"persist e{epoch}{leader}{vote}{' superseded' if superseded else ''}"
         case fx.RoleChanged(role, epoch, leader_id, _):
             leads = role in ("leader", "resigned")
             return f"is {role} e{epoch}{'' if leads else of_leader(leader_id)}"
@@ -368,10 +369,12 @@ def endpoints(said: dict[str, str]) -> tuple[Endpoint, ...]:
 
 
 def identity(said: dict[str, str]) -> msg.LeaderIdentity:
-    """``as z at 10@3``: the leader's directory, and where its voters stand in its log."""
+    """``as z at 10@3 settled``: the leader's directory, where its voters stand in its log, and
+    that some in the log are known to be committed."""
     if "as" not in said:
         return msg.UNSAID
-    return msg.LeaderIdentity(said["as"].encode() * 16, place_of(said.get("at", "-1@-1")))
+    place = place_of(said.get("at", "-1@-1"))
+    return msg.LeaderIdentity(said["as"].encode() * 16, place, "settled" in said)
 
 
 def place_of(text: str) -> OffsetAndEpoch:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,7 +18,7 @@ from kraftfast.errors import ErrorCode
 from kraftfast.node import translate
 from kraftfast.node.control_records import batch_of
 from kraftfast.node.quorum_plane import describe_quorum
-from kraftfast.node.wire_values import Partition
+from kraftfast.node.wire_values import Partition, identity_from_wire
 from kraftfast.record import pure
 from kraftfast.record.control import LeaderChange, decode_control
 from kraftfast.types import METADATA_TOPIC, METADATA_TOPIC_ID, Endpoint, OffsetAndEpoch, ReplicaKey
@@ -47,6 +48,25 @@ def answered(api_key: int, response: Any, version: int) -> Any:
     if api_key == ApiKey.FETCH:
         return translate.fetched_to_wire(response, PARTITION, None, version)
     return translate.response_to_wire(api_key, response, PARTITION, version)
+
+
+@pytest.mark.parametrize("committed", (True, False))
+@pytest.mark.parametrize("api_key", [key for key in ANSWERS if key != ApiKey.FETCH_SNAPSHOT])
+def test_answers_say_who_the_leader_is(api_key: int, committed: bool) -> None:
+    """Its directory, where its voters stand in its log, and whether such voters are committed."""
+    version, response = ANSWERS[ApiKey(api_key)]
+    identity = core.LeaderIdentity(b"d" * 16, OffsetAndEpoch(7, 2), committed)
+    response = replace(response, leader_identity=identity)
+    (node,) = answered(api_key, response, version).node_endpoints
+    assert identity_from_wire([node]) == identity
+
+
+def test_a_voter_says_whether_voters_are_committed() -> None:
+    for committed in (True, False):
+        response = core.VoteResponse(voters_committed=committed, **LEADER)
+        message = translate.response_to_wire(ApiKey.VOTE, response, PARTITION, 1)
+        told = translate.response_from_wire(ApiKey.VOTE, message, PARTITION)
+        assert told.voters_committed == committed
 
 
 @pytest.mark.parametrize("api_key", ANSWERS)

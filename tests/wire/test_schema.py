@@ -181,8 +181,12 @@ def test_our_own_tags_in_vote() -> None:
     refusal = VoteResponse(
         topics=[VoteResponse.Topic(partitions=[VoteResponse.Partition(has_no_log=True)])]
     )
+    knowing = VoteResponse(
+        topics=[VoteResponse.Topic(partitions=[VoteResponse.Partition(voters_committed=True)])]
+    )
     for version in range(3):
         assert VoteRequest.decode(request.encode(version), version) == request
+        assert VoteResponse.decode(knowing.encode(version), version) == knowing
         assert VoteResponse.decode(response.encode(version), version) == response
         assert VoteResponse.decode(refusal.encode(version), version) == refusal
         assert b"\x91\x4e\x01\x01" in request.encode(version)

@@ -1,0 +1,110 @@
+"""Voters of a configuration, or of the bootstrap snapshot, that do not count any more (D23).
+
+Once a voters record is committed, only voters records count. A replica whose disk was replaced may
+be given an old configuration all the same; if a majority of that configuration are such replicas,
+they could elect one of them beside the cluster, and acknowledge what no log of the cluster has. So
+a replica that learns of a committed voters record before it has any in its own log neither
+campaigns by its configuration nor votes for one that counts by a configuration. ``quorum-state``
+keeps that. It is not in the way of a voter that only lags behind: who has the record may lead, and
+gets its vote.
+
+An answer to an own request is believed. A request is, if this replica has no log: it may be what
+other replicas know of a disk that was replaced, and anyone can send one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kraftfast.core.messages import (
+    UNSAID,
+    BeginQuorumEpochRequest,
+    EndQuorumEpochRequest,
+    VoteRequest,
+)
+from kraftfast.core.roles import Role
+from kraftfast.types import NO_NODE, NO_OFFSET, ZERO_UUID
+
+if TYPE_CHECKING:
+    from kraftfast.core.state import ReplicaState
+
+
+def is_superseded(state: ReplicaState) -> bool:
+    """Return whether the voters in force here are none that count."""
+    return state.superseded and state.history.latest_offset == NO_OFFSET
+
+
+def knows_committed_voters(state: ReplicaState) -> bool:
+    """Return whether a voters record of the own log or snapshot is known to be committed.
+
+    What others said is not told on: a request that is believed could be anyone's.
+    """
+    for offset, _ in state.history.voter_sets:
+        if offset > NO_OFFSET:
+            return offset < state.uncuttable_offset()
+    return False
+
+
+def hear_of_voters(state: ReplicaState, committed: bool, now_ms: int) -> None:
+    """Take what an answer says: its sender, or the leader that it names, has committed voters."""
+    if committed and may_be_superseded(state):
+        supersede(state, now_ms)
+
+
+def hear_of_other_disk(
+    state: ReplicaState,
+    request: VoteRequest | BeginQuorumEpochRequest | EndQuorumEpochRequest,
+    now_ms: int,
+) -> None:
+    """Take it, without a log, if a leader of the cluster calls this id with another directory, or a
+    candidate that has voters in its log. Who does not name the cluster shows nothing."""
+    if isinstance(request, EndQuorumEpochRequest) or request.cluster_id is None:
+        return
+    if isinstance(request, VoteRequest) and request.voters_at.offset < 0:
+        return
+    called = request.voter
+    if called.id != state.local.id or called.directory_id in (ZERO_UUID, state.local.directory_id):
+        return
+    if state.log.end_offset == 0 and may_be_superseded(state):
+        supersede(state, now_ms)
+
+
+def may_be_superseded(state: ReplicaState) -> bool:
+    """Return whether this replica would vote, by its configuration or the bootstrap snapshot."""
+    if state.superseded or state.history.latest_offset != NO_OFFSET:
+        return False
+    return state.is_voter()
+
+
+def supersede(state: ReplicaState, now_ms: int) -> None:
+    """Have it written, and stop what was begun by the configuration."""
+    state.superseded = True
+    state.persist(state.epoch, state.leader_id, state.voted)
+    if state.leader is not None:  # whose first record waits for room
+        state.to_resigned(now_ms)
+    elif state.role in (Role.PROSPECTIVE, Role.CANDIDATE):
+        state.to_unattached(state.epoch, state.leader_id, now_ms)
+    state.poll_due = True
+
+
+def asks_by_configuration(state: ReplicaState, request: VoteRequest) -> bool:
+    """Return whether a candidate counts by a configuration, and this replica knows that none does.
+
+    Kafka's candidates do not say by what they count, but name a directory only from the log.
+    """
+    if not is_superseded(state):
+        return False
+    if request.voters_at == UNSAID.voters_at:
+        return request.voter.directory_id == ZERO_UUID
+    return request.voters_at.offset < 0
+
+
+def told_of_superseded(state: ReplicaState) -> str:
+    """Return the warning of a replica that finds no leader, and must not elect one."""
+    known = "" if state.leader_id == NO_NODE else f" under leader {state.leader_id}"
+    return (
+        f"the configured voters {list(state.voters.ids)} do not count any more: the cluster has "
+        f"others in its log{known}, which this replica has not fetched. It neither leads nor votes "
+        "by its configuration until it finds a leader: start the others; if they are lost for "
+        "good, stop it and run kraftfast storage recover"
+    )
