@@ -14,6 +14,7 @@ from kraftfast.client.remote import Cluster
 from kraftfast.errors import MalformedFrame, NoQuorum, NotLeader, PeerGone, TimedOut
 from kraftfast.types import METADATA_TOPIC
 from kraftfast.wire import frame
+from kraftfast.wire.repeated import Repeated
 from kraftfast.wire.versions import SERVED
 
 ATTEMPT_S = 1.0
@@ -79,6 +80,7 @@ class LocalReached:
 
     def __init__(self, directory: str, kept: KeptConnection | None = None) -> None:
         self.directory, self.kept = directory, kept
+        self.repeated = Repeated() if kept is None else kept.repeated
 
     def ask(self, api_key: int, body: Any, deadline: float, version_max: int | None = None) -> Any:
         """As :meth:`Reached.ask`: both sides are of one version."""
@@ -86,7 +88,7 @@ class LocalReached:
         if version_max is not None:
             version = min(version, version_max)
         number = next(self._numbers) & 0x7FFFFFFF
-        data = frame.encode_request(api_key, version, number, self.CLIENT_ID, body)
+        data = self.repeated.encode_request(api_key, version, number, self.CLIENT_ID, body)
         text = base64.b64encode(data[frame.LENGTH_BYTES :]).decode()
         left = deadline - time.monotonic()
         if left <= 0:
@@ -104,7 +106,7 @@ class LocalReached:
     def _answer(self, data: bytes, api_key: int, version: int, number: int) -> Any:
         if frame.correlation_id(data) != number:
             raise MalformedFrame(f"the replica in {self.directory} answers another question")
-        return frame.decode_response(api_key, version, data)[1]
+        return self.repeated.decode_response(api_key, version, data)
 
     def close(self) -> None:
         """What is kept for later questions stays open."""

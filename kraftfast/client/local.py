@@ -35,6 +35,7 @@ from kraftfast.link.memory_file import map_peer_file, receive_with_fds, send_wit
 from kraftfast.link.ring_link import SOCKET_NAME, OwnDoorbell, RingLink, RingOffer, close_all
 from kraftfast.link.stats import PAGES_BYTES, ROLES, StatsView
 from kraftfast.link.unix_socket import PidfdOwner, connect, credentials, open_pidfd
+from kraftfast.wire.repeated import Repeated
 
 RING_BYTES = 4 * 1024 * 1024  # at least, of a producer's batches
 ANSWER_RING_BYTES = 1024 * 1024
@@ -214,10 +215,11 @@ class KeptConnection:
     Making one for each question costs a twentieth of a read barrier.
     """
 
+    # repeated: what was last said over it, and to whom it was before.
     # _sock: None until the first question, while one is put, and after one without an answer.
 
     def __init__(self, directory: str) -> None:
-        self.directory = directory
+        self.directory, self.repeated = directory, Repeated()
         self._sock: socket.socket | None = None
         forks.own(self)
 

@@ -26,6 +26,7 @@ from kraftfast.node.slots import Slots
 from kraftfast.node.status import status
 from kraftfast.node.witness import PRODUCES_NOTHING
 from kraftfast.ring.spsc import PAGE_BYTES, PeerDoorbell
+from kraftfast.wire.repeated import Repeated
 
 HANDSHAKE_MS_MAX = 2000
 KEPT_MS_MAX = 10_000
@@ -57,6 +58,7 @@ class LocalDoor:
     # asking: socket of a question that is not answered yet -> (its kind, process id).
     # keeping: those among them that are kept for another one.
     # asked_until: socket of a request that is not answered yet -> until ms, oldest first.
+    # repeated: what was last said at this door.
 
     def __init__(self, node: Any, loop: Any) -> None:
         self.node, self.loop = node, loop
@@ -69,6 +71,7 @@ class LocalDoor:
         self.asking: dict[socket.socket, tuple[str, int]] = {}
         self.keeping: set[socket.socket] = set()
         self.asked_until: dict[socket.socket, int] = {}
+        self.repeated = Repeated()
 
     def open(self) -> None:
         """Listen. Raises StorageError."""
@@ -229,7 +232,9 @@ class LocalDoor:
                 self.keeping.add(sock)
             self.asked_until[sock] = self.node.now_ms() + ASKED_MS_MAX
             try:
-                local_request.take(self.node, sock, question.args, self._answered)
+                local_request.take(
+                    self.node, sock, question.args, self._answered, self.repeated
+                )
             except BaseException:
                 self._answered(sock, False)
                 raise

@@ -15,6 +15,7 @@ from kraftfast.errors import UnsupportedVersion
 from kraftfast.node import admin_plane, translate
 from kraftfast.node import translate_membership as membership
 from kraftfast.wire import frame
+from kraftfast.wire.repeated import Repeated
 
 
 class LocalRequest:
@@ -23,7 +24,7 @@ class LocalRequest:
     ``done(sock, well)`` ends it: ``well`` if it was answered.
     """
 
-    __slots__ = ("node", "sock", "done", "api_key", "version", "correlation_id")
+    __slots__ = ("node", "sock", "done", "api_key", "version", "correlation_id", "repeated")
 
     def __init__(
         self,
@@ -31,8 +32,9 @@ class LocalRequest:
         sock: socket.socket,
         header: frame.RequestHeader,
         done: Callable[[socket.socket, bool], None],
+        repeated: Repeated,
     ) -> None:
-        self.node, self.sock, self.done = node, sock, done
+        self.node, self.sock, self.done, self.repeated = node, sock, done, repeated
         self.api_key, self.version, self.correlation_id = header[:3]
 
     software = ""  # that its client names
@@ -54,7 +56,8 @@ class LocalRequest:
 
     def respond(self, body: Any) -> None:
         """Answer with a wire message; whoever asked may be gone."""
-        data = frame.encode_response(self.api_key, self.version, self.correlation_id, body)
+        answer = self.api_key, self.version, self.correlation_id, body
+        data = self.repeated.encode_response(*answer)
         well = False
         try:
             self.sock.send(data[frame.LENGTH_BYTES :], socket.MSG_DONTWAIT)
@@ -66,17 +69,23 @@ class LocalRequest:
 
 
 def take(
-    node: Any, sock: socket.socket, text: str, done: Callable[[socket.socket, bool], None]
+    node: Any,
+    sock: socket.socket,
+    text: str,
+    done: Callable[[socket.socket, bool], None],
+    repeated: Repeated,
 ) -> None:
     """Hand a request (a frame without its length, in base64) to whoever answers it.
+
+    ``repeated``: what was last said at this door.
 
     Raises MalformedFrame, UnsupportedVersion, ValueError: then the socket is still the caller's.
     """
     data = base64.b64decode(text, validate=True)
     header = frame.decode_request_header(data)
     decode = membership.REQUEST_FROM_WIRE.get(header.api_key)
-    message = frame.decode_request_body(header, data)
-    request = LocalRequest(node, sock, header, done)
+    message = repeated.decode_request(header, data)
+    request = LocalRequest(node, sock, header, done, repeated)
     if decode is not None:
         node.step(ev.RequestReceived(request, decode(message, node.partition)))
     elif not admin_plane.take(node, request, message):

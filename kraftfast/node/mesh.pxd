@@ -10,6 +10,7 @@ cdef class MeshPeer(RingPeer):
     cdef public Node node
     cdef public long long since_ms
     cdef public dict waiting
+    cdef public object repeated
 
     @cython.locals(kind=int)
     cpdef bint handle(self) except -1

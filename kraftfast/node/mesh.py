@@ -35,6 +35,7 @@ from kraftfast.types import ReplicaKey, uuid_from_text, uuid_text
 from kraftfast.wire import fetch as wire_fetch
 from kraftfast.wire import frame
 from kraftfast.wire.messages import ApiKey
+from kraftfast.wire.repeated import Repeated
 from kraftfast.wire.versions import SERVED
 
 RING_BYTES = 4 * 1024 * 1024
@@ -77,7 +78,8 @@ class RingRequest:
         """Send a wire message as the answer, as :meth:`reply`."""
         if self.peer.node.links.get(self.peer.id) is not self.peer:
             return True
-        data = frame.encode_response(self.api_key, self.version, self.correlation_id, body)
+        said = self.peer.repeated
+        data = said.encode_response(self.api_key, self.version, self.correlation_id, body)
         return bool(self.peer.send(KIND_RESPONSE, data[frame.LENGTH_BYTES :]))
 
     def answer_fetch(self, response: Any, log: Any, effect: Any) -> None:
@@ -100,6 +102,7 @@ class MeshPeer(RingPeer):  # type: ignore[misc]  # it is compiled
         self.node = node
         self.since_ms = node.now_ms()
         self.waiting: dict[int, int] = {}  # correlation id -> API of what we asked
+        self.repeated = Repeated()
 
     def send_request(self, correlation: int, request: Any) -> bool:
         """Send a core request; False if it cannot go out now."""
@@ -113,7 +116,7 @@ class MeshPeer(RingPeer):  # type: ignore[misc]  # it is compiled
             data = wire_fetch.encode_request(version, correlation, client_id, fields)
         else:
             body = translate.request_to_wire(request, partition)
-            data = frame.encode_request(api_key, version, correlation, client_id, body)
+            data = self.repeated.encode_request(api_key, version, correlation, client_id, body)
         if not self.send(KIND_REQUEST, data[frame.LENGTH_BYTES :]):
             return False
         self.waiting[correlation] = api_key
@@ -222,9 +225,9 @@ class MeshPeer(RingPeer):  # type: ignore[misc]  # it is compiled
         decode = translate.REQUEST_FROM_WIRE.get(header.api_key)
         request = None
         if header.api_key == ApiKey.DESCRIBE_QUORUM:
-            request = barrier_from_wire(frame.decode_request_body(header, payload))
+            request = barrier_from_wire(self.repeated.decode_request(header, payload))
         elif decode is not None:
-            message = frame.decode_request_body(header, payload)
+            message = self.repeated.decode_request(header, payload)
             request = decode(message, self.node.partition)
         if request is None:
             raise UnsupportedVersion(f"API {header.api_key} is not for replicas")
@@ -243,7 +246,7 @@ class MeshPeer(RingPeer):  # type: ignore[misc]  # it is compiled
                 check_cut(self.node.core, self.node.log, response)
             self.node.at_hand = FetchedBytes(message)
         else:
-            _, message = frame.decode_response(api_key, version, payload)
+            message = self.repeated.decode_response(api_key, version, payload)
             self.node.at_hand = message
             response = translate.response_from_wire(api_key, message, partition)
             if self.node.producer_ids.took(correlation, response):

@@ -20,6 +20,7 @@ from kraftfast.wire import fetch as wire_fetch
 from kraftfast.wire import frame
 from kraftfast.wire import produce as wire_produce
 from kraftfast.wire.messages import ApiKey, ApiVersionsResponse
+from kraftfast.wire.repeated import REPEATED, Repeated
 from kraftfast.wire.versions import VOTE_PRE_VOTE_VERSION, api_versions_refusal
 
 REQUESTS_MAX = 64
@@ -99,9 +100,11 @@ class SessionRequest:
     def respond(self, body: Any) -> None:
         """Answer with a wire message."""
         if self.session is not None:
-            self.finish(
-                frame.response_pieces(self.api_key, self.version, self.correlation_id, body)
-            )
+            answer = self.api_key, self.version, self.correlation_id, body
+            if self.api_key in REPEATED:
+                self.finish([self.session.repeated.encode_response(*answer)])
+            else:
+                self.finish(frame.response_pieces(*answer))
 
     def finish(self, pieces: list[Any]) -> None:
         """Answer with the pieces of a frame; an empty list: there is no answer (acks=0)."""
@@ -133,13 +136,15 @@ class Session:
     # under way is enough.
     # seen_ms: when something last came. frame_ms: when the frame that is not whole yet last made
     # progress, to frame_bytes; -1 for none; began_ms: when it began. sent_ms: when what is queued
-    # last made progress, or nothing was; taken_bytes: what the kernel took since.
+    # last made progress, or nothing was; taken_bytes: what the kernel took since. repeated: what
+    # was last said over it.
 
     def __init__(self, door: Any, sock: Any, host: str, listener: str, now_ms: int) -> None:
         self.door, self.host, self.listener = door, host, listener
         self.framed = FramedSocket(sock, limits.FRAME_BYTES_MAX_BEFORE_API_VERSIONS)
         self.framed.splitter.judge = frame.request_bytes_max
         self.software = ""
+        self.repeated = Repeated()
         self.asked: deque[SessionRequest] = deque()
         self.asked_bytes = self.fetches = 0
         self.counted_bytes = 0
@@ -254,13 +259,13 @@ class Session:
             produced = wire_produce.decode_request(header.version, data, header.body_start)
             self.door.produce(request, produced)
         elif header.api_key in translate.REQUEST_FROM_WIRE:
-            message = frame.decode_request_body(header, data)
+            message = self.repeated.decode_request(header, data)
             decoded = translate.REQUEST_FROM_WIRE[header.api_key](message, partition)
             if header.api_key == ApiKey.VOTE:
                 decoded.speaks_pre_vote = header.version >= VOTE_PRE_VOTE_VERSION
             self.door.node.step(ev.RequestReceived(request, decoded))
         else:
-            self.door.ask(request, frame.decode_request_body(header, data))
+            self.door.ask(request, self.repeated.decode_request(header, data))
 
     def _api_versions(
         self, request: SessionRequest, header: frame.RequestHeader, data: frame.Frame

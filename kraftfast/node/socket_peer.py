@@ -23,6 +23,7 @@ from kraftfast.wire import fetch as wire_fetch
 from kraftfast.wire import frame
 from kraftfast.wire.messages import ApiKey, ApiVersionsRequest, InitProducerIdRequest
 from kraftfast.wire.notation import Versions
+from kraftfast.wire.repeated import Repeated
 from kraftfast.wire.versions import (
     VOTE_PRE_VOTE_VERSION,
     CLIENT_NAME,
@@ -48,7 +49,7 @@ class SocketPeer:
     # wait for the connection. beside: for what must not wait behind a parked Fetch. probing: the
     # last connection ended, and this one is to tell whether the process lives. turn: which of its
     # addresses is tried. foreign: it said that it is of another cluster, which was reported.
-    # retry_at_ms, pause_ms: when to connect again.
+    # retry_at_ms, pause_ms: when to connect again. repeated: what was last said over it.
 
     def __init__(self, node: Any, loop: Any, peer_id: int, host: str, port: int) -> None:
         self.node, self.loop, self.id = node, loop, peer_id
@@ -57,6 +58,7 @@ class SocketPeer:
         self.ready = False
         self.versions: dict[int, Versions] = {}
         self.waiting: dict[int, tuple[int, int]] = {}
+        self.repeated = Repeated()
         self.held: list[tuple[int, Any]] = []
         self.beside: SideChannel | None = None
         self.probing = self.foreign = False
@@ -163,7 +165,7 @@ class SocketPeer:
                 check_cut(self.node.core, self.node.log, response)
             self.node.at_hand = FetchedBytes(message)
         else:
-            _, message = frame.decode_response(api_key, version, data)
+            message = self.repeated.decode_response(api_key, version, data)
             self.node.at_hand = message
             response = translate.response_from_wire(api_key, message, partition)
             if self.node.producer_ids.took(correlation, response):
@@ -204,7 +206,9 @@ class SocketPeer:
                 data = wire_fetch.encode_request(version, correlation, self._client_id(), fields)
             else:
                 body = translate.request_to_wire(request, partition)
-                data = frame.encode_request(api_key, version, correlation, self._client_id(), body)
+                data = self.repeated.encode_request(
+                    api_key, version, correlation, self._client_id(), body
+                )
         except UnsupportedVersion:
             self._fail(correlation, ErrorCode.UNSUPPORTED_VERSION)
             return True
