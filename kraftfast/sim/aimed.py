@@ -6,9 +6,11 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from kraftfast.core import events as ev
+from kraftfast.limits import HELD_AGE_MS_MAX
 
 if TYPE_CHECKING:
     from kraftfast.sim.machine import Machine
+    from kraftfast.sim.process import Process
     from kraftfast.sim.settings import Settings
     from kraftfast.sim.world import World
 
@@ -27,6 +29,8 @@ AIMS = (
     ".log",
 )
 """Words of system calls: see ``SimDisk.crash_at``."""
+SEGMENTS_AHEAD = 10
+"""One flush covers 8 files (``KF_FLUSH_FILES_MAX``)."""
 
 
 class Aimed:
@@ -89,16 +93,39 @@ class Aimed:
     def _deposed(self) -> None:
         """A leader is cut off with what it goes on appending; it cuts that, and ends just then.
 
-        It is killed, loses power, or comes back to a disk whose last batches have changed.
+        It is killed, loses power, or comes back to a disk whose last batches have changed. Now and
+        then its flush hangs since before: then a part of what it keeps is not flushed at the cut.
         """
-        leader, network = self.world.leader(), self.world.network
+        leader = self.world.leader()
         if leader is None:
             return
+        lasts_ms = self.settings.fetch_timeout_ms * self.random.choice((2, 3, 5))
+        if self.random.random() < 0.5:
+            self._cut_off(leader, lasts_ms)
+            return
         machine = leader.machine
+        machine.flushes_hang = True
+        self._after(lasts_ms + 5, lasts_ms + 300, setattr, machine, "flushes_hang", False)
+        self._await_commits(leader, leader.log.end_offset, self.world.now_us + lasts_ms * 500)
+
+    def _await_commits(self, leader: Process, begun: int, until_us: int) -> None:
+        """Wait until others have committed what this leader's flush does not cover."""
+        left_ms = (until_us - self.world.now_us) // 1000
+        if not self.running or not leader.alive or left_ms <= 0:
+            return
+        ahead = leader.core.high_watermark > max(begun, leader.log.flushed_end_offset)
+        if ahead and leader.flush.running:
+            self.world.count("leaders cut off with a flush that hangs")
+            self._cut_off(leader, left_ms + self.settings.fetch_timeout_ms)
+        else:
+            self.world.later(500, self._await_commits, leader, begun, until_us)
+
+    def _cut_off(self, leader: Process, lasts_ms: int) -> None:
+        """Nobody hears this leader for a while, nor does it hear anybody."""
+        machine, network = leader.machine, self.world.network
         others = [each.id for each in self.world.machines if each is not machine]
         pairs = {(machine.id, id) for id in others} | {(id, machine.id) for id in others}
         network.cut |= pairs
-        lasts_ms = self.settings.fetch_timeout_ms * self.random.choice((2, 3, 5))
         self._after(lasts_ms, lasts_ms, network.cut.difference_update, pairs)
         until_us = self.world.now_us + lasts_ms * 3_000
         self._await_cut(machine, leader, leader.log.truncations, until_us)
@@ -109,9 +136,22 @@ class Aimed:
         if process.log.truncations == cuts:
             self.world.later(200, self._await_cut, machine, process, cuts, until_us)
             return
+        if self.random.random() < 0.4:
+            self._await_kept(machine, process, self.world.now_us + 50_000)
+            return
         how = self.random.choice(("power", "power", "kill", "rot"))
         moment_us = self.random.choice((1, 1_000, 10_000))
         self.world.later(moment_us, self._end_after_cut, machine, process, how)
+
+    def _await_kept(self, machine: Machine, process: Any, until_us: int) -> None:
+        """Wait until what a cut kept is flushed; nothing should follow it yet, so that rot of it is
+        told only by what the cut and that flush wrote (D10).
+        """
+        log = process.log
+        if self.world.now_us < until_us and log.flushed_end_offset < log.end_offset:
+            self.world.later(50, self._await_kept, machine, process, until_us)
+        else:
+            self._end_after_cut(machine, process, "rot")
 
     def _end_after_cut(self, machine: Machine, process: Any, how: str) -> None:
         if not self.running or machine.process is not process:
@@ -144,6 +184,28 @@ class Aimed:
         elif self._may_lose_power(machine):
             self.world.count("power cut after a stop")
             self.world.end(machine, power=True)
+
+    def _stop_far_ahead(self) -> None:
+        """A leader stops in order with more segments that are not flushed than one flush covers."""
+        leader = self.world.leader()
+        if leader is not None:
+            leader.machine.flushes_hang = True
+            longest_ms = min(self.settings.fetch_timeout_ms, HELD_AGE_MS_MAX)
+            self._await_segments(leader, self.world.now_us + longest_ms * 900)
+
+    def _await_segments(self, leader: Process, until_us: int) -> None:
+        machine, log = leader.machine, leader.log
+        behind = sum(each.base_offset >= log.flushed_end_offset for each in log.segments)
+        late = self.world.now_us >= until_us
+        if not self.running or not leader.alive or (late and behind <= 1):
+            machine.flushes_hang = False
+        elif behind < SEGMENTS_AHEAD and not late:
+            self.world.later(500, self._await_segments, leader, until_us)
+        else:
+            self.world.count("stopped far ahead" if behind >= SEGMENTS_AHEAD else "stopped ahead")
+            self._after(2_000, 2_000, setattr, machine, "flushes_hang", False)
+            leader.enter(leader.step, ev.ShutdownRequested(self.settings.fetch_timeout_ms))
+            self._await_stop(machine, leader, self.world.now_us + 2_000_000)
 
     # --- between the last slice of a snapshot and what takes the log's place ---------------------
 

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 BLOCKED = object()
 """What a handler returns whose process waits for its disk; it is called again then."""
+HANGS_US = 2_000  # until a flush that hangs is looked at again
 INLINE_BYTES_MAX = 512  # answers up to here travel as bytes
 
 
@@ -286,6 +287,9 @@ class Carrying:
 
     def flush_step(self) -> None:
         """One step of the flusher's thread."""
+        if self.machine.flushes_hang:
+            self.world.later(HANGS_US, self.enter, self.flush_step)
+            return
         state = self.flush.step(self.disk)
         if state > 0:
             self._flush_later()

@@ -32,6 +32,7 @@ class Machine:
     bootstrap: VoterSet | None  # of the snapshot that its directory was formatted with
     boot_id: str  # changes with every loss of power
     disk_factor: int  # how many times slower than usual the disk is
+    flushes_hang: bool  # nothing else does: no flush of its log ends for now
     crash_loses_power: bool  # what a crash inside a system call takes with it
     memory_in_doubt: bool  # durability=memory: it lost what it held, and nobody told it since
     rotten: bool  # bytes of its disk have changed by themselves
@@ -47,6 +48,7 @@ class Machine:
         self.process = None
         self.boots = self.moves = 0
         self.disk_factor = 1
+        self.flushes_hang = False
         self.crash_loses_power = False
         self.memory_in_doubt = self.rotten = False
         self.dead = ""

@@ -71,6 +71,7 @@ class Nemesis(Rotting, Aimed):
         machine.disk.give_space()
         machine.disk.failing_syncs = 0
         machine.disk_factor = 1
+        machine.flushes_hang = False
         if machine.clock.rate == 0:
             machine.clock.set_rate(1.0, self.world.now_us)
         if machine.process is not None and machine.process.paused:

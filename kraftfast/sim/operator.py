@@ -201,19 +201,51 @@ class Operator:
             )
 
     def add_gone(self) -> None:
-        """One that runs, by the directory id of the disk that it had before."""
-        process = self._leader()
+        """One that runs, by the directory id of the disk that it had before, perhaps just now."""
         latest = self.world.oracle.voters.latest()
         others = [
             each for each in self.world.machines
-            if each.id not in latest.voters and each.formats > 1
+            if each.id not in latest.voters and not each.dead and each.may_start
         ]
-        if process is not None and others and latest.target is None:
-            machine = self.random.choice(others)
-            key = machine.key_of(machine.formats - 1)
-            request = AddRaftVoterRequest(key, machine.endpoints, TIMEOUT_MS)
-            self.ask(process, request, []).gone = True
-            self.world.count("directories that are gone named")
+        process = self.world.leader()
+        if self.settings.kraft_version and process is not None and process.core._state.leader:
+            observers = process.core._state.leader.observers.values()
+            whole = {each.key for each in observers if each.last_caught_up_ms >= 0}
+            known = [each for each in others if each.key in whole and self.can_spare(each)]
+            if known and self.random.random() < 0.7:
+                self.replace_disk(self.random.choice(known))
+        until_us = self.world.now_us + self.settings.fetch_timeout_ms * 4_000
+        self._name_gone([each for each in others if each.formats > 1], until_us)
+
+    def _name_gone(self, machines: list[Machine], until_us: int) -> None:
+        """Name the directory that one of these had before, once it is silent for long enough (D19).
+
+        A leader takes a directory for one that runs for a fetch timeout after its last Fetch.
+        """
+        if not self.running or self.world.now_us >= until_us:
+            return
+        latest = self.world.oracle.voters.latest()
+        process = self._leader() if latest.target is None else None
+        there = [each for each in machines if each.process and each.id not in latest.voters]
+        there = [each for each in there if process is not None and self._is_silent(process, each)]
+        if process is None or not there:
+            self.world.later(2_000, self._name_gone, machines, until_us)
+            return
+        machine = self.random.choice(there)
+        key = machine.key_of(machine.formats - 1)
+        request = AddRaftVoterRequest(key, machine.endpoints, TIMEOUT_MS)
+        self.ask(process, request, []).gone = True
+        self.world.count("directories that are gone named")
+
+    def _is_silent(self, process: Process, machine: Machine) -> bool:
+        """Whether this process, if it leads, has not heard lately of a disk that is gone."""
+        leader = process.core._state.leader
+        if leader is None or process.paused or process.blocked:
+            return False
+        progress = leader.observers.get(machine.key_of(machine.formats - 1))
+        if progress is None:
+            return self.random.random() < 0.01
+        return process.now_ms() - progress.last_fetch_ms > self.settings.fetch_timeout_ms
 
     def remove_voter(self) -> None:
         """One of those that vote: one that is gone rather than others, and the leader often."""

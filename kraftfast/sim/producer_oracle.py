@@ -28,6 +28,11 @@ def check_producers(process: Process) -> None:
     state = producers_state(process.disk, log_path, stands_on[-1]) if stands_on else b""
     found = Producers(log.producers.producers_max)
     found.load(start if state else 0, state)
+    if state or start == 0:  # the state there is what every cut and snapshot goes by
+        require(
+            log.producers.freeze(start, log.segments) == found.encode(),
+            f"D22: {process.id} knows other producers at the start of its log, {start}",
+        )
     for segment in log.segments:
         if segment.end_offset > segment.base_offset:
             found.replay(segment, segment.base_offset, log.end_offset)

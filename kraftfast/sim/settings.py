@@ -47,6 +47,10 @@ REACHING = (
     "producer_restart",  # named producers forget everything but their names
 )
 """Faults of what chance reached least, drawn apart too; the disks of a minority rot."""
+HANGING = (
+    "stop_far_ahead",  # a leader ends in order with more unflushed segments than one flush covers
+)
+"""Faults of a disk whose flushes hang while everything else goes on, drawn apart from those."""
 NOT_IN_MEMORY = ("rot_file", "rot_running", "lost_file")
 """What durability=memory gives up, and when, is a test of its own."""
 
@@ -233,7 +237,9 @@ class Settings:
                 "snapshots": "machine",
                 "snapshot_bytes": 3_000,
                 "state_bytes": random.choice((20_000, 60_000)),
-                "fetch_snapshot_max_bytes": random.choice((1_000, 4_000)),
+                "fetch_snapshot_max_bytes": random.choice((200, 1_000)),
+                "append_every_ms": min(self.append_every_ms, 8.0),  # faster than one is fetched
+                "value_bytes_max": max(self.value_bytes_max, 600),
                 "retention_bytes": random.choice((0, 4_000)),
                 "segment_bytes": 8 * 1024,
                 "observers": random.choice((1, 2)),
@@ -244,6 +250,7 @@ class Settings:
         excluded = NOT_IN_MEMORY if self.durability == "memory" else ()
         faults = [each for each in REACHING if random.random() < share and each not in excluded]
         mistakes = MISTAKES if random.random() < 0.3 else ()
+        faults += [each for each in HANGING if random.random() < share]
         return found | {"faults": faults, "mistakes": mistakes}
 
     def _snapshots_of_seed(self, seed: int) -> dict[str, Any]:
