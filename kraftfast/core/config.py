@@ -109,9 +109,6 @@ class QuorumConfig:
         longest_ms = max(1, min(self.fetch_timeout_ms, self.request_timeout_ms) // 2)
         if self.fetch_max_wait_ms > longest_ms:  # or an idle quorum takes silence for the end
             object.__setattr__(self, "fetch_max_wait_ms", longest_ms)
-        longest_ms = max(1, self.fetch_timeout_ms // 2)
-        if self.unflushed_age_ms_max > longest_ms:  # or a flush that begins looks stuck (D13)
-            object.__setattr__(self, "unflushed_age_ms_max", longest_ms)
         if self.unflushed_bytes_max < limits.TURN_BYTES_MAX:
             raise InvalidOption(
                 f"unflushed_bytes_max must be at least {limits.TURN_BYTES_MAX}, one turn of the "

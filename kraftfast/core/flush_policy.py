@@ -28,6 +28,7 @@ def flush_leader(state: ReplicaState, leader: Leader, idle: bool, now_ms: int) -
     small = log.unflushed_bytes <= state.config.inline_flush_bytes_max
     at_once = idle and small and state.config.flush is not DEFERRED
     if at_once or is_due(state, leader, now_ms):
+        leader.flush_began_ms = now_ms
         start_flush(state, idle or state.high_watermark >= log.flushed_end_offset)
 
 

@@ -56,6 +56,7 @@ cdef class Leader:
     cdef public long long heartbeat_at_ms
     cdef public bint appends_held
     cdef public bint draining
+    cdef public long long flush_began_ms
     cdef public object change
     cdef public dict reported
     cdef public object transfer

@@ -197,6 +197,7 @@ class Leader:
     heartbeat_at_ms: int  # when BeginQuorumEpoch goes out next
     appends_held: bool  # producers have more queued than may be taken now (D14)
     draining: bool  # DrainAppends went out, Appended has not come
+    flush_began_ms: int  # when it last began one
     change: VoterChange | None  # of the voter set, under way (D17)
     reported: dict[int, Voter]  # kraft.version 0: voters as they told of themselves
     transfer: Transfer | None  # this leader hands over as soon as it can
@@ -236,6 +237,7 @@ class Leader:
         self.heartbeat_at_ms = 0
         self.appends_held = False
         self.draining = False
+        self.flush_began_ms = began_ms
         self.change = None
         self.reported = {}
         self.transfer = None

@@ -292,10 +292,13 @@ def poll_leader(state: ReplicaState, leader: Leader, now_ms: int) -> None:
 
 
 def is_flush_stuck(state: ReplicaState, leader: Leader, now_ms: int) -> bool:
-    """Return whether the own disk holds up commits: then this leader must resign (D13)."""
-    if leader.needed_of_others <= 0:
+    """Return whether the own disk holds up commits: then this leader must resign (D13).
+
+    The flush is timed, not its records: they waited for the flush before, of a disk that is slow.
+    """
+    if leader.needed_of_others <= 0 or not state.log.flushing:
         return False
-    return now_ms - state.log.flushing_since_ms >= state.config.fetch_timeout_ms
+    return now_ms - leader.flush_began_ms >= state.config.fetch_timeout_ms
 
 
 def leader_due_ms(state: ReplicaState, leader: Leader) -> int:
@@ -317,7 +320,7 @@ def leader_due_ms(state: ReplicaState, leader: Leader) -> int:
         due = min(due, reassignment_due_ms(state, leader))
     if log.flushing:
         if leader.needed_of_others > 0:
-            due = min(due, log.flushing_since_ms + state.config.fetch_timeout_ms)
+            due = min(due, leader.flush_began_ms + state.config.fetch_timeout_ms)
     elif log.unflushed_bytes > 0:
         due = min(due, log.unflushed_since_ms + state.config.unflushed_age_ms_max)
     return due

@@ -228,11 +228,3 @@ def test_a_parked_fetch_is_answered_long_before_it_counts_as_lost() -> None:
     assert QuorumConfig(fetch_timeout_ms=300).fetch_max_wait_ms == 150
     assert QuorumConfig(request_timeout_ms=100, fetch_max_wait_ms=100).fetch_max_wait_ms == 50
     assert QuorumConfig(fetch_timeout_ms=1).fetch_max_wait_ms == 1
-
-
-def test_a_flush_that_begins_is_not_taken_for_one_that_hangs() -> None:
-    """A leader resigns when its flush covers records older than the fetch timeout (D13): it never
-    waits that long before it begins one. Else a follower that lags keeps everybody from leading."""
-    assert QuorumConfig().unflushed_age_ms_max == limits.UNFLUSHED_AGE_MS_MAX
-    assert QuorumConfig(fetch_timeout_ms=40).unflushed_age_ms_max == 20
-    assert QuorumConfig(fetch_timeout_ms=1).unflushed_age_ms_max == 1

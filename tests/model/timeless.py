@@ -22,6 +22,7 @@ PRESENT = {
     "retry_at_ms",
     "ready_at_ms",
     "barriers_asked_ms",
+    "flush_began_ms",
     "flushing_since_ms",
     "unflushed_since_ms",
 }
@@ -162,6 +163,8 @@ def let_be_over(replica: Replica, name: str) -> None:
         state.log.unflushed_since_ms = -FAR_MS
     elif what == "flushing":
         state.log.flushing_since_ms = -FAR_MS
+        if leader is not None:
+            leader.flush_began_ms = -FAR_MS
     elif what == "ask_until_ms":  # how long an only voter looks for a quorum before its first log
         state.ask_until_ms = NOW_MS
     elif what == "barriers":
