@@ -18,6 +18,7 @@ from kraftfast.core.leader_identity import voters_place
 from kraftfast.core.log_view import NEVER_MS
 from kraftfast.core.messages import VoteRequest
 from kraftfast.core.prospective import Prospective
+from kraftfast.core.refusing import warn_of_new_log
 from kraftfast.core.state import ReplicaState
 from kraftfast.types import NO_NODE
 
@@ -111,6 +112,11 @@ def become_candidate(state: ReplicaState, now_ms: int) -> None:
 
     So a replica whose disk hangs does not use up epochs.
     """
+    current = state.current
+    assert isinstance(current, Prospective)
+    silent = current.election.unrecorded()
+    if state.log.end_offset == 0 and silent and not current.skips_pre_votes:
+        warn_of_new_log(state, silent)
     if state.log.durable_end_offset() == state.log.end_offset:
         state.to_candidate(now_ms)
     else:

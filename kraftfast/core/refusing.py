@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from kraftfast.core.effects import Warn
@@ -38,6 +39,20 @@ def warn_of_no_leader(state: ReplicaState) -> None:
         state,
         "this witness is the only voter and never leads: the quorum has no leader. Start it with "
         "kraftfast.campaign=true, or format it anew to join a quorum of Kafka's controllers",
+    )
+
+
+def warn_of_new_log(state: ReplicaState, silent: Collection[int]) -> None:
+    """Report that a majority without a log begins one, although other voters did not answer (D23).
+
+    At the first start of a quorum that is right. If disks were replaced, the log may be with them.
+    """
+    warn(
+        state,
+        f"a majority of the voters {list(state.voters.ids)} has no log, and begins one without "
+        f"{sorted(silent)}, which did not answer: right at the first start of this quorum only. If "
+        "one of those has the log of this cluster, stop this replica before anything is appended, "
+        "start that one, and format the others with --no-initial-controllers",
     )
 
 
