@@ -26,7 +26,10 @@ from kraftfast.node.state_machine import refuse_while_loading
 
 
 class AttachedQuorum(Quorum):
-    """See :func:`attach`. Thread-safe. Its clients must be closed by themselves."""
+    """A quorum of this host in the directory ``path``; see :func:`attach`.
+
+    Thread-safe. Its clients must be closed by themselves.
+    """
 
     # directories: of the replicas that exist at the moment.
 

@@ -72,14 +72,14 @@ from kraftfast.types import Endpoint, Uuid, uuid_from_text
 
 
 class LocalQuorum(MakesProducers):
-    """Starts (and, the first time, formats) the voters of one host, and supervises them.
+    """Start (and, the first time, format) the voters of one host, and supervise them.
 
-    ``path``: the quorum's directory; replica N lives in ``path/N``. ``voters``: 1, 3, 5 ...;
-    None takes what is there. ``durability``: ``majority`` | ``all`` | ``memory``, decided when the
-    quorum is made; so is ``kraft_version``: 1, where the voters stand in the log from the first on,
-    or 0 (can be upgraded later; a replaced disk votes under its old id until then). Other settings:
-    :class:`Tuning`. A majority of the voters is enough to start; see ``faults``. Close it: one that
-    is forgotten warns (ResourceWarning), and is closed once it is collected.
+    ``path``: the quorum's directory; replica N lives in ``path/N``. ``voters``: 1, 3, 5 ...; None
+    takes what is there. Decided when the quorum is made: ``durability`` (``majority``, ``all``,
+    ``memory``), ``records`` (``any``, ``kafka-raft``), ``kraft_version`` (1: the voters stand in
+    the log; 0: a replaced disk votes under its old id until an upgrade). ``restart``: start a
+    worker again that dies. ``tuning``: as :class:`Tuning`. A majority of the voters is enough to
+    start; see ``faults``. Close it: one that is forgotten warns and is closed once it is collected.
 
     Raises InvalidOption, DirectoryInUse, CorruptLog, DiskFull and other StorageErrors, TimedOut.
     """
@@ -199,10 +199,10 @@ class LocalQuorum(MakesProducers):
         replica: int | None = None,
         timeout: float = 10.0,
     ) -> Consumer:
-        """Committed records from ``from_offset`` on, in order; see :class:`Consumer`.
+        """Return a consumer of the committed records from ``from_offset`` on, in order.
 
-        ``replica``: only what this one knows of. Raises NoQuorum if none runs within ``timeout``
-        seconds.
+        ``follow``: wait for more at the end. ``replica``: only what this one knows to be committed.
+        Raises NoQuorum if none runs within ``timeout`` seconds.
         """
         self._check_open()
         directories = self.directories if replica is None else {replica: self.directories[replica]}
@@ -219,12 +219,12 @@ class LocalQuorum(MakesProducers):
     # --- looking ----------------------------------------------------------------------------------
 
     def status(self, id: int) -> dict[str, Any]:
-        """What a replica says of itself, within 5 s. Raises PeerGone, TimedOut, InvalidOption."""
+        """Ask replica ``id`` for its status, for 5 s. Raises PeerGone, TimedOut, InvalidOption."""
         self._check_open()
         return ask(self.directories[id], {"kind": "status"})
 
     def query(self, id: int, *args: Any, at_least: int = -1, timeout: float = 5.0) -> Any:
-        """Ask the state machine of a replica, once it has applied everything below ``at_least``.
+        """Ask the state machine of replica ``id`` once it has applied all below ``at_least``.
 
         ``at_least``: an exclusive end, for instance the offset of an append plus one: then the
         answer knows of it. Arguments and answer are what MessagePack carries, 16 MiB at most.
@@ -236,7 +236,7 @@ class LocalQuorum(MakesProducers):
         return query(self.directories[id], args, at_least, timeout)
 
     def statuses(self) -> dict[int, dict[str, Any]]:
-        """The status of every replica that answers, by id. Raises Closed."""
+        """Return the status of every replica that answers, by id. Raises Closed."""
         self._check_open()
         found = {}
         for id in list(self.directories):
@@ -247,13 +247,13 @@ class LocalQuorum(MakesProducers):
         return found
 
     def leader(self) -> int | None:
-        """The id of the leader, None if nobody leads at the moment. Raises Closed."""
+        """Return the id of the leader, None if there is none at the moment. Raises Closed."""
         told = self.statuses().items()
         leaders = [(each["epoch"], id) for id, each in told if each["role"] == "leader"]
         return max(leaders)[1] if leaders else None
 
     def wait_leader(self, timeout: float = 10.0) -> int:
-        """The leader's id, once it can commit. Raises NoQuorum."""
+        """Wait for a leader that can commit; return its id. Raises NoQuorum."""
         deadline = deadline_after(timeout)
         while True:
             self._refuse_minority(self.faults)
@@ -266,12 +266,12 @@ class LocalQuorum(MakesProducers):
             time.sleep(0.01)
 
     def watch(self, id: int) -> Watch:
-        """The live counters of a replica. Raises PeerGone, InvalidOption, Closed."""
+        """Return the live counters of replica ``id``. Raises PeerGone, InvalidOption, Closed."""
         self._check_open()
         return Watch(self.directories[id])
 
     def kill(self, id: int, signo: int = signal.SIGKILL) -> None:
-        """Send a signal to a worker, which is started again. Raises InvalidOption, Closed."""
+        """Send ``signo`` to worker ``id``; it is started again. Raises InvalidOption, Closed."""
         self._check_open()
         signo = whole_number("signo", signo, 0, signal.NSIG - 1)
         if self.directories[id]:  # raises for an unknown id
@@ -280,7 +280,7 @@ class LocalQuorum(MakesProducers):
     # --- who votes, who leads -------------------------------------------------------------------
 
     def admin(self) -> Admin:
-        """An operator's calls, through the doors of this host. Raises Closed, WrongProcess."""
+        """Return an operator's calls, by way of this host. Raises Closed, WrongProcess."""
         self._check_open()
         return self._admin
 
@@ -289,14 +289,14 @@ class LocalQuorum(MakesProducers):
         return AsyncAdmin(self.admin())
 
     def describe(self, *, timeout: float = 10.0) -> QuorumInfo:
-        """Who leads, who votes, and how far every replica is. Raises NoQuorum."""
+        """Return who leads, who votes, and how far every replica is. Raises NoQuorum."""
         return self.admin().describe(timeout=timeout)
 
     def read_barrier(self, replica: int | None = None, *, timeout: float = 10.0) -> int:
-        """Whoever has read up to this offset sees all that was committed before the call.
+        """Return an end offset: below it stands all that was committed before the call.
 
-        ``replica``: by the word of this one, which asks its leader. Raises NoQuorum, TimedOut,
-        PeerGone if that one does not run.
+        ``replica``: ask this one, which asks its leader. Raises NoQuorum, TimedOut, PeerGone if
+        that one does not run.
         """
         if replica is None:
             return self.admin().read_barrier(timeout=timeout)
@@ -321,7 +321,7 @@ class LocalQuorum(MakesProducers):
             return id
 
     def adopt(self, *, timeout: float = 30.0) -> None:
-        """Start replicas that another process has made, and those that have a new directory.
+        """Start replicas that another process has made, and those with a new directory.
 
         (``kraftfast quorum add-controller``, ``storage replace``.) Raises as the start does.
         """
@@ -362,15 +362,15 @@ class LocalQuorum(MakesProducers):
             worker.config = self._config(id)
 
     def identity(self, id: int) -> tuple[Uuid, tuple[Endpoint, ...]]:
-        """The directory id of a replica, and its endpoints. Raises InvalidOption, StorageError."""
+        """Return directory id and endpoints of ``id``. Raises InvalidOption, StorageError."""
         self._check_open()
         meta = read_meta(Disk(), self.directories[id])
         return meta.directory_id, self._config(id).endpoints
 
     def add_voter(self, id: int | None = None, *, timeout: float = 30.0) -> int:
-        """Let a replica vote, once it has caught up; start it first if need be. Returns its id.
+        """Make a replica a voter once it has caught up, started if need be. Returns its id.
 
-        Needs ``kraft.version`` 1 (:meth:`upgrade`). Raises RequestRefused, TimedOut, NoQuorum.
+        ``id`` None: a new one. Raises RequestRefused (at version 0), TimedOut, NoQuorum.
         """
         deadline = deadline_after(timeout)
         id = None if id is None else replica_id("id", id)
@@ -381,7 +381,7 @@ class LocalQuorum(MakesProducers):
         return id
 
     def remove_voter(self, id: int, *, stop: bool = False, timeout: float = 30.0) -> None:
-        """Remove a voter; it continues as an observer, unless ``stop`` ends it.
+        """Remove voter ``id``; it continues as an observer, unless ``stop`` ends it.
 
         Raises RequestRefused with VOTER_NOT_FOUND, also for the last one; TimedOut, NoQuorum.
         """
@@ -393,7 +393,7 @@ class LocalQuorum(MakesProducers):
             self.stop_replica(id)
 
     def stop_replica(self, id: int, *, timeout: float = 10.0) -> None:
-        """Stop an observer for good; its directory stays.
+        """Stop observer ``id`` for good; its directory stays.
 
         Raises InvalidOption for a voter, and for one of the first voters; NoQuorum where no leader
         can say who votes.
@@ -414,7 +414,7 @@ class LocalQuorum(MakesProducers):
             self._tell_workers()
 
     def replace(self, id: int, *, timeout: float = 60.0) -> None:
-        """Make the directory of a replica that is down anew from the others, which go on.
+        """Rebuild the directory of replica ``id``, which is down, from the others, which go on.
 
         The old directory leaves the voter set and is set aside; the new one votes once it has
         caught up. Needs ``kraft.version`` 1. Can be repeated. Raises RequestRefused, DirectoryInUse
@@ -434,9 +434,9 @@ class LocalQuorum(MakesProducers):
     def reassign(
         self, target: Iterable[int] | None, *, wait: bool = True, timeout: float = 60.0
     ) -> None:
-        """Let exactly these replicas be the voters; start those that are not there. None cancels.
+        """Make exactly the replicas of ``target`` the voters, by single moves; None cancels.
 
-        Raises RequestRefused, TimedOut, NoQuorum.
+        Starts those that are not there. ``wait``: until done. Raises as :meth:`Admin.reassign`.
         """
         deadline = deadline_after(timeout)
         flag("wait", wait)
@@ -459,11 +459,11 @@ class LocalQuorum(MakesProducers):
             time.sleep(0.05)
 
     def transfer(self, to: int | None = None, *, timeout: float = 30.0) -> int:
-        """Hand leadership over; returns who leads then. Raises as :meth:`Admin.transfer`."""
+        """Hand leadership to ``to``; return the new leader's id. As :meth:`Admin.transfer`."""
         return self.admin().transfer(to, timeout=timeout)
 
     def upgrade(self, kraft_version: int = 1, *, timeout: float = 30.0) -> None:
-        """Put the voters into the log, for good. Raises as :meth:`Admin.upgrade`."""
+        """Put the voters into the log; there is no way back. As :meth:`Admin.upgrade`."""
         self.admin().upgrade(kraft_version, timeout=timeout)
         self._note_kraft_version()
 

@@ -32,7 +32,7 @@ def sections(command: click.Command, context: click.Context) -> Iterator[str]:
     yield f"```text\n{' '.join([path, *command.collect_usage_pieces(context)])}\n```\n"
     rows = [row for each in command.get_params(context) if (row := option_row(each, context))]
     if rows:
-        yield "| | |\n| --- | --- |\n" + "\n".join(rows) + "\n"
+        yield "| option | meaning |\n| --- | --- |\n" + "\n".join(rows) + "\n"
     if isinstance(command, click.Group):
         for name in command.list_commands(context):
             below = command.get_command(context, name)
@@ -51,5 +51,7 @@ def option_row(parameter: click.Parameter, context: click.Context) -> str:
     record = parameter.get_help_record(context)
     if record is None:
         return ""
-    names, text = (SPACE.sub(" ", part).replace("|", "\\|") for part in record)
-    return f"| `{names}` | {text.replace('<', '&lt;').replace('*', chr(92) + '*')} |"
+    names, text = (SPACE.sub(" ", part) for part in record)
+    for plain, escaped in (("|", "\\|"), ("<", "&lt;"), ("*", "\\*")):
+        text = text.replace(plain, escaped)
+    return f"| `{names}` | {text} |"

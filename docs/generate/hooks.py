@@ -32,6 +32,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "reference/error-codes.md": errors.codes_page,
 }
 PICTURES = ("follower-after.svg", "follower-before.svg")
+SIGNATURE = re.compile(r"<p>Appender\.\w+[:(][^\n]*\n")
 SHIM = "https://unpkg.com/iframe-worker/shim"
 """What the theme loads so that a search works in pages that are opened as files."""
 ROLE = re.compile(r":(?:meth|class|func|data|attr|mod|exc):<code>")
@@ -48,8 +49,8 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_content(html: str, **_: Any) -> str:
-    """Remove Sphinx's roles: docstrings have them, Markdown does not."""
-    return ROLE.sub("<code>", html)
+    """Remove what docstrings have and Markdown does not: Sphinx's roles, Cython's signatures."""
+    return SIGNATURE.sub("<p>", ROLE.sub("<code>", html))
 
 
 def on_post_page(output: str, page: Any, **_: Any) -> str:

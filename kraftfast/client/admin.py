@@ -51,11 +51,12 @@ T = TypeVar("T")
 
 
 class Admin:
-    """One quorum, for operators. Thread-safe: every call has connections of its own.
+    """An operator's calls to one quorum. Thread-safe: every call has connections of its own.
 
-    All calls raise InvalidOption, NoQuorum (nobody leads, or could be reached), TimedOut (with what
-    was last said), RequestRefused (with Kafka's code), Closed once the ``LocalQuorum`` that it is
-    of was closed, and WrongProcess in a forked child. ``timeout``: seconds.
+    ``way``: how to reach the quorum; get an admin by ``quorum.admin()``. All calls raise
+    InvalidOption, NoQuorum (no leader, or none in reach), TimedOut (with the last answer),
+    RequestRefused (with Kafka's code), Closed after the quorum was closed, and WrongProcess in a
+    forked child. ``timeout``: seconds.
     """
 
     # way: to the leader. birthplace: the process that may use it. lost: its quorum was closed.
@@ -70,7 +71,7 @@ class Admin:
     # --- looking ----------------------------------------------------------------------------------
 
     def describe(self, *, timeout: float = 10.0) -> QuorumInfo:
-        """Who leads, who votes, and how far every replica is. Raises NoQuorum, TimedOut."""
+        """Return who leads, who votes, how far every replica is. Raises NoQuorum, TimedOut."""
         body = question(self.way.topic)
         return self._until(
             deadline_after(timeout),
@@ -78,7 +79,7 @@ class Admin:
         )
 
     def cluster_id(self, *, timeout: float = 10.0) -> str:
-        """The id of the cluster that the leader belongs to. Raises NoQuorum, TimedOut."""
+        """Return the id of the leader's cluster. Raises NoQuorum, TimedOut."""
         body = wire.DescribeClusterRequest(endpoint_type=2)
 
         def ask(leader: Any, until: float) -> str:
@@ -87,9 +88,9 @@ class Admin:
         return self._until(deadline_after(timeout), ask)
 
     def read_barrier(self, *, timeout: float = 10.0) -> int:
-        """Whoever has read up to this offset sees all that was committed before the call.
+        """Return an end offset: below it stands all that was committed before the call.
 
-        The leader has asked a majority, after the call began, whether it leads still. Calls that
+        The leader confirms with a majority, after the call began, that it still leads. Calls that
         wait at the same time share a question. Raises NoQuorum, TimedOut, UnsupportedVersion.
         """
         self._check_open()
@@ -110,7 +111,10 @@ class Admin:
         cluster_id: str | None = None,
         timeout: float = TIMEOUT_S,
     ) -> None:
-        """Let this replica vote, once it has caught up; it must run (AddRaftVoter).
+        """Make a running replica a voter, once it has caught up (AddRaftVoter).
+
+        ``id``, ``directory_id``, ``endpoints`` (name, host, port): who it is and how others reach
+        it. ``cluster_id``: refuse if the quorum is another one; None: do not compare.
 
         Raises RequestRefused with DUPLICATE_VOTER where its id votes with another directory.
         """
@@ -142,9 +146,10 @@ class Admin:
         cluster_id: str | None = None,
         timeout: float = TIMEOUT_S,
     ) -> None:
-        """Let this voter be one no more (RemoveRaftVoter).
+        """Remove voter ``id``; it continues as an observer (RemoveRaftVoter).
 
-        ``directory_id`` None: whichever the voter has. Raises RequestRefused with VOTER_NOT_FOUND,
+        ``directory_id`` None: that of the present voter. ``cluster_id``: refuse if the quorum is
+        another one; None: do not compare. Raises RequestRefused with VOTER_NOT_FOUND,
         TimedOut if no majority of the others is alive for so long.
         """
         deadline = deadline_after(timeout)
@@ -175,10 +180,10 @@ class Admin:
     def reassign(
         self, target: Iterable[int] | None, *, wait: bool = True, timeout: float = TIMEOUT_S
     ) -> None:
-        """Let exactly these ids be the voters, by single moves; None cancels (KIP-642).
+        """Make exactly the ids of ``target`` the voters, by single moves; None cancels (KIP-642).
 
-        ``wait``: until they are, else only until the target is written down. Those that do not vote
-        yet must run, and say where they are. Raises RequestRefused with
+        ``wait``: until they are, else only until the target is committed. Those that do not vote
+        yet must run and be connected to the leader. Raises RequestRefused with
         INVALID_REPLICA_ASSIGNMENT for a target that cannot be, NO_REASSIGNMENT_IN_PROGRESS.
         """
         deadline = deadline_after(timeout)
@@ -207,7 +212,7 @@ class Admin:
             time.sleep(PAUSE_S)
 
     def reassignment(self, *, timeout: float = 10.0) -> tuple[int, ...] | None:
-        """The voters that are being gone to, None if none are (ListPartitionReassignments).
+        """Return the target of a reassignment, None if there is none (ListPartitionReassignments).
 
         Raises NoQuorum, TimedOut, RequestRefused.
         """
@@ -227,10 +232,10 @@ class Admin:
     # --- leadership and version -------------------------------------------------------------------
 
     def transfer(self, to: int | None = None, *, timeout: float = TIMEOUT_S) -> int:
-        """Hand leadership over to this voter, None: to the one with the longest log.
+        """Hand leadership to voter ``to``, None: to the one with the longest log.
 
-        Returns who leads then. Raises RequestRefused with VOTER_NOT_FOUND, UnsupportedVersion from
-        a leader that cannot be asked (Kafka's).
+        Returns the new leader's id. Raises RequestRefused with VOTER_NOT_FOUND, UnsupportedVersion
+        from a leader that cannot be asked (Kafka's).
         """
         deadline = deadline_after(timeout)
         to = None if to is None else replica_id("to", to)
@@ -259,10 +264,12 @@ class Admin:
     def upgrade(
         self, kraft_version: int, *, validate_only: bool = False, timeout: float = TIMEOUT_S
     ) -> None:
-        """Let ``kraft.version`` be this (UpdateFeatures); 1 puts the voters into the log, for good.
+        """Set ``kraft.version`` to ``kraft_version`` (UpdateFeatures); there is no way back.
 
-        Every voter must have told this leader that it can: one that leads since a moment is asked
-        again. Raises RequestRefused with INVALID_UPDATE_VERSION.
+        1 puts the voters into the log. ``validate_only``: only check that it can be done. Every
+        voter must have told the leader that it supports it: a new leader is asked again.
+
+        Raises RequestRefused with INVALID_UPDATE_VERSION.
         """
         kraft_version = whole_number("kraft_version", kraft_version, 0, 2**15 - 1)
         flag("validate_only", validate_only)
@@ -375,7 +382,7 @@ def is_target(info: QuorumInfo, ids: list[int]) -> bool:
 
 
 class AsyncAdmin:
-    """An :class:`Admin` inside a running loop: each call runs in a thread, and can be awaited."""
+    """The calls of ``admin`` (:class:`Admin`) to be awaited: each runs in a thread."""
 
     # admin: whose calls.
 

@@ -54,7 +54,7 @@ ROOM_S = 0.05
 
 
 class AsyncProducer:
-    """Wraps a :class:`Producer` for one event loop.
+    """Wrap a ``producer`` (:class:`Producer`) for one event loop.
 
     ``async with`` it, or ``await`` it: there is a leader then. NoQuorum is raised there if none is
     found within ``timeout`` seconds. Not thread-safe; not to be mixed with blocking calls.

@@ -46,7 +46,7 @@ cdef class Appender:
         return self.append_waiting(value, key, headers, timestamp, timeout)
 
     def wait(self, ticket, *, timeout=DEFAULT_TIMEOUT) -> int:
-        """Wait until a record is committed; returns its offset.
+        """Wait until the record of ``ticket`` is committed; returns its offset.
 
         Raises UnknownOutcome: it may or may not be committed, also when ``timeout`` seconds pass.
         ProducerFenced is one of these. Whatever else it raises is the failure of this record alone

@@ -35,7 +35,10 @@ TOPIC_BYTES_MAX = 249
 
 
 class Quorum(MakesProducers):
-    """A quorum of servers; see :func:`connect`. Thread-safe; its clients are closed apart."""
+    """A quorum of servers (``cluster``), made by :func:`connect`. Thread-safe.
+
+    Its clients must be closed by themselves.
+    """
 
     # cluster: its servers, and who leads. birthplace: the process that may use it; in a forked
     # child another thread may have held the cluster's lock for ever. _admin: made when asked for.
@@ -56,7 +59,10 @@ class Quorum(MakesProducers):
     def consumer(
         self, from_offset: int = 0, *, follow: bool = False, timeout: float = 10.0
     ) -> RecordStream:
-        """Committed records from ``from_offset`` on, in order. Raises NoQuorum."""
+        """Return a consumer of the committed records from ``from_offset`` on, in order.
+
+        ``follow``: wait for more at the end. Raises NoQuorum, TimedOut, OffsetOutOfRange.
+        """
         self.birthplace.check()
         return RemoteConsumer(self.cluster, from_offset, follow=follow, timeout=timeout)
 

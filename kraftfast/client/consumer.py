@@ -46,10 +46,10 @@ PATIENCE_FACTOR = 20  # a replica that did not answer is left alone so much long
 
 
 class RecordStream(ABC):
-    """Committed records in offset order; control records are passed over.
+    """Committed records in offset order from ``from_offset`` on, without control records.
 
-    Iterating gives records up to what is committed when the end is reached; with ``follow`` it
-    waits for more, for ever. ``position``: the offset of the next record. Not thread-safe.
+    Iterating ends at what is committed when the end is reached; with ``follow`` it waits for more,
+    for ever. ``position``: the offset of the next record. Not thread-safe.
     Close it: one that is forgotten warns (ResourceWarning), and is closed once it is collected.
     """
 
@@ -168,9 +168,10 @@ class RecordStream(ABC):
 
 
 class Consumer(RecordStream):
-    """Reads the segments of a replica on this host; see :class:`RecordStream`.
+    """Read the segments of a replica on this host; see :class:`RecordStream`.
 
-    ``directories``: replica id -> directory. What is committed is what any of the replicas knows
+    ``from_offset``: where to begin. ``follow``: wait for more at the end. ``directories``: replica
+    id -> directory. What is committed is what any of the replicas knows
     to be, so that everything acknowledged is read; the records are read from the one that knew
     most when it was chosen, mostly the leader, of those whose log still holds the next one.
 

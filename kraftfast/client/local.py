@@ -272,7 +272,8 @@ def wait_started(directory: str, deadline: float) -> dict[str, Any]:
 class Watch(PidfdOwner):
     """The counters of a running replica, and a bell that rings when its high watermark moves.
 
-    ``log_path``: its segments, which may be read below ``high_watermark`` (D11). Raises PeerGone.
+    ``directory``: the replica's. ``log_path``: its segments, which may be read below
+    ``high_watermark`` (D11). Raises PeerGone.
     """
 
     # refusal: why it cannot be waited on any more, or None.
@@ -332,7 +333,7 @@ class Watch(PidfdOwner):
         return all(fd == self.doorbell.bell.fd for fd, _ in self._poll.poll(0))
 
     def wait_beyond(self, offset: int, timeout_s: float) -> bool:
-        """Until the high watermark is beyond ``offset``; False on timeout.
+        """Wait until the high watermark is beyond ``offset``; return False after ``timeout_s``.
 
         Raises PeerGone, Closed, WrongProcess.
         """

@@ -60,12 +60,12 @@ CALLBACKS_S = 2.0  # for so long, at least, a close waits for callbacks
 
 
 class Producer(OwnThreads, Doubts, Collected, Appender):
-    """Appends records to a quorum. Make one with ``LocalQuorum.producer`` or ``kraftfast.connect``.
+    """Append records to a quorum. Make one with ``quorum.producer()``, not from a ``connector``.
 
     ``timeout``: seconds until there must be a leader; NoQuorum if there is none. ``idempotent``:
     what is sent twice is appended once; None: where the window allows it (Kafka's default, too: it
     costs nothing that can be measured). ``name``: see :meth:`last_sequence`. ``connect`` False: the
-    first append looks for the leader.
+    first append looks for the leader. ``record_bytes``: be ready for records of this size.
 
     Close it: one that is forgotten warns (ResourceWarning), and is closed once it is collected.
     """
@@ -156,9 +156,9 @@ class Producer(OwnThreads, Doubts, Collected, Appender):
         headers: Iterable[tuple[str, Any]] = (),
         timestamp: int | None = None,
     ) -> int:
-        """:meth:`append` that never waits. Raises WouldBlock where it would, also without leader.
+        """As :meth:`append`, without waiting: raise WouldBlock if it would, also without a leader.
 
-        RecordTooLarge also for a record that needs a larger ring: ``append`` makes one.
+        Raises RecordTooLarge also for a record that needs a larger ring: ``append`` makes one.
         """
         self._check_open()
         sender, ticket = self.sender, -1
@@ -213,8 +213,8 @@ class Producer(OwnThreads, Doubts, Collected, Appender):
     ) -> list[range]:
         """Hand over many records; returns their tickets, waiting only for room.
 
-        Tickets come as ranges, mostly one: a second one where other threads append meanwhile.
-
+        ``values``, ``offsets``, ``size``: as of :meth:`append_many`. Tickets come as ranges, mostly
+        one: a second one where other threads append meanwhile.
         Raises InvalidOption, RecordTooLarge, RecordsRefused, TimedOut or NoQuorum if nothing was
         handed over; UnknownOutcome if the time ran out in the middle: then ``handed_over`` of the
         exception says how many records were, the first ones, and ``tickets`` which theirs are.

@@ -53,8 +53,9 @@ ANOTHER_LEADER = frozenset(
 
 
 class RemoteConsumer(RecordStream):
-    """Reads what is committed from the leader; see :class:`RecordStream`.
+    """Read what is committed from the leader; see :class:`RecordStream`.
 
+    ``cluster``: its servers. ``from_offset``: where to begin. ``follow``: wait for more at the end.
     While one answer (``fetch_bytes``, but always one whole batch) is being read, the next one is
     fetched: so much is held at most. Every batch's CRC is checked.
 

@@ -81,7 +81,7 @@ class StateMachine:
         raise NotImplementedError("this state machine answers no questions")
 
     def leader_changed(self, leader_id: int, epoch: int) -> None:
-        """At most twice an epoch: the leader is not known (-1), then known.
+        """Notice ``leader_id`` in ``epoch``: at most twice an epoch, -1 (unknown), then known.
 
         On the new leader itself it comes only once everything before its epoch was applied. What is
         raised here ends the replica.

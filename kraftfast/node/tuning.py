@@ -69,19 +69,26 @@ class Tuning:
     """How a quorum runs; may differ from start to start. Sizes are bytes, times milliseconds."""
 
     flush: str = "adaptive"
+    """When the leader flushes its own log: ``adaptive``, ``deferred`` or ``parallel``."""
     transport: str = "ring"
+    """How replicas and clients reach each other: ``ring`` (shared memory) or ``socket`` (TCP)."""
     idle: str = "hybrid"
+    """How the loop waits: ``block``, ``hybrid``, ``spin``, ``poll``, by falling latency."""
     processors: Sequence[int] | None = None
     """Which processors the voters share out, one each; empty: the kernel's choice. None: all that
     this process may use, where they are fewer than or as many as the voters."""
     port: int = 0
     """Replica N also listens on ``port`` + N for Kafka's clients; 0: only with sockets."""
     host: str = "127.0.0.1"
+    """The address to listen on."""
     expose_without_authentication: bool = False
     """Listen on a host that others reach, without knowing who comes; no warning for loopback."""
     segment_bytes: int = 256 * 1024 * 1024
+    """The size of a segment file."""
     stride_bytes: int = limits.PREPARE_STRIDE_BYTES
+    """How much is reserved at once ahead of the log's end."""
     prepare_bytes: int = 4 * 1024 * 1024
+    """How much is written with zeros before the replica starts."""
     retention_bytes: int | None = None
     """How much of the log to keep, -1: all. None: 100 MiB with a state machine that makes
     snapshots, else all. With a limit but no state machine old records are deleted."""
@@ -92,7 +99,9 @@ class Tuning:
     snapshot_interval_ms: int = 3600 * 1000
     """The longest time between two snapshots, 0: unlimited."""
     election_timeout_ms: int = ELECTION_TIMEOUT_MS
+    """How long a campaign waits for votes."""
     fetch_timeout_ms: int = 2000
+    """How long a follower goes on without its leader, and a leader without a majority."""
     producers_max: int = limits.PRODUCERS
     """How many idempotent producers are remembered; the longest silent one is forgotten."""
     connections_per_address_max: int = limits.CONNECTIONS_PER_ADDRESS_MAX

@@ -1,10 +1,12 @@
-"""What a user can call says what it raises, or that it raises nothing."""
+"""What a user can call says what it takes and what it raises, or that it raises nothing."""
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -16,6 +18,7 @@ from kraftfast.client.connect import Quorum
 from kraftfast.client.consumer import RecordStream
 from kraftfast.client.local import Watch
 from kraftfast.client.remote_consumer import RemoteConsumer
+from kraftfast.node.tuning import Tuning
 
 HANDED_OUT = (Admin, AsyncAdmin, Quorum, AttachedQuorum, RecordStream, RemoteConsumer, Watch)
 """Classes whose objects a user gets from those that ``kraftfast`` names."""
@@ -34,6 +37,9 @@ FOR_EACH_OTHER = {
     "wake_threads",
 }
 """Methods that parts of the package call of each other."""
+KNOWN = {"self", "timeout"}
+"""Parameters that mean the same everywhere: a timeout is in seconds."""
+AS_ANOTHER = re.compile(r"\b[Aa]s :meth:")
 SAYS = re.compile(r"\b[Rr]aise[sd]?\b|\b[Aa]s :meth:")
 
 
@@ -69,3 +75,25 @@ def test_its_docstring_says_what_it_raises(name: str) -> None:
     text = inspect.getdoc(what)
     assert text, "it has no docstring"
     assert not said or SAYS.search(text), f"nothing is said of errors: {text}"
+
+
+@pytest.mark.parametrize("name", list(CALLABLES))
+def test_its_docstring_says_what_it_takes(name: str) -> None:
+    what, _ = CALLABLES[name]
+    text = inspect.getdoc(what) or ""
+    if not callable(what) or name.partition(".")[2] in FOR_EACH_OTHER or AS_ANOTHER.search(text):
+        return
+    taken = inspect.signature(what).parameters.values()
+    named = [
+        each.name for each in taken if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
+    ]
+    missing = [each for each in named if each not in KNOWN and not re.search(rf"``{each}\b", text)]
+    assert not missing, f"nothing is said of {missing}: {text}"
+
+
+def test_every_setting_is_described() -> None:
+    described = ast.parse(inspect.getsource(Tuning)).body[0]
+    assert isinstance(described, ast.ClassDef)
+    for field, below in pairwise(described.body):
+        if isinstance(field, ast.AnnAssign):
+            assert isinstance(below, ast.Expr), f"nothing is said of {ast.unparse(field.target)}"
