@@ -1,6 +1,6 @@
 """CRC-32C, and copying with it, beside the crc32c package and a bare copy.
 
-    python -m pytest bench/kernels/test_crc.py --benchmark-sort=mean
+python -m pytest bench/kernels/test_crc.py --benchmark-sort=mean
 """
 
 from __future__ import annotations

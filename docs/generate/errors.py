@@ -20,7 +20,7 @@ What matters first is whether a record was appended:
 | error | the record |
 | --- | --- |
 | `NotLeader`, `NoQuorum`, `TimedOut`, any `LocalError` | was not appended |
-| `UnknownOutcome`, `ProducerFenced` | may or may not be committed; `handed_over` tells how many |
+| `UnknownOutcome`, `ProducerFenced` | may be committed or not; of many, `handed_over` were sent |
 
 ## Exceptions
 
