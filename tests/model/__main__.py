@@ -1,4 +1,4 @@
-"""``python -m tests.model``: search a quorum's states, by the interpreted core."""
+"""``python -m tests.model``: search a quorum's states, by the core itself."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from tests.model.settings import SETTINGS
 
 if TYPE_CHECKING:
     from tests.model.fingerprints import Fingerprints
+    from tests.model.quorum import Quorum, State
 
 VIOLATED = 3
+STORED_EVERY_S = 60
 BESIDE = 2000
 """States beside each walk that --all judges, unless it is said."""
 
@@ -29,7 +31,7 @@ def arguments() -> argparse.ArgumentParser:
     add("--all", action="store_true",
         help="one named setting after the other, by turns, instead of the one of these options")
     add("--setting", choices=list(SETTINGS), help="a named one, before the options given")
-    add("--turn-seconds", type=float, default=120, help="of one setting at a time, with --all")
+    add("--turn-seconds", type=float, default=30, help="of one setting at a time, with --all")
     add("--rounds", type=int, default=1 << 40, help="turns of each setting at most, with --all")
     add("--resume", type=Path, metavar="FILE.npz",
         help="what was seen: read if it is there, written now and then and at the end")
@@ -44,6 +46,12 @@ def arguments() -> argparse.ArgumentParser:
         help="after each N-th walk: what stands again leads to a leader and a commit; 0: never")
     add("--beside", type=int, default=0, metavar="N",
         help="judge N states beside each walk, of steps that were computed before")
+    add("--table", action="store_true", help="only print what FILE.npz came to, by setting")
+    add("--histories", type=Path, metavar="FILE", help="where the walks that were taken are kept")
+    add("--replay", type=Path, metavar="FILE",
+        help="take those walks again and compare each state: with --compiled, the other form")
+    add("--named", action="store_true", help="tell states apart that differ only in names")
+    add("--compiled", action="store_true", help="search the compiled core, not its sources")
     add("--verbose", action="store_true")
     of_quorum(parser)
     return parser
@@ -72,13 +80,13 @@ def of_quorum(parser: argparse.ArgumentParser) -> None:
     add("--epochs", type=int, default=6)
 
 
-def run(options: argparse.Namespace, prints: Fingerprints) -> int:
-    """Search one setting."""
+def quorum_of(
+    options: argparse.Namespace, order: tuple[int, ...] = ()
+) -> tuple[Quorum, State]:
+    """Return the quorum that the options name, and the state in which its first voter leads."""
     from kraftfast import limits
-    from tests.model import search
-    from tests.model.alone import Setting, Violation
+    from tests.model.alone import Setting
     from tests.model.quorum import KINDS, Budget, Quorum
-    from tests.model.telling import tell
 
     voters = tuple(range(1, options.voters + 1))
     ids = tuple(range(1, options.voters + options.observers + 1))
@@ -88,60 +96,94 @@ def run(options: argparse.Namespace, prints: Fingerprints) -> int:
         tuple(filter(None, options.wipes.split(","))), options.floors, options.hurt_max,
         options.witnesses, options.memory, options.lies,
     )  # fmt: skip
-    quorum = Quorum(setting, options.epochs)
+    quorum = Quorum(setting, options.epochs, order)
+    quorum.symmetric = not options.named
+    return quorum, quorum.settled(Budget(*(getattr(options, kind) for kind in KINDS)))
+
+
+def run(options: argparse.Namespace, prints: Fingerprints, name: str = "") -> int:
+    """Search one setting; ``name``: under which its figures are kept."""
+    from tests.model import search
+    from tests.model.alone import Violation
+    from tests.model.telling import keep, tell
+
     try:
-        start = quorum.settled(Budget(*(getattr(options, kind) for kind in KINDS)))
+        quorum, start = quorum_of(options)
     except Violation as error:
         print(f"VIOLATION before the search begins, as the first voter is elected:\n{error}")
         return VIOLATED
     if options.way == "pct":
         outcome = search.pct(
             quorum, start, options.seed, options.seconds, prints, options.length, options.walks,
-            options.liveness, options.states, options.beside,
+            options.liveness, options.states, options.beside, options.kept is not None,
         )  # fmt: skip
     else:
         outcome = search.delay_bounded(quorum, start, options.delays, options.seconds, prints)
-    tell(quorum, start, outcome, options.verbose)
+    for history in outcome.kept:
+        options.kept.keep(options.words, quorum, start, history)
+    keep(prints.told, name, outcome)
+    tell(quorum, start, outcome, options.words, options.verbose)
     sys.stdout.flush()
     return VIOLATED if outcome.violation else 0
 
 
 def run_all(options: argparse.Namespace, prints: Fingerprints) -> int:
-    """Search the named settings by turns, until time is over or enough was seen."""
-    end = time.monotonic() + options.seconds
-    names = list(SETTINGS)
-    last = prints.turns + options.rounds * len(names)
-    while time.monotonic() < end and len(prints) < options.states and prints.turns < last:
-        name = names[prints.turns % len(names)]
+    """Search the named settings by turns, until time is over or enough was seen.
+
+    Next is always the setting that was searched for the least time.
+    """
+    began = time.monotonic()
+    end, stored = began + options.seconds, began
+    turns = options.rounds * len(SETTINGS)
+    found = 0
+    while time.monotonic() < end and len(prints) < options.states and turns > 0 and not found:
+        turns -= 1
+        name = min(SETTINGS, key=lambda name: prints.told.get(name, {}).get("seconds", 0))
         words = [*SETTINGS[name].split(), "--seed", str(options.seed)]
         one = arguments().parse_args(words)
         one.seconds = min(options.turn_seconds, max(end - time.monotonic(), 1))
         one.states, one.verbose, one.walks = options.states, options.verbose, options.walks
         one.beside = options.beside or BESIDE
+        one.words, one.kept = words, options.kept
         print(f"{name}: ", end="", flush=True)
         try:
-            found = run(one, prints)
+            found = run(one, prints, name)
         except AssertionError as error:
             print(f"VIOLATION before the search begins: nobody leads\n{error}")
             found = VIOLATED
-        prints.turns += 1
-        prints.store()
+        if time.monotonic() - stored > STORED_EVERY_S:
+            prints.store()
+            stored = time.monotonic()
         if found:
             print(f"# {name}: python -m tests.model {SETTINGS[name]} --seed {options.seed}")
-            return found
-    return 0
+    return found
 
 
 def main(words: list[str]) -> int:
     options = arguments().parse_args(words)
     if options.setting:
-        options = arguments().parse_args([*SETTINGS[options.setting].split(), *words])
-    sys.meta_path.insert(0, Interpreted())
+        words = [*SETTINGS[options.setting].split(), *words]
+        options = arguments().parse_args(words)
+    if not options.compiled:
+        sys.meta_path.insert(0, Interpreted())
     from tests.model.fingerprints import Fingerprints
+    from tests.model.replay import Histories, replay
+    from tests.model.telling import table
 
+    if options.replay:
+        return replay(options.replay, lambda words: quorum_of(arguments().parse_args(words)))
     prints = Fingerprints(options.resume)
+    options.words = words
+    options.kept = Histories() if options.histories else None
+    if options.table:
+        print("\n".join(table(prints.told)))
+        return 0
     found = (run_all if options.all else run)(options, prints)
     prints.store()
+    if options.histories:
+        options.kept.store(options.histories)
+    if options.all:
+        print("\n".join(table(prints.told)))
     return found
 
 

@@ -15,6 +15,7 @@ from kraftfast.types import OffsetAndEpoch
 from tests.core.disk import Message, controls_of
 from tests.core.host import Host
 from tests.core.world import World
+from tests.model.marks import of_effect
 from tests.model.storing import CHANCE
 
 OUTSIDE = -1
@@ -137,6 +138,12 @@ class Lone(Host):
         self.lives = 0  # starts, so that two leaderships of one replica write different records
         self.generations: dict[int, int] = {}  # of requests to a peer that were given up
         self.phantom: OffsetAndEpoch | None = None
+
+    def execute(self, effect: fx.Effect, follow_on: list) -> None:
+        mark = of_effect(self, effect)
+        if mark is not None:
+            self.world.marks.add(mark)
+        super().execute(effect, follow_on)
 
     def do_PersistQuorumState(self, effect: fx.PersistQuorumState, follow_on: list) -> None:
         if self.world.dies:

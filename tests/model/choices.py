@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 CHANNEL_MAX = 6
 
 
-def choices(quorum: Quorum, state: State) -> list[Action]:
+def choices(quorum: Quorum, state: State, order: tuple[int, ...] = ()) -> list[Action]:
     """Return the actions of a state, those that need nobody's doing first."""
-    found = quorum.default_order(state)
+    found = quorum.default_order(state, order)
     left = state.left
     for id in quorum.ids:
         seen = quorum.see(state, id)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -20,16 +23,21 @@ class Fingerprints:
         self._count = 0
         self._path = path
         self.walks = 0  # that were taken, in this run and those before it
-        self.turns = 0  # of settings, by turns
+        self.told: dict[str, Any] = {}  # of each setting, what its searches came to
         if path is not None and path.exists():
             with np.load(path) as stored:
-                self.walks, self.turns = int(stored["walks"]), int(stored["turns"])
-                self._table = stored["table"]
+                self.walks, self._table = int(stored["walks"]), stored["table"]
+                self.told = json.loads(str(stored["told"]))
             self._cells = memoryview(self._table)
             self._count = int(np.count_nonzero(self._table))
 
     def __len__(self) -> int:
         return self._count
+
+    def __iter__(self) -> Iterator[int]:
+        for begin in range(0, len(self._table), CHUNK):  # without a list of all of them
+            chunk = self._table[begin:begin + CHUNK]
+            yield from chunk[chunk != EMPTY].tolist()
 
     def add(self, value: int) -> bool:
         """Return whether it is new."""
@@ -65,5 +73,6 @@ class Fingerprints:
         """Write them to the file that they were read from."""
         if self._path is not None:
             part = self._path.with_suffix(".part.npz")
-            np.savez(part, table=self._table, walks=self.walks, turns=self.turns)
+            told = json.dumps(self.told)
+            np.savez(part, table=self._table, walks=self.walks, told=told)
             part.replace(self._path)

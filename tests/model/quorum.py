@@ -19,6 +19,7 @@ from tests.model.liveness import check_liveness
 from tests.model.oracle import Known, Oracle
 from tests.model.seen import Seen
 from tests.model.storing import print_of
+from tests.model.symmetry import Symmetry
 from tests.model.timeless import OF_ITSELF
 from tests.model.turns import LATE, Turns
 
@@ -55,16 +56,24 @@ Action = tuple[Any, ...]
 class Quorum:
     """The rules of the search: actions and what they do."""
 
-    def __init__(self, setting: Setting, epochs_max: int = 6) -> None:
+    def __init__(
+        self, setting: Setting, epochs_max: int = 6, order: tuple[int, ...] = ()
+    ) -> None:
+        """``order``: of ids, in which what goes on by itself does so."""
         self.setting = setting
+        self.order = order or setting.ids
         self.epochs_max = epochs_max
         self.turns = Turns(setting)
         self.oracle = Oracle(self.turns)
         self.ids = setting.ids
         self.pairs = [(a, b) for a in self.ids for b in self.ids if a != b]
+        self.in_order = [(a, b) for a in self.order for b in self.order if a != b]
         self.place = {pair: place for place, pair in enumerate(self.pairs)}
         self.index = {id: place for place, id in enumerate(self.ids)}
-        self._known_prints: dict[Known, int] = {}
+        self.symmetry = Symmetry(setting, self.turns)
+        self.symmetric = True  # states that differ only in names have the same print
+        self.by_id = False  # in the last action the core may have preferred the lower id
+        self.marks: set[str] = set()  # what came about since they were last emptied
         self._setting_print = print_of(repr(setting).encode())
         news = self.turns.news
         self.down, self.up, self.ended, self.failed = map(news, ("down", "up", "ended", "failed"))
@@ -77,9 +86,9 @@ class Quorum:
         empty = ((),) * len(self.pairs)
         plenty = Budget(*(99,) * len(KINDS))
         state = State(replicas, empty, (False,) * len(self.pairs), Known(), plenty)
-        for id in self.ids:
+        for id in self.order:
             state = self.turn(state, id, ("start", ()))
-        for pair in combinations(self.ids, 2):
+        for pair in combinations(self.order, 2):
             state = self.linked(state, *pair)
         return state
 
@@ -94,7 +103,7 @@ class Quorum:
         assert self.see(state, first).role == "leader", self.describe(state)
         assert state.known.committed, self.describe(state)
         if self.setting.upgrades:  # voters say where they are, or none can be upgraded
-            for id in self.setting.voters[1:]:
+            for id in [each for each in self.order if each in self.setting.voters[1:]]:
                 asks = ("timer", id, "membership_at_ms"), ("timer", first, "parked_deadline_ms")
                 for action in (*asks, ("probed", first, NONE)):
                     state = self.calm(self.apply(state, action) or state)
@@ -102,7 +111,8 @@ class Quorum:
             alone = ("upgrade", first), ("timer", first, "unflushed"), ("flushed", first)
             for action in (*alone, ("crash", first, 0, 0)):
                 state = self.apply(state, action) or state
-        return state._replace(left=left)
+        replicas = tuple(self.turns.forgetful(each) for each in state.replicas)
+        return state._replace(replicas=replicas, left=left)
 
     def calm(self, state: State) -> State:
         """Let messages and flushes go on until nothing new comes of it."""
@@ -118,19 +128,23 @@ class Quorum:
                 return state
         return state
 
-    def default_order(self, state: State) -> list[Action]:
-        """Return what goes on without anybody's doing: messages first, then disks."""
+    def default_order(self, state: State, order: tuple[int, ...] = ()) -> list[Action]:
+        """Return what goes on without anybody's doing: messages first, then disks.
+
+        ``order``: of ids, by which one of several replicas goes first.
+        """
         found: list[Action] = []
-        for place, pair in enumerate(self.pairs):
-            if state.channels[place] and self.see(state, pair[1]).running:
+        pairs = [(a, b) for a in order for b in order if a != b] if order else self.in_order
+        for pair in pairs:
+            if state.channels[self.place[pair]] and self.see(state, pair[1]).running:
                 found.append(("deliver", *pair))
-        for id in self.ids:
+        for id in order or self.order:
             seen = self.see(state, id)
             if seen.flushing:
                 found.append(("flushed", id))
             elif "unflushed" in seen.timers:
                 found.append(("timer", id, "unflushed"))
-        for id in self.ids:
+        for id in order or self.order:
             if "heartbeat_at_ms" in self.see(state, id).timers:
                 found.append(("timer", id, "heartbeat_at_ms"))
         return found
@@ -139,7 +153,7 @@ class Quorum:
         """Between walks: forget what was computed, if it is too much."""
         if self.turns.forget():
             self.oracle.forget()
-            self._known_prints.clear()
+            self.symmetry.forget()
 
     # --- looking ------------------------------------------------------------------------------
 
@@ -162,27 +176,27 @@ class Quorum:
     def print_of(self, state: State) -> int:
         """Return 64 bits that stand for a state, the same in every process.
 
-        What may still be spent is not in them, and how the quorum is set up is.
+        What may still be spent is not in them, nor the names of replicas that could have each
+        other's; how the quorum is set up is.
         """
-        known = self._known_prints.get(state.known)
-        if known is None:
-            told = repr(state.known._replace(hurt=sorted(state.known.hurt)))
-            known = self._known_prints[state.known] = print_of(told.encode())
-        replicas, messages = self.turns.prints, self.turns.message_prints
-        return hash((
-            *[replicas[each] for each in state.replicas],
-            *[tuple([messages[each] for each in queue]) for queue in state.channels],
-            state.links, known, self._setting_print,
-        ))  # fmt: skip
+        if not self.symmetric:
+            return self.own_print_of(state)
+        return hash((self.symmetry.print_of(state), self._setting_print))
 
-    def actions(self, state: State) -> list[Action]:
+    def own_print_of(self, state: State) -> int:
+        """Return the print of a state under the names that its replicas have."""
+        symmetry = self.symmetry
+        return hash((symmetry.print_under(state, symmetry.identity), self._setting_print))
+
+    def actions(self, state: State, order: tuple[int, ...] = ()) -> list[Action]:
         """Return what may happen next: what goes on by itself first."""
-        return choices(self, state)
+        return choices(self, state, order)
 
     # --- what happens -------------------------------------------------------------------------
 
     def apply(self, state: State, action: Action) -> State | None:
         """Return the state after an action; None if it cannot be. Raises Violation."""
+        self.by_id = False
         method = getattr(self, f"_do_{action[0]}", None)
         if method is not None:
             return method(state, *action[1:])
@@ -431,6 +445,8 @@ class Quorum:
         for peer_id, number in turn.sent:
             self.put_on_its_way(state, channels, id, peer_id, number)
         state = state._replace(replicas=replicas, channels=tuple(channels))
+        self.by_id = self.by_id or turn.by_id
+        self.marks |= turn.marks
         known = self.oracle.judge(state.known, replicas, place, before, turn.facts)
         for fact in turn.facts:
             if fact[0] == "added":

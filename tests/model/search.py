@@ -15,6 +15,7 @@ from random import Random
 from tests.model.fingerprints import Fingerprints
 from tests.model.quorum import Action, Quorum, State
 from tests.model.alone import Violation
+from tests.model.marks import Tally
 from tests.model.turns import NotComputed
 
 
@@ -32,6 +33,8 @@ class Outcome:
     seconds: float = 0.0
     history: list[Action] = field(default_factory=list)
     violation: str = ""
+    tally: Tally = field(default_factory=Tally)
+    kept: list[list[Action]] = field(default_factory=list)  # walks, if they are
 
 
 def delay_bounded(
@@ -40,20 +43,25 @@ def delay_bounded(
 ) -> Outcome:  # fmt: skip
     """Take every way that deviates at most ``delays`` times from what goes on by itself.
 
-    A state that was reached with no fewer deviations left is not taken again.
+    A state that was reached with no fewer deviations left is not taken again; nor is one like it
+    under other names (``symmetry``), but for what the core decides by the lower id.
     """
     outcome, began = Outcome(), time.monotonic()
-    best = {(quorum.print_of(start), start.left): delays}  # deviations left, by state
-    stack: list[tuple[State, int, int, tuple | None]] = [(start, delays, 0, None)]
+    # deviations left, by state under its own names and under those of all that are alike
+    best = {(quorum.print_of(start), start.left): delays}
+    own = {(quorum.own_print_of(start), start.left): delays}
+    stack: list[tuple[State, int, int, tuple | None, bool]] = [(start, delays, 0, None, False)]
     while stack:
         if time.monotonic() - began > seconds:
             break
-        state, left, depth, path = stack.pop()
-        if best[quorum.print_of(state), state.left] > left or depth >= depth_max:
+        state, left, depth, path, twin = stack.pop()
+        known = own if twin else best
+        key = quorum.own_print_of(state) if twin else quorum.print_of(state)
+        if known[key, state.left] > left or depth >= depth_max:
             continue
         outcome.depth = max(outcome.depth, depth)
         free = True  # the first action that leads on costs nothing
-        for action in quorum.actions(state):
+        for action in quorum.actions(state, quorum.symmetry.order_of(state)):
             if not free and not left:
                 break
             outcome.steps += 1
@@ -67,11 +75,16 @@ def delay_bounded(
                 continue
             rest = left if free else left - 1
             free = False
-            print_of = quorum.print_of(after)
-            if best.get((print_of, after.left), -1) < rest:
-                best[print_of, after.left] = rest
-                prints.add(print_of)
-                stack.append((after, rest, depth + 1, (path, action)))
+            if twin and not quorum.by_id:
+                continue  # the same under other names was, or will be, taken from its twin
+            key, mine = quorum.print_of(after), quorum.own_print_of(after)
+            if best.get((key, after.left), -1) < rest:
+                best[key, after.left] = own[mine, after.left] = rest
+                prints.add(key)
+                stack.append((after, rest, depth + 1, (path, action), False))
+            elif own.get((mine, after.left), -1) < rest:
+                own[mine, after.left] = rest
+                stack.append((after, rest, depth + 1, (path, action), True))
     else:
         outcome.whole = not outcome.violation
     outcome.states = outcome.fresh = len(prints)
@@ -149,13 +162,13 @@ class Walk:
 def pct(
     quorum: Quorum, start: State, seed: int, seconds: float, prints: Fingerprints,
     length: int = 60, walks: int = 1 << 40, liveness: int = 0,
-    states: int = 1 << 62, beside: int = 0,
+    states: int = 1 << 62, beside: int = 0, keeps: bool = False,
 ) -> Outcome:  # fmt: skip
     """Walk by random priorities, each walk from a seed of its own; go on where ``prints`` stop.
 
     Each ``liveness``-th walk ends by asking what would come of its last state. It ends by itself
     once ``states`` distinct ones are known. ``beside``: how many states beside each walk are
-    judged.
+    judged. ``keeps``: the walks are kept.
     """
     outcome, began, known = Outcome(), time.monotonic(), len(prints)
     quorum.turns.mark()
@@ -168,6 +181,8 @@ def pct(
         chance = Random(f"{seed} {number}")
         asked = bool(liveness) and number % liveness == 0
         history, violation = walk(quorum, start, chance, length, prints, outcome, asked)
+        if keeps:
+            outcome.kept.append(history)
         if beside and not violation:
             history, violation = look_beside(
                 quorum, start, history, chance, prints, beside, outcome
@@ -186,7 +201,8 @@ def walk(
 ) -> tuple[list[Action], str]:  # fmt: skip
     """Return one walk's actions, and the violation at their end.
 
-    ``asked``: the walk ends somewhere, and what would come of its last state is judged.    """
+    ``asked``: the walk ends somewhere, and what would come of its last state is judged.
+    """
     if asked:
         length = max(chance.randrange(length // 4, length), 12)
     way = Walk(chance, length, start.left.crashes)
@@ -194,6 +210,7 @@ def walk(
     for place in range(length):
         for action in way.order(quorum, state, place):
             outcome.steps += 1
+            quorum.marks.clear()
             try:
                 after = quorum.apply(state, action)
             except Violation as error:
@@ -202,6 +219,7 @@ def walk(
                 break
         else:
             break
+        outcome.tally.count(quorum, state, action, after)
         way.taken(action)
         history.append(action)
         state = after

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import copyreg
 import dataclasses
+import importlib
 import io
 import pickle
+import pkgutil
 from hashlib import blake2b
 from operator import attrgetter
 from typing import Any
 
+import kraftfast.core
 from kraftfast.core.config import QuorumConfig
 from kraftfast.core.control import KRaftVersion, KRaftVoters
 from kraftfast.core.majority import Acknowledged
@@ -22,11 +25,22 @@ from kraftfast.types import Voter
 from tests.core.disk import NoJitter
 
 CONFIGS: list[QuorumConfig] = []
-CHANCE = NoJitter()
-"""None: whom to ask is the first, and a timer is over when the search says so."""
 
 
-def the_chance() -> NoJitter:
+class Chance(NoJitter):
+    """None: whom to ask is the first, and a timer is over when the search says so."""
+
+    chose = False  # the first of several
+
+    def choice(self, options: Any) -> Any:
+        self.chose = self.chose or len(options) > 1
+        return super().choice(options)
+
+
+CHANCE = Chance()
+
+
+def the_chance() -> Chance:
     return CHANCE
 
 
@@ -51,6 +65,37 @@ def place_of_config(config: QuorumConfig) -> int:
     return CONFIGS.index(config)
 
 
+_FIELDS: dict[type, tuple[str, ...]] = {}
+
+
+def attributes_of(kind: type, thing: Any) -> tuple[str, ...]:
+    """Return the names of an object's fields, whichever form its class has."""
+    found = _FIELDS.get(kind)
+    if found is not None:
+        return found
+    if hasattr(thing, "__dict__"):
+        return tuple(sorted(vars(thing)))
+    if dataclasses.is_dataclass(kind):
+        names = [each.name for each in dataclasses.fields(kind)]
+    else:  # what is compiled and can be set is a field
+        names = [
+            name for name in dir(kind)
+            if type(getattr(kind, name)).__name__ == "getset_descriptor"
+            and not name.startswith("__") and is_field(thing, name)
+        ]  # fmt: skip
+    found = _FIELDS[kind] = tuple(sorted(names))
+    return found
+
+
+def is_field(thing: Any, name: str) -> bool:
+    """Return whether an attribute of a compiled object can be set."""
+    try:
+        setattr(thing, name, getattr(thing, name))
+    except AttributeError:
+        return False
+    return True
+
+
 def pickle_by_fields(kind: type) -> None:
     """Pickle a frozen dataclass as a call with its fields, which is four times as quick."""
     names = [each.name for each in dataclasses.fields(kind)]
@@ -65,10 +110,35 @@ def pickle_by_fields(kind: type) -> None:
 for kind in (QuorumState, KRaftVersion, KRaftVoters, Voter):
     pickle_by_fields(kind)
 
+def rebuilt(kind: type, values: tuple[Any, ...]) -> Any:
+    """Return an object of a compiled class with these fields."""
+    thing = kind.__new__(kind)
+    for name, value in zip(_FIELDS[kind], values):
+        setattr(thing, name, value)
+    return thing
+
+
+def pickle_compiled(kind: type) -> None:
+    """Pickle a compiled class as a call with its fields."""
+
+    def reduce(thing: Any) -> Any:
+        return rebuilt, (kind, tuple(getattr(thing, name) for name in attributes_of(kind, thing)))
+
+    copyreg.pickle(kind, reduce)
+
+
+for place in pkgutil.iter_modules(kraftfast.core.__path__):
+    module = importlib.import_module(f"kraftfast.core.{place.name}")
+    if module.__file__ is not None and not module.__file__.endswith(".py"):
+        for kind in vars(module).values():
+            if isinstance(kind, type) and kind.__module__ == module.__name__:
+                if not kind.__dictoffset__ and not issubclass(kind, tuple):
+                    pickle_compiled(kind)
+
 copyreg.pickle(QuorumConfig, lambda config: (config_at, (place_of_config(config),)))
 copyreg.pickle(EpochTrail, lambda trail: (EpochTrail, (trail.entries,)))
 copyreg.pickle(Acknowledged, lambda each: (acknowledged, (each.voter_ids, offsets_of(each))))
-copyreg.pickle(NoJitter, lambda _: (the_chance, ()))
+copyreg.pickle(Chance, lambda _: (the_chance, ()))
 
 
 def bytes_of(thing: Any) -> bytes:

@@ -2,14 +2,51 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tests.model.quorum import Quorum, State
+from tests.model.replay import Histories, in_other_form
 from tests.model.scenario_of import scenario_of
 from tests.model.search import Outcome, shrink
 from tests.model.alone import Violation
+from tests.model.marks import Tally
 
 
-def tell(quorum: Quorum, start: State, outcome: Outcome, verbose: bool = False) -> None:
-    """Print the figures, and a history that ends in a violation."""
+def keep(told: dict[str, Any], name: str, outcome: Outcome) -> None:
+    """Add what a search of a setting came to to what those before it did."""
+    known = told.setdefault(name, {})
+    for figure in ("fresh", "seconds", "steps", "walks", "asked"):
+        known[figure] = known.get(figure, 0) + getattr(outcome, figure)
+    known["depth"] = max(known.get("depth", 0), outcome.depth)
+    known["violation"] = known.get("violation") or outcome.violation.partition("\n")[0]
+    tally = Tally(known.get("tally"))
+    tally.add(outcome.tally)
+    known["tally"] = tally.stored()
+
+
+def table(told: dict[str, Any]) -> list[str]:
+    """Return a table of all settings, and what they took of each kind of action."""
+    titles = "| setting | new states | depth | a second | walks | asked | found |"
+    lines = ["", titles, "|---" * 7 + "|"]
+    every = Tally()
+    for name, known in told.items():
+        rate = known["fresh"] / max(known["seconds"], 0.001)
+        lines.append(
+            f"| {name} | {known['fresh']:,} | {known['depth']} | {rate:,.0f} | "
+            f"{known['walks']:,} | {known['asked']:,} | {known['violation'] or 'nothing'} |"
+        )
+        every.add(Tally(known["tally"]))
+    lines += ["", "Actions of walks, and how many of them changed more than what may still happen:"]
+    for name, count in sorted(every.taken.items()):
+        lines.append(f"  {count:>9,} {every.changed[name]:>9,}  {name}")
+    lines += ["", "In how many steps of walks it came about, or stood:"]
+    return lines + [f"  {n:>9,}  {name}" for name, n in sorted(every.marks.items())]
+
+
+def tell(
+    quorum: Quorum, start: State, outcome: Outcome, words: list[str], verbose: bool = False
+) -> None:
+    """Print the figures, and a history that ends in a violation, in both forms of the core."""
     rate = outcome.fresh / max(outcome.seconds, 0.001)
     walks = f", {outcome.walks:,} walks" if outcome.walks else ""
     walks += f", {outcome.asked:,} ends asked for liveness" if outcome.asked else ""
@@ -45,3 +82,6 @@ def tell(quorum: Quorum, start: State, outcome: Outcome, verbose: bool = False) 
     print(quorum.describe(state))
     print("\nAs a scenario of tests/core:\n")
     print("\n".join([*scenario_of(quorum, start, path), "state", "----"]))
+    histories = Histories()
+    histories.keep(words, quorum, start, history)
+    print(f"\nIn the other form of the core: {in_other_form(histories)}")

@@ -6,16 +6,22 @@ Longer searches: ``python -m tests.model --all --resume FILE``; other broken cor
 
 from __future__ import annotations
 
+import pickle
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from pytest import CaptureFixture
 
 from tests.core.test_mutants import PATCHES
+from tests.model.__main__ import arguments, quorum_of
 from tests.model.mutant import broken_core, search_core, words_of
+from tests.model.replay import PARTED
+from tests.model.search import Outcome
 from tests.model.settings import SETTINGS
+from tests.model.telling import tell
 
 ROOT = Path(__file__).parents[2]
 DEFECTS = sorted((Path(__file__).parent / "defects").glob("*.patch"))
@@ -36,11 +42,15 @@ FOUND = {
 """Mutants of the core, and the search that finds them."""
 
 
-def search(words: list[str]) -> str:
-    done = subprocess.run(
+def run(words: list[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
         [sys.executable, "-m", "tests.model", *words],
         cwd=ROOT, capture_output=True, text=True, timeout=200,
     )  # fmt: skip
+
+
+def search(words: list[str]) -> str:
+    done = run(words)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -51,6 +61,28 @@ def test_nothing_is_found_in_the_core() -> None:
     assert told.count("no violation") == len(SETTINGS)
     states = [int(each.replace(",", "")) for each in re.findall(r"([\d,]+) new ones", told)]
     assert len(states) == len(SETTINGS) and min(states) > 200, told
+
+
+def test_both_forms_of_the_core_go_through_the_same_states(tmp_path: Path) -> None:
+    path = tmp_path / "histories"
+    words = "--all --rounds 1 --walks 1 --beside 1 --seconds 300 --histories"
+    assert search([*words.split(), str(path)]).count("no violation") == len(SETTINGS)
+    told = search(["--replay", str(path), "--compiled"])
+    found = re.fullmatch(r"22 histories, ([\d,]+) states: the same in the compiled core\n", told)
+    assert found and int(found[1].replace(",", "")) > 500, told
+    kept = pickle.loads(path.read_bytes())
+    kept[3][2][7] += 1
+    path.write_bytes(pickle.dumps(kept))
+    done = run(["--replay", str(path), "--compiled"])
+    assert done.returncode == PARTED and "PARTED after 7 actions, in the comp" in done.stdout
+
+
+def test_a_history_that_is_told_is_taken_by_the_other_form(capsys: CaptureFixture[str]) -> None:
+    quorum, start = quorum_of(arguments().parse_args([]))
+    elect = [("timer", 2, "fetch_deadline_ms"), ("deliver", 2, 1), ("deliver", 1, 2)]
+    outcome = Outcome(history=elect, violation="as if")
+    tell(quorum, start, outcome, [])
+    assert "In the other form of the core: 1 histories, " in capsys.readouterr().out
 
 
 def test_nothing_is_found_by_few_deviations() -> None:

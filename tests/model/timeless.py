@@ -1,7 +1,6 @@
 """A replica to which time does not pass: pauses are over, timers are far away until one is fired.
 
-So any order of timers is possible, and no clock is part of a state. This needs the interpreted
-core, whose objects can be looked into.
+So any order of timers is possible, and no clock is part of a state.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ from typing import Any
 from kraftfast.core.log_view import NEVER_MS
 from kraftfast.core.replica import Replica
 from kraftfast.core.state import ReplicaState
+from tests.model.storing import attributes_of
 
 NOW_MS = 0
 FAR_MS = 10**6
@@ -92,7 +92,7 @@ def times_of(kind: type, thing: Any) -> tuple[tuple[str, int], ...]:
     """Return which attributes of a class are times, and what becomes of each."""
     found = _TIMES.get(kind)
     if found is None:
-        names = [each for each in vars(thing) if each.endswith("_ms")]
+        names = [each for each in attributes_of(kind, thing) if each.endswith("_ms")]
         found = _TIMES[kind] = tuple(
             (each, _TO_PRESENT if each in PRESENT else _TO_PAST if each in PAST else _TO_FAR)
             for each in names
@@ -107,15 +107,14 @@ def rest(replica: Replica) -> None:
     state.fetch_failures = state.failover_round = 0
     state.asked_epochs.spent = state.told_epochs.spent = 0
     for each in timed(state):
-        values = each.__dict__
         for name, becomes in times_of(type(each), each):
-            value = values[name]
+            value = getattr(each, name)
             if not -NEVER_MS < value < NEVER_MS:
                 continue
             if becomes == _TO_FAR:
-                values[name] = FAR_MS
+                setattr(each, name, FAR_MS)
             elif becomes == _TO_PRESENT or value > NOW_MS:
-                values[name] = NOW_MS
+                setattr(each, name, NOW_MS)
     log = state.log
     log.flushing_end_offset = log.flushing_end_offset if log.flushing else 0
     log.flushing_bytes = min(log.flushing_bytes, 1)
@@ -132,8 +131,10 @@ def rest(replica: Replica) -> None:
 def timers(replica: Replica) -> tuple[str, ...]:
     """Return the names of the timers that can be over."""
     state = state_of(replica)
-    current = vars(state.current)
-    found = [name for name in ROLE_TIMERS if NOW_MS < current.get(name, NEVER_MS) < NEVER_MS]
+    current = state.current
+    found = [
+        name for name in ROLE_TIMERS if NOW_MS < getattr(current, name, NEVER_MS) < NEVER_MS
+    ]
     follower = state.follower
     if follower is not None:
         idle = {"stream_deadline_ms": follower.stream, "update_at_ms": state.writing}

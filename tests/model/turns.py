@@ -19,10 +19,11 @@ from kraftfast.types import ReplicaKey
 from tests.core.disk import Message, voter_of
 from tests.model import timeless
 from tests.model.alone import Alone, Killed, Lone, Setting, Violation
-from tests.model.happening import happen, in_flight, settle
+from tests.model.happening import Arrived, happen, in_flight, settle
+from tests.model.marks import add_marks
 from tests.model.promises import keep_promises
 from tests.model.seen import Seen, look
-from tests.model.storing import bytes_of, digest_of, print_of
+from tests.model.storing import CHANCE, bytes_of, digest_of
 
 LATE = 9
 """The correlation of what nobody waits for; 0: of a pushed answer. Between: under way."""
@@ -43,6 +44,8 @@ class Turn(NamedTuple):
     sent: tuple[tuple[int, int], ...]  # (peer, message number), in order
     dropped: tuple[int, ...]  # peers whose answer is not waited for any more
     facts: tuple[tuple[Any, ...], ...]  # for the oracle
+    by_id: bool  # under other names another replica might have been chosen
+    marks: frozenset[str]  # what came about, by name
 
 
 class Turns:
@@ -53,10 +56,8 @@ class Turns:
         self.world = Alone(setting)
         self.replicas: list[bytes] = []
         self.seen: list[Seen] = []
-        self.prints: list[int] = []  # of each replica, the same in every process
         self.messages: list[bytes] = []
         self.heads: list[tuple[str, int]] = []  # of each message: its kind, its correlation
-        self.message_prints: list[int] = []
         self.calls = 0
         self._replica_numbers: dict[bytes, int] = {}
         self._message_numbers: dict[tuple[Any, ...], int] = {}
@@ -75,10 +76,8 @@ class Turns:
         if len(self.replicas) < REPLICAS_MAX:
             return False
         replicas, messages = self._marked
-        for table in (self.replicas, self.seen, self.prints):
-            del table[replicas:]
-        for table in (self.messages, self.heads, self.message_prints):
-            del table[messages:]
+        del self.replicas[replicas:], self.seen[replicas:]
+        del self.messages[messages:], self.heads[messages:]
         self._replica_numbers = {k: n for k, n in self._replica_numbers.items() if n < replicas}
         self._message_numbers = {k: n for k, n in self._message_numbers.items() if n < messages}
         self._kept.clear()
@@ -100,6 +99,12 @@ class Turns:
         if how == "alone":
             entries = VoterSet([voter_of(ReplicaKey(id, host.directory_id))])
             host.disk.bootstrap = (KRaftVersion(1), KRaftVoters(entries))
+        return self._put(host)
+
+    def forgetful(self, number: int) -> int:
+        """Number the same replica without a memory of how many requests were given up."""
+        host = self.host_of(number)
+        host.generations.clear()
         return self._put(host)
 
     def message(self, message: Message, correlation: int) -> int:
@@ -127,13 +132,26 @@ class Turns:
             number = self._message_numbers[key] = len(self.messages)
             self.messages.append(pickle.dumps(message, 5))
             self.heads.append((kind, correlation))
-            self.message_prints.append(print_of(pickle.dumps(key, 5)))
         return number
 
     def name_of(self, number: int) -> str:
         """Return what a message is."""
         message = pickle.loads(self.messages[number])
         return self.heads[number][0] if message is None else type(message.body).__name__
+
+    def host_of(self, number: int) -> Lone:
+        """Return a replica with its disk, as it was."""
+        found: Lone = pickle.loads(self.replicas[number])
+        return found
+
+    def parts_of(self, number: int) -> tuple[Any, ...]:
+        """Return what makes a message or a piece of news what it is."""
+        kind, correlation = self.heads[number]
+        message: Message | None = pickle.loads(self.messages[number])
+        if message is None:
+            return (kind,)
+        body, records = message.body, message.records
+        return kind, correlation, body, records, message.base_offset, message.snapshot
 
     def late(self, number: int) -> int:
         """Return the same message for nobody who waits."""
@@ -165,7 +183,6 @@ class Turns:
             number = self._replica_numbers[key] = len(self.replicas)
             self.replicas.append(pickle.dumps(host, 5))
             self.seen.append(look(host))
-            self.prints.append(print_of(content))
         host.world = world
         return number
 
@@ -192,9 +209,11 @@ class Turns:
     def _take(self, id: int, before: int, event: tuple[Any, ...], dies: bool) -> Turn:
         self.calls += 1
         world = self.world
-        host: Lone = pickle.loads(self.replicas[before])
+        host = self.host_of(before)
         host.world = world
         world.host, world.out, world.facts, world.dies = host, [], [], dies
+        world.marks = set()
+        CHANCE.chose = False
         world.hosts = {id: host}
         world.keeps_floors = id in self.setting.floors
         world.directory_ids = {id: host.directory_id}
@@ -213,7 +232,10 @@ class Turns:
         finally:
             world.dies = False
         sent, dropped = self._numbers_of_requests(host, waited, event)
-        return Turn(self._put(host), sent, dropped, tuple(world.facts))
+        by_id = CHANCE.chose or goes_by_id(host, event, role, arrived)
+        add_marks(host, world.marks)
+        facts, marks = tuple(world.facts), frozenset(world.marks)
+        return Turn(self._put(host), sent, dropped, facts, by_id, marks)
 
     def _numbers_of_requests(
         self, host: Lone, waited: dict[int, int], event: tuple[Any, ...]
@@ -245,6 +267,21 @@ class Turns:
                     correlation = BARRIER
             sent.append((message.target, self.message(message, correlation)))
         return tuple(sent), tuple(dropped)
+
+
+def goes_by_id(
+    host: Lone, event: tuple[Any, ...], role: str, arrived: Arrived | None
+) -> bool:
+    """Return whether the core may have preferred the lower of two ids in this turn."""
+    if host.replica is None:
+        return False
+    body = arrived[2].body if arrived is not None and arrived[0] == "ask" else None
+    if role == "prospective" and isinstance(body, msg.VoteRequest) and body.pre_vote:
+        return True  # of two with equal logs the lower id goes first
+    state = timeless.state_of(host.replica)
+    if host.replica.role == "resigned" and role != "resigned":
+        return len(state.current.successors) > 1
+    return event[0] == "assign" or (state.leader is not None and state.leader.assigning)
 
 
 def in_words(error: Exception) -> str:
