@@ -73,6 +73,8 @@ def of_quorum(parser: argparse.ArgumentParser) -> None:
     add("--hurt-max", type=int, default=-1, help="disks that may lose flushed records")
     add("--witnesses", type=some_ids, default=(), metavar="IDS")
     add("--memory", type=some_ids, default=(), metavar="IDS", help="durability=memory")
+    add("--moved", type=some_ids, default=(), metavar="IDS",
+        help="voters whose entries say another place than theirs")
     add("--lies", action="store_true", help="answers name diverging offsets inside batches")
     for kind, number in (("timers", 4), ("crashes", 2), ("faults", 0), ("appends", 2),
                          ("admin", 0), ("snapshots", 0), ("reads", 0)):  # fmt: skip
@@ -94,7 +96,7 @@ def quorum_of(
     setting = Setting(
         ids, voters, not options.sockets, options.dynamic, options.turn_records, options.upgrades,
         tuple(filter(None, options.wipes.split(","))), options.floors, options.hurt_max,
-        options.witnesses, options.memory, options.lies,
+        options.witnesses, options.memory, options.moved, options.lies,
     )  # fmt: skip
     quorum = Quorum(setting, options.epochs, order)
     quorum.symmetric = not options.named

@@ -11,8 +11,8 @@ from kraftfast.core.config import QuorumConfig
 from kraftfast.core.control import KRaftVersion, KRaftVoters
 from kraftfast.core.voters import VoterSet
 from kraftfast.errors import ErrorCode, InvalidOption
-from kraftfast.types import OffsetAndEpoch
-from tests.core.disk import Message, controls_of
+from kraftfast.types import Endpoint, OffsetAndEpoch, ReplicaKey, Voter
+from tests.core.disk import Message, controls_of, voter_of
 from tests.core.host import Host
 from tests.core.world import World
 from tests.model.marks import of_effect
@@ -51,6 +51,7 @@ class Setting:
     hurt_max: int = -1  # disks that may lose what was flushed; -1: a minority of the voters
     witnesses: tuple[int, ...] = ()  # voters that never campaign
     in_memory: tuple[int, ...] = ()  # voters that acknowledge from memory
+    moved: tuple[int, ...] = ()  # voters whose entries say another place than theirs
     lies: bool = False  # an answer may name a diverging offset inside a batch
 
     @property
@@ -60,6 +61,14 @@ class Setting:
             inline_flush_bytes_max=0, follower_inline_flush_bytes_max=0,
             bootstrap_ids=self.voters if self.dynamic else (),
         )  # fmt: skip
+
+    def entry_of(self, key: ReplicaKey) -> Voter:
+        """Return a first voter's entry."""
+        entry = voter_of(key)
+        if key.id in self.moved:
+            there = Endpoint("CONTROLLER", f"host{key.id}", 9000)
+            entry = replace(entry, endpoints=(there,))
+        return entry
 
     @property
     def minority(self) -> int:

@@ -33,11 +33,14 @@ MANY = {
     "unacknowledged", "voter_ids", "target",
 }  # fmt: skip
 """Fields that hold ids in no order that means anything."""
-KEYED = {"_peers", "voters", "reported", "round_asks", "generations"}
+KEYED = {"_peers", "voters", "reported", "round_asks"}
 """Fields that hold what belongs to each id."""
+CORRELATIONS = {"correlation", "membership_correlation", "round_asks"}
+UNDER_WAY = range(1, 8)
+"""Requests that are: one at most to each peer, so their numbers say no more."""
 LEFT_OUT = {
     "world", "config", "random", "static_voters", "_stored", "warning", "leader", "follower",
-    "streams", "granting_voter_ids",
+    "streams", "granting_voter_ids", "generations",
 }  # fmt: skip
 """Fields that follow from the setting and the id, are for people, or are told elsewhere."""
 SPOKEN = re.compile(r"^(leader |host|)(\d+)(\.\d+|)$")
@@ -48,6 +51,8 @@ def content_of(thing: Any, names: Names = THE_SAME, field: str = "") -> Any:
     """Return it as plain tuples, with other names for its replicas."""
     kind = type(thing)
     if kind is int or kind is bool:
+        if field in CORRELATIONS:
+            return 1 if thing in UNDER_WAY else thing
         if field == "slot":  # which one follows from the ids
             return int(thing >= 0)
         return names.get(thing, thing) if field in IDS else int(thing)
@@ -58,8 +63,10 @@ def content_of(thing: Any, names: Names = THE_SAME, field: str = "") -> Any:
         return of_many(thing, names, field)
     if kind is dict:
         keys = "id" if field in KEYED else field
+        values = field if field in CORRELATIONS else ""
         found = [
-            (content_of(key, names, keys), content_of(value, names)) for key, value in thing.items()
+            (content_of(key, names, keys), content_of(value, names, values))
+            for key, value in thing.items()
         ]
         return tuple(sorted(found, key=repr))
     if kind is set or kind is frozenset:

@@ -111,8 +111,7 @@ class Quorum:
             alone = ("upgrade", first), ("timer", first, "unflushed"), ("flushed", first)
             for action in (*alone, ("crash", first, 0, 0)):
                 state = self.apply(state, action) or state
-        replicas = tuple(self.turns.forgetful(each) for each in state.replicas)
-        return state._replace(replicas=replicas, left=left)
+        return state._replace(left=left)
 
     def calm(self, state: State) -> State:
         """Let messages and flushes go on until nothing new comes of it."""

@@ -36,7 +36,7 @@ def classes_of(setting: Setting) -> list[tuple[int, ...]]:
 
     def kind_of(id: int) -> tuple[bool, ...]:
         first = id == setting.voters[0]
-        rare = (setting.witnesses, setting.in_memory, setting.floors)
+        rare = (setting.witnesses, setting.in_memory, setting.floors, setting.moved)
         return (first, id in setting.voters, *(id in each for each in rare))
 
     ids = sorted(setting.ids, key=lambda id: (kind_of(id), id))
@@ -164,7 +164,8 @@ class Symmetry:
         key = number, renaming.place
         found = self._messages.get(key)
         if found is None:
-            parts = self.turns.parts_of(number)
+            kind, correlation, *rest = (*self.turns.parts_of(number), 0)
+            parts = (kind, content_of(correlation, field="correlation"), tuple(rest))
             found = self._messages[key] = content_print(parts, renaming.names)
         return found
 

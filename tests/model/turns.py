@@ -91,7 +91,7 @@ class Turns:
         host = Lone(self.world, id)
         setting = self.setting
         if setting.dynamic and id in setting.voters and not how:
-            entries = VoterSet(voter_of(self.world.key(each)) for each in setting.voters)
+            entries = VoterSet(setting.entry_of(self.world.key(each)) for each in setting.voters)
             host.disk.bootstrap = (KRaftVersion(1), KRaftVoters(entries))
         elif setting.dynamic:
             host.disk.bootstrap = (KRaftVersion(1),)
@@ -99,12 +99,6 @@ class Turns:
         if how == "alone":
             entries = VoterSet([voter_of(ReplicaKey(id, host.directory_id))])
             host.disk.bootstrap = (KRaftVersion(1), KRaftVoters(entries))
-        return self._put(host)
-
-    def forgetful(self, number: int) -> int:
-        """Number the same replica without a memory of how many requests were given up."""
-        host = self.host_of(number)
-        host.generations.clear()
         return self._put(host)
 
     def message(self, message: Message, correlation: int) -> int:
