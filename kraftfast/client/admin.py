@@ -98,7 +98,9 @@ class Admin:
 
     def _ask_barrier(self, deadline: float) -> int:
         offset = likely_barrier(self.way, deadline)
-        return self._until(deadline, barrier_of) if offset is None else offset
+        if offset is not None:
+            return offset
+        return self._until(deadline, lambda leader, until: barrier_of(leader, until, self.way))
 
     # --- voters -----------------------------------------------------------------------------------
 

@@ -45,6 +45,9 @@ class Way(Protocol):
         Raises PeerGone, TimedOut, UnsupportedVersion.
         """
 
+    def heard(self, leader_id: int) -> None:
+        """A replica says who leads; -1: it knows of nobody. That one is ``likely`` from now on."""
+
     def close(self) -> None:
         """Hang up where something is kept between questions."""
 
@@ -64,6 +67,10 @@ class RemoteWay:
         """As :meth:`Way.likely`; only where the leader was found before."""
         address = self.cluster.led
         return None if address is None else Connection(address, deadline)
+
+    def heard(self, leader_id: int) -> None:
+        """As :meth:`Way.heard`."""
+        self.cluster.heard(leader_id)
 
     def close(self) -> None:
         """As :meth:`Way.close`: every question has a connection of its own."""
@@ -115,7 +122,8 @@ class LocalReached:
 class LocalWay:
     """Through the directories of this host; ``directories``: replica id -> directory, live."""
 
-    # _led: who led when a leader was last looked for. _kept: for the questions to it.
+    # _led: who led when that was last heard, None: it is to be looked for. _kept: for the questions
+    # to it.
 
     def __init__(self, directories: Mapping[int, str], topic: str = METADATA_TOPIC) -> None:
         self.directories, self.topic = directories, topic
@@ -135,6 +143,11 @@ class LocalWay:
             self._kept.close()
             self._kept = KeptConnection(directory)
         return LocalReached(directory, self._kept)
+
+    def heard(self, leader_id: int) -> None:
+        """As :meth:`Way.heard`; one that is not here is looked for."""
+        if leader_id >= 0:
+            self._led = leader_id if leader_id in self.directories else None
 
     def close(self) -> None:
         """As :meth:`Way.close`."""

@@ -92,7 +92,7 @@ def likely_barrier(way: Way, deadline: float) -> int | None:
         if replica is None:
             return None
         with contextlib.closing(replica):
-            return barrier_by(replica, until)
+            return said_by(replica, until, way)
     except KraftfastError as error:
         if isinstance(error, TimedOut) and until == deadline:
             raise
@@ -101,17 +101,23 @@ def likely_barrier(way: Way, deadline: float) -> int | None:
 
 def barrier_by(replica: Reached, deadline: float) -> int:
     """A read barrier by one replica's word. Raises NoQuorum, TimedOut, PeerGone."""
+    return said_by(replica, deadline, None)
+
+
+def said_by(replica: Reached, deadline: float, way: Way | None) -> int:
+    """:func:`barrier_by`; ``way`` hears who leads."""
     try:
-        return barrier_of(replica, deadline)
+        return barrier_of(replica, deadline, way)
     except RequestRefused as refusal:
         if refusal.code not in TRY_AGAIN:
             raise
         raise TimedOut(f"no read barrier in time: {refusal}") from None
 
 
-def barrier_of(replica: Any, deadline: float) -> int:
+def barrier_of(replica: Any, deadline: float, way: Way | None) -> int:
     """A read barrier by one replica's word, which asks its leader if it does not lead.
 
+    ``way`` hears who leads, so that the next question goes there.
     Raises RequestRefused, TimedOut, PeerGone, UnsupportedVersion for one that knows none.
     """
     kind = wire.DescribeQuorumRequest
@@ -121,6 +127,8 @@ def barrier_of(replica: Any, deadline: float) -> int:
     check(answer.error_code, answer.error_message or "a majority was not reached in time")
     if answer.barrier_offset < 0:
         raise UnsupportedVersion("this replica knows no read barrier")
+    if way is not None:
+        way.heard(answer.barrier_leader_id)
     return int(answer.barrier_offset)
 
 

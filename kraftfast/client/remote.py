@@ -87,13 +87,15 @@ class Cluster:
 
     # cluster_id: what the first server said; None until then. _addresses: those to be asked, the
     # one that led last, or answered last, first. _lock: held while they are changed. led: where the
-    # leader was when it was last found.
+    # leader was when that was last heard, None: it is to be looked for. _servers: replica id ->
+    # address, as the last server said that was asked who leads.
 
     def __init__(self, addresses: Iterable[Address], topic: str) -> None:
         self.topic = topic
         self.cluster_id: str | None = None
         self._lock = threading.Lock()
         self.led: Address | None = None
+        self._servers: dict[int, Address] = {}
         self._addresses: dict[Address, None] = dict.fromkeys(addresses)
 
     def addresses(self) -> list[Address]:
@@ -167,6 +169,8 @@ class Cluster:
         self._check_cluster(answer.cluster_id, connection.address)
         servers = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
         with self._lock:
+            if servers:
+                self._servers = servers
             for address in servers.values():
                 if len(self._addresses) < ADDRESSES_MAX:
                     self._addresses.setdefault(address)
@@ -200,6 +204,12 @@ class Cluster:
                 self._addresses = {address: None} | self._addresses
             else:
                 self._addresses[address] = None
+
+    def heard(self, leader_id: int) -> None:
+        """A server says who leads, -1: it knows of nobody. One without an address is looked for."""
+        if leader_id >= 0:
+            with self._lock:
+                self.led = self._servers.get(leader_id)
 
     def later_leader(self, address: Address, epoch: int, deadline: float) -> bool:
         """Whether a server other than the one at ``address`` knows a leader of a later epoch.

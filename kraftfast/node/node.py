@@ -455,7 +455,7 @@ class Node:
             callback()
 
     def _answer_barrier(self, effect: fx.AnswerReadBarrier) -> None:
-        answer = ReadBarrierResponse(effect.error, effect.offset)
+        answer = ReadBarrierResponse(effect.error, effect.offset, self.core.leader_id)
         self._answer(effect.source, effect.source.reply, answer)
 
     def show(self) -> None:

@@ -234,8 +234,12 @@ def _transferred(
 def _passed(
     response: core.ReadBarrierResponse, kind: Any, _partition: Partition, _version: int
 ) -> Any:
-    """An offset, or why there is none."""
-    return kind(error_code=response.error, barrier_offset=response.offset)
+    """An offset, or why there is none, and who leads."""
+    return kind(
+        error_code=response.error,
+        barrier_offset=response.offset,
+        barrier_leader_id=response.leader_id,
+    )
 
 
 RESPONSE_TO_WIRE: dict[type, Any] = {
@@ -282,7 +286,7 @@ def passed_from_wire(message: Any, _partition: Partition) -> core.ReadBarrierRes
     code = error_code(message.error_code)
     if code is ErrorCode.NONE and message.barrier_offset < 0:
         code = ErrorCode.UNSUPPORTED_VERSION
-    return core.ReadBarrierResponse(code, message.barrier_offset)
+    return core.ReadBarrierResponse(code, message.barrier_offset, message.barrier_leader_id)
 
 
 RESPONSE_FROM_WIRE: dict[int, Any] = {

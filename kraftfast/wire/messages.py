@@ -294,7 +294,8 @@ DescribeQuorumRequest, DescribeQuorumResponse = api(
             ]
         ]
         Nodes[NodeId:i32; Listeners[{LISTENER}]]@2+
-        BarrierOffset:i64=-1 #{tags.READ_BARRIER}""",
+        BarrierOffset:i64=-1 #{tags.READ_BARRIER}
+        BarrierLeaderId:i32=-1 #{tags.BARRIER_LEADER} ign""",
 )
 
 AddRaftVoterRequest, AddRaftVoterResponse = api(

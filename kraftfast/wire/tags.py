@@ -31,6 +31,10 @@ READ_BARRIER = 10006
 """DescribeQuorum: up to where must a reader have read? Asked by a replica of its leader, or
 by a client of any replica. Answered by the offset, or by the response's error."""
 
+BARRIER_LEADER = 10026
+"""DescribeQuorum, the answer to a question for a read barrier: who leads, as far as the replica
+knows that gave it."""
+
 TRANSFER = 10007
 """AlterPartitionReassignments that names no topic: hand over to this voter, -1: to the one with the
 longest log. It changes the quorum, so it is in a request for which Kafka wants the right to ALTER

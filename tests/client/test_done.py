@@ -32,6 +32,9 @@ class Leader:
     def likely(self, _deadline: float) -> None:
         return None
 
+    def heard(self, _leader_id: int) -> None:
+        pass
+
     def close(self) -> None:
         pass
 

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+import kraftfast
 from kraftfast.client import local
-from kraftfast.client.admin import Admin
+from kraftfast.client.admin import Admin, AsyncAdmin
+from kraftfast.client.admin_ways import LocalWay, RemoteWay
 from kraftfast.client.read_barriers import ReadBarriers
+from kraftfast.client.remote import Cluster
 from kraftfast.errors import ErrorCode, NoQuorum, PeerGone, TimedOut
 from kraftfast.quorum import LocalQuorum
 from kraftfast.wire.messages import DescribeQuorumResponse
@@ -20,10 +25,10 @@ from tests.client.kit import wait_until
 
 
 class Replica:
-    """Answers each question with the next of these, or raises it."""
+    """Answers each question with the next of these, or raises it; ``leader_id``: who leads."""
 
-    def __init__(self, *answers: int | ErrorCode | Exception) -> None:
-        self.answers, self.closed = list(answers), 0
+    def __init__(self, *answers: int | ErrorCode | Exception, leader_id: int = -1) -> None:
+        self.answers, self.closed, self.leader_id = list(answers), 0, leader_id
 
     def ask(self, *_question: Any) -> Any:
         answer = self.answers.pop(0)
@@ -31,7 +36,7 @@ class Replica:
             raise answer
         if isinstance(answer, ErrorCode):
             return DescribeQuorumResponse(error_code=answer, error_message="")
-        return DescribeQuorumResponse(barrier_offset=answer)
+        return DescribeQuorumResponse(barrier_offset=answer, barrier_leader_id=self.leader_id)
 
     def close(self) -> None:
         self.closed += 1
@@ -44,9 +49,13 @@ class Way:
 
     def __init__(self, likely: Replica | None, leader: Replica) -> None:
         self.known, self.leader, self.searches = likely, leader, 0
+        self.told: list[int] = []
 
     def likely(self, _deadline: float) -> Replica | None:
         return self.known
+
+    def heard(self, leader_id: int) -> None:
+        self.told.append(leader_id)
 
     def to_leader(self, _deadline: float) -> Replica:
         self.searches += 1
@@ -67,6 +76,74 @@ def test_where_it_gives_no_answer_the_leader_is_looked_for(answer: Any) -> None:
     way = Way(Replica(answer), Replica(9))
     assert Admin(way).read_barrier() == 9
     assert way.searches == 1
+
+
+def test_who_answers_says_who_leads() -> None:
+    way = Way(Replica(7, leader_id=3), Replica())
+    Admin(way).read_barrier()
+    found = Way(None, Replica(8, leader_id=2))
+    Admin(found).read_barrier()
+    assert (way.told, found.told) == ([3], [2])
+
+
+def at_the_leader(quorum: LocalQuorum, way: Any, led: Callable[[], Any], ask: Any) -> None:
+    """After a change of leader the former one is asked once more, and then the present one."""
+    ask()
+    former = quorum.leader()
+    assert former is not None
+    before = led()
+    successor = next(id for id in (1, 2, 3) if id != former)
+    quorum.transfer(to=successor)
+    wait_until(lambda: quorum.leader() == successor)
+    ask()
+    assert led() != before
+    asked: list[Any] = []
+    likely = way.likely
+    way.likely = lambda until: asked.append(led()) or likely(until)
+    way.to_leader = None  # nobody is looked for
+    assert ask() >= 0
+    assert asked == [led()]
+
+
+def test_after_a_change_of_leader_the_present_one_is_asked(ring_quorum: LocalQuorum) -> None:
+    way = LocalWay(ring_quorum.directories, ring_quorum.description.topic)
+    admin = Admin(way)
+    at_the_leader(ring_quorum, way, lambda: way._led, admin.read_barrier)
+    assert way._kept.directory == ring_quorum.directories[ring_quorum.leader() or 0]
+    admin.lose_quorum()
+
+
+def test_after_a_change_of_leader_the_present_one_is_asked_by_coroutines(
+    ring_quorum: LocalQuorum,
+) -> None:
+    way = LocalWay(ring_quorum.directories, ring_quorum.description.topic)
+    admin = AsyncAdmin(Admin(way))
+    at_the_leader(ring_quorum, way, lambda: way._led, lambda: asyncio.run(admin.read_barrier()))
+    admin.admin.lose_quorum()
+
+
+def test_after_a_change_of_leader_the_present_one_is_asked_over_sockets(
+    socket_quorum: LocalQuorum,
+) -> None:
+    with kraftfast.connect(socket_quorum.addresses.values()) as quorum:
+        admin = quorum.admin()
+        way: Any = admin.way
+        at_the_leader(socket_quorum, way, lambda: way.cluster.led, admin.read_barrier)
+
+
+def test_a_leader_that_is_not_known_here_is_looked_for() -> None:
+    way = LocalWay({1: "one", 2: "two"})
+    way._led = 1
+    way.heard(-1)
+    assert way._led == 1
+    way.heard(7)
+    assert way._led is None
+    cluster = Cluster([("host", 1)], "log")
+    cluster.led = ("host", 1)
+    RemoteWay(cluster).heard(-1)
+    assert cluster.led == ("host", 1)
+    RemoteWay(cluster).heard(7)
+    assert cluster.led is None
 
 
 def test_a_leader_that_reaches_no_majority_says_so() -> None:
