@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from glob import glob
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from setuptools.command.build_ext import build_ext
 MAPPING = ["cext/mapping.c", "cext/page.c", "cext/crc32c.c"]
 THREAD = ["cext/errand.c", "cext/ring.c"]
 
-# C sources that an extension compiles in, by the module's dotted name.
+# C sources that are linked into an extension, by the module's dotted name.
 KERNELS: dict[str, list[str]] = {
     "kraftfast.ring.spsc": ["cext/ring.c", "cext/crc32c.c"],
     "kraftfast.log.segment_file": MAPPING,
@@ -60,34 +61,61 @@ AUGMENTED = [
     if os.path.exists(path[:-4] + ".py") and not path.endswith("__init__.pxd")
 ]
 
-COMPILE = ["-O3", "-std=gnu11", "-fvisibility=hidden"]
+COMPILE = ["-std=gnu11", "-fvisibility=hidden"]
 COMPILE += ["-fstack-protector-strong", "-fno-strict-aliasing"]
 SANITIZE = os.environ.get("KRAFTFAST_SANITIZE")  # "address,undefined" or "thread": for suites
 if not SANITIZE:
     COMPILE += ["-g0", "-U_FORTIFY_SOURCE", "-D_FORTIFY_SOURCE=3"]
 else:
     COMPILE += ["-g", f"-fsanitize={SANITIZE}"]
-LINK = [f"-fsanitize={SANITIZE}"] if SANITIZE else []
+LINK = [f"-fsanitize={SANITIZE}"] if SANITIZE else ["-Wl,-s"]  # -s: no names of what is static
 BUILT = os.path.join("build", SANITIZE or "plain")  # each setting has its own modules
 
 
-# The core's modules are interpreter calls from end to end: -O3 takes minutes and gains nothing.
-SPARING = ["-O1"]
+# What every record, batch or wake-up goes through, and the kernels. All else is interpreter calls
+# from end to end: there -O3 takes three times as long as -O1, and gains nothing.
+HOT = {
+    "kraftfast.client.appender",
+    "kraftfast.client.ledger",
+    "kraftfast.client.ring_sender",
+    "kraftfast.client.sender",
+    "kraftfast.log.log",
+    "kraftfast.log.producers",
+    "kraftfast.log.scan",
+    "kraftfast.log.segment",
+    "kraftfast.node.intake",
+    "kraftfast.node.ring_peer",
+    "kraftfast.record.batch",
+    "kraftfast.record.builder",
+    "kraftfast.record.columns",
+    "kraftfast.record.digest",
+    "kraftfast.record.encode",
+    "kraftfast.record.headers",
+    "kraftfast.record.parse",
+    "kraftfast.record.rows",
+    "kraftfast.ring.spsc",
+}
+QUICK, SPARING = ["-O3"], ["-O1"]
 
 
 def module_name(path: str) -> str:
     return os.path.splitext(path)[0].replace("/", ".")
 
 
+def object_of(kernel: str) -> str:
+    """Return where the object of a C source is: compiled once, linked wherever it is wanted."""
+    return os.path.join(BUILT, "objects", os.path.splitext(kernel)[0] + ".o")
+
+
 def extension(path: str) -> Extension:
     name = module_name(path)
-    is_core = name.startswith("kraftfast.core.") and path.endswith(".py")
     return Extension(
         name,
-        [path, *KERNELS.get(name, [])],
+        [path],
         include_dirs=["cext"],
         depends=found("cext/*.h"),
-        extra_compile_args=COMPILE + (SPARING if is_core else []),
+        extra_compile_args=COMPILE + (QUICK if name in HOT else SPARING),
+        extra_objects=[object_of(kernel) for kernel in KERNELS.get(name, [])],
         extra_link_args=[*LINK, "-lpthread"],
     )
 
@@ -129,9 +157,32 @@ class BuildExtensions(build_ext):
     """Builds each extension once, whoever asks for it: pip gives an editable installation a new
     temporary folder, and would compile all that an ordinary one has compiled in this tree.
 
-    The objects of each extension have a folder of their own: several are built at once, and the
-    same C source goes into many of them.
+    The objects of each extension have a folder of their own: several are built at once.
     """
+
+    def build_extensions(self) -> None:
+        kernels = sorted({path for paths in KERNELS.values() for path in paths})
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            list(pool.map(self.build_kernel, kernels))
+        super().build_extensions()
+
+    def build_kernel(self, path: str) -> None:
+        """Compile one C source, unless that was done."""
+        made = object_of(path)
+        options = COMPILE + QUICK
+        note = Note(f"{made}.made-of")
+        made_of = contents([path, *found("cext/*.h")])
+        made_of["command"] = repr([self.compiler.compiler_so, options])
+        if note.read() == made_of and os.path.exists(made):
+            return
+        note.write({})
+        self.compiler.compile(
+            [path],
+            output_dir=os.path.join(BUILT, "objects"),
+            include_dirs=["cext"],
+            extra_postargs=options,
+        )
+        note.write(made_of)
 
     def build_extension(self, ext: Extension) -> None:
         own = copy.copy(self)
@@ -140,7 +191,7 @@ class BuildExtensions(build_ext):
         own.build_lib = os.path.join(BUILT, "modules")
         made = own.get_ext_fullpath(ext.name)
         note = Note(f"{made}.made-of")
-        made_of = contents([*ext.sources, *found("cext/*.h")])
+        made_of = contents([*ext.sources, *ext.extra_objects, *found("cext/*.h")])
         made_of["command"] = repr(
             [self.compiler.compiler_so, self.compiler.linker_so]
             + [ext.extra_compile_args, ext.extra_link_args, ext.include_dirs]
@@ -155,7 +206,7 @@ class BuildExtensions(build_ext):
 
 
 SOURCES = sorted([*found("kraftfast/*.pyx"), *found("kraftfast/*/*.pyx"), *AUGMENTED])
-for name in sorted(KERNELS.keys() - set(map(module_name, SOURCES))):
+for name in sorted((KERNELS.keys() | HOT) - set(map(module_name, SOURCES))):
     raise SystemExit(f"setup.py: {name} has no source: the source tree is incomplete")
 
 GENERATED = os.path.join("build", f"cython-{Cython.__version__}")
@@ -201,8 +252,7 @@ def extensions() -> list[Extension]:
     before = note.read()
     if before == made_of and all(os.path.exists(generated(path)) for path in SOURCES):
         for each in wanted:
-            source, *kernels = each.sources
-            each.sources = [generated(source), *kernels]
+            each.sources = [generated(source) for source in each.sources]
         return wanted
     note.write({})
     made = cythonize(
