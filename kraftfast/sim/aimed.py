@@ -100,7 +100,8 @@ class Aimed:
         if leader is None:
             return
         lasts_ms = self.settings.fetch_timeout_ms * self.random.choice((2, 3, 5))
-        if self.random.random() < 0.5:
+        hangs = any(each.flushes_hang for each in self.world.machines)
+        if hangs or self.random.random() < 0.5:
             self._cut_off(leader, lasts_ms)
             return
         machine = leader.machine

@@ -245,3 +245,27 @@ def test_an_io_error_of_the_nursery_is_final(home: Home) -> None:
     with pytest.raises(FlushFailed):
         log.flush()
     home.kill()
+
+
+def test_a_log_begins_later_on_a_disk_without_space_for_its_epochs(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """D25: the segments are gone then; the checkpoint goes on naming epochs from before the log."""
+    log = home.open()
+    fill(log, 40, 3000, epoch=1)
+    fill(log, 40, 3000, epoch=2)
+    log.flush()
+    start = log.segments[-1].base_offset
+    assert start > 40
+    snapshot(home, start, 2)
+    monkeypatch.setattr(home.disk, "rewrite_file", full)
+    assert delete_before(log, start) > 0
+    assert log.log_start_offset == start and not log.failed
+    assert [each[0] for each in log.epochs] == [1, 2]
+    fill(log, 1, epoch=2)
+    log.flush()
+    stored = content(log)
+    monkeypatch.undo()
+    home.kill()
+    log = home.open()
+    assert (log.log_start_offset, log.end_offset, content(log)) == (start, 81, stored)
