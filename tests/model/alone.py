@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Any
 
 from kraftfast.core import effects as fx
+from kraftfast.core import events as ev
 from kraftfast.core import messages as msg
 from kraftfast.core.config import QuorumConfig
 from kraftfast.core.control import KRaftVersion, KRaftVoters
@@ -15,6 +17,7 @@ from kraftfast.types import Endpoint, OffsetAndEpoch, ReplicaKey, Voter
 from tests.core.disk import Message, controls_of, voter_of
 from tests.core.host import Host
 from tests.core.world import World
+from tests.model import promises
 from tests.model.marks import of_effect
 from tests.model.storing import CHANCE
 
@@ -100,6 +103,8 @@ class Alone(World):
         self.out: list[Message] = []
         self.facts: list[tuple[Any, ...]] = []
         self.dies = False
+        self.asked: msg.Request | None = None  # what the step under way answers
+        self.looked: Counter[str] = Counter()  # how often each rule had something to look at
         self.host: Host
 
     def send(self, message: Message) -> None:
@@ -125,7 +130,8 @@ class Alone(World):
     def committed(self, host: Host, start: int, end: int) -> None:
         assert host.replica is not None
         records, voters = tuple(host.disk.records[:end]), host.replica.voters
-        self.facts.append(("committed", end, records, voters, host.replica.epoch))
+        replica = host.replica
+        self.facts.append(("committed", end, records, voters, replica.epoch, str(replica.role)))
 
     def barrier_passed(self, barrier: tuple[int, int], offset: int) -> None:
         self.facts.append(("read", barrier[1], offset))
@@ -166,6 +172,17 @@ class Lone(Host):
                 assert effect.leader_id == self.id, "I13, D4: it forgets that it led this epoch"
         super().do_PersistQuorumState(effect, follow_on)
 
+    def step(self, event: ev.Event, text: str | None = None) -> None:
+        self.world.asked = event.request if isinstance(event, ev.RequestReceived) else None
+        super().step(event, text)
+
+    def do_Reply(self, effect: fx.Reply, follow_on: list) -> None:
+        asked = self.world.asked
+        if isinstance(asked, msg.VoteRequest) and isinstance(effect.response, msg.VoteResponse):
+            if effect.response.vote_granted:
+                promises.grants(self, asked)
+        super().do_Reply(effect, follow_on)
+
     def do_AppendControl(self, effect: fx.AppendControl, follow_on: list) -> None:
         before = self.disk.history().latest
         super().do_AppendControl(effect, follow_on)
@@ -180,9 +197,11 @@ class Lone(Host):
         if answer.target == OUTSIDE and answer.records:
             assert self.replica is not None
             end = answer.base_offset + len(answer.records)
+            self.world.looked["consumed"] += 1
             assert end <= self.replica.high_watermark, "I20: a consumer reads ahead"
 
     def do_Truncate(self, effect: fx.Truncate, follow_on: list) -> None:
+        self.world.looked["cut with a floor"] += self.disk.floor > 0
         assert effect.end_offset >= self.disk.floor, "D23: what was committed is cut"
         super().do_Truncate(effect, follow_on)
 

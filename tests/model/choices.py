@@ -53,7 +53,7 @@ def of_one(
     if left.crashes:
         crashes(state, id, seen, found)
     if left.reads:
-        found += [("barrier", id), ("consume", id)]
+        found += [("barrier", id), *([("consume", id)] if leads else [])]
     if left.snapshots:
         end = min(seen.high_watermark, seen.flushed)
         for offset in sorted({end, len(seen.records)}):

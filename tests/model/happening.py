@@ -7,7 +7,7 @@ from typing import Any
 from kraftfast.core import events as ev
 from kraftfast.core import messages as msg
 from kraftfast.errors import ErrorCode
-from kraftfast.types import OffsetAndEpoch, ReplicaKey
+from kraftfast.types import NO_EPOCH, OffsetAndEpoch, ReplicaKey
 from tests.core.disk import Message, Origin, voter_of
 from tests.model import timeless
 from tests.model.alone import OUTSIDE, Lone, Violation
@@ -64,9 +64,10 @@ def happen(host: Lone, event: tuple[Any, ...], arrived: Arrived | None = None) -
         host.step(ev.ReadBarrierRequested((host.id, event[1]), 1000))
     elif kind == "consume":
         consumer = ReplicaKey(OUTSIDE, bytes(16))
-        offset = max(replica.high_watermark, 0)
-        request = msg.FetchRequest(replica.epoch, consumer, offset, -1)
-        host.step(ev.RequestReceived(Origin(OUTSIDE, 0), request))
+        known = replica.high_watermark
+        for offset in {max(known - 1, host.disk.start), max(known, 0)}:  # the last, and beyond it
+            request = msg.FetchRequest(NO_EPOCH, consumer, offset, NO_EPOCH)
+            host.step(ev.RequestReceived(Origin(OUTSIDE, 0), request))
     elif kind == "snapshot":
         host.make_snapshot(event[1])
     elif kind == "retain":

@@ -1,12 +1,14 @@
 """What must never be between replicas; within one, the core and its host assert it.
 
-I1, I2, I3, I4, I5, I8, I13, I15, I19, D3, D16, D17 and the read barrier. A commit owes the leaders
-of later epochs only: so the epoch in which each offset was committed is kept. Where more disks were
-hurt than the quorum can bear, commits may be lost; what remains to be judged is in the hosts.
+I1 to I8, I13, I15, I19, D3, D6, D16, D17 and the read barrier. A commit owes the leaders of later
+epochs only: so the epoch in which each offset was committed is kept. Where more disks were hurt
+than the quorum can bear, commits may be lost; leaders of one epoch (I1, I13) and records under one
+epoch and offset (I2, I3) are judged there too, and the rest in the hosts.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any, NamedTuple
 
 from kraftfast.core.control import KRaftVoters
@@ -43,6 +45,7 @@ class Oracle:
     def __init__(self, turns: Turns) -> None:
         self.turns = turns
         self.static = VoterSet.of(*turns.setting.voters)
+        self.looked: Counter[str] = Counter()  # how often each rule had something to look at
         self._matching: dict[tuple[int, int], bool] = {}
 
     def forget(self) -> None:
@@ -58,15 +61,17 @@ class Oracle:
         facts: tuple[tuple[Any, ...], ...],
     ) -> Known:
         """Return what is known now. Raises Violation."""
-        if len(known.hurt) > self.turns.setting.minority:
-            return known
         seen = [self.turns.seen[each] for each in replicas]
-        mine = seen[place]
+        mine, old = seen[place], self.turns.seen[before]
+        if len(known.hurt) > self.turns.setting.minority:
+            return self._judge_hurt(known, replicas, place, old, facts)
         for kind, *words in sorted(facts, key=is_last):
             judge = getattr(self, f"_{kind}", None)
             if judge is not None:
+                self.looked[kind] += 1
                 known = judge(known, seen, mine, *words)
-        old = self.turns.seen[before]
+        self._keeps(known, old, mine)
+        self.looked["told committed"] += mine.told_committed >= 0
         if mine.told_committed >= len(known.committed):
             raise Violation(f"D17: {mine.key.id} calls voters committed that are not")
         if facts or mine.records != old.records or mine.flushed != old.flushed:
@@ -75,6 +80,36 @@ class Oracle:
         if mine.counted != old.counted or mine.flushed < old.flushed:
             self._acknowledged(known, seen)
         return known
+
+    def _judge_hurt(
+        self, known: Known, replicas: tuple[int, ...], place: int, old: Seen,
+        facts: tuple[tuple[Any, ...], ...],
+    ) -> Known:  # fmt: skip
+        """Judge what holds though commits may be lost."""
+        mine = self.turns.seen[replicas[place]]
+        for kind, *words in facts:
+            if kind == "elected":
+                self.looked["elected by hurt"] += 1
+                known = self._leads(known, mine, *words[:2])
+        if mine.records != old.records:
+            self._logs_match(replicas, place)
+        return known
+
+    def _keeps(self, known: Known, old: Seen, mine: Seen) -> None:
+        """No process cuts what is committed, though others may have it (I7).
+
+        What a power cut takes is what was not on the disk; that enough is there, I5 judges.
+        """
+        if not mine.running or mine.records == old.records or mine.key != old.key:
+            return
+        end = held_end(old.records, known.committed)
+        if end and mine.key.id not in known.hurt:
+            self.looked["cut or extended"] += 1
+            if len(mine.records) < end or not agree(mine.records, known.committed, end):
+                raise Violation(
+                    f"I7: {mine.key.id} cuts {show(old.records)} to {show(mine.records)}, "
+                    f"committed is {show(known.committed)}"
+                )
 
     def _acknowledged(self, known: Known, seen: list[Seen]) -> None:
         """What a leader counts is on that voter's disk, unless a later leader cut it (D3, D16)."""
@@ -85,6 +120,7 @@ class Oracle:
                 other = directory not in (bytes(16), voter.key.directory_id)
                 if end <= 0 or other or id in known.hurt or voter.epoch > leader.epoch:
                     continue
+                self.looked["acknowledged"] += 1
                 if id not in self.turns.setting.in_memory and not holds(voter, leader.records, end):
                     raise Violation(
                         f"D3: {leader.key.id} counts {end} records of {id}, on whose disk is "
@@ -100,28 +136,46 @@ class Oracle:
         self, known: Known, seen: list[Seen], mine: Seen, epoch: int, life: int,
         records: tuple[Record, ...],
     ) -> Known:  # fmt: skip
-        for other, id, lived in known.leaders:
-            if other == epoch and (id, lived) != (mine.key.id, life):
-                rule = "I1" if id != mine.key.id else "I13"
-                raise Violation(f"{rule}: {mine.key.id} leads epoch {epoch} after {id}")
+        known = self._leads(known, mine, epoch, life)
         due = sum(term < epoch for term in known.terms)  # a late leader of old owes less
         if len(records) < due or not agree(records, known.committed, due):
             raise Violation(
                 f"I4: {mine.key.id} leads epoch {epoch} with {show(records)}, "
                 f"committed is {show(known.committed)}"
             )
+        return known
+
+    def _leads(self, known: Known, mine: Seen, epoch: int, life: int) -> Known:
+        """Nobody else, and no other life of this replica, led the epoch (I1, I13)."""
+        for other, id, lived in known.leaders:
+            if other == epoch and (id, lived) != (mine.key.id, life):
+                rule = "I1" if id != mine.key.id else "I13"
+                raise Violation(f"{rule}: {mine.key.id} leads epoch {epoch} after {id}")
         leaders = tuple(sorted({*known.leaders, (epoch, mine.key.id, life)}))
         return known._replace(leaders=leaders)
 
     def _committed(
         self, known: Known, seen: list[Seen], mine: Seen, end: int,
-        records: tuple[Record, ...], voters: VoterSet, epoch: int,
+        records: tuple[Record, ...], voters: VoterSet, epoch: int, role: str,
     ) -> Known:  # fmt: skip
         committed = known.committed
         if not agree(records, committed, min(end, len(committed))):
             raise Violation(f"I8: {mine.key.id} commits {show(records)}, not {show(committed)}")
         if end <= len(committed):
             return known
+        self.looked["committed anew"] += 1
+        if role not in ("leader", "resigned"):  # it may resign with the commit (I17)
+            raise Violation(f"I6: {mine.key.id}, a {role}, commits {show(records)}")
+        if records[end - 1].epoch != epoch:
+            raise Violation(f"D6: {mine.key.id} commits {show(records)} in epoch {epoch}")
+        for each in seen:
+            if each.role == "leader" and each.epoch > epoch and each.key.id not in known.hurt:
+                self.looked["committed late"] += 1
+                if len(each.records) < end or not agree(each.records, records, end):
+                    raise Violation(
+                        f"I4: {mine.key.id} commits {show(records)} in epoch {epoch}, the leader "
+                        f"of epoch {each.epoch} has {show(each.records)}"
+                    )
         holders = [each.key.id for each in seen if voters.is_voter(each.key)
                    and holds(each, records, end)]  # fmt: skip
         if len({*holders, *known.hurt}) < voters.majority:
@@ -146,6 +200,13 @@ class Oracle:
         snapshots = dict(known.snapshots) | {snapshot_id: content}
         if snapshot_id.offset > len(known.committed):
             raise Violation(f"I15: {mine.key.id} has a snapshot {snapshot_id} of what is not sure")
+        below = known.committed[:snapshot_id.offset]
+        voters = [each.control for each in below if isinstance(each.control, KRaftVoters)]
+        said = [each for each in content if isinstance(each, KRaftVoters)]
+        if voters and said != voters[-1:]:
+            raise Violation(
+                f"I8: {mine.key.id} has a snapshot {snapshot_id} of {said}, not {voters[-1:]}"
+            )
         return known._replace(snapshots=tuple(sorted(snapshots.items())))
 
     def _durable(self, known: Known, seen: list[Seen]) -> None:
@@ -162,9 +223,16 @@ class Oracle:
             if self.turns.setting.dynamic:
                 return
         end = len(committed)
+        self.looked["durable"] += 1
         holders = [each.key.id for each in seen if voters.is_voter(each.key)
                    and holds(each, committed, end)]  # fmt: skip
-        if len({*holders, *known.hurt}) < voters.majority:
+        if self.turns.setting.dynamic or self.turns.setting.upgrades:
+            # a later set, not committed yet, may have committed it (D16): the set before, which
+            # may elect still, can do so only with one of these
+            enough = len({*voters.ids} - {*holders, *known.hurt}) < voters.majority
+        else:
+            enough = len({*holders, *known.hurt}) >= voters.majority
+        if not enough:
             raise Violation(f"I5: committed {show(committed)} is on the disks of {holders} alone")
 
     def _logs_match(self, replicas: tuple[int, ...], place: int) -> None:
@@ -175,6 +243,7 @@ class Oracle:
                 continue
             fine = self._matching.get((mine, other))
             if fine is None:
+                self.looked["logs match"] += 1
                 one, two = self.turns.seen[mine].records, self.turns.seen[other].records
                 fine = self._matching[mine, other] = match(one, two)
             if not fine:
@@ -185,6 +254,16 @@ class Oracle:
 def is_last(fact: tuple[Any, ...]) -> bool:
     """Return whether a fact is judged behind the others of its turn."""
     return fact[0] in ("done", "read")
+
+
+def held_end(records: tuple[Record, ...], committed: tuple[Record, ...]) -> int:
+    """Return how much of what is committed a log holds."""
+    end = 0
+    for mine, theirs in zip(records, committed):
+        if mine != theirs and GONE not in (mine, theirs):
+            break
+        end += 1
+    return end
 
 
 def holds(seen: Seen, records: tuple[Record, ...], end: int) -> bool:

@@ -328,7 +328,7 @@ class Quorum:
 
     def _do_live(self, state: State, down: int | None) -> State:
         """Nothing happens, but what would if all but one replica went on undisturbed is judged."""
-        check_liveness(self, state, down)
+        self.oracle.looked["asked what comes of it"] += check_liveness(self, state, down)
         return state
 
     # --- processes and disks ------------------------------------------------------------------
@@ -454,6 +454,7 @@ class Quorum:
 
     def check_added(self, state: State, id: int, keys: tuple[ReplicaKey, ...]) -> None:
         """A voter that a leader adds must not be one of which its link says that it is gone."""
+        self.oracle.looked["added"] += 1
         for key in keys:
             if key.id == id or key.id not in self.index:
                 continue

@@ -57,6 +57,8 @@ def tell(
         f"{outcome.steps:,} steps, depth {outcome.depth}{walks}; "
         f"{quorum.turns.calls:,} calls of the core, {len(quorum.turns.replicas):,} of its states"
     )
+    looked = quorum.oracle.looked + quorum.turns.world.looked
+    print("looked at:", ", ".join(f"{kind} {count}" for kind, count in sorted(looked.items())))
     if not outcome.violation:
         print("no violation")
         return

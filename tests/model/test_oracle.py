@@ -44,10 +44,12 @@ def judge(known: Known, disks: list[Seen], *facts: tuple[Any, ...], dynamic: boo
 COMMITTED = Known((A, B), (1, 1), ((1, 1, 1),))
 WHOLE = [seen(id, (A, B)) for id in (1, 2, 3)]
 STATIC = VoterSet.of(1, 2, 3)
+HURT = Known(hurt=frozenset({1, 2}))
 
 
 def test_what_is_sound_is_taken() -> None:
-    known = judge(Known(), WHOLE, ("elected", 1, 1, ()), ("committed", 2, (A, B), STATIC, 1))
+    fact = ("committed", 2, (A, B), STATIC, 1, "leader")
+    known = judge(Known(), WHOLE, ("elected", 1, 1, ()), fact)
     assert known == COMMITTED
     judge(known, WHOLE, ("elected", 2, 1, (A, B)), ("read", 2, 2))
     judge(known, WHOLE, ("snapshot", OffsetAndEpoch(2, 1), ()))
@@ -61,16 +63,23 @@ def test_what_is_sound_is_taken() -> None:
         ("I13", Known(leaders=((1, 1, 1),)), WHOLE, ("elected", 1, 2, (A, B))),
         ("I4", COMMITTED, WHOLE, ("elected", 2, 1, (A,))),
         ("I4", COMMITTED, WHOLE, ("elected", 2, 1, (A, OTHER))),
-        ("I8", COMMITTED, WHOLE, ("committed", 2, (A, OTHER), STATIC, 2)),
+        ("I8", COMMITTED, WHOLE, ("committed", 2, (A, OTHER), STATIC, 2, "leader")),
         ("I5", Known(), [WHOLE[0], seen(2, (A,)), seen(3, ())],
-         ("committed", 2, (A, B), STATIC, 1)),
+         ("committed", 2, (A, B), STATIC, 1, "leader")),
         ("I5", Known(), [seen(1, (A, B), 2), seen(2, (A, B), 1), seen(3, (A, B), 1)],
-         ("committed", 2, (A, B), STATIC, 1)),
+         ("committed", 2, (A, B), STATIC, 1, "leader")),
         ("a stale read", COMMITTED, WHOLE, ("read", 2, 1)),
         ("a stale read", COMMITTED, WHOLE, ("read", 2, 3)),
         ("I8", Known((A, B), (1, 1), (), ((OffsetAndEpoch(2, 1), ()),)), WHOLE,
          ("snapshot", OffsetAndEpoch(2, 1), (KRaftVoters(STATIC),))),
         ("I15", COMMITTED, WHOLE, ("snapshot", OffsetAndEpoch(3, 1), ())),
+        ("I6", Known(), WHOLE, ("committed", 2, (A, B), STATIC, 1, "follower")),
+        ("D6", Known(), WHOLE, ("committed", 2, (A, B), STATIC, 2, "leader")),
+        ("I4", Known(), [*WHOLE[:2], seen(3, (A,))._replace(role="leader", epoch=2)],
+         ("committed", 2, (A, B), STATIC, 1, "leader")),
+        ("I1", HURT._replace(leaders=((1, 2, 1),)), WHOLE, ("elected", 1, 1, (A, B))),
+        ("I13", HURT._replace(leaders=((1, 1, 1),)), WHOLE, ("elected", 1, 2, (A, B))),
+        ("I2, I3", HURT, [seen(1, (A, B)), seen(2, (OTHER, B)), seen(3, ())], ("done", 0)),
     ],
 )  # fmt: skip
 def test_a_broken_rule_is_reported(
@@ -113,13 +122,28 @@ def test_what_was_committed_stays_on_a_majority_of_disks() -> None:
 
 
 def test_the_voters_that_count_are_those_that_were_committed() -> None:
-    keys = [ReplicaKey(id, bytes([64 + id]) * 16) for id in (1, 2)]
-    record = Record(1, "voters", KRaftVoters(VoterSet(voter_of(each) for each in keys)))
+    record = voters_record(1, 2, 4)
     known = Known((A, record), (1, 1))
-    disks = [seen(1, (A, record)), seen(2, (A,)), seen(3, (A, record))]
+    disks = [seen(1, (A, record)), seen(2, (A,)), seen(3, (A, record)), seen(4, (A,))]
     with pytest.raises(Violation, match="^I5"):
         judge(known, disks, dynamic=True)
-    judge(known, disks[:1] + [seen(2, (A, record))] + disks[2:], dynamic=True)
+    judge(known, disks[:3] + [seen(4, (A, record))], dynamic=True)
+
+
+def voters_record(*ids: int) -> Record:
+    keys = [ReplicaKey(id, bytes([64 + id]) * 16) for id in ids]
+    return Record(1, "voters", KRaftVoters(VoterSet(voter_of(each) for each in keys)))
+
+
+def test_a_set_that_is_not_committed_commits_what_is_before_it() -> None:
+    """Two of three have it; of the four before, three cannot elect without one of these."""
+    before, after = voters_record(1, 2, 3, 4), voters_record(1, 3, 4)
+    known = Known((before, A), (1, 1))
+    short, long = (before,), (before, A, after)
+    disks = [seen(1, long, 1), seen(2, short), seen(3, long), seen(4, long)]
+    judge(known, disks, dynamic=True)
+    with pytest.raises(Violation, match="^I5"):
+        judge(known, [*disks[:3], seen(4, short)], dynamic=True)
 
 
 def test_logs_that_agree_above_agree_below() -> None:
@@ -128,3 +152,32 @@ def test_logs_that_agree_above_agree_below() -> None:
     assert not match((A, B), (A, OTHER))
     with pytest.raises(Violation, match="^I2, I3"):
         judge(Known(), [seen(1, (A, B)), seen(2, (OTHER, B)), seen(3, ())])
+
+
+def test_a_snapshot_says_who_votes() -> None:
+    voters, others = voters_record(1, 2, 3), voters_record(1, 2, 4)
+    known, snapshot_id = Known((voters, A), (1, 1)), OffsetAndEpoch(2, 1)
+    disks = [seen(id, (voters, A)) for id in (1, 2, 3)]
+    judge(known, disks, ("snapshot", snapshot_id, (voters.control,)), dynamic=True)
+    for content in ((), (others.control,)):
+        with pytest.raises(Violation, match="^I8"):
+            judge(known, disks, ("snapshot", snapshot_id, content), dynamic=True)
+
+
+def test_no_process_cuts_what_is_committed() -> None:
+    """Though two others have it: what power takes is another matter."""
+    longer = seen(1, (A, B, C))._replace(running=True)
+    rest = [seen(id, (A, B)) for id in (2, 3)]
+    for records, fine in (((A, B), True), ((A, B, OTHER), True), ((A,), False), ((), False)):
+        after = seen(1, records)._replace(running=True)
+        if fine:
+            cut(COMMITTED, longer, after, rest)
+            continue
+        with pytest.raises(Violation, match="^I7"):
+            cut(COMMITTED, longer, after, rest)
+        cut(COMMITTED, longer, after._replace(running=False), rest)
+
+
+def cut(known: Known, before: Seen, after: Seen, rest: list[Seen]) -> None:
+    turns = SimpleNamespace(setting=Setting((1, 2, 3), (1, 2, 3)), seen=[after, *rest, before])
+    Oracle(turns).judge(known, (0, 1, 2), 0, 3, ())  # type: ignore[arg-type]

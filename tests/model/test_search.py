@@ -10,6 +10,7 @@ import pickle
 import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,16 @@ FOUND = {
     "d12_high_watermark_beyond_the_log": RINGS,
 }
 """Mutants of the core, and the search that finds them."""
+LOOKED_AT = (
+    "elected", "elected by hurt", "committed", "committed anew", "durable", "logs match",
+    "cut or extended", "acknowledged", "told committed", "done", "added", "read", "snapshot",
+    "consumed", "granted", "granted in doubt", "unflushed tail", "old tail",
+    "asked what comes of it",
+)  # fmt: skip
+"""What rules must have had to look at, or that nothing is found shows nothing.
+
+Longer searches also look at flushes that do not return, and at cuts above a floor.
+"""
 
 
 def run(words: list[str]) -> subprocess.CompletedProcess[str]:
@@ -61,6 +72,10 @@ def test_nothing_is_found_in_the_core() -> None:
     assert told.count("no violation") == len(SETTINGS)
     states = [int(each.replace(",", "")) for each in re.findall(r"([\d,]+) new ones", told)]
     assert len(states) == len(SETTINGS) and min(states) > 200, told
+    looked: Counter[str] = Counter()
+    for kind, count in re.findall(r"([a-z ]+) (\d+)(?:,|$)", told, re.MULTILINE):
+        looked[kind.strip()] += int(count)
+    assert not {kind for kind in LOOKED_AT if not looked[kind]}, looked
 
 
 def test_both_forms_of_the_core_go_through_the_same_states(tmp_path: Path) -> None:
