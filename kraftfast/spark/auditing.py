@@ -26,7 +26,7 @@ from kraftfast.spark.committed import running_end
 from kraftfast.spark.places import Place, find_places
 from kraftfast.spark.session import register
 from kraftfast.spark.shared import shared_offsets, void_tails
-from kraftfast.spark.survey import OPEN_END, Bounds, Damage, header_pieces, pieces
+from kraftfast.spark.survey import OPEN_END, Bounds, Damage, Piece, header_pieces, pieces
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -77,6 +77,7 @@ def audit(
         report = _report(places, found, bound)
         same = alike(found, [place.name for place in places])
         faults = [] if same else _faults(spark, places, report)
+        faults += _among_some(spark, places, parts, report)
         faults += _lost_heads(places, report) + _lost_tails(places) + _lags(report.replicas)
         faults += [*tails.values(), *_snapshots(spark, places, replay)]
     report.findings = sorted(
@@ -113,9 +114,49 @@ def _faults(spark: SparkSession, places: list[Place], report: Report) -> list[Fi
     headers = _headers(spark, places)
     headers.cache()
     try:
-        return _own_faults(headers) + _divergences(spark, headers, places, report)
+        shared = range(report.start_offset, report.end_offset)
+        return _own_faults(headers) + _divergences(spark, headers, places, shared)
     finally:
         headers.unpersist()
+
+
+def _among_some(
+    spark: SparkSession, places: list[Place], parts: list[Piece], report: Report
+) -> list[Finding]:
+    """What some replicas have and others have not, or not any more: those that have it compared.
+
+    Else one replica that is empty, or far behind, would keep the others from being compared.
+    """
+    found = []
+    for shared, having in ranges_of_some(
+        {each.replica: range(each.start_offset, each.end_offset) for each in report.replicas}
+    ):
+        mine = [each for each in parts if each.replica in having and _meets(each, shared)]
+        if not alike(digests(spark, mine, shared), having):
+            few = [place for place in places if place.name in having]
+            found += _divergences(spark, _headers(spark, few), few, shared)
+    return found
+
+
+def _meets(piece: Piece, shared: range) -> bool:
+    return piece.first_offset < shared.stop and piece.end_offset > shared.start
+
+
+def ranges_of_some(held: dict[str, range]) -> list[tuple[range, list[str]]]:
+    """Ranges of offsets that at least two replicas have, but not all of them, and which.
+
+    >>> ranges_of_some({"a": range(0, 9), "b": range(2, 9), "c": range(2, 5)})
+    [(range(5, 9), ['a', 'b'])]
+    >>> ranges_of_some({"a": range(0, 9), "b": range(0, 9), "c": range(0, 0)})
+    [(range(0, 9), ['a', 'b'])]
+    """
+    ends = sorted({end for each in held.values() if each for end in (each.start, each.stop)})
+    found = []
+    for first, end in zip(ends, ends[1:]):
+        having = [name for name, each in held.items() if each.start <= first and end <= each.stop]
+        if 2 <= len(having) < len(held):
+            found.append((range(first, end), having))
+    return found
 
 
 def _sql(text: str) -> Any:
@@ -238,12 +279,12 @@ def _lags(replicas: list[Audited]) -> list[Finding]:
 
 
 def _divergences(
-    spark: SparkSession, headers: DataFrame, places: list[Place], report: Report
+    spark: SparkSession, headers: DataFrame, places: list[Place], shared: range
 ) -> list[Finding]:
     """Level 1: batches that are not the same everywhere. Level 2: their records."""
-    if len(places) < 2 or report.start_offset >= report.end_offset:
+    if len(places) < 2 or not shared:
         return []
-    inside = f"baseOffset >= {report.start_offset} and lastOffset < {report.end_offset}"
+    inside = f"baseOffset >= {shared.start} and lastOffset < {shared.stop}"
     differing = (
         headers.where(inside)
         .groupBy("baseOffset")

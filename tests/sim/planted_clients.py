@@ -148,7 +148,19 @@ def named(scene: Scene, count: int = 3) -> tuple[NamedProducer, dict[bytes, int]
 @plant("D22: name {} is told {}; {} was acknowledged")
 def name_is_told_too_little(scene: Scene) -> None:
     producer, _ = named(scene)
-    producer._answered(1, Granted(ErrorCode.NONE, 1, 0, 1, 11), 1)
+    granted(producer, Granted(ErrorCode.NONE, 1, 0, 1, 11))
+
+
+def granted(producer: NamedProducer, told: Granted, answered: int = 100) -> None:
+    """A leader that acknowledges up to there grants the name."""
+    target: Any = SimpleNamespace(id=1, answered=answered)
+    producer._answered(1, told, target)
+
+
+@plant("I23: name {} is told of {}, which {} does not acknowledge: it does up to {}")
+def name_is_told_too_much(scene: Scene) -> None:
+    producer, _ = named(scene)
+    granted(producer, Granted(ErrorCode.NONE, 1, 0, 5, 15), answered=14)
 
 
 @plant(
@@ -157,7 +169,7 @@ def name_is_told_too_little(scene: Scene) -> None:
 def name_is_fenced_for_nothing(scene: Scene) -> None:
     producer, _ = named(scene)
     assert producer.granted is not None
-    producer._answered(1, producer.granted, 1)
+    granted(producer, producer.granted)
     batch = Batch(3, [b"n6:3:"], 3, scene.world)
     producer.pending.append(batch)
     attempt(producer, batch).refused_by(ErrorCode.INVALID_PRODUCER_EPOCH, 0)

@@ -88,7 +88,18 @@ def cut_inside_a_batch(scene: Scene) -> None:
 
 @plant("D22: {} knows other producers than its log from {} to {}")
 def producers_of_nowhere(scene: Scene) -> None:
-    forged = SimpleNamespace(producers_max=100, encode=lambda: b"of nowhere")
+    forged_producers(scene, encode=lambda: b"of nowhere")
+
+
+@plant("D22: {} knows other producers at the start of its log, {}")
+def producers_of_nowhere_at_the_start(scene: Scene) -> None:
+    forged_producers(scene, freeze=lambda *words: b"of nowhere")
+
+
+def forged_producers(scene: Scene, **words: Any) -> None:
+    producers = scene.other.log.producers
+    names = ("producers_max", "encode", "freeze")
+    forged = SimpleNamespace(**({each: getattr(producers, each) for each in names} | words))
     check_producers(scene.process_of(log=scene.log_of(producers=forged)))
 
 

@@ -98,6 +98,22 @@ def test_sound_records_that_differ_and_epochs_outside_the_crc(
 
 
 @pytest.mark.spark
+def test_a_replica_that_is_behind_does_not_keep_the_others_from_being_compared(
+    spark: Any, three: list[LogFiles]
+) -> None:
+    first_file, *others = sorted(three[1].log_path.glob("*.log"))
+    os.truncate(first_file, three[1].batches[1][1])
+    for file in others:
+        file.unlink()
+    kinds = [each.kind for each in audit(spark, paths(three)).findings]
+    assert kinds == ["lag"]
+    rewrite(three[2], 5, values=[b"VALUE 20", b"value 21", b"value 22", b"value 23"])
+    first = audit(spark, paths(three)).first
+    assert first is not None, "two of three differ"
+    assert (first.kind, first.first_offset, first.end_offset) == ("divergence", 20, 21)
+
+
+@pytest.mark.spark
 def test_a_broken_header_is_a_gap(spark: Any, three: list[LogFiles]) -> None:
     three[0].flip(13, 16)
     report = audit(spark, paths(three))
