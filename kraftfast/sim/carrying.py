@@ -273,6 +273,7 @@ class Carrying:
 
     def _do_Flush(self, effect: fx.Flush) -> None:
         self.flush.ask(self.log)
+        self.world.oracle.flushes.began(self)  # type: ignore[arg-type]
         if not effect.inline:
             self._flush_later()
             return

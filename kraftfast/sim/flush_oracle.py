@@ -44,6 +44,7 @@ class FlushOracle:
 
     def __init__(self) -> None:
         self._unflushed = {}
+        self._began: dict[int, tuple[Process, int]] = {}
 
     def _of(self, process: Process) -> Unflushed:
         known = self._unflushed.get(process.id)
@@ -51,6 +52,10 @@ class FlushOracle:
             known = self._unflushed[process.id] = process, Unflushed(process)
         known[1].look(process)
         return known[1]
+
+    def began(self, process: Process) -> None:
+        """A flush begins, or a leader that waits for one; when, by its clock."""
+        self._began[process.id] = process, process.now_ms()
 
     def drains(self, process: Process) -> None:
         """Nothing is taken above the bound, nor while the oldest waits too long for the disk."""
@@ -75,7 +80,9 @@ class FlushOracle:
         unflushed, config = self._of(process), process.config
         voters = process.core.voters.ids
         if ticked and process.core.role == "leader" and voters != (process.id,):
-            age_ms = unflushed.age_ms(process) if process.flush.running else 0
+            began = self._began.get(process.id)
+            mine = began is not None and began[0] is process and process.flush.running
+            age_ms = process.now_ms() - began[1] if began is not None and mine else 0
             require(
                 age_ms < config.fetch_timeout_ms,
                 f"D13: {process.id} leads on, and its disk has not answered for {age_ms} ms",

@@ -364,6 +364,7 @@ class Oracle:
         other = self.leaders.setdefault(epoch, process)
         require(other is process, f"I1, I13: epoch {epoch} is led again, by {process.id}")
         self.votes.elected(process, epoch)
+        self.flushes.began(process)
         self.world.count("elections")
         if self.committed:
             last = self.committed[-1]
