@@ -38,7 +38,7 @@ def arguments() -> argparse.ArgumentParser:
     add("--states", type=int, default=1 << 62, help="stop when so many distinct ones were seen")
     add("--seconds", type=float, default=60)
     add("--seed", type=int, default=1)
-    add("--way", choices=("pct", "delays"), default="pct")
+    add("--way", choices=("pct", "guided", "delays"), default="pct")
     add("--delays", type=int, default=2, help="deviations of the way by delays")
     add("--walks", type=int, default=1 << 40)
     add("--length", type=int, default=60, help="events in a walk at most")
@@ -107,6 +107,7 @@ def run(options: argparse.Namespace, prints: Fingerprints, name: str = "") -> in
     """Search one setting; ``name``: under which its figures are kept."""
     from tests.model import search
     from tests.model.alone import Violation
+    from tests.model.guided import guided
     from tests.model.telling import keep, tell
 
     try:
@@ -118,6 +119,11 @@ def run(options: argparse.Namespace, prints: Fingerprints, name: str = "") -> in
         outcome = search.pct(
             quorum, start, options.seed, options.seconds, prints, options.length, options.walks,
             options.liveness, options.states, options.beside, options.kept is not None,
+        )  # fmt: skip
+    elif options.way == "guided":
+        outcome = guided(
+            quorum, start, options.seed, options.seconds, prints, options.length, options.walks,
+            options.liveness, options.states,
         )  # fmt: skip
     else:
         outcome = search.delay_bounded(quorum, start, options.delays, options.seconds, prints)

@@ -36,6 +36,11 @@ class Seen(NamedTuple):
     told_committed: int  # the voters record that a leader tells to be committed, -1 for none
     text: str
 
+    @property
+    def posture(self) -> str:
+        """The role, the epoch and the vote."""
+        return self.text.partition(" [")[0]
+
 
 def look(host: Lone) -> Seen:
     """What is asked of this replica, read once."""

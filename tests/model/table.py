@@ -1,0 +1,170 @@
+"""The table of the core's mutants: which the search finds, by what, after how much.
+
+``python -m tests.model.table [NAME...] [--walks N] [--settings N] [--seconds N]``: searches each
+mutant of ``tests/core/mutants`` that the table does not call found yet, through the settings that
+fit its name first, and writes a row behind each. So it goes on where it was stopped, and a second
+run with more walks or settings looks again for what was not found. ``core_mutants.txt`` is the
+table; ``unseen.txt`` says of each mutant that is not found why.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.core.test_mutants import PATCHES
+from tests.model.mutant import Found, broken_core, search_core
+from tests.model.settings import SETTINGS
+
+TABLE = Path(__file__).parent / "core_mutants.txt"
+UNSEEN = Path(__file__).parent / "unseen.txt"
+NOTHING = "nothing found"
+HEAD = "# mutant | settings | walks at most | states | seconds | what was found\n"
+FITTING = (
+    ("snapshot", ("snapshots, sockets", "snapshots", "voters change")),
+    ("barrier", ("reads, sockets", "reads")),
+    ("consumers", ("reads", "reads, sockets")),
+    ("d03", ("rings", "sockets", "damage", "memory")),
+    ("d10", ("damage", "floors", "witness")),
+    ("d12", ("rings", "sockets", "short answers")),
+    ("d13", ("rings", "sockets")),
+    ("d14", ("rings", "sockets")),
+    ("d15", ("one voter",)),
+    ("d16", ("voters change", "voters change, sockets")),
+    ("d17", ("voters change", "upgrades", "cut upgrades")),
+    ("d19", ("replaced disks", "replaced observers", "voters change")),
+    ("directory", ("replaced disks", "replaced observers")),
+    ("d21", ("sockets", "damage", "rings")),
+    ("floor", ("floors",)),
+    ("d23", ("replaced disks", "one voter", "replaced observers", "damage")),
+    ("i15", ("snapshots", "snapshots, sockets")),
+    ("i16", ("cut upgrades", "voters change", "upgrades")),
+    ("i17", ("voters change", "voters change, sockets")),
+    ("upgrade", ("upgrades", "cut upgrades")),
+    ("voter", ("voters change", "replaced disks", "voters change, sockets")),
+    ("leader", ("rings", "voters change", "sockets")),
+    ("witness", ("witness", "memory")),
+    ("slice", ("short answers", "rings", "snapshots, sockets")),
+    ("push", ("rings", "five voters")),
+)
+"""Parts of names, and the settings that are searched first."""
+OTHERS = ("sockets", "rings", "voters change", "damage", "replaced disks")
+
+
+class Row(NamedTuple):
+    """What the search of one mutant came to."""
+
+    name: str
+    settings: str  # the one in which it was found, or how many were searched
+    walks: int
+    states: int
+    seconds: float
+    violation: str
+
+    @property
+    def is_found(self) -> bool:
+        """Whether the search found it."""
+        return self.violation != NOTHING
+
+    def told(self) -> str:
+        seconds = f"{self.seconds:.0f}"
+        fields = (self.name, self.settings, self.walks, self.states, seconds, self.violation)
+        return " | ".join(map(str, fields)) + "\n"
+
+
+def rows(path: Path = TABLE) -> dict[str, Row]:
+    """Return what the table holds."""
+    found = {}
+    for line in path.read_text().splitlines() if path.exists() else ():
+        if line and not line.startswith("#"):
+            name, settings, walks, states, seconds, violation = line.split(" | ", 5)
+            found[name] = Row(name, settings, int(walks), int(states), float(seconds), violation)
+    return found
+
+
+def unseen(path: Path = UNSEEN) -> dict[str, str]:
+    """Return why mutants are not found."""
+    lines = [line.partition(": ") for line in path.read_text().splitlines()]
+    return {name: reason for name, colon, reason in lines if colon and not name.startswith("#")}
+
+
+def store(table: dict[str, Row]) -> None:
+    """Write the table, by name; a run that is stopped leaves the old one or the new one."""
+    fresh = TABLE.with_suffix(".fresh")
+    fresh.write_text(HEAD + "".join(table[name].told() for name in sorted(table)))
+    fresh.replace(TABLE)
+
+
+def settings_for(name: str) -> list[str]:
+    """Return all settings, those that fit the name first."""
+    fitting = [each for part, names in FITTING if part in name for each in names]
+    return list(dict.fromkeys((*fitting, *OTHERS, *SETTINGS)))
+
+
+def words_for(row_settings: str, walks: int) -> list[str]:
+    """Return the words of the search that a row tells of."""
+    return ["--setting", row_settings, "--way", "guided", "--walks", str(walks)]
+
+
+def search_mutant(path: Path, walks: int, most: int) -> Row:
+    """Search one mutant through so many settings, until something is found."""
+    states, seconds, tried = 0, 0.0, settings_for(path.stem)[:most]
+    with tempfile.TemporaryDirectory() as folder:
+        broken_core(path.read_text(), Path(folder))
+        for setting in tried:
+            try:
+                found = search_core(Path(folder), [*words_for(setting, walks), "--seconds", "120"])
+            except RuntimeError as error:  # the core cannot even begin: nobody leads
+                last = str(error).strip().splitlines()[-1]
+                if not last.startswith("AssertionError"):
+                    raise
+                found = Found(f"before the search begins: {last}", 0, 0.0, setting, "")
+            states, seconds = states + found.states, seconds + found.seconds
+            if found.violation:
+                told = found.violation[:70].replace("\n", " ")
+                return Row(path.stem, setting, walks, found.states, found.seconds, told)
+    return Row(path.stem, f"{len(tried)} settings", walks, states, seconds, NOTHING)
+
+
+def arguments() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m tests.model.table", description=__doc__)
+    add = parser.add_argument
+    add("names", nargs="*", metavar="NAME", help="of mutants; without any: all")
+    add("--walks", type=int, default=60, help="in each setting")
+    add("--settings", type=int, default=3, help="that are searched for each mutant at most")
+    add("--seconds", type=float, default=1e9, help="no mutant is begun after these")
+    return parser
+
+
+def is_settled(row: Row | None, options: argparse.Namespace) -> bool:
+    """Return whether nothing new would come of a search: found, or not found by as much."""
+    if row is None or row.is_found:
+        return row is not None
+    return row.walks >= options.walks and int(row.settings.split()[0]) >= options.settings
+
+
+def main(words: list[str]) -> int:
+    options = arguments().parse_args(words)
+    end, table = time.monotonic() + options.seconds, rows()
+    for path in PATCHES:
+        if options.names and path.stem not in options.names:
+            continue
+        if is_settled(table.get(path.stem), options):
+            continue
+        if time.monotonic() > end:
+            break
+        row = search_mutant(path, options.walks, options.settings)
+        table[path.stem] = row
+        store(table)
+        print(row.told(), end="", flush=True)
+    missed = [each for each in PATCHES if each.stem not in table or not table[each.stem].is_found]
+    print(f"{len(PATCHES) - len(missed)} of {len(PATCHES)} mutants are found")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

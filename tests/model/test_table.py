@@ -1,0 +1,64 @@
+"""The table of the core's mutants is whole, and what it calls found is found again.
+
+``python -m tests.model.table`` goes on with it.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.core.test_mutants import PATCHES
+from tests.model import table
+from tests.model.mutant import broken_core, search_core
+from tests.model.settings import SETTINGS
+
+NAMES = {path.stem: path for path in PATCHES}
+ROWS = table.rows()
+UNSEEN = table.unseen()
+NOT_SEARCHED_MAX = 100
+"""Mutants that were not searched yet, with room for a few that are new: may shrink only."""
+SAMPLE = [row for row in ROWS.values() if row.is_found and row.states < 400][::9][:4]
+
+
+def test_each_mutant_is_found_or_says_why_not() -> None:
+    assert set(ROWS) <= set(NAMES) and set(UNSEEN) <= set(NAMES)
+    found = {name for name, row in ROWS.items() if row.is_found}
+    assert not found & set(UNSEEN), "found, and called unseen"
+    silent = {name for name in ROWS if name not in found} - set(UNSEEN)
+    assert not silent, f"not found, without a reason in {table.UNSEEN.name}"
+    assert len(set(NAMES) - set(ROWS) - set(UNSEEN)) <= NOT_SEARCHED_MAX
+    for name, reason in UNSEEN.items():
+        assert reason.startswith(("by nature, ", "not found yet, ")), name
+
+
+@pytest.mark.parametrize("row", SAMPLE, ids=lambda row: row.name)
+def test_what_the_table_calls_found_is_found_again(row: table.Row, tmp_path: Path) -> None:
+    broken_core(NAMES[row.name].read_text(), tmp_path)
+    try:
+        found = search_core(tmp_path, table.words_for(row.settings, row.walks))
+    except RuntimeError as error:
+        assert row.violation.startswith("before the search begins"), error
+    else:
+        assert found.violation, found.printed
+
+
+def test_settings_that_fit_a_name_come_first() -> None:
+    for name in NAMES:
+        settings = table.settings_for(name)
+        assert sorted(settings) == sorted(SETTINGS)
+    assert table.settings_for("d15_sole_voter_commits_unflushed")[0] == "one voter"
+
+
+def test_a_run_of_the_table_skips_what_is_found() -> None:
+    words = ["--settings", "1", "--walks", "1", *list(ROWS)[:1]]
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.model.table", *words],
+        cwd=table.TABLE.parents[2], capture_output=True, text=True, timeout=100,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = sum(row.is_found for row in ROWS.values())
+    assert done.stdout == f"{found} of {len(PATCHES)} mutants are found\n"
