@@ -252,9 +252,10 @@ class Producer(OwnThreads, Doubts, Collected, Appender):
         With a ``name`` the numbers go on where the last producer of that name ended: a program that
         begins again skips as many records of its source, and nothing is appended twice. The one
         before can append nothing any more (ProducerFenced). A record that was refused has no number
-        and is not counted. What is still under way is not counted either, and may be committed
-        later: :meth:`flush` first. Where an outcome is unknown the quorum is asked, so this raises
-        NoQuorum, ProducerFenced, Closed then. Raises InvalidOption where not idempotent.
+        and is not counted: a program that ends before it learns of one, with others handed over
+        behind it, cannot tell which one is missing. What is still under way is not counted either,
+        and may be committed later: :meth:`flush` first. Where an outcome is unknown the quorum is
+        asked: NoQuorum, ProducerFenced, Closed. Raises InvalidOption where not idempotent.
         """
         deadline = deadline_after(timeout)
         if isinstance(self.refusal, WrongProcess):
