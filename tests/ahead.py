@@ -57,9 +57,7 @@ def _begun(
         and hasattr(item, "callspec")
         and item.callspec.params.keys() >= set(names)
     )
-    futures: dict[tuple[Any, ...], Future[Any]] = {
-        key: pool.submit(*work, *key) for key in wanted
-    }
+    futures: dict[tuple[Any, ...], Future[Any]] = {key: pool.submit(*work, *key) for key in wanted}
     try:
         yield lambda *key: futures[key].result()
     finally:

@@ -74,7 +74,8 @@ SCALARS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "controller.quorum.fetch.max.bytes": ("fetch_max_bytes", number(1, limits.BATCH_BYTES_MAX)),
     "controller.quorum.auto.join.enable": ("auto_join", truth),
     "controller.quorum.fetch.snapshot.max.bytes": (
-        "fetch_snapshot_max_bytes", number(1, limits.BATCH_BYTES_MAX)
+        "fetch_snapshot_max_bytes",
+        number(1, limits.BATCH_BYTES_MAX),
     ),
     "kraftfast.campaign": ("campaign", truth),
     "metadata.max.retention.bytes": ("retention_bytes", number(-1)),
@@ -169,9 +170,7 @@ def server(fields: Fields) -> Server:
         raise InvalidOption("controller.listener.names must name a listener of `listeners`")
     own = next((voter for voter in voters if voter.id == node_id), None)
     if may_vote:
-        listeners = [
-            _reachable(each, own if each.name == names[0] else None) for each in listeners
-        ]
+        listeners = [_reachable(each, own if each.name == names[0] else None) for each in listeners]
     node = NodeConfig(
         node_id=node_id,
         directory=_directory(fields),

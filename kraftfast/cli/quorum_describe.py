@@ -25,9 +25,7 @@ COLUMNS = (
 @reaches
 @click.option("--status", "wants_status", is_flag=True, help="Who leads, who votes.")
 @click.option("--replication", is_flag=True, help="How far each replica is.")
-@click.option(
-    "--human-readable", is_flag=True, help="With --replication: how long ago, not when."
-)
+@click.option("--human-readable", is_flag=True, help="With --replication: how long ago, not when.")
 def describe(
     directory: str | None,
     servers: str | None,

@@ -48,9 +48,7 @@ def admin(directory: str | None, servers: str | None, controllers: str | None) -
     from kraftfast.types import METADATA_TOPIC
 
     if sum(each is not None for each in (directory, servers, controllers)) != 1:
-        raise click.UsageError(
-            "give one of --dir, --bootstrap-server and --bootstrap-controller"
-        )
+        raise click.UsageError("give one of --dir, --bootstrap-server and --bootstrap-controller")
     if directory is not None:
         places = replica_directories(directory)
         check_runs(places, directory)

@@ -221,9 +221,7 @@ def first_voter(id: int, directory_id: Uuid, endpoint: Endpoint) -> Voter:
     from kraftfast import limits
     from kraftfast.types import Voter
 
-    return Voter(
-        id, directory_id, (endpoint,), limits.KRAFT_VERSION_MIN, limits.KRAFT_VERSION_MAX
-    )
+    return Voter(id, directory_id, (endpoint,), limits.KRAFT_VERSION_MIN, limits.KRAFT_VERSION_MAX)
 
 
 def parse_initial(text: str, listener: str) -> list[Voter]:

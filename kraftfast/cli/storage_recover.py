@@ -147,8 +147,10 @@ def explained(chosen: StoredReplica, found: list[StoredReplica]) -> Iterator[str
     from kraftfast.node.witness import is_witness
 
     id, others = chosen.meta.node_id, [each for each in found if each is not chosen]
-    voters = "those of its configuration" if chosen.voter_ids is None else ", ".join(
-        map(str, chosen.voter_ids)
+    voters = (
+        "those of its configuration"
+        if chosen.voter_ids is None
+        else ", ".join(map(str, chosen.voter_ids))
     )
     yield f"replica {id} of cluster {chosen.meta.cluster_id}: {chosen.path}"
     yield f"  its voters so far: {voters}"

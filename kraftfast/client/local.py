@@ -49,7 +49,6 @@ class Refused(PeerGone):
     """A replica that runs does not take this connection; the error is its own words."""
 
 
-
 class LocalConnector:
     """Makes a producer's senders: over rings, to whoever leads.
 

@@ -55,9 +55,7 @@ def give_up(state: ReplicaState, follower: Follower, now_ms: int) -> None:
     retry_later(state, now_ms)
 
 
-def on_fetch_snapshot_response(
-    state: ReplicaState, event: ResponseReceived, now_ms: int
-) -> None:
+def on_fetch_snapshot_response(state: ReplicaState, event: ResponseReceived, now_ms: int) -> None:
     """A slice arrived, or why there is none.
 
     Kafka's leaders answer every refusal by UNKNOWN_SERVER_ERROR at the top (a null in it cannot be

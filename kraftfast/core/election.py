@@ -38,9 +38,7 @@ class Election:
         """Note a vote; False if it does not count: of no voter, or a real vote that flips."""
         if voter_id not in self.voter_ids or voter_id == self._local_id:
             return False
-        mine, other = (
-            (self.granted, self.rejected) if granted else (self.rejected, self.granted)
-        )
+        mine, other = (self.granted, self.rejected) if granted else (self.rejected, self.granted)
         if voter_id in other:
             if not self.may_flip:
                 return False

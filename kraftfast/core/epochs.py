@@ -117,6 +117,8 @@ def is_stranger_beside_leader(state: ReplicaState, leader_id: int, now_ms: int) 
     """Return whether a message names a leader outside every voter set while another is followed."""
     if leader_id in (NO_NODE, state.local.id, state.leader_id) or not state.voters:
         return False
-    return not state.history.has_id(leader_id) and leader_id not in state.voters and (
-        follows_leader(state, now_ms)
+    return (
+        not state.history.has_id(leader_id)
+        and leader_id not in state.voters
+        and (follows_leader(state, now_ms))
     )

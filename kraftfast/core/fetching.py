@@ -151,9 +151,7 @@ def fetch_request(state: ReplicaState, stream: int, opens: bool) -> FetchRequest
     return request
 
 
-def send_fetch(
-    state: ReplicaState, peer_id: int, correlation: int, request: FetchRequest
-) -> None:
+def send_fetch(state: ReplicaState, peer_id: int, correlation: int, request: FetchRequest) -> None:
     """Send it; whoever does so asserts that its offset is on disk (D3)."""
     after = None if request.in_memory else FlushedTo(request.fetch_offset)
     state.effects.append(Send(peer_id, correlation, request, after))

@@ -58,14 +58,18 @@ def wanted_request(state: ReplicaState, follower: Follower) -> Request | None:
             wanted = not follower.leader_updated
         else:
             wanted = is_outdated(config, local, state.voters)
-        return UpdateRaftVoterRequest(
-            state.epoch,
-            local,
-            config.endpoints,
-            limits.KRAFT_VERSION_MIN,
-            limits.KRAFT_VERSION_MAX,
-            state.cluster_id,
-        ) if wanted else None
+        return (
+            UpdateRaftVoterRequest(
+                state.epoch,
+                local,
+                config.endpoints,
+                limits.KRAFT_VERSION_MIN,
+                limits.KRAFT_VERSION_MAX,
+                state.cluster_id,
+            )
+            if wanted
+            else None
+        )
     if not config.auto_join or state.kraft_version == 0 or local.id < 0:
         return None
     if state.was_voter or state.history.ever_named(local):

@@ -310,9 +310,7 @@ class Leader:
     def find(self, key: ReplicaKey) -> Progress | None:
         """What is known of this replica, if anything."""
         progress = self.voters.get(key.id)
-        if progress is not None and (
-            progress.key.directory_id in (ZERO_UUID, key.directory_id)
-        ):
+        if progress is not None and (progress.key.directory_id in (ZERO_UUID, key.directory_id)):
             return progress
         return self.observers.get(key)
 
@@ -350,7 +348,9 @@ class Leader:
         order = sorted(
             self.voters.values(),
             key=lambda each: (
-                each.key.id != preferred_id, -each.acknowledged_end_offset, each.key.id
+                each.key.id != preferred_id,
+                -each.acknowledged_end_offset,
+                each.key.id,
             ),
         )
         return tuple(each.key for each in order)
@@ -366,6 +366,6 @@ class Leader:
                 assert list(progress.pushed) == sorted(progress.pushed)
                 assert not progress.pushed or progress.pushed[0] > progress.read_end_offset
         assert all(each.stream for each in self.streams)
-        assert all(self.acknowledged.get(slot) <= end_offset for slot in range(
-            len(self.acknowledged)
-        ))
+        assert all(
+            self.acknowledged.get(slot) <= end_offset for slot in range(len(self.acknowledged))
+        )

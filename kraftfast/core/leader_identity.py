@@ -154,9 +154,7 @@ def hear_of_rival(
     state.poll_due = True
 
 
-def may_follow(
-    state: ReplicaState, epoch: int, leader_id: int, identity: LeaderIdentity
-) -> bool:
+def may_follow(state: ReplicaState, epoch: int, leader_id: int, identity: LeaderIdentity) -> bool:
     """Return whether this replica may follow a leader that a message names; report it if not."""
     if leader_id in (NO_NODE, state.local.id) or not state.voters:
         return True
@@ -280,9 +278,7 @@ def told_of_rival(state: ReplicaState, epoch: int, leader_id: int) -> str:
     )
 
 
-def told_of_stranger(
-    state: ReplicaState, epoch: int, leader_id: int, directory_id: bytes
-) -> str:
+def told_of_stranger(state: ReplicaState, epoch: int, leader_id: int, directory_id: bytes) -> str:
     """Return the warning about a leader that the voter set does not name."""
     entry = state.voters.get(leader_id)
     here = "do not name it" if entry is None else f"name {uuid_text(entry.directory_id)}"

@@ -197,9 +197,7 @@ def change_due_ms(change: VoterChange) -> int:
     return NEVER_MS if change.answered and change.appending else change.deadline_ms
 
 
-def refuse_change(
-    state: ReplicaState, leader: Leader, error: ErrorCode, message: str
-) -> None:
+def refuse_change(state: ReplicaState, leader: Leader, error: ErrorCode, message: str) -> None:
     """The change under way cannot be: nothing was appended."""
     assert leader.change is not None and leader.change.offset == NO_OFFSET
     leader.change.answer(state, error, message)

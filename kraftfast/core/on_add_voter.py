@@ -112,9 +112,7 @@ def on_probed_to_add(
         membership.append_voters(state, leader, change, state.voters.with_voter(entry))
 
 
-def has_caught_up(
-    state: ReplicaState, leader: Leader, voter: Voter, change: VoterChange
-) -> bool:
+def has_caught_up(state: ReplicaState, leader: Leader, voter: Voter, change: VoterChange) -> bool:
     """Return whether this very replica had all of the log once, and lived when it was asked for.
 
     Kafka takes a Fetch of the last hour for that. A set with a voter that is gone may never be

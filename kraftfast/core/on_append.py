@@ -22,9 +22,7 @@ def on_appends_queued(state: ReplicaState, event: AppendsQueued, now_ms: int) ->
     """Take them as leader, within bounds (D14); anybody else refuses."""
     leader = state.leader
     if leader is None or state.shutting_down:
-        state.effects.append(
-            RefuseAppends(ErrorCode.NOT_LEADER_OR_FOLLOWER, state.leader_id)
-        )
+        state.effects.append(RefuseAppends(ErrorCode.NOT_LEADER_OR_FOLLOWER, state.leader_id))
         return
     leader.appends_held = True
     drain(state, leader, now_ms)

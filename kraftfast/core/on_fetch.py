@@ -45,9 +45,7 @@ def on_fetch(state: ReplicaState, event: RequestReceived, now_ms: int) -> None:
         if state.cluster_id is not None:  # S1: an acknowledgement must say for which cluster
             error = ErrorCode.INCONSISTENT_CLUSTER_ID
     if error is not NONE:
-        state.effects.append(
-            Reply(event.source, FetchResponse(error=error, stream=request.stream))
-        )
+        state.effects.append(Reply(event.source, FetchResponse(error=error, stream=request.stream)))
         return
     error = invalid(state, request)
     if error is not NONE:
@@ -68,9 +66,7 @@ def invalid(state: ReplicaState, request: FetchRequest) -> ErrorCode:
         return ErrorCode.INVALID_REQUEST
     if not plain_consumer and not 0 <= request.last_fetched_epoch <= request.epoch:
         return ErrorCode.INVALID_REQUEST
-    if request.stream and (
-        request.replica.id < 0 or request.read_offset != request.fetch_offset
-    ):
+    if request.stream and (request.replica.id < 0 or request.read_offset != request.fetch_offset):
         return ErrorCode.INVALID_REQUEST
     if request.opens and not request.stream:  # 0 is the number of no stream
         return ErrorCode.INVALID_REQUEST
@@ -121,9 +117,7 @@ def on_valid_fetch(state: ReplicaState, event: RequestReceived, now_ms: int) -> 
         if request.observer_endpoints:
             progress.endpoints = request.observer_endpoints
             progress.kraft_versions = request.observer_kraft_versions
-        moved = acknowledge(
-            state, leader, progress, request.fetch_offset, request.in_memory
-        )
+        moved = acknowledge(state, leader, progress, request.fetch_offset, request.in_memory)
         if request.opens:
             max_bytes = min(request.max_bytes, limits.BATCH_BYTES_MAX)
             progress.open_stream(
@@ -229,9 +223,7 @@ def on_stream_update(state: ReplicaState, request: FetchRequest, now_ms: int) ->
     progress.read_to(read_offset)
     progress.fetched(offset, state.log.end_offset, now_ms)
     if progress.slot >= 0:
-        leader.heard_from(
-            request.replica.id, now_ms, state.config.check_quorum_timeout_ms
-        )
+        leader.heard_from(request.replica.id, now_ms, state.config.check_quorum_timeout_ms)
     if offset > progress.acknowledged_end_offset:
         if acknowledge(state, leader, progress, offset, request.in_memory):
             advance(state, leader, now_ms)

@@ -54,11 +54,7 @@ def on_fetch_response(state: ReplicaState, event: ResponseReceived, now_ms: int)
     before = state.current
     outcome = learn_from(state, event.peer_id, response, now_ms)
     follower = state.follower
-    if (
-        outcome is not PROCEED
-        or follower is None
-        or response.partition_error is not NONE
-    ):
+    if outcome is not PROCEED or follower is None or response.partition_error is not NONE:
         if state.current is before:
             retry_later(state, now_ms, event.peer_id)
     elif response.snapshot_id is not None:
@@ -69,9 +65,7 @@ def on_fetch_response(state: ReplicaState, event: ResponseReceived, now_ms: int)
         accept(state, follower, event, now_ms)
 
 
-def accept(
-    state: ReplicaState, follower: Follower, event: ResponseReceived, now_ms: int
-) -> None:
+def accept(state: ReplicaState, follower: Follower, event: ResponseReceived, now_ms: int) -> None:
     """A good answer: the leader is alive; have its records written, or learn what is committed."""
     response = event.response
     follower.fetch_deadline_ms = now_ms + state.config.fetch_timeout_ms

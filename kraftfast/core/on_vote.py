@@ -167,9 +167,7 @@ def on_pre_vote(state: ReplicaState, event: RequestReceived, now_ms: int) -> Non
     state.effects.append(Reply(event.source, response))
 
 
-def give_way(
-    state: ReplicaState, current: Prospective, request: VoteRequest, now_ms: int
-) -> bool:
+def give_way(state: ReplicaState, current: Prospective, request: VoteRequest, now_ms: int) -> bool:
     """Decide which of two replicas that know of the leader's death and ask each other goes first.
 
     Else both would win pre-votes and split the votes. The longer log goes first, then the lower

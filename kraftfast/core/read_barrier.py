@@ -132,9 +132,7 @@ def settle_round(state: ReplicaState, leader: Leader) -> None:
         answer(state, barrier, NONE)
 
 
-def on_confirmed(
-    state: ReplicaState, leader: Leader, event: ResponseReceived
-) -> None:
+def on_confirmed(state: ReplicaState, leader: Leader, event: ResponseReceived) -> None:
     """A voter answered BeginQuorumEpoch of this epoch: one that was sent in this round counts."""
     if leader.round_asks.get(event.peer_id) == event.correlation:
         leader.confirmed.add(event.peer_id)
@@ -203,9 +201,7 @@ def asked_under(state: ReplicaState, correlation: int) -> list[Barrier]:
     return [each for each in state.barriers if correlation and each.correlation == correlation]
 
 
-def on_read_barrier_response(
-    state: ReplicaState, event: ResponseReceived, now_ms: int
-) -> None:
+def on_read_barrier_response(state: ReplicaState, event: ResponseReceived, now_ms: int) -> None:
     """The leader's answer is the readers', an error is tried again until their deadlines."""
     barriers = asked_under(state, event.correlation)
     if event.response.error is not NONE:

@@ -131,9 +131,7 @@ def add(state: ReplicaState, leader: Leader, progress: Progress, now_ms: int) ->
     membership.begin_probe(state, leader, change)
 
 
-def hand_over(
-    state: ReplicaState, leader: Leader, target: frozenset[int], now_ms: int
-) -> None:
+def hand_over(state: ReplicaState, leader: Leader, target: frozenset[int], now_ms: int) -> None:
     """Only the leader itself is left to go: the best voter of the target goes on."""
     if now_ms - leader.handed_over_ms < state.config.election_timeout_ms:
         return

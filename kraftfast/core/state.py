@@ -216,9 +216,7 @@ class ReplicaState:
         """Whether the node can find this leader."""
         return bool(endpoints) or leader_id in self.voters or self.peers.is_up(leader_id)
 
-    def known_endpoints(
-        self, leader_id: int, told: tuple[Endpoint, ...]
-    ) -> tuple[Endpoint, ...]:
+    def known_endpoints(self, leader_id: int, told: tuple[Endpoint, ...]) -> tuple[Endpoint, ...]:
         """A leader's endpoints as a message told them, else as the voter set has them."""
         return told or self.voters.endpoints(leader_id)
 

@@ -69,9 +69,8 @@ def tend_transfer(state: ReplicaState, leader: Leader, now_ms: int) -> bool:
     if transfer is None:
         return False
     progress = leader.voters.get(transfer.target_id)
-    caught_up = progress is not None and (
-        progress.acknowledged_end_offset == state.log.end_offset
-    )
+    end_offset = state.log.end_offset
+    caught_up = progress is not None and progress.acknowledged_end_offset == end_offset
     if caught_up and not leader.draining:
         leader.transfer = None
         if not transfer.answered:

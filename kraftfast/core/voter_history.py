@@ -51,7 +51,7 @@ class VoterHistory:
         entries: list[Any]
         for entries in (self.versions, self.voter_sets):
             below = sum(1 for offset, _ in entries if offset < start_offset)
-            del entries[:max(below - 1, 0)]
+            del entries[: max(below - 1, 0)]
 
     @property
     def kraft_version(self) -> int:

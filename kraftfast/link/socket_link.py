@@ -22,8 +22,7 @@ PIECES_A_CALL = 64
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether only this host reaches a listener there; an empty host is every address (S2).
-    """
+    """Return whether only this host reaches a listener; an empty host is every address (S2)."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

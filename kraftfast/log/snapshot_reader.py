@@ -47,9 +47,7 @@ class SnapshotReader:
     position: int  # bytes read and checked
     end_offset: int  # inside the snapshot: after the last record read
 
-    def __init__(
-        self, disk: Any, path: str, snapshot_id: OffsetAndEpoch | None = None
-    ) -> None:
+    def __init__(self, disk: Any, path: str, snapshot_id: OffsetAndEpoch | None = None) -> None:
         self.path = path
         self.snapshot_id = id_of(path) if snapshot_id is None else snapshot_id
         self._file = disk.open_file(path)

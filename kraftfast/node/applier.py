@@ -218,9 +218,7 @@ def embed(node: Any, state_machine: str) -> None:
             raise InvalidOption(f"the log begins at {log.log_start_offset}, {NO_RESTORE}")
         for name, limit in (("bytes", config.retention_bytes), ("ms", config.retention_ms)):
             if limit is not None and limit >= 0:
-                raise InvalidOption(
-                    f"retention_{name}={limit} cannot delete the log, {NO_RESTORE}"
-                )
+                raise InvalidOption(f"retention_{name}={limit} cannot delete the log, {NO_RESTORE}")
     elif newest_is_trim(Disk(), node.directory.log_path):
         raise InvalidOption("the newest snapshot holds no state: it was made without a machine")
     applier = Applier(machine, node.directory.log_path, making)

@@ -57,9 +57,7 @@ class ParkedFetch:
 
     __slots__ = ("request", "message", "whole", "deadline_ms", "counted_offset", "counted_bytes")
 
-    def __init__(
-        self, request: Any, message: PartitionFetch, deadline_ms: int, whole: Any
-    ) -> None:
+    def __init__(self, request: Any, message: PartitionFetch, deadline_ms: int, whole: Any) -> None:
         self.request, self.message, self.deadline_ms = request, message, deadline_ms
         self.whole = whole
         self.counted_offset, self.counted_bytes = message.fetch_offset, 0

@@ -125,9 +125,7 @@ class ListOffsets:
             self.searching.append(listing)
 
     @contained
-    def _answer(
-        self, request: Any, listing: Listing, error: ErrorCode, found: OffsetAt
-    ) -> None:
+    def _answer(self, request: Any, listing: Listing, error: ErrorCode, found: OffsetAt) -> None:
         version, place = request.version, listing.place
         if error is ErrorCode.OFFSET_NOT_AVAILABLE and version < NOT_AVAILABLE_VERSION:
             error = ErrorCode.LEADER_NOT_AVAILABLE

@@ -232,9 +232,7 @@ class LocalDoor:
                 self.keeping.add(sock)
             self.asked_until[sock] = self.node.now_ms() + ASKED_MS_MAX
             try:
-                local_request.take(
-                    self.node, sock, question.args, self._answered, self.repeated
-                )
+                local_request.take(self.node, sock, question.args, self._answered, self.repeated)
             except BaseException:
                 self._answered(sock, False)
                 raise

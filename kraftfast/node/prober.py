@@ -167,9 +167,7 @@ class Prober:
         probing.hang_up()
         probed = ev.Probed(probing.effect.probe, error)
         if levels is not None:
-            probed = ev.Probed(
-                probing.effect.probe, error, levels.min_version, levels.max_version
-            )
+            probed = ev.Probed(probing.effect.probe, error, levels.min_version, levels.max_version)
         self.node.step(probed)
 
     def tend(self, now_ms: int) -> None:

@@ -74,9 +74,7 @@ class ReplacementPlan:
     def directory(self) -> str:
         return os.path.join(self.path, str(self.id))
 
-    def run(
-        self, wait_for: Callable[[str, float], tuple[Endpoint, ...]], deadline: float
-    ) -> None:
+    def run(self, wait_for: Callable[[str, float], tuple[Endpoint, ...]], deadline: float) -> None:
         """Carry out the plan. ``wait_for(directory, deadline)``: endpoints of a replica that runs.
 
         Raises RequestRefused, TimedOut, NoQuorum, DirectoryInUse, StorageError. Every step can be

@@ -12,30 +12,34 @@ def status(node: Any) -> dict[str, Any]:
     """Identity, role, ends, counters, the latency of each stage (microseconds), Kafka's metrics."""
     view = node.stats.view()
     words: dict[str, Any] = view.as_dict()
-    return {
-        "node_id": node.config.node_id,
-        "directory_id": uuid_text(node.key.directory_id),
-        "cluster_id": node.cluster_id,
-        "directory": node.config.directory,
-        "pid": os.getpid(),
-        "durability": node.durability,
-        "flush": node.config.flush,
-        "records_accepted": node.directory.options.records,
-        "witness": node.witness,
-        "campaigns": node.quorum_config.campaign,
-        "topic": node.directory.options.topic,
-        "in_doubt": node.core.in_doubt,
-        "warning": node.core.warning,
-        "voters": list(node.voters.ids),
-        "kraft_version": node.core.kraft_version,
-        "endpoints": [list(each) for each in node.config.endpoints],
-        "links": sorted(node.links),
-        "producers": len(node.intake.producers),
-        "rss_bytes": _rss_bytes(),
-        "nursery_error": str(node.log.error or ""),
-        "sleeps": node.idle.sleeps,
-        "truncations": node.log.truncations,
-    } | words | {"stages": view.stages_dict(), "metrics": node.metrics.as_dict()}
+    return (
+        {
+            "node_id": node.config.node_id,
+            "directory_id": uuid_text(node.key.directory_id),
+            "cluster_id": node.cluster_id,
+            "directory": node.config.directory,
+            "pid": os.getpid(),
+            "durability": node.durability,
+            "flush": node.config.flush,
+            "records_accepted": node.directory.options.records,
+            "witness": node.witness,
+            "campaigns": node.quorum_config.campaign,
+            "topic": node.directory.options.topic,
+            "in_doubt": node.core.in_doubt,
+            "warning": node.core.warning,
+            "voters": list(node.voters.ids),
+            "kraft_version": node.core.kraft_version,
+            "endpoints": [list(each) for each in node.config.endpoints],
+            "links": sorted(node.links),
+            "producers": len(node.intake.producers),
+            "rss_bytes": _rss_bytes(),
+            "nursery_error": str(node.log.error or ""),
+            "sleeps": node.idle.sleeps,
+            "truncations": node.log.truncations,
+        }
+        | words
+        | {"stages": view.stages_dict(), "metrics": node.metrics.as_dict()}
+    )
 
 
 def _rss_bytes() -> int:

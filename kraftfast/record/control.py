@@ -372,6 +372,4 @@ def snapshot_footer_batch(
 ) -> bytes:
     """The last batch of a snapshot, at the offset after its last record."""
     records = [SnapshotFooter(tags)]
-    return control_batch(
-        records, timestamp=timestamp, base_offset=base_offset, leader_epoch=epoch
-    )
+    return control_batch(records, timestamp=timestamp, base_offset=base_offset, leader_epoch=epoch)

@@ -29,8 +29,18 @@ class Append:
     """
 
     __slots__ = (
-        "producer", "number", "values", "batch", "poisoned", "invoked_us", "floor",
-        "base_offset", "end_offset", "outcome", "ended_us", "ring",
+        "producer",
+        "number",
+        "values",
+        "batch",
+        "poisoned",
+        "invoked_us",
+        "floor",
+        "base_offset",
+        "end_offset",
+        "outcome",
+        "ended_us",
+        "ring",
     )
 
     def __init__(

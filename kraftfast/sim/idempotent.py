@@ -185,9 +185,7 @@ class IdempotentProducer(Producer):
                 continue
             expected = list(range(found[0], found[0] + len(found)))
             require(found == expected, f"I23: batch {logical.number} is torn apart: {found}")
-            require(
-                found[0] > last, f"I23: {logical.values[0]!r} at {found[0]} comes after {last}"
-            )
+            require(found[0] > last, f"I23: {logical.values[0]!r} at {found[0]} comes after {last}")
             require(
                 logical.base_offset in (-1, found[0]) and found[0] >= logical.floor,
                 f"I23: {logical.values[0]!r} stands at {found[0]}, not {logical.base_offset}; "

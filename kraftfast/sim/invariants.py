@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from kraftfast.sim.process import Process
     from kraftfast.sim.world import World
 
+
 class Oracle:
     """Everything that was appended, promised and committed so far."""
 
@@ -350,11 +351,9 @@ class Oracle:
     def counts_votes(self, process: Process, epoch: int) -> None:
         """I10, D5: a candidate's own vote is on the disk when the first of another is counted."""
         stable = self.stable_promise(process.machine)
-        require(
-            stable is not None and stable.epoch == epoch
-            and stable.voted is not None and stable.voted.id == process.id,
-            f"I10: {process.id} is a candidate in {epoch} with {stable} on its disk",
-        )
+        held = stable is not None and (stable.epoch, stable.voted and stable.voted.id)
+        own = held == (epoch, process.id)
+        require(own, f"I10: {process.id} is a candidate in {epoch} with {stable} on its disk")
 
     # --- leaders ----------------------------------------------------------------------------------
 

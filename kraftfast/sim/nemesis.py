@@ -95,8 +95,10 @@ class Nemesis(Rotting, Aimed):
         if self.settings.durability != "memory":
             return True
         unsure = {
-            each.id for each in self.world.voters()
-            if each.id == machine.id or each.memory_in_doubt
+            each.id
+            for each in self.world.voters()
+            if each.id == machine.id
+            or each.memory_in_doubt
             or (each.process is not None and each.process.core.in_doubt)
         }
         return len(unsure) <= (len(self.world.voters()) - 1) // 2

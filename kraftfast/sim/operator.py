@@ -182,7 +182,8 @@ class Operator:
         process = self._leader()
         latest = self.world.oracle.voters.latest()
         others = [
-            each for each in self.world.machines
+            each
+            for each in self.world.machines
             if each.id not in latest.voters and each.process is not None and each.is_sound
         ]
         if process is None or not others or latest.target is not None:
@@ -204,7 +205,8 @@ class Operator:
         """One that runs, by the directory id of the disk that it had before, perhaps just now."""
         latest = self.world.oracle.voters.latest()
         others = [
-            each for each in self.world.machines
+            each
+            for each in self.world.machines
             if each.id not in latest.voters and not each.dead and each.may_start
         ]
         process = self.world.leader()
@@ -256,8 +258,9 @@ class Operator:
         here = {machine.key for machine in self.world.oracle.voters.machines(latest.voters)}
         gone = [key for key in latest.voters.keys if key not in here]
         leads = [key for key in latest.voters.keys if key.id == process.id]
-        key: ReplicaKey = self.random.choice(gone or self.random.choice((leads, latest.voters.keys))
-                                             or latest.voters.keys)
+        key: ReplicaKey = self.random.choice(
+            gone or self.random.choice((leads, latest.voters.keys)) or latest.voters.keys
+        )
         voters = latest.voters.without(key.id)
         if len(voters) and self._goes_on(voters):
             self.ask(process, RemoveRaftVoterRequest(key, self.world.cluster_id), [voters])
@@ -271,18 +274,14 @@ class Operator:
     def reassign(self) -> None:
         """All of them at once, or an end of that."""
         process = self._leader()
-        whole = [
-            each for each in self.world.machines if each.process is not None and each.is_sound
-        ]
+        whole = [each for each in self.world.machines if each.process is not None and each.is_sound]
         if process is None or not whole:
             return
         count = self.random.randint(1, len(whole))
         target = tuple(each.id for each in self.random.sample(whole, count))
         latest = self.world.oracle.voters.latest()
         voters = VoterSet(
-            latest.voters.get(id)
-            if id in latest.voters
-            else Voter(*self.world.machine(id).key)
+            latest.voters.get(id) if id in latest.voters else Voter(*self.world.machine(id).key)
             for id in target
         )
         between = latest.voters

@@ -136,7 +136,9 @@ class Rotting:
 
     def _flip_small(self, machine: Machine, kinds: tuple[str, ...]) -> None:
         found = [
-            (kind, each.file) for each in files_in(machine.disk.root) for kind in kinds
+            (kind, each.file)
+            for each in files_in(machine.disk.root)
+            for kind in kinds
             if each.name.endswith(kind) and isinstance(each.file, SmallFile) and each.file.data
         ]
         if found:

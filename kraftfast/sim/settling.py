@@ -223,9 +223,7 @@ class Settling:
             refused = [each for each in asked if each.offset is None or each.error]
             if not refused:
                 break
-        require(
-            not refused, f"L2: {[each.process.id for each in refused]} answer no read barrier"
-        )
+        require(not refused, f"L2: {[each.process.id for each in refused]} answer no read barrier")
         leader = self.leader()
         assert leader is not None
         for consumer in self.consumers:

@@ -64,9 +64,7 @@ class Shadow:
         self.base_end = 0
         self.base, self.changes = [], []
 
-    def begin_at(
-        self, offset: int, base: list[tuple[int, KRaftVersion | KRaftVoters]]
-    ) -> None:
+    def begin_at(self, offset: int, base: list[tuple[int, KRaftVersion | KRaftVoters]]) -> None:
         """A snapshot stands in place of the log."""
         self.entries, self.changes = [], []
         self.start = self.end = self.durable = self.base_end = offset

@@ -105,7 +105,8 @@ class SnapshotOracle:
             return
         self._starts[process.id] = start
         found = [
-            each for each in snapshot_ids(process.disk, process.directory.log_path)
+            each
+            for each in snapshot_ids(process.disk, process.directory.log_path)
             if each.offset == log.log_start_offset and each != BOOTSTRAP
         ]
         require(bool(found), f"I15: {process.id} begins at {log.log_start_offset}, at no snapshot")
@@ -141,4 +142,3 @@ class SnapshotOracle:
             require(
                 values[0] == state, f"I8: snapshot {snapshot_id} of {machine.id}: {values[0]!r}"
             )
-

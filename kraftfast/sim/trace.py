@@ -10,11 +10,24 @@ from kraftfast.errors import ErrorCode
 from kraftfast.types import OffsetAndEpoch, ReplicaKey
 
 _OMITTED = ("cluster_id", "partition_known", "leader_endpoints", "source", "max_wait_ms")
-_DEFAULTS = {"error": ErrorCode.NONE, "partition_error": ErrorCode.NONE, "stream": 0,
-             "opens": False, "unanimous": False, "in_doubt": False, "has_no_log": False,
-             "voters_committed": False,
-             "in_memory": False, "after": None, "diverging": None, "snapshot_id": None,
-             "pre_vote": False, "records_bytes": 0, "log_start_offset": 0, "rejected": False}
+_DEFAULTS = {
+    "error": ErrorCode.NONE,
+    "partition_error": ErrorCode.NONE,
+    "stream": 0,
+    "opens": False,
+    "unanimous": False,
+    "in_doubt": False,
+    "has_no_log": False,
+    "voters_committed": False,
+    "in_memory": False,
+    "after": None,
+    "diverging": None,
+    "snapshot_id": None,
+    "pre_vote": False,
+    "records_bytes": 0,
+    "log_start_offset": 0,
+    "rejected": False,
+}
 
 
 def words(value: Any) -> str:

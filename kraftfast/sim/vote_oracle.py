@@ -52,8 +52,10 @@ class VoteOracle:
         stable = self.oracle.stable_promise(process.machine)
         candidate_id, epoch = request.replica.id, request.epoch
         require(
-            stable is not None and stable.epoch == epoch
-            and stable.voted is not None and stable.voted.id == candidate_id,
+            stable is not None
+            and stable.epoch == epoch
+            and stable.voted is not None
+            and stable.voted.id == candidate_id,
             f"I10: {process.id} grants {candidate_id} in {epoch} with {stable} on its disk",
         )
         end = log_end(process)

@@ -139,9 +139,7 @@ class VoterOracle:
         if self._checked.get(process.id) != known:
             believed = filed_from(core.history, begin)
             said = filed_from(self.replay(process), begin)
-            require(
-                believed == said, f"I16: {process.id} believes {believed}, its log says {said}"
-            )
+            require(believed == said, f"I16: {process.id} believes {believed}, its log says {said}")
             voters = self.in_force(process)
             require(
                 core.voters == voters,
@@ -198,7 +196,8 @@ def filed_from(history: VoterHistory, begin: int) -> VoterHistory:
     """The same, with the newest of each kind below ``begin`` where a snapshot's would be."""
     filed = VoterHistory()
     for target, entries in (
-        (filed.versions, history.versions), (filed.voter_sets, history.voter_sets)
+        (filed.versions, history.versions),
+        (filed.voter_sets, history.voter_sets),
     ):
         below = [value for offset, value in entries if offset < begin]
         target += [(begin - 1, value) for value in below[-1:]]

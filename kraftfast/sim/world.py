@@ -111,7 +111,8 @@ class World(Settling):
     def leader(self) -> Process | None:
         """Who leads the latest epoch that anybody leads, if it runs."""
         leading = [
-            machine.process for machine in self.machines
+            machine.process
+            for machine in self.machines
             if machine.process is not None and machine.process.core.role == "leader"
         ]
         return max(leading, key=lambda process: process.core.epoch, default=None)

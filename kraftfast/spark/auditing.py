@@ -325,9 +325,7 @@ def merged(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
     return found
 
 
-def _records_apart(
-    spark: SparkSession, places: list[Place], first: int, end: int
-) -> list[Finding]:
+def _records_apart(spark: SparkSession, places: list[Place], first: int, end: int) -> list[Finding]:
     """Runs of offsets at which the records of replicas differ, and whose are odd."""
     options: dict[str, Any] = {
         "startOffset": first, "endOffset": end, "onCorrupt": "skip", "controlRecords": "true",

@@ -431,4 +431,3 @@ def left_out(bounded: Bounded) -> str:
         f"{bounded.log.place.name}: {count:,} records from offset {bounded.end} on are left out, "
         f"for {why}"
     )
-

@@ -165,9 +165,7 @@ def read_headers(piece: Piece, verify_crc: bool) -> Iterator[pa.RecordBatch]:
     name = os.path.basename(piece.path)
     offset = piece.first_offset
     while position < end:
-        found = segment.headers(
-            position, end, batches_max=CHUNK_BATCHES, verify_crc=verify_crc
-        )
+        found = segment.headers(position, end, batches_max=CHUNK_BATCHES, verify_crc=verify_crc)
         rows = found.rows[found.rows["end_offset"] <= piece.end_offset]
         cut = len(rows) < len(found.rows)
         fault = found.fault

@@ -69,9 +69,7 @@ def ranges(options: LogOptions, start: int, end: int, size: float | None = None)
         return []
     records = int(options.split_bytes / (size or bytes_per_record(options, start)))
     records = max(1, records, -(-(end - start) // RANGES_MAX))
-    return [
-        Range(options.servers, at, min(at + records, end)) for at in range(start, end, records)
-    ]
+    return [Range(options.servers, at, min(at + records, end)) for at in range(start, end, records)]
 
 
 def read_range(

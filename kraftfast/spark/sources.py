@@ -205,9 +205,7 @@ class PushingLogReader(LogReader):
             )
         elif name == "timestamp" and low is not None and _is_aware(value):
             least = int(cast(datetime, value).timestamp() * 1000) - 1
-            self.bounds = replace(
-                self.bounds, timestamp_min=max(self.bounds.timestamp_min, least)
-            )
+            self.bounds = replace(self.bounds, timestamp_min=max(self.bounds.timestamp_min, least))
         return False
 
 

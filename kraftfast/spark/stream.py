@@ -38,7 +38,6 @@ from kraftfast.spark.tables import CONTENTS, numbers
 from kraftfast.types import OffsetAndEpoch
 
 
-
 @dataclass(frozen=True, slots=True)
 class Snapshotted:
     """The snapshot that stands for records which are gone."""

@@ -307,9 +307,7 @@ def log_start(place: Place) -> int:
     return bases[0] if bases else 0
 
 
-def first_place(
-    segment: HeldSegment, offset: int, extents: LogExtents | None
-) -> tuple[int, int]:
+def first_place(segment: HeldSegment, offset: int, extents: LogExtents | None) -> tuple[int, int]:
     """(position, base offset) of a batch at or before the one that holds ``offset``."""
     found = [(segment.base_offset, 0), segment.place(offset)]
     if extents is not None:

@@ -84,9 +84,7 @@ SQL_TYPES: Final = {
 
 def row_fields(contents: bool, several: bool, report: bool) -> dict[str, pa.DataType]:
     """The fields of rows: without contents, with the replica, with words on damage."""
-    fields = {
-        name: kind for name, kind in ROW_FIELDS.items() if contents or name not in CONTENTS
-    }
+    fields = {name: kind for name, kind in ROW_FIELDS.items() if contents or name not in CONTENTS}
     if several:
         fields[REPLICA] = pa.string()
     if report:

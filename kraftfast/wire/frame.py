@@ -163,9 +163,7 @@ def encode_response(api_key: int, version: int, correlation_id: int, body: Messa
     return b"".join(response_pieces(api_key, version, correlation_id, body))
 
 
-def response_pieces(
-    api_key: int, version: int, correlation_id: int, body: Message
-) -> list[Buffer]:
+def response_pieces(api_key: int, version: int, correlation_id: int, body: Message) -> list[Buffer]:
     """The frame of :func:`encode_response` as a list for ``sendmsg``; records are not copied."""
     assert api_key == body.API_KEY and type(body) is RESPONSES[api_key]
     out = Writer()

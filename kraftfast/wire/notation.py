@@ -112,7 +112,7 @@ def snake_case(name: str) -> str:
 def parse(table: str) -> tuple[Field, ...]:
     """The fields of ``table``. A table is our own text: a mistake in one is an AssertionError."""
     fields, at = _parse_fields(table, 0, "", 1)
-    assert at == len(table), f"unbalanced brackets in a table: {table[at:at + 40]!r}"
+    assert at == len(table), f"unbalanced brackets in a table: {table[at : at + 40]!r}"
     return fields
 
 
@@ -123,16 +123,16 @@ def _parse_fields(table: str, at: int, closer: str, depth: int) -> tuple[tuple[F
     while True:
         close = _CLOSE.match(table, at)
         if close is not None:
-            assert close["close"] == closer, f"wrong bracket in a table at {table[at:at + 40]!r}"
+            assert close["close"] == closer, f"wrong bracket in a table at {table[at : at + 40]!r}"
             return tuple(fields), close.end()
         head = _HEAD.match(table, at)
-        assert head is not None, f"not a field: {table[at:at + 40]!r}"
+        assert head is not None, f"not a field: {table[at : at + 40]!r}"
         inner: tuple[Field, ...] = ()
         at = head.end()
         if head["open"]:
             inner, at = _parse_fields(table, at, "]" if head["open"] == "[" else "}", depth + 1)
         tail = _TAIL.match(table, at)
-        assert tail is not None, f"not a field's ending: {table[at:at + 40]!r}"
+        assert tail is not None, f"not a field's ending: {table[at : at + 40]!r}"
         at = tail.end()
         fields.append(_field(head, inner, tail))
 

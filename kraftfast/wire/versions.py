@@ -52,8 +52,7 @@ def negotiate(
 def offered_versions(response: ApiVersionsResponse) -> dict[int, Versions]:
     """What the other side's ApiVersions response says, for :func:`negotiate`."""
     return {
-        entry.api_key: Versions(entry.min_version, entry.max_version)
-        for entry in response.api_keys
+        entry.api_key: Versions(entry.min_version, entry.max_version) for entry in response.api_keys
     }
 
 

@@ -218,9 +218,7 @@ def damage_state(directory: Path) -> Path:
     return state
 
 
-def test_inspect_shows_the_sound_beside_the_damaged(
-    quorum_left: Path, kraftfast: Command
-) -> None:
+def test_inspect_shows_the_sound_beside_the_damaged(quorum_left: Path, kraftfast: Command) -> None:
     damage_state(quorum_left / "1")
     (quorum_left / "3" / "meta.properties").write_text("none")
     done = kraftfast("storage", "inspect", quorum_left, "--json")
@@ -273,7 +271,7 @@ def test_a_lost_description_is_told_by_the_replicas(
         file.unlink()
     done = kraftfast("start", "--dir", quorum_left)
     assert done.code == FOREIGN and len(done.err.splitlines()) == 1
-    told = done.err[done.err.index("{\"") :]
+    told = done.err[done.err.index('{"') :]
     assert json.loads(told) == before
     file.write_text(told)
     assert sorted(inspected(kraftfast, quorum_left)) == [1, 2, 3]

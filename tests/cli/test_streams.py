@@ -39,9 +39,7 @@ def test_a_reader_that_leaves(line: str, quorum_dir: Path) -> None:
     assert done.stderr == ""
 
 
-@pytest.mark.parametrize(
-    "line", ["status --dir {}", "consume --dir {}", "--version"]
-)
+@pytest.mark.parametrize("line", ["status --dir {}", "consume --dir {}", "--version"])
 def test_closed_stdout(line: str, quorum_dir: Path) -> None:
     assert run("append", "--dir", quorum_dir, data=b"a").returncode == 0
     done = shell(f"$K {line.format(quorum_dir)} >&-")
@@ -94,9 +92,7 @@ def test_closed_stdin(quorum_dir: Path) -> None:
         {"PYTHONIOENCODING": "ascii"},
     ],
 )
-def test_a_locale_without_letters(
-    locale: dict[str, str], quorum_dir: Path, tmp_path: Path
-) -> None:
+def test_a_locale_without_letters(locale: dict[str, str], quorum_dir: Path, tmp_path: Path) -> None:
     assert run("append", "--dir", quorum_dir, data="h\u00e9".encode()).returncode == 0
     done = shell(f"$K log dump {quorum_dir}/1 --records | grep -c 'payload: h'", **locale)
     assert int(done.stdout) > 0 and done.stderr == "", done

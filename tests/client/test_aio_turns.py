@@ -23,9 +23,7 @@ def quorum() -> Iterator[ScriptedQuorum]:
     found.stop()
 
 
-def run(
-    quorum: ScriptedQuorum, body: Callable[[AsyncProducer], Coroutine[Any, Any, None]]
-) -> None:
+def run(quorum: ScriptedQuorum, body: Callable[[AsyncProducer], Coroutine[Any, Any, None]]) -> None:
     async def main() -> None:
         async with AsyncProducer(Producer(quorum, 5.0)) as producer:
             await body(producer)

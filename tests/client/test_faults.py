@@ -179,9 +179,7 @@ def test_an_idle_producer_outlives_its_leader(mortal_quorum: LocalQuorum) -> Non
 
 @pytest.mark.processes
 @pytest.mark.parametrize("idempotent", [False, True])
-def test_the_leader_is_stopped_and_comes_back(
-    mortal_quorum: LocalQuorum, idempotent: bool
-) -> None:
+def test_the_leader_is_stopped_and_comes_back(mortal_quorum: LocalQuorum, idempotent: bool) -> None:
     with mortal_quorum.producer(idempotent=idempotent) as producer:
         with Load(mortal_quorum, producer, threads=2) as load:
             load.go_on()

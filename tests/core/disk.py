@@ -67,7 +67,7 @@ class Disk:
 
     def trail(self) -> EpochTrail:
         trail = EpochTrail()
-        for offset, record in enumerate(self.records[self.start:], self.start):
+        for offset, record in enumerate(self.records[self.start :], self.start):
             trail.assign(record.epoch, offset)
         return trail
 
@@ -93,7 +93,7 @@ class Disk:
     def lose_flushed(self, count: int) -> None:
         """The last records that were flushed cannot be read any more, nor what follows them."""
         if count:
-            del self.records[max(self.flushed - count, self.start):]
+            del self.records[max(self.flushed - count, self.start) :]
             self.flushed = len(self.records)
 
 

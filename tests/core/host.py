@@ -149,9 +149,7 @@ class Host:
         self.holds(effect.after)
         if isinstance(effect.request, FetchRequest) and not effect.request.in_memory:
             assert effect.request.fetch_offset <= self.disk.flushed, "I11"
-        self.world.send(
-            Message(self.id, effect.peer_id, effect.correlation, effect.request, True)
-        )
+        self.world.send(Message(self.id, effect.peer_id, effect.correlation, effect.request, True))
 
     def do_Reply(self, effect: fx.Reply, follow_on: list) -> None:
         self.holds(effect.after)
@@ -171,7 +169,7 @@ class Host:
             end = min(end, effect.read_offset + limit)
             while splits_batch(self.disk.records, end):
                 end += 1
-            records = tuple(self.disk.records[effect.read_offset:end])
+            records = tuple(self.disk.records[effect.read_offset : end])
             assert records, "an answer with records has some"
             if effect.response.stream and self.world.ring_full(self.id, origin.peer_id):
                 records = ()
@@ -196,9 +194,7 @@ class Host:
         self.queued -= count
         for _ in range(count):
             self.disk.records.append(Record(effect.epoch, self.world.new_value(self.id)))
-        follow_on.append(
-            ev.Appended(effect.epoch, len(self.disk.records), count * RECORD_BYTES)
-        )
+        follow_on.append(ev.Appended(effect.epoch, len(self.disk.records), count * RECORD_BYTES))
         if self.queued:
             follow_on.append(ev.AppendsQueued())
 
@@ -315,7 +311,7 @@ class Host:
         disk = self.disk
         assert any(each.offset == effect.offset for each in disk.snapshots), "I15"
         disk.snapshots = {i: c for i, c in disk.snapshots.items() if i.offset >= effect.offset}
-        disk.records[:effect.offset] = [GONE] * effect.offset
+        disk.records[: effect.offset] = [GONE] * effect.offset
         disk.start = effect.offset
         disk.flushed = max(disk.flushed, effect.offset)
 
@@ -348,7 +344,7 @@ class Host:
     def do_Truncate(self, effect: fx.Truncate, follow_on: list) -> None:
         assert effect.end_offset >= max(self.applied, self.disk.start), "I7"
         assert not splits_batch(self.disk.records, effect.end_offset)
-        del self.disk.records[effect.end_offset:]
+        del self.disk.records[effect.end_offset :]
         self.disk.flushed = min(self.disk.flushed, effect.end_offset)
         self.disk.truncations = effect.truncations
 

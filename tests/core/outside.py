@@ -39,8 +39,8 @@ class Outside:
         }
         place = next((word for word in words if "@" in word), "0@0")
         offset, last_epoch = map(int, place.split("@"))
-        voter = wording.key(said["for"], self.world.directory_ids) if "for" in said else (
-            msg.NOBODY
+        voter = (
+            wording.key(said["for"], self.world.directory_ids) if "for" in said else (msg.NOBODY)
         )
         body: msg.Request
         if kind == "slice":
@@ -67,9 +67,7 @@ class Outside:
         elif kind == "begin":
             common |= {"leader_id": sender.id, "leader_identity": wording.identity(said)}
             endpoints = wording.endpoints(said)
-            body = msg.BeginQuorumEpochRequest(
-                voter=voter, leader_endpoints=endpoints, **common
-            )
+            body = msg.BeginQuorumEpochRequest(voter=voter, leader_endpoints=endpoints, **common)
         elif kind == "end":
             common |= {"leader_id": sender.id, "leader_identity": wording.identity(said)}
             body = msg.EndQuorumEpochRequest(
@@ -102,8 +100,10 @@ class Outside:
         cluster_id = said.get("cluster", self.world.cluster_id)
         source = Origin(said.get("from", "admin"), OUTSIDE)
         body: msg.Request
-        key = wording.key(words[0], self.world.directory_ids) if kind in ("add", "remove") else (
-            msg.NOBODY
+        key = (
+            wording.key(words[0], self.world.directory_ids)
+            if kind in ("add", "remove")
+            else (msg.NOBODY)
         )
         if kind == "add":
             endpoints = () if "unreachable" in words else (endpoint_of(key.id),)

@@ -89,9 +89,7 @@ def nominated(id: int, voters: VoterSet | None, epoch: int, **options: Any) -> R
     return it
 
 
-def win(
-    it: Replica, id: int, voters: VoterSet | None, role: str, now_ms: int = 0
-) -> None:
+def win(it: Replica, id: int, voters: VoterSet | None, role: str, now_ms: int = 0) -> None:
     """Let as many voters grant as it takes to be that."""
     for other in (voters or VoterSet.of(1, 2, 3)).others(key(id)):
         if it.role == role:

@@ -221,9 +221,9 @@ class Scenario(Outside):
         if "flushed" in said:
             host.disk.flushed = int(said["flushed"])
         if "epoch" in said:
-            voted = wording.key(said["voted"], self.world.directory_ids) if (
-                "voted" in said
-            ) else None
+            voted = (
+                wording.key(said["voted"], self.world.directory_ids) if ("voted" in said) else None
+            )
             leader_id = int(said.get("leader", -1))
             host.disk.quorum_state = QuorumState(int(said["epoch"]), leader_id, voted)
         committed = max((h.disk.records for h in self.world.hosts.values()), key=len)

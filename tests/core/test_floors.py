@@ -16,8 +16,16 @@ CORE = Path(__file__).parents[2] / "kraftfast" / "core"
 SOURCES = sorted(path for suffix in ("py", "pyx", "pxd") for path in CORE.glob(f"*.{suffix}"))
 OWN = ("kraftfast.core", "kraftfast.types", "kraftfast.limits", "kraftfast.errors")
 PURE = {
-    "__future__", "collections", "collections.abc", "dataclasses", "enum", "typing", "random",
-    "cython", "libc.stdint", "libc.stdlib",
+    "__future__",
+    "collections",
+    "collections.abc",
+    "dataclasses",
+    "enum",
+    "typing",
+    "random",
+    "cython",
+    "libc.stdint",
+    "libc.stdlib",
 }
 CIMPORT = re.compile(r"^\s*(?:from\s+([\w.]+)\s+)?c?import\s+([\w., ]+)", re.MULTILINE)
 
@@ -38,9 +46,7 @@ def imported(path: Path) -> set[str]:
         for module, names in CIMPORT.findall(text):
             pairs += [(module or None, name.split(" as ")[0].strip()) for name in names.split(",")]
     whole = ("kraftfast", "kraftfast.core")
-    return {
-        f"{module}.{name}" if module in whole else (module or name) for module, name in pairs
-    }
+    return {f"{module}.{name}" if module in whole else (module or name) for module, name in pairs}
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.name)

@@ -200,8 +200,9 @@ def confirm(it: Replica, id: int, now_ms: int) -> list[fx.Effect]:
 
 
 def asks_for_confirmation(effects: list[fx.Effect]) -> bool:
-    return any(isinstance(getattr(each, "request", None), msg.BeginQuorumEpochRequest)
-               for each in effects)
+    return any(
+        isinstance(getattr(each, "request", None), msg.BeginQuorumEpochRequest) for each in effects
+    )
 
 
 def test_a_barrier_that_an_earlier_leadership_confirmed_is_confirmed_again() -> None:

@@ -121,6 +121,7 @@ KINDS = {
 }
 """A voter of three, in epoch 5, in each role and with what the role may know."""
 
+
 # covers: QuorumStateTest.testUnattachedTo*, QuorumStateTest.testUnattachedVotedTo*
 # covers: QuorumStateTest.testUnattachedWithLeaderTo*, QuorumStateTest.testFollowerTo*
 # covers: QuorumStateTest.testFollowerVotedTo*, QuorumStateTest.testProspectiveTo*

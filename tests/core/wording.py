@@ -53,9 +53,7 @@ def options(**flags: Any) -> str:
 
 def request(body: Any) -> str:
     if isinstance(body, msg.VoteRequest):
-        kind = ("unanimous " if body.unanimous else "") + (
-            "pre-vote" if body.pre_vote else "vote"
-        )
+        kind = ("unanimous " if body.unanimous else "") + ("pre-vote" if body.pre_vote else "vote")
         old = "" if body.speaks_pre_vote else "old "
         place = f"{body.last_offset}@{body.last_epoch}"
         return f"{old}{kind} e{body.epoch} of {body.replica.id} {place}"
@@ -223,9 +221,7 @@ def event(body: ev.Event) -> str:
 def send(effect: fx.Send) -> str:
     peer_id, body = effect.peer_id, effect.request
     if isinstance(body, msg.VoteRequest):
-        kind = ("unanimous " if body.unanimous else "") + (
-            "pre-vote" if body.pre_vote else "vote"
-        )
+        kind = ("unanimous " if body.unanimous else "") + ("pre-vote" if body.pre_vote else "vote")
         return f"asks {peer_id} {kind} e{body.epoch} {body.last_offset}@{body.last_epoch}"
     if isinstance(body, msg.BeginQuorumEpochRequest):
         return f"tells {peer_id} begin e{body.epoch}"
@@ -325,10 +321,13 @@ def control(record: Any, epoch: int) -> str:
 
 def voter_set(voters: Any) -> str:
     """``1:a 2:b``: ids with the letter of their directory, where the set has one."""
-    return " ".join(
-        f"{voter.id}:{chr(voter.directory_id[0])}" if voter.directory_id[0] else str(voter.id)
-        for voter in voters
-    ) or "nobody"
+    return (
+        " ".join(
+            f"{voter.id}:{chr(voter.directory_id[0])}" if voter.directory_id[0] else str(voter.id)
+            for voter in voters
+        )
+        or "nobody"
+    )
 
 
 def step(id: int, text: str, effects: list[fx.Effect]) -> str:

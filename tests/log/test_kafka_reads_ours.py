@@ -58,9 +58,7 @@ def name_a_producer(log: Any, epoch: int) -> None:
     tend_until(log, lambda: log.append(name, epoch, control=True))
     records = [Record(0, TIMESTAMP, None, b"once")]
     sequence = log.producers.get(7).last_sequence + 1
-    made = encode_batch(
-        records, producer_id=7, producer_epoch=epoch, base_sequence=sequence
-    )
+    made = encode_batch(records, producer_id=7, producer_epoch=epoch, base_sequence=sequence)
     append(log, made, epoch)
 
 

@@ -267,8 +267,14 @@ def test_who_has_no_name_goes_first(tmp_path: Path) -> None:
 def test_what_is_no_name_is_skipped(tmp_path: Path) -> None:
     """A control record of anybody's cannot stop a replica."""
     with a_twin(tmp_path) as twin:
-        for value in (b"", b"x", struct.pack(">qh?", -1, 0, False) + b"a", bytes(11),
-                      struct.pack(">qh?", 1, 0, False) + b"\xff", bytes(11) + b"n" * 256):
+        for value in (
+            b"",
+            b"x",
+            struct.pack(">qh?", -1, 0, False) + b"a",
+            bytes(11),
+            struct.pack(">qh?", 1, 0, False) + b"\xff",
+            bytes(11) + b"n" * 256,
+        ):
             footer = SnapshotFooter(((NAME_TAG, value),))
             data = control_batch([footer], timestamp=0, leader_epoch=1)
             assert try_append(twin.log, data, control=True) is NONE

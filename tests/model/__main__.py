@@ -28,13 +28,20 @@ def some_ids(text: str) -> tuple[int, ...]:
 def arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.model", description=__doc__)
     add = parser.add_argument
-    add("--all", action="store_true",
-        help="one named setting after the other, by turns, instead of the one of these options")
+    add(
+        "--all",
+        action="store_true",
+        help="one named setting after the other, by turns, instead of the one of these options",
+    )
     add("--setting", choices=list(SETTINGS), help="a named one, before the options given")
     add("--turn-seconds", type=float, default=30, help="of one setting at a time, with --all")
     add("--rounds", type=int, default=1 << 40, help="turns of each setting at most, with --all")
-    add("--resume", type=Path, metavar="FILE.npz",
-        help="what was seen: read if it is there, written now and then and at the end")
+    add(
+        "--resume",
+        type=Path,
+        metavar="FILE.npz",
+        help="what was seen: read if it is there, written now and then and at the end",
+    )
     add("--states", type=int, default=1 << 62, help="stop when so many distinct ones were seen")
     add("--seconds", type=float, default=60)
     add("--seed", type=int, default=1)
@@ -42,14 +49,28 @@ def arguments() -> argparse.ArgumentParser:
     add("--delays", type=int, default=2, help="deviations of the way by delays")
     add("--walks", type=int, default=1 << 40)
     add("--length", type=int, default=60, help="events in a walk at most")
-    add("--liveness", type=int, default=10, metavar="N",
-        help="after each N-th walk: what stands again leads to a leader and a commit; 0: never")
-    add("--beside", type=int, default=0, metavar="N",
-        help="judge N states beside each walk, of steps that were computed before")
+    add(
+        "--liveness",
+        type=int,
+        default=10,
+        metavar="N",
+        help="after each N-th walk: what stands again leads to a leader and a commit; 0: never",
+    )
+    add(
+        "--beside",
+        type=int,
+        default=0,
+        metavar="N",
+        help="judge N states beside each walk, of steps that were computed before",
+    )
     add("--table", action="store_true", help="only print what FILE.npz came to, by setting")
     add("--histories", type=Path, metavar="FILE", help="where the walks that were taken are kept")
-    add("--replay", type=Path, metavar="FILE",
-        help="take those walks again and compare each state: with --compiled, the other form")
+    add(
+        "--replay",
+        type=Path,
+        metavar="FILE",
+        help="take those walks again and compare each state: with --compiled, the other form",
+    )
     add("--named", action="store_true", help="tell states apart that differ only in names")
     add("--compiled", action="store_true", help="search the compiled core, not its sources")
     add("--verbose", action="store_true")
@@ -68,13 +89,23 @@ def of_quorum(parser: argparse.ArgumentParser) -> None:
     add("--turn-records", type=int, default=100, help="records in an answer")
     add("--voters-max", type=int, default=64, help="how many voters fit")
     add("--wipes", default="", help="how disks are replaced: empty, alone, or both")
-    add("--floors", type=some_ids, default=(), metavar="IDS",
-        help="whose committed floor is written at each step")
+    add(
+        "--floors",
+        type=some_ids,
+        default=(),
+        metavar="IDS",
+        help="whose committed floor is written at each step",
+    )
     add("--hurt-max", type=int, default=-1, help="disks that may lose flushed records")
     add("--witnesses", type=some_ids, default=(), metavar="IDS")
     add("--memory", type=some_ids, default=(), metavar="IDS", help="durability=memory")
-    add("--moved", type=some_ids, default=(), metavar="IDS",
-        help="voters whose entries say another place than theirs")
+    add(
+        "--moved",
+        type=some_ids,
+        default=(),
+        metavar="IDS",
+        help="voters whose entries say another place than theirs",
+    )
     add("--lies", action="store_true", help="answers name diverging offsets inside batches")
     for kind, number in (("timers", 4), ("crashes", 2), ("faults", 0), ("appends", 2),
                          ("admin", 0), ("snapshots", 0), ("reads", 0)):  # fmt: skip
@@ -82,9 +113,7 @@ def of_quorum(parser: argparse.ArgumentParser) -> None:
     add("--epochs", type=int, default=6)
 
 
-def quorum_of(
-    options: argparse.Namespace, order: tuple[int, ...] = ()
-) -> tuple[Quorum, State]:
+def quorum_of(options: argparse.Namespace, order: tuple[int, ...] = ()) -> tuple[Quorum, State]:
     """Return the quorum that the options name, and the state in which its first voter leads."""
     from kraftfast import limits
     from tests.model.alone import Setting

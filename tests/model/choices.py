@@ -34,9 +34,7 @@ def choices(quorum: Quorum, state: State, order: tuple[int, ...] = ()) -> list[A
     return found
 
 
-def of_one(
-    quorum: Quorum, state: State, id: int, seen: Seen, found: list[Action]
-) -> None:
+def of_one(quorum: Quorum, state: State, id: int, seen: Seen, found: list[Action]) -> None:
     """Add what may happen at one replica."""
     left = state.left
     leads = seen.role == "leader"

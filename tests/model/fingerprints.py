@@ -36,7 +36,7 @@ class Fingerprints:
 
     def __iter__(self) -> Iterator[int]:
         for begin in range(0, len(self._table), CHUNK):  # without a list of all of them
-            chunk = self._table[begin:begin + CHUNK]
+            chunk = self._table[begin : begin + CHUNK]
             yield from chunk[chunk != EMPTY].tolist()
 
     def add(self, value: int) -> bool:
@@ -65,7 +65,7 @@ class Fingerprints:
         self._cells = memoryview(self._table)
         self._count = 0
         for begin in range(0, len(old), CHUNK):  # without a list of all of them
-            chunk = old[begin:begin + CHUNK]
+            chunk = old[begin : begin + CHUNK]
             for each in chunk[chunk != EMPTY].tolist():
                 self.add(each)
 

@@ -102,7 +102,7 @@ def abstract(quorum: Quorum, state: State) -> tuple[object, ...]:
     found: list[object] = [len(committed)]
     for id in quorum.ids:
         seen = quorum.see(state, id)
-        whole = seen.records[:len(committed)] == committed
+        whole = seen.records[: len(committed)] == committed
         tail = seen.flushed < len(seen.records)
         doubt = seen.phantom is not None
         found.append((seen.posture, tail, whole, doubt, seen.start, seen.moves))

@@ -183,9 +183,7 @@ def seen_of(seen: Seen) -> tuple[object, ...]:
 
 def nudge(quorum: Quorum, state: State, seen: set[State]) -> State | None:
     """Return the state after something that is no message and harms nothing, if it is new."""
-    actions = [
-        ("probed", id, ErrorCode.NONE) for id in quorum.ids if quorum.see(state, id).probing
-    ]
+    actions = [("probed", id, ErrorCode.NONE) for id in quorum.ids if quorum.see(state, id).probing]
     for name in HARMLESS:
         actions += [
             ("timer", id, name) for id in quorum.ids if name in quorum.see(state, id).timers
@@ -197,9 +195,7 @@ def nudge(quorum: Quorum, state: State, seen: set[State]) -> State | None:
     return None
 
 
-def next_timer(
-    quorum: Quorum, state: State, kind: str, fired: Counter[Action]
-) -> Action | None:
+def next_timer(quorum: Quorum, state: State, kind: str, fired: Counter[Action]) -> Action | None:
     """Return the timer of this kind that is over next: the one that was so least often.
 
     A leader takes for silent whoever does not follow it.

@@ -124,7 +124,7 @@ class Oracle:
                 if id not in self.turns.setting.in_memory and not holds(voter, leader.records, end):
                     raise Violation(
                         f"D3: {leader.key.id} counts {end} records of {id}, on whose disk is "
-                        f"{show(voter.records[:voter.flushed])}"
+                        f"{show(voter.records[: voter.flushed])}"
                     )
 
     def _done(self, known: Known, seen: list[Seen], mine: Seen, offset: int) -> Known:
@@ -181,12 +181,10 @@ class Oracle:
         if len({*holders, *known.hurt}) < voters.majority:
             raise Violation(f"I5: {mine.key.id} commits {show(records)}, only on {holders}")
         terms = known.terms + (epoch,) * (end - len(committed))
-        fresh = (*committed, *records[len(committed):end])
+        fresh = (*committed, *records[len(committed) : end])
         return known._replace(committed=fresh, terms=terms)
 
-    def _read(
-        self, known: Known, seen: list[Seen], mine: Seen, asked: int, offset: int
-    ) -> Known:
+    def _read(self, known: Known, seen: list[Seen], mine: Seen, asked: int, offset: int) -> Known:
         if not asked <= offset <= len(known.committed):
             raise Violation(f"a stale read: {asked} were committed, {mine.key.id} reads {offset}")
         return known
@@ -200,7 +198,7 @@ class Oracle:
         snapshots = dict(known.snapshots) | {snapshot_id: content}
         if snapshot_id.offset > len(known.committed):
             raise Violation(f"I15: {mine.key.id} has a snapshot {snapshot_id} of what is not sure")
-        below = known.committed[:snapshot_id.offset]
+        below = known.committed[: snapshot_id.offset]
         voters = [each.control for each in below if isinstance(each.control, KRaftVoters)]
         said = [each for each in content if isinstance(each, KRaftVoters)]
         if voters and said != voters[-1:]:

@@ -56,9 +56,7 @@ Action = tuple[Any, ...]
 class Quorum:
     """The rules of the search: actions and what they do."""
 
-    def __init__(
-        self, setting: Setting, epochs_max: int = 6, order: tuple[int, ...] = ()
-    ) -> None:
+    def __init__(self, setting: Setting, epochs_max: int = 6, order: tuple[int, ...] = ()) -> None:
         """``order``: of ids, in which what goes on by itself does so."""
         self.setting = setting
         self.order = order or setting.ids
@@ -320,11 +318,9 @@ class Quorum:
             state = self.with_channel(state, (source, target), told)
         return state._replace(links=tuple(links))
 
-    def with_channel(
-        self, state: State, pair: tuple[int, int], queue: tuple[int, ...]
-    ) -> State:
+    def with_channel(self, state: State, pair: tuple[int, int], queue: tuple[int, ...]) -> State:
         place, channels = self.place[pair], state.channels
-        return state._replace(channels=(*channels[:place], queue, *channels[place + 1:]))
+        return state._replace(channels=(*channels[:place], queue, *channels[place + 1 :]))
 
     def _do_live(self, state: State, down: int | None) -> State:
         """Nothing happens, but what would if all but one replica went on undisturbed is judged."""
@@ -430,7 +426,7 @@ class Quorum:
     def after_turn(self, state: State, id: int, turn: Any) -> State:
         place = self.index[id]
         before = state.replicas[place]
-        replicas = (*state.replicas[:place], turn.after, *state.replicas[place + 1:])
+        replicas = (*state.replicas[:place], turn.after, *state.replicas[place + 1 :])
         channels = list(state.channels)
         for peer_id in turn.dropped:
             there, back = self.place[id, peer_id], self.place[peer_id, id]

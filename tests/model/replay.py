@@ -44,9 +44,7 @@ class Histories:
     def __init__(self) -> None:
         self.kept: list[tuple[list[str], list[Action], list[Any]]] = []
 
-    def keep(
-        self, words: list[str], quorum: Quorum, start: State, history: list[Action]
-    ) -> None:
+    def keep(self, words: list[str], quorum: Quorum, start: State, history: list[Action]) -> None:
         self.kept.append((words, history, prints_of(quorum, start, history)))
 
     def store(self, path: Path) -> None:

@@ -293,7 +293,7 @@ def shrink(
     while size:
         place = 0
         while place < len(history):
-            shorter = history[:place] + history[place + size:]
+            shorter = history[:place] + history[place + size :]
             found, end = play(quorum, start, shorter)
             if found and same(found, violation):
                 history = shorter[: end + 1]

@@ -45,7 +45,7 @@ class Seen(NamedTuple):
 def look(host: Lone) -> Seen:
     """What is asked of this replica, read once."""
     disk, replica = host.disk, host.replica
-    log = " ".join(f"{each.value}@{each.epoch}" for each in disk.records[disk.start:])
+    log = " ".join(f"{each.value}@{each.epoch}" for each in disk.records[disk.start :])
     state = disk.quorum_state
     voted = state.voted.id if state is not None and state.voted is not None else "-"
     key = ReplicaKey(host.id, host.directory_id)
@@ -95,9 +95,7 @@ def counted(replica: Replica) -> tuple[tuple[int, bytes, int], ...]:
     leader = timeless.state_of(replica).leader
     if leader is None:
         return ()
-    return tuple(
-        (*each.key, leader.acknowledged.get(each.slot)) for each in leader.voters.values()
-    )
+    return tuple((*each.key, leader.acknowledged.get(each.slot)) for each in leader.voters.values())
 
 
 def told_committed(replica: Replica) -> int:

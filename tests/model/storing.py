@@ -110,6 +110,7 @@ def pickle_by_fields(kind: type) -> None:
 for kind in (QuorumState, KRaftVersion, KRaftVoters, Voter):
     pickle_by_fields(kind)
 
+
 def rebuilt(kind: type, values: tuple[Any, ...]) -> Any:
     """Return an object of a compiled class with these fields."""
     thing = kind.__new__(kind)

@@ -132,8 +132,7 @@ def test_what_is_broken_is_found(name: str, tmp_path: Path) -> None:
 def test_a_search_goes_on_where_the_last_one_stopped(tmp_path: Path) -> None:
     words = "--length 30 --seconds 500".split()
     first, second = [
-        search([*words, "--walks", "10", "--resume", str(tmp_path / "seen.npz")])
-        for _ in range(2)
+        search([*words, "--walks", "10", "--resume", str(tmp_path / "seen.npz")]) for _ in range(2)
     ]
     whole = search([*words, "--walks", "20"])
     counts = [int(each.split()[0].replace(",", "")) for each in (first, second, whole)]

@@ -132,9 +132,7 @@ def timers(replica: Replica) -> tuple[str, ...]:
     """Return the names of the timers that can be over."""
     state = state_of(replica)
     current = state.current
-    found = [
-        name for name in ROLE_TIMERS if NOW_MS < getattr(current, name, NEVER_MS) < NEVER_MS
-    ]
+    found = [name for name in ROLE_TIMERS if NOW_MS < getattr(current, name, NEVER_MS) < NEVER_MS]
     follower = state.follower
     if follower is not None:
         idle = {"stream_deadline_ms": follower.stream, "update_at_ms": state.writing}

@@ -263,9 +263,7 @@ class Turns:
         return tuple(sent), tuple(dropped)
 
 
-def goes_by_id(
-    host: Lone, event: tuple[Any, ...], role: str, arrived: Arrived | None
-) -> bool:
+def goes_by_id(host: Lone, event: tuple[Any, ...], role: str, arrived: Arrived | None) -> bool:
     """Return whether the core may have preferred the lower of two ids in this turn."""
     if host.replica is None:
         return False

@@ -32,9 +32,7 @@ class Inside:
     ``settings``: of NodeConfig.
     """
 
-    def __init__(
-        self, path: Path, voters: int = 1, records: str = "any", **settings: Any
-    ) -> None:
+    def __init__(self, path: Path, voters: int = 1, records: str = "any", **settings: Any) -> None:
         description = format_quorum(str(path), voters, records=records)
         self.directory = str(path / "1")
         defaults = SMALL | {"listeners": [ListenerConfig("CONTROLLER", "127.0.0.1", 0)]}

@@ -149,9 +149,7 @@ class Asked:
     def fetch_data(self, offset: int, **fields: Any) -> tuple[int, bytes]:
         self.number += 1
         fields = {"max_bytes": 1 << 20, "partition_max_bytes": 1 << 20, "min_bytes": 1, **fields}
-        message = PartitionFetch(
-            topic=METADATA_TOPIC, partition=0, fetch_offset=offset, **fields
-        )
+        message = PartitionFetch(topic=METADATA_TOPIC, partition=0, fetch_offset=offset, **fields)
         return self.number, fetch.encode_request(12, self.number, "consumer", message)
 
     def fetch(self, offset: int, **fields: Any) -> Any:

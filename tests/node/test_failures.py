@@ -94,9 +94,7 @@ def test_what_the_core_raises_is_the_replicas(replica: Inside) -> None:
         replica.node.failures.end(MalformedFrame("any"), "a session", lambda: None)
 
 
-def test_a_consumer_that_waits_ends_alone(
-    replica: Inside, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_consumer_that_waits_ends_alone(replica: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its answer is made while a commit is carried out."""
     served = replica.loop.sockets.consumers
     ended: list[Exception] = []

@@ -97,9 +97,7 @@ def test_whatever_a_replica_sends(
 
 @much
 @given(data=st.data())
-def test_whatever_a_producer_sends(
-    replicas: Replicas, doorbell: OwnDoorbell, data: Any
-) -> None:
+def test_whatever_a_producer_sends(replicas: Replicas, doorbell: OwnDoorbell, data: Any) -> None:
     replica = replicas.get(1)
     link = attached(replica, doorbell, "producer")
     for _ in range(data.draw(st.integers(1, 4))):
@@ -122,9 +120,7 @@ def test_a_fetch_of_no_stream(replicas: Replicas, doorbell: OwnDoorbell) -> None
     turns(replica, link)
 
 
-def test_what_a_push_raises_ends_its_link_alone(
-    replicas: Replicas, doorbell: OwnDoorbell
-) -> None:
+def test_what_a_push_raises_ends_its_link_alone(replicas: Replicas, doorbell: OwnDoorbell) -> None:
     replica = replicas.get(1)
     link = attached(replica, doorbell, "peer")
     replica.until(lambda: replica.node.links)

@@ -33,7 +33,7 @@ def replica(tmp_path: Path) -> Iterator[Inside]:
 def request(number: int, again: bool) -> bytes:
     version = SERVED[KEY].last
     data = frame.encode_request(KEY, version, number, "test", wire.DescribeQuorumRequest(topics=[]))
-    text = base64.b64encode(data[frame.LENGTH_BYTES:]).decode()
+    text = base64.b64encode(data[frame.LENGTH_BYTES :]).decode()
     return encode_hello(Hello(kind="request", args=text, again=again))
 
 
@@ -70,9 +70,7 @@ def test_who_leaves_an_answer_unread_is_no_failure(replica: Inside) -> None:
     assert not +door.slots.shares and not replica.lines
 
 
-def test_an_idle_connection_is_given_up(
-    replica: Inside, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_idle_connection_is_given_up(replica: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local_door, "KEPT_MS_MAX", 20)
     with replica.local() as sock:
         sock.send(request(0, again=True))

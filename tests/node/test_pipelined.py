@@ -76,9 +76,7 @@ def test_requests_that_are_answered_at_once_take_turns(
     sock.close()
 
 
-def test_of_large_requests_a_turn_takes_few(
-    alone: Inside, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_large_requests_a_turn_takes_few(alone: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that asks for 16,000 partitions costs a tenth of a second."""
     counted, many = Counted(alone, monkeypatch), 60
     body = MetadataRequest(topics=[MetadataRequest.Topic(name=each * 4000) for each in "abc"])

@@ -60,8 +60,7 @@ def test_replicas_move_with_the_leadership(tmp_path: Path) -> None:
             others = sorted({1, 2, 3} - {leader})
             wanted = {leader: first, others[0]: last, others[1]: first}
             return all(
-                allowed(quorum.supervisor.pid(id)) == {frozenset({at})}
-                for id, at in wanted.items()
+                allowed(quorum.supervisor.pid(id)) == {frozenset({at})} for id, at in wanted.items()
             )
 
         def wait(leader: int) -> None:

@@ -80,9 +80,7 @@ def leader(tmp_path: Path) -> Iterator[Leader]:
 @pytest.mark.parametrize(
     "size", [200, limits.PAGE_BYTES - 1, limits.PAGE_BYTES + 200, 3 * limits.PAGE_BYTES - 8]
 )
-def test_a_reference_into_a_file_without_a_last_page(
-    home: Home, leader: Leader, size: int
-) -> None:
+def test_a_reference_into_a_file_without_a_last_page(home: Home, leader: Leader, size: int) -> None:
     """Its generation word lies nowhere: the file was trimmed, or never was a segment."""
     log = home.open()
     fill(log, 1, 100)

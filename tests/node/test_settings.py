@@ -137,9 +137,7 @@ def test_other_hosts_come_only_where_that_is_wanted(
 def test_who_can_come_is_told() -> None:
     """Every user of this host reads and appends over TCP, where files and rings are the owner's."""
     places = {1: ("127.0.0.1", 19001), 2: ("127.0.0.1", 19002)}
-    told = (
-        "every user of this host can read and append records at 127.0.0.1:19001, 127.0.0.1:19002"
-    )
+    told = "every user of this host can read and append records at 127.0.0.1:19001, 127.0.0.1:19002"
     with pytest.warns(UnauthenticatedListener, match=told):
         tuning_of({"port": 19000}).tell_who_can_come(places)
     consent: dict[str, Any] = {"port": 19000, "expose_without_authentication": True}
@@ -193,9 +191,7 @@ def test_a_program_that_starts_its_quorum_when_it_is_imported(tmp_path: Path) ->
     assert done.stdout.split("\n")[:-1].count("run kraftfast_state_machine") == 1
 
 
-def test_a_working_directory_that_is_gone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_working_directory_that_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gone = tmp_path / "gone"
     gone.mkdir()
     monkeypatch.chdir(gone)

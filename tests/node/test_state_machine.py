@@ -93,9 +93,7 @@ def test_each_machine_gets_what_is_committed_once_and_in_order(quorum: LocalQuor
         told = seen(quorum, id, end)
         assert told["values"] == values
         batches = told["batches"]
-        assert all(
-            a[1] < b[0] and a[2] <= b[2] for a, b in zip(batches, batches[1:], strict=False)
-        )
+        assert all(a[1] < b[0] and a[2] <= b[2] for a, b in zip(batches, batches[1:], strict=False))
         assert [leader_id for leader_id, _, _ in told["leaders"]][-1] == leader
         epochs.add(told["leaders"][-1][1])
         assert told["leaders"] == sorted(told["leaders"], key=lambda each: each[1])

@@ -258,8 +258,12 @@ def test_a_disk_that_is_full_leaves_no_gap(small_disk: Path) -> None:
             filler.unlink()
             wait_until(lambda: can_append(producer))
             runs = producer.ledger.runs(0, producer.resolved)
-        kept = [first + i for first, end, base, failure in runs if failure is None
-                for i in range(end - first)]
+        kept = [
+            first + i
+            for first, end, base, failure in runs
+            if failure is None
+            for i in range(end - first)
+        ]
         assert not any(isinstance(failure, UnknownOutcome) for *_, failure in runs)
         log = data_records(log_path(quorum, 1), settled(quorum))
     assert len(log) == len(kept) == len({value for _, value in log})

@@ -232,9 +232,7 @@ def test_columns_encode_as_the_twin_does(values: list[bytes], capacity: int) -> 
 @example((1, b"x"), 9000, 100_000)  # offset deltas of one, two and three bytes
 @example((1, b"x"), 8193, 10)
 @example((16, b"x" * 16), 65, 2000)
-def test_fixed_sizes_encode_as_the_twin_does(
-    one: tuple[int, bytes], count: int, more: int
-) -> None:
+def test_fixed_sizes_encode_as_the_twin_does(one: tuple[int, bytes], count: int, more: int) -> None:
     size, value = one
     rows = np.frombuffer(value * count, np.uint8).reshape(count, size)
     values = [value] * count

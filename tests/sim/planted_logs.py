@@ -60,9 +60,7 @@ def memory_is_called_flushed(scene: Scene) -> None:
     log = scene.leader.log
     words = {"flushed_end_offset": log.end_offset, "end_offset": log.end_offset}
     scene.oracle.observe(
-        SimpleNamespace(
-            id=scene.leader.id, machine=scene.leader.machine, log=scene.log_of(**words)
-        )
+        SimpleNamespace(id=scene.leader.id, machine=scene.leader.machine, log=scene.log_of(**words))
     )  # type: ignore[arg-type]
 
 

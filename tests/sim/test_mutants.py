@@ -103,9 +103,7 @@ def copy_sources(root: Path) -> None:
     (root / "tests" / "sim").symlink_to(ROOT / "tests" / "sim")
 
 
-def run(
-    root: Path, *seam: str, seeds: tuple[str, str] = SEEDS, kind: str = "log"
-) -> Completed:
+def run(root: Path, *seam: str, seeds: tuple[str, str] = SEEDS, kind: str = "log") -> Completed:
     return subprocess.run(
         [sys.executable, "-m", "tests.sim.kill", kind, *seeds, *seam],
         cwd=root,
@@ -157,9 +155,7 @@ def test_a_mutant_of_the_core_is_killed(matrix: str, name: str, outcome: Outcome
 
 
 @mutants("directed", DIRECTED)
-def test_a_mutant_dies_of_the_history_told_for_it(
-    matrix: str, name: str, outcome: Outcome
-) -> None:
+def test_a_mutant_dies_of_the_history_told_for_it(matrix: str, name: str, outcome: Outcome) -> None:
     assert_killed(outcome(matrix, name))
 
 

@@ -1,6 +1,6 @@
 """A short sweep of seeds: nothing is violated, and it is not idle. The long one is a command.
 
-    python -m kraftfast.sim --seeds 0:10000 --workers 2 --minutes 60
+python -m kraftfast.sim --seeds 0:10000 --workers 2 --minutes 60
 """
 
 from __future__ import annotations

@@ -169,9 +169,12 @@ def test_a_query_keeps_one_connection_to_the_leader(
     monkeypatch.setattr(
         OneLog, "_open_watch", lambda self: (calls.append("watch"), open_watch(self))[1]
     )
-    with kraftfast.LocalQuorum(
-        tmp_path, 1, transport="socket", durability="memory", **SMALL
-    ) as quorum, quorum.producer() as producer:
+    with (
+        kraftfast.LocalQuorum(
+            tmp_path, 1, transport="socket", durability="memory", **SMALL
+        ) as quorum,
+        quorum.producer() as producer,
+    ):
         producer.append_many([b"%d" % n for n in range(100)])
         servers = ",".join(f"{host}:{port}" for host, port in quorum.addresses.values())
         for where in ({"path": str(tmp_path)}, {"bootstrap.servers": servers}):

@@ -38,9 +38,7 @@ SMALL: dict[str, Any] = {
 @pytest.fixture(scope="module")
 def quorum(tmp_path_factory: pytest.TempPathFactory) -> Iterator[kraftfast.LocalQuorum]:
     path = tmp_path_factory.mktemp("quorum")
-    with kraftfast.LocalQuorum(
-        path, 3, transport="socket", durability="memory", **SMALL
-    ) as found:
+    with kraftfast.LocalQuorum(path, 3, transport="socket", durability="memory", **SMALL) as found:
         with found.producer() as producer:
             producer.append_many([b"value %d" % n for n in range(5000)])
         yield found
@@ -76,9 +74,12 @@ def test_by_address(quorum: kraftfast.LocalQuorum) -> None:
 @pytest.mark.spark
 def test_a_conversion_takes_what_is_new(spark: Any, tmp_path: Path) -> None:
     """Ranges are cut elsewhere by then: a file covers what its metadata says."""
-    with kraftfast.LocalQuorum(
-        tmp_path / "quorum", 3, transport="socket", durability="memory", **SMALL
-    ) as grown, grown.producer() as producer:
+    with (
+        kraftfast.LocalQuorum(
+            tmp_path / "quorum", 3, transport="socket", durability="memory", **SMALL
+        ) as grown,
+        grown.producer() as producer,
+    ):
         more = {"bootstrap.servers": servers(grown), "splitBytes": "4096"}
         found = []
         for count in (1000, 1500):

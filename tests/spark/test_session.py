@@ -121,9 +121,7 @@ def test_no_java(packages: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyP
     refused("holds no bin/java")
 
 
-def test_java_too_old(
-    packages: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_java_too_old(packages: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     java(tmp_path, "11.0.2")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     refused("needs Java 17 or later, and .* is Java 11: set JAVA_HOME")

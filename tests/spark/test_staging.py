@@ -276,9 +276,7 @@ def test_a_name_whose_notes_and_records_nobody_knows_any_more(
         word = b"nightly-" + mode.encode()
         made = options(quorum, producerName=f"nightly {mode}", writeMode=mode)
         rows = values(word, 30)
-        asserted = options(
-            quorum, producerName=f"nightly {mode}", writeMode=mode, neverRun="true"
-        )
+        asserted = options(quorum, producerName=f"nightly {mode}", writeMode=mode, neverRun="true")
         run(BatchWriter(asserted, VALUE, False), rows, 1)
         shutil.rmtree(BatchWriter(made, VALUE, False).job.directory)
         forget_names(quorum)

@@ -1,6 +1,6 @@
 """ARCHITECTURE.md tells the truth: the picture of roles, the rooms, where conditions are kept.
 
-    python tests/style/test_architecture.py      # draws the picture anew
+python tests/style/test_architecture.py      # draws the picture anew
 """
 
 from __future__ import annotations

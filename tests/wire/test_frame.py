@@ -33,11 +33,11 @@ from tests.wire.strategies import any_message
 def test_request_header_1_and_2() -> None:
     begin = BeginQuorumEpochRequest()
     raw = frame.encode_request(ApiKey.BEGIN_QUORUM_EPOCH, 0, 7, "me", begin)
-    assert raw[:16] == b"\0\0\0\x12" b"\0\x35" b"\0\0" b"\0\0\0\x07" b"\0\x02me"
+    assert raw[:16] == b"\0\0\0\x12\0\x35\0\0\0\0\0\x07\0\x02me"
     assert raw[16:] == begin.encode(0)
     raw = frame.encode_request(ApiKey.BEGIN_QUORUM_EPOCH, 1, -1, None, begin)
     # The client id keeps its int16 length; the tagged fields come after it.
-    assert raw[4:15] == b"\0\x35" b"\0\x01" b"\xff\xff\xff\xff" b"\xff\xff" b"\0"
+    assert raw[4:15] == b"\0\x35\0\x01\xff\xff\xff\xff\xff\xff\0"
     assert raw[15:] == begin.encode(1)
 
 

@@ -39,9 +39,7 @@ def check_frame(name: str, raw: bytes) -> None:
     if direction == "request":
         header, message = frame.decode_request(body)
         assert (header.api_key, header.version) == (key, version)
-        again = frame.encode_request(
-            key, version, header.correlation_id, header.client_id, message
-        )
+        again = frame.encode_request(key, version, header.correlation_id, header.client_id, message)
         check_hot_request(key, header, raw, message)
     else:
         number, message = frame.decode_response(key, version, body)

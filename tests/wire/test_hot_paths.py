@@ -292,9 +292,7 @@ def topics(*counts: int) -> list[Any]:
         FetchRequest(topics=topics(0)),
         FetchRequest(topics=topics(2)),
         FetchRequest(topics=topics(1, 1)),
-        FetchRequest(
-            topics=topics(1), forgotten_topics_data=[FetchRequest.ForgottenTopicsData()]
-        ),
+        FetchRequest(topics=topics(1), forgotten_topics_data=[FetchRequest.ForgottenTopicsData()]),
     ],
 )
 def test_other_shapes_come_as_messages(message: FetchRequest) -> None:

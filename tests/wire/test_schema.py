@@ -128,15 +128,13 @@ def test_what_is_encoded_is_decoded(choice: tuple[Message, int]) -> None:
 
 def test_bytes_of_a_message_written_by_hand() -> None:
     cls = sample("A:i16; S:str?; L[X:u16; U:uuid]; N:[i32]@1+; T:i8 #3; V:str?=null #1; B:bool")
-    message = cls(
-        a=-2, s="é", l=[cls.L(x=65535, u=METADATA_TOPIC_ID)], n=[7], t=5, v="w", b=True
-    )
+    message = cls(a=-2, s="é", l=[cls.L(x=65535, u=METADATA_TOPIC_ID)], n=[7], t=5, v="w", b=True)
     assert message.encode(1) == (
         b"\xff\xfe" b"\x03\xc3\xa9" b"\x02\xff\xff" + bytes(15) + b"\x01\x00"
         b"\x02\x00\x00\x00\x07" b"\x01" b"\x02" b"\x01\x02\x02w" b"\x03\x01\x05"
     )  # fmt: skip
     plain = cls(a=1, s=None, l=[], b=False)
-    assert plain.encode(1) == b"\x00\x01" b"\x00" b"\x01" b"\x01" b"\x00" b"\x00"
+    assert plain.encode(1) == b"\x00\x01\x00\x01\x01\x00\x00"
     flat = sample("A:i16; S:str?; L[X:u16]; N:[i32]; D:bytes", flexible="none")
     message = flat(a=1, s="é", l=[flat.L(x=2)], n=[-1], d=b"z")
     assert message.encode(0) == (
@@ -149,13 +147,13 @@ def test_bytes_of_a_message_written_by_hand() -> None:
 def test_tagged_fields_are_sorted_and_omitted_at_their_default() -> None:
     cls = sample("A:i8 #300; B:i8=4 #2")
     assert cls(b=4).encode(1) == b"\x00"
-    assert cls(a=1, b=5).encode(1) == b"\x02" b"\x02\x01\x05" b"\xac\x02\x01\x01"
+    assert cls(a=1, b=5).encode(1) == b"\x02\x02\x01\x05\xac\x02\x01\x01"
     assert cls.decode(b"\x01\x02\x01\x04", 1) == cls()  # told though default: accepted
 
 
 def test_unknown_tags_are_skipped_and_kept_nowhere() -> None:
     cls = sample("A:i8 #1")
-    raw = b"\x03" b"\x00\x02??" b"\x01\x01\x09" b"\x05\x00"
+    raw = b"\x03\x00\x02??\x01\x01\x09\x05\x00"
     assert cls.decode(raw, 1) == cls(a=9)
     assert cls.decode(raw, 1).encode(1) == b"\x01\x01\x01\x09"
 

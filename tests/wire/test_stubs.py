@@ -19,7 +19,7 @@ from kraftfast.wire.schema import Message
 WIRE = Path(messages.__file__).parent
 STUB = WIRE / "messages.pyi"
 
-HEAD = '''\
+HEAD = """\
 # Written from the tables of messages.py by tests/wire/test_stubs.py.
 from enum import IntEnum
 
@@ -29,7 +29,7 @@ from kraftfast.wire.primitives import Buffer
 from kraftfast.wire.schema import Message
 
 class ApiKey(IntEnum):
-'''
+"""
 TYPES = {"bool": "bool", "uuid": "bytes", "str": "str", "bytes": "Buffer", "records": "Buffer"}
 
 

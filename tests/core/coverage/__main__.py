@@ -1,6 +1,6 @@
 """Writes ``tests/core/SCENARIOS.md`` and ``SEEDS.md``, and prints what they say is still open.
 
-    python -m tests.core.coverage
+python -m tests.core.coverage
 """
 
 from __future__ import annotations

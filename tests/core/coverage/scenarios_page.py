@@ -72,7 +72,9 @@ def link(test: str) -> str:
     """A test as a link from a page in ``tests/core``."""
     file, _, function = test.partition("::")
     place = file.removeprefix("core/") if file.startswith("core/") else f"../{file}"
-    shown = file.removeprefix("core/scenarios/").removesuffix(".txt") if (
-        file.startswith("core/scenarios/")
-    ) else file.removesuffix(".py")
+    shown = (
+        file.removeprefix("core/scenarios/").removesuffix(".txt")
+        if (file.startswith("core/scenarios/"))
+        else file.removesuffix(".py")
+    )
     return f"[{shown}]({place})" + (f" `{function}`" if function else "")

@@ -1,7 +1,7 @@
 """Searches the specification of the quorum and prints what TLC found.
 
-    python -m tests.formal.quorum           # what the tests search, and the mutants
-    python -m tests.formal.quorum --deep    # further, for up to some hours
+python -m tests.formal.quorum           # what the tests search, and the mutants
+python -m tests.formal.quorum --deep    # further, for up to some hours
 """
 
 from __future__ import annotations
