@@ -113,7 +113,7 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=0, help="of leaders, for failover [0]")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all runs here")
     asked = parser.parse_args()
-    began = time.gmtime()
+    began, idle = time.gmtime(), os.getloadavg()[0]
     with tempfile.TemporaryDirectory(prefix="kraftfast-peers-", dir=asked.dir) as place:
         runs = measure(asked, place)
         failover = run_failover(place, asked.kills) if asked.kills else None
@@ -125,6 +125,7 @@ def main() -> int:
             "date": time.strftime("%Y-%m-%d", began),
             "processors": os.cpu_count(),
             "rounds": asked.rounds,
+            "idle": idle,
             "load": [min(run["load"] for run in runs), max(run["load"] for run in runs)],
             "table": table,
             "failover": failover,

@@ -86,11 +86,9 @@ def caption(result: dict[str, Any]) -> Iterator[str]:
     load = "{:.0f} to {:.0f}".format(*result["load"])
     yield (
         f"{result['date']}, {result['processors']} processors, one disk, medians of "
-        f"{result['rounds']} rounds by turns, load average {load}. "
-        "Three voters, flushed on a majority."
+        f"{result['rounds']} rounds by turns. Three voters, flushed on a majority."
     )
-    if result["load"][1] > result["processors"]:
-        yield "The machine was busy with other work meanwhile: compare bars of this picture alone."
+    yield f"Load average {load}, with the programs' own; before the first run {result['idle']:.1f}."
     if result["failover"]:
         found = result["failover"]
         yield (

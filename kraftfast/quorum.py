@@ -106,7 +106,7 @@ class LocalQuorum(MakesProducers):
         flag("restart", restart)
         self.tuning = tuning_of(tuning)
         self.addresses: dict[int, tuple[str, int]] = {}
-        self.description = open_or_format(
+        self.description, self._is_new = open_or_format(
             self.path, voters, durability, records, kraft_version, self._endpoint_of
         )
         self._lock = run_lock(self.path)
@@ -177,6 +177,7 @@ class LocalQuorum(MakesProducers):
         return NodeConfig(
             node_id=id,
             directory=self.directories[id],
+            new_quorum=self._is_new,
             voters=[
                 VoterConfig(voter_id, *self.addresses.get(voter_id, ("", 0)))
                 for voter_id in self.description.voters

@@ -116,7 +116,8 @@ def become_candidate(state: ReplicaState, now_ms: int) -> None:
     assert isinstance(current, Prospective)
     silent = current.election.unrecorded()
     if state.log.end_offset == 0 and silent and not current.skips_pre_votes:
-        warn_of_new_log(state, silent)
+        if not state.config.new_quorum:
+            warn_of_new_log(state, silent)
     if state.log.durable_end_offset() == state.log.end_offset:
         state.to_candidate(now_ms)
     else:

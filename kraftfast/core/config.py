@@ -80,6 +80,8 @@ class QuorumConfig:
     campaign: bool = True
     """Whether this replica ever asks to lead. A witness of Kafka's controllers does not: it votes,
     follows and acknowledges only."""
+    new_quorum: bool = False
+    """Whoever starts this replica made its quorum just now, all disks of it: no voter has a log."""
     auto_join: bool = False
     """controller.quorum.auto.join.enable: an observer makes itself a voter, unless it was one."""
 

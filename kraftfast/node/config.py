@@ -47,6 +47,7 @@ class NodeConfig(msgspec.Struct, frozen=True):
     None is Kafka's default where a state machine makes snapshots, and all elsewhere.
     ``snapshot_bytes``, ``snapshot_interval_ms``: when it makes one; 0 ms: never by time.
     ``campaign``: whether it ever asks to lead; None: unless it is a witness (``witness``).
+    ``new_quorum``: whoever starts it made all disks of its quorum just now.
     ``processors``: those that the voters share out, all of this host (``placement``); empty: none.
     """
 
@@ -61,6 +62,7 @@ class NodeConfig(msgspec.Struct, frozen=True):
     may_vote: bool = True
     auto_join: bool = False
     campaign: bool | None = None
+    new_quorum: bool = False
     flush: str = "adaptive"
     idle: str = "hybrid"
     segment_bytes: int = limits.SEGMENT_BYTES
@@ -128,6 +130,7 @@ class NodeConfig(msgspec.Struct, frozen=True):
             endpoints=self.endpoints,
             default_listener=self.controller_listener,
             campaign=not witness if self.campaign is None else self.campaign,
+            new_quorum=self.new_quorum,
             auto_join=self.auto_join,
             flush=FlushPolicy(self.flush),
         )

@@ -152,8 +152,8 @@ def open_or_format(
     records: str | None,
     kraft_version: int,
     endpoint_of: Callable[[int], Endpoint] | None = None,
-) -> Description:
-    """Return the quorum in ``path``, formatted if it is new. None: as it is, or the default.
+) -> tuple[Description, bool]:
+    """Return the quorum in ``path``, and whether it was made now. None: as it is, or the default.
 
     Directories are not looked at: each replica says itself what is wrong with its own.
     Raises InvalidOption where it was made with other values, ForeignDirectory, StorageError.
@@ -171,13 +171,14 @@ def open_or_format(
         promised = durability or "majority", records or "any"
         refuse_local(promised[1])
         try:
-            return format_quorum(
+            made = format_quorum(
                 path,
                 3 if voters is None else voters,
                 *promised,
                 kraft_version=kraft_version,
                 endpoint_of=endpoint_of,
             )
+            return made, True
         except ForeignDirectory:
             if not Disk().exists(os.path.join(path, DESCRIPTION)):
                 raise
@@ -191,7 +192,7 @@ def open_or_format(
     for name, value in asked.items():
         if value is not None and value != found[name]:
             raise InvalidOption(f"{path} was made with {name} {found[name]}, not {value}")
-    return known
+    return known, False
 
 
 class Plan(msgspec.Struct, frozen=True):

@@ -121,9 +121,11 @@ def test_the_next_id_is_given_once(tmp_path: Path) -> None:
 def test_a_quorum_is_made_by_one_of_many(tmp_path: Path) -> None:
     path = str(tmp_path / "q")
     made = at_once([lambda: open_or_format(path, 3, None, None, 1) for _ in range(6)])
-    assert {each.cluster_id for each in made} == {read_description(path).cluster_id}
+    cluster_id = read_description(path).cluster_id
+    assert {each.cluster_id for each, _ in made} == {cluster_id}
+    assert sum(is_new for _, is_new in made) == 1
     for id in (1, 2, 3):
-        assert read_meta(Disk(), os.path.join(path, str(id))).cluster_id == made[0].cluster_id
+        assert read_meta(Disk(), os.path.join(path, str(id))).cluster_id == cluster_id
 
 
 def test_a_change_that_fails_is_not_stored(tmp_path: Path) -> None:
@@ -195,8 +197,8 @@ def test_a_quorum_is_made_after_a_kill_at_any_step(
                 except (Killed, InvalidOption):  # the latter: it was all there
                     pass
         if not os.path.exists(os.path.join(path, "quorum.json")):
-            made = open_or_format(path, 1, None, None, 1)
-            assert made.voters == [1]
+            made, is_new = open_or_format(path, 1, None, None, 1)
+            assert made.voters == [1] and is_new
             assert not os.path.exists(os.path.join(path, "quorum.json.new"))
         made = read_description(path)
         for id in made.voters:
