@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -37,3 +39,15 @@ def golden() -> Path:
     if not path.is_dir():
         pytest.skip("no recorded Kafka data here: set KRAFTFAST_GOLDEN")
     return path
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """Say where the time went, room by room, where the slowest tests are asked for."""
+    if config.option.durations is None:
+        return
+    seconds: Counter[str] = Counter()
+    for report in terminalreporter.getreports("") + terminalreporter.getreports("passed"):
+        seconds["/".join(report.nodeid.split("/")[:2]).partition("::")[0]] += report.duration
+    terminalreporter.section("seconds by room")
+    for room, spent in seconds.most_common():
+        terminalreporter.write_line(f"{spent:7.1f} {room}")
