@@ -8,25 +8,21 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from typing import Any
 
 from kraftfast.cli.consume import text_or_base64
 from kraftfast.errors import CorruptBatch, InputError
 from kraftfast.log import scan
 from kraftfast.log.copied_file import CopiedFile
+from kraftfast.log.disk import Disk
+from kraftfast.log.index_check import index_entries
 from kraftfast.log.reader import corrupt_log
 from kraftfast.log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX
 from kraftfast.log.snapshot_files import SUFFIX as SNAPSHOT_SUFFIX
 from kraftfast.log.snapshot_files import id_of
-from kraftfast.log.verify import (
-    Batches,
-    Tail,
-    index_entries,
-    open_file,
-    open_segment_file,
-    tail_of,
-)
+from kraftfast.log.snapshot_reader import SnapshotReader
+from kraftfast.log.verify import Batches, Tail, open_file, open_segment_file, tail_of
 from kraftfast.record.batch import BatchView
 from kraftfast.record.control import (
     KRaftVersion,
@@ -50,6 +46,16 @@ class Dump:
 
     def __init__(self, records: bool, as_json: bool) -> None:
         self.records, self.as_json = records, as_json
+        self.end: tuple[int, int] | None = None  # of the segment before, if its batches end there
+
+    def segments(self, paths: Iterable[str]) -> Iterator[str]:
+        """The segments of one log in order, as :meth:`file`; each must follow the one before."""
+        for path in paths:
+            base_offset, end = int(os.path.basename(path).removesuffix(LOG_SUFFIX)), self.end
+            if end is not None and end[0] != base_offset:
+                why = f"the segment before it ends at offset {end[0]}"
+                raise corrupt_log(path, 0, end[0], why)
+            yield from self.file(path)
 
     def file(self, path: str) -> Iterator[str]:
         """One file, by its suffix. Raises CorruptLog behind the last line that is sound."""
@@ -91,28 +97,31 @@ class Dump:
         elif not self.as_json and snapshot_id is not None:
             yield f"Snapshot end offset: {snapshot_id.offset}, epoch: {snapshot_id.epoch}"
         file = open_file(path)
-        position, offset, fault = yield from self.batches(path, file, 0)
+        position, offset, fault = yield from self.batches(path, file, Batches(file))
         if position < file.size:
             raise corrupt_log(path, position, offset, scan.fault_text(fault))
+        with SnapshotReader(Disk(), path) as reader:
+            reader.check()  # its header, its footer, its epoch
 
     def segment(self, path: str) -> Iterator[str]:
         """The batches of a ``.log`` file, and what lies behind them."""
         segment = open_segment_file(path)
         if not self.as_json:
             yield f"Log starting offset: {segment.base_offset}"
-        stop = yield from self.batches(path, segment, segment.base_offset)
+        batches = Batches(segment, segment.base_offset, self.end[1] if self.end else -1)
+        stop = yield from self.batches(path, segment, batches)
         tail = tail_of(segment, *stop)
+        self.end = (stop[1], batches.epoch) if tail.kind in ("none", "zeros") else None
         if not self.as_json and tail.kind != "none":
             yield tail_text(tail)
 
     def batches(
-        self, path: str, file: CopiedFile, offset: int
+        self, path: str, file: CopiedFile, batches: Batches
     ) -> Generator[str, None, tuple[int, int, int]]:
         """Batch after batch, a damaged one too if its header can be read.
 
         Returns (position, offset, fault) where it stopped.
         """
-        batches = Batches(file, offset)
         for begin, found in batches:
             yield from self.batch(path, found, begin, True)
         if batches.fault != scan.END:

@@ -40,18 +40,15 @@ def dump(path: str, records: bool, as_json: bool) -> None:
 
     lines, stdout = Dump(records, as_json), sys.stdout
     try:
-        for file in files_of(path):
-            for line in lines.file(file):
-                stdout.write(f"{line}\n")
+        whole = os.path.isdir(path)
+        for line in lines.segments(segments_of(path)) if whole else lines.file(path):
+            stdout.write(f"{line}\n")
     finally:
         stdout.flush()  # what is sound comes before the words on what is not
 
 
-def files_of(path: str) -> Iterator[str]:
-    """The file itself, or the segments of a directory, oldest first. Raises NotFormatted."""
-    if not os.path.isdir(path):
-        yield path
-        return
+def segments_of(path: str) -> Iterator[str]:
+    """The segments of a directory, oldest first. Raises NotFormatted."""
     from kraftfast.log.at_rest import find_log
     from kraftfast.log.disk import Disk
     from kraftfast.log.reader import LogReader

@@ -7,35 +7,39 @@ nothing below it was known to be on disk (reliability.md D10); :class:`Tail` say
 from __future__ import annotations
 
 import os
-import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 from kraftfast import limits
 from kraftfast.errors import CorruptBatch, CorruptLog, InputError, KraftfastError, RecordsRefused
 from kraftfast.log import epoch_checkpoint, quorum_state, scan
 from kraftfast.log.at_rest import LooseLog, find_log, looked_at
 from kraftfast.log.copied_file import CopiedFile
-from kraftfast.log.directory import ReplicaDirectory
+from kraftfast.log.directory import (
+    META,
+    OPTIONS,
+    PARTITION_METADATA,
+    ReplicaDirectory,
+    decode_partition_metadata,
+)
 from kraftfast.log.disk import Disk
 from kraftfast.log.floor import NOTHING, read_floor
-from kraftfast.log.newest_snapshot import clip
+from kraftfast.log.index_check import IndexCheck
+from kraftfast.log.newest_snapshot import clip, holds
 from kraftfast.log.held_segment import HeldSegment, Mark
 from kraftfast.log.reader import SEGMENT_FILE, corrupt_log
 from kraftfast.log.recovery import Recovery
 from kraftfast.log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX
+from kraftfast.log.snapshot_files import BOOTSTRAP
 from kraftfast.log.snapshot_files import SUFFIX as SNAPSHOT_SUFFIX
 from kraftfast.log.snapshot_files import snapshot_ids, snapshot_path
+from kraftfast.log.snapshot_footer import producers_state
 from kraftfast.log.snapshot_reader import SnapshotReader
 from kraftfast.log.state_check import check_state
 from kraftfast.record import batch as record_batch
 from kraftfast.record.batch import BatchView
-
-INDEX_ENTRY = struct.Struct(">ii")
-TIME_ENTRY = struct.Struct(">qi")
-INDEX_FILE_BYTES_MAX = 64 * 1024 * 1024
-INDEX_ENTRIES = {INDEX_SUFFIX: INDEX_ENTRY, TIME_INDEX_SUFFIX: TIME_ENTRY}
+from kraftfast.types import ZERO_UUID, uuid_text
 
 TailKind = Literal["none", "zeros", "torn", "phantom"]
 """``zeros``: prepared for appends, or left by a crash. ``torn``: never acknowledged, to be cut at
@@ -134,8 +138,11 @@ def verify(path: str, records: bool = False) -> Verified:
 def _verify_log(path: str, records: bool) -> Verified:
     disk = Disk()
     directory = find_log(disk, path)
+    _check_identity(disk, directory)
     damaged = _damaged_floor(disk, directory)
     with looked_at(disk, directory, NOTHING if damaged else None) as recovery:
+        if directory.adopted and recovery.segments:
+            _refuse_holes(recovery)
         kept = recovery.segments[: recovery.keep]
         found = [_count_segment(segment, directory, records) for segment in kept]
         start = kept[0].base_offset if kept else recovery.start.offset
@@ -145,7 +152,7 @@ def _verify_log(path: str, records: bool) -> Verified:
         state = None
         if isinstance(directory, ReplicaDirectory):
             state = _check_state(disk, directory, recovery, end)
-        _check_snapshots(disk, directory.log_path)
+        _check_snapshots(disk, directory.log_path, recovery.epochs, start, end)
         if damaged:
             raise CorruptLog(
                 f"{damaged}; apart from it {directory.log_path} is sound, offsets {start} to end "
@@ -165,13 +172,38 @@ def _damaged_floor(disk: Disk, directory: ReplicaDirectory | LooseLog) -> Corrup
     return None
 
 
-def _check_snapshots(disk: Disk, log_path: str) -> None:
-    """Read every snapshot, the bootstrap's too, as a start would. Raises CorruptLog."""
+def _check_identity(disk: Disk, directory: ReplicaDirectory | LooseLog) -> None:
+    """What formatting wrote and nothing rewrites. Raises CorruptLog, ForeignDirectory."""
+    if not isinstance(directory, ReplicaDirectory):
+        return
+    if not directory.adopted and directory.meta.directory_id == ZERO_UUID:
+        path = os.path.join(directory.path, META)
+        raise CorruptLog(f"{path} has no directory.id: a start would make up another", path)
+    path = os.path.join(directory.log_path, PARTITION_METADATA)
+    if disk.exists(path):
+        found, known = decode_partition_metadata(disk.read_file(path), path), directory.options
+        if found != known.topic_id:
+            text = f"{path} names topic id {uuid_text(found)}, not {uuid_text(known.topic_id)}"
+            raise CorruptLog(f"{text}, which {OPTIONS} has", path)
+
+
+def _check_snapshots(
+    disk: Disk, log_path: str, epochs: Sequence[tuple[int, int]], start: int, end: int
+) -> None:
+    """Read every snapshot, the bootstrap's too, as a start would. Raises CorruptLog.
+
+    The record before the end of each, if the log has it, must be of the snapshot's epoch.
+    """
     for id in snapshot_ids(disk, log_path):
         path = snapshot_path(log_path, id)
         try:
             with SnapshotReader(disk, path) as reader:
                 reader.check()
+            if id != BOOTSTRAP:
+                producers_state(disk, log_path, id)
+            if start < id.offset <= end and not holds(id, start, end, epochs):
+                text = f"{path} ends in epoch {id.epoch}, but the log's record before it does not"
+                raise CorruptLog(text, path)
         except (KraftfastError, FileNotFoundError):
             if disk.exists(path):  # else a live replica has removed it meanwhile
                 raise
@@ -201,7 +233,11 @@ def _count_segment(segment: Any, directory: ReplicaDirectory | LooseLog, records
     if batches.position < segment.position:  # changed since it was judged
         place = segment.file.path, batches.position, batches.offset
         raise corrupt_log(*place, scan.fault_text(batches.fault))
-    return counting.finish()
+    counts = counting.finish()
+    if not segment.has_page and not directory.adopted:
+        counting.places.hold_whole(segment.index_bytes())
+        counting.times.hold_whole(segment.time_index_bytes(True))
+    return counts
 
 
 def _copied(segment: Any, end: int) -> CopiedFile:
@@ -214,6 +250,8 @@ def _check_epochs(recovery: Recovery, kept: list[Any], end: int) -> None:
 
     Kafka's begins at its log start, which a snapshot may have moved into the first segment.
     """
+    if recovery.stored is None and kept and not recovery.directory.adopted:
+        _refuse_checkpoint(recovery)
     if recovery.stored is None or recovery.anew:
         return
     start = kept[0].base_offset if kept else 0
@@ -224,6 +262,18 @@ def _check_epochs(recovery: Recovery, kept: list[Any], end: int) -> None:
         path = os.path.join(recovery.path, epoch_checkpoint.NAME)
         text = f"{path} says {stored}, but the batches say {found} (epoch, start offset)"
         raise CorruptLog(text, path, 0, start)
+
+
+def _refuse_checkpoint(recovery: Recovery) -> NoReturn:
+    """Ours is on disk before the first batch of an epoch (D18): without it, batches whose epoch
+    has changed are told by nothing.
+    """
+    path = os.path.join(recovery.path, epoch_checkpoint.NAME)
+    why = "does not parse" if os.path.exists(path) else "is missing"
+    raise CorruptLog(
+        f"{path} {why}: a start makes it anew from the batches, whose epochs no checksum covers",
+        path,
+    )
 
 
 def _tail_of_log(recovery: Recovery, log_path: str, end: int) -> Tail:
@@ -242,9 +292,28 @@ def _tail_of_log(recovery: Recovery, log_path: str, end: int) -> Tail:
     place = last.file.path, last.position
     if recovery.paged and end < recovery.target.offset:
         return Tail("phantom", *place, size, recovery.cut_reason, tuple(recovery.target))
+    if size and not last.has_page:
+        reason = recovery.cut_reason or "what stands behind its last batch is none"
+        raise corrupt_log(*place, end, reason)
     if size:
         return Tail("torn", *place, size, recovery.cut_reason or "no batch")
     return Tail("zeros" if rest else "none", *place, rest)
+
+
+def _refuse_holes(recovery: Recovery) -> None:
+    """Nothing tells a torn tail of Kafka's from damage, and a start cuts all behind either."""
+    expected = recovery.segments[0].base_offset
+    for segment in recovery.segments:
+        place, size = (segment.file.path, segment.position), segment.file.size
+        reason = "the segment before it does not end where it begins"
+        if segment.base_offset == expected:
+            file, expected = _copied(segment, size), segment.end_offset
+            if file.data_end(segment.position, size) == segment.position:
+                continue
+            *_, fault = file.walk(segment.position, expected, verify_crc=True)
+            reason = scan.fault_text(fault)
+        reason += "; a start cuts what is there and all behind it, as Kafka's does"
+        raise corrupt_log(*place, expected, reason)
 
 
 # --- one file -------------------------------------------------------------------------------------
@@ -267,15 +336,15 @@ def verify_file(path: str, records: bool = False) -> Verified:
 class Batches:
     """The whole batches of a file whose CRCs hold: (where the copy begins, a batch in it)."""
 
-    # position, offset, fault: where it stopped, and why.
+    # position, offset, epoch, fault: where it stopped, and why.
 
-    def __init__(self, file: CopiedFile, base_offset: int = 0) -> None:
-        self.file = file
+    def __init__(self, file: CopiedFile, base_offset: int = 0, epoch: int = -1) -> None:
+        self.file, self.epoch = file, epoch
         self.position, self.offset, self.fault = 0, base_offset, scan.WHOLE
 
     def __iter__(self) -> Iterator[tuple[int, BatchView]]:
-        for data, end, self.offset, _, self.fault in self.file.spans(
-            self.position, self.offset, verify_crc=True
+        for data, end, self.offset, self.epoch, self.fault in self.file.spans(
+            self.position, self.offset, self.epoch, verify_crc=True
         ):
             begin, self.position = self.position, end
             for found in record_batch.batches(data, 0, end - begin):
@@ -366,8 +435,8 @@ class _Counting:
     def __init__(self, counts: Counts, taken: str | None, indexed: bool = True) -> None:
         self.counts, self.taken = counts, taken
         stem = counts.path.removesuffix(LOG_SUFFIX)
-        self.places = _IndexCheck(stem + INDEX_SUFFIX, counts.base_offset, indexed)
-        self.times = _IndexCheck(stem + TIME_INDEX_SUFFIX, counts.base_offset, indexed)
+        self.places = IndexCheck(stem + INDEX_SUFFIX, counts.base_offset, indexed)
+        self.times = IndexCheck(stem + TIME_INDEX_SUFFIX, counts.base_offset, indexed)
 
     def meet(self, begin: int, found: BatchView) -> None:
         """The next batch, in bytes that begin at ``begin`` of the file. Raises CorruptLog."""
@@ -387,67 +456,3 @@ class _Counting:
         self.counts.index_entries = self.places.finish()
         self.counts.time_index_entries = self.times.finish()
         return self.counts
-
-
-class _IndexCheck:
-    """The entries of one index file, compared as the batches come by."""
-
-    # entries: those that are left. next: the one that comes, or None. count: those that were right.
-
-    def __init__(self, path: str, base_offset: int, indexed: bool) -> None:
-        self.path, self.base_offset = path, base_offset
-        self.missing = not indexed or not os.path.exists(path)
-        self.entries = iter(()) if self.missing else index_entries(path)
-        self.count = 0
-        self.next = next(self.entries, None)
-
-    def meet_place(self, found: BatchView, position: int) -> None:
-        """An entry: (offset of the batch's last record, its position)."""
-        while self.next is not None and self.next[1] <= position:
-            if self.next != (found.last_offset - self.base_offset, position):
-                self.refuse("points to no batch")
-            self.pass_by()
-
-    def meet_time(self, found: BatchView) -> None:
-        """An entry: (timestamp, offset of a record of the batch whose largest it is)."""
-        while self.next is not None and self.base_offset + self.next[1] <= found.last_offset:
-            if self.next[0] != found.max_timestamp:
-                self.refuse("has not the largest timestamp of its batch")
-            self.pass_by()
-
-    def pass_by(self) -> None:
-        self.count += 1
-        self.next = next(self.entries, None)
-
-    def finish(self) -> int | None:
-        """How many entries there are, all of them right; None without the file."""
-        if self.next is not None:
-            self.refuse("points behind the last batch")
-        return None if self.missing else self.count
-
-    def refuse(self, why: str) -> None:
-        size = INDEX_ENTRIES[os.path.splitext(self.path)[1]].size
-        raise corrupt_log(
-            self.path, self.count * size, self.base_offset, f"entry {self.count} {why}"
-        )
-
-
-def index_entries(path: str) -> Iterator[tuple[int, int]]:
-    """The pairs of an ``.index`` (relative offset, position) or a ``.timeindex`` (timestamp,
-    relative offset), in order; the zeros that Kafka prepares behind them are left out.
-
-    Raises CorruptLog where they do not rise, or what is behind them is not zeros.
-    """
-    entry = INDEX_ENTRIES[os.path.splitext(path)[1]]
-    data = Disk().read_file(path, INDEX_FILE_BYTES_MAX)
-    before: tuple[int, int] | None = None
-    for at in range(0, len(data) - entry.size + 1, entry.size):
-        one, other = entry.unpack_from(data, at)
-        if (one, other) == (0, 0) and not data[at:].strip(b"\0"):
-            return
-        if min(one, other) < 0 or (before is not None and (one <= before[0] or other <= before[1])):
-            raise corrupt_log(path, at, 0, "its entries do not rise")
-        before = one, other
-        yield before
-    if len(data) % entry.size:
-        raise corrupt_log(path, len(data) // entry.size * entry.size, 0, "part of an entry")
