@@ -8,7 +8,7 @@ histories and has each checker find its own kind.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 COMMITTED, FAILED, UNKNOWN = "committed", "failed", "unknown"
 
@@ -81,6 +81,26 @@ def duplicates(log: Log) -> list[str]:
     return found
 
 
+def falling(log: Log) -> list[str]:
+    """Offsets of a log rise: no two records have one."""
+    return [
+        f"falling: {value!r} at {offset} stands behind offset {before}"
+        for (before, _), (offset, value) in zip(log, log[1:])
+        if offset <= before
+    ]
+
+
+def alike(appends: Iterable[Append]) -> list[str]:
+    """Values are unique: what is known of a record in the log is found by its value."""
+    seen: set[bytes] = set()
+    found = []
+    for append in appends:
+        if append.value in seen:
+            found.append(f"alike: {append.value!r} was handed over twice")
+        seen.add(append.value)
+    return found
+
+
 def reordered(appends: Iterable[Append], log: Log) -> list[str]:
     """I23: the records of one producer stand in the order in which it handed them over."""
     known = {append.value: append for append in appends}
@@ -100,10 +120,17 @@ def reordered(appends: Iterable[Append], log: Log) -> list[str]:
     return found
 
 
-def unreal_time(appends: Iterable[Append]) -> list[str]:
-    """Linearizable: a record acknowledged before another was handed over has the lower offset."""
+def unreal_time(appends: Iterable[Append], log: Log = ()) -> list[str]:
+    """Linearizable: a record acknowledged before another was handed over has the lower offset.
+
+    The other needs no acknowledgement to be in the log.
+    """
+    appends, at = list(appends), {value: offset for offset, value in log}
     done = sorted((a for a in appends if a.outcome == COMMITTED), key=lambda a: a.acked)
-    begun = sorted(done, key=lambda a: a.invoked)
+    other = [
+        replace(a, offset=at[a.value]) for a in appends if a.outcome != COMMITTED and a.value in at
+    ]
+    begun = sorted(done + other, key=lambda a: a.invoked)
     found: list[str] = []
     highest: Append | None = None
     index = 0
@@ -166,8 +193,10 @@ def check(appends: Sequence[Append], log: Log, polls: Sequence[Poll] = ()) -> li
         *lost_writes(appends, log),
         *unasked_writes(appends, log),
         *duplicates(log),
+        *falling(log),
+        *alike(appends),
         *reordered(appends, log),
-        *unreal_time(appends),
+        *unreal_time(appends, log),
         *inconsistent_reads(polls, log),
         *skips(polls, log),
         *late_reads(appends, polls),

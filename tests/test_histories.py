@@ -105,6 +105,25 @@ def acknowledge_before_its_time(history: History) -> None:
     late.acked = 0.0  # and all the others were handed over after that
 
 
+def slip_in_before_its_time(history: History) -> None:
+    """Nobody was told of it; it stands below what was acknowledged before it was handed over."""
+    late = committed(history)[2]
+    late.outcome, late.acked, late.offset, late.invoked = UNKNOWN, -1.0, -1, 1e6
+
+
+def share_an_offset(history: History) -> None:
+    """Two records whose producers were told nothing."""
+    offset = history[1][-1][0]
+    for name in ("p8", "p9"):
+        history[0].append(Append(name, 0, name.encode(), 1e6))
+        offset += name == "p8"
+        history[1].append((offset, name.encode()))
+
+
+def say_the_same_twice(history: History) -> None:
+    history[0].append(Append("p9", 0, history[0][-1].value, 1e6))
+
+
 def read_what_is_cut(history: History) -> None:
     history[2][1].records[0] = (history[2][1].records[0][0], b"p9-9")
 
@@ -130,6 +149,9 @@ PLANTED: list[tuple[Callable[[History], None], str]] = [
     (raise_the_dead, "after failure"),
     (swap_in_the_log, "reordered"),
     (acknowledge_before_its_time, "out of time"),
+    (slip_in_before_its_time, "out of time"),
+    (share_an_offset, "falling"),
+    (say_the_same_twice, "alike"),
     (read_what_is_cut, "read and gone"),
     (read_twice, "went back"),
     (read_over_one, "skipped"),

@@ -72,6 +72,7 @@ class Load(threading.Thread):
     # appends: the history, in the order of tickets.
     # commits: (time, offset) of each acknowledgement.
     # refused: errors of appends that were not handed over. refusals: of those that were.
+    # answered: tickets that were resolved. wrong: what no true answer can be.
 
     def __init__(
         self, quorum: LocalQuorum, name: str, over: str, pause: float = 0.0005, size: int = 40
@@ -83,6 +84,8 @@ class Load(threading.Thread):
         self.refusals: list[KraftfastError] = []
         self.appends: list[Append] = []
         self.commits: list[tuple[float, int]] = []
+        self.answered: set[int] = set()
+        self.wrong: list[str] = []
         self.error: BaseException | None = None
         self._stop_now = threading.Event()
         self.producer.on_commit(self._resolved)
@@ -112,6 +115,10 @@ class Load(threading.Thread):
     def _resolved(self, batch: Batch) -> None:
         now = time.monotonic()
         for place, ticket in enumerate(range(batch.first_ticket, batch.end_ticket)):
+            if ticket in self.answered or ticket >= len(self.appends):
+                self.wrong.append(f"{self.name}: {batch} answers {ticket} again, or too early")
+                continue
+            self.answered.add(ticket)
             append = self.appends[ticket]
             if batch.error is None:
                 append.outcome, append.acked = COMMITTED, now
@@ -131,6 +138,9 @@ class Load(threading.Thread):
         assert not self.is_alive(), "the producer hangs"
         if self.error is not None:
             raise self.error
+        silent = [each.sequence for each in self.appends if each.sequence not in self.answered]
+        assert not silent, f"{self.name} never got an answer for {silent[:10]}"
+        assert not self.wrong, "\n".join(self.wrong[:10])
 
     @property
     def acknowledged(self) -> int:
