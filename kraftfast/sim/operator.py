@@ -317,6 +317,29 @@ class Operator:
         if known and not machine.dead and self.can_spare(machine):
             self.replace_disk(machine)
 
+    def replace_configured(self) -> None:
+        """A machine comes back with nothing but a configuration that still names the first voters.
+
+        The log names their directories by now. All others know that, on their disks: one that did
+        not would count the new disk by its id, and no rule could tell it from the old one (D23).
+        """
+        machine = self.random.choice(self.world.machines)
+        self._replace_when_known(
+            machine, self.world.now_us + self.settings.fetch_timeout_ms * 4_000
+        )
+
+    def _replace_when_known(self, machine: Machine, until_us: int) -> None:
+        if not self.running or self.world.now_us >= until_us:
+            return
+        known = self.world.oracle.voters.are_known_without(machine)
+        if not self.world.oracle.voters.committed:  # refused until every voter has told its version
+            self.upgrade()
+        if not known or machine.dead or not self.can_spare(machine):
+            self.world.later(5_000, self._replace_when_known, machine, until_us)
+            return
+        self.replace_disk(machine)
+        self.world.count("disks by configuration replaced")
+
     def replace_disk(self, machine: Machine) -> None:
         """Whatever it held is gone."""
         self.world.count("disks replaced")

@@ -68,6 +68,10 @@ MISTAKES = (
     "add_gone",  # an observer is to be a voter, by the directory id that it had before its last
 )
 """What he asks for in vain; drawn apart."""
+CONFIGURED = (
+    "replace_configured",  # a machine comes back with an empty disk, its voters by configuration
+)
+"""What befalls a quorum that was begun without voters in its log, and has them now; drawn apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +223,9 @@ class Settings:
         mistakes = of_seed.pop("mistakes", ())
         if of_seed.get("changes"):
             of_seed["changes"] += mistakes
+        if "upgrade" in of_seed.get("changes", ()) and of_seed["kraft_version"] == 0:
+            if Random(seed * 2 + 1 + (1 << 46)).random() < 0.7:
+                of_seed["changes"] += CONFIGURED
         if durability != "memory" and Random(seed * 2 + 1 + (1 << 44)).random() < 0.4:
             of_seed["faults"] += AIMED * 3
         of_seed["idempotent"] = Random(seed * 2 + 1 + (1 << 43)).choice((0, 1, 2))

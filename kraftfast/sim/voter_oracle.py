@@ -105,6 +105,26 @@ class VoterOracle:
                     found.append(control.voters)
         return found
 
+    def are_known_without(self, machine: Machine) -> bool:
+        """Whether all the other first voters have on disk that later ones are committed.
+
+        And at most a minority of the first voters has lost its disk then, this machine too.
+        """
+        offsets = [offset for offset, each in self.committed if isinstance(each, KRaftVoters)]
+        if not offsets or machine.id not in self.first:
+            return False
+        first = [each for each in self.world.machines if each.id in self.first]
+        others = [each for each in first if each is not machine]
+        if 2 * (1 + sum(each.formats > 1 for each in others)) >= len(first):
+            return False
+        return all(
+            each.is_sound
+            and each.process is not None
+            and min(each.process.core.high_watermark, each.process.log.flushed_end_offset)
+            > offsets[0]
+            for each in others
+        )
+
     # --- who votes where ------------------------------------------------------------------------
 
     def replay(self, process: Process) -> VoterHistory:

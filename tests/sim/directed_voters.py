@@ -167,6 +167,36 @@ def a_replaced_disk_is_no_voter(seed: int) -> None:
     quorum.finish()
 
 
+def a_disk_by_configuration_is_no_voter(seed: int) -> None:
+    """It names the voters that the quorum began with, itself among them; the log knows better.
+
+    Its peers hear it campaign, cut off from the leader and not, and it brings nobody to lead.
+    """
+    quorum = Quorum(seed, voters=3, changes=("upgrade",))
+    begun(quorum)
+    accepted(quorum, lambda: msg.UpdateFeaturesRequest(1, 1_000))
+    voters = quorum.world.oracle.voters
+    leader = quorum.process(quorum.leader())
+    replaced, other = followers(quorum, leader)
+    machine = quorum.world.machine(replaced)
+    quorum.wait(lambda: voters.are_known_without(machine))
+    network = quorum.world.network
+    network.cut |= {(leader.id, replaced), (replaced, leader.id)}
+    quorum.world.operator.replace_disk(machine)
+    assert machine.voters.ids == (1, 2, 3) and not quorum.world.voter_set().is_voter(machine.key)
+    assert not voters.are_known_without(quorum.world.machine(other)), "a minority only"
+    quorum.world.run(2_000)
+    quorum.world.end(leader.machine, power=True)
+    quorum.world.run(2_000)
+    network.heal()
+    quorum.restart(leader.id)
+    quorum.wait(lambda: quorum.high_watermark(replaced) >= quorum.high_watermark(other) > 0)
+    accepted(quorum, lambda: remove(quorum, replaced))
+    accepted(quorum, lambda: add(quorum, replaced))
+    assert quorum.world.voter_set().is_voter(machine.key)
+    quorum.finish()
+
+
 def a_replaced_disk_makes_itself_a_voter(seed: int) -> None:
     """controller.quorum.auto.join.enable: it removes what it was, and adds what it is."""
     quorum = dynamic(seed, observers=0, auto_join=True)
@@ -259,6 +289,7 @@ SCENARIOS = [
     no_second_change_beside_one,
     no_change_above_one_that_is_not_committed,
     a_replaced_disk_is_no_voter,
+    a_disk_by_configuration_is_no_voter,
     a_replaced_disk_makes_itself_a_voter,
     all_voters_change_while_leaders_die,
     a_reassignment_is_cancelled,

@@ -18,7 +18,7 @@ import pytest
 from kraftfast.sim import Settings, run_seed
 from kraftfast.sim.__main__ import main
 from kraftfast.sim.__main__ import results as run_on_workers
-from kraftfast.sim.settings import AIMED, CHANGES, FAULTS, MISTAKES, REACHING
+from kraftfast.sim.settings import AIMED, CHANGES, CONFIGURED, FAULTS, MISTAKES, REACHING
 
 ROOT = Path(__file__).parents[2]
 SEEDS = range(12, 45)
@@ -83,7 +83,7 @@ def test_the_sweep_is_not_idle(results: list[dict[str, Any]]) -> None:
         total.update(result["counts"])
     idle = {what: total[what] for what, least in AT_LEAST.items() if total[what] < least}
     assert not idle, f"too little of these; all there was: {total}"
-    strikes = (*FAULTS, *AIMED, *REACHING, *CHANGES, *MISTAKES)
+    strikes = (*FAULTS, *AIMED, *REACHING, *CHANGES, *MISTAKES, *CONFIGURED)
     assert all(total[each] for each in strikes), "every fault strikes"
 
 
