@@ -1,6 +1,6 @@
 """kraftfast: KRaft, Kafka's Raft dialect, as a fast replicated log for Python.
 
->>> with kraftfast.connect(addresses) as quorum, quorum.producer() as producer:
+>>> with kraftfast.connect(where) as quorum, quorum.producer() as producer:
 ...     producer.append_wait(b"hello", timeout=5) > 0
 True
 
@@ -11,7 +11,18 @@ kraftfast.record`` or ``import kraftfast.errors`` loads nothing of the floors ab
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kraftfast import errors as errors
+    from kraftfast.client.aio import AsyncProducer as AsyncProducer
+    from kraftfast.client.consumer import Consumer as Consumer
+    from kraftfast.client.producer import Producer as Producer
+    from kraftfast.client.quorum import Quorum as Quorum
+    from kraftfast.connected import connect as connect
+    from kraftfast.errors import *  # noqa: F403  # all of them are public
+    from kraftfast.node.state_machine import StateMachine as StateMachine
+    from kraftfast.quorum import LocalQuorum as LocalQuorum
 
 __version__ = "0.1.0"
 
@@ -20,22 +31,24 @@ _DOORS: dict[str, str] = {
     "Producer": "kraftfast.client.producer",
     "AsyncProducer": "kraftfast.client.aio",
     "Consumer": "kraftfast.client.consumer",
-    "connect": "kraftfast.client.connect",
-    "attach": "kraftfast.attached",
+    "Quorum": "kraftfast.client.quorum",
+    "connect": "kraftfast.connected",
     "StateMachine": "kraftfast.node.state_machine",
 }
 
 
-def __getattr__(name: str) -> Any:
-    if name in _DOORS:
-        return getattr(importlib.import_module(_DOORS[name]), name)
-    errors = importlib.import_module("kraftfast.errors")
-    if name == "errors":
-        return errors
-    found = vars(errors).get(name)
-    if isinstance(found, type) and issubclass(found, Exception):
-        return found
-    raise AttributeError(f"module 'kraftfast' has no attribute {name!r}")
+if not TYPE_CHECKING:  # where types are checked, a name that is misspelt has none
+
+    def __getattr__(name: str) -> Any:
+        if name in _DOORS:
+            return getattr(importlib.import_module(_DOORS[name]), name)
+        errors = importlib.import_module("kraftfast.errors")
+        if name == "errors":
+            return errors
+        found = vars(errors).get(name)
+        if isinstance(found, type) and issubclass(found, Exception):
+            return found
+        raise AttributeError(f"module 'kraftfast' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

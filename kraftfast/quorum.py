@@ -20,15 +20,15 @@ from typing import Any
 
 from kraftfast import forks
 from kraftfast.arguments import OFFSET_MAX, flag, replica_id, replica_ids, whole_number
-from kraftfast.client.admin import Admin, AsyncAdmin
+from kraftfast.client.admin import Admin
 from kraftfast.client.admin_ways import LocalWay
 from kraftfast.client.collected import run_beside
 from kraftfast.client.connector import Connector
 from kraftfast.client.consumer import Consumer
 from kraftfast.client.local import LocalConnector, Watch, ask, wait_started
-from kraftfast.client.making import MakesProducers
+from kraftfast.client.quorum import Quorum
 from kraftfast.client.questions import query
-from kraftfast.client.quorum_info import QuorumInfo, check_addition, check_dynamic
+from kraftfast.client.quorum_info import check_addition, check_dynamic
 from kraftfast.client.read_barriers import barrier_by
 from kraftfast.client.timing import deadline_after
 from kraftfast.errors import (
@@ -71,7 +71,7 @@ from kraftfast.node.tuning import tuning_of
 from kraftfast.types import Endpoint, Uuid, uuid_from_text
 
 
-class LocalQuorum(MakesProducers):
+class LocalQuorum(Quorum):
     """Start (and, the first time, format) the voters of one host, and supervise them.
 
     ``path``: the quorum's directory; replica N lives in ``path/N``. ``voters``: 1, 3, 5 ...; None
@@ -190,6 +190,10 @@ class LocalQuorum(MakesProducers):
             **tuning.of_each_node(),
         )
 
+    @property
+    def topic(self) -> str:
+        return self.description.topic
+
     # --- clients ----------------------------------------------------------------------------------
 
     def consumer(
@@ -284,14 +288,6 @@ class LocalQuorum(MakesProducers):
         """Return an operator's calls, by way of this host. Raises Closed, WrongProcess."""
         self._check_open()
         return self._admin
-
-    def async_admin(self) -> AsyncAdmin:
-        """As :meth:`admin`, to be awaited: ``await quorum.async_admin().read_barrier()``."""
-        return AsyncAdmin(self.admin())
-
-    def describe(self, *, timeout: float = 10.0) -> QuorumInfo:
-        """Return who leads, who votes, and how far every replica is. Raises NoQuorum."""
-        return self.admin().describe(timeout=timeout)
 
     def read_barrier(self, replica: int | None = None, *, timeout: float = 10.0) -> int:
         """Return an end offset: below it stands all that was committed before the call.
@@ -492,9 +488,3 @@ class LocalQuorum(MakesProducers):
     def _check_open(self) -> None:
         if self._closed:
             raise self._refusal
-
-    def __enter__(self) -> LocalQuorum:
-        return self
-
-    def __exit__(self, *_exc: object) -> None:
-        self.close()

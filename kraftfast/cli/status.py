@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from kraftfast.cli import options, reach
+from kraftfast.cli import options
 
 
 @click.command()
@@ -27,12 +27,13 @@ def status(directory: str, as_json: bool) -> None:
     if no replica runs, or none that runs knows a leader.
     """
     from kraftfast.client.local import ask
+    from kraftfast.connected import directories_of
     from kraftfast.errors import NoQuorum, PeerGone, TimedOut
     from kraftfast.node.replacing import fault_of
 
     statuses: dict[int, dict[str, Any]] = {}
     missing: dict[int, str] = {}
-    for id, place in reach.replica_directories(directory).items():
+    for id, place in directories_of(directory).items():
         try:
             statuses[id] = ask(place, {"kind": "status"})
         except (PeerGone, TimedOut) as error:

@@ -57,9 +57,9 @@ def looked_at(paths: list[str]) -> tuple[list[StoredReplica], list[KraftfastErro
 
 def replicas_of(paths: tuple[str, ...]) -> list[str]:
     """The replicas' directories. Raises NotFormatted."""
-    from kraftfast.cli.reach import replica_directories
+    from kraftfast.connected import directories_of
 
-    return [place for path in paths for place in replica_directories(path).values()]
+    return [place for path in paths for place in directories_of(path).values()]
 
 
 def as_dict(each: StoredReplica) -> dict[str, Any]:

@@ -111,12 +111,12 @@ class SinkOptions:
     def producer(self, name: str | None) -> Producer:
         """An idempotent producer, of this name or of none. Raises NoQuorum, NotCompiled."""
         need_compiled("writing")
-        from kraftfast.client.connect import connect
+        from kraftfast.client.connect import connect_servers
         from kraftfast.client.local import LocalConnector
         from kraftfast.client.producer import Producer
 
         if self.servers:
-            quorum = connect(self.servers, self.topic, timeout=self.timeout)
+            quorum = connect_servers(self.servers, self.topic, timeout=self.timeout)
             return quorum.producer(
                 batch_bytes=self.batch_bytes, window=WINDOW_BATCHES, timeout=self.timeout,
                 idempotent=True, name=name,
@@ -127,20 +127,20 @@ class SinkOptions:
 
     def consumer(self, offset: int) -> RecordStream:
         """The committed records from an offset on. Raises NoQuorum."""
-        from kraftfast.client.connect import connect
+        from kraftfast.client.connect import connect_servers
         from kraftfast.client.consumer import Consumer
 
         if self.servers:
-            quorum = connect(self.servers, self.topic, timeout=self.timeout)
+            quorum = connect_servers(self.servers, self.topic, timeout=self.timeout)
             return quorum.consumer(offset, timeout=self.timeout)
         return Consumer(replica_directories(self.path), offset, timeout=self.timeout)
 
     def committed_end(self) -> int:
         """Some offset that is not above the log's end now. Raises NoQuorum."""
         if self.servers:
-            from kraftfast.client.connect import connect
+            from kraftfast.client.connect import connect_servers
 
-            quorum = connect(self.servers, self.topic, timeout=self.timeout)
+            quorum = connect_servers(self.servers, self.topic, timeout=self.timeout)
             return max(0, quorum.describe(timeout=self.timeout).high_watermark)
         with self.consumer(0) as consumer:
             return max(0, consumer.high_watermark)
@@ -148,9 +148,9 @@ class SinkOptions:
     def cluster_id(self) -> str:
         """Whose log it is. Raises NoQuorum."""
         if self.servers:
-            from kraftfast.client.connect import connect
+            from kraftfast.client.connect import connect_servers
 
-            quorum = connect(self.servers, self.topic, timeout=self.timeout)
+            quorum = connect_servers(self.servers, self.topic, timeout=self.timeout)
             return quorum.cluster.cluster_id or ""
         return read_meta(Disk(), next(iter(replica_directories(self.path).values()))).cluster_id
 

@@ -16,7 +16,7 @@ from kraftfast.spark.plain import need_compiled
 from kraftfast.spark.tables import row_batch
 
 if TYPE_CHECKING:
-    from kraftfast.client.connect import Quorum
+    from kraftfast.client.connect import RemoteQuorum
     from kraftfast.client.consumer import RecordStream
 
 RANGES_MAX = 1024
@@ -32,12 +32,14 @@ class Range:
     end_offset: int
 
 
-def open_quorum(options: LogOptions) -> Quorum:
+def open_quorum(options: LogOptions) -> RemoteQuorum:
     """Raises NoQuorum if there is no leader within the time given."""
     need_compiled("reading from servers")
-    from kraftfast.client.connect import connect  # only who reads from servers needs a client
+    from kraftfast.client.connect import (
+        connect_servers,
+    )  # only who reads from servers needs a client
 
-    return connect(options.servers, options.topic, timeout=options.timeout)
+    return connect_servers(options.servers, options.topic, timeout=options.timeout)
 
 
 def committed_end(options: LogOptions) -> int:

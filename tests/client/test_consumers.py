@@ -13,7 +13,7 @@ import pytest
 
 import kraftfast
 from kraftfast.client import remote_consumer
-from kraftfast.client.connect import Quorum
+from kraftfast.client.quorum import Quorum
 from kraftfast.client.consumer import RecordStream
 from kraftfast.client.remote import Cluster
 from kraftfast.client.remote_consumer import RemoteConsumer

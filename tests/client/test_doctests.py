@@ -15,7 +15,6 @@ WITHOUT_QUORUM = ["kraftfast.client.remote"]
 WITH_QUORUM = [
     "kraftfast",
     "kraftfast.client.aio",
-    "kraftfast.client.connect",
     "kraftfast.client.consumer",
     "kraftfast.client.producer",
     "kraftfast.quorum",
@@ -40,9 +39,9 @@ def test_examples(name: str) -> None:
 @pytest.mark.parametrize("name", WITH_QUORUM)
 def test_examples_with_a_quorum(name: str, socket_quorum: LocalQuorum, tmp_path: Path) -> None:
     addresses = ",".join(f"{host}:{port}" for host, port in socket_quorum.addresses.values())
-    run(name, quorum=socket_quorum, addresses=addresses, path=tmp_path / "quorum")
+    run(name, quorum=socket_quorum, where=addresses, path=tmp_path / "quorum")
 
 
 @pytest.mark.processes
 def test_examples_with_a_quorum_of_another_process(ring_quorum: LocalQuorum) -> None:
-    run("kraftfast.attached", path=ring_quorum.path)
+    run("kraftfast.connected", path=ring_quorum.path)

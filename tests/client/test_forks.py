@@ -238,7 +238,7 @@ def test_servers_are_reached_by_each_process_by_itself(socket_quorum: LocalQuoru
 
 
 def append_job(where: Any, n: int) -> int:
-    quorum = kraftfast.attach(where) if isinstance(where, str) else kraftfast.connect(where)
+    quorum = kraftfast.connect(where)
     with quorum.producer() as producer:
         return producer.append_wait(b"job-%d" % n)
 
@@ -256,7 +256,7 @@ def test_workers_of_a_pool_make_clients_of_their_own(quorum: LocalQuorum) -> Non
 
 
 def test_an_attached_quorum_has_all_clients(ring_quorum: LocalQuorum) -> None:
-    with kraftfast.attach(ring_quorum.path) as quorum, quorum.producer() as producer:
+    with kraftfast.connect(ring_quorum.path) as quorum, quorum.producer() as producer:
         offset = producer.append_wait(b"attached")
         assert quorum.read_barrier() > offset
         assert len(quorum.describe().voters) == 3
@@ -264,7 +264,7 @@ def test_an_attached_quorum_has_all_clients(ring_quorum: LocalQuorum) -> None:
         assert quorum.consumer(offset).read(1)[0].value == b"attached"
         assert len(in_child(lambda: refused({"producer": quorum.producer}))) == 0
     with pytest.raises(kraftfast.errors.NotFormatted):
-        kraftfast.attach(ring_quorum.path + "/nothing")
+        kraftfast.connect(ring_quorum.path + "/nothing")
 
 
 def test_a_child_keeps_no_lock_of_its_parent(tmp_path: Any) -> None:

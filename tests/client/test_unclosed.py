@@ -238,7 +238,7 @@ import kraftfast
 settings = dict(segment_bytes=32 << 20, stride_bytes=8 << 20, prepare_bytes=1 << 20)
 if __name__ == "__main__":
     quorum = kraftfast.LocalQuorum({path!r}, voters=1, **settings)
-    producer = kraftfast.attach({path!r}).producer()
+    producer = kraftfast.connect({path!r}).producer()
     producer.append_wait(b"committed")
     if {closed}:
         quorum.close()

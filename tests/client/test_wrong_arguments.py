@@ -229,7 +229,7 @@ def other_handle(quorum: LocalQuorum) -> Any:
     """The same quorum as another process would use it."""
     if quorum.addresses:
         return kraftfast.connect([tuple(each) for each in quorum.addresses.values()])
-    return kraftfast.attach(quorum.path)
+    return kraftfast.connect(quorum.path)
 
 
 def test_calls_of_a_quorum(quorum: LocalQuorum) -> None:
@@ -332,8 +332,9 @@ def test_what_makes_a_quorum(tmp_path: Path) -> None:
     assert not_refused((n, v, lambda x, n=n: make(x, n)) for n, v in calls) == []
     paths = ((*NO_PATHS, "/etc/passwd", "/etc/passwd/quorum"), lambda v: make(3, path=v))
     assert not_refused(iter([("LocalQuorum directory", *paths)])) == []
-    attached = ((*NO_PATHS, "/etc/passwd"), kraftfast.attach)
-    assert not_refused(iter([("attach directory", *attached)])) == []
+    no_paths = [each for each in NO_PATHS if not isinstance(each, list)]  # which holds addresses
+    reached = ((*no_paths, "/etc/passwd"), kraftfast.connect)
+    assert not_refused(iter([("connect directory", *reached)])) == []
     assert not list(tmp_path.iterdir()), "nothing was made"
 
 

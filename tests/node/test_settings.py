@@ -108,7 +108,7 @@ def test_a_directory_that_cannot_be(path: Any) -> None:
     with pytest.raises(InvalidOption, match="a quorum's directory"):
         kraftfast.LocalQuorum(path)
     with pytest.raises(InvalidOption, match="a quorum's directory"):
-        kraftfast.attach(path)
+        kraftfast.connect(path)
 
 
 @pytest.mark.usefixtures("never_started")

@@ -16,7 +16,7 @@ FLOORS = (
     ("record", "wire", "ring"),
     ("core", "log", "link"),
     ("node", "client"),
-    ("cli", "spark", "sim", "bench", "quorum", "attached"),
+    ("cli", "spark", "sim", "bench", "quorum", "connected"),
 )
 FLOOR_OF = {name: number for number, names in enumerate(FLOORS) for name in names}
 ABOVE_ALL = ("__init__", "__main__")

@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 
 import kraftfast
-from kraftfast.attached import AttachedQuorum
 from kraftfast.client.admin import Admin, AsyncAdmin
-from kraftfast.client.connect import Quorum
+from kraftfast.client.connect import RemoteQuorum
 from kraftfast.client.consumer import RecordStream
 from kraftfast.client.local import Watch
 from kraftfast.client.remote_consumer import RemoteConsumer
+from kraftfast.connected import HostQuorum
 from kraftfast.node.tuning import Tuning
 
-HANDED_OUT = (Admin, AsyncAdmin, Quorum, AttachedQuorum, RecordStream, RemoteConsumer, Watch)
+HANDED_OUT = (Admin, AsyncAdmin, RemoteQuorum, HostQuorum, RecordStream, RemoteConsumer, Watch)
 """Classes whose objects a user gets from those that ``kraftfast`` names."""
 FOR_EACH_OTHER = {
     "append_waiting",
