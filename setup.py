@@ -6,15 +6,60 @@ import copy
 import hashlib
 import json
 import os
+import platform
+import shutil
+import sys
+import sysconfig
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from glob import glob
 from pathlib import Path
+from typing import NoReturn
 
 import Cython
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
+
+
+def refuse_what_cannot_work() -> None:
+    """End the build with one line, and what to do, where it could only fail or make a package that
+    does not run: before anything is generated."""
+    if sys.version_info < (3, 11) or sys.implementation.name != "cpython":
+        refuse(
+            f"kraftfast needs CPython 3.11 or later, and this is {sys.implementation.name} "
+            f"{platform.python_version()}: use another interpreter, for example "
+            "`uv venv --python 3.13`"
+        )
+    if sysconfig.get_config_var("Py_GIL_DISABLED"):
+        refuse(
+            "kraftfast does not support free-threaded Python: use the ordinary build of "
+            f"CPython {sys.version_info.major}.{sys.version_info.minor}"
+        )
+    if not sys.platform.startswith("linux"):
+        refuse(f"kraftfast needs Linux, and this is {sys.platform}: build it in a container or VM")
+    compiler = (os.environ.get("CC") or sysconfig.get_config_var("CC") or "gcc").split()[0]
+    if shutil.which(compiler) is None:
+        refuse(
+            f"there is no C compiler ({compiler}): install one, for example `apt install gcc "
+            "libc6-dev`, or name another with CC=..."
+        )
+    header = os.path.join(sysconfig.get_path("include"), "Python.h")
+    if not os.path.exists(header):
+        refuse(
+            f"there is no {header}: install the headers of Python, for example `apt install "
+            f"python{sys.version_info.major}.{sys.version_info.minor}-dev`"
+        )
+
+
+def refuse(reason: str) -> NoReturn:
+    raise SystemExit(f"setup.py: {reason}")
+
+
+BUILDING = {"build", "build_ext", "bdist_wheel", "develop", "editable_wheel", "install"}
+DESCRIBING = {"dist_info", "egg_info", "sdist"}  # nothing is compiled; pip asks before it builds
+if (BUILDING | DESCRIBING - {"sdist"}) & set(sys.argv):
+    refuse_what_cannot_work()
 
 MAPPING = ["cext/mapping.c", "cext/page.c", "cext/crc32c.c"]
 THREAD = ["cext/errand.c", "cext/ring.c"]
@@ -64,12 +109,18 @@ AUGMENTED = [
 COMPILE = ["-std=gnu11", "-fvisibility=hidden"]
 COMPILE += ["-fstack-protector-strong", "-fno-strict-aliasing"]
 SANITIZE = os.environ.get("KRAFTFAST_SANITIZE")  # "address,undefined" or "thread": for suites
-if not SANITIZE:
-    COMPILE += ["-g0", "-U_FORTIFY_SOURCE", "-D_FORTIFY_SOURCE=3"]
-else:
+DEBUG = bool(os.environ.get("KRAFTFAST_DEBUG"))  # for gdb: names and lines, little is moved
+if SANITIZE:
     COMPILE += ["-g", f"-fsanitize={SANITIZE}"]
-LINK = [f"-fsanitize={SANITIZE}"] if SANITIZE else ["-Wl,-s"]  # -s: no names of what is static
-BUILT = os.path.join("build", SANITIZE or "plain")  # each setting has its own modules
+    LINK = [f"-fsanitize={SANITIZE}"]
+elif DEBUG:
+    COMPILE += ["-g"]
+    LINK = []
+else:
+    COMPILE += ["-g0", "-U_FORTIFY_SOURCE", "-D_FORTIFY_SOURCE=3"]
+    LINK = ["-Wl,-s"]  # without the names of what is static
+# Each setting has its own modules.
+BUILT = os.path.join("build", SANITIZE or ("debug" if DEBUG else "plain"))
 
 
 # What every record, batch or wake-up goes through, and the kernels. All else is interpreter calls
@@ -95,7 +146,7 @@ HOT = {
     "kraftfast.record.rows",
     "kraftfast.ring.spsc",
 }
-QUICK, SPARING = ["-O3"], ["-O1"]
+QUICK, SPARING = (["-Og"], ["-Og"]) if DEBUG else (["-O3"], ["-O1"])
 
 
 def module_name(path: str) -> str:
@@ -246,6 +297,8 @@ def extensions() -> list[Extension]:
     build: it would generate, and the compiler compile, everything again.
     """
     wanted = [extension(path) for path in SOURCES]
+    if DESCRIBING & set(sys.argv) and not BUILDING & set(sys.argv):
+        return wanted
     note = Note(os.path.join(GENERATED, "made-of"))
     made_of = contents([*SOURCES, *found("kraftfast/*.pxd"), *found("kraftfast/*/*.pxd")])
     made_of["directives"] = repr(DIRECTIVES)

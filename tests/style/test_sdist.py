@@ -14,7 +14,7 @@ from tests.style.sources import ROOT
 
 WRITTEN = {"build", "dist", "site", "__pycache__"}
 """Folders that a build or a test run writes; so does every folder whose name begins with a dot."""
-KEPT = {".ci"}
+KEPT = {".ci", ".github"}
 BUILD = """
 import sys
 import setuptools.build_meta
@@ -30,7 +30,7 @@ def ships(path: Path) -> bool:
     if any(part.startswith(".") and part not in KEPT for part in parts[:-1]):
         return False
     if len(parts) == 1:  # of the top folder: what a clone holds, not what somebody puts beside it
-        return path.suffix in {".md", ".py", ".toml", ".in"} or path.name == "LICENSE"
+        return path.suffix in {".md", ".py", ".toml", ".in"} or path.name in {"LICENSE", "Makefile"}
     return path.suffix not in {".so", ".pyc"} and path.name != "messages.pyi"
 
 
