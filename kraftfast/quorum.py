@@ -16,7 +16,7 @@ import threading
 import time
 import warnings
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Unpack
 
 from kraftfast import forks
 from kraftfast.arguments import OFFSET_MAX, flag, replica_id, replica_ids, whole_number
@@ -65,6 +65,7 @@ from kraftfast.node.placement import share
 from kraftfast.node.replacing import plan_replacement, stored_id
 from kraftfast.node.state_machine import refuse_while_loading
 from kraftfast.node.supervisor import Supervisor
+from kraftfast.node.tuning import Settings
 from kraftfast.node.tuning import Tuning as Tuning
 from kraftfast.node.tuning import free_port as free_port
 from kraftfast.node.tuning import tuning_of
@@ -98,13 +99,13 @@ class LocalQuorum(Quorum):
         kraft_version: int = 1,
         timeout: float = 60.0,
         restart: bool = True,
-        **tuning: Any,
+        **tuning: Unpack[Settings],
     ) -> None:
         refuse_while_loading()
         self.path = quorum_path(path)
         deadline = deadline_after(timeout, least=0.001)
         flag("restart", restart)
-        self.tuning = tuning_of(tuning)
+        self.tuning = tuning_of(dict(tuning))
         self.addresses: dict[int, tuple[str, int]] = {}
         self.description, self._is_new = open_or_format(
             self.path, voters, durability, records, kraft_version, self._endpoint_of

@@ -7,7 +7,7 @@ import socket
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, TypedDict
 
 from kraftfast import limits
 from kraftfast.arguments import flag, one_of, text, whole_number, whole_numbers
@@ -62,6 +62,30 @@ def free_port(host: str) -> int:
             return int(sock.getsockname()[1])
     except OSError as error:
         raise CannotListen(f"cannot listen on {host!r}: {error}") from None
+
+
+class Settings(TypedDict, total=False):
+    """The fields of :class:`Tuning` as keywords, for who checks types."""
+
+    flush: str
+    transport: str
+    idle: str
+    processors: Sequence[int] | None
+    port: int
+    host: str
+    expose_without_authentication: bool
+    segment_bytes: int
+    stride_bytes: int
+    prepare_bytes: int
+    retention_bytes: int | None
+    retention_ms: int | None
+    snapshot_bytes: int
+    snapshot_interval_ms: int
+    election_timeout_ms: int
+    fetch_timeout_ms: int
+    producers_max: int
+    connections_per_address_max: int
+    state_machine: Any
 
 
 @dataclass(slots=True)
