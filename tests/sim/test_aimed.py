@@ -1,0 +1,45 @@
+"""Each fault that waits for a moment meets it, and a sound quorum loses nothing by it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.sim.kit import Quorum
+from tests.sim.steps import begun
+
+AIMED = {
+    "nominee": "nominees without power",
+    "deposed": "ends after a cut",
+    "stop_and_power": "power cut after a stop",
+    "unflushed": "power cut before a flush",
+}
+"""What is counted once the moment came."""
+
+
+@pytest.mark.parametrize("fault", AIMED)
+def test_a_fault_meets_its_moment(fault: str) -> None:
+    quorum = Quorum(7, transport="ring", flush="deferred", append_every_ms=8.0)
+    begun(quorum)
+    nemesis, counts = quorum.world.nemesis, quorum.world.counts
+    for _ in range(40):
+        getattr(nemesis, f"_{fault}")()
+        if quorum.world.run(5_000, lambda: counts[AIMED[fault]] > 0):
+            break
+    assert counts[AIMED[fault]] > 0, dict(counts)
+    quorum.world.run(500)
+    quorum.finish()
+
+
+def test_a_directory_that_is_gone_is_named() -> None:
+    """An observer's disk is replaced, and the one that it had before is to be a voter: refused."""
+    quorum = Quorum(7, kraft_version=1, observers=1, changes=("add_gone",), change_every_ms=1e9)
+    begun(quorum)
+    operator, counts = quorum.world.operator, quorum.world.counts
+    operator.running = True
+    for _ in range(40):
+        operator.add_gone()
+        if quorum.world.run(5_000, lambda: counts["directories that are gone named"] > 0):
+            break
+    assert counts["directories that are gone named"] > 0, dict(counts)
+    quorum.finish()
+    assert not counts["AddRaftVoter: NONE"]
