@@ -283,8 +283,7 @@ class Carrying:
         self._flushed(-state)
 
     def _flush_later(self) -> None:
-        delay_us = self.world.disk_delays.draw(self.world.random) * self.machine.disk_factor
-        self.world.later(delay_us, self.enter, self.flush_step)
+        self.world.later(self.disk_delay_us(), self.enter, self.flush_step)
 
     def flush_step(self) -> None:
         """One step of the flusher's thread."""

@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
 MAPPED_SEGMENTS_MAX = 2
 RETRY_US = 1_000
+REQUEST_US_MAX = 5_000_000
+"""A request to a slow disk: shorter than what a healed world has to catch up in (L6)."""
 STEPS_IN_A_ROW_MAX = 2_000
 STALL_MS_MAX = 200
 FULL_MS_MAX = 500
@@ -262,8 +264,12 @@ class Process(Carrying):
 
     def beside_later(self, piece: Callable[[], None]) -> None:
         """In a thread: it runs beside a blocked loop, but not in a stopped process."""
-        delay_us = self.world.disk_delays.draw(self.world.random) * self.machine.disk_factor
-        self.world.later(delay_us, self._piece, piece)
+        self.world.later(self.disk_delay_us(), self._piece, piece)
+
+    def disk_delay_us(self) -> int:
+        """How long the next request of its disk takes: one that began as the world healed ends."""
+        drawn: int = self.world.disk_delays.draw(self.world.random)
+        return min(drawn * self.machine.disk_factor, REQUEST_US_MAX)
 
     def _piece(self, piece: Callable[[], None]) -> None:
         if self.paused:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from kraftfast.sim.process import REQUEST_US_MAX
+from kraftfast.sim.settings import Delays
 from tests.sim.kit import Quorum
 from tests.sim.steps import begun
 
@@ -43,3 +45,13 @@ def test_a_directory_that_is_gone_is_named() -> None:
     assert counts["directories that are gone named"] > 0, dict(counts)
     quorum.finish()
     assert not counts["AddRaftVoter: NONE"]
+
+
+def test_no_request_of_a_slow_disk_outlasts_the_time_to_catch_up() -> None:
+    """Seed 1025380: one of 11.8 s, drawn a second before the world healed, was told as L6."""
+    quorum = Quorum(7, transport="ring", disk=Delays(2_000, 40_000, 0.05))
+    begun(quorum)
+    machine = quorum.world.machines[0]
+    machine.disk_factor = 1000
+    drawn = [machine.process.disk_delay_us() for _ in range(1000)]
+    assert max(drawn) == REQUEST_US_MAX < 10_000_000
