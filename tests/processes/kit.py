@@ -75,11 +75,17 @@ class Load(threading.Thread):
     # answered: tickets that were resolved. wrong: what no true answer can be.
 
     def __init__(
-        self, quorum: LocalQuorum, name: str, over: str, pause: float = 0.0005, size: int = 40
+        self,
+        quorum: LocalQuorum,
+        name: str,
+        over: str,
+        pause: float = 0.0005,
+        size: int = 40,
+        timeout: float = PATIENCE_S / 3,
     ) -> None:
         super().__init__(name=name, daemon=True)
         self.producer = producer_of(quorum, over)
-        self.pause, self.size = pause, size
+        self.pause, self.size, self.timeout = pause, size, timeout
         self.refused: list[KraftfastError] = []
         self.refusals: list[KraftfastError] = []
         self.appends: list[Append] = []
@@ -105,7 +111,7 @@ class Load(threading.Thread):
         append = Append(self.name, number, value, time.monotonic())
         self.appends.append(append)  # before its ticket: an answer may be quicker than we are
         try:
-            ticket = self.producer.append(value, timeout=PATIENCE_S / 3)
+            ticket = self.producer.append(value, timeout=self.timeout)
         except KraftfastError as error:
             self.appends.pop()  # not handed over
             self.refused.append(error)

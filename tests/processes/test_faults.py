@@ -208,7 +208,7 @@ def test_a_disk_that_is_full_in_the_middle(small_disk: Path, over: str) -> None:
     lies behind records that cannot be committed, and has no more room.
     """
     with a_quorum(small_disk / "q", transport=over) as quorum:
-        with loads(quorum, "own", size=2000, pause=0.0) as running:
+        with loads(quorum, "own", size=2000, pause=0.0, timeout=5.0) as running:
             pids = [pid_of(quorum, id) for id in quorum.directories]
             ballast = fill(small_disk)
             kinds: set[type] = set()
@@ -218,6 +218,7 @@ def test_a_disk_that_is_full_in_the_middle(small_disk: Path, over: str) -> None:
                 return bool(kinds & {DiskFull, TimedOut})
 
             wait_until(refused)
+            assert any(status["nursery_error"] for status in quorum.statuses().values())
             ballast.unlink()
             go_on(running)
             assert [pid_of(quorum, id) for id in quorum.directories] == pids, "no SIGBUS"

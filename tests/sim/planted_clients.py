@@ -310,8 +310,7 @@ def other_voters_at_the_end(scene: Scene) -> None:
 
 @plant("{}: the quorum did not come to rest: {}")
 def quorum_does_not_come_to_rest(scene: Scene) -> None:
-    scene.patch.setattr(scene.world, "heal", lambda: None)
-    scene.other.machine.disk_factor = NEVER_ENDS
+    scene.patch.setattr(scene.other, "disk_delay_us", lambda: 1_000 * NEVER_ENDS)
     scene.append()
     scene.quorum.finish()
 
