@@ -27,6 +27,7 @@ from kraftfast.client.local import LocalConnector
 from kraftfast.client.quorum import ConnectedQuorum
 from kraftfast.client.timing import deadline_after
 from kraftfast.errors import InvalidOption, NoQuorum
+from kraftfast.link.host import check_host
 from kraftfast.log.directory import META, read_meta, read_options
 from kraftfast.log.disk import Disk
 from kraftfast.node.description import read_description
@@ -106,7 +107,7 @@ def connect(
 
     Raises InvalidOption for what is neither, NotFormatted and ForeignDirectory for a directory that
     is no quorum's, StorageError for one that cannot be read; NoQuorum; RequestRefused if the
-    servers have no such ``topic``.
+    servers have no such ``topic``; HostUnsupported where rings cannot work.
     """
     deadline_after(timeout)
     topic = text("topic", topic, TOPIC_BYTES_MAX)
@@ -116,6 +117,7 @@ def connect(
         if not isinstance(where, str) or (":" in where and "/" not in where):
             return connect_servers(where, topic, timeout=timeout)
         _refuse_neither(where)
+    check_host()
     quorum = HostQuorum(where)
     if topic not in (METADATA_TOPIC, quorum.topic):
         raise InvalidOption(f"the log in {quorum.path} is called {quorum.topic!r}, not {topic!r}")

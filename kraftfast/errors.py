@@ -150,6 +150,12 @@ class NotCompiled(LocalError):
     exit_code = 5
 
 
+class HostUnsupported(LocalError):
+    """This host lacks or forbids something that kraftfast needs; ``kraftfast doctor`` says more."""
+
+    exit_code = 6
+
+
 class WouldBlock(LocalError):
     """``try_append`` found no room: the producer is ahead of the log by its whole window."""
 

@@ -42,6 +42,7 @@ from kraftfast.errors import (
     RequestRefused,
     TimedOut,
 )
+from kraftfast.link.host import check_host
 from kraftfast.log.directory import read_meta
 from kraftfast.log.disk import Disk
 from kraftfast.node.config import ListenerConfig, NodeConfig, VoterConfig
@@ -82,7 +83,8 @@ class LocalQuorum(Quorum):
     worker again that dies. ``tuning``: as :class:`Tuning`. A majority of the voters is enough to
     start; see ``faults``. Close it: one that is forgotten warns and is closed once it is collected.
 
-    Raises InvalidOption, DirectoryInUse, CorruptLog, DiskFull and other StorageErrors, TimedOut.
+    Raises InvalidOption, HostUnsupported, DirectoryInUse, CorruptLog, DiskFull and other
+    StorageErrors, TimedOut.
     """
 
     # path, description, directories: what it is. tuning: how it runs. supervisor: its processes.
@@ -107,6 +109,7 @@ class LocalQuorum(Quorum):
         flag("restart", restart)
         self.tuning = tuning_of(dict(tuning))
         self.addresses: dict[int, tuple[str, int]] = {}
+        check_host()
         self.description, self._is_new = open_or_format(
             self.path, voters, durability, records, kraft_version, self._endpoint_of
         )

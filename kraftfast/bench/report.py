@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -21,7 +20,6 @@ MEANINGS = {
     "commit": "in the leader's log -> committed",
     "callback": "committed -> known to the producer",
 }
-NOT_ON_A_DISK = ("tmpfs", "ramfs")
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,23 +132,6 @@ def replicas(before: dict[int, dict[str, Any]], after: dict[int, dict[str, Any]]
         role, end = status["role"], status["end_offset"]
         found.append(Replica(id, role, end, status["high_watermark"], flushes))
     return found
-
-
-def filesystem_of(path: str) -> str:
-    """The type of the file system that holds ``path``, as the kernel names it; "" if unknown."""
-    best, kind = "", ""
-    path = os.path.realpath(path)
-    try:
-        with open("/proc/self/mounts") as file:
-            mounts = [line.split()[1:3] for line in file]
-    except OSError:
-        return ""
-    for mount, name in mounts:
-        mount = mount.encode().decode("unicode_escape")  # a blank is \040
-        inside = path == mount or path.startswith(mount.rstrip("/") + "/")
-        if inside and len(mount) >= len(best):
-            best, kind = mount, name
-    return kind
 
 
 def bench_line(

@@ -159,6 +159,7 @@ def run(
     """(the JSON line, what the verification found wrong or "")."""
     from kraftfast import LocalQuorum
     from kraftfast.bench import inputs, report, verify
+    from kraftfast.log.mounts import filesystem_of
 
     retention = None if asked["retention"] is None else int(asked["retention"] * MIB)
     wanted = prepare_bytes if retention is None else retention // KEPT_SEGMENTS
@@ -205,7 +206,7 @@ def run(
             "batch_bytes": asked["batch_bytes"],
             "prepared_mib": round(prepare_bytes / MIB),
             "retention_mib": asked["retention"],
-            "filesystem": report.filesystem_of(place),
+            "filesystem": filesystem_of(place),
             "fsyncs_per_1000_records": round(1000 * flushes / done.handed_over, 4),
         }
         if asked["stages"]:
@@ -246,7 +247,7 @@ def drive(mode: str, quorum: Any, producer: Any, rows: Any, asked: dict[str, Any
 def disk(directory: str | None, quick: bool, as_json: bool) -> None:
     """What an fdatasync costs on a disk, and which preparation of files suits it."""
     from kraftfast.bench.disk import measure as measure_disk
-    from kraftfast.bench.report import filesystem_of
+    from kraftfast.log.mounts import filesystem_of
     from kraftfast.cli.scratch import scratch_directory
 
     with scratch_directory("bench", directory) as place:

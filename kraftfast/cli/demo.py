@@ -87,6 +87,7 @@ def run(given: Any, place: str, asked: dict[str, Any]) -> Any:
     """Append the input to a quorum in ``place``; returns the :class:`Report`."""
     from kraftfast import LocalQuorum
     from kraftfast.bench import inputs, load, report, verify
+    from kraftfast.log.mounts import filesystem_of
 
     quorum = LocalQuorum(
         place,
@@ -112,7 +113,7 @@ def run(given: Any, place: str, asked: dict[str, Any]) -> Any:
             durability=quorum.description.durability,
             flush=asked["flush"],
             transport=asked["transport"],
-            filesystem=report.filesystem_of(place),
+            filesystem=filesystem_of(place),
             stages=report.stages(after, producer),
             replicas=report.replicas(before, quorum.statuses()),
             first_offset=first_offset,

@@ -33,6 +33,10 @@ COMMANDS = {
     "serve": ("serve:serve", "Run one replica as a server, with Kafka's config names."),
     "log": ("log:log", "Look at the files of a log: dump, verify, trim."),
     "spark": ("spark:spark", "Jobs over whole logs on Apache Spark: audit, convert, compact."),
+    "doctor": (
+        "doctor:doctor",
+        "Look at this host: say what kraftfast needs, and what to do where it is missing.",
+    ),
     "bench": ("bench:bench", "Measure throughput, latency, and the disk."),
 }
 

@@ -11,7 +11,8 @@ from rich.text import Text
 from kraftfast.bench.disk import MEANINGS as FILE_MEANINGS
 from kraftfast.bench.disk import Cell, verdict
 from kraftfast.bench.load import SAMPLES_MIN
-from kraftfast.bench.report import MEANINGS, NOT_ON_A_DISK, Report
+from kraftfast.bench.report import MEANINGS, Report
+from kraftfast.log.mounts import NOT_ON_A_DISK
 
 WIDE = 120
 """Columns of a terminal from which on there is room for explanations."""

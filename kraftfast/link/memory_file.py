@@ -16,11 +16,10 @@ import weakref
 
 from kraftfast import forks
 from kraftfast.errors import MalformedFrame, PeerGone
+from kraftfast.link.host import F_ADD_SEALS, F_GET_SEALS, SEALS
 from kraftfast.ring.spsc import OWN_FLAGS
 from kraftfast.link.private_pages import make_private
 
-F_ADD_SEALS, F_GET_SEALS = 1033, 1034
-SEALS = 0x0001 | 0x0002 | 0x0004 | 0x0010  # SEAL, SHRINK, GROW, FUTURE_WRITE
 FDS_MAX = 8
 MEMFD_PREFIX = "/memfd:kraftfast-"
 

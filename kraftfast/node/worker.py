@@ -16,11 +16,12 @@ import signal
 import socket
 import sys
 import traceback
+from typing import NoReturn
 
 import msgspec
 
 from kraftfast import errors
-from kraftfast.errors import KraftfastError
+from kraftfast.errors import HostUnsupported, KraftfastError
 from kraftfast.link.unix_socket import credentials, open_pidfd
 from kraftfast.node.config import NodeConfig
 from kraftfast.node.loop import Loop
@@ -36,8 +37,13 @@ def main(fd: int) -> int:
     sock = socket.socket(fileno=fd)
     signal.signal(signal.SIGTTOU, signal.SIG_IGN)  # no terminal stops who writes a line to it
     opened = False
+    told = b""
+    with contextlib.suppress(OSError):
+        told = sock.recv(CONFIG_BYTES_MAX)
+    if not told:
+        return 0  # the supervisor gave up before it said what this replica is
     try:
-        config = msgspec.json.decode(sock.recv(CONFIG_BYTES_MAX), type=NodeConfig)
+        config = msgspec.json.decode(told, type=NodeConfig)
         node = Node(config)
         loop = Loop(node)
         if config.listeners:
@@ -56,10 +62,28 @@ def main(fd: int) -> int:
         return 0
     except KraftfastError as error:
         return _failed(sock, error, opened)
+    except OSError as error:
+        if opened:
+            return _defect(sock, error)
+        return _failed(sock, refused_by_host(config.node_id, error), opened)
     except Exception as error:
-        _failed(sock, KraftfastError(f"a defect: {type(error).__name__}: {error}"), True)
-        _print(traceback.format_exc())
-        os._exit(1)  # nothing may touch the log after a broken invariant, not even a destructor
+        return _defect(sock, error)
+
+
+def refused_by_host(id: int, error: OSError) -> HostUnsupported:
+    """Return the error of a replica that cannot start since the system refused a call of it."""
+    where = f" ({error.filename})" if error.filename else ""
+    return HostUnsupported(
+        f"replica {id} cannot start: {error.strerror or error}{where}; "
+        "kraftfast doctor shows what this host lacks"
+    )
+
+
+def _defect(sock: socket.socket, error: Exception) -> NoReturn:
+    """Tell what no one foresaw, with its traceback, and end at once."""
+    _failed(sock, KraftfastError(f"a defect: {type(error).__name__}: {error}"), True)
+    _print(traceback.format_exc())
+    os._exit(1)  # nothing may touch the log after a broken invariant, not even a destructor
 
 
 def _told(sock: socket.socket, loop: Loop) -> None:

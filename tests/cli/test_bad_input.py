@@ -125,6 +125,7 @@ def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "kraftfast.cli.serve.run",
         "kraftfast.cli.spark.session",
         "kraftfast.bench.disk.measure",
+        "kraftfast.doctor.examine",
         "kraftfast.spark.sweeps.sweep",
         "kraftfast.client.remote.Cluster.__init__",
     ):

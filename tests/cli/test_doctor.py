@@ -1,0 +1,242 @@
+"""What a host lacks: ``kraftfast doctor`` says it, and a quorum is refused in one plain line."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kraftfast.doctor import extras, findings, interpreter, machine, storage
+from kraftfast.doctor.findings import MISSING, NOTE, OK, Finding, examine
+from kraftfast.errors import HostUnsupported
+from kraftfast.link import host
+from tests.cli.forbidding import NUMBERS
+from tests.cli.kit import environment
+from tests.cli.logs import Done
+
+HERE = Path(__file__).parent
+QUORUM = """
+import sys, kraftfast
+settings = {"segment_bytes": 8 << 20, "stride_bytes": 1 << 20, "prepare_bytes": 65536}
+try:
+    with kraftfast.LocalQuorum(sys.argv[1], voters=1, timeout=20, **settings) as quorum:
+        with quorum.producer() as producer:
+            print(producer.append_wait(b"x", timeout=10) > 0)
+except kraftfast.KraftfastError as error:
+    print(type(error).__name__, error)
+"""
+
+
+def restricted(tmp_path: Path, *prefix: str, limit: Any = None) -> str:
+    """Append a record to a quorum of one in a restricted process; return what it printed."""
+    done = subprocess.run(
+        [sys.executable, *prefix, "-c", QUORUM, str(tmp_path / "quorum")],
+        capture_output=True, text=True, timeout=60, env=environment(), preexec_fn=limit,
+    )  # fmt: skip
+    assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr
+    assert done.stdout.count("\n") == 1 and done.stderr.count("\n") <= 1, done
+    return done.stdout
+
+
+@pytest.fixture(autouse=True)
+def no_java(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A virtual machine for Java takes longer to start than all else here."""
+    monkeypatch.setattr(extras, "java", lambda: "openjdk 17")
+
+
+def test_all_is_said_at_once(kraftfast: Callable[..., Done], tmp_path: Path) -> None:
+    done = kraftfast("doctor", "--dir", tmp_path / "not" / "there")
+    assert done.code == 0 and done.out.endswith("kraftfast works here\n")
+    lines = done.out.splitlines()[:-1]
+    assert all(line.split()[0] in findings.STATES for line in lines)
+    topics = {line[8:].partition(":")[0] for line in lines}
+    assert topics >= {
+        "Python", "kraftfast", "compiled modules", "packages", "C library", "kernel",
+        "memfd_create", "pidfd_open", "eventfd", "SCM_RIGHTS", "open files", "locked memory",
+        "/dev/shm", "processors", "memory", "directory", "file system", "fallocate", "mmap",
+        "fdatasync", "free space", "TCP", "UNIX sockets", "pyspark", "Java",
+    }  # fmt: skip
+    assert os.listdir(tmp_path) == []
+
+
+def test_it_is_there_for_programs(kraftfast: Callable[..., Done], tmp_path: Path) -> None:
+    done = kraftfast("doctor", "--json", "--dir", tmp_path)
+    report = json.loads(done.out)
+    assert done.code == 0 and report["works"] is True
+    by_topic = {each["topic"]: each for each in report["findings"]}
+    assert by_topic["fdatasync"]["value"] > 0 and by_topic["free space"]["value"] > 0
+    assert {each["state"] for each in report["findings"]} <= {"ok", "note"}
+
+
+def test_what_is_missing_has_an_exit_code(
+    kraftfast: Callable[..., Done], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused() -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    probe = host.Probe("pidfd_open", "noticing that a process ended", (5, 3), refused)
+    monkeypatch.setattr(machine, "PROBES", [probe])
+    done = kraftfast("doctor")
+    assert done.code == HostUnsupported.exit_code and "missing here: pidfd_open" in done.err
+    assert "MISSING pidfd_open: Operation not permitted (noticing" in done.out
+    done = kraftfast("doctor", "--json")
+    assert done.code == 6 and json.loads(done.out)["works"] is False
+
+
+def test_a_look_that_fails_keeps_no_other_from_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken() -> Any:
+        raise ZeroDivisionError("planted")
+
+    monkeypatch.setattr(machine, "libc", broken)
+    found = {each.topic: each for each in examine()}
+    assert found["C library"].state == MISSING and "planted" in found["C library"].text
+    assert found["mmap"].state == OK
+
+
+@pytest.mark.parametrize(
+    "code, kernel, said",
+    [
+        (errno.ENOSYS, (4, 19), "Linux 4.19 is too old: use 5.1 or later"),
+        (errno.ENOSYS, (6, 1), "a seccomp profile, a sandbox or an emulated kernel forbids it"),
+        (errno.EMFILE, (6, 1), "raise the limit of open files (ulimit -n 1024)"),
+        (errno.ENOMEM, (6, 1), "raise the memory limit"),
+    ],
+)
+def test_each_refusal_names_a_way_on(
+    code: int, kernel: tuple[int, int], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused() -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(host, "PROBES", [host.PROBES[0]._replace(run=refused)])
+    monkeypatch.setattr(host, "kernel_version", lambda: kernel)
+    with pytest.raises(HostUnsupported) as caught:
+        host.check_host()
+    assert str(caught.value).startswith("memfd_create (rings") and said in str(caught.value)
+
+
+def test_other_pythons_and_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "version_info", (3, 10, 4, "final", 0))
+    assert next(interpreter.python()).state == MISSING
+    monkeypatch.setattr(sys, "version_info", (3, 15, 0, "final", 0))
+    assert next(interpreter.python()).state == NOTE
+    monkeypatch.setattr("platform.libc_ver", lambda: ("", ""))
+    (found,) = machine.libc()
+    assert found.state == NOTE and "glibc only" in found.hint
+
+
+def test_compiled_modules_that_do_not_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interpreter, "_folder", lambda: tmp_path)
+    assert [(each.state, each.value) for each in interpreter.modules()] == [(MISSING, 0)]
+    (tmp_path / "ring.cpython-39-x86_64-linux-gnu.so").write_bytes(b"")
+    (found,) = interpreter.modules()
+    assert found.state == MISSING and "cpython-39" in found.text
+    monkeypatch.undo()
+    monkeypatch.setattr(interpreter, "ENTRANCES", ("kraftfast.absent",))
+    assert "kraftfast.absent cannot be imported" in next(interpreter.modules()).text
+
+
+@pytest.mark.parametrize(
+    "own, name, value, count",
+    [("0::/a/b", "cpu.max", "150000 100000", 1.5), ("0::/a/b", "cpu.max", "max 100000", None),
+     ("4:cpu,cpuacct:/a", "cpu.cfs_quota_us", "50000", 0.5),
+     ("4:cpu,cpuacct:/a", "cpu.cfs_quota_us", "-1", None)],
+)  # fmt: skip
+def test_the_processors_of_a_cgroup(
+    own: str, name: str, value: str, count: float | None,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    _, controllers, path = own.split(":")
+    folder = tmp_path / controllers / path.strip("/")
+    folder.mkdir(parents=True)
+    (folder / name).write_text(value + "\n")
+    (tmp_path / "own").write_text(own + "\n")
+    monkeypatch.setattr(machine, "CGROUP", tmp_path)
+    monkeypatch.setattr(machine, "OWN_CGROUP", tmp_path / "own")
+    assert machine.cpu_quota() == count
+    (found,) = machine.processors()
+    assert (found.state == NOTE) == (min(count or 9, len(os.sched_getaffinity(0))) < 2)
+
+
+def test_a_directory_that_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    (found,) = storage.directory(str(tmp_path / "file"))
+    assert found.state == MISSING and "is no directory" in found.text
+
+    def refused(**_where: Any) -> Any:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr("tempfile.mkdtemp", refused)
+    (found,) = storage.directory(str(tmp_path))
+    assert found.state == MISSING and found.text.endswith(
+        "cannot be written: Read-only file system"
+    )
+
+
+def test_a_directory_in_memory_is_said_to_keep_nothing() -> None:
+    found = {each.topic: each for each in storage.directory("/dev/shm")}
+    if found["file system"].value != "tmpfs":
+        pytest.skip("/dev/shm is no tmpfs here")
+    assert "nothing survives a power cut" in found["fdatasync"].text
+    assert found["fdatasync"].state == NOTE
+    assert storage.verdict("ext4", 20_000)[1] == "slow"
+
+
+def test_a_line_is_one_line() -> None:
+    assert "\n" not in Finding("a", OK, "b\nc", "d\ne").line()
+
+
+# --- a real quorum in a restricted process --------------------------------------------------------
+
+
+@pytest.mark.processes
+@pytest.mark.skipif(not NUMBERS, reason="the numbers of system calls are not known here")
+@pytest.mark.parametrize(
+    "code, calls, said",
+    [
+        ("ENOSYS", "memfd_create", "HostUnsupported memfd_create (rings"),
+        ("ENOSYS", "pidfd_open", "HostUnsupported pidfd_open (noticing"),
+        ("EPERM", "eventfd2", "HostUnsupported eventfd (waking"),
+        ("EPERM", "socketpair", "HostUnsupported SCM_RIGHTS (passing"),
+        ("EPERM", "bind", "CannotListen cannot listen on "),
+        ("EPERM", "fdatasync", "StorageError cannot prepare "),
+        ("EOPNOTSUPP", "fallocate,renameat2,madvise,sched_setaffinity", "True"),
+    ],
+)
+def test_a_seccomp_profile_that_forbids_a_call(
+    code: str, calls: str, said: str, tmp_path: Path
+) -> None:
+    text = restricted(tmp_path, str(HERE / "forbidding.py"), code, calls)
+    if "no seccomp here" in text:
+        pytest.skip("this kernel has no seccomp")
+    assert text.startswith(said)
+    if said.startswith("HostUnsupported"):
+        assert not (tmp_path / "quorum").exists()
+
+
+@pytest.mark.processes
+def test_few_open_files(tmp_path: Path) -> None:
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (24, 24))
+
+    text = restricted(tmp_path, limit=limit)
+    assert text.startswith("HostUnsupported this process may open 24 files")
+
+
+@pytest.mark.processes
+def test_one_processor_and_no_locked_memory_are_enough(tmp_path: Path) -> None:
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_MEMLOCK, (0, 0))
+        os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
+
+    assert restricted(tmp_path, limit=limit) == "True\n"
