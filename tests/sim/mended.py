@@ -1,26 +1,25 @@
 """Takes mends out again, one at a time, and counts the seeds until the simulator finds the defect.
 
-``python -m tests.sim.mended [NAME...] [--seeds N] [--first SEED] [--minutes M]``: a table of all
-that are kept (``all_patches``), or of those named; ``NAME`` may be a path to any patch. A patch is
-a small unified diff that reverts what was mended; the lines before it say what goes wrong then.
-The seeds are those of every sweep: nothing is arranged for the defect. One that takes more than
-3,000 seeds shows what the nemesis does not reach. What was found is in ``mended/seeds.txt``.
+``python -m tests.sim.mended [NAME...] [--seeds N] [--first SEED] [--minutes M] [--reached FILE]``:
+a table of all that are kept (``all_patches``), or of those named; ``NAME`` may be a path to any
+patch. A patch is a small unified diff that reverts what was mended; the lines before it say what
+goes wrong then. The seeds are those of every sweep: nothing is arranged for the defect. With a
+file of ``tests.sim.reached`` only those of its seeds are run that can find it. One that takes more
+than 3,000 seeds shows what the nemesis does not reach. What was found is in ``mended/seeds.txt``.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import re
-import subprocess
 import sys
 import tempfile
-import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from tests.log.mutate import apply, build, copy_tree
+from tests.log.mutate import apply, copy_tree
+from tests.sim.reached import UNPROBED, build_changed, read, run
 
 PATCHES = Path(__file__).parent / "mended"
 TESTS = PATCHES.parents[1]
@@ -71,13 +70,23 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int, default=1_000, help="at most so many for each")
     parser.add_argument("--first", type=int, default=0, help="the first of them")
     parser.add_argument("--minutes", type=float, default=10.0, help="at most so long for each")
+    parser.add_argument("--reached", type=Path, help="run what this file of tests.sim.reached says")
     options = parser.parse_args(arguments)
+    reached = read(options.reached) if options.reached else None
     missed = 0
     for patch in chosen(options.names):
-        found = hunt(patch, options.first, options.seeds, options.minutes)
+        seeds: Iterable[int] = range(options.first, options.first + options.seeds)
+        if reached is not None:
+            seeds = [each for each in seeds if may_find(patch.stem, reached.get(each))]
+        found = hunt(patch, list(seeds), options.minutes)
         print(f"{patch.stem:44} {found}", flush=True)
-        missed += found.startswith("not in")
+        missed += found.startswith("none")
     return 1 if missed else 0
+
+
+def may_find(name: str, noted: list[str] | None) -> bool:
+    """Whether a seed that noted this can find that defect; None: it was not looked at."""
+    return noted is not None and (name in noted or name in UNPROBED)
 
 
 def all_patches() -> dict[str, Path]:
@@ -95,46 +104,26 @@ def chosen(names: list[str]) -> list[Path]:
 
 
 def make(patch: Path, root: Path) -> None:
-    """A copy of the sources without a mend; what was patched is compiled anew, or interpreted."""
+    """A copy of the sources without a mend."""
     copy_tree(root)
     for path in apply(patch.read_text(), root):
-        if path.suffix == ".pyx":
-            build(path, root)
-        elif path.parent.name == "core":  # its modules know each other's fields
-            for compiled in path.parent.glob("*.so"):
-                if (path.parent / f"{compiled.name.split('.')[0]}.py").exists():
-                    compiled.unlink()
-        else:
-            for compiled in path.parent.glob(f"{path.stem}.*.so"):
-                compiled.unlink()
+        build_changed(path, root)
 
 
-def hunt(patch: Path, first: int, seeds: int, minutes: float) -> str:
-    """How many seeds it took, which one it was and what it violated."""
+def hunt(patch: Path, seeds: list[int], minutes: float) -> str:
+    """Which seed found it, after how many runs, and what it violated."""
     with tempfile.TemporaryDirectory() as folder:
-        root = Path(folder)
-        make(patch, root)
-        command = [sys.executable, "-m", "kraftfast.sim", "--seeds", f"{first}:{first + seeds}"]
-        command += ["--until-failure", "--json", "--minutes", str(minutes)]
-        environment = os.environ | {"PYTHONPATH": folder}
-        began, tried, found = time.monotonic(), 0, ""
-        with subprocess.Popen(
-            command, cwd=root, env=environment, stdout=subprocess.PIPE, text=True
-        ) as running:
-            assert running.stdout is not None
-            for line in running.stdout:
-                tried += 1
-                found = told(json.loads(line)) or found
-        took_s = time.monotonic() - began
-    if not found:
-        return f"not in {tried} seeds, {took_s:.0f} s"
-    return f"{tried:5} seeds, {took_s:5.0f} s: {found}"
+        make(patch, Path(folder))
+        tried, last = 0, -1
+        for result in run(Path(folder), seeds, minutes):
+            tried, last = tried + 1, result["seed"]
+            if not result["ok"]:
+                return f"seed {last}, {tried} runs: {told(result)}"
+    return f"none in {tried} runs of {len(seeds)}, the last of seed {last}"
 
 
 def told(result: dict[str, Any]) -> str:
     """What a run ended with, in short: the violation, or the line that failed."""
-    if result["ok"]:
-        return ""
     text = re.sub(r"^Violation: ", "", result["violation"]).splitlines()[0]
     if text.endswith(": "):
         lines = [line.strip(" ^~") for line in result["where"].splitlines()]
