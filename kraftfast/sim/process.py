@@ -354,15 +354,18 @@ class Process(Carrying):
     def detach(self, link: Link, ended: bool) -> None:
         """A link broke; ``ended``: its peer's process is gone."""
         peer = link.other(self)
+        waited = self.stalled is not None and self.stalled[0] is link
         if self.links.get(peer.id) is link:
             del self.links[peer.id]
-            if self.stalled is not None and self.stalled[0] is link:
+            if waited:
                 self._drop_stalled()
             self._events.append(ev.LinkDown(peer.id))
             self._events.extend(self.world.network.failed(link))
         if ended and peer.id not in self.links:
             self._events.append(ev.PeerEnded(peer.id))
         self._run()
+        if waited:  # what other links brought meanwhile was not looked at
+            self.read_on()
 
     def receive(self, link: Link, message: Message) -> None:
         """A message is here."""
