@@ -14,6 +14,7 @@ cpdef fetch_next(ReplicaState state, long long now_ms)
 
 cpdef update_stream(ReplicaState state, Follower follower)
 
+
 @cython.locals(log=LogView, request=FetchRequest)
 cpdef FetchRequest fetch_request(ReplicaState state, long long stream, bint opens)
 

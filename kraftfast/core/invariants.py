@@ -50,12 +50,12 @@ def check_invariants(state: ReplicaState) -> None:
 def check_role(state: ReplicaState) -> None:
     """I18: the role is what its object says; only voters go beyond following."""
     current: Any = state.current
-    assert isinstance(current, _CLASSES[state.role])
-    assert state.leader is (current if state.role is Role.LEADER else None)
-    assert state.follower is (current if state.role is Role.FOLLOWER else None)
+    assert isinstance(current, _CLASSES[state.role])  # I18
+    assert state.leader is (current if state.role is Role.LEADER else None)  # I18
+    assert state.follower is (current if state.role is Role.FOLLOWER else None)  # I18
     if isinstance(current, Prospective | Candidate):
         nominee: Any = current
-        assert state.may_campaign() and state.config.campaign
+        assert state.may_campaign() and state.config.campaign  # I18
         assert (state.local.id in nominee.election.granted) == state.is_voter()
         assert not nominee.election.granted & nominee.election.rejected
         assert nominee.election.unanimous or not state.doubt.exists()  # I21

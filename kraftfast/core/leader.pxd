@@ -8,6 +8,7 @@ cdef class Progress:
     cdef public int slot
     cdef public long long acknowledged_end_offset
     cdef public long long last_fetch_ms
+    cdef public long long last_heard_ms
     cdef public long long last_fetch_log_end_offset
     cdef public tuple endpoints
     cdef public tuple kraft_versions

@@ -25,7 +25,8 @@ class Progress:
     key: ReplicaKey
     slot: int  # its place among the acknowledgements, -1 for an observer
     acknowledged_end_offset: int  # what it has on disk as far as it told (D3), -1: unknown
-    last_fetch_ms: int  # -1: never
+    last_fetch_ms: int  # of a Fetch that fits this log, -1: never
+    last_heard_ms: int  # of any Fetch, also one that needs a snapshot or a cut first, -1: never
     last_fetch_log_end_offset: int  # the leader's end at that Fetch
     endpoints: tuple[Endpoint, ...]  # an observer of ours tells them with its Fetch
     kraft_versions: tuple[int, ...]  # and the range of kraft.version that it speaks
@@ -47,6 +48,7 @@ class Progress:
         self.slot = slot
         self.acknowledged_end_offset = -1
         self.last_fetch_ms = -1
+        self.last_heard_ms = -1
         self.last_fetch_log_end_offset = -1
         self.endpoints = ()
         self.kraft_versions = ()
@@ -69,7 +71,7 @@ class Progress:
             self.last_caught_up_ms = now_ms
         elif fetch_offset >= self.last_fetch_log_end_offset and self.last_fetch_ms >= 0:
             self.last_caught_up_ms = max(self.last_caught_up_ms, self.last_fetch_ms)
-        self.last_fetch_ms = now_ms
+        self.last_fetch_ms = self.last_heard_ms = now_ms
         self.last_fetch_log_end_offset = log_end_offset
 
     def open_stream(
@@ -302,7 +304,7 @@ class Leader:
         progress = self.observers.get(key)
         if progress is None:
             if len(self.observers) >= limits.OBSERVERS_MAX:  # I25: strangers can invent ids
-                stalest = min(self.observers.values(), key=lambda each: each.last_fetch_ms)
+                stalest = min(self.observers.values(), key=lambda each: each.last_heard_ms)
                 self.forget(stalest)
             progress = self.observers[key] = Progress(key, -1)
         return progress
@@ -313,6 +315,16 @@ class Leader:
         if progress is not None and (progress.key.directory_id in (ZERO_UUID, key.directory_id)):
             return progress
         return self.observers.get(key)
+
+    def successor_of(self, progress: Progress) -> Progress | None:
+        """Return the observer with this id and another directory that was heard later, or None.
+
+        Its disk was replaced (D19). The hello of a socket names no directory, a Fetch does.
+        """
+        for key, each in self.observers.items():
+            if key.id == progress.key.id and each.last_heard_ms > progress.last_heard_ms:
+                return each
+        return None
 
     def forget(self, observer: Progress) -> None:
         """An observer is dropped."""

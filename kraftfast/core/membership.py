@@ -20,7 +20,7 @@ from kraftfast.core.state import ReplicaState
 from kraftfast.core.voter_change import VoterChange
 from kraftfast.core.voters import VoterSet
 from kraftfast.errors import ErrorCode
-from kraftfast.types import NO_OFFSET, Endpoint
+from kraftfast.types import NO_OFFSET, Endpoint, uuid_text
 
 NONE = ErrorCode.NONE
 Refusal = tuple[ErrorCode, str]
@@ -102,8 +102,9 @@ def goes_on_without(state: ReplicaState, voter_id: int, now_ms: int) -> bool:
     alive = int(voter_id != state.local.id)
     for progress in leader.voters.values():
         recently = now_ms - progress.last_fetch_ms < state.config.fetch_timeout_ms
+        runs = recently and leader.successor_of(progress) is None  # D19
         follows = leader.acknowledged.get(progress.slot) > state.history.last_offset
-        alive += progress.key.id != voter_id and recently and follows
+        alive += progress.key.id != voter_id and runs and follows
     return alive > (len(state.voters) - 1) // 2
 
 
@@ -171,13 +172,7 @@ def tend_change(state: ReplicaState, leader: Leader, now_ms: int) -> None:
             leader.change = None
             leader.move_at_ms = now_ms  # the next move of a reassignment
         elif now_ms >= change.deadline_ms:
-            change.answer(
-                state,
-                ErrorCode.REQUEST_TIMED_OUT,
-                "the voter did not answer in time"
-                if change.probe
-                else "not committed in time; it may be yet",
-            )
+            change.answer(state, ErrorCode.REQUEST_TIMED_OUT, what_is_late(change))
             if not change.appending:  # D17 holds what was appended until it is committed
                 leader.change = None
     leader.watches_commit = (
@@ -185,6 +180,18 @@ def tend_change(state: ReplicaState, leader: Leader, now_ms: int) -> None:
         or leader.slot < 0
         or state.history.last_offset >= state.high_watermark
     )
+
+
+def what_is_late(change: VoterChange) -> str:
+    """What a change still waited for at its deadline."""
+    if change.probe:
+        return "the voter did not answer in time"
+    if change.probed and change.voter is not None:
+        return (
+            f"{change.voter.id} answered, but directory {uuid_text(change.voter.directory_id)} did "
+            "not fetch since: see that it runs with that one, try again"
+        )
+    return "not committed in time; it may be yet"
 
 
 def removed_itself(state: ReplicaState, leader: Leader) -> bool:

@@ -1,6 +1,7 @@
 """AddRaftVoter arrives: an operator, or the replica itself, wants it to be a voter (KIP-853).
 
-The order of checks is that of Kafka's ``AddVoterHandler``.
+The order of checks is that of Kafka's ``AddVoterHandler``. After the last of them
+an operator's addition, and a reassignment's, waits for the new voter's next Fetch (D19).
 """
 
 from __future__ import annotations
@@ -72,8 +73,14 @@ def refusal(state: ReplicaState, request: AddRaftVoterRequest) -> Refusal:
 
 
 def runs_with_its_directory(state: ReplicaState, voter: ReplicaKey) -> Refusal:
-    """A link that stands says which directory a replica has: another one is refused (D19)."""
+    """Refuse a directory if the link, or a request since it was heard, named another (D19)."""
     running = state.peers.directory_of(voter.id)
+    leader = state.leader
+    assert leader is not None
+    progress = leader.observers.get(voter)
+    if running == ZERO_UUID and progress is not None:
+        successor = leader.successor_of(progress)
+        running = ZERO_UUID if successor is None else successor.key.directory_id
     if running in (ZERO_UUID, voter.directory_id):
         return ACCEPTED
     return (
@@ -86,7 +93,11 @@ def runs_with_its_directory(state: ReplicaState, voter: ReplicaKey) -> Refusal:
 def on_probed_to_add(
     state: ReplicaState, leader: Leader, change: VoterChange, event: Probed, now_ms: int
 ) -> None:
-    """The new voter answered: does it speak this version, and has it the log?"""
+    """The new voter answered: does it speak this version, and has it the log?
+
+    ApiVersions names no directory, so another disk may have answered under its id: unless it asked
+    for itself, it is added only with its next Fetch, which names one (D19).
+    """
     voter = change.voter
     assert voter is not None
     found = runs_with_its_directory(state, voter.key)  # it may be another since it was asked
@@ -102,22 +113,50 @@ def on_probed_to_add(
         message = f"{voter.id} has not caught up with the leader: start it, wait, try again"
         membership.refuse_change(state, leader, ErrorCode.REQUEST_TIMED_OUT, message)
     else:
-        entry = Voter(
+        change.voter = Voter(
             voter.id,
             voter.directory_id,
             voter.endpoints,
             event.kraft_version_min,
             event.kraft_version_max,
         )
-        membership.append_voters(state, leader, change, state.voters.with_voter(entry))
+        change.probe = 0
+        if change.at_append:
+            append_addition(state, leader, change)
+        else:
+            change.probed = True
+
+
+def tend_addition(state: ReplicaState, leader: Leader) -> None:
+    """Append a voter once it fetched after it was probed; refuse it if another disk runs (D19)."""
+    change = leader.change
+    if change is None or not change.probed:
+        return
+    assert change.voter is not None
+    found = runs_with_its_directory(state, change.voter.key)
+    if found is not ACCEPTED:
+        membership.refuse_change(state, leader, *found)
+    elif change.fetched:
+        append_addition(state, leader, change)
+
+
+def append_addition(state: ReplicaState, leader: Leader, change: VoterChange) -> None:
+    """Append the voter set with the new one."""
+    assert change.voter is not None
+    change.probed = False
+    membership.append_voters(state, leader, change, state.voters.with_voter(change.voter))
 
 
 def has_caught_up(state: ReplicaState, leader: Leader, voter: Voter, change: VoterChange) -> bool:
     """Return whether this very replica had all of the log once, and lived when it was asked for.
 
     Kafka takes a Fetch of the last hour for that. A set with a voter that is gone may never be
-    committed, so a Fetch within the fetch timeout is required. One that asks for itself sends none
-    while it waits for the answer.
+    committed, so a Fetch within the fetch timeout is required.
+
+    One that asks for itself (ack_when_committed is False) sends no Fetch while it waits for the
+    answer, so none is waited for after its probe: it lived when it asked. What is left: if its disk
+    is replaced after that, within the request timeout, and the new one answers the probe before its
+    first Fetch, the directory that is gone is added. So it is for whoever else asks in that way.
     """
     asked_ms = change.deadline_ms - state.config.request_timeout_ms
     progress = leader.observers.get(voter.key)

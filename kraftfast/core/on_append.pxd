@@ -13,8 +13,10 @@ from kraftfast.core.state cimport ReplicaState
 @cython.locals(leader=Leader)
 cpdef on_appends_queued(ReplicaState state, AppendsQueued event, long long now_ms)
 
+
 @cython.locals(leader=Leader, log=LogView, before=cython.longlong, idle=bint)
 cpdef on_appended(ReplicaState state, Appended event, long long now_ms)
+
 
 @cython.locals(log=LogView)
 cpdef on_appended_late(ReplicaState state, Appended event, long long now_ms)

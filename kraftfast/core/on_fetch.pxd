@@ -13,14 +13,17 @@ from kraftfast.core.state cimport ReplicaState
 @cython.locals(request=FetchRequest)
 cpdef on_fetch(ReplicaState state, RequestReceived event, long long now_ms)
 
+
 @cython.locals(plain_consumer=bint)
 cpdef invalid(ReplicaState state, FetchRequest request)
+
 
 @cython.locals(
     request=FetchRequest, leader=Leader, progress=Progress, moved=bint, response=FetchResponse,
     tells_place=bint
 )
 cpdef on_valid_fetch(ReplicaState state, RequestReceived event, long long now_ms)
+
 
 @cython.locals(progress=Progress)
 cpdef Progress heard(
@@ -29,10 +32,12 @@ cpdef Progress heard(
 
 cpdef bint may_be_lost(Leader leader, FetchRequest request, Progress progress) except -1
 
+
 @cython.locals(request=FetchRequest, parked=Parked)
 cpdef answer_or_park(
     ReplicaState state, Leader leader, RequestReceived event, bint tells_place, long long now_ms
 )
+
 
 @cython.locals(
     leader=Leader, progress=Progress, offset=cython.longlong, read_offset=cython.longlong

@@ -27,6 +27,7 @@ from kraftfast.core.serving import (
 )
 from kraftfast.core.state import ReplicaState
 from kraftfast.core.validation import Validity, validate
+from kraftfast.core.voter_change import VoterChange
 from kraftfast.errors import ErrorCode
 from kraftfast.types import NO_EPOCH, OffsetAndEpoch
 
@@ -51,6 +52,8 @@ def on_fetch(state: ReplicaState, event: RequestReceived, now_ms: int) -> None:
     if error is not NONE:
         if request.replica.id >= 0:
             hear_of_quorum(state, request, request.replica.id, now_ms)  # D23
+        if error is ErrorCode.FENCED_LEADER_EPOCH and state.leader is not None:
+            note_disk(state, state.leader, request, now_ms)
         state.effects.append(Reply(event.source, state.fetch_refusal(error, request.stream)))
         return
     on_valid_fetch(state, event, now_ms)
@@ -114,6 +117,8 @@ def on_valid_fetch(state: ReplicaState, event: RequestReceived, now_ms: int) -> 
     if progress is not None:
         leader.close_stream(progress)
         progress.fetched(request.fetch_offset, state.log.end_offset, now_ms)
+        if leader.change is not None:
+            note_fetch(state, leader.change, progress)
         if request.observer_endpoints:
             progress.endpoints = request.observer_endpoints
             progress.kraft_versions = request.observer_kraft_versions
@@ -147,6 +152,16 @@ def judge(log: LogView, request: FetchRequest) -> tuple[Validity, OffsetAndEpoch
     )
 
 
+def note_disk(state: ReplicaState, leader: Leader, request: FetchRequest, now_ms: int) -> None:
+    """Note which disk an observer runs with, though it asked under an older epoch (D19).
+
+    The first Fetch of a new disk does: it knows of no epoch. Of a voter it says nothing: whoever
+    does not know of this leader does not follow it.
+    """
+    if request.replica.id != state.local.id and not state.voters.is_voter(request.replica):
+        heard(state, leader, request, now_ms)
+
+
 def heard(
     state: ReplicaState, leader: Leader, request: FetchRequest, now_ms: int
 ) -> Progress | None:
@@ -154,9 +169,19 @@ def heard(
     if request.replica.id < 0:
         return None
     progress = leader.progress(request.replica, state.voters, now_ms)
+    progress.last_heard_ms = now_ms
     if progress.slot >= 0:
         leader.heard_from(request.replica.id, now_ms, state.config.check_quorum_timeout_ms)
+    elif leader.change is not None:
+        state.poll_due = True  # it may be the other disk of a replica that is being added
     return progress
+
+
+def note_fetch(state: ReplicaState, change: VoterChange, progress: Progress) -> None:
+    """Let an addition go on that waits for a Fetch of this very replica (D19)."""
+    if change.probed and change.voter is not None and change.voter.key == progress.key:
+        change.fetched = True
+        state.poll_due = True
 
 
 def may_be_lost(leader: Leader, request: FetchRequest, progress: Progress | None) -> bool:
@@ -224,6 +249,8 @@ def on_stream_update(state: ReplicaState, request: FetchRequest, now_ms: int) ->
     progress.fetched(offset, state.log.end_offset, now_ms)
     if progress.slot >= 0:
         leader.heard_from(request.replica.id, now_ms, state.config.check_quorum_timeout_ms)
+    elif leader.change is not None:
+        note_fetch(state, leader.change, progress)
     if offset > progress.acknowledged_end_offset:
         if acknowledge(state, leader, progress, offset, request.in_memory):
             advance(state, leader, now_ms)

@@ -12,13 +12,16 @@ from kraftfast.core.state cimport ReplicaState
 @cython.locals(follower=Follower, response=FetchResponse)
 cpdef on_pushed(ReplicaState state, ResponseReceived event, long long now_ms)
 
+
 @cython.locals(follower=Follower, response=FetchResponse)
 cpdef on_fetch_response(ReplicaState state, ResponseReceived event, long long now_ms)
+
 
 @cython.locals(response=FetchResponse)
 cpdef accept(
     ReplicaState state, Follower follower, ResponseReceived event, long long now_ms
 )
+
 
 @cython.locals(offset=cython.longlong)
 cpdef learn_high_watermark(ReplicaState state, Follower follower)

@@ -37,6 +37,7 @@ from kraftfast.core.leases import expire
 from kraftfast.core.log_view import NEVER_MS
 from kraftfast.core.membership import change_due_ms, removed_itself, tend_change
 from kraftfast.core.messages import EndQuorumEpochRequest
+from kraftfast.core.on_add_voter import tend_addition
 from kraftfast.core.prospective import Prospective
 from kraftfast.core.read_barrier import (
     barriers_due_ms,
@@ -232,6 +233,8 @@ def poll_resigned(state: ReplicaState, current: Resigned, now_ms: int) -> None:
     if state.voters.is_only_voter(state.local) and campaigns(state):
         if now_ms >= current.rival_until_ms:
             begin_campaign(state, now_ms)
+        else:
+            flush_follower(state)  # D14
         return
     if now_ms >= current.election_deadline_ms and not state.shutting_down:
         if is_only_witness(state):
@@ -273,6 +276,7 @@ def poll_leader(state: ReplicaState, leader: Leader, now_ms: int) -> None:
     if tend_transfer(state, leader, now_ms):
         return
     tend_leader_barriers(state, leader, now_ms)
+    tend_addition(state, leader)
     tend_reassignment(state, leader, now_ms)
     if now_ms >= leader.heartbeat_at_ms:
         leader.heartbeat_at_ms = now_ms + state.config.heartbeat_ms
@@ -281,7 +285,7 @@ def poll_leader(state: ReplicaState, leader: Leader, now_ms: int) -> None:
             if progress.last_fetch_ms < 0 or silent_ms >= state.config.heartbeat_ms:
                 begin_quorum_epoch(state, voter_id, now_ms)
         for observer in list(leader.observers.values()):
-            if now_ms - observer.last_fetch_ms >= limits.OBSERVER_AGE_MS_MAX:
+            if now_ms - observer.last_heard_ms >= limits.OBSERVER_AGE_MS_MAX:
                 leader.forget(observer)
         expire(leader, now_ms)
     if now_ms >= leader.parked_deadline_ms:

@@ -102,7 +102,7 @@ def ready_observer(
     named = [
         each
         for key, each in leader.observers.items()
-        if key.id == voter_id and each.last_fetch_ms > since_ms
+        if key.id == voter_id and each.last_heard_ms > since_ms
     ]
     if len(named) != 1:
         return None

@@ -11,5 +11,6 @@ cdef class Replica:
 
     cpdef list step(self, object event, long long now_ms)
     cpdef sent(self, long long replica_id, long long stream, long long end_offset)
+
     @cython.locals(state=ReplicaState)
     cpdef list _finish(self, long long now_ms)

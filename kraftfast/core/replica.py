@@ -121,6 +121,16 @@ def _on_tick(state: ReplicaState, event: Tick, now_ms: int) -> None:
     state.poll_due = True
 
 
+FIRST_CAMPAIGN_MS = 20
+"""After the start of the first voter of a quorum that was made just now: others start meanwhile."""
+
+
+def begins_quorum(state: ReplicaState, stored: QuorumState) -> bool:
+    """Return whether this is the first voter, by id, of a quorum in which nobody led yet."""
+    fresh = state.config.new_quorum and stored.epoch == 0 and state.log.end_offset == 0
+    return fresh and state.is_voter() and state.local.id == min(state.voters.ids)
+
+
 _ON_REQUEST = {
     VoteRequest: on_vote,
     BeginQuorumEpochRequest: on_begin_quorum_epoch,
@@ -435,6 +445,8 @@ class Replica:
         last_epoch = state.log.last_epoch()
         may_campaign = state.may_campaign()
         deadline_ms = now_ms + state.election_timeout_ms() if may_campaign else NEVER_MS
+        if begins_quorum(state, stored):
+            deadline_ms = min(deadline_ms, now_ms + FIRST_CAMPAIGN_MS)
         if stored.epoch < last_epoch:
             return Unattached(deadline_ms), QuorumState(last_epoch)
         if stored.leader_id == local.id and local.id >= 0:

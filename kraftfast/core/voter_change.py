@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 class VoterChange:
     """An addition, removal, update, upgrade, or another target.
 
-    Its life: perhaps a probe, then its records are appended, then committed. It ends with the
-    commit, at its deadline, or with the leadership; the deadline undoes no record, but the next
-    change still waits for that record's commit (D17).
+    Its life: perhaps a probe and a Fetch, then its records are appended, then committed. It ends
+    with the commit, at its deadline, or with the leadership; the deadline undoes no record, but the
+    next change still waits for that record's commit (D17).
     """
 
     answers: type[ChangeVoterResponse]  # what its asker is answered with
@@ -27,6 +27,8 @@ class VoterChange:
     deadline_ms: int
     voter: Voter | None  # whom it is about, if it is probed first
     probe: int  # number of the probe under way, 0 for none
+    probed: bool  # that was answered, and a Fetch after it is waited for (D19)
+    fetched: bool  # which came
     at_append: bool  # answered as soon as it is appended
     appending: bool  # AppendControl went out, Appended has not come
     offset: int  # of its last record, -1 before it is appended
@@ -46,6 +48,8 @@ class VoterChange:
         self.deadline_ms = deadline_ms
         self.voter = voter
         self.probe = 0
+        self.probed = False
+        self.fetched = False
         self.at_append = at_append
         self.appending = False
         self.offset = NO_OFFSET

@@ -91,9 +91,15 @@ class Disk:
         self.flushed = min(self.flushed, len(self.records))
 
     def lose_flushed(self, count: int) -> None:
-        """The last records that were flushed cannot be read any more, nor what follows them."""
+        """The last records that were flushed cannot be read any more, nor what follows them.
+
+        A batch of several goes as a whole.
+        """
         if count:
-            del self.records[max(self.flushed - count, self.start) :]
+            end = max(self.flushed - count, self.start)
+            while splits_batch(self.records, end):
+                end -= 1
+            del self.records[end:]
             self.flushed = len(self.records)
 
 

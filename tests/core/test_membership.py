@@ -51,6 +51,21 @@ def test_another_directory_does_not_acknowledge() -> None:
     it.check_invariants()
 
 
+def test_a_fetch_of_an_older_epoch_is_no_sign_of_a_voter() -> None:
+    """D19: it says which disk an observer has; a voter that asks so does not follow this leader."""
+    it = dynamic_leader()
+    state = it._state.leader
+    due_ms = state.check_quorum_deadline_ms
+    for asker in (key(2), ReplicaKey(1, b"z" * 16), ReplicaKey(-1, b"z" * 16)):
+        request = msg.FetchRequest(3, asker, it.end_offset, 3)
+        (answer,) = it.step(ev.RequestReceived("old", request), 10)
+        assert answer.response.partition_error is ErrorCode.FENCED_LEADER_EPOCH
+    assert state.check_quorum_deadline_ms == due_ms and not state.observers
+    newer = msg.FetchRequest(5, ReplicaKey(2, b"w" * 16), it.end_offset, 4)
+    it.step(ev.RequestReceived("new", newer), 20)
+    assert not state.observers  # it is this leader that may not be one any more
+
+
 # covers: testAddVoterFailsWhenLosingLeadership, testRemoveVoterFailsWhenLosingLeadership
 # covers: all-end-with-the-leadership
 @pytest.mark.parametrize("kind", ["remove", "add", "update"])
@@ -359,6 +374,35 @@ def test_an_id_under_two_directories_waits() -> None:
     effects = it.step(ev.Tick(), 300)
     (probe,) = [each for each in effects if isinstance(each, fx.Probe)]
     assert (probe.voter_id, probe.endpoints) == (4, AT)
+
+
+def test_an_id_whose_new_disk_was_heard_waits() -> None:
+    """D19: the new disk's Fetch does not fit the log yet, but says that it runs."""
+    it = dynamic_leader()
+    told = {"observer_endpoints": AT, "observer_kraft_versions": (0, 1)}
+    it.step(fetch(2, 4, it.end_offset, 4), 10)
+    observed(it, key(4), 10, **told)
+    assert assign(it, (1, 2, 4), 20) is None
+    diverging = msg.FetchRequest(4, ReplicaKey(4, b"z" * 16), it.end_offset, 3)
+    it.step(ev.RequestReceived("o", diverging), 30)
+    effects = it.step(fetch(2, 4, it.end_offset, 4), 40)  # commits the target: the first move
+    assert not any(isinstance(each, fx.Probe) for each in effects)
+
+
+def test_a_new_disk_without_a_log_is_not_the_first_to_be_forgotten() -> None:
+    """D19, I25: strangers do not hide that the disk of 4 was replaced a moment ago."""
+    it = dynamic_leader()
+    it.step(fetch(2, 4, it.end_offset, 4), 10)
+    observed(it, key(4), 10)
+    diverging = msg.FetchRequest(4, ReplicaKey(4, b"z" * 16), it.end_offset, 3)
+    it.step(ev.RequestReceived("o", diverging), 20)
+    for number in range(limits.OBSERVERS_MAX - 1):  # the last one finds the table full
+        observed(it, ReplicaKey(100 + number, b"s" * 16), 30)
+    it.step(fetch(2, 4, it.end_offset, 4), 40)
+    request = msg.AddRaftVoterRequest(key(4), voter_of(key(4)).endpoints, 0)
+    (probe,) = it.step(ev.RequestReceived("op", request), 50)
+    (answer,) = it.step(ev.Probed(probe.probe, ErrorCode.NONE, 0, 1), 60)
+    assert answer.response.error is ErrorCode.REQUEST_TIMED_OUT  # it has not caught up
 
 
 def test_a_target_that_is_reached_is_nothing_to_do() -> None:

@@ -30,8 +30,9 @@ def copy_sources(root: Path) -> None:
     """The sources that a core needs, interpreted but for what exists compiled only."""
     core = root / "kraftfast" / "core"
     core.mkdir(parents=True)
-    for path in (ROOT / "kraftfast").glob("*.py"):
-        shutil.copy(path, root / "kraftfast")
+    for pattern in ("*.py", "_cyutility.*.so"):
+        for path in (ROOT / "kraftfast").glob(pattern):
+            shutil.copy(path, root / "kraftfast")
     for path in (ROOT / "kraftfast" / "core").glob("*.py"):
         shutil.copy(path, core)
     for path in (ROOT / "kraftfast" / "core").glob("*.so"):
