@@ -12,9 +12,9 @@ import fcntl
 import os
 import struct
 
-from kraftfast.errors import DirectoryInUse, DiskFull, FlushFailed, StorageError
+from kraftfast.errors import DirectoryInUse, FlushFailed, StorageError
 from kraftfast.limits import PAGE_BYTES
-from kraftfast.log.segment_file import SegmentFile, exchange_names
+from kraftfast.log.segment_file import SegmentFile, exchange_names, storage_failure
 
 TMP_SUFFIX = ".tmp"
 FLOCK = struct.Struct("@hhqqi4x")
@@ -23,10 +23,10 @@ FLOCK = struct.Struct("@hhqqi4x")
 
 def storage_error(doing: str, path: str, error: OSError) -> StorageError:
     """The typed error for a failed system call on ``path``."""
-    text = f"{doing} {path}: {error.strerror or error}"
-    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        return DiskFull(f"no space left: {text}")
-    return StorageError(text)
+    if error.errno is None:
+        return StorageError(f"{doing} {path}: {error}")
+    failure: StorageError = storage_failure(doing, path, error.errno)
+    return failure
 
 
 class NewFile:

@@ -19,8 +19,8 @@ cdef class Log:
     cdef readonly int32_t last_epoch      # of the last batch; 0 if there never was one
     cdef readonly uint64_t truncations    # D2: raised by every cut
     cdef readonly list epochs             # [(epoch, start offset)], as in leader-epoch-checkpoint
-    cdef readonly uint64_t bytes_appended # ever, by this process
-    cdef readonly uint64_t control_batches # likewise, appended or copied
+    cdef readonly uint64_t bytes_appended  # ever, by this process
+    cdef readonly uint64_t control_batches  # likewise, appended or copied
     cdef readonly int fault               # why the last batch was not taken (cext/batch.h)
     cdef readonly int refusal             # Kafka's code: why its producer may not append it; 0: may
     cdef readonly Producers producers     # the idempotent ones, as of end_offset

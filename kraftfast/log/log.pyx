@@ -18,7 +18,6 @@ from kraftfast.log.segment import LOG_SUFFIX, segment_name
 from kraftfast.types import OffsetAndEpoch
 from kraftfast.log.producers cimport Producers
 from kraftfast.log.segment cimport *
-from kraftfast.log.segment_file cimport SegmentFile
 
 CLOSE_WAIT_S = 0.5
 """How long a close waits for those who still map the last segment."""
@@ -289,7 +288,7 @@ cdef class Log:
         if self.segments[0] is not self.active:
             self.trims.tend(self, now_ms)
         try:
-            return self.nursery.tend(self.active, now_ms)
+            return self.nursery.tend(self.active, self.bytes_appended, now_ms)
         except FlushFailed as error:
             self.failed = error
             raise

@@ -2,6 +2,7 @@
 
 A C thread does the work (cext/nursery.h); the policy here says what next: first keep the active
 segment prepared a stride ahead of its head, then have the first stride of the next segment ready.
+A stride is short at first and grows with what arrives: a log that takes little costs little.
 design.md, "Where the bytes land".
 """
 
@@ -14,6 +15,7 @@ from libc.stdlib cimport calloc, free
 
 from kraftfast.errors import DiskFull, FlushFailed, StorageError
 from kraftfast.limits import PAGE_BYTES, PREPARE_PIECE_BYTES
+from kraftfast.log.segment_file import storage_failure
 from kraftfast.log.segment cimport Segment
 from kraftfast.log.segment_file cimport SegmentFile
 
@@ -46,6 +48,8 @@ LEISURE_PAUSE_US = 2000
 """Between pieces while the log is far behind: one-record commits beside it stay quick."""
 RETRY_MS = 500
 """After preparing failed, until it is tried again."""
+GROWTH = 8
+"""The stride is so many times what was appended since the start, until it is whole."""
 
 
 cdef class PreparerThread:
@@ -173,15 +177,18 @@ class Nursery:
 
     # disk, path: where spare files lie. preparer: a PreparerThread, or the simulator's.
     # segment_bytes: where segments roll. capacity: bytes of batches a file has room for; a batch
-    # larger than segment_bytes stands alone. stride: how far ahead of the head it works.
+    # larger than segment_bytes stands alone. stride_max: how far ahead of the head it works under
+    # load. first: how far at the start, bytes. appended: bytes since then, as tend was told.
     # spare: a Spare, or None. wanted_bytes: what an append waits for. spare_wanted: a roll does.
     # error: why preparing failed last; None once it goes on. retry_at_ms: not before.
     # recycled: files that retention freed, locked against others, to be zeroed and used again.
 
-    def __init__(self, disk, path, preparer, segment_bytes, capacity, stride, how):
-        self.disk, self.path, self.preparer = disk, path, preparer
-        self.segment_bytes, self.capacity = segment_bytes, capacity
-        self.stride, self.how = min(stride, capacity), how
+    def __init__(self, disk, path, preparer, settings):
+        self.disk, self.path, self.preparer, self.how = disk, path, preparer, settings.how
+        self.segment_bytes, self.capacity = settings.segment_bytes, settings.capacity
+        self.stride_max = min(settings.stride_bytes, self.capacity)
+        self.first = min(self.stride_max, max(settings.prepare_bytes, PREPARE_PIECE_BYTES))
+        self.appended = 0
         self.spare = None
         self.wanted_bytes, self.spare_wanted = 0, False
         self.recycled = []
@@ -196,11 +203,18 @@ class Nursery:
         for name in self.disk.list_directory(self.path):
             self.disk.unlink(os.path.join(self.path, name))
 
-    def tend(self, active, now_ms):
+    @property
+    def stride(self) -> int:
+        """How far ahead of the head to work now."""
+        return min(self.stride_max, max(self.first, GROWTH * self.appended))
+
+    def tend(self, active, appended, now_ms):
         """Note progress and ask for the next range. True while a range is being worked on.
 
-        Raises FlushFailed for an I/O error, which is final (D9).
+        ``appended``: bytes that the log took since it was opened. Raises FlushFailed for an I/O
+        error, which is final (D9).
         """
+        self.appended = appended
         if self._working_on is not None:
             self._note_progress(active, now_ms)
         ahead = active.prepared - active.position
@@ -282,11 +296,9 @@ class Nursery:
             return
         done_with, self._working_on = self._working_on, None
         if code:
-            text = f"cannot prepare the log in {self.path}: {os.strerror(code)}"
-            if code == errno.EIO:
-                raise FlushFailed(text)  # D9: the log's own pages may be among those that failed
-            full = code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-            error = DiskFull(f"no space left: {text}") if full else StorageError(text)
+            error = storage_failure("cannot prepare the log in", self.path, code)
+            if code == errno.EIO:  # D9: the log's own pages may be among those that failed
+                raise FlushFailed(str(error))
             self.note_error(error, now_ms)
             return
         if done_with is self.spare:
@@ -321,14 +333,15 @@ class Nursery:
         return True
 
     def _ask_next(self, active):
-        head, prepared = active.position, active.prepared
+        head, prepared, stride = active.position, active.prepared, self.stride
         assert head <= prepared, "what is prepared is zeroed: never under batches"
         limit = min(active.capacity, max(self.segment_bytes, head + self.wanted_bytes))
-        if prepared < limit and prepared - head < max(self.stride // 2, self.wanted_bytes):
-            end = max(head + max(self.stride, self.wanted_bytes), prepared + PREPARE_PIECE_BYTES)
+        if prepared < limit and prepared - head < max(stride // 2, self.wanted_bytes):
+            end = max(head + max(stride, self.wanted_bytes), prepared + PREPARE_PIECE_BYTES)
             self._ask(active, active.file, prepared, min(limit, end))
             return
-        near_end = self.segment_bytes < head + max(2 * self.stride, self.segment_bytes // 2)
+        early = self.segment_bytes // 2 if stride == self.stride_max else 0
+        near_end = self.segment_bytes < head + max(2 * stride, early)
         if not near_end and not self.spare_wanted:
             return
         if self.spare is None:

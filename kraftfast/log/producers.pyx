@@ -27,7 +27,6 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
 
 from kraftfast import limits
 from kraftfast.errors import ErrorCode, InvalidOption, KraftfastError
-from kraftfast.log.forgotten import Forgotten
 from kraftfast.log.producer_records import names_in
 
 from kraftfast.log.producer cimport SEQUENCE_MASK, Producer

@@ -20,7 +20,7 @@ import os
 import re
 from dataclasses import dataclass
 
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint64_t
 
 from kraftfast import limits
 from kraftfast.errors import CorruptLog, ForeignDirectory, InvalidOption
@@ -41,7 +41,6 @@ from kraftfast.types import OffsetAndEpoch
 
 from kraftfast.log.producers cimport Producers
 from kraftfast.log.segment cimport *
-from kraftfast.log.segment_file cimport SegmentFile
 
 SEGMENT_FILE = re.compile(r"(\d{20})\.log")
 STRAY_FILE = re.compile(r".*(\.deleted|\.tmp|\.part|\.swap|\.cleaned)$")
@@ -74,6 +73,7 @@ class Settings:
     segment_bytes: int = limits.SEGMENT_BYTES
     segment_ms: int = limits.SEGMENT_MS
     stride_bytes: int = limits.PREPARE_STRIDE_BYTES
+    """How far ahead of the head to prepare under load; less while little was appended."""
     prepare_bytes: int = INITIAL_PREPARE_BYTES
     """How far ahead of the head to prepare before the log is opened."""
     producers_max: int = limits.PRODUCERS
@@ -103,8 +103,7 @@ def open_log(disk, directory, settings, preparer) -> Recovered:
     remove_strays(disk, path)
     for name in (quorum_state.NAME, epoch_checkpoint.NAME):
         disk.reserve_rewrite(os.path.join(path, name))
-    nursery = Nursery(disk, os.path.join(directory.path, NURSERY), preparer, settings.segment_bytes,
-                      settings.capacity, settings.stride_bytes, settings.how)
+    nursery = Nursery(disk, os.path.join(directory.path, NURSERY), preparer, settings)
     segments = []
     try:
         nursery.open()
@@ -293,7 +292,7 @@ class Recovery:
         cdef kf_batch_header h
         cdef uint64_t limit = segment.batches_end_max()
         cdef int32_t epoch = self.last_epoch(), stored_epoch = 0
-        cdef int64_t stored_until = -1
+        cdef int64_t stored_until = -1, last
         cdef int fault = KF_BATCH_EMPTY
         cdef Producers producers = self.producers
         producers.mark(expected)
@@ -304,8 +303,8 @@ class Recovery:
                 fault = kf_batch_check(
                     segment.file.base + segment.position, limit - segment.position, &h
                 )
-            if fault == KF_BATCH_OK and (h.base_offset != expected
-                    or expected + h.record_count - 1 - segment.base_offset > RELATIVE_OFFSET_MAX):
+            last = expected + h.record_count - 1 - segment.base_offset
+            if fault == KF_BATCH_OK and (h.base_offset != expected or last > RELATIVE_OFFSET_MAX):
                 fault = KF_BATCH_OFFSET
             if fault == KF_BATCH_OK:
                 if expected >= stored_until:

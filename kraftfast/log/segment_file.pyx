@@ -4,10 +4,13 @@ import errno
 import fcntl
 import os
 
+from cpython.buffer cimport PyBUF_READ
+from cpython.memoryview cimport PyMemoryView_FromMemory
 from libc.errno cimport EINTR
 from libc.errno cimport errno as c_errno
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
-from posix.unistd cimport close, pread
+from posix.unistd cimport close as close_fd
+from posix.unistd cimport pread
 
 from kraftfast.errors import CorruptLog, DiskFull, FlushFailed, StorageError
 from kraftfast.limits import BATCH_BYTES_MAX, PAGE_BYTES, PREPARE_PIECE_BYTES
@@ -49,10 +52,15 @@ def exchange_names(str one, str other) -> bool:
     return True
 
 
-def _failed(str doing, str path, int code):
+def storage_failure(str doing, str path, int code):
+    """Return the typed error for a system call on ``path`` that failed with ``code``."""
     text = f"{doing} {path}: {os.strerror(code)}"
-    if code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+    if code in (errno.ENOSPC, errno.EDQUOT):
         return DiskFull(f"no space left: {text}")
+    if code == errno.EFBIG:
+        return DiskFull(f"{text}: raise the limit of a file's size (ulimit -f unlimited)")
+    if code == errno.ENOMEM:
+        return StorageError(f"{text}: raise the limit of memory or addresses (ulimit -v unlimited)")
     return StorageError(text)
 
 
@@ -70,9 +78,10 @@ cdef class SegmentFile:
         if fd >= 0 and size > 0:
             self.base = kf_map(fd, size, writable)
             if self.base == NULL:
+                code = c_errno
                 os.close(fd)
                 self.fd = -1
-                raise StorageError(f"cannot map {path}")
+                raise storage_failure("cannot map", path, code)
         self.size = self.mapped = size
 
     cdef void write(self, uint64_t at, const uint8_t *source, size_t n) noexcept:
@@ -94,7 +103,7 @@ cdef class SegmentFile:
             raise ValueError(f"[{start}, {end}) is not within {self.size} bytes of {self.path}")
         if start == end:
             return memoryview(b"")
-        return memoryview(<const uint8_t[:end - start]>(self.base + start))
+        return PyMemoryView_FromMemory(<char*>self.base + start, end - start, PyBUF_READ)
 
     # --- of another process -------------------------------------------------------------------
 
@@ -146,7 +155,7 @@ cdef class SegmentFile:
             if got < 0:
                 if c_errno == EINTR:
                     continue
-                raise _failed("cannot read", self.path, c_errno)
+                raise storage_failure("cannot read", self.path, c_errno)
             if got == 0:
                 raise CorruptLog(
                     f"{self.path} ends at byte {start}, and had {self.size} when it was opened",
@@ -181,7 +190,7 @@ cdef class SegmentFile:
             if not error:
                 error = kf_prepare(self.fd, self.base, start, end, mode, piece, 64 * piece)
         if error:
-            raise _failed("cannot prepare", self.path, error)
+            raise storage_failure("cannot prepare", self.path, error)
 
     cpdef store_again(self, uint64_t start, uint64_t end):
         """Store a byte of every page of [start, end) once more: the next sync writes them all."""
@@ -214,12 +223,13 @@ cdef class SegmentFile:
         try:
             os.ftruncate(self.fd, size)
         except OSError as error:
-            raise _failed("cannot resize", self.path, error.errno) from None
+            raise storage_failure("cannot resize", self.path, error.errno) from None
         if size > self.mapped:
             map = kf_map(self.fd, size, self.writable)
             if map == NULL:
+                code = c_errno
                 os.ftruncate(self.fd, self.size)
-                raise StorageError(f"cannot map {self.path}")
+                raise storage_failure("cannot map", self.path, code)
             self._unmap()
             self.base, self.mapped = map, size
         self.size = size
@@ -229,7 +239,7 @@ cdef class SegmentFile:
         try:
             os.rename(self.path, path)
         except OSError as error:
-            raise _failed("cannot rename to", path, error.errno) from None
+            raise storage_failure("cannot rename to", path, error.errno) from None
         self.path = path
 
     cpdef bint share(self):
@@ -267,4 +277,4 @@ cdef class SegmentFile:
         if self.fd >= 0:
             if self.base != NULL:
                 kf_unmap(self.base, self.mapped)
-            close(self.fd)
+            close_fd(self.fd)

@@ -15,10 +15,11 @@ cdef extern from "flusher.h":
 
 cdef class Flusher:
     cdef kf_flusher *thread
-    cdef readonly uint64_t duration_ns
-    cdef readonly uint64_t truncations
+    cdef public uint64_t duration_ns
+    cdef public uint64_t truncations
 
     cpdef ask(self, Log log)
     cpdef run(self, Log log)
     cpdef bint take(self, Log log) except -1
     cpdef bint busy(self)
+    cdef _stop(self)

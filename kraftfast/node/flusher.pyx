@@ -71,6 +71,10 @@ cdef class Flusher:
         return kf_flusher_busy(self.thread) != 0
 
     def close(self):
+        """End the thread, after the flush under way."""
+        self._stop()
+
+    cdef _stop(self):
         if self.thread != NULL:
             with nogil:
                 kf_flusher_stop(self.thread)
@@ -78,4 +82,4 @@ cdef class Flusher:
             self.thread = NULL
 
     def __dealloc__(self):
-        self.close()
+        self._stop()

@@ -20,9 +20,12 @@ cdef class Loop:
 
     @cython.locals(node=Node, before="long long", now_ms="long long", worked=bint)
     cpdef bint turn(self) except -1
+
     @cython.locals(node=Node)
     cpdef _tend(self, long long now_ms)
+
     @cython.locals(before="long long", committed="long long")
     cpdef bint _in_flight(self) except -1
+
     @cython.locals(node=Node, now_ms="long long", due="long long")
     cpdef long long _sleep_ms(self) except -1

@@ -25,5 +25,6 @@ cdef class Mesh:
 
     @cython.locals(peer=MeshPeer, worked=bint)
     cpdef bint handle(self) except -1
+
     @cython.locals(peer=MeshPeer)
     cpdef drop_broken(self)

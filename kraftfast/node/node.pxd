@@ -9,7 +9,7 @@ from kraftfast.node.intake cimport Intake
 
 
 cdef class Node:
-    cdef public object config, disk, directory, key, partition, doorbell, voters, recovered
+    cdef public object config, host, disk, directory, key, partition, doorbell, voters, recovered
     cdef public str cluster_id, durability
     cdef public Stats stats
     cdef public Log log
@@ -25,7 +25,7 @@ cdef class Node:
     cdef public list on_commit, on_role, on_voters
     cdef public long long stalled_ms, persisted_epoch, seen_ns, held_ns
     cdef public bint appends_held, flush_wanted, stopped, witness
-    cdef object _events
+    cdef object _events, _monotonic_ns
     cdef dict _handlers
     cdef str _state_path
     cdef bint _running
@@ -33,6 +33,7 @@ cdef class Node:
     cpdef long long now_ms(self) except -1
     cpdef step(self, event)
     cpdef run_events(self)
+    cpdef list _decide(self, event)
     cpdef _carry_out(self, list effects)
     cpdef bint take_flush(self) except -1
     cpdef bint flush_inline(self) except -1

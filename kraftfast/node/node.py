@@ -6,9 +6,7 @@ method here that does it, in order, and reports back with further events.
 
 from __future__ import annotations
 
-import os
 import random
-import time
 from collections import deque
 from typing import Any, cast
 
@@ -18,27 +16,20 @@ from kraftfast.core.messages import ReadBarrierResponse
 from kraftfast.core.replica import Replica
 from kraftfast.core.trail import EpochTrail
 from kraftfast.errors import ErrorCode, RecordTooLarge
-from kraftfast.link.ring_link import OwnDoorbell
 from kraftfast.link.stats import ROLES, Stats
-from kraftfast.log.disk import Disk
-from kraftfast.log.log import install_guard
-from kraftfast.log.nursery import PreparerThread
 from kraftfast.log.recovery import open_log
-from kraftfast.node.beside import Beside
 from kraftfast.node.config import NodeConfig
 from kraftfast.node.control_records import appended, batch_of
 from kraftfast.node.disk_space import DiskSpace
 from kraftfast.node.failures import Failures
 from kraftfast.node.floor import CommittedFloor
-from kraftfast.node.flusher import Flusher
 from kraftfast.node.held import HELD_NS_MIN
-from kraftfast.node.idle import Idle
+from kraftfast.node.host import LocalHost
 from kraftfast.node.intake import Intake
 from kraftfast.node.producer_ids import ProducerIds
-from kraftfast.node.machine import boot_id, take_all_descriptors
-from kraftfast.node.line import write_line
 from kraftfast.node.metrics import Metrics
 from kraftfast.node.own_directory import open_own, state_path, state_to_write, stored_state
+from kraftfast.node.ports import Host
 from kraftfast.node.retention import Retention
 from kraftfast.node.snapshots import Snapshots
 from kraftfast.node.translate import API_OF
@@ -50,6 +41,8 @@ from kraftfast.types import ReplicaKey
 
 STALL_MS_MAX = 200
 """How long a copy waits for room before the follower goes on sending Fetches instead."""
+WAIT_S = 0.0001
+"""Between two looks at a flush that is waited for."""
 
 
 class Node:
@@ -59,6 +52,7 @@ class Node:
     """
 
     # config, directory, log, core: as named; the core alone decides. witness: see ``witness``.
+    # host: clocks, disk and threads. _monotonic_ns: the host's.
     # flusher: at most one flush under way. idle: where the loop sleeps.
     # intake: producers over rings. sockets: the TCP side, set by the loop's owner. prober: who asks
     # voters what they speak, likewise.
@@ -70,47 +64,47 @@ class Node:
     # persisted_epoch: in quorum-state (D5). flush_wanted: the loop flushes before it waits.
     # appends_held: producers are left alone until there is room or the core asks.
 
-    def __init__(self, config: NodeConfig, boot: str | None = None) -> None:
-        install_guard()
-        take_all_descriptors()
-        self.config, self.disk = config, Disk()
+    def __init__(self, config: NodeConfig, host: Host | None = None) -> None:
+        self.host = host = LocalHost() if host is None else host
+        self.config, self.disk = config, host.disk
+        self._monotonic_ns = host.monotonic_ns
         self.directory = open_own(self.disk, config)
         meta, options = self.directory.meta, self.directory.options
         self.cluster_id = meta.cluster_id
         self.key = ReplicaKey(config.node_id, meta.directory_id)
         self.durability, self.witness = options.durability, is_witness(options.records)
         self.partition = Partition(options.topic, options.topic_id, config.controller_listener)
-        self.doorbell, self.stats = OwnDoorbell(), Stats()
-        self.flusher = Flusher(self.doorbell.bell.address, self.doorbell.bell.fd)
-        self.idle = Idle(self.doorbell.bell, self.flusher.address)
+        self.doorbell, self.stats = host.doorbell(), Stats()
+        self.flusher = host.flusher(self.doorbell)
+        self.idle = host.idle(self.doorbell, self.flusher)
         self.intake = Intake()
         self.links: dict[int, Any] = {}
-        self.sockets = self.prober = self.at_hand = cast(Any, None)
+        self.sockets = self.prober = self.at_hand = self.snapshots = cast(Any, None)
         self.stalled: tuple[Any, fx.WriteFetched] | None = None
         self.stalled_ms = self.seen_ns = self.held_ns = 0
         self.control: fx.AppendControl | None = None
         self.disk_space = DiskSpace()
         self.appends_held = self.flush_wanted = self.stopped = self._running = False
         self.applier: Any = None
-        self.beside = Beside()
+        self.beside = host.beside()
         self.on_commit: list[Any] = []
         self.on_role, self.on_voters = list[Any](), list[Any]()
-        self.producer_ids = ProducerIds(self)
+        self.producer_ids = ProducerIds(self, host.wall_ms)
         self.failures = Failures(self)
         self._events: deque[ev.Event] = deque()
-        preparer = PreparerThread(self.doorbell.bell.address, self.doorbell.bell.fd)
+        preparer = host.preparer(self.doorbell)
         try:
-            self._open(boot or boot_id(), preparer)
+            self._open(preparer)
         except BaseException:
             preparer.close()
             self._let_go()
             raise
 
-    def _open(self, boot: str, preparer: PreparerThread) -> None:
+    def _open(self, preparer: Any) -> None:
         config = self.config
         settings = config.log_settings(self.durability)
         self.quorum_config = config.quorum_config(self.durability, self.witness)
-        self.uncertainty = Uncertainty(self.directory, boot)
+        self.uncertainty = Uncertainty(self.directory, self.host.boot_id())
         self.recovered = open_log(self.disk, self.directory, settings, preparer)
         self.log = self.recovered.log
         self.floor = CommittedFloor(self.disk, self.directory.path, self.log)
@@ -118,7 +112,7 @@ class Node:
         self._state_path = state_path(self.directory)
         stored = stored_state(self.disk, self.directory, self.recovered, self.floor.stored)
         self.persisted_epoch = stored.epoch if stored else 0
-        seed = config.seed if config.seed >= 0 else int.from_bytes(os.urandom(8), "big")
+        seed = config.seed if config.seed >= 0 else self.host.seed()
         self.core = Replica(
             self.quorum_config,
             self.key,
@@ -162,9 +156,7 @@ class Node:
             **self.snapshots.handlers(),
         }
         if config.state_machine:
-            from kraftfast.node.applier import embed  # numpy comes with it: half of a start's time
-
-            embed(self, config.state_machine)
+            self.host.embed(self, config.state_machine)
         cleans = self.witness or (self.applier is not None and self.applier.makes_snapshots)
         self.retention = Retention(self.snapshots, config, cleans)
         self.show()
@@ -173,7 +165,7 @@ class Node:
 
     def now_ms(self) -> int:
         """The core's time: the monotonic clock without what the machine took (``held``)."""
-        now_ns = time.monotonic_ns()
+        now_ns: int = self._monotonic_ns()
         if now_ns - self.seen_ns > HELD_NS_MIN and self.applier is not None:
             self.held_ns += self.applier.calls.between(self.seen_ns, now_ns)
         self.seen_ns = now_ns
@@ -205,12 +197,15 @@ class Node:
         self._running = True
         try:
             while events:
-                self._carry_out(self.core.step(events.popleft(), self.now_ms()))
+                self._carry_out(self._decide(events.popleft()))
         except BaseException:
             self.failures.lost = True  # what sessions raise does not come so far
             raise
         finally:
             self._running = False
+
+    def _decide(self, event: ev.Event) -> list[Any]:
+        return self.core.step(event, self.now_ms())
 
     def _carry_out(self, effects: list[Any]) -> None:
         handlers = self._handlers
@@ -287,7 +282,7 @@ class Node:
 
     def _append_control(self, effect: fx.AppendControl) -> None:
         """The first record of an epoch; it waits for room like any other, and the loop goes on."""
-        batch = batch_of(effect, time.time_ns() // 1_000_000)
+        batch = batch_of(effect, self.host.wall_ms())
         if self.log.append(batch, effect.epoch, True):
             self.control = None
             self._events.append(appended(effect, self.log.end_offset, len(batch)))
@@ -364,7 +359,7 @@ class Node:
                 self.idle.flush_asked = False
                 self._flushed()
             else:
-                time.sleep(0.0001)
+                self.host.sleep(WAIT_S)
 
     def tend(self) -> None:
         """The nursery's progress, what waited for it, and what is done now and then."""
@@ -485,7 +480,7 @@ class Node:
         if self.applier is not None:  # first: a segment that its reader holds is not trimmed
             self.applier.close()
         self.wait_for_flush()
-        self.log.close()
+        self.log.close(self.host.unmap_wait_s)
         self.floor.close(self.core)
         self.uncertainty.closed()
         self._let_go()
@@ -509,4 +504,4 @@ class Node:
 
     def log_line(self, text: str) -> None:
         """One line for people, ``fact -> action``."""
-        write_line(f"kraftfast replica {self.config.node_id}: {text}")
+        self.host.print_line(f"kraftfast replica {self.config.node_id}: {text}")

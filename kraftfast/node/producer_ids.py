@@ -20,7 +20,6 @@ Sources: KIP-98, KIP-360; Kafka's ``TransactionCoordinator.handleInitProducerId`
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -83,10 +82,6 @@ class Waiting:
     end_offset: int = -1
 
 
-def _wall_ms() -> int:
-    return time.time_ns() // 1_000_000
-
-
 class ProducerIds:
     """Hands out producer ids, and names that stand for them."""
 
@@ -97,7 +92,7 @@ class ProducerIds:
     # of_leader: requests that went on to the leader.
     # _epoch, _number: of the last id that was made.
 
-    def __init__(self, node: Any, wall_ms: Callable[[], int] = _wall_ms) -> None:
+    def __init__(self, node: Any, wall_ms: Callable[[], int]) -> None:
         self.node, self.wall_ms = node, wall_ms
         self.queued: deque[Waiting] = deque()
         self.written: deque[Waiting] = deque()

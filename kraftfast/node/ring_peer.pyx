@@ -8,14 +8,14 @@ from there, checking the generation before and after each batch (D20).
 import os
 import stat
 
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
 from kraftfast.core.messages cimport FetchRequest, FetchResponse
 from kraftfast.errors import ErrorCode, StorageError
 from kraftfast import limits
 from kraftfast.log.log cimport Log
-from kraftfast.log.segment cimport KF_BATCH_INCOMPLETE, KF_BATCH_OK, KF_BATCH_STALE, Segment
+from kraftfast.log.segment cimport KF_BATCH_OK, KF_BATCH_STALE
 from kraftfast.log.segment import LOG_SUFFIX, segment_name
 from kraftfast.log.segment_file cimport SegmentFile
 from kraftfast.link.stats cimport *

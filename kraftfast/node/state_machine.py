@@ -24,9 +24,14 @@ import importlib.util
 import inspect
 import os
 import sys
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from kraftfast.errors import InvalidOption
+
+if TYPE_CHECKING:
+    from kraftfast.log.snapshot_reader import SnapshotReader
+    from kraftfast.log.snapshot_writer import SnapshotWriter
+    from kraftfast.record.batch import BatchView
 
 
 class StateMachine:
@@ -43,7 +48,7 @@ class StateMachine:
     method forks is no replica: it ends where it would return from that method.
     """
 
-    def apply(self, batch: Any) -> None:
+    def apply(self, batch: BatchView) -> None:
         """A committed batch: in offset order, each exactly once, none left out.
 
         ``batch`` is a :class:`kraftfast.record.batch.BatchView` (``base_offset``, ``last_offset``,
@@ -52,7 +57,7 @@ class StateMachine:
         """
         raise NotImplementedError
 
-    def snapshot(self, writer: Any) -> None:
+    def snapshot(self, writer: SnapshotWriter) -> None:
         """Write all of the state, as of the records applied so far, as records.
 
         ``writer`` is a :class:`kraftfast.log.snapshot_writer.SnapshotWriter`: ``append(value, key,
@@ -63,7 +68,7 @@ class StateMachine:
         """
         raise NotImplementedError("this state machine makes no snapshots")
 
-    def restore(self, reader: Any) -> None:
+    def restore(self, reader: SnapshotReader) -> None:
         """Replace the state by that of a snapshot, this replica's own or another's.
 
         ``reader`` is a :class:`kraftfast.log.snapshot_reader.SnapshotReader`: ``records()``,
@@ -72,11 +77,11 @@ class StateMachine:
         """
         raise NotImplementedError("this state machine takes no snapshots")
 
-    def query(self, *args: Any) -> Any:
+    def query(self, *args: Any, **never: Any) -> Any:
         """Answer a question from outside.
 
-        Arguments and result are what MessagePack can carry, 16 MiB at most. What is raised here is
-        told to who asked; the replica goes on.
+        Arguments, by position, and result are what MessagePack can carry, 16 MiB at most. What is
+        raised here is told to who asked; the replica goes on.
         """
         raise NotImplementedError("this state machine answers no questions")
 

@@ -32,6 +32,7 @@ from kraftfast.errors import (
     StorageError,
     TimedOut,
 )
+from kraftfast.link.host import check_tasks
 from kraftfast.node.config import NodeConfig
 from kraftfast.node.line import write_line
 
@@ -189,8 +190,9 @@ class Supervisor:
         """Start every worker and wait until each has opened its log, or says why it cannot.
 
         Return the errors of those that cannot, by id; TimedOut: not in time. Whether the others
-        are enough is for the caller to judge. Raises Closed.
+        are enough is for the caller to judge. Raises Closed, HostUnsupported.
         """
+        check_tasks(len(self.workers))
         began = time.monotonic()
         self._orphans_end_at = began + ORPHAN_S_MAX
         for worker in self.workers.values():

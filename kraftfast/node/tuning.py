@@ -110,9 +110,10 @@ class Tuning:
     segment_bytes: int = 256 * 1024 * 1024
     """The size of a segment file."""
     stride_bytes: int = limits.PREPARE_STRIDE_BYTES
-    """How much is reserved at once ahead of the log's end."""
+    """How much is written with zeros ahead of the log's end under load. A replica begins with
+    ``prepare_bytes`` and goes on with 8 times what it has appended, up to this."""
     prepare_bytes: int = 4 * 1024 * 1024
-    """How much is written with zeros before the replica starts."""
+    """How much is written with zeros before the replica starts; at least 64 KiB."""
     retention_bytes: int | None = None
     """How much of the log to keep, -1: all. None: 100 MiB with a state machine that makes
     snapshots, else all. With a limit but no state machine old records are deleted."""

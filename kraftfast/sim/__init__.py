@@ -1,21 +1,34 @@
 """A whole quorum in one process, under chance that a seed decides.
 
 Read in this order: ``disk``, ``names`` and ``paged_file`` (system calls beneath the log, and what a
-power cut leaves of them), ``network`` (rings and sockets), ``process`` (one replica: the real core,
-the real log, and what carries effects out), ``clients``, ``idempotent``, ``named`` and ``consumer``
-(who appends and reads), ``nemesis``, ``aimed`` and ``rotting`` (what goes wrong), ``operator`` (who
-changes the voters), ``invariants``, ``voter_oracle``, ``snapshot_oracle`` and ``history`` (what
-must hold), ``world`` and ``settling`` (time, and the run as a whole), ``settings`` (what a seed
-chooses).
+power cut leaves of them), ``network`` (rings and sockets), ``process`` (one replica: the real node,
+under the eyes of the oracles), ``host`` (its clock, its disk and its threads), ``clients``,
+``idempotent``, ``named`` and ``consumer`` (who appends and reads), ``nemesis``, ``aimed`` and
+``rotting`` (what goes wrong), ``operator`` (who changes the voters), ``invariants``,
+``voter_oracle``, ``snapshot_oracle`` and ``history`` (what must hold), ``world`` and ``settling``
+(time, and the run as a whole), ``settings`` (what a seed chooses).
 ``run_seed`` is the door, ``python -m kraftfast.sim`` the command.
 
-Only system calls are simulated. ``core`` and ``log`` run as they are, compiled, with their bytes,
-CRCs, segments, snapshots and recovery, and of ``node`` what carries out what concerns them.
+Only the host is simulated (``kraftfast.node.ports``). Node, core and log run as they are, compiled,
+with their bytes, CRCs, segments, snapshots and recovery. Not run: the loop, rings, sockets.
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from kraftfast.sim.settings import Settings
-from kraftfast.sim.world import run_seed
+
+if TYPE_CHECKING:
+    from kraftfast.sim.world import run_seed
 
 __all__ = ["Settings", "run_seed"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import the door when it is used: it needs a package that comes with ``kraftfast[sim]``."""
+    if name != "run_seed":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from kraftfast.sim.world import run_seed
+
+    return run_seed

@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
+import os
 import re
+import signal
 import sys
 import time
 from collections import Counter
@@ -13,7 +15,7 @@ from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from typing import Any
 
-from kraftfast.sim.world import run_seed
+from kraftfast.errors import KraftfastError
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -30,8 +32,14 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.workers < 1:
         parser.error(f"--workers wants at least 1, not {options.workers}")
+    if options.minutes is not None and not options.minutes > 0:
+        parser.error(f"--minutes wants more than 0, not {options.minutes}")
     if options.trace and options.seed is None:
         parser.error("--trace goes with --seed: the lines of many runs say nothing")
+    try:
+        import kraftfast.sim.world  # noqa: F401
+    except KraftfastError as error:
+        parser.exit(error.exit_code, f"kraftfast: {error}\n")
     until = time.monotonic() + options.minutes * 60 if options.minutes else float("inf")
     total: Counter[str] = Counter()
     runs = events = 0
@@ -60,8 +68,8 @@ def seeds_of(options: argparse.Namespace, parser: argparse.ArgumentParser) -> It
     if options.seed is not None:
         return iter((options.seed,))
     match = re.fullmatch("([0-9]{1,18}):([0-9]{1,18})", options.seeds)
-    if match is None:
-        parser.error(f"--seeds wants A:B, not {options.seeds!r}")
+    if match is None or int(match[1]) >= int(match[2]):
+        parser.error(f"--seeds wants A:B with A below B, not {options.seeds!r}")
     return iter(range(*map(int, match.groups())))
 
 
@@ -69,6 +77,8 @@ def results(
     seeds: Iterator[int], until: float, workers: int, trace: bool
 ) -> Iterator[dict[str, Any]]:
     """What came of each seed that was begun before ``until``, in the order in which they end."""
+    from kraftfast.sim.world import run_seed
+
     if workers == 1:
         for seed in seeds:
             if time.monotonic() >= until:
@@ -102,4 +112,8 @@ def report(result: dict[str, Any], as_json: bool, single: bool) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except BrokenPipeError:  # whoever read the lines has gone
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(128 + signal.SIGPIPE)

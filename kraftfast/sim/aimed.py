@@ -115,7 +115,7 @@ class Aimed:
         if not self.running or not leader.alive or left_ms <= 0:
             return
         ahead = leader.core.high_watermark > max(begun, leader.log.flushed_end_offset)
-        if ahead and leader.flush.running:
+        if ahead and leader.flusher.busy():
             self.world.count("leaders cut off with a flush that hangs")
             self._cut_off(leader, left_ms + self.settings.fetch_timeout_ms)
         else:

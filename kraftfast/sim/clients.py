@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kraftfast.core import events as ev
-from kraftfast.core.messages import NOBODY, FetchRequest, FetchResponse
+from kraftfast.core.messages import NOBODY, FetchRequest, FetchResponse, ReadBarrierResponse
 from kraftfast.errors import CorruptBatch, ErrorCode
 from kraftfast.record import pure
+from kraftfast.sim.records import read_answer
 from kraftfast.sim.require import require
 from kraftfast.types import NO_EPOCH
 
 if TYPE_CHECKING:
+    from kraftfast.core.effects import AnswerFetch
     from kraftfast.sim.process import Process
     from kraftfast.sim.world import World
 
@@ -261,8 +263,13 @@ class Question:
         self.offset: int | None = None
         self.error = ErrorCode.NONE
 
-    def answered(self, offset: int, error: ErrorCode) -> None:
-        """Whoever reads up to ``offset`` sees what was acknowledged when he asked."""
+    def failed(self, error: Exception) -> None:
+        """Nothing that a session raises is expected here."""
+        raise error
+
+    def reply(self, answer: ReadBarrierResponse) -> None:
+        """Whoever reads up to its offset sees what was acknowledged when he asked."""
+        offset, error = answer.offset, answer.error
         require(self.offset is None, "a read barrier is answered twice")
         self.offset, self.error = offset, error
         self.world.count("read barriers" if error is ErrorCode.NONE else "read barriers refused")
@@ -282,6 +289,14 @@ class ReaderSource:
     def __init__(self, reader: Reader, target: Process, request: FetchRequest) -> None:
         self.reader, self.target, self.request = reader, target, request
         self.peer_id = NOBODY.id
+
+    def failed(self, error: Exception) -> None:
+        """Nothing that a session raises is expected here."""
+        raise error
+
+    def answer_fetch(self, response: FetchResponse, log: Any, effect: AnswerFetch) -> None:
+        """Answer with the log's bytes."""
+        self.reply(response, read_answer(self.target, effect))
 
     def reply(self, response: FetchResponse, records: Any = None) -> None:
         """The answer: only committed records, in order, those that everybody gets."""

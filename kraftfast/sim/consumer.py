@@ -57,7 +57,7 @@ class Consumer:
 
     def ask(self, process: Process) -> None:
         """Everything a client asks after it has learned who leads."""
-        door, epoch = PartitionLeader(process.around), process.core.epoch
+        door, epoch = PartitionLeader(process), process.core.epoch
         if door.refusal(epoch) is not ErrorCode.NONE:
             return
         world, oracle = self.world, self.world.oracle

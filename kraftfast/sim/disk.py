@@ -49,6 +49,7 @@ class SimDisk:
         self.calls = 0
         self.log = None
         self._calls_left, self._crash_word = -1, ""
+        self._fill_word, self._fill_blocks = "", 0
         self._locks: set[str] = set()
         self._open: dict[int, PagedFile | str] = {}
         self._errors_seen: dict[int, int] = {}
@@ -68,9 +69,13 @@ class SimDisk:
         """Leave so many free blocks."""
         self.blocks_max = self.used_blocks() + blocks_free
 
+    def fill_at(self, word: str, blocks_free: int) -> None:
+        """Leave so many free blocks from the next system call on that names this word."""
+        self._fill_word, self._fill_blocks = word, blocks_free
+
     def give_space(self) -> None:
         """There is room again."""
-        self.blocks_max = NO_LIMIT
+        self.blocks_max, self._fill_word = NO_LIMIT, ""
 
     def kill(self) -> None:
         """The process that used this disk is gone; its page cache is not."""
@@ -379,6 +384,9 @@ class SimDisk:
         self.calls += 1
         if self.log is not None:
             self.log.append(f"{what} {path}")
+        if self._fill_word and self._fill_word in path:
+            self.fill_up(self._fill_blocks)
+            self._fill_word = ""
         if self._calls_left >= 0 and self._crash_word in f"{what} {path}":
             self._calls_left -= 1
             if self._calls_left < 0:

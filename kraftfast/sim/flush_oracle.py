@@ -61,7 +61,7 @@ class FlushOracle:
         """Nothing is taken above the bound, nor while the oldest waits too long for the disk."""
         if process.durability == "memory":
             return
-        unflushed, config = self._of(process), process.config
+        unflushed, config = self._of(process), process.quorum_config
         require(
             unflushed.bytes < config.unflushed_bytes_max,
             f"D14: {process.id} takes more above {unflushed.bytes} bytes that are not on disk",
@@ -77,17 +77,17 @@ class FlushOracle:
         for without end."""
         if process.durability == "memory" or process.blocked:
             return
-        unflushed, config = self._of(process), process.config
+        unflushed, config = self._of(process), process.quorum_config
         voters = process.core.voters.ids
         if ticked and process.core.role == "leader" and voters != (process.id,):
             began = self._began.get(process.id)
-            mine = began is not None and began[0] is process and process.flush.running
+            mine = began is not None and began[0] is process and process.flusher.busy()
             age_ms = process.now_ms() - began[1] if began is not None and mine else 0
             require(
                 age_ms < config.fetch_timeout_ms,
                 f"D13: {process.id} leads on, and its disk has not answered for {age_ms} ms",
             )
-        if process.core.role != "leader" or process.flush.running or not unflushed.appends:
+        if process.core.role != "leader" or process.flusher.busy() or not unflushed.appends:
             return
         require(
             unflushed.bytes * 2 < config.unflushed_bytes_max,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kraftfast import limits
+from kraftfast.core.config import QuorumConfig
 from kraftfast.core.voters import VoterSet
 from kraftfast.log.directory import LogOptions, MetaProperties, format_directory
+from kraftfast.node.config import NodeConfig
 from kraftfast.record.control import KRaftVersion, KRaftVoters
 from kraftfast.sim.clock import Clock
 from kraftfast.sim.disk import SimDisk
@@ -19,6 +21,19 @@ if TYPE_CHECKING:
     from kraftfast.sim.world import World
 
 
+class SimConfig(NodeConfig, frozen=True):
+    """With what a real configuration has no names for: limits that tests make small."""
+
+    quorum: Any = None
+    static_voters: Any = None
+
+    def quorum_config(self, durability: str, witness: bool = False) -> QuorumConfig:
+        return self.quorum  # type: ignore[no-any-return]
+
+    def voter_set(self) -> VoterSet:
+        return self.static_voters  # type: ignore[no-any-return]
+
+
 class Machine:
     """What outlives a process. ``id`` is that of the replica whose directory it holds."""
 
@@ -27,6 +42,7 @@ class Machine:
     disk: SimDisk
     clock: Clock
     process: Process | None
+    ended_us: int  # when the last one ended, the world's time
     voters: VoterSet  # controller.quorum.voters; empty where the log says who votes from the start
     moves: int  # how often it has changed its address
     bootstrap: VoterSet | None  # of the snapshot that its directory was formatted with
@@ -36,6 +52,7 @@ class Machine:
     crash_loses_power: bool  # what a crash inside a system call takes with it
     memory_in_doubt: bool  # durability=memory: it lost what it held, and nobody told it since
     rotten: bool  # bytes of its disk have changed by themselves
+    damaged_end: int  # exclusive end of the batch that did, -1 if it was something else
     dead: str  # why it will never run again; empty while it may
     starting: bool  # a start is due
     may_start: bool  # False: it stays down until the world is healed, or for good
@@ -46,11 +63,13 @@ class Machine:
         self.path = f"/replica-{id}"
         self.clock = Clock(world.random.randint(0, 10_000_000))
         self.process = None
+        self.ended_us = 0
         self.boots = self.moves = 0
         self.disk_factor = 1
         self.flushes_hang = False
         self.crash_loses_power = False
         self.memory_in_doubt = self.rotten = False
+        self.damaged_end = -1
         self.dead = ""
         self.starting = False
         self.may_start = True
@@ -69,6 +88,24 @@ class Machine:
     def endpoints(self) -> tuple[Endpoint, ...]:
         """Where it can be reached now; of a static quorum nobody is told."""
         return endpoints_of(self.id, self.moves) if self.settings.has_endpoints else ()
+
+    def node_config(self) -> SimConfig:
+        """What its process is told at its start."""
+        return SimConfig(
+            node_id=self.id,
+            directory=self.path,
+            voters=[],
+            cluster_id=self.world.cluster_id,
+            segment_bytes=self.settings.segment_bytes,
+            segment_ms=self.settings.segment_ms,
+            stride_bytes=self.settings.stride_bytes,
+            prepare_bytes=self.settings.prepare_bytes,
+            retention_bytes=self.settings.retention_bytes,
+            retention_ms=-1,
+            state_machine="simulated" if self.settings.snapshots == "machine" else "",
+            quorum=self.settings.quorum_config(self.endpoints),
+            static_voters=self.voters,
+        )
 
     def format(self, bootstrap: VoterSet | None = None) -> None:
         """A fresh disk with a fresh directory on it, under a new directory id."""

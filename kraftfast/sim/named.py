@@ -68,7 +68,7 @@ class NamedProducer(IdempotentProducer):
 
     def _ask(self, target: Process, number: int) -> None:
         asked = Asked(f"name-{self.id}", resumes=True)
-        target.names.ask(asked, lambda granted: self._answered(number, granted, target))
+        target.producer_ids.ask(asked, lambda granted: self._answered(number, granted, target))
 
     def _ask_again(self, number: int) -> None:
         if number == self._question:
@@ -87,9 +87,9 @@ class NamedProducer(IdempotentProducer):
             f"{self.acknowledged} was acknowledged",
         )
         require(
-            granted.last_offset < target.answered,
+            granted.last_offset < target.door.answered,
             f"I23: name {self.id} is told of {granted.last_offset}, which {target.id} does not "
-            f"acknowledge: it does up to {target.answered}",
+            f"acknowledge: it does up to {target.door.answered}",
         )
         self._question = 0
         self.granted, self.leader_id = granted, target.id  # a deposed one knows less of the name

@@ -9,6 +9,7 @@ from kraftfast.core import events as ev
 from kraftfast.limits import BATCH_HEADER_BYTES, BATCH_OVERHEAD_BYTES
 from kraftfast.sim.aimed import Aimed
 from kraftfast.sim.named import NamedProducer
+from kraftfast.sim.planned import Planned
 from kraftfast.sim.rotting import Rotting
 
 if TYPE_CHECKING:
@@ -16,9 +17,13 @@ if TYPE_CHECKING:
     from kraftfast.sim.world import World
 
 WRITE_BACK_US = 25_000
+DRIFT_MAX = 0.2
+"""How far a clock may be off in a healed world, as a share. Answers come after at most half the
+request timeout (``core/config.py``): clocks of which one runs twice as fast end requests and
+leaderships that nothing is wrong with."""
 
 
-class Nemesis(Rotting, Aimed):
+class Nemesis(Rotting, Aimed, Planned):
     """Draws faults for as long as the world lets it."""
 
     running: bool
@@ -29,6 +34,7 @@ class Nemesis(Rotting, Aimed):
         self.settings = world.settings
         self.running = False
         self.corrupting = False
+        self.held = set()
 
     def start(self) -> None:
         """Begin; disks write back on their own account from now on."""
@@ -63,6 +69,8 @@ class Nemesis(Rotting, Aimed):
         self.world.network.heal()
         for producer in self.world.producers:
             producer.poisonous = False
+        for machine in sorted(self.held, key=lambda each: each.id):
+            self._let_go(machine)
         for machine in self.world.machines:
             self._heal(machine)
 
@@ -72,7 +80,7 @@ class Nemesis(Rotting, Aimed):
         machine.disk.failing_syncs = 0
         machine.disk_factor = 1
         machine.flushes_hang = False
-        if machine.clock.rate == 0:
+        if abs(machine.clock.rate - 1.0) > DRIFT_MAX:
             machine.clock.set_rate(1.0, self.world.now_us)
         if machine.process is not None and machine.process.paused:
             machine.process.resume()

@@ -12,17 +12,20 @@ from typing import TYPE_CHECKING, Any
 
 from kraftfast import limits
 from kraftfast.core import events as ev
-from kraftfast.core.messages import Request, Response
+from kraftfast.core.effects import AnswerFetch
+from kraftfast.core.messages import FetchResponse, Request, Response
 from kraftfast.errors import ErrorCode
 from kraftfast.node.translate_snapshot import Slice
+from kraftfast.sim.records import Records, Reference, read_answer
 
 if TYPE_CHECKING:
     from kraftfast.core.effects import Probe
-    from kraftfast.sim.process import Process, Records
+    from kraftfast.sim.process import Process
     from kraftfast.sim.world import World
 
 RETRY_US_MIN, RETRY_US_MAX = 10_000, 500_000
 CUT_RETRY_US = 20_000
+INLINE_BYTES_MAX = 512  # answers up to here travel as bytes
 
 
 class Message:
@@ -56,6 +59,47 @@ class Source:
     def peer_id(self) -> int:
         """Who asked."""
         return self.link.other(self.process).id
+
+    def failed(self, error: Exception) -> None:
+        """Nothing that a session raises is expected here."""
+        raise error
+
+    def answer_fetch(self, response: FetchResponse, log: Any, effect: AnswerFetch) -> None:
+        """Answer with the log's bytes."""
+        self._answer(response, read_answer(self.process, effect))
+
+    def answer_stream(self, effect: AnswerFetch) -> None:
+        """Push onto a ring, and tell the core how far the records go that it took."""
+        end_offset = self._push(effect.response, effect)
+        if effect.read_offset >= 0:
+            self.process.core.sent(self.peer_id, effect.response.stream, end_offset)
+
+    def _push(self, response: FetchResponse, effect: AnswerFetch) -> int:
+        process, read_offset = self.process, effect.read_offset
+        log, records, end_offset = process.log, None, read_offset
+        if not self.link.has_room(process):
+            return read_offset
+        if 0 <= read_offset < log.end_offset:
+            below = effect.read_end_offset
+            found = log.locate(read_offset, effect.max_bytes, below)
+            if found is None:
+                return read_offset
+            segment, position, length = found
+            end_offset = log.span(segment, position, length, below)[1]
+            by_reference = process.settings.references and segment is log.active
+            if by_reference and length > INLINE_BYTES_MAX:
+                records = Reference(process.machine, segment, position, length)
+                response.records_bytes = length
+            else:
+                records = Records(bytes(segment.file.view(position, position + length)), True)
+        self._answer(response, records)
+        return end_offset
+
+    def _answer(self, response: FetchResponse, records: Records | None) -> None:
+        if records is not None and records.data:
+            records.data = self.process.world.nemesis.on_the_wire(self, records.data)
+            response.records_bytes = len(records.data)
+        self.reply(response, records)
 
     def reply(self, answer: Response | Slice, records: Records | None = None) -> bool:
         """Answer it; False if a ring has no room for the slice of a snapshot."""

@@ -52,6 +52,10 @@ class Order:
         """Whether it may still be answered."""
         return self.process.alive and self.operator.world.now_us < self.until_us
 
+    def failed(self, error: Exception) -> None:
+        """Nothing that a session raises is expected here."""
+        raise error
+
     def reply(self, response: Any, records: Any = None) -> None:
         """The answer."""
         self.answer = response.error
@@ -116,21 +120,35 @@ class Operator:
         sets = self.world.oracle.voters.sets_in_play()
         if self.order is not None and self.order.is_open:
             sets += self.order.sets
-        if self.world.oracle.voters.latest().target is not None:
-            return not self._concerns(machine)
+        targets = self._targets()
+        if targets:
+            return not any(machine.id in each for each in (*targets, *sets))
         return all(self._goes_on(each, machine) for each in sets)
 
-    def _concerns(self, machine: Machine) -> bool:
-        """Whether a machine is a voter, or on the way to be one."""
-        target = self.world.oracle.voters.latest().target or ()
-        sets = self.world.oracle.voters.sets_in_play()
-        return machine.id in target or any(machine.id in each for each in sets)
+    def _targets(self) -> list[tuple[int, ...]]:
+        """What reassignments are on their way to, or may come to be."""
+        found = self.world.oracle.voters.targets_in_play()
+        if self.order is not None and self.order.is_open:
+            request = self.order.request
+            if isinstance(request, AlterPartitionReassignmentsRequest) and request.target:
+                found.append(request.target)
+        return found
 
     def _goes_on(self, voters: VoterSet, without: Machine | None = None) -> bool:
         """Whether a majority of these is whole."""
         machines = self.world.oracle.voters.machines(voters)
         whole = [each for each in machines if each.is_sound and each is not without]
         return len(whole) >= voters.majority
+
+    def _gets_through(self, now: VoterSet, then: VoterSet, between: VoterSet) -> bool:
+        """Whether a majority is whole all the way, in whatever order voters come and go.
+
+        The set never gets smaller than both ends, and may hold all that are not whole until then.
+        """
+        machines = self.world.oracle.voters.machines(between)
+        lost = len(between) - sum(each.is_sound for each in machines)
+        smallest = min((now, then), key=len)
+        return len(smallest) - lost >= smallest.majority
 
     def is_satisfied(self, leader: Process) -> bool:
         """Whether nothing is open: every change is through or given up (L3)."""
@@ -289,7 +307,7 @@ class Operator:
             between = between.with_voter(voter)
         if latest.target is not None and self.random.random() < 0.2:
             self.ask(process, AlterPartitionReassignmentsRequest(None), [])
-        elif self._goes_on(voters) and self._goes_on(between):
+        elif self._gets_through(latest.voters, voters, between):
             request = AlterPartitionReassignmentsRequest(target, TIMEOUT_MS)
             self.ask(process, request, [voters, between])
 
@@ -346,4 +364,4 @@ class Operator:
         self.world.end(machine, power=True)
         self.world.oracle.forgets(machine)
         machine.format()
-        machine.rotten = False
+        machine.rotten, machine.damaged_end = False, -1

@@ -7,7 +7,7 @@ that was stored into reaches the disk at a sync, at any moment before it, or nev
 every such page is kept, lost, or torn at a sector.
 """
 
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy, memset
 

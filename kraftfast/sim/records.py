@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from kraftfast.sim.paged_file import copy_reference
 
 if TYPE_CHECKING:
+    from kraftfast.core.effects import AnswerFetch
     from kraftfast.sim.machine import Machine
     from kraftfast.sim.process import Process
 
@@ -47,3 +48,15 @@ class Reference(Records):
         taken = copy_reference(log, file, self.position, self.length, epoch, self.generation)
         process.world.counts["bytes copied by reference"] += taken
         return taken == self.length, log.damaged() or log.cut_off()
+
+
+def read_answer(process: Process, effect: AnswerFetch) -> Records | None:
+    """Read what answers a Fetch that is none of a stream; None: no records."""
+    if effect.read_offset < 0:
+        return None
+    bound = min(effect.max_bytes, process.settings.fetch_max_bytes)
+    found = process.log.locate(effect.read_offset, bound, effect.read_end_offset)
+    if found is None:
+        return None
+    segment, position, length = found
+    return Records(bytes(segment.file.view(position, position + length)), False)

@@ -95,6 +95,7 @@ class Rotting:
         file = machine.disk.paged_file(f"{self.world.log_path(machine)}/{name}")
         place = entry.position + self.random.randrange(begin, entry.batch.size)
         if file is not None and place < file.size:
+            machine.damaged_end = entry.batch.end_offset
             self._flip(machine, file, place)
 
     def _rot_tail(self, machine: Machine) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from kraftfast import limits
 from kraftfast.core.config import Durability, FlushPolicy, QuorumConfig
+from kraftfast.sim.plans import plan_of
 from kraftfast.types import Endpoint
 
 FAULTS = (
@@ -131,6 +132,8 @@ class Settings:
     values_max: int = 3
     named: int = 0
     """How many others have names, and ask how far they came whenever they begin."""
+    filling: int = 0
+    """How many others have records that look like a page of the log."""
     consumers: int = 0
     """How many list offsets, ask for ends of epochs and fetch, as Kafka's clients do."""
     readers: int = 1
@@ -230,7 +233,8 @@ class Settings:
             of_seed["faults"] += AIMED * 3
         of_seed["idempotent"] = Random(seed * 2 + 1 + (1 << 43)).choice((0, 1, 2))
         of_seed["barrier_every_ms"] = Random(seed * 2 + 1 + (1 << 42)).choice((0.0, 5.0, 30.0))
-        return replace(chosen, **(of_seed | overrides))
+        plan = plan_of(seed) if reach else {}
+        return replace(chosen, **(of_seed | plan | overrides))
 
     def _reach_of_seed(self, seed: int) -> dict[str, Any]:
         """What else is in this run: names, consumers, aimed power cuts, rot, a large state."""
@@ -320,11 +324,6 @@ class Settings:
             endpoints=endpoints,
             auto_join=self.auto_join,
         )
-
-    @property
-    def retention_ms(self) -> int:
-        """Snapshots and logs are given up by size alone."""
-        return -1
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for reports."""

@@ -72,9 +72,9 @@ class Settling:
             if machine.dead or not machine.may_start or self._is_ahead(machine):
                 continue
             process = machine.process
-            if process is None or process.log.end_offset != end or process.queue:
+            if process is None or process.log.end_offset != end or process.door.queue:
                 return False
-            if process.flush.running:  # a disk that hangs since before is a reason to resign
+            if process.flusher.busy():  # a disk that hangs since before is a reason to resign
                 return False
             if process.core.high_watermark != end or process.core.epoch != leader.core.epoch:
                 return False

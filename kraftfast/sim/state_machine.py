@@ -15,6 +15,7 @@ from kraftfast.limits import BATCH_OVERHEAD_BYTES
 from kraftfast.log.snapshot_files import BOOTSTRAP, snapshot_ids
 from kraftfast.log.snapshot_reader import open_snapshot
 from kraftfast.log.snapshot_writer import SnapshotWriter
+from kraftfast.node.held import Calls
 from kraftfast.sim.require import require
 from kraftfast.types import OffsetAndEpoch
 
@@ -49,7 +50,11 @@ class SimStateMachine:
         self._committed = -1
         self._bytes = 0
         self._at_work = False
+        self.calls = Calls()
         self._restore()
+
+    def close(self) -> None:
+        """It ends with its process."""
 
     def committed(self, offset: int) -> None:
         """There is more to apply."""

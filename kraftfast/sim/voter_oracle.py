@@ -97,12 +97,19 @@ class VoterOracle:
 
     def sets_in_play(self) -> list[VoterSet]:
         """The committed set, and every one that stands behind it in some log."""
+        return [each.voters for each in self._in_play()]
+
+    def targets_in_play(self) -> list[tuple[int, ...]]:
+        """The targets of reassignments that stand with these sets."""
+        return [each.target for each in self._in_play() if each.target is not None]
+
+    def _in_play(self) -> list[KRaftVoters]:
         last = self.committed[-1][0] if self.committed else -1
-        found = [self.latest().voters]
+        found = [self.latest()]
         for shadow in self.oracle.shadows.values():
             for offset, control in shadow.changes:
                 if offset > last and isinstance(control, KRaftVoters):
-                    found.append(control.voters)
+                    found.append(control)
         return found
 
     def are_known_without(self, machine: Machine) -> bool:
@@ -210,6 +217,7 @@ class VoterOracle:
         )
         moved = [voter.id for voter in then if voter.id in now and not now.is_voter(voter.key)]
         require(not moved, f"D19: {process.id} gives {moved} other directories")
+        self.world.early.shrinks(process, now, then)
 
 
 def filed_from(history: VoterHistory, begin: int) -> VoterHistory:

@@ -16,6 +16,8 @@ from kraftfast.errors import CorruptLog, DiskFull, FlushFailed, ForeignDirectory
 from kraftfast.sim.clients import Append, BarrierReader, Producer, Reader
 from kraftfast.sim.consumer import Consumer
 from kraftfast.sim.disk import Crash
+from kraftfast.sim.early_oracle import EarlyOracle
+from kraftfast.sim.filling import FillingProducer
 from kraftfast.sim.idempotent import IdempotentProducer
 from kraftfast.sim.invariants import Oracle
 from kraftfast.sim.machine import Machine
@@ -76,6 +78,7 @@ class World(Settling):
         self._queue: list[tuple[int, int, Callable[..., Any], tuple[Any, ...]]] = []
         self._sequence = 0
         self.oracle = Oracle(self)
+        self.early = EarlyOracle(self)
         ids = range(1, settings.voters + settings.observers + 1)
         self.machines = [Machine(self, id) for id in ids]
         self.network = Network(self)
@@ -87,6 +90,9 @@ class World(Settling):
         ]
         self.producers += [
             NamedProducer(self, settings.producers + id) for id in range(settings.named)
+        ]
+        self.producers += [
+            FillingProducer(self, len(self.producers) + id) for id in range(settings.filling)
         ]
         self.consumers = [Consumer(self) for _ in range(settings.consumers)]
         self.readers = [Reader(self) for _ in range(settings.readers)]
@@ -149,7 +155,7 @@ class World(Settling):
         machine = process.machine
         try:
             call(*arguments)
-            if process.alive:
+            if process.alive or process.closed:
                 self._after_turn(process)
         except Crash as crash:
             self.trace(f"{machine.id}: stops {crash}")
@@ -169,14 +175,17 @@ class World(Settling):
             self.end(machine, power=False)
 
     def _after_turn(self, process: Process) -> None:
-        process.settle_doubt()
-        self.oracle.after_turn(process)
-        if process.stopped and not process.blocked:
-            process.close()
+        if process.closed:
             self.oracle.observe(process)
             self._gone(process.machine, process, power=False)
-        else:
+            return
+        process.settle_doubt()
+        self.oracle.after_turn(process)
+        self.early.check(process)
+        if not process.stopped:
             process.schedule()
+        elif not process.blocked:
+            process.enter(process.close)
 
     def end(self, machine: Machine, power: bool) -> None:
         """The process of a machine ends, abruptly; ``power``: the machine too."""
@@ -193,7 +202,7 @@ class World(Settling):
 
     def _gone(self, machine: Machine, process: Process, power: bool) -> None:
         self.trace(f"{machine.id}: is gone{' (power)' if power else ''}")
-        machine.process = None
+        machine.process, machine.ended_us = None, self.now_us
         self.network.ended(process, silent=power)
         self.start_later(machine)
 
@@ -234,6 +243,7 @@ class World(Settling):
             return
         machine.process = process
         self.trace(f"{machine.id}: starts at {process.log.end_offset}")
+        self.early.starts(process)
         self.oracle.recovered(process, power)
         self.guard(process, process.begin)
         if machine.process is process:
@@ -346,7 +356,7 @@ class World(Settling):
                 f"log {log.flushed_end_offset}/{log.end_offset}"
                 f"{' in doubt' if core.in_doubt else ''}{' blocked' if process.blocked else ''}"
                 f"{' stalled' if process.stalled else ''}{' paused' if process.paused else ''}"
-                f" queue {len(process.queue)} runs {len(process.runs)}"
+                f" queue {len(process.door.queue)} runs {len(process.door.runs)}"
             )
         return {"now_ms": self.now_us // 1000, "replicas": replicas} | self.network.state()
 

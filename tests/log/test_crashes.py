@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from kraftfast.log import nursery
 from kraftfast.log.log_start import begin_at, delete_before
 from kraftfast.log.snapshot_reader import open_snapshot
 from kraftfast.record.batch import batch_at, batches
@@ -224,10 +225,23 @@ def life_until(seed: int, cut_at: int, steps: int = 40) -> Life:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_random_histories_survive_a_cut_at_any_step(seed: int) -> None:
+    survive(seed, 24)
+
+
+@pytest.mark.parametrize("seed", range(20, 24))
+def test_so_they_do_while_the_stride_grows(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the pieces of a real log its strides here are whole from the start, and even."""
+    monkeypatch.setattr(nursery, "PREPARE_PIECE_BYTES", 701)
+    monkeypatch.setattr(nursery, "GROWTH", 1)
+    survive(seed, 12)
+
+
+def survive(seed: int, count: int) -> None:
+    """Cut one history at so many of its steps."""
     formatted = len(Life(CrashDisk(), random.Random(seed)).disk.steps)
     total = len(life_until(seed, -1).disk.steps)
     chance = random.Random(seed)
-    for cut_at in sorted(chance.sample(range(formatted, total), 24)):
+    for cut_at in sorted(chance.sample(range(formatted, total), count)):
         life = life_until(seed, cut_at)
         for trial, disk in enumerate(cuts(life.disk, seed * 1000 + cut_at)):
             try:

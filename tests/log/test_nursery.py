@@ -15,6 +15,7 @@ from kraftfast.errors import DiskFull, StorageError
 from kraftfast.log.disk import Disk
 from kraftfast.log.log_start import delete_before
 from kraftfast.log.nursery import LEISURE_PAUSE_US, RETRY_MS, Nursery, Spare
+from kraftfast.log.recovery import Settings
 from kraftfast.log.segment import Segment, is_prepared
 from tests.log.crash_disk import CrashDisk
 from tests.log.kit import (
@@ -65,6 +66,44 @@ def test_the_head_is_kept_ahead_and_the_next_segment_made_in_time(tmp_path: Path
         ahead = min(20 * KIB, 256 * KIB - log.active.position)
         assert log.active.prepared - log.active.position >= ahead
     assert rolls == 7
+    home.close()
+
+
+GROWING = {"segment_bytes": 2048 * KIB, "stride_bytes": 512 * KIB, "prepare_bytes": 64 * KIB}
+
+
+def test_what_is_prepared_grows_with_what_is_appended(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    log = home.open(**GROWING)
+    for _ in range(8):
+        log.tend(0)
+    assert log.active.prepared == 64 * KIB, "who appends nothing has no more"
+    grown = []
+    while log.active.position < 512 * KIB:
+        assert log.append(batch_of_size(1000), 1), "and who appends is never held back"
+        log.tend(0)  # asks
+        log.tend(0)  # takes note
+        appended, ahead = log.active.position, log.active.prepared - log.active.position
+        wanted = min(512 * KIB, max(64 * KIB, 8 * appended))
+        assert wanted // 2 <= ahead <= wanted + 64 * KIB
+        grown.append(ahead)
+    assert max(grown) > 500 * KIB
+    home.close()
+
+
+def test_a_log_that_is_opened_again_begins_with_little(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    fill(home.open(**GROWING), 1500)  # far behind the middle of the segment
+    home.close()
+    log = home.open(**GROWING)
+    for _ in range(8):
+        log.tend(0)
+    assert 64 * KIB <= log.active.prepared - log.active.position < 128 * KIB
+    assert os.listdir(tmp_path / "nursery") == [], "and makes no next segment before it is due"
+    for _ in range(1000):
+        assert log.append(batch_of_size(1000), 1), "in time for the roll too"
+        log.tend(0)
+    assert len(log.segments) == 2
     home.close()
 
 
@@ -238,7 +277,7 @@ def test_a_disk_that_is_full_at_the_start(small_disk: Path) -> None:
     before = len(os.listdir("/proc/self/fd"))
     preparer = SteadyPreparer()
     with pytest.raises(DiskFull, match="no space left"):
-        home.open(preparer, segment_bytes=32 << 20, stride_bytes=32 << 20)
+        home.open(preparer, segment_bytes=32 << 20, prepare_bytes=32 << 20, stride_bytes=32 << 20)
     assert preparer.closed and len(os.listdir("/proc/self/fd")) == before
     log = home.open(segment_bytes=8 << 20, stride_bytes=1 << 20)
     fill(log, 3)
@@ -296,11 +335,12 @@ def test_the_thread_prepares_what_the_log_needs(tmp_path: Path) -> None:
 def test_a_range_is_given_up_when_its_file_goes(tmp_path: Path) -> None:
     with preparer_thread() as preparer:
         disk = Disk()
-        nursery = Nursery(disk, str(tmp_path), preparer, 64 << 20, 64 << 20, 64 << 20, "written")
+        settings = Settings(segment_bytes=64 << 20, prepare_bytes=64 << 20)
+        nursery = Nursery(disk, str(tmp_path), preparer, settings)
         file = disk.create_segment(str(tmp_path / "file"), (64 << 20) + PAGE)
         segment = Segment(file, 0, 64 << 20)
         preparer.pause(LEISURE_PAUSE_US)
-        assert nursery.tend(segment, 0) and preparer.busy()
+        assert nursery.tend(segment, 0, 0) and preparer.busy()
         nursery.release(segment)
         assert not preparer.busy() and preparer.take() is None
         file.close()

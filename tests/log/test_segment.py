@@ -217,6 +217,8 @@ def test_a_file_that_cannot_grow_stays_as_it_is(tmp_path: Path) -> None:
     assert file.size == 100 == os.path.getsize(tmp_path / "file")
     file.resize(8192)
     assert bytes(file.view(0, 8192)) == bytes(8192)
+    with pytest.raises(TypeError):
+        file.view(0, 8192)[0] = 1  # it was writable once, and said that it is not
     file.close()
     file.close()
     for start, end in ((0, 1), (2, 1)):
@@ -263,3 +265,10 @@ def test_data_end_skips_holes(tmp_path: Path) -> None:
     assert file.data_end() == 65536 + 4096
     with pytest.raises(StorageError):
         Disk().create_segment(str(tmp_path / "no" / "file"), 1)
+
+
+def test_a_file_that_cannot_be_mapped_says_why_and_what_to_do(tmp_path: Path) -> None:
+    path = tmp_path / "segment"
+    path.touch()
+    with pytest.raises(StorageError, match=r"Cannot allocate memory: raise .*ulimit -v unlimited"):
+        SegmentFile(str(path), os.open(path, os.O_RDWR), 1 << 50, True)

@@ -62,7 +62,17 @@ def with_elections(seed: int) -> Settings:
     return settings_of(seed, voters=3, faults=("kill", *AIMED * 3), append_every_ms=3.0, **BESIDE)
 
 
-KINDS = {"log": settings_of, "snapshots": with_snapshots, "elections": with_elections}
+def told_by_all(seed: int) -> Settings:
+    """Producers are told once every voter has it on its disk."""
+    return settings_of(seed, voters=3, durability="all")
+
+
+KINDS = {
+    "log": settings_of,
+    "snapshots": with_snapshots,
+    "elections": with_elections,
+    "all": told_by_all,
+}
 
 
 def main(words: list[str]) -> int:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.log.mutate import apply, copy_tree
-from tests.sim.reached import UNPROBED, build_changed, read, run
+from tests.sim.reached import UNPROBED, build_changed, read_or_refuse, run
 
 PATCHES = Path(__file__).parent / "mended"
 TESTS = PATCHES.parents[1]
@@ -33,6 +33,8 @@ MUTANTS = {
         "d10_doubt_without_log_waits",
         "d10_who_is_certain_never_agrees",
         "d13_a_late_flush_looks_stuck",
+        "d19_a_disk_that_knows_no_epoch_is_not_heard",
+        "d19_replaced_while_its_fetch_is_waited_for",
         "d21_a_barrier_stays_confirmed",
         "d21_votes_outlive_the_tail",
         "d23_empty_majority_begins",
@@ -72,7 +74,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--minutes", type=float, default=10.0, help="at most so long for each")
     parser.add_argument("--reached", type=Path, help="run what this file of tests.sim.reached says")
     options = parser.parse_args(arguments)
-    reached = read(options.reached) if options.reached else None
+    if options.seeds < 1 or options.first < 0 or not options.minutes > 0:
+        parser.error("--seeds wants at least 1, --first at least 0, --minutes more than 0")
+    unknown = [name for name in options.names if name not in all_patches() and not is_patch(name)]
+    if unknown:
+        parser.error(f"neither a defect nor a patch: {', '.join(unknown)}")
+    reached = read_or_refuse(options.reached, parser) if options.reached else None
     missed = 0
     for patch in chosen(options.names):
         seeds: Iterable[int] = range(options.first, options.first + options.seeds)
@@ -95,6 +102,11 @@ def all_patches() -> dict[str, Path]:
     for room, names in MUTANTS.items():
         found += [TESTS / room / "mutants" / f"{name}.patch" for name in names]
     return {path.stem: path for path in found}
+
+
+def is_patch(name: str) -> bool:
+    """Whether this is the path of a patch."""
+    return name.endswith(".patch") and Path(name).is_file()
 
 
 def chosen(names: list[str]) -> list[Path]:

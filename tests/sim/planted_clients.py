@@ -5,12 +5,12 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+from kraftfast.core.messages import ReadBarrierResponse
 from kraftfast.errors import ErrorCode
 from kraftfast.node.partition_leader import PartitionLeader
 from kraftfast.node.producer_ids import Granted
 from kraftfast.record import pure
 from kraftfast.sim import history, world
-from kraftfast.sim.carrying import Carrying
 from kraftfast.sim.clients import ACKNOWLEDGED, FAILED, Append, Question
 from kraftfast.sim.consumer import Consumer
 from kraftfast.sim.idempotent import Attempt, Batch, IdempotentProducer
@@ -26,7 +26,7 @@ from tests.sim.steps import NEVER_ENDS
 @plant("I23: {} is acknowledged, committed: {}")
 def acknowledged_before_its_commit(scene: Scene) -> None:
     scene.unflushed()
-    for append in scene.leader.runs:
+    for append in scene.leader.door.runs:
         append.acknowledged(0)
 
 
@@ -153,7 +153,7 @@ def name_is_told_too_little(scene: Scene) -> None:
 
 def granted(producer: NamedProducer, told: Granted, answered: int = 100) -> None:
     """A leader that acknowledges up to there grants the name."""
-    target: Any = SimpleNamespace(id=1, answered=answered)
+    target: Any = SimpleNamespace(id=1, door=SimpleNamespace(answered=answered))
     producer._answered(1, told, target)
 
 
@@ -203,18 +203,18 @@ def record_of_a_name_stands_elsewhere(scene: Scene) -> None:
 def barrier_is_answered_twice(scene: Scene) -> None:
     question = Question(scene.world, scene.other)
     for _ in range(2):
-        question.answered(scene.oracle.committed_end, ErrorCode.NONE)
+        question.reply(ReadBarrierResponse(offset=scene.oracle.committed_end))
 
 
 @plant("a read barrier of {} says {}; {} was acknowledged before it was asked for, {} is committed")
 def barrier_says_too_little(scene: Scene) -> None:
     assert scene.world.acknowledged_end > 0
-    Question(scene.world, scene.other).answered(0, ErrorCode.NONE)
+    Question(scene.world, scene.other).reply(ReadBarrierResponse(offset=0))
 
 
 @plant("L2: {} never answered a read barrier")
 def barrier_is_never_answered(scene: Scene) -> None:
-    scene.patch.setattr(Carrying, "_do_AnswerReadBarrier", lambda self, effect: None)
+    scene.patch.setattr(Question, "reply", lambda self, answer: None)
     scene.world.barriers.ask(scene.other)
     scene.world.run(3_000)
     scene.world.barriers.check()
@@ -265,10 +265,12 @@ def leader_sends_a_consumer_away(scene: Scene) -> None:
 
 @plant("L2: {} answer no read barrier")
 def every_barrier_is_refused(scene: Scene) -> None:
-    def refuses(self: Any, effect: Any) -> None:
-        effect.source.answered(-1, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    reply = Question.reply
 
-    scene.patch.setattr(Carrying, "_do_AnswerReadBarrier", refuses)
+    def refused(self: Question, answer: ReadBarrierResponse) -> None:
+        reply(self, ReadBarrierResponse(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+
+    scene.patch.setattr(Question, "reply", refused)
     scene.quorum.finish()
 
 
@@ -304,7 +306,8 @@ def events_without_end(scene: Scene) -> None:
 @plant("L3: {} lets others vote than the leader")
 def other_voters_at_the_end(scene: Scene) -> None:
     history = SimpleNamespace(latest="others")
-    scene.other.core = scene.core_of(scene.other, history=history)
+    core = scene.core_of(scene.other, history=history)
+    scene.other.machine.process = scene.process_of(core=core)
     scene.world._check_end()
 
 

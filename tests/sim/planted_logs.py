@@ -12,6 +12,7 @@ from kraftfast.errors import CorruptLog, InvalidOption, NotLeader
 from kraftfast.log.snapshot_files import BOOTSTRAP, snapshot_ids, snapshot_path
 from kraftfast.sim import state_machine
 from kraftfast.sim.ending import check_disks, check_log
+from kraftfast.sim.host import SimFlusher
 from kraftfast.sim.process import Process
 from kraftfast.sim.producer_oracle import check_epochs, check_producers
 from kraftfast.sim.shadow import Shadow
@@ -210,14 +211,14 @@ def process_ends_without_need(scene: Scene) -> None:
 def waiting(scene: Scene, share: float, age_ms: int, running: bool) -> Process:
     """The leader has so much of its bound that is not on disk, for so long."""
     scene.unflushed()
-    config = scene.leader.config
+    config = scene.leader.quorum_config
     _, unflushed = scene.oracle.flushes._unflushed[scene.leader.id]
     unflushed.look(scene.leader)
     unflushed.bytes = int(config.unflushed_bytes_max * share)
     end, size, _ = unflushed.appends[0]
     unflushed.appends[0] = end, size, scene.leader.now_ms() - age_ms
     if not running:
-        scene.leader.flush = SimpleNamespace(running=False)  # type: ignore[assignment]
+        scene.patch.setattr(SimFlusher, "busy", lambda self: False)
     return scene.leader
 
 

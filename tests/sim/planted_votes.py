@@ -251,7 +251,7 @@ def another_set_is_told(scene: Scene) -> None:
 def removed_leader_stays(scene: Scene) -> None:
     scene.patch.setattr(on_tick, "removed_itself", lambda *words: False)
     scene.patch.setattr("kraftfast.core.on_append.removed_itself", lambda *w: False, raising=False)
-    scene.patch.setattr(type(scene.leader), "_checked", lambda self, effects: effects)
+    scene.patch.setattr(type(scene.leader), "_check", lambda self, effects: None)
     scene.world.operator.ask(scene.leader, remove(scene.quorum, scene.leader.id), [])
     scene.world.run(3_000)
 

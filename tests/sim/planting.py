@@ -70,7 +70,11 @@ class Scene:
         """The other replica's process, but for what a bug did to it."""
         mine = {each: getattr(self.other, each) for each in ("id", "machine", "directory", "disk")}
         values: dict[str, Any] = mine | {"durability": self.other.durability, "rots": False}
-        values |= {"core": self.other.core, "log": self.other.log, "config": self.other.config}
+        values |= {
+            "core": self.other.core,
+            "log": self.other.log,
+            "quorum_config": self.other.quorum_config,
+        }
         return SimpleNamespace(**(values | words))
 
     def log_of(self, **words: Any) -> Any:

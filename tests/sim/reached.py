@@ -54,8 +54,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seeds", default="0:3000", metavar="A:B", help="A to B, B left out")
     parser.add_argument("--minutes", type=float, default=600.0, help="begin no seed after those")
     options = parser.parse_args(arguments)
-    known = read(options.file) if options.file.exists() else {}
-    seeds = [seed for seed in range(*map(int, options.seeds.split(":"))) if seed not in known]
+    match = re.fullmatch("([0-9]{1,9}):([0-9]{1,9})", options.seeds)
+    if match is None or int(match[1]) >= int(match[2]):
+        parser.error(f"--seeds wants A:B with A below B, not {options.seeds!r}")
+    if not options.minutes > 0:
+        parser.error(f"--minutes wants more than 0, not {options.minutes}")
+    known = read_or_refuse(options.file, parser) if options.file.exists() else {}
+    seeds = [seed for seed in range(*map(int, match.groups())) if seed not in known]
     failed = 0
     with tempfile.TemporaryDirectory() as folder, options.file.open("a") as kept:
         make(Path(folder))
@@ -69,6 +74,14 @@ def read(file: Path) -> dict[int, list[str]]:
     """The names that each seed of a file noted."""
     lines = [json.loads(line) for line in file.read_text().splitlines()]
     return {each["seed"]: each["reached"] for each in lines}
+
+
+def read_or_refuse(file: Path, parser: argparse.ArgumentParser) -> dict[int, list[str]]:
+    """The same; a file that cannot be read, or is no such file, ends the command."""
+    try:
+        return read(file)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        parser.error(f"{file} is no file of tests.sim.reached: {error!r}")
 
 
 def run(root: Path, seeds: Iterable[int], minutes: float) -> Iterator[dict[str, Any]]:
@@ -87,6 +100,8 @@ def run(root: Path, seeds: Iterable[int], minutes: float) -> Iterator[dict[str, 
         try:
             for line in running.stdout:
                 yield json.loads(line)
+            if running.wait():
+                raise SystemExit(f"no more seeds: the runner ended with {running.returncode}")
         finally:
             running.terminate()
 

@@ -15,7 +15,7 @@ from kraftfast.sim.paged_file import SteppedFlush
 from kraftfast.errors import FlushFailed
 from kraftfast.log import activation, recovery
 from kraftfast.node.snapshots import Snapshots
-from kraftfast.sim import carrying, process
+from kraftfast.sim import door, host
 from kraftfast.sim.disk import SimDisk, SmallFile
 from kraftfast.sim.records import Records
 
@@ -32,7 +32,7 @@ def d01_flushed_before_the_disk_has_it() -> None:
         def step(self, disk: SimDisk) -> int:
             return 0
 
-    process.SteppedFlush = Eager  # type: ignore[misc]
+    host.SteppedFlush = Eager  # type: ignore[misc]
 
 
 def d03_a_restart_takes_the_page_cache_for_the_disk() -> None:
@@ -80,7 +80,7 @@ def d09_a_failed_sync_is_tried_again() -> None:
             state = step(self, disk)
             return step(self, disk) if state < 0 else state
 
-    process.SteppedFlush = Again  # type: ignore[misc]
+    host.SteppedFlush = Again  # type: ignore[misc]
 
 
 def d10_damage_is_cut_like_a_torn_tail() -> None:
@@ -123,7 +123,7 @@ def d18_the_epoch_checkpoint_is_not_synced() -> None:
 
 def d20_a_copy_is_taken_unchecked() -> None:
     """The CRC of what comes from another process is made to fit, whatever came."""
-    copy, append = Records.copy, carrying.append_batch
+    copy, append = Records.copy, door.append_batch
 
     def fitted(data: bytes) -> bytes:
         out, at = bytearray(data), 0
@@ -140,7 +140,7 @@ def d20_a_copy_is_taken_unchecked() -> None:
         return copy(self, process, epoch)
 
     Records.copy = copy_anything  # type: ignore[method-assign]
-    carrying.append_batch = lambda log, batch, epoch: append(log, fitted(batch), epoch)
+    door.append_batch = lambda log, batch, epoch: append(log, fitted(batch), epoch)
 
 
 def i23_a_snapshot_forgets_the_producers() -> None:
@@ -150,12 +150,13 @@ def i23_a_snapshot_forgets_the_producers() -> None:
 
 def d09_a_failed_sync_is_no_end() -> None:
     """The process goes on after a flush that failed, as if it had not been asked for."""
-    flushed = carrying.Carrying._flushed
+    take = host.SimFlusher.take
 
-    def going_on(self: Any, error: int) -> None:
+    def going_on(self: Any, log: Any) -> bool:
         try:
-            flushed(self, error)
+            return take(self, log)
         except FlushFailed:
-            flushed(self, 0)
+            self._flush.finish(log, 0)
+            return True
 
-    carrying.Carrying._flushed = going_on  # type: ignore[method-assign]
+    host.SimFlusher.take = going_on  # type: ignore[method-assign]

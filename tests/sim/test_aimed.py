@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from kraftfast.core.messages import AlterPartitionReassignmentsRequest
 from kraftfast.sim.process import REQUEST_US_MAX
 from kraftfast.sim.settings import Delays
 from tests.sim.kit import Quorum
-from tests.sim.steps import begun
+from tests.sim.steps import accepted, begun
 
 AIMED = {
     "nominee": "nominees without power",
@@ -55,3 +56,14 @@ def test_no_request_of_a_slow_disk_outlasts_the_time_to_catch_up() -> None:
     machine.disk_factor = 1000
     drawn = [machine.process.disk_delay_us() for _ in range(1000)]
     assert max(drawn) == REQUEST_US_MAX < 10_000_000
+
+
+def test_no_voter_is_spared_while_a_reassignment_is_under_way() -> None:
+    """Seed 54: ids were looked for among entries of a set, and a majority lost its disks."""
+    quorum = Quorum(7, kraft_version=1, observers=1)
+    begun(quorum)
+    world = quorum.world
+    quorum.stop(4, "kill")
+    accepted(quorum, lambda: AlterPartitionReassignmentsRequest((1, 2, 4), 1_000))
+    quorum.wait(lambda: world.oracle.voters.latest().target is not None)
+    assert not any(map(world.operator.can_spare, world.machines))

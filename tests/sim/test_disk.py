@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from random import Random
 
+import ctypes
 import pytest
 
 from kraftfast.errors import DirectoryInUse, DiskFull, FlushFailed, StorageError
@@ -42,7 +43,8 @@ def segment(disk: SimDisk, synced: bool = True) -> SimSegmentFile:
 
 def store(file: SimSegmentFile, page: int, content: bytes) -> None:
     """As through the mapping."""
-    file.view(page * PAGE_BYTES, (page + 1) * PAGE_BYTES)[:] = content
+    assert len(content) == PAGE_BYTES <= file.size - page * PAGE_BYTES
+    ctypes.memmove(file.address + page * PAGE_BYTES, content, PAGE_BYTES)
 
 
 def pages(disk: SimDisk) -> list[bytes]:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from greenlet import getcurrent
 
 from kraftfast.sim import Settings, run_seed
+from kraftfast.sim.process import Process
+from kraftfast.sim.world import World
 from tests.sim.kit import Home
 
 
@@ -56,3 +59,58 @@ def test_durability_all_waits_for_a_voter_whose_damage_is_found_last() -> None:
     """A voter that starts when all heals refuses its damaged log: appends wait for it (L1)."""
     result = run_seed(7310206, Settings.of_seed(7310206, reach=False))
     assert result["ok"] and result["counts"]["a voter of all is missing"], result["violation"]
+
+
+def test_a_copy_that_ends_with_its_link_does_not_stop_the_other_links() -> None:
+    """A follower's copy waited for room when its link broke. It no longer looked at its other
+    links, and the full ring of the next leader was never read (L1)."""
+    holds(2025)
+
+
+@pytest.mark.parametrize("seed", [3274, 3842])
+def test_clocks_run_alike_in_a_healed_world(seed: int) -> None:
+    """A follower's clock still ran twice as fast as the leader's, a leader's half as fast as those
+    of others: requests ended before answers that were on time, and an idle quorum elected."""
+    holds(seed)
+
+
+def test_a_disk_that_is_gone_is_not_added_while_the_new_one_fetches_a_snapshot() -> None:
+    """A reassignment added the directory that a machine had had a moment ago. Over sockets its new
+    disk already fetched a snapshot, but counted as nobody: no majority was left for ever (D19)."""
+    holds(4052)
+
+
+def test_the_operator_reassigns_only_through_sets_that_go_on() -> None:
+    """From 1, 2 and 3, of which 1 is damaged, to 4 alone: on the way 1 and 2 vote, and one of two
+    is no majority. Both ends had one."""
+    holds(2085)
+
+
+def test_many_moments_looked_for_side_by_side_are_no_endless_run() -> None:
+    """Twenty-three strikes of one planned fault each looked for theirs every 50 us (L7)."""
+    holds(5128)
+
+
+def holds(seed: int) -> None:
+    """Run a plain seed, as ``python -m kraftfast.sim --seed`` does."""
+    result = run_seed(seed)
+    assert result["ok"], result["violation"]
+
+
+def test_threads_of_a_resumed_process_run_on_a_stack_that_may_be_left() -> None:
+    """What SIGSTOP kept back could not wait for the disk: it ran on the world's own stack."""
+    world = World(0, Settings.of_seed(0))
+    process = Process(world.machines[0])
+    stacks = []
+    process._threads.append((lambda: stacks.append(getcurrent().parent), ()))
+    world.guard = lambda _process, call, *arguments: call(*arguments)  # type: ignore[method-assign]
+    process.resume()
+    assert stacks != [None]
+
+
+def test_a_blocked_loop_does_not_flush_inside_itself() -> None:
+    """Beside a loop that waits for its disk only threads run: an inline flush is the loop's."""
+    process = Process(World(0, Settings.of_seed(0)).machines[0])
+    process.flush_wanted, process._waiting = True, getcurrent()
+    process._in_loop(lambda: None, ())
+    assert process.flush_wanted

@@ -15,7 +15,7 @@ import pytest
 
 from kraftfast import sim
 from kraftfast.sim.require import Violation
-from tests.sim import planted_clients, planted_logs, planted_votes  # noqa: F401
+from tests.sim import planted_clients, planted_early, planted_logs, planted_votes  # noqa: F401
 from tests.sim.kit import Quorum
 from tests.sim.planting import PLANTS, Scene
 

@@ -216,7 +216,7 @@ def test_a_lost_vote_that_is_not_missed_is_seen(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("kraftfast.node.own_directory.check_state", lambda *words: None)
     quorum.restart(2)
     with pytest.raises(Violation, match="I9:"):
-        quorum.world.run(500)
+        quorum.world.run(3_000)
 
 
 def test_a_segment_that_rots_under_its_process_reaches_nobody() -> None:

@@ -1,0 +1,67 @@
+"""The host of a replica in production: this machine, by the kernel."""
+
+from __future__ import annotations
+
+import os
+import resource
+import time
+from typing import Any
+
+from kraftfast.link.ring_link import OwnDoorbell
+from kraftfast.log.disk import Disk
+from kraftfast.log.log import CLOSE_WAIT_S, install_guard
+from kraftfast.log.nursery import PreparerThread
+from kraftfast.node.beside import Beside
+from kraftfast.node.flusher import Flusher
+from kraftfast.node.idle import Idle
+from kraftfast.node.line import write_line
+
+
+class LocalHost:
+    """See :class:`~kraftfast.node.ports.Host`. Made once for each replica, in its process."""
+
+    unmap_wait_s = CLOSE_WAIT_S
+    monotonic_ns = staticmethod(time.monotonic_ns)
+    sleep = staticmethod(time.sleep)
+    print_line = staticmethod(write_line)
+
+    def __init__(self) -> None:
+        install_guard()
+        _take_all_descriptors()
+        self.disk = Disk()
+
+    def boot_id(self) -> str:
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            return file.read().strip()
+
+    def wall_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def seed(self) -> int:
+        return int.from_bytes(os.urandom(8), "big")
+
+    def doorbell(self) -> OwnDoorbell:
+        return OwnDoorbell()
+
+    def flusher(self, doorbell: OwnDoorbell) -> Flusher:
+        return Flusher(doorbell.bell.address, doorbell.bell.fd)
+
+    def idle(self, doorbell: OwnDoorbell, flusher: Flusher) -> Idle:
+        return Idle(doorbell.bell, flusher.address)
+
+    def preparer(self, doorbell: OwnDoorbell) -> PreparerThread:
+        return PreparerThread(doorbell.bell.address, doorbell.bell.fd)
+
+    def beside(self) -> Beside:
+        return Beside()
+
+    def embed(self, node: Any, state_machine: str) -> None:
+        from kraftfast.node.applier import embed  # numpy comes with it: half of a start's time
+
+        embed(node, state_machine)
+
+
+def _take_all_descriptors() -> None:
+    """As many as this user may have: a producer takes eight of its leader, a map counts too."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -1,0 +1,56 @@
+"""What a replica uses of its host, so that it runs unchanged on another one.
+
+``host.LocalHost`` is production's. The simulator's (``sim/host.py``) has simulated time, a
+simulated disk, and threads that are events.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from kraftfast.log.disk import Disk
+
+
+class Host(Protocol):
+    """The clocks, the disk and the threads of one replica."""
+
+    disk: Disk
+    """Every system call on files goes through it."""
+    unmap_wait_s: float
+    """How long an orderly end waits for the processes that map its segments."""
+
+    def boot_id(self) -> str:
+        """Return an id that each boot of the machine changes."""
+
+    def monotonic_ns(self) -> int:
+        """Return the time since some moment, nanoseconds; it never falls."""
+
+    def wall_ms(self) -> int:
+        """Return the time of day for records, milliseconds since 1970."""
+
+    def seed(self) -> int:
+        """Return a number for the replica's random generator that no other start gets."""
+
+    def sleep(self, seconds: float) -> None:
+        """Pause the loop; other threads of the replica go on."""
+
+    def print_line(self, text: str) -> None:
+        """Show people one line; never wait for who reads it."""
+
+    def doorbell(self) -> Any:
+        """Return what wakes the loop (``OwnDoorbell``)."""
+
+    def flusher(self, doorbell: Any) -> Any:
+        """Return the thread that flushes the log (``Flusher``). Raises StorageError."""
+
+    def idle(self, doorbell: Any, flusher: Any) -> Any:
+        """Return where the loop sleeps (``Idle``)."""
+
+    def preparer(self, doorbell: Any) -> Any:
+        """Return the thread that prepares files (``PreparerThread``). Raises StorageError."""
+
+    def beside(self) -> Any:
+        """Return the thread for jobs that wait for the disk (``Beside``)."""
+
+    def embed(self, node: Any, state_machine: str) -> None:
+        """Apply what ``node`` commits to a state machine. Raises InvalidOption."""

@@ -1,0 +1,128 @@
+"""Check what would do harm only after more faults than a run makes: told as soon as it happens."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kraftfast.core.voters import VoterSet
+from kraftfast.sim.require import require
+from kraftfast.types import ZERO_UUID
+
+if TYPE_CHECKING:
+    from kraftfast.sim.process import Process
+    from kraftfast.sim.world import World
+
+IN_FLIGHT_US = 500_000
+"""No message is on its way for longer than that."""
+
+
+class EarlyOracle:
+    """Rules that a quorum whose minority alone is broken could do without, and nobody else."""
+
+    def __init__(self, world: World) -> None:
+        self.world, self.oracle = world, world.oracle
+
+    def check(self, process: Process) -> None:
+        """After every turn."""
+        state = process.core._state
+        leader, doubt = state.leader, state.doubt
+        if leader is not None:
+            for barrier in leader.barriers:
+                answered = len(leader.confirmed) >= leader.needed_of_others
+                over = barrier.round < leader.barrier_round
+                require(
+                    not barrier.confirmed or over or answered,
+                    f"D21: {process.id} takes a read barrier for confirmed in round "
+                    f"{barrier.round}, which only {leader.confirmed} answered",
+                )
+        if doubt.phantom_tail is not None and not process.blocked:
+            end_offset, tail = state.log.durable_end_offset(), doubt.phantom_tail
+            end = state.log.epoch_before(end_offset), end_offset
+            require(
+                end < (tail.epoch, tail.offset),
+                f"D10: {process.id} is in doubt up to {tail}, and its disk holds its log up to "
+                f"{end}",
+            )
+
+    def starts(self, process: Process) -> None:
+        """I15: damage inside a log is told, though a snapshot covers it.
+
+        Before the oracle looks at what was recovered. Of what the floor covers alone: behind it
+        the end of a log that was torn by a power cut looks the same.
+        """
+        machine, shadow = process.machine, self.oracle.shadow(process.id)
+        inside = 0 < machine.damaged_end <= process.floor.stored.offset
+        if not inside or shadow.installing or not process.recovered.snapshots:
+            return
+        newest, start = process.recovered.snapshots[-1], process.log.segments[0].base_offset
+        entry = shadow.below(newest.offset)
+        reached = entry is not None and shadow.durable >= newest.offset
+        reached = reached and (entry.batch.end_offset, entry.batch.epoch) == tuple(newest)
+        require(
+            not reached or start < newest.offset or newest.offset < process.log.end_offset,
+            f"I15: {process.id} tells of no damage and begins anew at {newest}, which its log held",
+        )
+
+    def floors(self, process: Process) -> None:
+        """D23: the first commit of the newest segment, or behind the newest snapshot, is covered.
+
+        After a look at the floor, which is put off on a full disk alone.
+        """
+        core, log, floor = process.core, process.log, process.floor
+        begin = max([log.active.base_offset, *(each.offset for each in core.snapshots)])
+        known = min(core.committed_offset, log.flushed_end_offset)
+        late = floor.writing or process.now_ms() < floor.retry_ms
+        require(
+            late or not floor.stored.offset <= begin < known,
+            f"D23: {process.id} has {known} on its disk and committed, begins its newest file at "
+            f"{begin}, and keeps {floor.stored} as its floor",
+        )
+
+    def copies(self, process: Process, leader: Process) -> None:
+        """D23: nothing is taken from a leader whose directory the voters here name otherwise.
+
+        Unless its own set is later, or the one before the latest here names it, which may count.
+        """
+        named, history = self.oracle.voters.in_force(process).get(leader.id), process.core.history
+        key, before = leader.core._state.local, history.before_latest
+        undone = before is not None and before.voters.is_voter(key)
+        if named is None or named.directory_id in (ZERO_UUID, key.directory_id) or undone:
+            return
+        there, here = leader.core.history.latest_offset, history.latest_offset
+        require(
+            there > here,
+            f"D23: {process.id} follows {leader.id}, whose directory is not {named.key}, by "
+            f"voters at {there}, here at {here}",
+        )
+
+    def shrinks(self, process: Process, now: VoterSet, then: VoterSet) -> None:
+        """A removal that the others cannot commit: too few of them ran within the fetch timeout.
+
+        Not where clocks drift, nor of a leader that looks at old messages just now.
+        """
+        world, silent_us = self.world, process.settings.fetch_timeout_ms * 1000 + IN_FLIGHT_US
+        away = world.now_us - process.away_us < silent_us
+        if away or "clock" in process.settings.faults or not set(now.ids) - set(then.ids):
+            return
+        alive = [
+            machine.id
+            for machine in self.oracle.voters.machines(then)
+            if machine.process is not None or world.now_us - machine.ended_us < silent_us
+        ]
+        require(
+            len(alive) >= then.majority,
+            f"D17: {process.id} goes from {now} to {then}, of whom only {alive} run",
+        )
+
+    def campaigns(self, process: Process, before: Any) -> None:
+        """D23: no majority without a log begins one beside a voter that refuses and has one.
+
+        ``before``: the role in which it asked for pre-votes, until just now.
+        """
+        if process.core.role != "candidate" or process.log.end_offset > 0:
+            return
+        refused = [id for id in before.election.rejected if self.oracle.shadow(id).end > 0]
+        require(
+            not refused,
+            f"D23: {process.id} has no log, and begins one though {refused}, with theirs, refuse",
+        )

@@ -1,0 +1,293 @@
+"""Faults of a few steps each, which chance hardly ever puts in this order: see ``plans``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from kraftfast.core import events as ev
+from kraftfast.core.messages import (
+    AddRaftVoterRequest,
+    RemoveRaftVoterRequest,
+    UpdateFeaturesRequest,
+)
+from kraftfast.log.marks import PHANTOM_TAIL
+from kraftfast.log.segment import LOG_SUFFIX, segment_name
+from kraftfast.sim.early_oracle import IN_FLIGHT_US
+from kraftfast.sim.operator import TIMEOUT_MS
+from kraftfast.sim.rotting import CRC_AT
+from kraftfast.types import Voter
+
+if TYPE_CHECKING:
+    from kraftfast.sim.machine import Machine
+    from kraftfast.sim.process import Process
+    from kraftfast.sim.settings import Settings
+    from kraftfast.sim.shadow import Entry
+    from kraftfast.sim.world import World
+
+LOOK_US = 50
+"""How often a moment is looked for."""
+LOOKING_MAX = 4
+"""Moments that are looked for side by side: a run that does little else looks endless (L7)."""
+ASK_US = 20_000
+"""How often it is brought about by a request."""
+
+
+class Planned:
+    """The half of a :class:`~kraftfast.sim.nemesis.Nemesis` that goes by a plan."""
+
+    world: World
+    random: Random
+    settings: Settings
+    running: bool
+    held: set[Machine]  # that are to stay down for now
+    looking = 0  # how many moments are looked for
+
+    def _after(self, ms_min: int, ms_max: int, call: Any, *arguments: Any) -> None:
+        raise NotImplementedError
+
+    def _rottable(self) -> Machine | None:
+        raise NotImplementedError
+
+    def _rot_tail(self, machine: Machine) -> None:
+        raise NotImplementedError
+
+    def _flip_batch(self, machine: Machine, among: int, begin: int) -> None:
+        raise NotImplementedError
+
+    def _await(self, look: Callable[[], bool], timeouts: int = 4) -> None:
+        """Look again and again until something was done; for so many fetch timeouts."""
+        if self.looking < LOOKING_MAX:
+            self.looking += 1
+            until_us = self.world.now_us + self.settings.fetch_timeout_ms * timeouts * 1000
+            self._look(look, until_us)
+
+    def _look(self, look: Callable[[], bool], until_us: int) -> None:
+        if self.running and self.world.now_us < until_us and not look():
+            self.world.later(LOOK_US, self._look, look, until_us)
+        else:
+            self.looking -= 1
+
+    def _hold_down(self, machine: Machine, ms: int) -> None:
+        """Its process ends, and does not come back for a while."""
+        machine.may_start = False
+        self.held.add(machine)
+        self.world.end(machine, power=False)
+        self._after(ms, ms, self._let_go, machine)
+
+    def _let_go(self, machine: Machine) -> None:
+        if machine in self.held:
+            self.held.remove(machine)
+            machine.may_start = True
+            self.world.start_later(machine, 1_000)
+
+    # --- who votes --------------------------------------------------------------------------------
+
+    def _upgrade_again(self) -> None:
+        """An upgrade is asked for once more while the first is not committed."""
+        operator, voters = self.world.operator, self.world.oracle.voters
+        request, asked_us = UpdateFeaturesRequest(1, TIMEOUT_MS), 0
+
+        def look() -> bool:
+            nonlocal asked_us
+            leader = self.world.leader()
+            if voters.committed or leader is None:
+                return bool(voters.committed)
+            appended = leader.core.history.latest is not None
+            if appended or self.world.now_us > asked_us + ASK_US:
+                asked_us = self.world.now_us
+                operator.ask(leader, request, [])
+            if appended:
+                self.world.count("upgrades asked for again")
+            return appended
+
+        self._await(look)
+
+    def _remove_needed(self) -> None:
+        """A voter is to go that the others need: so many of them are down for long enough."""
+        leader, latest = self.world.leader(), self.world.oracle.voters.latest()
+        voters = latest.voters
+        there = [
+            each
+            for each in self.world.oracle.voters.machines(voters)
+            if each.process is not None and each.process is not leader and each.is_sound
+        ]
+        ready = leader is not None and voters.is_voter(leader.machine.key) and latest.target is None
+        if leader is None or not ready or len(there) < len(voters) - 1 or len(voters) % 2 == 0:
+            return
+        needed, *gone = self.random.sample(there, 1 + len(voters) // 2)
+        silent_ms = self.settings.fetch_timeout_ms + IN_FLIGHT_US // 1000 + 5
+        for machine in gone:
+            self._hold_down(machine, silent_ms + 300)
+        self._after(silent_ms, silent_ms + 50, self._ask_to_remove, leader, needed)
+
+    def _ask_to_remove(self, leader: Process, needed: Machine) -> None:
+        operator, voters = self.world.operator, self.world.oracle.voters.latest().voters
+        if not self.running or not leader.alive or not voters.is_voter(needed.key):
+            return
+        if operator.order is None or not operator.order.is_open:
+            request = RemoveRaftVoterRequest(needed.key, self.world.cluster_id)
+            operator.ask(leader, request, [voters.without(needed.id)])
+            self.world.count("needed voters named")
+
+    def _add_unaware(self) -> None:
+        """A voter is added, does not hear of it, and the leader that added it is gone for good."""
+        leader, latest = self.world.leader(), self.world.oracle.voters.latest()
+        voters, operator = latest.voters, self.world.operator
+        machines = self.world.oracle.voters.machines(voters)
+        whole = all(each.is_sound and each.process is not None for each in machines)
+        others = [
+            each
+            for each in self.world.machines
+            if each.id not in voters and each.process is not None and each.is_sound
+        ]
+        open_order = operator.order is not None and operator.order.is_open
+        if leader is None or not whole or not others or len(voters) % 2 or open_order:
+            return
+        machine = self.random.choice(others)
+        then = voters.with_voter(Voter(*machine.key, machine.endpoints, 0, 1))
+        request = AddRaftVoterRequest(
+            machine.key, machine.endpoints, TIMEOUT_MS, True, self.world.cluster_id
+        )
+        operator.ask(leader, request, [then])
+        self._await(lambda: self._is_unaware(leader, machine))
+
+    def _is_unaware(self, leader: Process, machine: Machine) -> bool:
+        """Once the leader has appended the set with it, nobody reaches that one for a while."""
+        if not leader.alive or machine.process is None:
+            return True
+        if not leader.core.voters.is_voter(machine.key):
+            return False
+        if machine.process.core.voters.is_voter(machine.key):
+            return True  # it was quicker
+        self._part(machine, self.settings.fetch_timeout_ms * 2)
+        self._await(lambda: self._burns_down(leader, machine), 1)
+        return True
+
+    def _burns_down(self, leader: Process, added: Machine) -> bool:
+        committed = self.world.oracle.voters.latest().voters.is_voter(added.key)
+        if not committed or not leader.alive:
+            return not leader.alive
+        if self.world.operator.can_spare(leader.machine):
+            self.world.count("leaders gone for good")
+            leader.machine.dead = "it burnt down"
+            self.world.end(leader.machine, power=True)
+        return True
+
+    # --- disks ------------------------------------------------------------------------------------
+
+    def _doubt_again(self) -> None:
+        """A replica ends when its doubt is settled, before the mark of it is gone (D10)."""
+
+        machine = self._rottable()
+        if machine is None or machine.process is None:
+            return
+        self.world.end(machine, power=True)
+        self._rot_tail(machine)
+
+        def look() -> bool:
+            process = machine.process
+            if process is None or process.recovered.phantom_tail is None:
+                return process is not None or bool(machine.dead)
+            if process.core.in_doubt:
+                self.world.count("ends with a mark that may go")
+                machine.crash_loses_power = self.random.random() < 0.5
+                machine.disk.crash_at(0, PHANTOM_TAIL)
+            return True
+
+        self._await(look, 8)
+
+    def _stop_and_shorten(self) -> None:
+        """A replica stops in order; then the end of its log is gone, whole batches of it (D10)."""
+        machine = self._rottable()
+        if machine is not None and machine.process is not None:
+            process = machine.process
+            process.enter(process.step, ev.ShutdownRequested(self.settings.fetch_timeout_ms))
+            self._await(lambda: self._shorten(machine, process))
+
+    def _shorten(self, machine: Machine, process: Process) -> bool:
+        if machine.process is process:
+            return False
+        shadow = self.world.oracle.shadow(machine.id)
+        above = [
+            each for each in shadow.entries if each.batch.base_offset >= process.floor.stored.offset
+        ]
+        spare = not machine.rotten and self.world.operator.can_spare(machine)
+        if machine.process is None and above and process.stopped and spare:
+            entry = self.random.choice(above)
+            if entry.segment_base == shadow.entries[-1].segment_base:
+                self.shorten(machine, entry)
+        return True
+
+    def shorten(self, machine: Machine, entry: Entry) -> None:
+        """The last segment of a machine that is down ends where this batch began."""
+        name = segment_name(entry.segment_base) + LOG_SUFFIX
+        file = machine.disk.paged_file(f"{self.world.log_path(machine)}/{name}")
+        if file is not None:
+            self.world.count("logs without their ends")
+            machine.rotten = True
+            file.resize(entry.position)
+            file.begin_sync(self.random)
+            file.end_sync(self.random)
+
+    def _rot_below_snapshot(self) -> None:
+        """A byte changes in a log whose newest snapshot holds all of it (I15)."""
+
+        def look() -> bool:
+            machine = self._rottable()
+            process = machine.process if machine is not None else None
+            if machine is None or process is None or not process.core.snapshots:
+                return False
+            log, newest = process.log, process.core.snapshots[-1]
+            entries = self.world.oracle.shadow(machine.id).entries
+            among = sum(each.batch.end_offset <= process.floor.stored.offset for each in entries)
+            if newest.offset < log.end_offset or not among:
+                return False
+            self.world.count("rot below a snapshot")
+            self.world.end(machine, power=self.random.random() < 0.5)
+            self._flip_batch(machine, among, CRC_AT)
+            return True
+
+        self._await(look, 8)
+
+    def _full_at_trim(self) -> None:
+        """A disk is full just when its log is to begin later (D25)."""
+        machine = self.random.choice(self.world.machines)
+        machine.disk.fill_at("/recycled-", 0)
+        self._after(300, 1_500, machine.disk.give_space)
+
+    def _cut_at_page(self) -> None:
+        """A leader cuts what it appended while it was cut off, into a file that was trimmed before.
+
+        Where a record looks like a page of the log, that file must not pass for a prepared one at
+        the second start behind that.
+        """
+        leader = self.world.leader()
+        if leader is None:
+            return
+        machine, cuts = leader.machine, leader.log.truncations
+        self._part(machine, self.settings.fetch_timeout_ms * 2)
+
+        def look() -> bool:
+            if not leader.alive or leader.log.truncations == cuts:
+                return not leader.alive
+            if any(_looks_prepared(each) for each in leader.log.segments[:-1]):
+                self.world.count("files that end like prepared ones")
+            self.world.end(machine, power=False)
+            self._after(300, 300, self.world.end, machine, False)
+            return True
+
+        self._await(look, 8)
+
+    def _part(self, machine: Machine, lasts_ms: int) -> None:
+        """Nobody reaches this machine for a while, nor does it reach anybody."""
+        pairs = {(machine.id, each.id) for each in self.world.machines}
+        pairs |= {(b, a) for a, b in pairs}
+        self.world.network.cut |= pairs
+        self._after(lasts_ms, lasts_ms, self.world.network.cut.difference_update, pairs)
+
+
+def _looks_prepared(segment: Any) -> bool:
+    """Whether a trimmed file was cut behind what looks like a page of the log."""
+    return not (segment.has_page or segment.may_trim())

@@ -1,0 +1,85 @@
+"""Plans: what a seed in five is about, one of these in turn, so that each comes often.
+
+A plan is a fault of ``planned``, the settings that it needs and the faults beside it; all else is
+the seed's own.
+"""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import Any
+
+EVERY, AT, SLOTS = 5, 3, 12
+"""Seeds that leave this rest have a slot each in turn, and its plan if there is one: another plan
+changes no seed but its own."""
+DYNAMIC: dict[str, Any] = {
+    "kraft_version": 1,
+    "durability": "majority",
+    "changes": ("transfer",),
+    "change_every_ms": 1e9,
+}
+"""The log says who votes, and nobody but the plan changes that."""
+OFTEN: dict[str, Any] = {"fault_every_ms": 100.0, "chaos_ms": 2_000}
+QUIET: dict[str, Any] = {"producers": 1, "idempotent": 0, "named": 0, "append_every_ms": 30.0}
+
+PLANS: dict[str, dict[str, Any]] = {
+    "upgrade_again": DYNAMIC
+    | {"kraft_version": 0, "voters": 3, "fetch_timeout_ms": 150, "faults": ("reset",)},
+    "remove_needed": DYNAMIC
+    | {"voters": 3, "fetch_timeout_ms": 200, "chaos_ms": 3_000, "faults": ("reset", "resign")},
+    "add_unaware": DYNAMIC | {"voters": 2, "observers": 1, "faults": ("reset",)},
+    "doubt_again": {"durability": "majority", "voters": 3, "faults": ("unflushed", "power")},
+    "stop_and_shorten": {"durability": "majority", "voters": 3, "faults": ("isolate", "cut")},
+    "rot_below_snapshot": QUIET
+    | {
+        "durability": "majority",
+        "voters": 3,
+        "snapshots": "machine",
+        "snapshot_bytes": 500,
+        "state_bytes": 0,
+        "retention_bytes": -1,
+        "faults": ("kill",),
+    },
+    "full_at_trim": {
+        "durability": "majority",
+        "voters": 3,
+        "snapshots": "machine",
+        "snapshot_bytes": 3_000,
+        "retention_bytes": 0,
+        "segment_bytes": 8 * 1024,
+        "append_every_ms": 4.0,
+        "value_bytes_max": 600,
+        "faults": ("resign", "kill"),
+    },
+    "cut_at_page": {
+        "durability": "majority",
+        "voters": 3,
+        "transport": "socket",
+        "producers": 0,
+        "idempotent": 0,
+        "named": 0,
+        "filling": 1,
+        "snapshots": "",
+        "segment_bytes": 32 * 1024,
+        "append_every_ms": 8.0,
+        "fetch_timeout_ms": 400,
+        "fault_every_ms": 700.0,
+        "chaos_ms": 4_000,
+        "faults": (),
+    },
+}
+"""By the name of the fault; ``faults``: what may strike beside it."""
+
+
+def plan_of(seed: int) -> dict[str, Any]:
+    """The settings of a seed's plan; nothing for most seeds."""
+    slot = seed // EVERY % SLOTS
+    if seed % EVERY != AT or slot >= len(PLANS):
+        return {}
+    name, plan = list(PLANS.items())[slot]
+    return OFTEN | plan | {"faults": (*plan["faults"], *(name,) * (1 + len(plan["faults"])))}
+
+
+def seeds_of(name: str) -> count[int]:
+    """The seeds that have this plan, in order."""
+    return count(AT + EVERY * list(PLANS).index(name), EVERY * SLOTS)

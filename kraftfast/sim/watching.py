@@ -1,0 +1,177 @@
+"""The node under the eyes of the oracles: they are told of each decision as it is carried out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from kraftfast.core import effects as fx
+from kraftfast.core import events as ev
+from kraftfast.core.quorum_state import QuorumState
+from kraftfast.errors import DiskFull
+from kraftfast.log.newest_snapshot import clip
+from kraftfast.node.node import Node
+from kraftfast.node.own_directory import stored_state
+from kraftfast.sim.require import Violation, require
+
+if TYPE_CHECKING:
+    from kraftfast.core.replica import Replica
+    from kraftfast.sim.world import World
+
+STEPS_IN_A_ROW_MAX = 2_000
+
+
+class WatchedNode(Node):
+    """A node that tells the oracles of its world what it does; else it does what a node does."""
+
+    # id: of the replica. on_all_disks: every voter has it, says the core.
+    # persisted: what quorum-state holds (D5). steps: of the core.
+    # steps_in_a_row: since the world last called. _when_flushed: called when no flush is under way
+    # any more: a cut, or a snapshot in place of the log, comes next.
+
+    id: int
+    world: World
+    core: Replica
+    log: Any
+    persisted: QuorumState | None
+    steps = steps_in_a_row = on_all_disks = 0
+    _when_flushed: Callable[[], None] | None = None
+
+    def note_persisted(self) -> None:
+        """Note what quorum-state says now."""
+        floor = self.floor.stored
+        self.persisted = stored_state(self.disk, self.directory, self.recovered, floor)
+
+    # --- the core -----------------------------------------------------------------------------
+
+    def _decide(self, event: ev.Event) -> list[Any]:
+        self.world.trace_step(self, "event", event)
+        if self.core.role == "candidate":
+            self.world.oracle.counts_votes(self, self.core.epoch)
+        asks = self.core._state.current if self.core.role == "prospective" else None
+        effects = super()._decide(event)
+        if asks is not None:
+            self.world.early.campaigns(self, asks)
+        return effects
+
+    def _check(self, effects: list[Any]) -> None:
+        self.steps += 1
+        self.steps_in_a_row += 1
+        assert self.steps_in_a_row < STEPS_IN_A_ROW_MAX, "L7: one event leads to steps without end"
+        self.core.check_invariants()
+        self.world.trace_effects(self, effects)
+
+    def _carry_out(self, effects: list[Any]) -> None:
+        self._check(effects)
+        for effect in effects:
+            watch = self.WATCHES.get(type(effect))
+            if watch is not None:
+                watch(self, effect)
+            else:
+                super()._carry_out([effect])
+
+    def _go_on_with(self, effect: Any) -> None:
+        super()._carry_out([effect])
+
+    # --- what leaves --------------------------------------------------------------------------
+
+    def _persist(self, effect: fx.PersistQuorumState) -> None:
+        super()._persist(effect)
+        self.note_persisted()
+        self.world.oracle.persisted(self)
+
+    def _send(self, effect: fx.Send) -> None:
+        self.world.oracle.request_leaves(self, effect.request)
+        super()._send(effect)
+
+    def _reply(self, effect: fx.Reply) -> None:
+        self.world.oracle.response_leaves(self, effect.source, effect.response)
+        super()._reply(effect)
+
+    def _answer_fetch(self, effect: fx.AnswerFetch) -> None:
+        self.world.oracle.response_leaves(self, effect.source, effect.response)
+        super()._answer_fetch(effect)
+
+    # --- the log ------------------------------------------------------------------------------
+
+    def _drain(self, effect: fx.DrainAppends) -> None:
+        self.world.oracle.appends(self, effect.epoch)
+        self.world.oracle.flushes.drains(self)
+        super()._drain(effect)
+
+    def _append_control(self, effect: fx.AppendControl) -> None:
+        self.world.oracle.appends(self, effect.epoch)
+        self.world.oracle.voters.appends(self, effect)
+        super()._append_control(effect)
+
+    def _write_fetched(self, effect: fx.WriteFetched) -> None:
+        self.world.early.copies(self, self.at_hand.leader)
+        super()._write_fetched(effect)
+
+    def _flush(self, effect: fx.Flush) -> None:
+        super()._flush(effect)
+        self.world.oracle.flushes.began(self)
+
+    def wait_for_flush(self) -> None:
+        super().wait_for_flush()
+        call, self._when_flushed = self._when_flushed, None
+        if call is not None:
+            call()
+
+    def _truncate(self, effect: fx.Truncate) -> None:
+        self._when_flushed = lambda: self.world.oracle.truncates(self, effect.end_offset)
+        super()._truncate(effect)
+        self.world.oracle.truncated(self)
+
+    def _install(self, effect: fx.InstallSnapshot) -> None:
+        oracle = self.world.oracle.snapshots
+        self._when_flushed = lambda: oracle.installs(self, effect.snapshot_id)
+        self._go_on_with(effect)
+        oracle.installed(self, effect.snapshot_id)
+
+    def _delete_before(self, effect: fx.DeleteBefore) -> None:
+        try:
+            self._go_on_with(effect)
+        except DiskFull as error:
+            raise Violation(
+                f"D25: {self.id} ends of a full disk that it makes room on: {error}"
+            ) from error
+        if clip(self.log.epochs, self.log.segments[0].base_offset, 1 << 62) != self.log.epochs:
+            self.world.count("log starts moved on a full disk")
+        self.world.oracle.snapshots.deleted_before(self, effect.offset)
+
+    # --- what others see ----------------------------------------------------------------------
+
+    def _advance(self, effect: fx.AdvanceHighWatermark) -> None:
+        self.world.oracle.advances(self, effect.offset)
+        super()._advance(effect)
+
+    def _acknowledged_by_all(self, effect: fx.AcknowledgedByAll) -> None:
+        self.world.oracle.acknowledged_by_all(self, effect.offset)
+        self.on_all_disks = effect.offset
+        self._go_on_with(effect)
+
+    def _commit(self, offset: int) -> None:
+        told_early = self.durability == "all" and offset > self.on_all_disks
+        require(not told_early, f"durability=all: {self.id} tells {offset} by {self.on_all_disks}")
+        super()._commit(offset)
+
+    def _role_changed(self, effect: fx.RoleChanged) -> None:
+        if effect.role == "leader":
+            self.world.oracle.elected(self, effect.epoch)
+        super()._role_changed(effect)
+
+    def _voters_changed(self, effect: fx.VotersChanged) -> None:
+        super()._voters_changed(effect)
+        self.world.oracle.voters.changed(self, effect)
+
+    def _warn(self, effect: fx.Warn) -> None:
+        self.world.count("refusals that were reported")
+        self._go_on_with(effect)
+
+    WATCHES = {
+        fx.InstallSnapshot: _install,
+        fx.DeleteBefore: _delete_before,
+        fx.AcknowledgedByAll: _acknowledged_by_all,
+        fx.Warn: _warn,
+    }

@@ -1,0 +1,92 @@
+"""What is planted for rules whose breach does harm only after more faults."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from kraftfast.core import effects as fx
+from kraftfast.core.leader import Barrier
+from kraftfast.core.voters import VoterSet
+from kraftfast.errors import DiskFull
+from kraftfast.log import log_start  # type: ignore[attr-defined]
+from kraftfast.sim.early_oracle import IN_FLIGHT_US
+from kraftfast.types import OffsetAndEpoch
+from tests.sim.planting import Scene, plant, with_state, with_voter_records
+
+
+@plant("D21: {} takes a read barrier for confirmed in round {}, which only {} answered")
+def barrier_of_an_earlier_leadership(scene: Scene) -> None:
+    leader = scene.leader.core._state.leader
+    assert leader is not None
+    barrier = Barrier(None, False, scene.leader.now_ms() + 1_000)
+    barrier.round, barrier.confirmed = leader.barrier_round, True
+    leader.confirmed = set()
+    leader.barriers.append(barrier)
+    scene.world.early.check(scene.leader)
+
+
+@plant("D10: {} is in doubt up to {}, and its disk holds its log up to {}")
+def doubt_that_is_settled(scene: Scene) -> None:
+    scene.other.core._state.doubt.phantom_tail = OffsetAndEpoch(1, scene.epoch)
+    scene.world.early.check(scene.other)
+
+
+@plant("D17: {} goes from {} to {}, of whom only {} run", with_voter_records)
+def needed_voter_is_removed(scene: Scene) -> None:
+    leader = scene.leader
+    gone, needed = (each for each in leader.core.voters.ids if each != leader.id)
+    silent_us = leader.settings.fetch_timeout_ms * 1000 + IN_FLIGHT_US
+    now: VoterSet = leader.core.voters
+    scene.quorum.stop(gone, "kill")
+    scene.world.run(silent_us / 1000)
+    for waited_us in (silent_us - 1, silent_us):
+        scene.world.machine(gone).ended_us = scene.world.now_us - waited_us
+        scene.world.early.shrinks(leader, now, now.without(needed))
+
+
+@plant("D23: {} has no log, and begins one though {}, with theirs, refuse")
+def log_is_begun_beside_another(scene: Scene) -> None:
+    asks = SimpleNamespace(election=SimpleNamespace(rejected={scene.leader.id}))
+    core: Any = scene.core_of(scene.other, role="candidate")
+    process = scene.process_of(core=core, log=scene.log_of(end_offset=0))
+    scene.world.early.campaigns(process, asks)
+
+
+@plant("I15: {} tells of no damage and begins anew at {}, which its log held", with_state)
+def damage_is_passed_over(scene: Scene) -> None:
+    scene.other.machine.damaged_end = 1
+    newest = OffsetAndEpoch(scene.last.end_offset, scene.last.epoch)
+    log = scene.log_of(segments=[SimpleNamespace(base_offset=newest.offset)])
+    recovered = SimpleNamespace(snapshots=(newest,))
+    floor = SimpleNamespace(stored=newest)
+    scene.world.early.starts(scene.process_of(log=log, recovered=recovered, floor=floor))
+
+
+@plant("D25: {} ends of a full disk that it makes room on: {}", with_state)
+def trim_ends_the_process(scene: Scene) -> None:
+    def full(log: Any, offset: int) -> None:
+        raise DiskFull("no space")
+
+    scene.patch.setattr(log_start, "delete_before", full)
+    scene.other._delete_before(fx.DeleteBefore(1))
+
+
+@plant(
+    "D23: {} has {} on its disk and committed, begins its newest file at {}, and keeps {} as its "
+    "floor"
+)
+def floor_is_late(scene: Scene) -> None:
+    scene.other.floor.stored = OffsetAndEpoch(0, 0)
+    scene.world.early.floors(scene.other)
+
+
+@plant(
+    "D23: {} follows {}, whose directory is not {}, by voters at {}, here at {}", with_voter_records
+)
+def leader_of_another_directory_is_followed(scene: Scene) -> None:
+    key = scene.leader.machine.key._replace(directory_id=b"z" * 16)
+    state = SimpleNamespace(local=key)
+    core: Any = SimpleNamespace(_state=state, history=scene.leader.core.history)
+    leader: Any = SimpleNamespace(id=key.id, core=core)
+    scene.world.early.copies(scene.other, leader)

@@ -1,0 +1,42 @@
+"""Each planned fault meets its moment in a seed of its own."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+import pytest
+
+from kraftfast.sim import Settings
+from kraftfast.sim.plans import PLANS, SLOTS, plan_of, seeds_of
+from kraftfast.sim.world import World
+
+MOMENTS = {
+    "upgrade_again": "upgrades asked for again",
+    "remove_needed": "needed voters named",
+    "add_unaware": "leaders gone for good",
+    "doubt_again": "ends with a mark that may go",
+    "stop_and_shorten": "logs without their ends",
+    "rot_below_snapshot": "rot below a snapshot",
+    "full_at_trim": "log starts moved on a full disk",
+    "cut_at_page": "files that end like prepared ones",
+}
+"""What is counted once the moment came."""
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_a_plan_meets_its_moment(name: str) -> None:
+    for seed in islice(seeds_of(name), 6):
+        world, moment = World(seed, Settings.of_seed(seed)), MOMENTS[name]
+        world.start()
+        world.nemesis.start()
+        if world.run(world.settings.chaos_ms, lambda: world.counts[moment] > 0):  # noqa: B023
+            return
+    raise AssertionError(dict(world.counts))
+
+
+def test_most_seeds_have_no_plan_and_each_plan_has_its_own() -> None:
+    planned = {seed: plan_of(seed) for seed in range(5 * SLOTS)}
+    assert sum(map(bool, planned.values())) == len(PLANS) <= SLOTS
+    assert all(name in planned[next(seeds_of(name))]["faults"] for name in PLANS)
+    for seed in planned:
+        assert not {*PLANS} & {*Settings.of_seed(seed, reach=False).faults}
