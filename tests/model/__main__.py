@@ -8,6 +8,15 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.command import (
+    ASKED,
+    REFUSED,
+    Refused,
+    duration,
+    finish,
+    from_least,
+    stop_when_asked,
+)
 from tests.core.twins import Interpreted
 from tests.model.settings import SETTINGS
 
@@ -21,12 +30,19 @@ BESIDE = 2000
 """States beside each walk that --all judges, unless it is said."""
 
 
+LENGTH_MIN = 11
+"""Of walks; the shortest that has places for changes of priorities."""
+NOT_WITH_ALL = ("setting", "way", "delays", "length", "liveness", "named")
+
+
 def some_ids(text: str) -> tuple[int, ...]:
     return tuple(int(each) for each in text.split(","))
 
 
 def arguments() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m tests.model", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.model", description=__doc__, allow_abbrev=False
+    )
     add = parser.add_argument
     add(
         "--all",
@@ -34,31 +50,41 @@ def arguments() -> argparse.ArgumentParser:
         help="one named setting after the other, by turns, instead of the one of these options",
     )
     add("--setting", choices=list(SETTINGS), help="a named one, before the options given")
-    add("--turn-seconds", type=float, default=30, help="of one setting at a time, with --all")
-    add("--rounds", type=int, default=1 << 40, help="turns of each setting at most, with --all")
+    add("--turn-seconds", type=duration, default=30, help="of one setting at a time, with --all")
+    add(
+        "--rounds",
+        type=from_least(1),
+        default=1 << 40,
+        help="turns of each setting at most, with --all",
+    )
     add(
         "--resume",
         type=Path,
         metavar="FILE.npz",
         help="what was seen: read if it is there, written now and then and at the end",
     )
-    add("--states", type=int, default=1 << 62, help="stop when so many distinct ones were seen")
-    add("--seconds", type=float, default=60)
+    add(
+        "--states",
+        type=from_least(1),
+        default=1 << 62,
+        help="stop when so many distinct ones were seen",
+    )
+    add("--seconds", type=duration, default=60)
     add("--seed", type=int, default=1)
     add("--way", choices=("pct", "guided", "delays"), default="pct")
-    add("--delays", type=int, default=2, help="deviations of the way by delays")
-    add("--walks", type=int, default=1 << 40)
-    add("--length", type=int, default=60, help="events in a walk at most")
+    add("--delays", type=from_least(0), default=2, help="deviations of the way by delays")
+    add("--walks", type=from_least(1), default=1 << 40)
+    add("--length", type=from_least(LENGTH_MIN), default=60, help="events in a walk at most")
     add(
         "--liveness",
-        type=int,
+        type=from_least(0),
         default=10,
         metavar="N",
         help="after each N-th walk: what stands again leads to a leader and a commit; 0: never",
     )
     add(
         "--beside",
-        type=int,
+        type=from_least(0),
         default=0,
         metavar="N",
         help="judge N states beside each walk, of steps that were computed before",
@@ -81,14 +107,23 @@ def arguments() -> argparse.ArgumentParser:
 def of_quorum(parser: argparse.ArgumentParser) -> None:
     """Add what says which quorum it is, and what may happen in it."""
     add = parser.add_argument
-    add("--voters", type=int, default=3)
-    add("--observers", type=int, default=0)
+    add("--voters", type=from_least(1), default=3)
+    add("--observers", type=from_least(0), default=0)
     add("--sockets", action="store_true", help="fetched answers, not pushed ones")
     add("--dynamic", action="store_true", help="kraft.version 1")
     add("--upgrades", action="store_true", help="kraft.version 0, which may be upgraded to 1")
-    add("--turn-records", type=int, default=100, help="records in an answer")
-    add("--voters-max", type=int, default=64, help="how many voters fit")
-    add("--wipes", default="", help="how disks are replaced: empty, alone, or both")
+    add("--upgraded", action="store_true", help="static voters; all are in the log as it begins")
+    add("--auto-join", action="store_true", help="observers make themselves voters")
+    add(
+        "--emptied",
+        type=some_ids,
+        default=(),
+        metavar="IDS",
+        help="whose disks are replaced as it begins, after a power cut everywhere",
+    )
+    add("--turn-records", type=from_least(1), default=100, help="records in an answer")
+    add("--voters-max", type=from_least(1), default=64, help="how many voters fit")
+    add("--wipes", default="", help="how disks are replaced: empty, alone, or empty,alone")
     add(
         "--floors",
         type=some_ids,
@@ -96,7 +131,7 @@ def of_quorum(parser: argparse.ArgumentParser) -> None:
         metavar="IDS",
         help="whose committed floor is written at each step",
     )
-    add("--hurt-max", type=int, default=-1, help="disks that may lose flushed records")
+    add("--hurt-max", type=from_least(-1), default=-1, help="disks that may lose flushed records")
     add("--witnesses", type=some_ids, default=(), metavar="IDS")
     add("--memory", type=some_ids, default=(), metavar="IDS", help="durability=memory")
     add(
@@ -106,11 +141,13 @@ def of_quorum(parser: argparse.ArgumentParser) -> None:
         metavar="IDS",
         help="voters whose entries say another place than theirs",
     )
+    add("--first", action="store_true", help="begin where nobody was ever elected")
+    add("--strangers", action="store_true", help="Votes of one that no voter set names")
     add("--lies", action="store_true", help="answers name diverging offsets inside batches")
     for kind, number in (("timers", 4), ("crashes", 2), ("faults", 0), ("appends", 2),
                          ("admin", 0), ("snapshots", 0), ("reads", 0)):  # fmt: skip
-        add(f"--{kind}", type=int, default=number)
-    add("--epochs", type=int, default=6)
+        add(f"--{kind}", type=from_least(0), default=number)
+    add("--epochs", type=from_least(1), default=6)
 
 
 def quorum_of(options: argparse.Namespace, order: tuple[int, ...] = ()) -> tuple[Quorum, State]:
@@ -125,11 +162,15 @@ def quorum_of(options: argparse.Namespace, order: tuple[int, ...] = ()) -> tuple
     setting = Setting(
         ids, voters, not options.sockets, options.dynamic, options.turn_records, options.upgrades,
         tuple(filter(None, options.wipes.split(","))), options.floors, options.hurt_max,
-        options.witnesses, options.memory, options.moved, options.lies,
+        options.witnesses, options.memory, options.moved, options.lies, options.upgraded,
+        options.auto_join, options.strangers, options.emptied,
     )  # fmt: skip
     quorum = Quorum(setting, options.epochs, order)
     quorum.symmetric = not options.named
-    return quorum, quorum.settled(Budget(*(getattr(options, kind) for kind in KINDS)))
+    left = Budget(*(getattr(options, kind) for kind in KINDS))
+    if options.first:
+        return quorum, quorum.calm(quorum.initial())._replace(left=left)
+    return quorum, quorum.settled(left)
 
 
 def run(options: argparse.Namespace, prints: Fingerprints, name: str = "") -> int:
@@ -141,7 +182,7 @@ def run(options: argparse.Namespace, prints: Fingerprints, name: str = "") -> in
 
     try:
         quorum, start = quorum_of(options)
-    except Violation as error:
+    except (Violation, AssertionError) as error:  # or nobody leads
         print(f"VIOLATION before the search begins, as the first voter is elected:\n{error}")
         return VIOLATED
     if options.way == "pct":
@@ -174,6 +215,8 @@ def run_all(options: argparse.Namespace, prints: Fingerprints) -> int:
     turns = options.rounds * len(SETTINGS)
     found = 0
     while time.monotonic() < end and len(prints) < options.states and turns > 0 and not found:
+        if ASKED:
+            break
         turns -= 1
         name = min(SETTINGS, key=lambda name: prints.told.get(name, {}).get("seconds", 0))
         words = [*SETTINGS[name].split(), "--seed", str(options.seed)]
@@ -183,24 +226,58 @@ def run_all(options: argparse.Namespace, prints: Fingerprints) -> int:
         one.beside = options.beside or BESIDE
         one.words, one.kept = words, options.kept
         print(f"{name}: ", end="", flush=True)
-        try:
-            found = run(one, prints, name)
-        except AssertionError as error:
-            print(f"VIOLATION before the search begins: nobody leads\n{error}")
-            found = VIOLATED
+        found = run(one, prints, name)
         if time.monotonic() - stored > STORED_EVERY_S:
-            prints.store()
+            stores(prints)
             stored = time.monotonic()
         if found:
             print(f"# {name}: python -m tests.model {SETTINGS[name]} --seed {options.seed}")
     return found
 
 
+def stores(prints: Fingerprints) -> bool:
+    """Return whether what was seen could be written; what was written before stays otherwise."""
+    try:
+        prints.store()
+    except OSError as error:
+        print(f"not written, it stays as it was: {error}", file=sys.stderr)
+        return False
+    return True
+
+
+def refuse(options: argparse.Namespace) -> None:
+    """Raise Refused for options that do not fit each other: none is passed over in silence."""
+    usual = arguments().parse_args([])
+    own = argparse.ArgumentParser()
+    of_quorum(own)
+    if options.all:
+        for name in (*NOT_WITH_ALL, *vars(own.parse_args([]))):
+            if getattr(options, name) != getattr(usual, name):
+                raise Refused(f"--all has its own settings: without --{name.replace('_', '-')}")
+    elif options.way != "pct" and (options.beside or options.histories):
+        raise Refused("--beside and --histories go with --way pct")
+    if options.table and not (options.resume and options.resume.exists()):
+        raise Refused(f"--table wants --resume FILE.npz, a file that is there: {options.resume}")
+    if not options.voters <= options.voters_max <= 64:
+        raise Refused(
+            f"--voters {options.voters}: at most --voters-max {options.voters_max}, or 64"
+        )
+    for name in ("floors", "witnesses", "memory", "moved"):
+        for id in getattr(options, name):
+            if not 1 <= id <= options.voters + options.observers:
+                raise Refused(f"--{name} {id}: there is no such replica")
+    if 1 in options.witnesses:
+        raise Refused("--witnesses 1: that one leads first")
+    if {*options.wipes.split(",")} - {"", "empty", "alone"}:
+        raise Refused(f"--wipes {options.wipes}: wants empty, alone, or empty,alone")
+
+
 def main(words: list[str]) -> int:
     options = arguments().parse_args(words)
-    if options.setting:
+    if options.setting and not options.all:
         words = [*SETTINGS[options.setting].split(), *words]
         options = arguments().parse_args(words)
+    refuse(options)
     if not options.compiled:
         sys.meta_path.insert(0, Interpreted())
     from tests.model.fingerprints import Fingerprints
@@ -209,20 +286,32 @@ def main(words: list[str]) -> int:
 
     if options.replay:
         return replay(options.replay, lambda words: quorum_of(arguments().parse_args(words)))
-    prints = Fingerprints(options.resume)
+    prints = Fingerprints(options.resume, reads_only=options.table)
     options.words = words
     options.kept = Histories() if options.histories else None
     if options.table:
-        print("\n".join(table(prints.told)))
+        print("\n".join([prints.versions(), *table(prints.told)]))
         return 0
-    found = (run_all if options.all else run)(options, prints)
-    prints.store()
+    stop_when_asked()
+    found = 0
+    try:
+        if prints.others():
+            print(prints.versions(), file=sys.stderr)
+        found = (
+            run_all(options, prints) if options.all else run(options, prints, options.setting or "")
+        )
+    finally:
+        stored = stores(prints)
     if options.histories:
         options.kept.store(options.histories)
     if options.all:
         print("\n".join(table(prints.told)))
-    return found
+    if ASKED:
+        print(
+            "stopped when asked; what was seen is kept" if options.resume else "stopped when asked"
+        )
+    return found or (not stored) * REFUSED or (128 + ASKED[0] if ASKED else 0)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    finish("python -m tests.model", lambda: main(sys.argv[1:]))

@@ -10,17 +10,20 @@ from kraftfast.core import effects as fx
 from kraftfast.core import events as ev
 from kraftfast.core import messages as msg
 from kraftfast.core.config import QuorumConfig
-from kraftfast.core.control import KRaftVersion, KRaftVoters
+from kraftfast.core.control import KRaftVersion, KRaftVoters, LeaderChange
+from kraftfast.core.resigned import Resigned
 from kraftfast.core.voters import VoterSet
 from kraftfast.errors import ErrorCode, InvalidOption
 from kraftfast.types import Endpoint, OffsetAndEpoch, ReplicaKey, Voter
 from tests.core.disk import Message, controls_of, voter_of
 from tests.core.host import Host
 from tests.core.world import World
-from tests.model import promises
+from tests.model import displaced, promises, timeless
 from tests.model.marks import of_effect
+from tests.model.moving import keeps_the_target, stays_out
 from tests.model.storing import CHANCE
 
+CLUSTER = "kite"
 OUTSIDE = -1
 """The peer id of operators and consumers."""
 CHANGES = (
@@ -56,13 +59,17 @@ class Setting:
     in_memory: tuple[int, ...] = ()  # voters that acknowledge from memory
     moved: tuple[int, ...] = ()  # voters whose entries say another place than theirs
     lies: bool = False  # an answer may name a diverging offset inside a batch
+    upgraded: bool = False  # static voters; all replicas are voters in the log as it begins
+    auto_join: bool = False  # observers make themselves voters
+    strangers: bool = False  # one that no voter set names, and that has no log, asks for votes
+    emptied: tuple[int, ...] = ()  # whose disks are replaced as it begins, after a power cut
 
     @property
     def config(self) -> QuorumConfig:
         """What is configured everywhere: no flush inside a step, and the first voters are known."""
         return QuorumConfig(
             inline_flush_bytes_max=0, follower_inline_flush_bytes_max=0,
-            bootstrap_ids=self.voters if self.dynamic else (),
+            bootstrap_ids=self.voters if self.dynamic else (), auto_join=self.auto_join,
         )  # fmt: skip
 
     def entry_of(self, key: ReplicaKey) -> Voter:
@@ -74,9 +81,28 @@ class Setting:
         return entry
 
     @property
+    def volatile(self) -> bool:
+        """Whether what is committed may be nowhere but in memory."""
+        return set(self.in_memory) >= set(self.voters)
+
+    @property
     def minority(self) -> int:
         """How many voters may fail."""
-        return (len(self.voters) - 1) // 2
+        return (len(self.ids if self.upgraded else self.voters) - 1) // 2
+
+    @property
+    def bears(self) -> int:
+        """How many disks may lose what was flushed, and nothing that is committed is lost.
+
+        A configuration names no directory, so a disk that is replaced votes in the old one's place.
+        """
+        named = self.dynamic or self.upgraded or not self.wipes
+        return self.minority if named or self.hurt_max < 0 else 0
+
+    @property
+    def begins_anew(self) -> bool:
+        """Whether a replaced disk may begin a log of its own, by the configuration."""
+        return bool(self.wipes) and not self.dynamic
 
     def configs(self) -> dict[int, QuorumConfig]:
         """Return the configurations that differ from the common one."""
@@ -94,12 +120,14 @@ class Alone(World):
 
     def __init__(self, setting: Setting) -> None:
         super().__init__(random=CHANCE)
+        self.now_ms = timeless.NOW_MS
         self.setting = setting
         self.config = setting.config
         self.configs = setting.configs()
-        self.with_endpoints = setting.dynamic or setting.upgrades
+        self.with_endpoints = setting.dynamic or setting.upgrades or setting.upgraded
         self.voters = VoterSet() if setting.dynamic else VoterSet.of(*setting.voters)
         self.turn_records = setting.turn_records
+        self.cluster_id = CLUSTER
         self.out: list[Message] = []
         self.facts: list[tuple[Any, ...]] = []
         self.dies = False
@@ -109,6 +137,11 @@ class Alone(World):
 
     def send(self, message: Message) -> None:
         self.out.append(message)
+        if isinstance(message.body, msg.TransferResponse) and not message.body.error:
+            current = timeless.state_of(self.host.replica).current
+            if isinstance(current, Resigned):
+                end = len(self.host.disk.records)
+                self.facts.append(("handed", current.successors[0].id, end))
         if message.target == OUTSIDE and isinstance(message.body, CHANGES):
             ended = message.body.error == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
             if ended or message.body.error == ErrorCode.NONE:
@@ -125,6 +158,8 @@ class Alone(World):
         return True  # a flush ends by an action of its own
 
     def elected(self, epoch: int, leader_id: int) -> None:
+        self.host.heard = {}
+        displaced.begins_a_log(self.host)
         self.facts.append(("elected", epoch, self.host.lives, tuple(self.host.disk.records)))
 
     def committed(self, host: Host, start: int, end: int) -> None:
@@ -153,11 +188,20 @@ class Lone(Host):
         self.lives = 0  # starts, so that two leaderships of one replica write different records
         self.generations: dict[int, int] = {}  # of requests to a peer that were given up
         self.phantom: OffsetAndEpoch | None = None
+        self.memory_lost = False  # with durability=memory, by a power cut: not noted as settled yet
+        self.heard: dict[int, bytes] = {}  # by a leader: the directory of each id's last Fetch
+        self.replaced = False  # this is not the disk that its id had at first
+        self.told_quorum = self.told_voters = False  # that its configuration counts no more
+        self.refused = False  # a prospective replica without a log, by one that may have one
+        self.listened = False  # for a quorum, as long as it must
+        self.began = False  # the log that it has
+        self.was_voter = False  # by a committed set, since the process started
 
     def execute(self, effect: fx.Effect, follow_on: list) -> None:
         mark = of_effect(self, effect)
         if mark is not None:
             self.world.marks.add(mark)
+        stays_out(self, effect)
         super().execute(effect, follow_on)
 
     def do_PersistQuorumState(self, effect: fx.PersistQuorumState, follow_on: list) -> None:
@@ -167,6 +211,7 @@ class Lone(Host):
         if standing is not None:
             assert effect.epoch >= standing.epoch, "I9"
             if effect.epoch == standing.epoch and standing.voted is not None:
+                self.world.looked["written again"] += 1
                 assert effect.voted == standing.voted or effect.leader_id == self.id, "I9"
             if effect.epoch == standing.epoch and standing.leader_id == self.id:
                 assert effect.leader_id == self.id, "I13, D4: it forgets that it led this epoch"
@@ -174,25 +219,41 @@ class Lone(Host):
 
     def step(self, event: ev.Event, text: str | None = None) -> None:
         self.world.asked = event.request if isinstance(event, ev.RequestReceived) else None
+        promises.hears(self, self.world.asked)
+        heard = displaced.Heard(self, event)
         super().step(event, text)
+        heard.taken()
 
     def do_Reply(self, effect: fx.Reply, follow_on: list) -> None:
         asked = self.world.asked
         if isinstance(asked, msg.VoteRequest) and isinstance(effect.response, msg.VoteResponse):
             if effect.response.vote_granted:
+                displaced.helps_nobody_of_old(self, asked)
                 promises.grants(self, asked)
+                promises.has_written(self, asked, effect)
+            else:
+                promises.refuses(self, asked, effect.response)
         super().do_Reply(effect, follow_on)
 
     def do_AppendControl(self, effect: fx.AppendControl, follow_on: list) -> None:
-        before = self.disk.history().latest
+        history = self.disk.history()
+        before, stands = history.latest, history.last_offset
+        promises.changes_voters(self, effect)
         super().do_AppendControl(effect, follow_on)
+        if self.replaced:  # else it could begin the very log that it had before
+            name_leader(self, effect)
         for _, control in controls_of(self.disk.records[-1:], 0):
             if isinstance(control, KRaftVoters) and before is not None:
                 keys = set(control.voters.keys) - set(before.voters.keys)
                 self.world.facts.append(("added", tuple(sorted(keys))))
+                if len(control.voters) < len(before.voters):
+                    self.world.facts.append(("removed", stands, control.voters))
+                promises.names_no_gone_disk(self, before.voters, control.voters)
+                keeps_the_target(self, before, control)
 
     def do_AnswerFetch(self, effect: fx.AnswerFetch, follow_on: list) -> None:
         super().do_AnswerFetch(effect, follow_on)
+        displaced.says_what_is_committed(self, effect)
         answer = self.world.out[-1]
         if answer.target == OUTSIDE and answer.records:
             assert self.replica is not None
@@ -206,6 +267,7 @@ class Lone(Host):
         super().do_Truncate(effect, follow_on)
 
     def do_InstallSnapshot(self, effect: fx.InstallSnapshot, follow_on: list) -> None:
+        self.world.looked["installed with a floor"] += self.disk.floor > 0
         assert effect.snapshot_id.offset >= self.disk.floor, "D23: what was committed is cut"
         super().do_InstallSnapshot(effect, follow_on)
 
@@ -214,3 +276,12 @@ class Lone(Host):
             super().make_snapshot(offset)
         except InvalidOption:
             pass  # refused: it would hold what is not committed, or not on disk
+
+
+def name_leader(host: Lone, effect: fx.AppendControl) -> None:
+    """Say in the record that an epoch begins with, too, which of the replica's lives led it."""
+    at = len(host.disk.records) - len(effect.records)
+    for place, control in enumerate(effect.records, at):
+        if isinstance(control, LeaderChange):
+            record = host.disk.records[place]
+            host.disk.records[place] = record._replace(value=f"{record.value}.{host.lives}")

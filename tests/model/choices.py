@@ -48,6 +48,8 @@ def of_one(quorum: Quorum, state: State, id: int, seen: Seen, found: list[Action
         if leads:
             found.append(("resign", id))
             found += [("transfer", id, other) for other in quorum.ids if other != id]
+    if left.faults and quorum.setting.strangers and seen.epoch < quorum.epochs_max:
+        found.append(("stranger", id))
     if left.crashes:
         crashes(state, id, seen, found)
     if left.reads:
@@ -63,7 +65,7 @@ def of_one(quorum: Quorum, state: State, id: int, seen: Seen, found: list[Action
         found.append(("probed", id, ErrorCode.NONE))
         if left.faults:
             found.append(("probed", id, ErrorCode.NETWORK_EXCEPTION))
-    if left.admin and leads:
+    if left.admin and leads and not quorum.setting.upgraded:
         of_operator(quorum, state, id, found)
 
 
@@ -82,9 +84,9 @@ def of_operator(quorum: Quorum, state: State, id: int, found: list[Action]) -> N
     """Add what an operator may ask of a leader."""
     if quorum.setting.upgrades:
         found.append(("upgrade", id))
-    if not quorum.setting.dynamic:
-        return
     voters = quorum.see(state, id).voters
+    if not quorum.setting.dynamic and not voters:  # nor were they upgraded
+        return
     for other in quorum.ids:
         key = quorum.see(state, other).key
         if not voters.is_voter(key):

@@ -33,7 +33,7 @@ MANY = {
     "unacknowledged", "voter_ids", "target",
 }  # fmt: skip
 """Fields that hold ids in no order that means anything."""
-KEYED = {"_peers", "voters", "reported", "round_asks"}
+KEYED = {"_peers", "voters", "reported", "round_asks", "heard"}
 """Fields that hold what belongs to each id."""
 CORRELATIONS = {"correlation", "membership_correlation", "round_asks"}
 UNDER_WAY = range(1, 8)
@@ -99,12 +99,10 @@ def of_object(kind: type, thing: Any, names: Names) -> Any:
         return tuple([content_of(each, names, name) for name, each in zip(fields, thing)])
     known = _ATTRIBUTES.get(kind)
     if known is None:
-        known = _ATTRIBUTES[kind] = attributes_of(kind, thing)
-    found: list[Any] = [kind.__name__]
-    for name in known:
-        if name not in LEFT_OUT:
-            found.append(content_of(getattr(thing, name), names, name))
-    return tuple(found)
+        every = attributes_of(kind, thing)
+        known = _ATTRIBUTES[kind] = tuple(each for each in every if each not in LEFT_OUT)
+    found = [content_of(getattr(thing, name), names, name) for name in known]
+    return (kind.__name__, *found)
 
 
 _ATTRIBUTES: dict[type, tuple[str, ...]] = {}

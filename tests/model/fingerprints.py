@@ -2,34 +2,94 @@
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
 import json
+import zipfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
+
+from tests.command import Refused
 
 FILLED_MAX = 0.6
 EMPTY = 0
 CHUNK = 1 << 16
+ROOT = Path(__file__).parents[2]
+
+
+def version() -> str:
+    """Return what stands for the sources that decide which states there are."""
+    found = hashlib.sha256()
+    for folder in ("kraftfast/core", "tests/core", "tests/model"):
+        for path in sorted((ROOT / folder).glob("*.py*")):
+            if path.suffix in (".py", ".pyx", ".pxd") and not path.name.startswith("test_"):
+                found.update(path.name.encode() + b"\0" + path.read_bytes())
+    return found.hexdigest()[:16]
 
 
 class Fingerprints:
     """Open addressing in one array. Hashes must be the same in every process that shares it."""
 
-    def __init__(self, path: Path | None = None) -> None:
+    def __init__(self, path: Path | None = None, reads_only: bool = False) -> None:
+        """Take up what a file holds, if it is there; one run at a time writes it.
+
+        Raises Refused where it cannot be taken up, and OSError.
+        """
         self._table = np.zeros(1 << 16, np.uint64)
-        self._cells = memoryview(self._table)
-        self._count = 0
         self._path = path
         self.walks = 0  # that were taken, in this run and those before it
         self.told: dict[str, Any] = {}  # of each setting, what its searches came to
+        self.seen_by: dict[str, int] = {}  # distinct states, by version of the sources
+        self._locked = None if path is None or reads_only else self._lock(path)
         if path is not None and path.exists():
-            with np.load(path) as stored:
-                self.walks, self._table = int(stored["walks"]), stored["table"]
-                self.told = json.loads(str(stored["told"]))
-            self._cells = memoryview(self._table)
-            self._count = int(np.count_nonzero(self._table))
+            try:
+                self._load(path)
+            except (ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+                self._leave(path)
+                raise Refused(f"{path} is damaged or of something else: {error}") from error
+            except OSError:
+                self._leave(path)
+                raise
+        self._cells = memoryview(self._table)
+        self._count = int(np.count_nonzero(self._table))
+
+    def _lock(self, path: Path) -> IO[str]:
+        locked = path.with_suffix(".lock").open("a")
+        try:
+            fcntl.flock(locked, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Refused(f"{path} is in use by another run") from None
+        return locked
+
+    def _leave(self, path: Path) -> None:
+        """Leave no lock beside a file that is none of this search."""
+        if self._locked is not None:
+            path.with_suffix(".lock").unlink(missing_ok=True)
+
+    def _load(self, path: Path) -> None:
+        with np.load(path) as stored:
+            self.walks, self._table = int(stored["walks"]), stored["table"]
+            self.told = json.loads(str(stored["told"]))
+            seen_by = json.loads(str(stored["seen_by"])) if "seen_by" in stored else None
+        size, filled = len(self._table), int(np.count_nonzero(self._table))
+        if self._table.dtype != np.uint64 or size & size - 1 or filled > FILLED_MAX * size:
+            raise ValueError("its table is none of hashes")
+        self.seen_by = seen_by or {"unknown": filled}
+
+    def others(self) -> int:
+        """Return how many states were seen with other versions of the sources."""
+        return sum(count for name, count in self.seen_by.items() if name != version())
+
+    def versions(self) -> str:
+        """Return which states are of these sources, and which are of others."""
+        return (
+            f"{self._path}: {len(self):,} distinct states, {self.others():,} of them seen in other "
+            "versions of the core or of the search"
+        )
 
     def __len__(self) -> int:
         return self._count
@@ -70,9 +130,15 @@ class Fingerprints:
                 self.add(each)
 
     def store(self) -> None:
-        """Write them to the file that they were read from."""
-        if self._path is not None:
-            part = self._path.with_suffix(".part.npz")
-            told = json.dumps(self.told)
-            np.savez(part, table=self._table, walks=self.walks, told=told)
+        """Write them to the file that they were read from; raises OSError, and leaves that then."""
+        if self._path is None:
+            return
+        self.seen_by[version()] = self._count - self.others()
+        part = self._path.with_suffix(".part.npz")
+        told, seen_by = json.dumps(self.told), json.dumps(self.seen_by)
+        try:
+            np.savez(part, table=self._table, walks=self.walks, told=told, seen_by=seen_by)
             part.replace(self._path)
+        except OSError:
+            part.unlink(missing_ok=True)
+            raise

@@ -2,15 +2,19 @@
 
 A state is immutable, so a walk may begin in any state that was met, at no cost. Of each abstract
 state (for each replica: whether it runs, its role, epoch and vote, whether it has a tail that is
-not on disk, how its log ends beside what is committed, whether it is in doubt) the first state
-that was met is kept, or a later one after which more may still happen. Half of the walks begin in
-one of those, rather where few walks began; so steps that chance meets one at a time add up.
+not on disk, how its log ends beside what is committed, how many snapshots there are, whether it is
+in doubt, which disk it has, whom it takes for voters and, where disks are replaced, which disks it
+hears as a leader) the first state that was met is kept, or a later one after which more may still
+happen. Half of the walks begin in one of those, rather where few walks began; so steps that chance
+meets one at a time add up.
 
 Such a walk also does without some kinds of events (Groce et al., Swarm Testing, ISSTA 2012), may
-have slow disks, and crashes at places drawn before or at moments: right after a replica took
-another role, epoch or vote, so between asking and leading, where promises are broken.
+have slow disks, or a replica whose messages all come late, and crashes at places drawn before or at
+moments: right after a replica took another role, epoch or vote, so between asking and leading,
+where promises are broken, or as the walk begins, for something new was met there.
 
-A run depends on its seed and its walks; one that is resumed begins without what it had kept.
+A run depends on its seed and its walks; one that is resumed goes on with the next
+walk, without what it had kept.
 """
 
 from __future__ import annotations
@@ -18,10 +22,13 @@ from __future__ import annotations
 import time
 from random import Random
 
+from tests.command import ASKED
 from tests.model.alone import Violation
 from tests.model.fingerprints import Fingerprints
+from tests.model.liveness import is_covered
 from tests.model.quorum import Action, Quorum, State
 from tests.model.search import Outcome, Walk, unwound
+from tests.model.seen import Seen
 
 TRIES = 6
 """Kept states of which the one is taken where the fewest walks began."""
@@ -29,12 +36,18 @@ FRESH = 0.3
 """How many walks begin at the beginning."""
 Path = tuple | None
 SLOW = (-0.9, 0.0)
-"""Of a disk that is slow for a whole walk: its flushes return after most timers are over."""
+"""Of a disk, or a probe, that is slow for a whole walk: it returns after most timers are over."""
+AT_ONCE = (1.0, 2.0)
+"""Of a disk that is replaced as soon as its process is down."""
 OPTIONAL = frozenset((
     "resign", "transfer", "timer", "lose", "late", "double", "overtake", "cut", "dies", "snapshot",
     "retain", "barrier", "consume", "add", "remove", "assign", "upgrade", "wipe", "probed",
 ))  # fmt: skip
 """Kinds of events that a walk may do without: what is left meets more often."""
+MANY_FORMS = frozenset((
+    "transfer", "add", "remove", "assign", "wipe", "lose", "late", "double", "overtake", "cut",
+))  # fmt: skip
+"""Kinds of events of which a state has several: one priority for the kind, in each walk."""
 ASKING = ("prospective", "candidate")
 DAMAGED = 3
 """Where the action of a crash says how much of what was flushed is lost."""
@@ -43,19 +56,34 @@ DAMAGED = 3
 class AimedWalk(Walk):
     """One walk with its own kinds of events, slow disks and moments of crashes."""
 
-    def __init__(self, chance: Random, length: int, crashes: int) -> None:
+    def __init__(
+        self, chance: Random, length: int, crashes: int, ids: tuple[int, ...], goes_on: bool
+    ) -> None:
         super().__init__(chance, length, crashes)
+        self.goes_on = goes_on  # it begins where another walk met something new
+        self.behind = chance.choice((0, 0, chance.choice(ids)))  # whose messages all come late
         self.aims = chance.choice((0.0, 0.15, 0.5))  # how likely a moment is a crash
         self.slow = chance.choice((0.0, 0.3, 0.6))  # how likely a disk is slow
         self.without = chance.choice((0.0, 0.3, 0.6))  # how likely a kind of event is left out
         self.out: dict[tuple[object, ...], bool] = {}
-        self.postures: dict[int, str] = {}
+        self.replaces = chance.choice((0.0, 0.0, 0.7))  # how likely a crash takes the disk along
+        self.postures: dict[int, object] = {}
+        self.levels: dict[str, float] = {}  # of kinds of events that have many forms
         if self.aims:
             self.kills = set()
 
     def draw(self, action: Action) -> float:
-        if action[0] == "flushed" and self.chance.random() < self.slow:
+        if action[0] == "deliver" and action[2] == self.behind:
             return self.chance.uniform(*SLOW)
+        if action[0] in ("flushed", "probed") and self.chance.random() < self.slow:
+            return self.chance.uniform(*SLOW)
+        if action[0] == "wipe" and self.chance.random() < self.replaces:
+            return self.chance.uniform(*AT_ONCE)
+        if action[0] in MANY_FORMS:  # else the kind with the most forms comes first in most walks
+            level = self.levels.get(action[0])
+            if level is None:
+                level = self.levels[action[0]] = super().draw(action)
+            return level + self.chance.uniform(-0.1, 0.1)
         return super().draw(action)
 
     def is_left_out(self, action: Action) -> bool:
@@ -73,12 +101,13 @@ class AimedWalk(Walk):
 
     def aimed(self, quorum: Quorum, state: State) -> int | None:
         """Return who crashes now, if this is a moment for it: rather who asks or has a tail."""
-        moved = False
+        moved = self.goes_on and not self.postures
         weights = []
         for id in quorum.ids:
             seen = quorum.see(state, id)
-            moved |= self.postures.get(id, seen.posture) != seen.posture
-            self.postures[id] = seen.posture
+            posture = seen.posture, seen.probing
+            moved |= self.postures.get(id, posture) != posture
+            self.postures[id] = posture
             weight = 1 + 3 * (seen.role in ASKING) + 3 * (seen.flushed < len(seen.records))
             weights.append(weight * seen.running)
         if not moved or self.chance.random() >= self.aims or not any(weights):
@@ -104,9 +133,39 @@ def abstract(quorum: Quorum, state: State) -> tuple[object, ...]:
         seen = quorum.see(state, id)
         whole = seen.records[: len(committed)] == committed
         tail = seen.flushed < len(seen.records)
-        doubt = seen.phantom is not None
-        found.append((seen.posture, tail, whole, doubt, seen.start, seen.moves))
+        doubt = (seen.phantom is not None) + is_settled(seen), seen.memory_lost
+        named = seen.key.directory_id, seen.voters.ids  # whose disk it is, and who counts there
+        known = seen.start, len(seen.snapshots), seen.moves, seen.heard, seen.confirmed
+        found.append((seen.posture, tail, whole, doubt, *known, *named))
     return tuple(found)
+
+
+def is_settled(seen: Seen) -> bool:
+    """Return whether one lost what it may have acknowledged, and has it again: soon in no doubt."""
+    return seen.phantom is not None and is_covered(seen)
+
+
+def who_is_missed(quorum: Quorum, state: State) -> list[int | None]:
+    """Return who is away, one at a time, as it is asked what comes of a state in which doubts
+    decide (D10): None for nobody."""
+    every = {id: quorum.see(state, id) for id in quorum.ids}
+    needed = [id for id, seen in every.items() if is_settled(seen)]
+    nobody = any(seen.memory_lost and not seen.running for seen in every.values())
+    missed = [id for id in quorum.ids if needed and needed != [id]]
+    return [*missed, *([None] if nobody else [])]
+
+
+def ask(
+    quorum: Quorum, state: State, path: Path, down: int | None, outcome: Outcome
+) -> tuple[Path, str]:
+    """Return the way to a violation if nothing good comes of a state (L1, L2)."""
+    action = ("live", down)
+    outcome.asked += 1
+    try:
+        quorum.apply(state, action)
+    except Violation as error:
+        return (path, action), str(error)
+    return path, ""
 
 
 class Corpus:
@@ -117,8 +176,8 @@ class Corpus:
         self.entries: dict[tuple[object, ...], list] = {}  # state, path, depth, walks begun
         self.keys: list[tuple[object, ...]] = []
 
-    def note(self, quorum: Quorum, state: State, path: Path, depth: int) -> None:
-        """Keep a state if it is new, or leaves more to happen than the one that is kept."""
+    def note(self, quorum: Quorum, state: State, path: Path, depth: int) -> bool:
+        """Keep a state if it is new, which is returned, or leaves more to happen than before."""
         key = abstract(quorum, state)
         entry = self.entries.get(key)
         if entry is None:
@@ -126,6 +185,7 @@ class Corpus:
             self.keys.append(key)
         elif (sum(state.left), -depth) > (sum(entry[0].left), -entry[2]):
             entry[:3] = state, path, depth
+        return entry is None
 
     def pick(self, chance: Random) -> tuple[State, Path, int]:
         """Return where a walk begins."""
@@ -150,17 +210,20 @@ def guided(
     outcome, began, known = Outcome(), time.monotonic(), len(prints)
     corpus = Corpus(start)
     quorum.turns.mark()
-    for number in range(walks):
-        if time.monotonic() - began > seconds or len(prints) >= states:
+    for number in range(prints.walks, prints.walks + walks):
+        if ASKED or time.monotonic() - began > seconds or len(prints) >= states:
             break
         outcome.walks += 1
+        prints.walks = number + 1
         before = len(quorum.turns.replicas)
         quorum.stay_bounded()
         if len(quorum.turns.replicas) < before:
             corpus.clear()
         chance = Random(f"{seed} {number} guided")
         asked = bool(liveness) and number % liveness == 0
-        path, violation = one_walk(quorum, corpus, chance, length, prints, outcome, asked)
+        path, violation = one_walk(
+            quorum, corpus, chance, length, prints, outcome, asked, liveness > 0
+        )
         if violation:
             outcome.history, outcome.violation = unwound(path), violation
             break
@@ -171,11 +234,15 @@ def guided(
 
 def one_walk(
     quorum: Quorum, corpus: Corpus, chance: Random, length: int, prints: Fingerprints,
-    outcome: Outcome, asked: bool,
+    outcome: Outcome, asked: bool, may_ask: bool,
 ) -> tuple[Path, str]:  # fmt: skip
-    """Return the way to a walk's end, and the violation there."""
+    """Return the way to a walk's end, and the violation there.
+
+    ``asked``: what would come of its last state is judged; ``may_ask``: also where a doubt was
+    settled.
+    """
     state, path, depth = corpus.pick(chance)
-    way = AimedWalk(chance, length, state.left.crashes)
+    way = AimedWalk(chance, length, state.left.crashes, quorum.ids, path is not None)
     here = {state}
     most = chance.randrange(8, length) if asked or path else length
     for place in range(most):
@@ -197,13 +264,11 @@ def one_walk(
         here.add(state)
         prints.add(quorum.print_of(state))
         outcome.depth = max(outcome.depth, depth)
-        if depth < 2 * length:
-            corpus.note(quorum, state, path, depth)
+        if depth < 2 * length and corpus.note(quorum, state, path, depth) and may_ask:
+            for down in who_is_missed(quorum, state):  # who has it again may be needed by the rest
+                asked_path, violation = ask(quorum, state, path, down, outcome)
+                if violation:
+                    return asked_path, violation
     if asked:
-        action = ("live", chance.choice((None, *quorum.ids)))
-        outcome.asked += 1
-        try:
-            quorum.apply(state, action)
-        except Violation as error:
-            return (path, action), str(error)
+        return ask(quorum, state, path, chance.choice((None, *quorum.ids)), outcome)
     return path, ""

@@ -8,12 +8,14 @@ from kraftfast.core import events as ev
 from kraftfast.core import messages as msg
 from kraftfast.errors import ErrorCode
 from kraftfast.types import NO_EPOCH, OffsetAndEpoch, ReplicaKey
-from tests.core.disk import Message, Origin, voter_of
+from tests.core.disk import Disk, Message, Origin, voter_of
 from tests.model import timeless
 from tests.model.alone import OUTSIDE, Lone, Violation
 from tests.model.batches import ends_connection
 
 TICKS_MAX = 12
+STRANGER = ReplicaKey(9, b"I" * 16)
+"""Has no link: what it is answered goes nowhere."""
 
 Arrived = tuple[str, int, Message]
 """What comes over a link: its kind, its correlation, and the message if it is one."""
@@ -32,6 +34,7 @@ def happen(host: Lone, event: tuple[Any, ...], arrived: Arrived | None = None) -
     kind = event[0]
     if kind != "crash" and host.replica is not None and not host.replica.in_doubt:
         host.phantom = None  # its mark has served: it is removed, if power lasts so long
+        host.memory_lost = False
     if kind == "start":
         start(host, event[1])
         return
@@ -43,6 +46,8 @@ def happen(host: Lone, event: tuple[Any, ...], arrived: Arrived | None = None) -
     if kind == "deliver":
         assert arrived is not None
         deliver(host, event[1], arrived)
+    elif kind == "stranger":
+        deliver(host, STRANGER.id, stranger_asks(host))
     elif kind == "up":
         host.step(ev.LinkUp(event[1], host.world.setting.streaming, True, event[2]))
     elif kind == "fail":
@@ -55,6 +60,7 @@ def happen(host: Lone, event: tuple[Any, ...], arrived: Arrived | None = None) -
         host.finish_flush()
     elif kind == "timer":
         timeless.let_be_over(replica, event[1])
+        host.listened |= event[1] == "ask_until_ms"
         host.step(ev.Tick())
     elif kind == "resign":
         host.step(ev.ResignRequested(replica.epoch))
@@ -80,6 +86,14 @@ def happen(host: Lone, event: tuple[Any, ...], arrived: Arrived | None = None) -
         host.step(ev.RequestReceived(Origin(OUTSIDE, 0), request_of(event)))
 
 
+def stranger_asks(host: Lone) -> Arrived:
+    """A Vote of the next epoch, from a replica without a log that no voter set names."""
+    assert host.replica is not None
+    here = ReplicaKey(host.id, host.directory_id)
+    vote = msg.VoteRequest(host.replica.epoch + 1, STRANGER, 0, 0, voter=here)
+    return "ask", STRANGER.id, Message(STRANGER.id, host.id, STRANGER.id, vote, True)
+
+
 def request_of(event: tuple[Any, ...]) -> msg.Request:
     """Return what an operator asks."""
     kind, *words = event
@@ -97,7 +111,8 @@ def request_of(event: tuple[Any, ...]) -> msg.Request:
 def start(host: Lone, linked: tuple[tuple[int, bytes], ...]) -> None:
     """A process begins; what it had on disk decides how."""
     host.lives += 1
-    host.start(phantom_tail=host.phantom)
+    host.was_voter = False
+    host.start(phantom_tail=host.phantom, memory_uncertain=host.memory_lost)
     streaming = host.world.setting.streaming
     for peer_id, directory_id in linked:
         host.step(ev.LinkUp(peer_id, streaming, True, directory_id))
@@ -106,10 +121,13 @@ def start(host: Lone, linked: tuple[tuple[int, bytes], ...]) -> None:
 def crash(host: Lone, keep: int, damaged: int) -> None:
     """Power is lost: ``keep`` unflushed records survive; ``damaged`` flushed ones are unreadable.
 
-    What may have been acknowledged is then known by the mark alone (D10).
+    What may have been acknowledged is then known by the mark alone (D10). A process that ends alone
+    loses nothing of a memory that outlives it: there all is kept.
     """
     disk = host.disk
-    host.queued, host.flushing, host.waiting_write = 0, None, None
+    if host.id in host.world.setting.in_memory and (not keep or keep < unflushed(disk)):
+        host.memory_lost = True
+    host.queued, host.flushing, host.waiting_write, host.refused = 0, None, None, False
     host.at_hand, host.at_hand_offset, host.probing = (), -1, None
     host.slice_bytes = host.fetched_bytes = host.slices_held = 0
     host.slice_content = ()
@@ -121,6 +139,10 @@ def crash(host: Lone, keep: int, damaged: int) -> None:
             host.phantom = lost
         disk.lose_flushed(damaged)
     disk.truncations = 0
+
+
+def unflushed(disk: Disk) -> int:
+    return len(disk.records) - disk.flushed
 
 
 def deliver(host: Lone, peer_id: int, arrived: Arrived) -> None:

@@ -111,16 +111,18 @@ def may_be_asked(quorum: Quorum, state: State, down: int | None) -> bool:
 
     A set may count that is in some log, committed or not, and none if voters are being changed.
     """
-    if len(state.known.hurt) > quorum.setting.minority:
+    if len(state.known.hurt) > quorum.setting.bears:
         return False
     if down is not None and any(quorum.see(state, id).moves for id in quorum.ids):
         return False  # the voters may become those that wait for it
     fine = {
         seen.key
         for seen in (quorum.see(state, id) for id in quorum.ids if id != down)
-        if is_sound(quorum, state, seen) and seen.key.id not in quorum.setting.in_memory
+        if may_count(quorum, state, seen, down)
     }
     for id in quorum.ids:
+        if quorum.setting.upgraded and not quorum.see(state, id).voters:
+            continue  # a configuration counts no more (D23)
         voters = quorum.see(state, id).voters or quorum.oracle.static
         if sum(voters.is_voter(key) for key in fine) < voters.majority:
             return False
@@ -134,21 +136,36 @@ def end_of(seen: Seen) -> tuple[int, int]:
     return (seen.records[-1].epoch if seen.records else 0), len(seen.records)
 
 
+def may_count(quorum: Quorum, state: State, seen: Seen, down: int | None) -> bool:
+    """Return whether a replica helps to lead and commit, now or once all others agreed to it.
+
+    Who is in doubt leads if every voter agrees (D10); in a quorum that commits from memory none
+    does that remembers all: where only some lost theirs, an operator has to say what is left.
+    """
+    agreed = down is None and not quorum.setting.wipes
+    if agreed and quorum.setting.volatile:
+        agreed = all(quorum.see(state, id).memory_lost for id in quorum.setting.voters)
+    return (agreed or is_sound(quorum, state, seen)) and quorum.oracle.is_sure(seen.key.id)
+
+
 def is_sound(quorum: Quorum, state: State, seen: Seen) -> bool:
     """Return whether a replica lost nothing, or has it again, and its disk keeps it."""
-    return seen.key.id not in state.known.hurt or is_covered(seen) and holds_all(seen, state)
+    fine = seen.key.id not in state.known.hurt and not seen.memory_lost
+    return fine or is_covered(seen) and holds_all(seen, state)
 
 
 def is_covered(seen: Seen) -> bool:
     """Return whether the log reaches as far as its mark says that it did (D10)."""
     phantom, end = seen.phantom, seen.flushed
+    if seen.memory_lost:
+        return False
     if phantom is None:
         return True
     return end > 0 and (seen.records[end - 1].epoch, end) >= (phantom.epoch, phantom.offset)
 
 
 def holds_all(seen: Seen, state: State) -> bool:
-    return seen.flushed >= len(state.known.committed)
+    return seen.sure >= len(state.known.committed)
 
 
 def rest(quorum: Quorum, state: State) -> State:
@@ -217,8 +234,11 @@ def is_away(quorum: Quorum, state: State, leader: int, name: str) -> bool:
 
 def leader_of(quorum: Quorum, state: State) -> int | None:
     """Return who leads the latest epoch that any replica knows."""
-    last = max(quorum.see(state, id).epoch for id in quorum.ids)
-    for id in quorum.ids:
+    ids = [
+        id for id in quorum.ids if not quorum.oracle.began_anew(state.known, quorum.see(state, id))
+    ]
+    last = max(quorum.see(state, id).epoch for id in ids)
+    for id in ids:
         seen = quorum.see(state, id)
         if seen.role == "leader" and seen.epoch == last:
             return id

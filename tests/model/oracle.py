@@ -1,6 +1,6 @@
 """What must never be between replicas; within one, the core and its host assert it.
 
-I1 to I8, I13, I15, I19, D3, D6, D16, D17 and the read barrier. A commit owes the leaders of later
+I1 to I8, I13 to I15, I19, D3, D6, D16, D17 and the read barrier. A commit owes the leaders of later
 epochs only: so the epoch in which each offset was committed is kept. Where more disks were hurt
 than the quorum can bear, commits may be lost; leaders of one epoch (I1, I13) and records under one
 epoch and offset (I2, I3) are judged there too, and the rest in the hosts.
@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 from kraftfast.core.control import KRaftVoters
 from kraftfast.core.voters import VoterSet
-from tests.core.disk import GONE, Record
+from kraftfast.types import ReplicaKey
+from tests.core.disk import GONE, Record, splits_batch
 from tests.model.alone import Violation
 from tests.model.seen import Seen
 from tests.model.turns import Turns
@@ -63,7 +64,14 @@ class Oracle:
         """Return what is known now. Raises Violation."""
         seen = [self.turns.seen[each] for each in replicas]
         mine, old = seen[place], self.turns.seen[before]
-        if len(known.hurt) > self.turns.setting.minority:
+        self._recovers(known, old, mine)
+        if mine.role == old.role == "leader" and mine.epoch == old.epoch:
+            self.looked["high watermark"] += mine.high_watermark > old.high_watermark
+            if mine.high_watermark < old.high_watermark:
+                raise Violation(f"I6: the high watermark of {mine.key.id} goes back")
+        if self.began_anew(known, mine):
+            return known
+        if len(known.hurt) > self.turns.setting.bears:
             return self._judge_hurt(known, replicas, place, old, facts)
         for kind, *words in sorted(facts, key=is_last):
             judge = getattr(self, f"_{kind}", None)
@@ -71,12 +79,13 @@ class Oracle:
                 self.looked[kind] += 1
                 known = judge(known, seen, mine, *words)
         self._keeps(known, old, mine)
+        self._counts_no_gone_disk(seen, old, mine)
         self.looked["told committed"] += mine.told_committed >= 0
         if mine.told_committed >= len(known.committed):
             raise Violation(f"D17: {mine.key.id} calls voters committed that are not")
         if facts or mine.records != old.records or mine.flushed != old.flushed:
             self._durable(known, seen)
-            self._logs_match(replicas, place)
+            self._logs_match(known, replicas, place)
         if mine.counted != old.counted or mine.flushed < old.flushed:
             self._acknowledged(known, seen)
         return known
@@ -86,14 +95,43 @@ class Oracle:
         facts: tuple[tuple[Any, ...], ...],
     ) -> Known:  # fmt: skip
         """Judge what holds though commits may be lost."""
+        if self.turns.setting.begins_anew:
+            return known  # disks that no voter set names vote again in an epoch: only hosts judge
         mine = self.turns.seen[replicas[place]]
         for kind, *words in facts:
             if kind == "elected":
                 self.looked["elected by hurt"] += 1
                 known = self._leads(known, mine, *words[:2])
         if mine.records != old.records:
-            self._logs_match(replicas, place)
+            self._logs_match(known, replicas, place)
         return known
+
+    def began_anew(self, known: Known, seen: Seen) -> bool:
+        """Return whether a replaced disk has another log than the quorum's, begun by the
+        configuration: nobody of the quorum follows it (D23), so what it does is not judged here."""
+        if not self.turns.setting.begins_anew or seen.key.id not in known.hurt:
+            return False
+        if not known.committed or not seen.records:
+            return False
+        anew = seen.records[0] not in (known.committed[0], GONE)
+        self.looked["began anew"] += anew
+        return anew
+
+    def _recovers(self, known: Known, old: Seen, mine: Seen) -> None:
+        """A log is what stood on the disk, whole batches of it, however power went (I14)."""
+        name, end = mine.key.id, len(mine.records)
+        if old.running == mine.running:
+            return
+        self.looked["recovered"] += 1
+        if old.running:  # the power went, or the process
+            if mine.records != old.records[:end] or splits_batch(list(old.records), end):
+                raise Violation(f"I14: {name} had {show(old.records)}, left {show(mine.records)}")
+            if end < old.flushed and name not in known.hurt:
+                raise Violation(f"I14: {name} flushed {show(old.records)}, left {end} of them")
+        held = len(old.records)
+        more = any(each.epoch <= old.epoch for each in mine.records[held:])  # none led so soon
+        if mine.running and (more or mine.records[:held] != old.records):
+            raise Violation(f"I14: {name} had {show(old.records)}, starts {show(mine.records)}")
 
     def _keeps(self, known: Known, old: Seen, mine: Seen) -> None:
         """No process cuts what is committed, though others may have it (I7).
@@ -111,6 +149,19 @@ class Oracle:
                     f"committed is {show(known.committed)}"
                 )
 
+    def _counts_no_gone_disk(self, seen: list[Seen], old: Seen, mine: Seen) -> None:
+        """A disk that was replaced acknowledges nothing more, whoever has its voter's id (D19)."""
+        if mine.counted == old.counted or mine.epoch != old.epoch:
+            return
+        before = {(id, directory): end for id, directory, end in old.counted}
+        there = {each.key.id: each.key.directory_id for each in seen}
+        for id, directory, end in mine.counted:
+            if directory in (bytes(16), there[id]):
+                continue
+            self.looked["gone disk counted"] += 1
+            if end not in (-1, before.get((id, directory), end)):
+                raise Violation(f"D19: {mine.key.id} counts {end} for a disk of {id} that is gone")
+
     def _acknowledged(self, known: Known, seen: list[Seen]) -> None:
         """What a leader counts is on that voter's disk, unless a later leader cut it (D3, D16)."""
         disks = {each.key.id: each for each in seen}
@@ -121,15 +172,40 @@ class Oracle:
                 if end <= 0 or other or id in known.hurt or voter.epoch > leader.epoch:
                     continue
                 self.looked["acknowledged"] += 1
-                if id not in self.turns.setting.in_memory and not holds(voter, leader.records, end):
+                if self.is_sure(id) and not holds(voter, leader.records, end):
                     raise Violation(
                         f"D3: {leader.key.id} counts {end} records of {id}, on whose disk is "
                         f"{show(voter.records[: voter.flushed])}"
                     )
 
+    def is_sure(self, id: int) -> bool:
+        """Return whether this voter acknowledges only what it does not lose by itself."""
+        setting = self.turns.setting
+        return setting.volatile or id not in setting.in_memory
+
     def _done(self, known: Known, seen: list[Seen], mine: Seen, offset: int) -> Known:
         if offset >= len(known.committed):
             raise Violation(f"D17: {mine.key.id} calls a change done that is not committed")
+        return known
+
+    def _removed(
+        self, known: Known, seen: list[Seen], mine: Seen, offset: int, after: VoterSet
+    ) -> Known:
+        """Of those that a removal leaves, a majority has the set before on disk, or never will."""
+        name, end = mine.key.id, offset + 1
+        there = [each.key.id for each in seen if is_voter(after, each) and (
+            each.key.id == name or each.epoch > mine.epoch or holds(each, mine.records, end)
+        )]  # fmt: skip
+        if len({*there, *known.hurt} & {*after.ids}) < majority(after):
+            raise Violation(f"D17: {name} leaves {after.ids}, of which only {there} follow")
+        return known
+
+    def _handed(self, known: Known, seen: list[Seen], mine: Seen, id: int, end: int) -> Known:
+        """A leader that handed over as it was asked did so to one that has the whole log."""
+        voter = next(each for each in seen if each.key.id == id)
+        lost = id in known.hurt or not self.is_sure(id)
+        if voter.epoch <= mine.epoch and not lost and len(voter.records) < end:
+            raise Violation(f"L1: {mine.key.id} hands over {end} records to {show(voter.records)}")
         return known
 
     def _elected(
@@ -176,9 +252,9 @@ class Oracle:
                         f"I4: {mine.key.id} commits {show(records)} in epoch {epoch}, the leader "
                         f"of epoch {each.epoch} has {show(each.records)}"
                     )
-        holders = [each.key.id for each in seen if voters.is_voter(each.key)
+        holders = [each.key.id for each in seen if is_voter(voters, each)
                    and holds(each, records, end)]  # fmt: skip
-        if len({*holders, *known.hurt}) < voters.majority:
+        if len({*holders, *known.hurt}) < majority(voters):
             raise Violation(f"I5: {mine.key.id} commits {show(records)}, only on {holders}")
         terms = known.terms + (epoch,) * (end - len(committed))
         fresh = (*committed, *records[len(committed) : end])
@@ -222,22 +298,22 @@ class Oracle:
                 return
         end = len(committed)
         self.looked["durable"] += 1
-        holders = [each.key.id for each in seen if voters.is_voter(each.key)
+        holders = [each.key.id for each in seen if is_voter(voters, each)
                    and holds(each, committed, end)]  # fmt: skip
         if self.turns.setting.dynamic or self.turns.setting.upgrades:
             # a later set, not committed yet, may have committed it (D16): the set before, which
             # may elect still, can do so only with one of these
-            enough = len({*voters.ids} - {*holders, *known.hurt}) < voters.majority
+            enough = len({*voters.ids} - {*holders, *known.hurt}) < majority(voters)
         else:
-            enough = len({*holders, *known.hurt}) >= voters.majority
+            enough = len({*holders, *known.hurt}) >= majority(voters)
         if not enough:
             raise Violation(f"I5: committed {show(committed)} is on the disks of {holders} alone")
 
-    def _logs_match(self, replicas: tuple[int, ...], place: int) -> None:
+    def _logs_match(self, known: Known, replicas: tuple[int, ...], place: int) -> None:
         """Two logs with the same offset and epoch hold the same, and below it too (I2, I3)."""
         mine = replicas[place]
         for other in replicas:
-            if other == mine:
+            if other == mine or self.began_anew(known, self.turns.seen[other]):
                 continue
             fine = self._matching.get((mine, other))
             if fine is None:
@@ -247,6 +323,17 @@ class Oracle:
             if not fine:
                 ours, theirs = self.turns.seen[mine], self.turns.seen[other]
                 raise Violation(f"I2, I3: {show(ours.records)} and {show(theirs.records)}")
+
+
+def is_voter(voters: VoterSet, seen: Seen) -> bool:
+    """Return whether a replica counts, by id and directory: judged without the core's own code."""
+    named = [each.directory_id for each in voters if each.id == seen.key.id]
+    return bool(named) and named[0] in (bytes(16), seen.key.directory_id)
+
+
+def majority(voters: VoterSet) -> int:
+    """Return how many voters commit: more than half."""
+    return len(voters.voters) // 2 + 1
 
 
 def is_last(fact: tuple[Any, ...]) -> bool:
@@ -266,7 +353,7 @@ def held_end(records: tuple[Record, ...], committed: tuple[Record, ...]) -> int:
 
 def holds(seen: Seen, records: tuple[Record, ...], end: int) -> bool:
     """Return whether a disk has these records below an offset."""
-    return seen.flushed >= end and agree(seen.records, records, end)
+    return seen.sure >= end and agree(seen.records, records, end)
 
 
 def match(one: tuple[Record, ...], two: tuple[Record, ...]) -> bool:
@@ -281,3 +368,10 @@ def match(one: tuple[Record, ...], two: tuple[Record, ...]) -> bool:
 def show(records: tuple[Record, ...]) -> str:
     """Return a log in words."""
     return " ".join(f"{each.value}@{each.epoch}" for each in records) or "nothing"
+
+
+def has_its_epoch(voter: Seen, key: ReplicaKey, leader: Seen, known: Known) -> None:
+    """A voter that a leader adds has once had all of its log, so records of its epoch (D17)."""
+    has = any(each.epoch in (leader.epoch, GONE.epoch) for each in voter.records)
+    if voter.key == key and voter.epoch <= leader.epoch and not has and key.id not in known.hurt:
+        raise Violation(f"D17: {leader.key.id} adds {key.id}, which has nothing of its epoch")

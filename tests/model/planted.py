@@ -1,75 +1,29 @@
 """Break the core in ways that each rule must see, and print which one saw it.
 
 ``python -m tests.model.planted``: one line for each, as JSON: what was planted, and the violation.
-The core is the interpreted one; a bug is a function in place of one of its own.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from tests.core.twins import Interpreted
+from tests.model.planting import (
+    BUGS,
+    begun,
+    bug,
+    goes_on,
+    history,
+    in_place_of,
+    key_of,
+    nothing,
+    waits_for_no_fetch,
+)
 
 if TYPE_CHECKING:
-    from tests.model.quorum import Action, Quorum, State
-
-BUGS: dict[str, Callable[[], Any]] = {}
-
-
-def bug(rule: str) -> Callable[[Callable[[], Any]], Callable[[], Any]]:
-    """Say which rule has to see it."""
-
-    def noted(function: Callable[[], Any]) -> Callable[[], Any]:
-        BUGS[f"{rule}: {function.__name__}"] = function
-        return function
-
-    return noted
-
-
-@contextmanager
-def in_place_of(module: Any, name: str, function: Any) -> Iterator[None]:
-    """Put a function in the place of another one."""
-    before = getattr(module, name)
-    setattr(module, name, function)
-    try:
-        yield
-    finally:
-        setattr(module, name, before)
-
-
-def history(*actions: Action, **words: Any) -> None:
-    """Let these happen to a quorum that has had the bug from its beginning."""
-    goes_on(*begun(**words), *actions)
-
-
-def begun(**words: Any) -> tuple[Quorum, State]:
-    """Return a quorum, and its state in which the first voter leads."""
-    from tests.model.alone import Setting
-    from tests.model.quorum import KINDS, Budget, Quorum
-
-    chosen: dict[str, Any] = {"ids": (1, 2, 3), "voters": (1, 2, 3)}
-    quorum = Quorum(Setting(**(chosen | words)))
-    return quorum, quorum.settled(Budget(*(99,) * len(KINDS)))
-
-
-def goes_on(quorum: Quorum, state: State, *actions: Action) -> None:
-    """Let these happen."""
-    for action in actions:
-        if action[0] == "calm":
-            state = quorum.calm(state)
-            continue
-        after = quorum.apply(state, action)
-        assert after is not None, f"{action} cannot be:\n{quorum.describe(state)}"
-        state = after
-
-
-def nothing(*words: Any) -> None:
-    """What is left out."""
-
+    from tests.model.quorum import Action
 
 UNFLUSHED: tuple[Action, ...] = (("append", 1), ("timer", 1, "unflushed"))
 
@@ -199,23 +153,21 @@ def vote_for_less_than_was_lost() -> None:
 
 @bug("D19")
 def gone_directory_is_added() -> None:
-    from kraftfast.core import on_add_voter
+    from kraftfast.core import on_add_voter, on_tick
     from kraftfast.errors import ErrorCode
 
     def accepts(*words: Any) -> Any:
         return on_add_voter.ACCEPTED
 
     gone = key_of(4)
-    with in_place_of(on_add_voter, "runs_with_its_directory", accepts):
-        history(("crash", 4, 0, 0), ("wipe", 4, "empty"), ("start", 4), ("calm",),
-                ("add", 1, gone), ("calm",), ("probed", 1, ErrorCode.NONE), ("calm",),
+    with (
+        in_place_of(on_add_voter, "runs_with_its_directory", accepts),
+        in_place_of(on_tick, "tend_addition", waits_for_no_fetch),
+    ):
+        history(("crash", 4, 0, 0), ("wipe", 4, "empty"), ("start", 4),
+                ("deliver", 4, 1), ("deliver", 4, 1),  # the link ended and is up, that is all
+                ("add", 1, gone), ("probed", 1, ErrorCode.NONE), ("calm",),
                 ids=(1, 2, 3, 4), dynamic=True, wipes=("empty",))  # fmt: skip
-
-
-def key_of(id: int) -> Any:
-    from kraftfast.types import ReplicaKey
-
-    return ReplicaKey(id, bytes([64 + id]) * 16)
 
 
 @bug("L1")
@@ -237,6 +189,7 @@ def nothing_is_ever_taken() -> None:
 
 def main() -> int:
     sys.meta_path.insert(0, Interpreted())
+    from tests.model import planted_displaced, planted_moves, planted_states  # noqa: F401
     from tests.model.alone import Violation
 
     for name, function in BUGS.items():

@@ -10,20 +10,19 @@ from __future__ import annotations
 from itertools import combinations
 from typing import Any, NamedTuple
 
-from kraftfast.errors import ErrorCode
 from kraftfast.types import ReplicaKey
 from tests.core.disk import splits_batch
 from tests.model.alone import Setting, Violation
+from tests.model.beginning import settled
 from tests.model.choices import CHANNEL_MAX, choices
 from tests.model.liveness import check_liveness
-from tests.model.oracle import Known, Oracle
+from tests.model.oracle import Known, Oracle, has_its_epoch
 from tests.model.seen import Seen
 from tests.model.storing import print_of
 from tests.model.symmetry import Symmetry
 from tests.model.timeless import OF_ITSELF
 from tests.model.turns import LATE, Turns
 
-NONE = ErrorCode.NONE
 NEWS = ("up", "down", "ended")
 KINDS = ("timers", "crashes", "faults", "appends", "admin", "snapshots", "reads")
 
@@ -92,24 +91,7 @@ class Quorum:
 
     def settled(self, left: Budget) -> State:
         """Return the state in which the first voter leads, and all have its first records."""
-        first = self.setting.voters[0]
-        state = self.calm(self.initial())
-        if len(self.setting.voters) == 1:
-            state = self.calm(self.turn(state, first, ("timer", "ask_until_ms")))
-        state = self.apply(state, ("timer", first, "election_deadline_ms")) or state
-        state = self.calm(state)
-        assert self.see(state, first).role == "leader", self.describe(state)
-        assert state.known.committed, self.describe(state)
-        if self.setting.upgrades:  # voters say where they are, or none can be upgraded
-            for id in [each for each in self.order if each in self.setting.voters[1:]]:
-                asks = ("timer", id, "membership_at_ms"), ("timer", first, "parked_deadline_ms")
-                for action in (*asks, ("probed", first, NONE)):
-                    state = self.calm(self.apply(state, action) or state)
-        if self.setting.lies:  # the leader's log ends in a batch that the others do not have
-            alone = ("upgrade", first), ("timer", first, "unflushed"), ("flushed", first)
-            for action in (*alone, ("crash", first, 0, 0)):
-                state = self.apply(state, action) or state
-        return state._replace(left=left)
+        return settled(self)._replace(left=left)
 
     def calm(self, state: State) -> State:
         """Let messages and flushes go on until nothing new comes of it."""
@@ -234,7 +216,7 @@ class Quorum:
         state = self.with_channel(state, (source, target), queue[1:])
         if queue[0] == self.up:
             told = self.see(state, source).key.directory_id
-            told = told if self.setting.streaming or self.setting.dynamic else bytes(16)
+            told = told if self.setting.streaming else bytes(16)  # the hello of a socket
             return self.turn(state, target, ("up", source, told))
         return self.turn(state, target, ("deliver", source, queue[0]))
 
@@ -343,17 +325,18 @@ class Quorum:
         seen = self.see(state, id)
         if not state.left.crashes or not seen.running:
             return None
-        if keep > len(seen.records) - seen.flushed or damaged > seen.flushed - max(
-            (seen.start, *seen.snapshots)
-        ):
+        unflushed, kept = len(seen.records) - seen.flushed, max((seen.start, *seen.snapshots))
+        if keep > unflushed or damaged > seen.flushed - kept:
             return None
         state = self.spend(state, "crashes")
         if damaged:
-            if not state.left.faults or not self.may_be_hurt(state, id):
-                return None
-            if id in self.setting.floors:
+            if not state.left.faults or id in self.setting.floors:
                 return None  # a log that ends below its floor does not start (D23)
-            state = self.hurt(self.spend(state, "faults"), id)
+            state = self.spend(state, "faults")
+        if damaged or (self.setting.volatile and keep < unflushed):
+            if not self.may_be_hurt(state, id):
+                return None
+            state = self.hurt(state, id)
         return self.buried(self.turn(state, id, ("crash", keep, damaged)), id)
 
     def buried(self, state: State, id: int) -> State:
@@ -449,10 +432,13 @@ class Quorum:
         return state if known is state.known else state._replace(known=known)
 
     def check_added(self, state: State, id: int, keys: tuple[ReplicaKey, ...]) -> None:
-        """A voter that a leader adds must not be one of which its link says that it is gone."""
+        """A voter that a leader adds must not be one that is gone, as a ring's link says."""
         self.oracle.looked["added"] += 1
         for key in keys:
             if key.id == id or key.id not in self.index:
+                continue
+            has_its_epoch(self.see(state, key.id), key, self.see(state, id), state.known)
+            if not self.setting.streaming:
                 continue
             back = self.place[key.id, id]
             told = state.links[back] and not any(
@@ -493,4 +479,5 @@ COSTS = {
     "remove": "admin",
     "assign": "admin",
     "upgrade": "admin",
+    "stranger": "faults",
 }

@@ -15,6 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import kraftfast.core.state
+from tests.command import Refused
 from tests.model.alone import Violation
 from tests.model.quorum import Action, Quorum, State
 
@@ -53,7 +54,13 @@ class Histories:
 
 def replay(path: Path, begin: Begin) -> int:
     """Take the histories of a file, and say where the first of them parts from it."""
-    kept = pickle.loads(path.read_bytes())
+    data = path.read_bytes()
+    try:
+        kept = [(words, history, wanted) for words, history, wanted in pickle.loads(data)]
+    except Exception as error:  # noqa: BLE001 - what other bytes make of pickle may be anything
+        raise Refused(f"{path} holds no histories of --histories: {error}") from error
+    if not kept:
+        raise Refused(f"{path} holds no history")
     known: dict[str, tuple[Quorum, State]] = {}
     steps = 0
     for words, history, wanted in kept:

@@ -12,7 +12,7 @@ from typing import Any
 from kraftfast.types import OffsetAndEpoch
 from tests.core.scenario import Scenario
 from tests.model.quorum import Action, Quorum, State
-from tests.model.alone import Setting, Violation
+from tests.model.alone import CLUSTER, Setting, Violation
 
 PAUSE_MS = 60
 """Longer than pauses between requests, shorter than any timer of a role."""
@@ -54,6 +54,7 @@ class Translation:
             f"follower_inline_flush_bytes_max={config.follower_inline_flush_bytes_max}"
             + (f" bootstrap_ids={ids}" if ids else "")
         )
+        self.say(f"cluster {CLUSTER}")
         if setting.turn_records < 100:
             self.say(f"turn {setting.turn_records}")
         self.say("start all")
@@ -135,6 +136,9 @@ class Translation:
         phantom = seen.phantom
         mark = f" phantom {phantom.offset}@{phantom.epoch}" if phantom is not None else ""
         self.say(f"start {id}{mark}")
+
+    def _stranger(self, before: State, id: int) -> None:
+        self.say(f"to {id} vote e{self.quorum.see(before, id).epoch + 1} of 9 0@0")
 
     def _crash(self, before: State, id: int, keep: int, damaged: int) -> None:
         self.say(f"crash {id} keep {keep}{f' damaged {damaged}' if damaged else ''}")

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
+from tests.command import ASKED
 from tests.model.fingerprints import Fingerprints
 from tests.model.quorum import Action, Quorum, State
 from tests.model.alone import Violation
@@ -46,13 +47,13 @@ def delay_bounded(
     A state that was reached with no fewer deviations left is not taken again; nor is one like it
     under other names (``symmetry``), but for what the core decides by the lower id.
     """
-    outcome, began = Outcome(), time.monotonic()
+    outcome, began, known_before = Outcome(), time.monotonic(), len(prints)
     # deviations left, by state under its own names and under those of all that are alike
     best = {(quorum.print_of(start), start.left): delays}
     own = {(quorum.own_print_of(start), start.left): delays}
     stack: list[tuple[State, int, int, tuple | None, bool]] = [(start, delays, 0, None, False)]
     while stack:
-        if time.monotonic() - began > seconds:
+        if ASKED or time.monotonic() - began > seconds:
             break
         state, left, depth, path, twin = stack.pop()
         known = own if twin else best
@@ -87,7 +88,7 @@ def delay_bounded(
                 stack.append((after, rest, depth + 1, (path, action), True))
     else:
         outcome.whole = not outcome.violation
-    outcome.states = outcome.fresh = len(prints)
+    outcome.states, outcome.fresh = len(prints), len(prints) - known_before
     outcome.seconds = time.monotonic() - began
     return outcome
 
@@ -112,8 +113,8 @@ LEVELS = {
     "snapshot": (-0.5, 0.7),
     "retain": (-0.5, 0.7),
     "probed": (-0.2, 1),
-    "barrier": (-0.5, 0.7),
-    "consume": (-0.5, 0.7),
+    "barrier": (-0.9, 0.5),
+    "consume": (-0.9, 0.5),
     "link": (-0.3, 0.9),
     "upgrade": (-0.5, 0.9),
     "lie": (1.5, 2),
@@ -156,7 +157,7 @@ class Walk:
         return [action for _, action in found]
 
     def taken(self, action: Action) -> None:
-        if action[0] in ("timer", "crash", "start", "dies"):
+        if action[0] in ("timer", "crash", "start", "dies", "barrier", "consume"):
             self.priority[action] = self.draw(action)
 
 
@@ -174,7 +175,7 @@ def pct(
     outcome, began, known = Outcome(), time.monotonic(), len(prints)
     quorum.turns.mark()
     for number in range(prints.walks, prints.walks + walks):
-        if time.monotonic() - began > seconds or len(prints) >= states:
+        if ASKED or time.monotonic() - began > seconds or len(prints) >= states:
             break
         outcome.walks += 1
         quorum.stay_bounded()

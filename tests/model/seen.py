@@ -22,10 +22,12 @@ class Seen(NamedTuple):
     records: tuple[Record, ...]
     start: int
     flushed: int
+    sure: int  # up to where it may acknowledge: what is on disk, or in memory if that is enough
     flushing: bool
     high_watermark: int
     timers: tuple[str, ...]
     waits_for: tuple[int, ...]  # peers that owe an answer
+    memory_lost: bool
     phantom: OffsetAndEpoch | None  # how far the log may have gone, where its end is missing
     snapshots: tuple[int, ...]  # their end offsets
     probing: bool
@@ -33,6 +35,8 @@ class Seen(NamedTuple):
     voters: VoterSet  # as the log has them
     moves: bool  # a reassignment or another change of the voters is under way
     counted: tuple[tuple[int, bytes, int], ...]  # by a leader: id, directory, acknowledged offset
+    heard: tuple[tuple[int, bytes], ...]  # by a leader: of each id the disk, where any is replaced
+    confirmed: bool  # by a leader: whether any voter was heard in the latest round for readers
     told_committed: int  # the voters record that a leader tells to be committed, -1 for none
     text: str
 
@@ -42,8 +46,8 @@ class Seen(NamedTuple):
         return self.text.partition(" [")[0]
 
 
-def look(host: Lone) -> Seen:
-    """What is asked of this replica, read once."""
+def look(host: Lone, volatile: bool = False) -> Seen:
+    """What is asked of this replica, read once; ``volatile``: memory is all that commits need."""
     disk, replica = host.disk, host.replica
     log = " ".join(f"{each.value}@{each.epoch}" for each in disk.records[disk.start :])
     state = disk.quorum_state
@@ -55,9 +59,11 @@ def look(host: Lone) -> Seen:
         "records": tuple(disk.records),
         "start": disk.start,
         "flushed": disk.flushed,
+        "sure": len(disk.records) if volatile else disk.flushed,
         "key": key,
         "snapshots": snapshots,
         "phantom": host.phantom,
+        "memory_lost": host.memory_lost,
         "voters": voters.voters if voters is not None else VoterSet(),
     }
     if replica is None:
@@ -65,8 +71,8 @@ def look(host: Lone) -> Seen:
         text = f"down, e{epoch} voted {voted} [{log}] flushed {disk.flushed}"
         return Seen(
             running=False, role="down", epoch=epoch, flushing=False, high_watermark=-1,
-            timers=(), waits_for=(), probing=False, moves=is_moving(host), counted=(),
-            told_committed=-1, text=text, **common,
+            timers=(), waits_for=(), probing=False, moves=is_moving(host), counted=(), heard=(),
+            confirmed=False, told_committed=-1, text=text, **common,
         )  # fmt: skip
     text = (
         f"{replica.role} e{replica.epoch} voted {voted} [{log}] from {disk.start} "
@@ -77,6 +83,7 @@ def look(host: Lone) -> Seen:
         flushing=host.flushing is not None, high_watermark=replica.high_watermark,
         timers=timeless.timers(replica), waits_for=tuple(sorted(in_flight(host))),
         probing=host.probing is not None, moves=is_moving(host), counted=counted(replica),
+        heard=tuple(sorted(host.heard.items())), confirmed=is_confirmed(replica),
         told_committed=told_committed(replica), text=text, **common,
     )  # fmt: skip
 
@@ -96,6 +103,11 @@ def counted(replica: Replica) -> tuple[tuple[int, bytes, int], ...]:
     if leader is None:
         return ()
     return tuple((*each.key, leader.acknowledged.get(each.slot)) for each in leader.voters.values())
+
+
+def is_confirmed(replica: Replica) -> bool:
+    leader = timeless.state_of(replica).leader
+    return leader is not None and bool(leader.confirmed)
 
 
 def told_committed(replica: Replica) -> int:

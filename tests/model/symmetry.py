@@ -36,7 +36,8 @@ def classes_of(setting: Setting) -> list[tuple[int, ...]]:
 
     def kind_of(id: int) -> tuple[bool, ...]:
         first = id == setting.voters[0]
-        rare = (setting.witnesses, setting.in_memory, setting.floors, setting.moved)
+        rare = (setting.witnesses, setting.in_memory, setting.floors, setting.moved,
+                setting.emptied)  # fmt: skip
         return (first, id in setting.voters, *(id in each for each in rare))
 
     ids = sorted(setting.ids, key=lambda id: (kind_of(id), id))
@@ -123,8 +124,9 @@ class Symmetry:
 
     def fitting(self, replicas: tuple[int, ...]) -> list[Renaming]:
         """Return the renamings after which the replicas of each class are in order."""
-        ids = self.setting.ids
-        shapes = {id: self._shape(number) for id, number in zip(ids, replicas)}
+        numbers, shapes = dict(zip(self.setting.ids, replicas)), dict.fromkeys(self.setting.ids, 0)
+        for id in [each for members in self.classes if len(members) > 1 for each in members]:
+            shapes[id] = self._shape(numbers[id])
         orders = []
         for members in self.classes:
             alike = [

@@ -25,10 +25,12 @@ def seen(id: int, records: tuple[Record, ...], flushed: int | None = None) -> Se
         "records": records,
         "start": 0,
         "flushed": len(records) if flushed is None else flushed,
+        "sure": len(records) if flushed is None else flushed,
         "key": ReplicaKey(id, bytes([64 + id]) * 16),
         "epoch": 1,
         "counted": (),
         "told_committed": -1,
+        "running": True,
     }
     return Seen(**values)
 
@@ -56,32 +58,33 @@ def test_what_is_sound_is_taken() -> None:
     judge(known, [seen(1, (A, B)), seen(2, (GONE, B)), seen(3, ())])
 
 
-@pytest.mark.parametrize(
-    ("rule", "known", "disks", "fact"),
-    [
-        ("I1", Known(leaders=((1, 2, 1),)), WHOLE, ("elected", 1, 1, (A, B))),
-        ("I13", Known(leaders=((1, 1, 1),)), WHOLE, ("elected", 1, 2, (A, B))),
-        ("I4", COMMITTED, WHOLE, ("elected", 2, 1, (A,))),
-        ("I4", COMMITTED, WHOLE, ("elected", 2, 1, (A, OTHER))),
-        ("I8", COMMITTED, WHOLE, ("committed", 2, (A, OTHER), STATIC, 2, "leader")),
-        ("I5", Known(), [WHOLE[0], seen(2, (A,)), seen(3, ())],
-         ("committed", 2, (A, B), STATIC, 1, "leader")),
-        ("I5", Known(), [seen(1, (A, B), 2), seen(2, (A, B), 1), seen(3, (A, B), 1)],
-         ("committed", 2, (A, B), STATIC, 1, "leader")),
-        ("a stale read", COMMITTED, WHOLE, ("read", 2, 1)),
-        ("a stale read", COMMITTED, WHOLE, ("read", 2, 3)),
-        ("I8", Known((A, B), (1, 1), (), ((OffsetAndEpoch(2, 1), ()),)), WHOLE,
-         ("snapshot", OffsetAndEpoch(2, 1), (KRaftVoters(STATIC),))),
-        ("I15", COMMITTED, WHOLE, ("snapshot", OffsetAndEpoch(3, 1), ())),
-        ("I6", Known(), WHOLE, ("committed", 2, (A, B), STATIC, 1, "follower")),
-        ("D6", Known(), WHOLE, ("committed", 2, (A, B), STATIC, 2, "leader")),
-        ("I4", Known(), [*WHOLE[:2], seen(3, (A,))._replace(role="leader", epoch=2)],
-         ("committed", 2, (A, B), STATIC, 1, "leader")),
-        ("I1", HURT._replace(leaders=((1, 2, 1),)), WHOLE, ("elected", 1, 1, (A, B))),
-        ("I13", HURT._replace(leaders=((1, 1, 1),)), WHOLE, ("elected", 1, 2, (A, B))),
-        ("I2, I3", HURT, [seen(1, (A, B)), seen(2, (OTHER, B)), seen(3, ())], ("done", 0)),
-    ],
-)  # fmt: skip
+BROKEN: list[tuple[str, Known, list[Seen], tuple[Any, ...]]] = [
+    ("I1", Known(leaders=((1, 2, 1),)), WHOLE, ("elected", 1, 1, (A, B))),
+    ("I13", Known(leaders=((1, 1, 1),)), WHOLE, ("elected", 1, 2, (A, B))),
+    ("I4", COMMITTED, WHOLE, ("elected", 2, 1, (A,))),
+    ("I4", COMMITTED, WHOLE, ("elected", 2, 1, (A, OTHER))),
+    ("I8", COMMITTED, WHOLE, ("committed", 2, (A, OTHER), STATIC, 2, "leader")),
+    ("I5", Known(), [WHOLE[0], seen(2, (A,)), seen(3, ())],
+     ("committed", 2, (A, B), STATIC, 1, "leader")),
+    ("I5", Known(), [seen(1, (A, B), 2), seen(2, (A, B), 1), seen(3, (A, B), 1)],
+     ("committed", 2, (A, B), STATIC, 1, "leader")),
+    ("a stale read", COMMITTED, WHOLE, ("read", 2, 1)),
+    ("a stale read", COMMITTED, WHOLE, ("read", 2, 3)),
+    ("I8", Known((A, B), (1, 1), (), ((OffsetAndEpoch(2, 1), ()),)), WHOLE,
+     ("snapshot", OffsetAndEpoch(2, 1), (KRaftVoters(STATIC),))),
+    ("I15", COMMITTED, WHOLE, ("snapshot", OffsetAndEpoch(3, 1), ())),
+    ("I6", Known(), WHOLE, ("committed", 2, (A, B), STATIC, 1, "follower")),
+    ("D6", Known(), WHOLE, ("committed", 2, (A, B), STATIC, 2, "leader")),
+    ("I4", Known(), [*WHOLE[:2], seen(3, (A,))._replace(role="leader", epoch=2)],
+     ("committed", 2, (A, B), STATIC, 1, "leader")),
+    ("I1", HURT._replace(leaders=((1, 2, 1),)), WHOLE, ("elected", 1, 1, (A, B))),
+    ("I13", HURT._replace(leaders=((1, 1, 1),)), WHOLE, ("elected", 1, 2, (A, B))),
+    ("I2, I3", HURT, [seen(1, (A, B)), seen(2, (OTHER, B)), seen(3, ())], ("done", 0)),
+]  # fmt: skip
+"""A rule, what was known, the disks, and a fact that breaks the rule."""
+
+
+@pytest.mark.parametrize(("rule", "known", "disks", "fact"), BROKEN)
 def test_a_broken_rule_is_reported(
     rule: str, known: Known, disks: list[Seen], fact: tuple[Any, ...]
 ) -> None:
@@ -97,6 +100,14 @@ def test_what_a_leader_counts_is_on_that_disk() -> None:
             judge(COMMITTED._replace(committed=(A,)), [leader, lacking, seen(3, (A, B))])
     later = seen(2, (A,))._replace(epoch=2)  # a later leader may have cut it
     judge(COMMITTED._replace(committed=(A,)), [leader, later, seen(3, (A, B))])
+
+
+def test_the_high_watermark_of_a_leader_never_falls() -> None:
+    before, after = [seen(1, (A, B))._replace(role="leader", high_watermark=hw) for hw in (2, 1)]
+    cut(COMMITTED, after, before, WHOLE[1:])
+    cut(COMMITTED, before, after._replace(epoch=2), WHOLE[1:])  # it asks a majority again
+    with pytest.raises(Violation, match="^I6"):
+        cut(COMMITTED, before, after, WHOLE[1:])
 
 
 def test_a_change_is_done_once_it_is_committed() -> None:
@@ -175,9 +186,44 @@ def test_no_process_cuts_what_is_committed() -> None:
             continue
         with pytest.raises(Violation, match="^I7"):
             cut(COMMITTED, longer, after, rest)
-        cut(COMMITTED, longer, after._replace(running=False), rest)
+        unflushed = longer._replace(flushed=0)
+        cut(COMMITTED, unflushed, after._replace(running=False), rest)
 
 
 def cut(known: Known, before: Seen, after: Seen, rest: list[Seen]) -> None:
     turns = SimpleNamespace(setting=Setting((1, 2, 3), (1, 2, 3)), seen=[after, *rest, before])
     Oracle(turns).judge(known, (0, 1, 2), 0, 3, ())  # type: ignore[arg-type]
+
+
+REST = WHOLE[1:]
+
+
+def test_what_a_power_cut_leaves_is_what_was_on_the_disk() -> None:
+    """A whole number of batches, as many as were flushed at least, but for a disk that was hurt."""
+    batch = Record(1, "d", None, 7), Record(1, "e", None, 7)
+    before = seen(1, (A, B, *batch), 2)
+    whole = [(A, B), (A, B, *batch)]
+    for records in (*whole, (A,), (), (A, B, batch[0]), (A, OTHER), (B,)):
+        after = seen(1, records)._replace(running=False)
+        if records in whole:
+            cut(Known(), before, after, REST)
+            continue
+        with pytest.raises(Violation, match="^I14"):
+            cut(Known(), before, after, REST)
+    hurt = Known(hurt=frozenset({1}))
+    cut(hurt, before, seen(1, (A,))._replace(running=False), REST)
+    with pytest.raises(Violation, match="^I14"):
+        cut(hurt, before, seen(1, (B,))._replace(running=False), REST)
+
+
+def test_a_log_that_is_started_is_the_one_that_was_left() -> None:
+    left = seen(1, (A, B))._replace(running=False)
+    led = Record(2, "leader 1")
+    for records, fine in (
+        ((A, B), True), ((A, B, led), True), ((A,), False), ((A, B, C), False), ((A, C), False),
+    ):  # fmt: skip
+        if fine:
+            cut(Known(), left, seen(1, records), REST)
+            continue
+        with pytest.raises(Violation, match="^I14"):
+            cut(Known(), left, seen(1, records), REST)

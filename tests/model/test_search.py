@@ -68,7 +68,7 @@ def search(words: list[str]) -> str:
 
 
 def test_nothing_is_found_in_the_core() -> None:
-    words = "--all --rounds 1 --walks 5 --beside 150 --seconds 300"
+    words = "--all --rounds 1 --walks 6 --beside 150 --seconds 300"
     told = search(words.split())
     assert told.count("no violation") == len(SETTINGS)
     states = [int(each.replace(",", "")) for each in re.findall(r"([\d,]+) new ones", told)]

@@ -144,6 +144,24 @@ def test_what_a_power_cut_leaves(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
+def test_what_cannot_be_read_goes_by_whole_batches(seed: int, tmp_path: Path) -> None:
+    """As many records as were asked for, and the rest of the batch that they are in."""
+    both = Both(Home(tmp_path / "r"), Random(seed))
+    while len(both.records) < 20:
+        both.append()
+    whole, more = list(both.records), 0
+    ends = [end for end in range(len(whole) + 1) if not splits_batch(whole, end)]
+    for count in range(1, len(whole) + 1):
+        disk = deepcopy(both.host.disk)
+        disk.flushed = ends[-2]
+        disk.lose_flushed(count)
+        wanted = max((end for end in ends if end <= ends[-2] - count), default=0)
+        assert disk.records == whole[:wanted] and disk.flushed == wanted
+        more += wanted < ends[-2] - count
+    assert more
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 def test_where_a_diverging_offset_may_cut(seed: int, tmp_path: Path) -> None:
     """The batches that the search asks are those of the log's files."""
     both = Both(Home(tmp_path / "r"), Random(seed))

@@ -19,7 +19,7 @@ from tests.model.settings import SETTINGS
 NAMES = {path.stem: path for path in PATCHES}
 ROWS = table.rows()
 UNSEEN = table.unseen()
-NOT_SEARCHED_MAX = 100
+NOT_SEARCHED_MAX = 5
 """Mutants that were not searched yet, with room for a few that are new: may shrink only."""
 SAMPLE = [row for row in ROWS.values() if row.is_found and row.states < 400][::9][:4]
 
@@ -38,12 +38,8 @@ def test_each_mutant_is_found_or_says_why_not() -> None:
 @pytest.mark.parametrize("row", SAMPLE, ids=lambda row: row.name)
 def test_what_the_table_calls_found_is_found_again(row: table.Row, tmp_path: Path) -> None:
     broken_core(NAMES[row.name].read_text(), tmp_path)
-    try:
-        found = search_core(tmp_path, table.words_for(row.settings, row.walks))
-    except RuntimeError as error:
-        assert row.violation.startswith("before the search begins"), error
-    else:
-        assert found.violation, found.printed
+    found = search_core(tmp_path, table.words_for(row.settings, row.walks))
+    assert found.violation, found.printed
 
 
 def test_settings_that_fit_a_name_come_first() -> None:

@@ -13,7 +13,8 @@ from kraftfast.core.replica import Replica
 from kraftfast.core.state import ReplicaState
 from tests.model.storing import attributes_of
 
-NOW_MS = 0
+NOW_MS = 400_000
+"""Longer than a leader remembers an observer that is silent: what never was is long ago."""
 FAR_MS = 10**6
 
 PRESENT = {
@@ -38,6 +39,12 @@ PAST = {
     "since_ms",
 }
 """Now, if they were later than that; -1 stands for never, what was made old stays old."""
+STAYS_OVER = ("fetch_deadline_ms", "membership_at_ms")
+"""Once over, so until a leader is heard: a witness and an observer do nothing but grant then. What
+a follower asks of its leader waits for the answer that is under way: most of the time, on sockets.
+"""
+IN_ORDER = "last_heard_ms"
+"""Only which directory of an id was heard later is kept; all that were are heard lately."""
 
 ROLE_TIMERS = (
     "election_deadline_ms",
@@ -50,7 +57,6 @@ ROLE_TIMERS = (
     "parked_deadline_ms",
     "move_at_ms",
 )
-
 
 OF_ITSELF = ("unflushed", "heartbeat_at_ms")
 """Timers that go on whatever happens: they cost nothing."""
@@ -85,7 +91,7 @@ def timed(state: ReplicaState) -> Iterator[Any]:
 
 
 _TIMES: dict[type, tuple[tuple[str, int], ...]] = {}
-_TO_PRESENT, _TO_PAST, _TO_FAR = range(3)
+_TO_PRESENT, _TO_PAST, _TO_FAR, _IF_AHEAD_TO_FAR = range(4)
 
 
 def times_of(kind: type, thing: Any) -> tuple[tuple[str, int], ...]:
@@ -94,11 +100,18 @@ def times_of(kind: type, thing: Any) -> tuple[tuple[str, int], ...]:
     if found is None:
         names = [each for each in attributes_of(kind, thing) if each.endswith("_ms")]
         found = _TIMES[kind] = tuple(
-            (each, _TO_PRESENT if each in PRESENT else _TO_PAST if each in PAST else _TO_FAR)
+            (each, becomes(each))
             for each in names
-            if not each.endswith(("timeout_ms", "backoff_ms"))
+            if each != IN_ORDER and not each.endswith(("timeout_ms", "backoff_ms"))
         )
     return found
+
+
+def becomes(name: str) -> int:
+    """Return what becomes of a time between two steps."""
+    if name in STAYS_OVER:
+        return _IF_AHEAD_TO_FAR
+    return _TO_PRESENT if name in PRESENT else _TO_PAST if name in PAST else _TO_FAR
 
 
 def rest(replica: Replica) -> None:
@@ -107,13 +120,13 @@ def rest(replica: Replica) -> None:
     state.fetch_failures = state.failover_round = 0
     state.asked_epochs.spent = state.told_epochs.spent = 0
     for each in timed(state):
-        for name, becomes in times_of(type(each), each):
+        for name, rule in times_of(type(each), each):
             value = getattr(each, name)
             if not -NEVER_MS < value < NEVER_MS:
                 continue
-            if becomes == _TO_FAR:
+            if rule == _TO_FAR or rule == _IF_AHEAD_TO_FAR and value > NOW_MS:
                 setattr(each, name, FAR_MS)
-            elif becomes == _TO_PRESENT or value > NOW_MS:
+            elif rule == _TO_PRESENT or value > NOW_MS:
                 setattr(each, name, NOW_MS)
     log = state.log
     log.flushing_end_offset = log.flushing_end_offset if log.flushing else 0
@@ -121,11 +134,29 @@ def rest(replica: Replica) -> None:
     log.unflushed_bytes = min(log.unflushed_bytes, 1)
     leader = state.leader
     if leader is not None:
-        for progress in (*leader.voters.values(), *leader.observers.values()):
+        every = (*leader.voters.values(), *leader.observers.values())
+        for progress in every:
             progress.last_fetch_log_end_offset = 0
+        rank_heard(every)
         if leader.change is not None and leader.change.deadline_ms == FAR_MS:
             # the core takes from it when the change was asked for: now, like everything
             leader.change.deadline_ms = NOW_MS + state.config.request_timeout_ms
+
+
+def rank_heard(every: tuple[Any, ...]) -> None:
+    """Keep the order in which the directories of one id were heard, and nothing else of when.
+
+    Who is heard in the next step is heard later than all of them.
+    """
+    heard: dict[int, set[int]] = {}
+    for progress in every:
+        if progress.last_heard_ms >= 0:
+            heard.setdefault(progress.key.id, set()).add(progress.last_heard_ms)
+    latest = {id: sorted(times, reverse=True) for id, times in heard.items()}
+    for progress in every:
+        if progress.last_heard_ms >= 0:
+            rank = latest[progress.key.id].index(progress.last_heard_ms)
+            progress.last_heard_ms = NOW_MS - 1 - rank
 
 
 def timers(replica: Replica) -> tuple[str, ...]:
@@ -137,6 +168,8 @@ def timers(replica: Replica) -> tuple[str, ...]:
     if follower is not None:
         idle = {"stream_deadline_ms": follower.stream, "update_at_ms": state.writing}
         found = [name for name in found if idle.get(name, True)]
+    if is_listening(state):
+        found.append("ask_until_ms")
     if state.log.unflushed_bytes and not state.log.flushing:
         found.append("unflushed")
     if state.log.flushing:
@@ -151,6 +184,13 @@ def timers(replica: Replica) -> tuple[str, ...]:
     if state.barriers or (leader is not None and leader.barriers):
         found.append("barriers")
     return tuple(found)
+
+
+def is_listening(state: ReplicaState) -> bool:
+    """Return whether an only voter that the configuration names waits to be called (D23)."""
+    if state.log.end_offset > 0 or state.history.latest is not None or state.role != "unattached":
+        return False
+    return state.voters.is_only_voter(state.local) and NOW_MS < state.ask_until_ms < NEVER_MS
 
 
 def let_be_over(replica: Replica, name: str) -> None:
@@ -174,6 +214,7 @@ def let_be_over(replica: Replica, name: str) -> None:
         progress = leader.voters[int(id)]
         progress.last_fetch_ms = min(progress.last_fetch_ms, -FAR_MS)
         progress.last_caught_up_ms = min(progress.last_caught_up_ms, -FAR_MS)
+        leader.began_ms = -FAR_MS  # or nobody is silent for long in its epoch
     elif what in ("change", "transfer"):
         getattr(leader, what).deadline_ms = NOW_MS
     else:

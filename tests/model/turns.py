@@ -19,8 +19,10 @@ from kraftfast.types import ReplicaKey
 from tests.core.disk import Message, voter_of
 from tests.model import timeless
 from tests.model.alone import Alone, Killed, Lone, Setting, Violation
-from tests.model.happening import Arrived, happen, in_flight, settle
+from tests.model.displaced import keeps_to_what_it_was_told
+from tests.model.happening import Arrived, happen, in_flight, settle, stranger_asks
 from tests.model.marks import add_marks
+from tests.model.moving import ends_its_doubt, moves_as_it_may, remember_voting
 from tests.model.promises import keep_promises
 from tests.model.seen import Seen, look
 from tests.model.storing import CHANCE, bytes_of, digest_of
@@ -29,6 +31,8 @@ LATE = 9
 """The correlation of what nobody waits for; 0: of a pushed answer. Between: under way."""
 GENERATIONS = 4
 BARRIER = 8
+LIVES = 100
+"""Starts of one disk: those of one that replaced it are numbered behind them."""
 REPLICAS_MAX = 60_000
 """States of single replicas that are kept at once, about 6 KB each."""
 
@@ -96,6 +100,8 @@ class Turns:
         elif setting.dynamic:
             host.disk.bootstrap = (KRaftVersion(1),)
         host.directory_id = (directory or chr(64 + id)).encode() * 16
+        host.replaced = directory is not None
+        host.lives = LIVES if directory is not None else 0
         if how == "alone":
             entries = VoterSet([voter_of(ReplicaKey(id, host.directory_id))])
             host.disk.bootstrap = (KRaftVersion(1), KRaftVoters(entries))
@@ -168,6 +174,8 @@ class Turns:
         world, host.world = host.world, None
         if host.replica is not None:
             timeless.rest(host.replica)
+        if host.replica is None or host.replica.role != "leader":
+            host.heard = {}
         host.ticks = (-1, 0)
         host.slice_content = host.slice_content if host.slice_bytes else ()
         content = bytes_of(host)
@@ -176,7 +184,7 @@ class Turns:
         if number is None:
             number = self._replica_numbers[key] = len(self.replicas)
             self.replicas.append(pickle.dumps(host, 5))
-            self.seen.append(look(host))
+            self.seen.append(look(host, self.setting.volatile))
         host.world = world
         return number
 
@@ -213,15 +221,22 @@ class Turns:
         world.directory_ids = {id: host.directory_id}
         waited = in_flight(host)
         role = host.replica.role if host.replica is not None else "down"
+        epoch = host.replica.epoch if host.replica is not None else 0
         try:
             arrived = None
             if event[0] == "deliver":
                 arrived = (*self.heads[event[2]], pickle.loads(self.messages[event[2]]))
+            elif event[0] == "stranger":
+                arrived = stranger_asks(host)
             happen(host, event, arrived)
             settle(host)
             keep_promises(host, event, role)
+            moves_as_it_may(host, arrived, role, epoch)
+            ends_its_doubt(host, event, arrived)
+            remember_voting(host)
+            keeps_to_what_it_was_told(host)
         except Killed:
-            host.crash(0)
+            host.crash(None if id in self.setting.in_memory else 0)
             host.waiting_write = None
         finally:
             world.dies = False

@@ -253,7 +253,7 @@ OnBeginQuorumEpoch(r, l) ==
        \/ epoch[r] = epoch[l] /\ role[r] \in {"Unattached", "Prospective", "Candidate"}
                               /\ leader[r] = Nil
     /\ Enter(r, "Follower", epoch[l], l, IF epoch[r] = epoch[l] THEN voted[r] ELSE Nil, {}, elected)
-    /\ Idle(r)
+    /\ IF Keeps("I18") THEN Idle(r) ELSE UNCHANGED campaign
     /\ UNCHANGED <<storage, known, faults, committed>>
 
 (* core/on_tick.py, poll_leader; core/state.py, to_resigned: without its quorum, or asked to. *)

@@ -7,6 +7,7 @@ python -m tests.formal.quorum --deep    # further, for up to some hours
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 import tempfile
 from pathlib import Path
@@ -24,23 +25,33 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=6 * 3600.0, help="bound of each search")
     parser.add_argument("--heap", default="4g", help="memory for a deep search")
     options = parser.parse_args()
+    if not 0 < options.seconds < float("inf"):
+        parser.error(f"--seconds wants a bound above 0, not {options.seconds}")
+    if not re.fullmatch("[1-9][0-9]{0,5}[kmgKMG]?", options.heap):
+        parser.error(f"--heap wants a size such as 4g, not {options.heap!r}")
+    searches = [each for each in searches_of(options) if options.only in each.name]
+    if not searches:
+        parser.error(f"no search has {options.only!r} in its name")
     if tlc.missing():
         print(tlc.missing(), file=sys.stderr)
         return 2
-    searches = DEEP if options.deep else SOUND + MUTANTS + PLANTED
     failed = False
     for search in searches:
-        if options.only not in search.name:
-            continue
         with tempfile.TemporaryDirectory(prefix="quorum-") as folder:
             heap = options.heap if options.deep else "512m"
             report = tlc.run(search, Path(folder), options.seconds, heap)
         print(told(search, report), flush=True)
         wanted = search.must_hold[0] if search in MUTANTS + PLANTED else ""
-        if report.violated != wanted or not report.complete and not options.deep:
+        cut_short = not report.complete and not (options.deep and report.distinct)
+        if report.violated != wanted or cut_short:
             failed = True
             print(report.text)
     return 1 if failed else 0
+
+
+def searches_of(options: argparse.Namespace) -> list[Search]:
+    """Those that the command is about."""
+    return list(DEEP if options.deep else SOUND + MUTANTS + PLANTED)
 
 
 def told(search: Search, report: Report) -> str:

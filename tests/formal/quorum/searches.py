@@ -94,6 +94,7 @@ PLANTED = (
     _mutant("another record is committed at an offset", ("D1",), "KnownIsCommitted"),
     _mutant("a leader asks for a cut of committed records", KAFKA_VOTES, "NoCutBelowCommitted"),
     _mutant("more is flushed than is on disk", ("D8",), "FlushedIsOnDisk", restarts=0),
+    _mutant("a campaign outlives its role", ("I18",), "TypeOK", restarts=0),
     _mutant("a replica in doubt campaigns", ("D10.campaign",), "DoubtIsHeeded", damaged=1),
     Search(
         "the high watermark falls",

@@ -1,0 +1,114 @@
+"""``python -m tests.model`` in a hurry: bad words, bad files, signals, and runs that go on."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.model.fingerprints import Fingerprints
+from tests.model.test_search import ROOT, run, search
+
+REFUSED = 2
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--seconds nan", "--seconds -1", "--seconds 0", "--walks -1", "--length 10", "--voters 0",
+        "--observers -1", "--way delays --delays -1", "--states 0", "--all --rounds 0",
+        "--all --voters 5", "--all --way guided", "--all --setting rings", "--wipes foo",
+        "--floors 9", "--moved 0", "--witnesses 1,2,3", "--voters-max 2", "--turn-records 0",
+        "--liveness -1", "--beside -1", "--crashes -5", "--epochs 0", "--table", "--sec 5",
+        "--table --resume none.npz", "--replay none", "--replay README.md", "--resume README.md",
+        "--resume none/seen.npz", "--resume tests", "--way guided --histories none",
+    ],
+)  # fmt: skip
+def test_what_means_nothing_is_refused_in_a_line(words: str) -> None:
+    done = run([*"--walks 1 --seconds 5".split(), *words.split()])
+    assert done.returncode == REFUSED, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr and not done.stdout
+    assert ": error: " in done.stderr.splitlines()[-1]
+    assert not list(ROOT.glob("*.lock"))
+
+
+@pytest.mark.parametrize("way", ["guided", "delays --delays 1"])
+def test_each_way_goes_on_with_new_states_and_counts_each_once(way: str, tmp_path: Path) -> None:
+    path = tmp_path / "seen.npz"
+    words = f"--setting rings --way {way} --walks 8 --seconds 100 --resume {path}".split()
+    for _ in range(2):
+        told = search(words)
+    seen = Fingerprints(path, reads_only=True)
+    assert sum(each["fresh"] for each in seen.told.values()) == len(seen) > 100
+    fresh = re.search(r"([\d,]+) new ones", told)
+    assert fresh and (fresh[1] != "0") == (way == "guided")  # all of the other were seen
+
+
+def test_a_damaged_file_is_refused_and_stays_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "seen.npz"
+    search(["--walks", "1", "--resume", str(path)])
+    whole = path.read_bytes()
+    for bytes_there in (b"", whole[:1000], whole[:-30], whole[:3000] + b"!!!!" + whole[3004:]):
+        path.write_bytes(bytes_there)
+        done = run(["--walks", "1", "--resume", str(path)])
+        assert done.returncode == REFUSED and "Traceback" not in done.stderr, done.stderr
+        assert str(path) in done.stderr and path.read_bytes() == bytes_there
+
+
+def test_what_another_version_saw_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "seen.npz"
+    search(["--walks", "2", "--resume", str(path)])
+    assert ", 0 of them seen in other" in search(["--table", "--resume", str(path)])
+    with np.load(path) as stored:
+        parts = dict(stored)
+    parts["seen_by"] = np.array(json.dumps({"another": 7}))
+    np.savez(path, **parts)
+    assert "7 of them seen in other" in run(["--walks", "1", "--resume", str(path)]).stderr
+    assert "7 of them seen in other" in search(["--table", "--resume", str(path)])
+
+
+@pytest.mark.parametrize("signo", [signal.SIGINT, signal.SIGTERM])
+def test_a_run_that_is_asked_to_stop_keeps_what_it_saw(signo: int, tmp_path: Path) -> None:
+    path = tmp_path / "seen.npz"
+    command = [sys.executable, "-m", "tests.model", "--all", "--resume", str(path)]
+    command += ["--seconds", "200", "--turn-seconds", "100"]
+    with subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as running:
+        assert running.stdout is not None
+        assert running.stdout.read(6) == "rings:"  # the first turn has begun
+        second = run(["--walks", "1", "--resume", str(path)])
+        assert second.returncode == REFUSED and "in use by another run" in second.stderr
+        running.send_signal(signo)
+        out, err = running.communicate(timeout=100)
+    assert running.returncode == 128 + signo and not err, err
+    seen = Fingerprints(path, reads_only=True)
+    assert sum(each["fresh"] for each in seen.told.values()) == len(seen) and "| rings |" in out
+
+
+def test_a_full_disk_leaves_what_was_written(tmp_path: Path) -> None:
+    path = tmp_path / "seen.npz"
+    search(["--walks", "1", "--resume", str(path)])
+    whole = path.read_bytes()
+    words = f"ulimit -f 8; trap '' XFSZ; exec {sys.executable} -m tests.model --walks 1 --resume "
+    done = subprocess.run(
+        ["bash", "-c", words + str(path)], cwd=ROOT, capture_output=True, text=True, timeout=100
+    )
+    assert done.returncode == REFUSED and "not written, it stays as it was" in done.stderr
+    assert "Traceback" not in done.stderr and path.read_bytes() == whole
+    assert {each.name for each in tmp_path.iterdir()} == {"seen.npz", "seen.lock"}
+
+
+def test_a_reader_that_goes_ends_it_quietly() -> None:
+    words = f"{sys.executable} -m tests.model --all --rounds 1 --walks 1 | head -n 1"
+    done = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {words}"],
+        cwd=ROOT, capture_output=True, text=True, timeout=100,
+    )  # fmt: skip
+    assert done.returncode == 128 + signal.SIGPIPE and not done.stderr
