@@ -10,6 +10,8 @@ Starts three voters, appends, and has py-spy sample one of the workers meanwhile
 from __future__ import annotations
 
 import argparse
+import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -27,7 +29,8 @@ RATE_HZ = 500
 
 def sampler(pid: int, output: Path, seconds: float) -> subprocess.Popen[bytes]:
     """py-spy, attached to a worker."""
-    command = ["py-spy", "record", "--pid", str(pid), "--native"]
+    output.parent.mkdir(parents=True, exist_ok=True)
+    command = [program(), "record", "--pid", str(pid), "--native"]
     command += ["--duration", str(int(seconds)), "--rate", str(RATE_HZ)]
     command += [
         "--format",
@@ -36,6 +39,15 @@ def sampler(pid: int, output: Path, seconds: float) -> subprocess.Popen[bytes]:
         str(output),
     ]
     return subprocess.Popen(command, stdout=subprocess.DEVNULL)
+
+
+def program() -> str:
+    """Return the py-spy of this interpreter's environment, which need not be activated."""
+    beside = os.path.dirname(sys.executable)
+    found = shutil.which("py-spy", path=beside) or shutil.which("py-spy")
+    if found is None:
+        raise SystemExit(f"there is no py-spy: {sys.executable} -m pip install py-spy")
+    return found
 
 
 def options() -> argparse.Namespace:
@@ -57,6 +69,7 @@ def options() -> argparse.Namespace:
 def main() -> int:
     """Exit code of py-spy."""
     asked = options()
+    program()  # before a quorum is made
     rows = Rows(None, asked.record_size)
     with tempfile.TemporaryDirectory(prefix="kraftfast-profile-", dir=asked.dir) as place:
         quorum = LocalQuorum(

@@ -111,8 +111,7 @@ int kf_batch_is_plain(const uint8_t *batch, const kf_batch_header *h) {
         if (!(p = skip_bytes(p, end)) || !(p = skip_bytes(p, end))) return 0;
         if (p < end && *p == 0) /* no headers, as mostly */
             p++;
-        else if (!(p = skip_headers(p, end)))
-            return 0;
+        else if (!(p = skip_headers(p, end))) return 0;
         if (p != end) return 0;
     }
     return p == batch_end;

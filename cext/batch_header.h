@@ -21,7 +21,7 @@
 #define KF_BATCH_CRC_AT 21
 #define KF_BATCH_BYTES_MAX (8u * 1024 * 1024)
 #define KF_BATCH_RECORDS_MAX (1 << 22) /* also of a compressed batch, whose bytes bound nothing */
-#define KF_RECORD_BYTES_MIN 7 /* length, five fields of one byte, header count */
+#define KF_RECORD_BYTES_MIN 7          /* length, five fields of one byte, header count */
 
 #define KF_ATTRIBUTE_CODEC 0x07
 #define KF_ATTRIBUTE_APPEND_TIME 0x08

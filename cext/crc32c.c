@@ -181,14 +181,14 @@ TARGET INLINE uint32_t serial(uint32_t state, uint8_t *dst, const uint8_t *src, 
                               int copies) {
     uint64_t crc = state;
     for (; n >= 8; n -= 8, dst += copies * 8, src += 8) crc = CRC8(crc, take(dst, src, copies));
-#define REST(type, crc_step)                              \
-    if (n & sizeof(type)) {                               \
-        type word;                                        \
-        memcpy(&word, src, sizeof word);                  \
-        LOADED(word);                                     \
-        if (copies) memcpy(dst, &word, sizeof word);      \
-        crc = crc_step((uint32_t)crc, word);              \
-        dst += copies * sizeof word, src += sizeof word;  \
+#define REST(type, crc_step)                                                                       \
+    if (n & sizeof(type)) {                                                                        \
+        type word;                                                                                 \
+        memcpy(&word, src, sizeof word);                                                           \
+        LOADED(word);                                                                              \
+        if (copies) memcpy(dst, &word, sizeof word);                                               \
+        crc = crc_step((uint32_t)crc, word);                                                       \
+        dst += copies * sizeof word, src += sizeof word;                                           \
     }
     REST(uint32_t, CRC4)
     REST(uint16_t, CRC2)
@@ -279,9 +279,9 @@ TARGET512 INLINE __m512i take512(uint8_t *dst, const uint8_t *src, int copies) {
 
 /* The CRC state of the 64 bytes in lanes. */
 TARGET512 INLINE uint32_t finish(__m512i lanes) {
-    __m512i factor = _mm512_set_epi64(0, 0, (long long)by[0][1], (long long)by[0][0],
-                                      (long long)by[1][1], (long long)by[1][0],
-                                      (long long)by[2][1], (long long)by[2][0]);
+    __m512i factor =
+        _mm512_set_epi64(0, 0, (long long)by[0][1], (long long)by[0][0], (long long)by[1][1],
+                         (long long)by[1][0], (long long)by[2][1], (long long)by[2][0]);
     __m512i folded = fold(lanes, factor, _mm512_setzero_si512()); /* the last lane to zero */
     __m128i sum = _mm512_extracti32x4_epi32(lanes, 3);
     sum = _mm_xor_si128(sum, _mm512_castsi512_si128(folded));

@@ -66,10 +66,8 @@ static inline uint64_t kf_histogram_quantile(const kf_histogram *h, double quant
     if (!count) return 0;
     double exact = quantile * (double)count * (1 - 1e-12); /* 0.07 * 100 is above 7 */
     uint64_t rank = 1, seen = 0, max = kf_histogram_word(&h->max_ns);
-    if (exact > (double)count - 1)
-        rank = count;
-    else if (exact > 0)
-        rank = (uint64_t)exact + ((double)(uint64_t)exact < exact);
+    if (exact > (double)count - 1) rank = count;
+    else if (exact > 0) rank = (uint64_t)exact + ((double)(uint64_t)exact < exact);
     for (uint32_t i = 0; i < KF_HISTOGRAM_BUCKETS - 1; i++) {
         seen += kf_histogram_word(&h->buckets[i]);
         if (seen < rank) continue;

@@ -22,9 +22,7 @@ _Static_assert(SLOTS_AT + 2 * sizeof(kf_watermark) <= 1024, "in one sector of 51
 #define generation_fence(order) atomic_thread_fence(order)
 #endif
 
-static _Atomic uint64_t *word(uint8_t *page, size_t at) {
-    return (_Atomic uint64_t *)(page + at);
-}
+static _Atomic uint64_t *word(uint8_t *page, size_t at) { return (_Atomic uint64_t *)(page + at); }
 
 static const _Atomic uint64_t *const_word(const uint8_t *page, size_t at) {
     return (const _Atomic uint64_t *)(page + at);

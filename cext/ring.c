@@ -58,8 +58,7 @@ int kf_ring_attach_out(kf_ring_out *r, void *producer_file, size_t bytes,
     return 0;
 }
 
-int kf_ring_attach_in(kf_ring_in *r, const void *producer_file, size_t bytes,
-                      void *consumer_file) {
+int kf_ring_attach_in(kf_ring_in *r, const void *producer_file, size_t bytes, void *consumer_file) {
     const kf_ring_producer_page *page = producer_file;
     kf_ring_consumer_page *consumer = consumer_file;
     memset(r, 0, sizeof *r);

@@ -109,8 +109,7 @@ int kf_ring_format_consumer(void *file, uint32_t capacity, uint64_t generation);
  * producer's file) or each other, or if our own file was used before. */
 int kf_ring_attach_out(kf_ring_out *r, void *producer_file, size_t bytes,
                        const void *consumer_file);
-int kf_ring_attach_in(kf_ring_in *r, const void *producer_file, size_t bytes,
-                      void *consumer_file);
+int kf_ring_attach_in(kf_ring_in *r, const void *producer_file, size_t bytes, void *consumer_file);
 
 /* Room for a payload of `length` bytes, or NULL: no room now, longer than kf_ring_payload_max, or
  * r->fault. A claim that succeeds ends the wish of kf_ring_want_room. */

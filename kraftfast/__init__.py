@@ -26,6 +26,18 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
+__all__ = [
+    "AsyncProducer",
+    "Consumer",
+    "LocalQuorum",
+    "Producer",
+    "Quorum",
+    "StateMachine",
+    "connect",
+    "errors",
+]
+"""What ``import *`` brings. The errors are names of the package too, each by itself."""
+
 _DOORS: dict[str, str] = {
     "LocalQuorum": "kraftfast.quorum",
     "Producer": "kraftfast.client.producer",

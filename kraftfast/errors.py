@@ -13,6 +13,49 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import IntEnum
 
+__all__ = [
+    "CannotListen",
+    "Closed",
+    "CorruptBatch",
+    "CorruptLog",
+    "DirectoryInUse",
+    "DiskFull",
+    "ErrorCode",
+    "FlushFailed",
+    "ForeignDirectory",
+    "HostUnsupported",
+    "InconsistentClusterId",
+    "InputError",
+    "InvalidOption",
+    "KraftfastError",
+    "LocalError",
+    "MalformedFrame",
+    "NoQuorum",
+    "NotCompiled",
+    "NotFormatted",
+    "NotLeader",
+    "OffsetOutOfRange",
+    "PeerError",
+    "PeerGone",
+    "ProducerFenced",
+    "QuorumError",
+    "RecordTooLarge",
+    "RecordsRefused",
+    "RequestRefused",
+    "SparkFailed",
+    "SparkUnavailable",
+    "StorageError",
+    "TimedOut",
+    "UnauthenticatedListener",
+    "UnencodableMessage",
+    "UnknownOutcome",
+    "UnsupportedCodec",
+    "UnsupportedVersion",
+    "VerificationFailed",
+    "WouldBlock",
+    "WrongProcess",
+]
+
 
 class ErrorCode(IntEnum):
     """Kafka's protocol error codes, those that a quorum sends or receives."""

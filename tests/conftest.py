@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import signal
+import tarfile
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,12 +33,12 @@ def handlers_of_signals() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def golden() -> Path:
-    """Files and frames recorded from Apache Kafka; tests that need them are skipped elsewhere."""
-    path = Path(os.environ.get("KRAFTFAST_GOLDEN", ROOT.parent / "shared" / "golden"))
-    if not path.is_dir():
-        pytest.skip("no recorded Kafka data here: set KRAFTFAST_GOLDEN")
-    return path
+def golden(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Files and frames recorded from Apache Kafka; its README.md says how, and what each is."""
+    place = tmp_path_factory.mktemp("golden")
+    with tarfile.open(ROOT / "tests" / "golden.tar.xz") as archive:
+        archive.extractall(place, filter="data")
+    return place
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:

@@ -75,8 +75,9 @@ MEANINGS = {
     "[Deferred flush](../explanation/deferred-flush.md)",
     "kraftfast.idle": "how the loop waits: `block`, `hybrid`, `spin`, `poll` from the least CPU "
     "time to the least latency",
-    "kraftfast.prepare.bytes": "how much of a segment is prepared before the replica starts",
-    "kraftfast.prepare.stride.bytes": "how much is reserved at once ahead of the log's end",
+    "kraftfast.prepare.bytes": "how much is written with zeros before the replica starts",
+    "kraftfast.prepare.stride.bytes": "how much is written with zeros ahead of the log's end under "
+    "load; a replica goes on from `kraftfast.prepare.bytes` with 8 times what it has appended",
 }
 
 

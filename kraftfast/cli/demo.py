@@ -85,7 +85,7 @@ def demo(**asked: Any) -> None:
 
 def run(given: Any, place: str, asked: dict[str, Any]) -> Any:
     """Append the input to a quorum in ``place``; returns the :class:`Report`."""
-    from kraftfast import LocalQuorum
+    from kraftfast import LocalQuorum, limits
     from kraftfast.bench import inputs, load, report, verify
     from kraftfast.log.mounts import filesystem_of
 
@@ -97,6 +97,7 @@ def run(given: Any, place: str, asked: dict[str, Any]) -> Any:
         transport=asked["transport"],
         idle=asked["idle"],
         timeout=asked["timeout"],
+        prepare_bytes=limits.PREPARE_STRIDE_BYTES,  # its input comes at once
     )
     settings = {"batch_bytes": asked["batch_bytes"], "window": asked["window"]}
     with quorum, quorum.producer(record_bytes_max=inputs.RECORD_BYTES_MAX, **settings) as producer:

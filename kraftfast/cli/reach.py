@@ -69,9 +69,10 @@ def here(directory: str) -> Quorum:
 
 def there(servers: str, timeout: float) -> Quorum:
     """The quorum of these servers. Raises NoQuorum, InvalidOption."""
-    from kraftfast.client.connect import connect_servers
+    from kraftfast.connected import connect
 
-    return patiently(lambda left: connect_servers(servers, timeout=left), timeout)
+    addresses = servers.split(",")  # a list is never taken for a directory
+    return patiently(lambda left: connect(addresses, timeout=left), timeout)
 
 
 def one_of(directory: str | None, servers: str | None) -> None:

@@ -29,8 +29,8 @@ def refuse_without_space(parent: str | None, need_bytes: int) -> None:
     free = found.f_bavail * found.f_frsize
     if need_bytes > free:
         raise DiskFull(
-            f"the logs of all replicas need {need_bytes / 1e9:,.1f} GB: "
-            f"{place} has {free / 1e9:,.1f} GB of free space"
+            f"the logs of all replicas need {need_bytes / 1e6:,.0f} MB: "
+            f"{place} has {free / 1e6:,.0f} MB of free space"
         )
 
 

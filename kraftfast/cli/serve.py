@@ -56,12 +56,13 @@ def serve(config: str, expose: bool) -> None:
 
 def run(config: Any) -> None:
     """Until SIGINT or SIGTERM. Raises StorageError and its subclasses."""
-    from kraftfast.link.host import check_host
+    from kraftfast.link.host import check_host, check_tasks
     from kraftfast.node.loop import Loop
     from kraftfast.node.node import Node
     from kraftfast.node.sockets import Sockets
 
     check_host()
+    check_tasks(1)
     node = Node(config)
     loop = Loop(node)
     loop.sockets = node.sockets = Sockets(node, loop)

@@ -391,34 +391,56 @@ class AsyncAdmin:
     def __init__(self, admin: Admin) -> None:
         self.admin = admin
 
-    async def describe(self, **settings: Any) -> QuorumInfo:
+    async def describe(self, *, timeout: float = 10.0) -> QuorumInfo:
         """As :meth:`Admin.describe`."""
-        return await asyncio.to_thread(self.admin.describe, **settings)
+        return await asyncio.to_thread(self.admin.describe, timeout=timeout)
 
-    async def read_barrier(self, **settings: Any) -> int:
+    async def read_barrier(self, *, timeout: float = 10.0) -> int:
         """As :meth:`Admin.read_barrier`."""
-        return await asyncio.to_thread(self.admin.read_barrier, **settings)
+        return await asyncio.to_thread(self.admin.read_barrier, timeout=timeout)
 
     async def add_voter(
-        self, id: int, directory_id: Uuid, endpoints: Iterable[Endpoint], **settings: Any
+        self,
+        id: int,
+        directory_id: Uuid,
+        endpoints: Iterable[Endpoint],
+        *,
+        cluster_id: str | None = None,
+        timeout: float = TIMEOUT_S,
     ) -> None:
         """As :meth:`Admin.add_voter`."""
-        await asyncio.to_thread(self.admin.add_voter, id, directory_id, endpoints, **settings)
+        await asyncio.to_thread(
+            self.admin.add_voter, id, directory_id, endpoints,
+            cluster_id=cluster_id, timeout=timeout,
+        )  # fmt: skip
 
     async def remove_voter(
-        self, id: int, directory_id: Uuid | None = None, **settings: Any
+        self,
+        id: int,
+        directory_id: Uuid | None = None,
+        *,
+        cluster_id: str | None = None,
+        timeout: float = TIMEOUT_S,
     ) -> None:
         """As :meth:`Admin.remove_voter`."""
-        await asyncio.to_thread(self.admin.remove_voter, id, directory_id, **settings)
+        await asyncio.to_thread(
+            self.admin.remove_voter, id, directory_id, cluster_id=cluster_id, timeout=timeout
+        )
 
-    async def reassign(self, target: Iterable[int] | None, **settings: Any) -> None:
+    async def reassign(
+        self, target: Iterable[int] | None, *, wait: bool = True, timeout: float = TIMEOUT_S
+    ) -> None:
         """As :meth:`Admin.reassign`."""
-        await asyncio.to_thread(self.admin.reassign, target, **settings)
+        await asyncio.to_thread(self.admin.reassign, target, wait=wait, timeout=timeout)
 
-    async def transfer(self, to: int | None = None, **settings: Any) -> int:
+    async def transfer(self, to: int | None = None, *, timeout: float = TIMEOUT_S) -> int:
         """As :meth:`Admin.transfer`."""
-        return await asyncio.to_thread(self.admin.transfer, to, **settings)
+        return await asyncio.to_thread(self.admin.transfer, to, timeout=timeout)
 
-    async def upgrade(self, kraft_version: int, **settings: Any) -> None:
+    async def upgrade(
+        self, kraft_version: int, *, validate_only: bool = False, timeout: float = TIMEOUT_S
+    ) -> None:
         """As :meth:`Admin.upgrade`."""
-        await asyncio.to_thread(self.admin.upgrade, kraft_version, **settings)
+        await asyncio.to_thread(
+            self.admin.upgrade, kraft_version, validate_only=validate_only, timeout=timeout
+        )

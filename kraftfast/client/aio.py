@@ -23,7 +23,7 @@ import warnings
 from asyncio import _get_running_loop
 from collections import deque
 from collections.abc import AsyncIterator, Generator
-from typing import Any
+from typing import Any, Unpack
 
 from kraftfast import forks
 from kraftfast.client.appender import DEFAULT_TIMEOUT
@@ -32,7 +32,7 @@ from kraftfast.client.own_threads import DOUBT_S
 from kraftfast.client.producer import Producer
 from kraftfast.client.refusals import ends_search
 from kraftfast.client.sender import Sender
-from kraftfast.client.tickets import add_tickets, check_fields, cut_short, offsets_of
+from kraftfast.client.tickets import RecordFields, add_tickets, check_fields, cut_short, offsets_of
 from kraftfast.client.timing import deadline_after
 from kraftfast.errors import (
     Closed,
@@ -118,7 +118,7 @@ class AsyncProducer:
 
     # --- appending --------------------------------------------------------------------------------
 
-    def append(self, value: Any, **fields: Any) -> asyncio.Future[int]:
+    def append(self, value: Any, **fields: Unpack[RecordFields]) -> asyncio.Future[int]:
         """Hand over one record; a future of its offset, which raises as :meth:`Producer.wait`.
 
         Fields as in :meth:`Producer.append`. Raises WouldBlock where there is no room or no leader,
@@ -132,7 +132,7 @@ class AsyncProducer:
             raise WouldBlock("other appends wait for room")
         return self._append(value, fields, math.inf)
 
-    def _append(self, value: Any, fields: dict[str, Any], deadline: float) -> asyncio.Future[int]:
+    def _append(self, value: Any, fields: RecordFields, deadline: float) -> asyncio.Future[int]:
         sender = self.producer.sender
         if sender is None or self._closed or _get_running_loop() is not self._loop:
             self._check_open()
@@ -151,7 +151,7 @@ class AsyncProducer:
         return self._await_ticket(ticket, deadline)
 
     async def append_wait(
-        self, value: Any, *, timeout: float = DEFAULT_TIMEOUT, **fields: Any
+        self, value: Any, *, timeout: float = DEFAULT_TIMEOUT, **fields: Unpack[RecordFields]
     ) -> int:
         """Append one record; its offset once it is committed.
 
@@ -168,7 +168,7 @@ class AsyncProducer:
         return await (await self._append_in_turn(value, fields, deadline))
 
     async def _append_in_turn(
-        self, value: Any, fields: dict[str, Any], deadline: float
+        self, value: Any, fields: RecordFields, deadline: float
     ) -> asyncio.Future[int]:
         """Append as soon as there is room; who has waited longest is first."""
         async with self._in_turn(deadline):

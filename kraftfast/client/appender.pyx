@@ -4,7 +4,6 @@ import time
 
 from libc.stdint cimport INT64_MAX, INT64_MIN, int64_t
 
-from kraftfast.client.ledger cimport Ledger
 from kraftfast.client.news cimport News
 from kraftfast.client.sender cimport Sender
 

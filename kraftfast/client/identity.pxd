@@ -17,9 +17,9 @@ cdef class Identity:
     cdef readonly int64_t id           # -1: none yet
     cdef readonly int epoch
     cdef readonly int64_t delta        # the number of a record is its ticket plus this
-    cdef readonly int64_t doubtful_end # tickets below may be in a log although nobody said so
+    cdef readonly int64_t doubtful_end  # tickets below may be in a log although nobody said so
     cdef readonly bint spent           # a sequence is missing: the next record needs another epoch
-    cdef readonly int64_t missing_from # while it is spent: the first ticket that has no number
+    cdef readonly int64_t missing_from  # while it is spent: the first ticket that has no number
     cdef readonly bint uncertain       # a ticket from there on may have one in the log all the same
     cdef readonly bint forgotten       # a leader does not know this id: it may never take it again
     cdef readonly object fenced        # the ProducerFenced that ended it, or None

@@ -19,7 +19,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Unpack
 
 from kraftfast import forks, limits
 from kraftfast.arguments import flag, header_pairs, whole_number
@@ -34,7 +34,7 @@ from kraftfast.client.news import Held, News
 from kraftfast.client.own_threads import PAUSE_S, OwnThreads
 from kraftfast.client.refusals import Full, QuorumClosed, Search
 from kraftfast.client.sender import RECORD_BYTES_MAX, Sender
-from kraftfast.client.tickets import Batch, add_tickets, cut_short, offsets_of
+from kraftfast.client.tickets import Batch, RecordFields, add_tickets, cut_short, offsets_of
 from kraftfast.client.timing import FOREVER_S, deadline_after
 from kraftfast.errors import (
     Closed,
@@ -170,11 +170,10 @@ class Producer(OwnThreads, Doubts, Collected, Appender):
         self._tell_threads(sender)
         return ticket
 
-    def append_wait(self, value: Any, *, timeout: float = DEFAULT_TIMEOUT, **fields: Any) -> int:
-        """Append one record and wait until it is committed; returns its offset.
-
-        Raises as :meth:`append` and :meth:`wait`.
-        """
+    def append_wait(
+        self, value: Any, *, timeout: float = DEFAULT_TIMEOUT, **fields: Unpack[RecordFields]
+    ) -> int:
+        """Append ``value`` and wait: its offset once committed. Raises as append() and wait()."""
         deadline = deadline_after(timeout)
         ticket = self.append(value, timeout=timeout, **fields)
         self.wait_resolved(ticket, deadline)

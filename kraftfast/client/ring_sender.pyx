@@ -1,6 +1,5 @@
 """The way to a leader on this host: batches are encoded straight into the ring that it reads."""
 
-import os
 import select
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t

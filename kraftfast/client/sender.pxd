@@ -12,7 +12,7 @@ cdef enum SentState:
     SENT = 0          # no answer yet
     COMMITTED = 1
     NOT_APPENDED = 2  # the replica said so, or never looked at it: the next leader may have it
-    REFUSED_BATCH = 3 # was not appended and will not be
+    REFUSED_BATCH = 3  # was not appended and will not be
     UNKNOWN = 4       # may or may not be in the log
 
 

@@ -79,8 +79,7 @@ cdef class SocketSender(Sender):
     cdef bytes prefix, suffix           # of a frame: up to the length of the batch, and behind it
     cdef Py_ssize_t prefix_bytes        # at most, with that length
     cdef Frame *frames                  # of batch n: frames[n & sent_mask]; like `sent`
-    cdef list buffers                   # the bytearrays that they lie in: kept until their tickets
-                                        # are resolved (R8, D24)
+    cdef list buffers                   # that they lie in, until their tickets resolve (R8, D24)
     cdef list spare                     # buffers of the usual size
     cdef object claimed                 # the buffer of the open claim
     cdef int64_t bytes_under_way, bytes_max

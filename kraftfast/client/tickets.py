@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, TypedDict
 
 from kraftfast.arguments import header_pairs
 from kraftfast.client.ledger import Ledger
 from kraftfast.errors import KraftfastError, UnknownOutcome
 
-FIELDS = frozenset({"key", "headers", "timestamp"})
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+
+class RecordFields(TypedDict, total=False):
+    """What a record may have beside its value, as :meth:`Producer.append` takes it."""
+
+    key: Buffer | None
+    headers: Iterable[tuple[str, Buffer | None]]
+    timestamp: int | None
+
+
+FIELDS = frozenset(RecordFields.__annotations__)
 
 
 class Batch:
@@ -42,7 +55,7 @@ def resolved_batches(ledger: Ledger, first: int) -> list[Batch]:
         return [Batch(first, ledger.first_known, -1, late)]
 
 
-def check_fields(fields: dict[str, Any]) -> None:
+def check_fields(fields: RecordFields) -> None:
     """Look at what a record has beside its value, before it is tried more than once.
 
     Headers become a tuple: an iterator would be used up by the first try. Raises InvalidOption,

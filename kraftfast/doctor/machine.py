@@ -12,18 +12,19 @@ from contextlib import closing
 from pathlib import Path
 
 from kraftfast.doctor.findings import MISSING, NOTE, OK, Finding
+from kraftfast.limits import SEGMENT_BYTES_MIN
+from kraftfast.link import cgroup
 from kraftfast.link.host import (
     DESCRIPTORS_MIN,
     DESCRIPTORS_WANTED,
     PROBES,
+    TASKS_OF_REPLICA,
     descriptors,
     failure,
     kernel_version,
     way_on,
 )
 
-CGROUP = Path("/sys/fs/cgroup")
-OWN_CGROUP = Path("/proc/self/cgroup")
 UNLIMITED_MIN = 1 << 60
 """Version 1 of cgroups writes "no limit" as a number near 2**63."""
 MEMORY_WANTED = 512 << 20
@@ -77,14 +78,28 @@ def limits() -> Iterator[Finding]:
     locked = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
     yield Finding("locked memory", OK, f"{_limit(locked)} (kraftfast locks none)", value=locked)
     yield from _shared_memory()
+    yield from tasks()
     size = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
     if size != resource.RLIM_INFINITY:
+        state = MISSING if size < SEGMENT_BYTES_MIN else NOTE
         hint = "raise it (ulimit -f unlimited), or use smaller segments (segment_bytes)"
-        yield Finding("file size", NOTE, f"limited to {_limit(size)}", hint, size)
+        yield Finding("file size", state, f"limited to {_limit(size)}", hint, size)
     space = resource.getrlimit(resource.RLIMIT_AS)[0]
     if space != resource.RLIM_INFINITY:
         hint = "segments are mapped: raise it (ulimit -v unlimited), or use smaller segments"
         yield Finding("address space", NOTE, f"limited to {_limit(space)}", hint, space)
+
+
+def tasks() -> Iterator[Finding]:
+    """Processes and threads, which a container's cgroup may limit."""
+    room = cgroup.tasks_room()
+    if room is None:
+        yield Finding("tasks", OK, "no limit of the cgroup on processes and threads")
+        return
+    state = MISSING if room < TASKS_OF_REPLICA else NOTE if room < 3 * TASKS_OF_REPLICA else OK
+    text = f"the cgroup allows {room} more processes and threads"
+    hint = f"a replica takes {TASKS_OF_REPLICA}: raise it (pids.max)" if state != OK else ""
+    yield Finding("tasks", state, text, hint, room)
 
 
 def _shared_memory() -> Iterator[Finding]:
@@ -142,7 +157,7 @@ def processors() -> Iterator[Finding]:
 def cpu_quota() -> float | None:
     """Return how many processors' time the cgroup gives; None without a limit."""
     found: list[float] = []
-    for line in cgroup_values("cpu.max", "cpu", "cpu.cfs_quota_us"):
+    for line in cgroup.values("cpu.max", "cpu", "cpu.cfs_quota_us"):
         words = line.split()
         if len(words) == 2 and words[0] != "max":
             found.append(int(words[0]) / int(words[1]))
@@ -158,7 +173,7 @@ def memory() -> Iterator[Finding]:
     total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     limits = [
         int(line)
-        for line in cgroup_values("memory.max", "memory", "memory.limit_in_bytes")
+        for line in cgroup.values("memory.max", "memory", "memory.limit_in_bytes")
         if line.isdecimal() and int(line) < UNLIMITED_MIN
     ]
     least = min([total, *limits])
@@ -170,30 +185,6 @@ def memory() -> Iterator[Finding]:
         yield Finding("memory", NOTE, text, hint, least)
     else:
         yield Finding("memory", OK, text, value=least)
-
-
-def cgroup_values(name: str, controller: str, old_name: str) -> Iterator[str]:
-    """Yield a setting of this process's cgroup and of those above it, of version 2 or 1."""
-    try:
-        lines = OWN_CGROUP.read_text().splitlines()
-    except OSError:
-        return
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        if not controllers:
-            root, wanted = CGROUP, name
-        elif controller in controllers.split(","):
-            root, wanted = CGROUP / controllers, old_name
-        else:
-            continue
-        here = root / path.strip("/")
-        for folder in (here, *here.parents):
-            try:
-                yield (folder / wanted).read_text().strip()
-            except OSError:
-                pass  # a container may not see its cgroup's real path
-            if folder == root:
-                break
 
 
 def sockets(directory: str) -> Iterator[Finding]:

@@ -19,6 +19,7 @@ from contextlib import closing
 from typing import NamedTuple
 
 from kraftfast.errors import HostUnsupported
+from kraftfast.link import cgroup
 
 F_ADD_SEALS, F_GET_SEALS = 1033, 1034
 SEALS = 0x0001 | 0x0002 | 0x0004 | 0x0010
@@ -27,6 +28,8 @@ DESCRIPTORS_MIN = 64
 """Below this limit a replica of three voters cannot open its log and its rings (24 fail)."""
 DESCRIPTORS_WANTED = 1024
 """From here on there is room for the clients that a replica takes."""
+TASKS_OF_REPLICA = 6
+"""The process, its threads, and its share of those of the program that starts it."""
 
 
 class Probe(NamedTuple):
@@ -152,3 +155,13 @@ def check_host() -> None:
                 f"{probe.name} ({probe.purpose}) failed: {error.strerror}; "
                 f"{way_on(probe, error)}; kraftfast doctor shows all that is missing"
             )
+
+
+def check_tasks(replicas: int) -> None:
+    """Raise HostUnsupported if a cgroup leaves no room for the threads of so many replicas."""
+    room, need = cgroup.tasks_room(), replicas * TASKS_OF_REPLICA
+    if room is not None and room < need:
+        raise HostUnsupported(
+            f"the cgroup allows {room} more processes and threads, and {replicas} replicas need "
+            f"{need}: raise its limit (pids.max)"
+        )

@@ -12,7 +12,7 @@ from kraftfast.record.batch cimport BatchView, Hold, hold
 from kraftfast.record.checksum cimport crc_extend
 from kraftfast.record.encode cimport (
     COLUMN_BYTES, COLUMN_FIXED, COLUMN_OFFSETS32, COLUMN_OFFSETS64, ENCODE_HEADERS, ENCODE_OFFSETS,
-    ENCODE_OK, ENCODE_TIMESTAMP, BatchSettings, Column, Encoded, HeaderColumn, OpenBatch,
+    ENCODE_OK, ENCODE_TIMESTAMP, BatchSettings, Column, Encoded, HeaderColumn,
     append_record, append_value, close_batch, default_settings, encode_columns, open_batch,
 )
 from kraftfast.record.parse cimport (

@@ -5,7 +5,7 @@ piece right after it was written, while it is in the first cache. ``builder`` ha
 """
 
 from cpython.object cimport PyObject
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
 from kraftfast.record.parse cimport (

@@ -73,7 +73,7 @@ cdef int fill_headers(
     cdef const uint8_t *p = part.records
     cdef const uint8_t *q
     cdef int64_t offset, number, last_delta = -1
-    cdef int32_t i, size
+    cdef int32_t _, size
     cdef int fault = FAULT_NONE
     for number in range(part.header.record_count):
         fault = next_record(part, &p, number, &last_delta, &record)
@@ -85,7 +85,7 @@ cdef int fill_headers(
         q = record.headers
         if record.header_count > count - at[0]:
             return FAULT_RECORD_HEADERS
-        for i in range(record.header_count):
+        for _ in range(record.header_count):
             q = parse_bytes(q, record.end, &size, &fault)
             if q is NULL or size < 0:
                 return FAULT_RECORD_HEADERS

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kraftfast import limits
-from kraftfast.errors import InvalidOption, NotFormatted
+from kraftfast.errors import InvalidOption
 from kraftfast.log.directory import META, read_meta
 from kraftfast.log.disk import Disk
 from kraftfast.spark.options import (
@@ -23,12 +25,14 @@ from kraftfast.spark.options import (
 )
 from kraftfast.spark.places import replicas_in
 from kraftfast.spark.plain import need_compiled
+from kraftfast.spark.remote import open_servers
 from kraftfast.spark.voter_sets import DESCRIPTION
 from kraftfast.types import METADATA_TOPIC
 
 if TYPE_CHECKING:
     from kraftfast.client.consumer import RecordStream
     from kraftfast.client.producer import Producer
+    from kraftfast.client.quorum import Quorum
 
 WINDOW_BATCHES = limits.PRODUCER_BATCHES
 STAGING = "spark-sink"
@@ -87,7 +91,12 @@ class SinkOptions:
     def check_place(self) -> None:
         """Before any task starts. Raises NotFormatted for what is no quorum's directory."""
         if self.path:
-            replica_directories(self.path)
+            self._directories()
+
+    def _directories(self) -> Mapping[int, str]:
+        from kraftfast.connected import directories_of
+
+        return directories_of(self.path)
 
     def staging_root(self, stream: bool) -> str:
         """Where jobs keep what they stage, and a stream or a job with a name what it has done.
@@ -108,51 +117,35 @@ class SinkOptions:
             )
         return os.path.join(tempfile.gettempdir(), f"kraftfast-{STAGING}-{os.getuid()}")
 
-    def producer(self, name: str | None) -> Producer:
-        """An idempotent producer, of this name or of none. Raises NoQuorum, NotCompiled."""
+    def _quorum(self) -> Quorum:
+        """The quorum that runs there. Raises NoQuorum, NotCompiled."""
         need_compiled("writing")
-        from kraftfast.client.connect import connect_servers
-        from kraftfast.client.local import LocalConnector
-        from kraftfast.client.producer import Producer
+        from kraftfast.connected import connect
 
         if self.servers:
-            quorum = connect_servers(self.servers, self.topic, timeout=self.timeout)
-            return quorum.producer(
-                batch_bytes=self.batch_bytes, window=WINDOW_BATCHES, timeout=self.timeout,
-                idempotent=True, name=name,
-            )  # fmt: skip
-        places = replica_directories(self.path)
-        connector = LocalConnector(places, self.batch_bytes, WINDOW_BATCHES)
-        return Producer(connector, self.timeout, 0, True, name)
+            return open_servers(self.servers, self.topic, self.timeout)
+        return connect(Path(self.path), timeout=self.timeout)
+
+    def producer(self, name: str | None) -> Producer:
+        """An idempotent producer, of this name or of none. Raises NoQuorum, NotCompiled."""
+        return self._quorum().producer(
+            batch_bytes=self.batch_bytes, window=WINDOW_BATCHES, timeout=self.timeout,
+            idempotent=True, name=name,
+        )  # fmt: skip
 
     def consumer(self, offset: int) -> RecordStream:
         """The committed records from an offset on. Raises NoQuorum."""
-        from kraftfast.client.connect import connect_servers
-        from kraftfast.client.consumer import Consumer
-
-        if self.servers:
-            quorum = connect_servers(self.servers, self.topic, timeout=self.timeout)
-            return quorum.consumer(offset, timeout=self.timeout)
-        return Consumer(replica_directories(self.path), offset, timeout=self.timeout)
+        return self._quorum().consumer(offset, timeout=self.timeout)
 
     def committed_end(self) -> int:
         """Some offset that is not above the log's end now. Raises NoQuorum."""
-        if self.servers:
-            from kraftfast.client.connect import connect_servers
-
-            quorum = connect_servers(self.servers, self.topic, timeout=self.timeout)
-            return max(0, quorum.describe(timeout=self.timeout).high_watermark)
-        with self.consumer(0) as consumer:
-            return max(0, consumer.high_watermark)
+        return max(0, self._quorum().describe(timeout=self.timeout).high_watermark)
 
     def cluster_id(self) -> str:
-        """Whose log it is. Raises NoQuorum."""
+        """Whose log it is. Raises NoQuorum, NotFormatted."""
         if self.servers:
-            from kraftfast.client.connect import connect_servers
-
-            quorum = connect_servers(self.servers, self.topic, timeout=self.timeout)
-            return quorum.cluster.cluster_id or ""
-        return read_meta(Disk(), next(iter(replica_directories(self.path).values()))).cluster_id
+            return open_servers(self.servers, self.topic, self.timeout).cluster.cluster_id or ""
+        return read_meta(Disk(), next(iter(self._directories().values()))).cluster_id
 
 
 def _absolute(path: str) -> str:
@@ -175,12 +168,3 @@ def quorum_of(path: str) -> str:
     parent = os.path.dirname(path)
     single = os.path.exists(os.path.join(path, META))
     return parent if single and os.path.exists(os.path.join(parent, DESCRIPTION)) else path
-
-
-def replica_directories(path: str) -> dict[int, str]:
-    """Replica id -> directory, of a quorum or of one replica. Raises NotFormatted."""
-    single = os.path.exists(os.path.join(path, META))
-    places = [path] if single else (replicas_in(path) if os.path.isdir(path) else [])
-    if not places:
-        raise NotFormatted(f"{path} is no quorum's directory")
-    return {read_meta(Disk(), place).node_id: os.path.abspath(place) for place in places}

@@ -34,12 +34,18 @@ class Range:
 
 def open_quorum(options: LogOptions) -> RemoteQuorum:
     """Raises NoQuorum if there is no leader within the time given."""
-    need_compiled("reading from servers")
-    from kraftfast.client.connect import (
-        connect_servers,
-    )  # only who reads from servers needs a client
+    return open_servers(options.servers, options.topic, options.timeout)
 
-    return connect_servers(options.servers, options.topic, timeout=options.timeout)
+
+def open_servers(servers: str, topic: str, timeout: float) -> RemoteQuorum:
+    """Raises NoQuorum if there is no leader within ``timeout`` seconds, NotCompiled."""
+    need_compiled("reading from servers")
+    from kraftfast.client.connect import RemoteQuorum  # only who needs servers needs a client
+    from kraftfast.connected import connect
+
+    quorum = connect(servers.split(","), topic, timeout=timeout)
+    assert isinstance(quorum, RemoteQuorum), "options name servers, no directory"
+    return quorum
 
 
 def committed_end(options: LogOptions) -> int:

@@ -6,7 +6,7 @@ Source: KIP-98, 467, 482, 516, 951 by Kafka's ProduceRequest.json and ProduceRes
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
+from libc.stdint cimport int16_t, int32_t, uint8_t
 
 from kraftfast.wire.cursor cimport (
     FRAME_BYTES_MAX, SCRATCH_BYTES, Sink, Source, Tags, begin_frame, begin_tags, bytes_of,

@@ -206,7 +206,7 @@ def test_what_no_disk_holds_is_refused_before_it_begins(
     args: list[str], work: None, kraftfast: Callable[..., Done]
 ) -> None:
     done = kraftfast(*args)
-    assert done.code == 31 and "GB of free space" in done.err
+    assert done.code == 31 and "MB of free space" in done.err
 
 
 def test_the_functions_that_are_replaced_are_there() -> None:

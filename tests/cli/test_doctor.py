@@ -17,7 +17,7 @@ import pytest
 from kraftfast.doctor import extras, findings, interpreter, machine, storage
 from kraftfast.doctor.findings import MISSING, NOTE, OK, Finding, examine
 from kraftfast.errors import HostUnsupported
-from kraftfast.link import host
+from kraftfast.link import cgroup, host
 from tests.cli.forbidding import NUMBERS
 from tests.cli.kit import environment
 from tests.cli.logs import Done
@@ -159,11 +159,39 @@ def test_the_processors_of_a_cgroup(
     folder.mkdir(parents=True)
     (folder / name).write_text(value + "\n")
     (tmp_path / "own").write_text(own + "\n")
-    monkeypatch.setattr(machine, "CGROUP", tmp_path)
-    monkeypatch.setattr(machine, "OWN_CGROUP", tmp_path / "own")
+    monkeypatch.setattr(cgroup, "CGROUP", tmp_path)
+    monkeypatch.setattr(cgroup, "OWN_CGROUP", tmp_path / "own")
     assert machine.cpu_quota() == count
     (found,) = machine.processors()
     assert (found.state == NOTE) == (min(count or 9, len(os.sched_getaffinity(0))) < 2)
+
+
+@pytest.mark.parametrize("own", ["0::/a/b", "4:cpu,pids:/a"])
+def test_the_tasks_of_a_cgroup(
+    own: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kraftfast: Callable[..., Done]
+) -> None:
+    _, controllers, path = own.split(":")
+    folder = tmp_path / controllers / path.strip("/")
+    folder.mkdir(parents=True)
+    (folder / "pids.current").write_text("30\n")
+    (tmp_path / "own").write_text(own + "\n")
+    monkeypatch.setattr(cgroup, "CGROUP", tmp_path)
+    monkeypatch.setattr(cgroup, "OWN_CGROUP", tmp_path / "own")
+    for most, room, state in (
+        ("max", None, OK),
+        ("60", 30, OK),
+        ("40", 10, NOTE),
+        ("31", 1, MISSING),
+    ):
+        (folder / "pids.max").write_text(most + "\n")
+        (found,) = machine.tasks()
+        assert (found.value, found.state) == (room, state)
+    with pytest.raises(
+        HostUnsupported, match="allows 1 more processes and threads, and 3 replicas"
+    ):
+        host.check_tasks(3)
+    done = kraftfast("demo", "--records", "10", "--dir", tmp_path / "quorum")
+    assert done.code == 6 and done.err.count("\n") == 1 and "pids.max" in done.err
 
 
 def test_a_directory_that_cannot_be_written(
@@ -231,6 +259,22 @@ def test_few_open_files(tmp_path: Path) -> None:
 
     text = restricted(tmp_path, limit=limit)
     assert text.startswith("HostUnsupported this process may open 24 files")
+
+
+@pytest.mark.processes
+def test_small_files_only(tmp_path: Path) -> None:
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+
+    text = restricted(tmp_path, limit=limit)
+    assert text.startswith("DiskFull cannot ") and "(ulimit -f unlimited)" in text
+
+
+def test_files_too_small_for_a_segment_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    for limit, state in ((1 << 20, MISSING), (1 << 28, NOTE)):
+        monkeypatch.setattr("resource.getrlimit", lambda _, limit=limit: (limit, limit))
+        found = {each.topic: each for each in machine.limits()}
+        assert found["file size"].state == state
 
 
 @pytest.mark.processes

@@ -18,6 +18,7 @@ WITH_QUORUM = [
     "kraftfast.client.consumer",
     "kraftfast.client.producer",
     "kraftfast.quorum",
+    "kraftfast.testing",
 ]
 OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 

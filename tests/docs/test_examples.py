@@ -109,6 +109,21 @@ def test_an_example_of_spark(spark_example: Example, beside: Callable[[Example],
     beside(spark_example)
 
 
+def test_a_type_checker_finds_nothing_in_the_examples(tmp_path: Path) -> None:
+    pytest.importorskip("mypy")
+    for page in PAGES:
+        for number, example in enumerate(blocks(page, "python")):
+            name = re.sub(r"\W", "_", str(page.relative_to(ROOT)))
+            (tmp_path / f"{name}_{number}.py").write_text(example.text)
+    files = sorted(map(str, tmp_path.iterdir()))
+    assert len(files) >= 10
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", *files],
+        cwd=ROOT, capture_output=True, text=True, timeout=280,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_block_runs_or_is_no_example(page: Path) -> None:
     allowed = LANGUAGES | {"sh"} if page == README else LANGUAGES

@@ -18,6 +18,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable  # noqa: E402
 
 import kraftfast  # noqa: E402
 from kraftfast import errors  # noqa: E402
+from kraftfast.connected import directories_of  # noqa: E402
 from kraftfast.log.directory import (  # noqa: E402
     LogOptions,
     MetaProperties,
@@ -26,7 +27,6 @@ from kraftfast.log.directory import (  # noqa: E402
 )
 from kraftfast.log.disk import Disk  # noqa: E402
 from kraftfast.log.floor import write_floor  # noqa: E402
-from kraftfast.spark.destination import replica_directories  # noqa: E402
 from kraftfast.spark.digests import Digest, alike, digest_of  # noqa: E402
 from kraftfast.spark.places import find_places  # noqa: E402
 from kraftfast.spark.shared import shared_offsets, void_tails  # noqa: E402
@@ -117,7 +117,7 @@ def test_a_replica_that_was_set_aside_is_none(quorum: Quorum) -> None:
     file = quorum.path / "quorum.json"
     file.write_text(file.read_text().replace("[1,2,3]", "[1]"))
     assert len(values(quorum.path)) == 150
-    assert list(replica_directories(str(quorum.path))) == [1]
+    assert list(directories_of(str(quorum.path))) == [1]
 
 
 def test_a_majority_that_a_later_epoch_may_overwrite_is_not_enough(quorum: Quorum) -> None:

@@ -16,7 +16,9 @@ FLOORS = (
     ("record", "wire", "ring"),
     ("core", "log", "link"),
     ("node", "client"),
-    ("cli", "spark", "sim", "bench", "doctor", "quorum", "connected"),
+    ("sim", "bench", "doctor", "quorum", "connected"),
+    ("cli", "spark"),
+    ("testing",),
 )
 FLOOR_OF = {name: number for number, names in enumerate(FLOORS) for name in names}
 ABOVE_ALL = ("__init__", "__main__")

@@ -81,7 +81,7 @@ def test_what_sees_each_promise_exists() -> None:
 
 
 def test_the_floors_are_those_of_the_page() -> None:
-    lines = re.findall(r"^[0-5]  ([\w ]+)\|", PAGE.read_text(), re.MULTILINE)
+    lines = re.findall(r"^[0-9]  ([\w ]+)\|", PAGE.read_text(), re.MULTILINE)
     assert [tuple(line.split()) for line in reversed(lines)] == list(FLOORS)
 
 

@@ -11,6 +11,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -32,7 +33,7 @@ TREE = {
         'cdef extern from "number.h":\n    int NUMBER\n'
         "def one(list of=[5]):\n    return WORD, NUMBER, of[0]\n"
     ),
-    "kraftfast/two.pyx": "def two():\n    return 2\n",
+    "kraftfast/two.pyx": "from libc.string cimport strlen\ndef two():\n    return 2\n",
     "cext/number.h": "#define NUMBER 1\n",
 }
 SAYS = "from kraftfast.node.one import one; print(*one())"
@@ -89,7 +90,7 @@ def change(path: Path, before: str, after: str, age: int = LONG_AGO + 10) -> Non
 def made(tree: Path) -> dict[str, int]:
     """When each C file and module was made."""
     found = [*tree.glob("build/cython*/**/*.c"), *tree.glob("build/plain/modules/**/*.so")]
-    assert len(found) == 6
+    assert len(found) == 8
     return {str(path): path.stat().st_mtime_ns for path in found}
 
 
@@ -116,6 +117,17 @@ def test_a_directive_and_a_lost_declaration_are_noticed(tree: Path) -> None:
     (tree / "kraftfast/node/words.pxd").unlink()
     with pytest.raises(AssertionError, match="CompileError: kraftfast/node/one.pyx"):
         build(tree)
+
+
+def test_cython_that_is_installed_again_makes_nothing_anew(tree: Path) -> None:
+    """As after `make build`: pip built with a Cython of its own, then installed another."""
+    (two,) = tree.glob("build/cython*/kraftfast/two.c")
+    two.write_text(two.read_text() + "/* kept */\n")
+    for path in tree.glob("build/cython*/**/*.c"):
+        os.utime(path, (LONG_AGO + 5, LONG_AGO + 5))  # older than Cython's own declarations
+    change(tree / "kraftfast/node/one.pyx", "[5]", "[8]", int(time.time()) + 10)
+    assert build(tree) == "1 1 8"
+    assert two.read_text().endswith("/* kept */\n")
 
 
 HALF_GENERATED = """

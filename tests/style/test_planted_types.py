@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import re
+import shutil
 import subprocess
 import sys
 from dataclasses import fields
@@ -28,6 +31,7 @@ MISTAKES = {
     "a wrong type": ("timeout=5)\n    with", 'timeout="5")\n    with'),
     "a misspelt option": ("window=8", "windows=8"),
     "a misspelt field": (".high_watermark", ".high_watermarks"),
+    "a misspelt argument": ('b"hello", timeout', 'b"hello", heders=(), timeout'),
     "a misspelt name": ("kraftfast.Quorum", "kraftfast.Qourum"),
 }
 
@@ -36,18 +40,34 @@ def test_settings_are_those_of_the_tuning() -> None:
     assert Settings.__annotations__.keys() == {each.name for each in fields(Tuning)}
 
 
-def test_mistakes_are_found(tmp_path: Path) -> None:
-    pytest.importorskip("mypy")
-    files = {"sound": PROGRAM}
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the sound program, and one with each mistake."""
+    folder = tmp_path_factory.mktemp("programs")
+    (folder / "sound.py").write_text(PROGRAM)
     for name, (right, wrong) in MISTAKES.items():
         assert PROGRAM.count(right) == 1
-        files[name.replace(" ", "_")] = PROGRAM.replace(right, wrong)
-    for name, text in files.items():
-        (tmp_path / f"{name}.py").write_text(text)
-    paths = [str(tmp_path / f"{name}.py") for name in files]
-    command = [sys.executable, "-m", "mypy", "--strict", *paths]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280)
-    found = {
-        Path(line.partition(":")[0]).stem for line in done.stdout.splitlines() if ": error:" in line
-    }
-    assert found == files.keys() - {"sound"}, done.stdout + done.stderr
+        (folder / f"{name.replace(' ', '_')}.py").write_text(PROGRAM.replace(right, wrong))
+    settings = {"typeCheckingMode": "standard", "extraPaths": [str(ROOT)]}
+    (folder / "pyrightconfig.json").write_text(json.dumps(settings))
+    return folder
+
+
+CHECKERS = {"mypy": ["mypy", "--strict"], "pyright": ["basedpyright", "--level", "error"]}
+"""basedpyright is pyright with the program that it needs in its own wheel."""
+
+
+@pytest.mark.parametrize("checker", CHECKERS)
+def test_mistakes_are_found(checker: str, programs: Path) -> None:
+    tool, *words = CHECKERS[checker]
+    found = shutil.which(tool, path=str(Path(sys.executable).parent))
+    if found is None:
+        pytest.skip(f"{tool} is not installed: pip install -e '.[dev]'")
+    words += ["--pythonpath", sys.executable, "-p", str(programs)] if checker == "pyright" else []
+    files = sorted(map(str, programs.glob("*.py"))) if checker == "mypy" else []
+    done = subprocess.run(
+        [found, *words, *files], cwd=ROOT, capture_output=True, text=True, timeout=280
+    )
+    wrong = {Path(path).stem for path in re.findall(r"(\S+\.py):\d+.* error: ", done.stdout)}
+    expected = {name.replace(" ", "_") for name in MISTAKES}
+    assert wrong == expected, done.stdout + done.stderr

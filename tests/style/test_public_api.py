@@ -10,6 +10,7 @@ import tomllib
 from importlib.metadata import distributions
 
 import kraftfast
+from kraftfast import errors, testing
 from tests.style.sources import ROOT
 
 ENTRY = re.compile(r"^::: (kraftfast[\w.]*)\.(\w+)$", re.M)
@@ -22,6 +23,22 @@ def test_the_reference_describes_every_public_name() -> None:
         described_there = getattr(importlib.import_module(module), name)
         if name in kraftfast._DOORS:
             assert getattr(kraftfast, name) is described_there
+
+
+def test_a_star_brings_what_the_reference_describes() -> None:
+    """The errors have a page of their own, made from what their module offers."""
+    described = ENTRY.findall((ROOT / "docs/reference/api.md").read_text())
+    of_testing = {name for module, name in described if module == "kraftfast.testing"}
+    assert set(kraftfast.__all__) == {*kraftfast._DOORS, "errors"}
+    assert set(testing.__all__) == of_testing | {"quorum"}
+    defined = {name for name, each in vars(errors).items() if isinstance(each, type)}
+    public = {name for name in defined if vars(errors)[name].__module__ == "kraftfast.errors"}
+    assert set(errors.__all__) == {name for name in public if not name.startswith("_")}
+    for module in (kraftfast, errors, testing):
+        assert module.__all__ == sorted(module.__all__)
+        bound: dict[str, object] = {}
+        exec(f"from {module.__name__} import *", bound)
+        assert set(module.__all__) == bound.keys() - {"__builtins__"}
 
 
 def test_nothing_else_is_offered() -> None:

@@ -19,6 +19,7 @@ from kraftfast.client.local import Watch
 from kraftfast.client.remote_consumer import RemoteConsumer
 from kraftfast.connected import HostQuorum
 from kraftfast.node.tuning import Tuning
+from kraftfast.testing import QuorumUnderTest, batch
 
 HANDED_OUT = (Admin, AsyncAdmin, RemoteQuorum, HostQuorum, RecordStream, RemoteConsumer, Watch)
 """Classes whose objects a user gets from those that ``kraftfast`` names."""
@@ -46,7 +47,7 @@ SAYS = re.compile(r"\b[Rr]aise[sd]?\b|\b[Aa]s :meth:")
 def public() -> dict[str, Any]:
     """Every class and function that a user reaches, by name."""
     found = {name: getattr(kraftfast, name) for name in kraftfast._DOORS}
-    return found | {each.__name__: each for each in HANDED_OUT}
+    return found | {each.__name__: each for each in (*HANDED_OUT, QuorumUnderTest, batch)}
 
 
 def callables() -> Iterator[tuple[str, Callable[..., Any], bool]]:

@@ -15,6 +15,7 @@ from tests.style.sources import ROOT
 WRITTEN = {"build", "dist", "site", "__pycache__"}
 """Folders that a build or a test run writes; so does every folder whose name begins with a dot."""
 KEPT = {".ci", ".github"}
+TOP = {".clang-format", ".gitignore", "LICENSE", "Makefile"}
 BUILD = """
 import sys
 import setuptools.build_meta
@@ -30,7 +31,7 @@ def ships(path: Path) -> bool:
     if any(part.startswith(".") and part not in KEPT for part in parts[:-1]):
         return False
     if len(parts) == 1:  # of the top folder: what a clone holds, not what somebody puts beside it
-        return path.suffix in {".md", ".py", ".toml", ".in"} or path.name in {"LICENSE", "Makefile"}
+        return path.suffix in {".md", ".py", ".toml", ".in"} or path.name in TOP
     return path.suffix not in {".so", ".pyc"} and path.name != "messages.pyi"
 
 

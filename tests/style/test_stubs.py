@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import importlib
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +70,24 @@ def differences(stem: str) -> list[str]:
 @pytest.mark.parametrize("stem", STUBS)
 def test_a_stub_is_what_the_module_is(stem: str) -> None:
     assert differences(stem) == []
+
+
+def test_stubtest_agrees_with_all_signatures(tmp_path: Path) -> None:
+    """It looks at what a module's functions take, and at their defaults (mypy's ``stubtest``)."""
+    pytest.importorskip("mypy")
+    settings = (PACKAGE.parent / "pyproject.toml").read_text()
+    assert settings.count("warn_unused_configs = true") == 1  # the rest of kraftfast is not read
+    (tmp_path / "pyproject.toml").write_text(
+        settings.replace("warn_unused_configs = true", "warn_unused_configs = false")
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy.stubtest", "--concise", "--ignore-missing-stub"]
+        + ["--ignore-disjoint-bases", "--mypy-config-file", str(tmp_path / "pyproject.toml")]
+        + ["--allowlist", str(Path(__file__).with_name("stubtest.txt"))]
+        + ["kraftfast." + stem.replace("/", ".") for stem in STUBS],
+        cwd=PACKAGE.parent, capture_output=True, text=True, timeout=280,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_all_stubs_are_looked_at() -> None:

@@ -1,0 +1,209 @@
+"""For tests of programs that use kraftfast: a small quorum, killed leaders, cut links, batches.
+
+Fixtures are for pytest, which kraftfast does not need otherwise. They are asked for, not forced on
+every run of pytest where kraftfast is installed: ``pytest_plugins = ["kraftfast.testing"]`` in the
+``conftest.py`` of the tests' root folder. :class:`QuorumUnderTest` works without pytest too.
+
+>>> with QuorumUnderTest(path) as quorum, quorum.producer() as producer:
+...     offset = producer.append_wait(b"hello", timeout=30)
+...     epoch = quorum.status(quorum.wait_leader())["epoch"]
+...     leader = quorum.kill_leader()
+...     quorum.status(leader)["epoch"] > epoch, quorum.read_barrier() > offset, quorum.verify() > 0
+(True, True, True)
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Unpack
+
+from kraftfast.arguments import OFFSET_MAX, whole_number
+from kraftfast.bench.verify import compare_replicas, log_paths, wait_caught_up
+from kraftfast.client.timing import deadline_after
+from kraftfast.errors import InvalidOption, NoQuorum, TimedOut, VerificationFailed
+from kraftfast.limits import EPOCH_MAX
+from kraftfast.node.tuning import Settings
+from kraftfast.quorum import LocalQuorum
+from kraftfast.record.batch import BatchView, batches
+from kraftfast.record.pure import encode_batch
+from kraftfast.record.shapes import Record
+
+__all__ = ["QuorumUnderTest", "batch"]
+
+SMALL: Settings = {"segment_bytes": 8 << 20, "stride_bytes": 1 << 20, "prepare_bytes": 1 << 18}
+"""Sizes in bytes: three voters with one record have less than 1 MiB of files."""
+PAUSE_S = 0.01
+
+
+class QuorumUnderTest(LocalQuorum):
+    """A :class:`LocalQuorum` that takes little space, and whose replicas a test can harm.
+
+    ``path``: its directory. ``voters``: 3 unless told, or what is there. ``durability``: as of
+    :class:`LocalQuorum`, which says what is raised. ``settings``: those of :class:`Tuning`, over
+    ``SMALL``.
+    """
+
+    # _cut: ids of replicas that were stopped by cut() and not yet resumed.
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        voters: int | None = None,
+        *,
+        durability: str | None = None,
+        timeout: float = 60.0,
+        **settings: Unpack[Settings],
+    ) -> None:
+        self._cut: set[int] = set()
+        small: Settings = {**SMALL, **settings}
+        super().__init__(path, voters, durability=durability, timeout=timeout, **small)
+
+    def status(self, id: int) -> dict[str, Any]:
+        """Ask replica ``id`` for its status. Raises as LocalQuorum's; TimedOut at once if cut."""
+        if id in self._cut:
+            raise TimedOut(f"the links of replica {id} are cut")
+        return super().status(id)
+
+    def kill(self, id: int, signo: int = signal.SIGKILL) -> None:
+        """Send ``signo`` to worker ``id``; it is started again. Raises InvalidOption, Closed."""
+        super().kill(id, signo)
+        if signo in (signal.SIGKILL, signal.SIGCONT):
+            self._cut.discard(id)
+
+    def kill_leader(self, *, timeout: float = 30.0) -> int:
+        """Kill the leader (kill -9) and wait for that of a later epoch; return its id.
+
+        The killed replica is started again at once. Raises NoQuorum where there is no leader, or no
+        next one, within ``timeout`` seconds.
+        """
+        deadline = deadline_after(timeout)
+        leader = self.wait_leader(timeout)
+        epoch = self.status(leader)["epoch"]
+        self.kill(leader)
+        return self._wait_later(epoch, deadline)
+
+    def wait_next_leader(self, epoch: int, *, timeout: float = 30.0) -> int:
+        """Wait for a leader of a later epoch than ``epoch``; return its id. Raises NoQuorum."""
+        return self._wait_later(whole_number("epoch", epoch, 0, EPOCH_MAX), deadline_after(timeout))
+
+    def _wait_later(self, epoch: int, deadline: float) -> int:
+        while True:
+            for id, status in self.statuses().items():
+                if status["role"] == "leader" and status["epoch"] > epoch:
+                    return id
+            if time.monotonic() >= deadline:
+                raise NoQuorum(f"no leader of an epoch above {epoch} in time")
+            time.sleep(PAUSE_S)
+
+    def cut(self, id: int) -> None:
+        """Cut all links of replica ``id``: nothing reaches it, and nothing comes from it.
+
+        Its process is stopped (SIGSTOP), so its clock stands still too; connections stay open, as
+        where a network drops packets. A leader that is cut off is replaced after
+        ``fetch_timeout_ms``. Raises InvalidOption, Closed; NoQuorum if its worker does not run.
+        """
+        self.kill(id, 0)  # raises for an unknown id
+        if self.supervisor.pid(id) is None:
+            raise NoQuorum(f"replica {id} does not run")
+        super().kill(id, signal.SIGSTOP)
+        self._cut.add(id)
+
+    def heal(self, id: int | None = None) -> None:
+        """Let replica ``id`` go on, None: all that were cut off. Raises InvalidOption, Closed."""
+        for each in sorted(self._cut) if id is None else [id]:
+            self.kill(each, signal.SIGCONT)
+
+    @contextmanager
+    def cut_off(self, id: int) -> Iterator[None]:
+        """Cut the links of ``id`` within a ``with`` block. Raises as :meth:`cut`."""
+        self.cut(id)
+        try:
+            yield
+        finally:
+            if id in self._cut:
+                self.heal(id)
+
+    def verify(self, *, timeout: float = 30.0) -> int:
+        """Heal all links and compare the replicas, byte for byte; return how many bytes.
+
+        Raises VerificationFailed where they differ, or one has not caught up within ``timeout``
+        seconds; NoQuorum, TimedOut, Closed.
+        """
+        self.heal()
+        deadline = deadline_after(timeout)
+        end_offset = self.read_barrier(timeout=timeout)
+        problem = wait_caught_up(self, end_offset, max(0.0, deadline - time.monotonic()))
+        compared = 0
+        if not problem:
+            paths = log_paths(self.directories, self.topic)
+            compared, problem = compare_replicas(paths, end_offset)
+        if problem:
+            raise VerificationFailed(f"the verification failed: {problem}")
+        return compared
+
+    def close(self, *, timeout: float = 10.0) -> None:
+        """Heal all links, then stop the workers as LocalQuorum does. Raises InvalidOption."""
+        if not self._closed:
+            self.heal()
+        super().close(timeout=timeout)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it was closed. Raises nothing."""
+        return self._closed
+
+
+def batch(
+    values: Sequence[bytes],
+    *,
+    base_offset: int = 0,
+    timestamp_ms: int = 0,
+    keys: Sequence[bytes | None] | None = None,
+) -> BatchView:
+    """Return a batch of ``values``, as ``StateMachine.apply`` gets it, to call that by hand.
+
+    ``base_offset``: of the first value. ``timestamp_ms``: of all of them, since 1970: the only
+    clock that replicas share, and a test sets it. ``keys``: one for each value.
+    Raises InvalidOption.
+    """
+    if not values or (keys is not None and len(keys) != len(values)):
+        raise InvalidOption("a batch has values, and as many keys or none")
+    base_offset = whole_number("base_offset", base_offset, 0, OFFSET_MAX - len(values))
+    timestamp_ms = whole_number("timestamp_ms", timestamp_ms, 0, OFFSET_MAX)
+    records = [
+        Record(base_offset + place, timestamp_ms, None if keys is None else keys[place], value)
+        for place, value in enumerate(values)
+    ]
+    return next(iter(batches(encode_batch(records))))
+
+
+if importlib.util.find_spec("pytest") is not None:
+    import pytest
+
+    __all__ += ["quorum"]
+
+    @pytest.fixture
+    def quorum(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[QuorumUnderTest]:
+        """Three fresh voters; at the end they are verified and closed.
+
+        Other settings: ``@pytest.mark.parametrize("quorum", [{"voters": 1}], indirect=True)``.
+        Raises as :class:`QuorumUnderTest`, and VerificationFailed at the end of a test.
+        """
+        settings = {"voters": 3, **getattr(request, "param", {})}
+        with QuorumUnderTest(tmp_path / "quorum", **settings) as made:
+            yield made
+            if not made.is_closed:
+                made.verify()
+
+elif not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        if name == "quorum":
+            raise ImportError("the fixture kraftfast.testing.quorum needs pytest, which is missing")
+        raise AttributeError(f"module 'kraftfast.testing' has no attribute {name!r}")

@@ -1,0 +1,68 @@
+"""How the commands of the tests take bad words, signals and files that fail: in one plain line."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import signal
+import sys
+from collections.abc import Callable
+from typing import NoReturn
+
+REFUSED = 2
+EXIT_PIPE = 128 + signal.SIGPIPE
+ASKED: list[int] = []
+"""Signals that came: a search stops at the next place from which it can go on another day."""
+
+
+class Refused(Exception):
+    """What was asked for cannot be done; the text says why."""
+
+
+def finish(name: str, main: Callable[[], int]) -> NoReturn:
+    """Exit as ``main`` returns, or as what it raises says: never with a traceback for the user."""
+    try:
+        code = main()
+        sys.stdout.flush()
+    except (Refused, OSError) as error:
+        if isinstance(error, BrokenPipeError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(EXIT_PIPE)
+        print(f"{name}: error: {error}", file=sys.stderr)
+        code = REFUSED
+    except KeyboardInterrupt:
+        code = 128 + (ASKED[0] if ASKED else signal.SIGINT)
+    sys.exit(code)
+
+
+def stop_when_asked() -> None:
+    """Note the first SIGINT or SIGTERM in ``ASKED``; the second ends the process as usual."""
+
+    def note(signo: int, _frame: object) -> None:
+        ASKED.append(signo)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+    signal.signal(signal.SIGINT, note)
+    signal.signal(signal.SIGTERM, note)
+
+
+def from_least(least: int) -> Callable[[str], int]:
+    """Return what reads a whole number that is at least this one."""
+
+    def number(text: str) -> int:
+        value = int(text)
+        if value < least:
+            raise argparse.ArgumentTypeError(f"must be at least {least}, not {text}")
+        return value
+
+    return number
+
+
+def duration(text: str) -> float:
+    """Return a time in the unit of the option: above 0, and a number."""
+    value = float(text)
+    if math.isnan(value) or value <= 0:
+        raise argparse.ArgumentTypeError(f"must be above 0, not {text}")
+    return value
