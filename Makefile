@@ -70,12 +70,11 @@ bench: ## measure commits a second and their latency on the disk of this folder
 	$(BIN)/kraftfast bench latency --dir build --json
 
 lint: ## check style, layout and types
-	$(BIN)/python -m ruff check .
-	$(BIN)/python -m ruff format --check .
-	$(BIN)/python -m mypy
+	$(BIN)/python -m pytest -q tests/style/test_checkers.py tests/style/test_stubs.py
 
-format: ## lay out all Python, as `make lint` wants it
+format: ## lay out all Python and C, as `make lint` wants it
 	$(BIN)/python -m ruff format .
+	$(BIN)/clang-format -i cext/*.[ch]
 
 docs: ## build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet

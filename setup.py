@@ -146,16 +146,30 @@ HOT = {
     "kraftfast.record.rows",
     "kraftfast.ring.spsc",
 }
-QUICK, SPARING = (["-Og"], ["-Og"]) if DEBUG else (["-O3"], ["-O1"])
+# Of all else, each message goes through these; what is left compiles quicker.
+WARM = ("kraftfast.core.", "kraftfast.node.")
+# Nothing but fields: it was measured that they are no slower for less.
+FIELDS = {"kraftfast.core.effects", "kraftfast.core.events", "kraftfast.core.messages"}
+QUICK, USUAL, SPARING = ([["-Og"]] * 3) if DEBUG else (["-O3"], ["-O1"], ["-Og"])
 
 
 def module_name(path: str) -> str:
     return os.path.splitext(path)[0].replace("/", ".")
 
 
+def optimisation(module: str) -> list[str]:
+    """Return the compiler's options for how much a module is used."""
+    if module in HOT:
+        return QUICK
+    return USUAL if module.startswith(WARM) and module not in FIELDS else SPARING
+
+
 def object_of(kernel: str) -> str:
     """Return where the object of a C source is: compiled once, linked wherever it is wanted."""
     return os.path.join(BUILT, "objects", os.path.splitext(kernel)[0] + ".o")
+
+
+SHARED = "kraftfast._cyutility"  # what Cython would put into each module again
 
 
 def extension(path: str) -> Extension:
@@ -165,7 +179,7 @@ def extension(path: str) -> Extension:
         [path],
         include_dirs=["cext"],
         depends=found("cext/*.h"),
-        extra_compile_args=COMPILE + (QUICK if name in HOT else SPARING),
+        extra_compile_args=COMPILE + optimisation(name),
         extra_objects=[object_of(kernel) for kernel in KERNELS.get(name, [])],
         extra_link_args=[*LINK, "-lpthread"],
     )
@@ -282,12 +296,25 @@ def must_generate_all(made_of: dict[str, str], before: dict[str, str]) -> bool:
     So it would where a changed file is not newer than the C, is gone, or is none (``directives``);
     after an interruption all have changed.
     """
-    changed = [
-        path for path in made_of.keys() | before.keys() if before.get(path) != made_of.get(path)
-    ]
-    ages = [os.path.getmtime(path) for path in map(generated, SOURCES) if os.path.exists(path)]
-    newest = max(ages, default=0.0)
-    return any(not os.path.exists(path) or os.path.getmtime(path) <= newest for path in changed)
+    paths = made_of.keys() | before.keys()
+    changed = {path for path in paths if before.get(path) != made_of.get(path)}
+    newest = date_what_is_current(paths - changed - {"directives"})
+    return any(not os.path.exists(path) or os.stat(path).st_mtime_ns <= newest for path in changed)
+
+
+def date_what_is_current(unchanged: Iterable[str]) -> int:
+    """Date the C by the newest file that it was made of and that is unchanged; return that age.
+
+    Cython's own declarations are among them: pip dates them anew where it installs the same version
+    again, as after an isolated build, and Cython would generate everything once more.
+    """
+    own = os.path.join(os.path.dirname(Cython.__file__), "Includes", "**", "*.pxd")
+    made = [path for path in map(generated, SOURCES) if os.path.exists(path)]
+    current = [*made, *unchanged, *glob(own, recursive=True)]
+    newest = max(os.stat(path).st_mtime_ns for path in current)
+    for path in made:
+        os.utime(path, ns=(newest, newest))
+    return newest
 
 
 def extensions() -> list[Extension]:
@@ -296,14 +323,15 @@ def extensions() -> list[Extension]:
     Cython's own check asks for the age of its own files too, and pip installs those anew for each
     build: it would generate, and the compiler compile, everything again.
     """
-    wanted = [extension(path) for path in SOURCES]
+    sources = [*SOURCES, SHARED.replace(".", "/") + ".c"]
+    wanted = [extension(path) for path in sources]
     if DESCRIBING & set(sys.argv) and not BUILDING & set(sys.argv):
         return wanted
     note = Note(os.path.join(GENERATED, "made-of"))
     made_of = contents([*SOURCES, *found("kraftfast/*.pxd"), *found("kraftfast/*/*.pxd")])
-    made_of["directives"] = repr(DIRECTIVES)
+    made_of["directives"] = repr((DIRECTIVES, SHARED))
     before = note.read()
-    if before == made_of and all(os.path.exists(generated(path)) for path in SOURCES):
+    if before == made_of and all(os.path.exists(generated(path)) for path in sources):
         for each in wanted:
             each.sources = [generated(source) for source in each.sources]
         return wanted
@@ -314,6 +342,7 @@ def extensions() -> list[Extension]:
         nthreads=os.cpu_count() or 1,
         force=before is not None and must_generate_all(made_of, before),
         compiler_directives=DIRECTIVES,
+        shared_utility_qualified_name=SHARED,
     )
     note.write(made_of)
     return made
