@@ -94,7 +94,7 @@ class Aimed:
         """A leader is cut off with what it goes on appending; it cuts that, and ends just then.
 
         It is killed, loses power, or comes back to a disk whose last batches have changed. Now and
-        then its flush hangs since before: then a part of what it keeps is not flushed at the cut.
+        then its flush hangs since before: then it hears of the cut late.
         """
         leader = self.world.leader()
         if leader is None:

@@ -58,7 +58,7 @@ class SimHost:
         return SimIdle()
 
     def preparer(self, doorbell: Any) -> SimPreparer:
-        return SimPreparer(self._process.beside_later, self._process.tend_soon)
+        return SimPreparer(self._process.prepare_later, self._process.tend_soon)
 
     def beside(self) -> SimBeside:
         return SimBeside(self._process)

@@ -49,6 +49,7 @@ class Machine:
     boot_id: str  # changes with every loss of power
     disk_factor: int  # how many times slower than usual the disk is
     flushes_hang: bool  # nothing else does: no flush of its log ends for now
+    nursery_hangs: bool  # nothing else does: no byte is prepared for its log for now
     crash_loses_power: bool  # what a crash inside a system call takes with it
     memory_in_doubt: bool  # durability=memory: it lost what it held, and nobody told it since
     rotten: bool  # bytes of its disk have changed by themselves
@@ -66,7 +67,7 @@ class Machine:
         self.ended_us = 0
         self.boots = self.moves = 0
         self.disk_factor = 1
-        self.flushes_hang = False
+        self.flushes_hang = self.nursery_hangs = False
         self.crash_loses_power = False
         self.memory_in_doubt = self.rotten = False
         self.damaged_end = -1

@@ -10,6 +10,7 @@ from kraftfast.limits import BATCH_HEADER_BYTES, BATCH_OVERHEAD_BYTES
 from kraftfast.sim.aimed import Aimed
 from kraftfast.sim.named import NamedProducer
 from kraftfast.sim.planned import Planned
+from kraftfast.sim.lost_majority import LosingMajority
 from kraftfast.sim.rotting import Rotting
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ request timeout (``core/config.py``): clocks of which one runs twice as fast end
 leaderships that nothing is wrong with."""
 
 
-class Nemesis(Rotting, Aimed, Planned):
+class Nemesis(Rotting, Aimed, LosingMajority, Planned):
     """Draws faults for as long as the world lets it."""
 
     running: bool
@@ -79,7 +80,7 @@ class Nemesis(Rotting, Aimed, Planned):
         machine.disk.give_space()
         machine.disk.failing_syncs = 0
         machine.disk_factor = 1
-        machine.flushes_hang = False
+        machine.flushes_hang = machine.nursery_hangs = False
         if abs(machine.clock.rate - 1.0) > DRIFT_MAX:
             machine.clock.set_rate(1.0, self.world.now_us)
         if machine.process is not None and machine.process.paused:

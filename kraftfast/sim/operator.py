@@ -123,7 +123,7 @@ class Operator:
         targets = self._targets()
         if targets:
             return not any(machine.id in each for each in (*targets, *sets))
-        return all(self._goes_on(each, machine) for each in sets)
+        return all(self.goes_on(each, machine) for each in sets)
 
     def _targets(self) -> list[tuple[int, ...]]:
         """What reassignments are on their way to, or may come to be."""
@@ -134,7 +134,7 @@ class Operator:
                 found.append(request.target)
         return found
 
-    def _goes_on(self, voters: VoterSet, without: Machine | None = None) -> bool:
+    def goes_on(self, voters: VoterSet, without: Machine | None = None) -> bool:
         """Whether a majority of these is whole."""
         machines = self.world.oracle.voters.machines(voters)
         whole = [each for each in machines if each.is_sound and each is not without]
@@ -208,7 +208,7 @@ class Operator:
             return
         machine = self.random.choice(others)
         voters = latest.voters.with_voter(Voter(*machine.key, machine.endpoints, 0, 1))
-        if self._goes_on(voters):
+        if self.goes_on(voters):
             at_commit = self.random.random() < 0.7
             cluster_id = self.world.cluster_id
             self.ask(
@@ -280,7 +280,7 @@ class Operator:
             gone or self.random.choice((leads, latest.voters.keys)) or latest.voters.keys
         )
         voters = latest.voters.without(key.id)
-        if len(voters) and self._goes_on(voters):
+        if len(voters) and self.goes_on(voters):
             self.ask(process, RemoveRaftVoterRequest(key, self.world.cluster_id), [voters])
 
     def upgrade(self) -> None:

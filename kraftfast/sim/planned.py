@@ -12,6 +12,7 @@ from kraftfast.core.messages import (
     RemoveRaftVoterRequest,
     UpdateFeaturesRequest,
 )
+from kraftfast.limits import BATCH_HEADER_BYTES
 from kraftfast.log.marks import PHANTOM_TAIL
 from kraftfast.log.segment import LOG_SUFFIX, segment_name
 from kraftfast.sim.early_oracle import IN_FLIGHT_US
@@ -175,6 +176,59 @@ class Planned:
             self.world.end(leader.machine, power=True)
         return True
 
+    def _replace_added(self) -> None:
+        """Replace the disk of an observer while it is being added as a voter (D19).
+
+        Replace it before the request, which then names a directory that is gone, or while the
+        leader waits for its probe or for its Fetch. The voters can do without it if it is added.
+        """
+        leader, operator = self.world.leader(), self.world.operator
+        state = leader.core._state.leader if leader is not None else None
+        open_order = operator.order is not None and operator.order.is_open
+        if leader is None or state is None or open_order or self.looking:
+            return
+        known = {key for key, each in state.observers.items() if each.last_caught_up_ms >= 0}
+        there = [each for each in self.world.machines if each.key in known and each.process]
+        if not there or self.world.oracle.voters.latest().target is not None:
+            return
+        machine, key = there[0], there[0].key
+        voters = self.world.oracle.voters.latest().voters
+        then = voters.with_voter(Voter(*key, machine.endpoints, 0, 1))
+        if not operator.goes_on(then, machine):
+            return
+        if self.random.random() < 0.5:
+            request = AddRaftVoterRequest(
+                key, machine.endpoints, TIMEOUT_MS, self.random.random() < 0.3
+            )
+            operator.replace_disk(machine)
+            self._await(lambda: self._name_once_heard(leader, machine, request))
+        else:
+            request = AddRaftVoterRequest(key, machine.endpoints, TIMEOUT_MS, True)
+            operator.ask(leader, request, [then])
+            probed = self.random.random() < 0.7
+            self._await(lambda: self._replace_when_asked(leader, machine, probed))
+
+    def _name_once_heard(self, leader: Process, machine: Machine, request: Any) -> bool:
+        """Ask to add the directory that is gone as soon as the leader has heard its successor."""
+        if not leader.alive or leader.heard.get(machine.id) != machine.key.directory_id:
+            return not leader.alive
+        self.world.count("disks of additions replaced")
+        self.world.operator.ask(leader, request, []).gone = True
+        return True
+
+    def _replace_when_asked(self, leader: Process, machine: Machine, probed: bool) -> bool:
+        """Replace the disk once the leader has sent the probe, or has its answer."""
+        state = leader.core._state.leader if leader.alive else None
+        change = state.change if state is not None else None
+        if change is None or change.voter is None or change.fetched:
+            return True
+        if not (change.probed if probed else change.probe):
+            return False
+        if machine.process is not None:
+            self.world.count("disks of additions replaced")
+            self.world.operator.replace_disk(machine)
+        return True
+
     # --- disks ------------------------------------------------------------------------------------
 
     def _doubt_again(self) -> None:
@@ -280,6 +334,65 @@ class Planned:
 
         self._await(look, 8)
 
+    def _end_of_prepared(self) -> None:
+        """Have a log in a recycled file roll by age at the very end of the prepared bytes.
+
+        No header fits there, and behind it stand batches that the file held before. The process
+        ends before that segment is trimmed, so that its next start reads up to there.
+        """
+        leader = self.world.leader()
+        if leader is None or self.looking or leader.machine.nursery_hangs:
+            return
+        machine = leader.machine
+
+        def look() -> bool:
+            if leader.alive and leader.core.role == "leader":
+                if not _ends_before_old_batches(leader):
+                    return False
+                machine.nursery_hangs = True
+                self._after(1_500, 1_500, setattr, machine, "nursery_hangs", False)
+                segment = leader.log.active
+                self._await(lambda: self._is_at_end(leader, segment))
+            return True
+
+        self._await(look)
+
+    def _is_at_end(self, leader: Process, segment: Any) -> bool:
+        """Stop the producers at the end of the prepared bytes until the segment is old enough."""
+        waits = leader.alive and leader.log.active is segment and not leader.door.queue
+        if not waits:
+            leader.machine.nursery_hangs = False
+            return True
+        if segment.prepared - segment.position >= BATCH_HEADER_BYTES:
+            return False
+        for producer in self.world.producers:
+            producer.running = False
+        due_ms = segment.first_timestamp + self.settings.segment_ms + 2
+        self.world.at(due_ms * 1000, self._append_again)
+        self._await(lambda: self._has_rolled(leader, segment))
+        return True
+
+    def _append_again(self) -> None:
+        """Start the producers again: the next batch is late enough to begin another segment."""
+        for producer in self.world.producers:
+            if self.running and not producer.running:
+                producer.running = True
+                producer.start()
+
+    def _has_rolled(self, leader: Process, segment: Any) -> bool:
+        """End the process once the next segment has something on disk, before a trim."""
+        segments = leader.log.segments
+        if not leader.alive or segments[-1] is segment:
+            return not leader.alive
+        if leader.log.flushed_end_offset <= segment.end_offset:
+            return False
+        leader.machine.nursery_hangs = False
+        at_end = segment.prepared - segment.position < BATCH_HEADER_BYTES
+        if at_end and segment.has_page and segment in segments:
+            self.world.count("ends at old batches")
+            self.world.end(leader.machine, power=False)
+        return True
+
     def _part(self, machine: Machine, lasts_ms: int) -> None:
         """Nobody reaches this machine for a while, nor does it reach anybody."""
         pairs = {(machine.id, each.id) for each in self.world.machines}
@@ -291,3 +404,13 @@ class Planned:
 def _looks_prepared(segment: Any) -> bool:
     """Whether a trimmed file was cut behind what looks like a page of the log."""
     return not (segment.has_page or segment.may_trim())
+
+
+def _ends_before_old_batches(process: Process) -> bool:
+    """Return whether old bytes follow the prepared ones, and the next segment is ready."""
+    log, active = process.log, process.log.active
+    spare, begin = log.nursery.spare, active.prepared
+    ready = spare is not None and spare.stage == spare.READY
+    if not ready or begin == active.capacity or begin - active.position < BATCH_HEADER_BYTES:
+        return False
+    return any(active.file.view(begin, begin + BATCH_HEADER_BYTES))

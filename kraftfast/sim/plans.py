@@ -67,6 +67,54 @@ PLANS: dict[str, dict[str, Any]] = {
         "chaos_ms": 4_000,
         "faults": (),
     },
+    "replace_added": DYNAMIC
+    | QUIET
+    | {
+        "voters": 3,
+        "observers": 1,
+        "latecomer": False,
+        "auto_join": False,
+        "transport": "socket",
+        "chaos_ms": 4_000,
+        "faults": ("reset",),
+    },
+    "replace_majority": QUIET
+    | {
+        "kraft_version": 0,
+        "durability": "majority",
+        "voters": 3,
+        "observers": 0,
+        "changes": ("transfer",),
+        "change_every_ms": 1e9,
+        "consumers": 0,
+        "readers": 0,
+        "barrier_every_ms": 0.0,
+        "snapshots": "",
+        "retention_bytes": -1,
+        "election_timeout_ms": 100,
+        "fetch_timeout_ms": 200,
+        "fault_every_ms": 400.0,
+        "chaos_ms": 8_000,
+        "faults": ("kill", "reset", "resign", "isolate"),
+    },
+    "end_of_prepared": QUIET
+    | {
+        "durability": "majority",
+        "voters": 3,
+        "transport": "socket",
+        "snapshots": "trim",
+        "snapshot_bytes": 30_000,
+        "retention_bytes": 0,
+        "producers": 0,
+        "filling": 1,
+        "append_every_ms": 6.0,
+        "segment_bytes": 128 * 1024,
+        "segment_ms": 300,
+        "stride_bytes": 64 * 1024,
+        "fetch_timeout_ms": 600,
+        "chaos_ms": 4_000,
+        "faults": (),
+    },
 }
 """By the name of the fault; ``faults``: what may strike beside it."""
 

@@ -56,6 +56,7 @@ class Process(WatchedNode):
     paused: bool  # SIGSTOP: nothing runs until it is resumed
     closed: bool  # it has ended in order
     away_us: int  # when it last took up what had waited for it, the world's time
+    heard: dict[int, bytes]  # while it leads: the directory that it heard of last, by id (D19)
 
     def __init__(self, machine: Machine) -> None:
         """Open the directory. Raises StorageError or a subclass, and Crash."""
@@ -64,6 +65,7 @@ class Process(WatchedNode):
         self.alive = True
         self.paused = self.closed = False
         self.away_us = 0
+        self.heard = {}
         self.door = Door(self)
         self._inbox: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
         self._threads: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
@@ -189,6 +191,16 @@ class Process(WatchedNode):
     def beside_later(self, piece: Callable[[], None]) -> None:
         """In a thread: it runs beside a blocked loop, but not in a stopped process."""
         self.world.later(self.disk_delay_us(), self._piece, piece)
+
+    def prepare_later(self, piece: Callable[[], None]) -> None:
+        """The nursery's thread, which stands still while ``nursery_hangs``."""
+        self.world.later(self.disk_delay_us(), self._prepare, piece)
+
+    def _prepare(self, piece: Callable[[], None]) -> None:
+        if self.machine.nursery_hangs:
+            self.world.later(HANGS_US, self._prepare, piece)
+        else:
+            self._piece(piece)
 
     def disk_delay_us(self) -> int:
         """How long the next request of its disk takes: one that began as the world healed ends."""

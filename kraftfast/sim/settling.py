@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from kraftfast.sim.clients import ACKNOWLEDGED, BARRIER_TIMEOUT_MS
 from kraftfast.sim.ending import check_kept
+from kraftfast.sim.lost_majority import AFTER_MS
 from kraftfast.sim.require import Violation, require
 
 if TYPE_CHECKING:
@@ -15,7 +16,9 @@ if TYPE_CHECKING:
     from kraftfast.sim.clients import Append, BarrierReader, Producer
     from kraftfast.sim.consumer import Consumer
     from kraftfast.sim.invariants import Oracle
+    from kraftfast.sim.lost_majority import Survivors
     from kraftfast.sim.machine import Machine
+    from kraftfast.sim.nemesis import Nemesis
     from kraftfast.sim.operator import Operator
     from kraftfast.sim.process import Process
     from kraftfast.sim.settings import Settings
@@ -37,6 +40,8 @@ class Settling:
     barriers: BarrierReader
     history: list[Append]
     counts: Counter[str]
+    nemesis: Nemesis
+    survivors: Survivors | None
 
     def run(self, duration_ms: float, until: Callable[[], bool] | None = None) -> bool:
         raise NotImplementedError
@@ -95,6 +100,11 @@ class Settling:
     def finish(self) -> None:
         """Healing, rest, and then everything that must hold at the end."""
         self.trace("the world heals")
+        if self.survivors is not None:  # no quorum comes to rest without a majority
+            self.nemesis.heal()
+            self.run(AFTER_MS)
+            self.survivors.check()
+            return
         self.heal()
         self.barriers.running = False
         if self.settings.load_ms:

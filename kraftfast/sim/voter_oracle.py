@@ -218,6 +218,7 @@ class VoterOracle:
         moved = [voter.id for voter in then if voter.id in now and not now.is_voter(voter.key)]
         require(not moved, f"D19: {process.id} gives {moved} other directories")
         self.world.early.shrinks(process, now, then)
+        self.world.early.grows(process, now, then)
 
 
 def filed_from(history: VoterHistory, begin: int) -> VoterHistory:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from kraftfast.core import effects as fx
 from kraftfast.core import events as ev
+from kraftfast.core.messages import VoteResponse
 from kraftfast.core.quorum_state import QuorumState
 from kraftfast.errors import DiskFull
 from kraftfast.log.newest_snapshot import clip
@@ -48,6 +49,8 @@ class WatchedNode(Node):
         self.world.trace_step(self, "event", event)
         if self.core.role == "candidate":
             self.world.oracle.counts_votes(self, self.core.epoch)
+        if self.world.early.hears_disks:
+            self.world.early.hears(self, event)
         asks = self.core._state.current if self.core.role == "prospective" else None
         effects = super()._decide(event)
         if asks is not None:
@@ -85,6 +88,8 @@ class WatchedNode(Node):
         super()._send(effect)
 
     def _reply(self, effect: fx.Reply) -> None:
+        if type(effect.response) is VoteResponse and effect.response.vote_granted:
+            self.world.early.grants(self, effect.source.request)
         self.world.oracle.response_leaves(self, effect.source, effect.response)
         super()._reply(effect)
 
@@ -119,12 +124,15 @@ class WatchedNode(Node):
             call()
 
     def _truncate(self, effect: fx.Truncate) -> None:
+        self.world.early.asks(self)
+        self.world.early.cuts(self, effect.end_offset)
         self._when_flushed = lambda: self.world.oracle.truncates(self, effect.end_offset)
         super()._truncate(effect)
         self.world.oracle.truncated(self)
 
     def _install(self, effect: fx.InstallSnapshot) -> None:
         oracle = self.world.oracle.snapshots
+        self.world.early.cuts(self, effect.snapshot_id.offset)
         self._when_flushed = lambda: oracle.installs(self, effect.snapshot_id)
         self._go_on_with(effect)
         oracle.installed(self, effect.snapshot_id)

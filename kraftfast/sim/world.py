@@ -17,9 +17,11 @@ from kraftfast.sim.clients import Append, BarrierReader, Producer, Reader
 from kraftfast.sim.consumer import Consumer
 from kraftfast.sim.disk import Crash
 from kraftfast.sim.early_oracle import EarlyOracle
+from kraftfast.sim.ending import check_kept
 from kraftfast.sim.filling import FillingProducer
 from kraftfast.sim.idempotent import IdempotentProducer
 from kraftfast.sim.invariants import Oracle
+from kraftfast.sim.lost_majority import SilentOracle, Survivors
 from kraftfast.sim.machine import Machine
 from kraftfast.sim.named import NamedProducer
 from kraftfast.sim.nemesis import Nemesis
@@ -61,6 +63,7 @@ class World(Settling):
     disk_delays: Delays
     drop: float  # how likely a message over a socket is lost now
     duplicate: float
+    survivors: Survivors | None  # once a majority of the disks was replaced: who is left
 
     def __init__(
         self, seed: int, settings: Settings, tracer: Callable[[str], Any] | None = None
@@ -73,6 +76,7 @@ class World(Settling):
         self.events = self.digest = 0
         self.acknowledged_end = 0
         self.history = []
+        self.survivors = None
         self.network_delays, self.disk_delays = settings.network, settings.disk
         self.drop, self.duplicate = settings.drop, settings.duplicate
         self._queue: list[tuple[int, int, Callable[..., Any], tuple[Any, ...]]] = []
@@ -255,6 +259,17 @@ class World(Settling):
             machine.lose_power()
             self.oracle.shadow(machine.id).lost_memory = True
         self.start_later(machine)
+
+    def lose_all_but(self, machines: list[Machine]) -> None:
+        """Judge what the quorum came to, and from now on only what these machines keep.
+
+        The disks of all others, a majority, are about to be replaced. Clients have gone.
+        """
+        check_kept(self)
+        for client in self.producers:
+            client.running = False
+        self.survivors = Survivors(self, machines)
+        self.oracle = SilentOracle()  # type: ignore[assignment]
 
     # --- what is told -----------------------------------------------------------------------------
 

@@ -7,11 +7,13 @@ from typing import Any
 
 from kraftfast.core import effects as fx
 from kraftfast.core.leader import Barrier
+from kraftfast.core.messages import LeaderIdentity
 from kraftfast.core.voters import VoterSet
 from kraftfast.errors import DiskFull
 from kraftfast.log import log_start  # type: ignore[attr-defined]
 from kraftfast.sim.early_oracle import IN_FLIGHT_US
-from kraftfast.types import OffsetAndEpoch
+from kraftfast.sim.lost_majority import Survivors
+from kraftfast.types import OffsetAndEpoch, ReplicaKey
 from tests.sim.planting import Scene, plant, with_state, with_voter_records
 
 
@@ -90,3 +92,74 @@ def leader_of_another_directory_is_followed(scene: Scene) -> None:
     core: Any = SimpleNamespace(_state=state, history=scene.leader.core.history)
     leader: Any = SimpleNamespace(id=key.id, core=core)
     scene.world.early.copies(scene.other, leader)
+
+
+OTHER = b"z" * 16
+"""Another directory than any of the quorum."""
+
+
+@plant("D19: {} waits for a Fetch of {}, and has heard {} since", with_voter_records)
+def addition_waits_for_a_disk_that_is_gone(scene: Scene) -> None:
+    scene.leader.heard[4] = OTHER
+    change = SimpleNamespace(probed=True, voter=SimpleNamespace(key=ReplicaKey(4, b"y" * 16)))
+    scene.world.early.waits(scene.leader, change)
+
+
+@plant("D19: {} adds {}, and has heard {} since", with_voter_records)
+def disk_that_is_gone_is_added(scene: Scene) -> None:
+    now = scene.leader.core.voters
+    gone = scene.other.machine
+    scene.world.early.hears_disks = True
+    scene.leader.heard[gone.id] = OTHER
+    scene.world.early.grows(scene.leader, now, now)
+    scene.world.early.grows(scene.leader, now.without(gone.id), now)
+
+
+@plant(
+    "D23: {} grants {} a vote, whose directory is not {}, by voters at {}, here at {}",
+    with_voter_records,
+)
+def other_directory_gets_a_vote(scene: Scene) -> None:
+    here = scene.other.core.history.latest_offset
+    for voters_at in (here + 1, here):
+        request: Any = SimpleNamespace(
+            replica=scene.leader.machine.key._replace(directory_id=OTHER),
+            voters_at=OffsetAndEpoch(voters_at, scene.epoch),
+        )
+        scene.world.early.grants(scene.other, request)
+
+
+@plant(
+    "D23: {} follows {}, which said that its directory is not {}, by voters at {}, here at {}",
+    with_voter_records,
+)
+def leader_that_said_another_directory_is_followed(scene: Scene) -> None:
+    here = scene.other.core.history.latest_offset
+    for voters_at in (here + 1, here):
+        place = OffsetAndEpoch(voters_at, scene.epoch)
+        scene.other.core._state.leader_identity = LeaderIdentity(OTHER, place)
+        scene.world.early.check(scene.other)
+
+
+@plant("D23: {} keeps its log only to {}, and {} is its floor")
+def log_is_cut_below_the_floor(scene: Scene) -> None:
+    floor = scene.other.floor.stored.offset
+    scene.world.early.cuts(scene.other, floor)
+    scene.world.early.cuts(scene.other, floor - 1)
+
+
+@plant("D3: {} hears of a cut with {} in its log, and {} on its disk")
+def replica_asks_before_it_has_flushed(scene: Scene) -> None:
+    scene.world.early.asks(scene.other)
+    log = scene.log_of(flushed_end_offset=scene.other.log.end_offset - 1)
+    scene.world.early.asks(scene.process_of(log=log))
+
+
+@plant("D23: {} has not kept what was committed up to {}, its floor")
+def floor_is_not_kept(scene: Scene) -> None:
+    survivors = Survivors(scene.world, [scene.other.machine])
+    survivors.check()
+    scene.flip(scene.other)
+    end = scene.last.end_offset
+    survivors.kept[scene.other.id] = end, scene.oracle.content(0, end)
+    survivors.check()

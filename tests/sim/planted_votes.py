@@ -220,6 +220,14 @@ def acknowledged_without_one(scene: Scene) -> None:
     scene.oracle.acknowledged_by_all(scene.leader, scene.last.end_offset)
 
 
+@plant("durability=all: {} tells {} by {}")
+def told_before_all_have_it(scene: Scene) -> None:
+    scene.patch.setattr(scene.leader, "durability", "all")
+    told = scene.leader.on_all_disks = scene.last.end_offset
+    scene.leader._commit(told)
+    scene.leader._commit(told + 1)
+
+
 @plant("I20: a consumer read [{}, {}), which is not committed")
 def read_beyond_commits(scene: Scene) -> None:
     scene.oracle.was_read(scene.last.end_offset, scene.last.end_offset + 1, 0)

@@ -19,6 +19,9 @@ MOMENTS = {
     "rot_below_snapshot": "rot below a snapshot",
     "full_at_trim": "log starts moved on a full disk",
     "cut_at_page": "files that end like prepared ones",
+    "replace_added": "disks of additions replaced",
+    "replace_majority": "replaced majorities that lead",
+    "end_of_prepared": "ends at old batches",
 }
 """What is counted once the moment came."""
 
