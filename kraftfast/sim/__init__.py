@@ -1,10 +1,10 @@
 """A whole quorum in one process, under chance that a seed decides.
 
 Read in this order: ``disk``, ``names`` and ``paged_file`` (system calls beneath the log, and what a
-power cut leaves of them), ``network`` (rings and sockets), ``process`` (one replica: the real node,
-under the eyes of the oracles), ``host`` (its clock, its disk and its threads), ``clients``,
-``idempotent``, ``named`` and ``consumer`` (who appends and reads), ``nemesis``, ``aimed`` and
-``rotting`` (what goes wrong), ``operator`` (who changes the voters), ``invariants``,
+power cut leaves of them), ``network`` (rings and sockets), ``process`` (one replica: the real
+node), ``watching`` (the same, seen by the oracles), ``host`` (its clock, its disk and its threads),
+``clients``, ``idempotent``, ``named`` and ``consumer`` (who appends and reads), ``nemesis``,
+``aimed`` and ``rotting`` (what goes wrong), ``operator`` (who changes the voters), ``invariants``,
 ``voter_oracle``, ``snapshot_oracle`` and ``history`` (what must hold), ``world`` and ``settling``
 (time, and the run as a whole), ``settings`` (what a seed chooses).
 ``run_seed`` is the door, ``python -m kraftfast.sim`` the command.

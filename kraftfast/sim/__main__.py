@@ -91,10 +91,10 @@ def results(
         more = True
         while more or pending:
             while more and len(pending) < 2 * workers:
-                seed = next(seeds, None)
-                more = seed is not None and time.monotonic() < until
-                if more:
-                    pending.add(pool.submit(run_seed, seed))
+                following = next(seeds, None)
+                more = following is not None and time.monotonic() < until
+                if following is not None and more:
+                    pending.add(pool.submit(run_seed, following))
             done, pending = wait(pending, return_when=FIRST_COMPLETED)
             for future in done:
                 yield future.result()

@@ -47,6 +47,9 @@ class Aimed:
     def _running(self) -> list[Machine]:
         raise NotImplementedError
 
+    def _in_role(self, role: str) -> list[Machine]:
+        return [each for each in self._running() if each.process and each.process.core.role == role]
+
     def _may_lose_power(self, machine: Machine) -> bool:
         raise NotImplementedError
 
@@ -60,9 +63,8 @@ class Aimed:
 
         Power goes at any point from its first pre-vote to its first records as a leader (D21).
         """
-        running = [each for each in self._running() if each.process is not None]
-        leaders = [each for each in running if each.process.core.role == "leader"]
-        followers = [each for each in running if each.process.core.role == "follower"]
+        leaders = self._in_role("leader")
+        followers = self._in_role("follower")
         if not leaders or not followers:
             return
         leader, victim = self.random.choice(leaders), self.random.choice(followers)
@@ -131,7 +133,7 @@ class Aimed:
         until_us = self.world.now_us + lasts_ms * 3_000
         self._await_cut(machine, leader, leader.log.truncations, until_us)
 
-    def _await_cut(self, machine: Machine, process: Any, cuts: int, until_us: int) -> None:
+    def _await_cut(self, machine: Machine, process: Process, cuts: int, until_us: int) -> None:
         if not self.running or machine.process is not process or self.world.now_us >= until_us:
             return
         if process.log.truncations == cuts:
@@ -243,11 +245,11 @@ class Aimed:
     def _unflushed(self) -> None:
         """A machine loses power between an append and its flush, perhaps all of them at once."""
         machine = self._victim()
-        if machine is not None:
+        if machine is not None and machine.process is not None:
             until_us = self.world.now_us + self.settings.fetch_timeout_ms * 2_000
             self._await_tail(machine, machine.process, until_us)
 
-    def _await_tail(self, machine: Machine, process: Any, until_us: int) -> None:
+    def _await_tail(self, machine: Machine, process: Process, until_us: int) -> None:
         if not self.running or machine.process is not process or self.world.now_us >= until_us:
             return
         if process.log.end_offset == process.log.flushed_end_offset:

@@ -71,8 +71,8 @@ class EarlyOracle:
             return
         newest, start = process.recovered.snapshots[-1], process.log.segments[0].base_offset
         entry = shadow.below(newest.offset)
-        reached = entry is not None and shadow.durable >= newest.offset
-        reached = reached and (entry.batch.end_offset, entry.batch.epoch) == tuple(newest)
+        ends = (entry.batch.end_offset, entry.batch.epoch) if entry is not None else None
+        reached = ends == newest and shadow.durable >= newest.offset
         require(
             not reached or start < newest.offset or newest.offset < process.log.end_offset,
             f"I15: {process.id} tells of no damage and begins anew at {newest}, which its log held",

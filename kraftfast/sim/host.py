@@ -68,7 +68,7 @@ class SimHost:
         node.on_commit.append(node.applier.committed)
 
 
-class SimFlusher(Flusher):
+class SimFlusher(Flusher):  # type: ignore[misc]  # compiled
     """The flusher's thread, in steps between which anything may happen."""
 
     # _error: of a flush that ended and was not taken yet, an errno.
@@ -91,7 +91,7 @@ class SimFlusher(Flusher):
 
     def step(self) -> bool:
         """Do the next step; True once the flush has ended."""
-        state = self._flush.step(self._process.disk)
+        state: int = self._flush.step(self._process.disk)
         if state <= 0:
             self._error = -state
         return state <= 0
@@ -105,13 +105,13 @@ class SimFlusher(Flusher):
 
     def busy(self) -> bool:
         """Whether a flush is under way, or has ended and was not taken."""
-        return self._flush.running
+        return bool(self._flush.running)
 
     def close(self) -> None:
         """Nothing is left to stop."""
 
 
-class SimIdle(Idle):
+class SimIdle(Idle):  # type: ignore[misc]  # compiled
     """Nothing sleeps here: the world calls the process when something has come."""
 
     def __init__(self) -> None:

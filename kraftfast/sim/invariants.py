@@ -25,12 +25,12 @@ from kraftfast.core.quorum_state import QuorumState
 from kraftfast.errors import CorruptLog
 from kraftfast.log import quorum_state
 from kraftfast.log.segment import LOG_SUFFIX, segment_name
-from kraftfast.sim.disk import SmallFile
 from kraftfast.sim.flush_oracle import FlushOracle
 from kraftfast.sim.paged_file import PagedFile, batches_of
 from kraftfast.sim.producer_oracle import check_epochs, check_producers
 from kraftfast.sim.require import require
 from kraftfast.sim.shadow import Entry, Identity, Shadow
+from kraftfast.sim.small_file import SmallFile
 from kraftfast.sim.snapshot_oracle import SnapshotOracle
 from kraftfast.sim.vote_oracle import VoteOracle
 from kraftfast.sim.voter_oracle import VoterOracle
@@ -162,7 +162,7 @@ class Oracle:
         if not isinstance(file, PagedFile):
             return False
         found = file.stable_batch(entry.position)
-        return found is not None and Identity(*found[:4], found[5]) == entry.batch
+        return found is not None and (*found[:4], found[5]) == entry.batch
 
     def truncates(self, process: Process, end_offset: int) -> None:
         """I7: no committed batch is ever cut."""

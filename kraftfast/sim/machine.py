@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from kraftfast import limits
 from kraftfast.core.config import QuorumConfig
@@ -16,6 +16,7 @@ from kraftfast.sim.disk import SimDisk
 from kraftfast.types import Endpoint, ReplicaKey, Voter
 
 if TYPE_CHECKING:
+    from kraftfast.log.disk import Disk
     from kraftfast.sim.process import Process
     from kraftfast.sim.settings import Settings
     from kraftfast.sim.world import World
@@ -46,7 +47,7 @@ class Machine:
     voters: VoterSet  # controller.quorum.voters; empty where the log says who votes from the start
     moves: int  # how often it has changed its address
     bootstrap: VoterSet | None  # of the snapshot that its directory was formatted with
-    boot_id: str  # changes with every loss of power
+    boots: int  # losses of power
     disk_factor: int  # how many times slower than usual the disk is
     flushes_hang: bool  # nothing else does: no flush of its log ends for now
     nursery_hangs: bool  # nothing else does: no byte is prepared for its log for now
@@ -82,7 +83,7 @@ class Machine:
         self.format(first if votes and self.settings.kraft_version else None)
 
     @property
-    def boot_id(self) -> str:  # type: ignore[no-redef]
+    def boot_id(self) -> str:
         return f"boot-{self.id}-{self.boots}"
 
     @property
@@ -117,7 +118,7 @@ class Machine:
         meta = MetaProperties(self.world.cluster_id, self.id, self.key.directory_id)
         first = (KRaftVersion(1), KRaftVoters(bootstrap.voters)) if bootstrap is not None else ()
         options = LogOptions(self.settings.durability)
-        format_directory(self.disk, self.path, meta, options, first)
+        format_directory(cast("Disk", self.disk), self.path, meta, options, first)
 
     def key_of(self, format: int) -> ReplicaKey:
         """The replica that it held after so many formats."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from random import Random
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from kraftfast.sim.paged_file import PagedFile
 from kraftfast.sim.small_file import SmallFile
 
-File = SmallFile | PagedFile
+File: TypeAlias = SmallFile | PagedFile
 
 
 class Change(NamedTuple):

@@ -76,7 +76,8 @@ class Source:
 
     def _push(self, response: FetchResponse, effect: AnswerFetch) -> int:
         process, read_offset = self.process, effect.read_offset
-        log, records, end_offset = process.log, None, read_offset
+        log, end_offset = process.log, read_offset
+        records: Records | None = None
         if not self.link.has_room(process):
             return read_offset
         if 0 <= read_offset < log.end_offset:

@@ -122,7 +122,7 @@ class Operator:
             sets += self.order.sets
         targets = self._targets()
         if targets:
-            return not any(machine.id in each for each in (*targets, *sets))
+            return not any(machine.id in each for each in (*targets, *(each.ids for each in sets)))
         return all(self.goes_on(each, machine) for each in sets)
 
     def _targets(self) -> list[tuple[int, ...]]:
@@ -299,8 +299,7 @@ class Operator:
         target = tuple(each.id for each in self.random.sample(whole, count))
         latest = self.world.oracle.voters.latest()
         voters = VoterSet(
-            latest.voters.get(id) if id in latest.voters else Voter(*self.world.machine(id).key)
-            for id in target
+            latest.voters.get(id) or Voter(*self.world.machine(id).key) for id in target
         )
         between = latest.voters
         for voter in voters:

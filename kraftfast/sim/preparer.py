@@ -17,7 +17,7 @@ class SimPreparer:
     ``later(piece)`` runs a piece after a while; ``ring()`` is the doorbell of the loop.
     """
 
-    _file: SimSegmentFile | None  # of the range at hand; kept until it is taken
+    _file: Any  # SimSegmentFile, of the range at hand; None once it was taken
     _done: int  # how far the range at hand is prepared
     _end: int
     _error: int | None  # of a range that ended

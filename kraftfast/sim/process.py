@@ -1,4 +1,4 @@
-"""One replica's process: the node itself, watched by the oracles, without its loop.
+"""One replica's process: the node itself without its loop.
 
 What the loop does, the world does here: it calls the process when something has come. Where the
 node waits for its disk (a cut beside a flush) the process is ``blocked``: the world goes on around
@@ -13,17 +13,19 @@ from typing import TYPE_CHECKING, Any
 
 from kraftfast.core import events as ev
 from kraftfast.errors import HostUnsupported
+from kraftfast.node.node import Node
 from kraftfast.sim.door import Door, SimProber
 from kraftfast.sim.host import SimFlusher, SimHost
 from kraftfast.sim.network import Link, Message, Source
 from kraftfast.sim.paged_file import SimSegmentFile
 from kraftfast.sim.peer import SimPeer
 from kraftfast.sim.state_machine import SimStateMachine
-from kraftfast.sim.watching import WatchedNode
 from kraftfast.types import ZERO_UUID, OffsetAndEpoch
 
 if TYPE_CHECKING:
     from kraftfast.core.config import QuorumConfig
+    from kraftfast.core.quorum_state import QuorumState
+    from kraftfast.core.replica import Replica
     from kraftfast.log.recovery import Recovered
     from kraftfast.node.floor import CommittedFloor
     from kraftfast.sim.clients import Append
@@ -43,9 +45,11 @@ HANGS_US = 2_000  # until a flush that hangs is looked at again
 TEND_SHARE = 0.05  # of its turns after which a process looks after its files
 
 
-class Process(WatchedNode):
+class Process(Node):
     """A running replica. Everything that happens to it goes through :meth:`enter`."""
 
+    core: Replica
+    log: Any
     recovered: Recovered
     floor: CommittedFloor
     flusher: SimFlusher
@@ -55,6 +59,9 @@ class Process(WatchedNode):
     alive: bool
     paused: bool  # SIGSTOP: nothing runs until it is resumed
     closed: bool  # it has ended in order
+    persisted: QuorumState | None  # what quorum-state holds
+    steps: int  # of the core
+    steps_in_a_row: int  # since the world last called
     away_us: int  # when it last took up what had waited for it, the world's time
     heard: dict[int, bytes]  # while it leads: the directory that it heard of last, by id (D19)
 
@@ -64,7 +71,7 @@ class Process(WatchedNode):
         self.settings = machine.settings
         self.alive = True
         self.paused = self.closed = False
-        self.away_us = 0
+        self.away_us = self.steps = self.steps_in_a_row = 0
         self.heard = {}
         self.door = Door(self)
         self._inbox: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
@@ -76,7 +83,6 @@ class Process(WatchedNode):
         self._opened_rotten = machine.rotten
         super().__init__(machine.node_config(), SimHost(self))
         self.sockets, self.prober = self.door, SimProber(self)
-        self.note_persisted()
 
     @property
     def rots(self) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from random import Random
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from kraftfast.log import quorum_state
 from kraftfast.log.epoch_checkpoint import NAME as EPOCH_CHECKPOINT
@@ -21,6 +21,7 @@ from kraftfast.sim.paged_file import PagedFile
 from kraftfast.sim.small_file import SmallFile
 
 if TYPE_CHECKING:
+    from kraftfast.log.disk import Disk
     from kraftfast.sim.machine import Machine
     from kraftfast.sim.settings import Settings
     from kraftfast.sim.shadow import Entry
@@ -170,7 +171,7 @@ class Rotting:
             return shadow.durable > 0
         if lost.name.endswith(LOG_SUFFIX):
             entries = shadow.entries
-            floor = read_floor(machine.disk, machine.path).offset
+            floor = read_floor(cast("Disk", machine.disk), machine.path).offset
             base = entries[-1].segment_base if entries else 0
             snapshots = snapshot_ids(machine.disk, log_path)
             stands_at = max((each.offset for each in snapshots), default=0)

@@ -8,7 +8,7 @@ what is committed (D16), who is counted (D19), and when a set may follow another
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from kraftfast.core.control import (
     KRaftVersion,
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from kraftfast.sim.process import Process
     from kraftfast.sim.shadow import Identity, Shadow
 
+Kind = TypeVar("Kind")
 ATTRIBUTES_AT, CONTROL = 22, 0x20
 """Where a batch's header says that it is a control batch."""
 
@@ -223,12 +224,12 @@ class VoterOracle:
 
 def filed_from(history: VoterHistory, begin: int) -> VoterHistory:
     """The same, with the newest of each kind below ``begin`` where a snapshot's would be."""
-    filed = VoterHistory()
-    for target, entries in (
-        (filed.versions, history.versions),
-        (filed.voter_sets, history.voter_sets),
-    ):
-        below = [value for offset, value in entries if offset < begin]
-        target += [(begin - 1, value) for value in below[-1:]]
-        target += [(offset, value) for offset, value in entries if offset >= begin]
-    return filed
+
+    def filed(entries: list[tuple[int, Kind]]) -> list[tuple[int, Kind]]:
+        below = [(begin - 1, value) for offset, value in entries if offset < begin]
+        return below[-1:] + [entry for entry in entries if entry[0] >= begin]
+
+    result = VoterHistory()
+    result.versions = filed(history.versions)
+    result.voter_sets = filed(history.voter_sets)
+    return result

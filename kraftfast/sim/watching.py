@@ -1,4 +1,4 @@
-"""The node under the eyes of the oracles: they are told of each decision as it is carried out."""
+"""The process under the eyes of the oracles, which see each decision as it is carried out."""
 
 from __future__ import annotations
 
@@ -8,38 +8,34 @@ from typing import TYPE_CHECKING, Any
 from kraftfast.core import effects as fx
 from kraftfast.core import events as ev
 from kraftfast.core.messages import VoteResponse
-from kraftfast.core.quorum_state import QuorumState
 from kraftfast.errors import DiskFull
 from kraftfast.log.newest_snapshot import clip
-from kraftfast.node.node import Node
 from kraftfast.node.own_directory import stored_state
+from kraftfast.sim.process import Process
 from kraftfast.sim.require import Violation, require
 
 if TYPE_CHECKING:
-    from kraftfast.core.replica import Replica
-    from kraftfast.sim.world import World
+    from kraftfast.sim.machine import Machine
 
 STEPS_IN_A_ROW_MAX = 2_000
 
 
-class WatchedNode(Node):
-    """A node that tells the oracles of its world what it does; else it does what a node does."""
+class WatchedProcess(Process):
+    """A process that shows the oracles of its world what it does; else it is a process."""
 
-    # id: of the replica. on_all_disks: every voter has it, says the core.
-    # persisted: what quorum-state holds (D5). steps: of the core.
-    # steps_in_a_row: since the world last called. _when_flushed: called when no flush is under way
-    # any more: a cut, or a snapshot in place of the log, comes next.
+    # on_all_disks: the core reported that every voter has it on disk.
+    # _when_flushed: called once no flush is under way: a cut, or a snapshot in place of the log,
+    # comes next.
 
-    id: int
-    world: World
-    core: Replica
-    log: Any
-    persisted: QuorumState | None
-    steps = steps_in_a_row = on_all_disks = 0
+    on_all_disks = 0
     _when_flushed: Callable[[], None] | None = None
 
+    def __init__(self, machine: Machine) -> None:
+        super().__init__(machine)
+        self.note_persisted()
+
     def note_persisted(self) -> None:
-        """Note what quorum-state says now."""
+        """Note what quorum-state holds (D5)."""
         floor = self.floor.stored
         self.persisted = stored_state(self.disk, self.directory, self.recovered, floor)
 
@@ -177,7 +173,7 @@ class WatchedNode(Node):
         self.world.count("refusals that were reported")
         self._go_on_with(effect)
 
-    WATCHES = {
+    WATCHES: dict[type, Callable[[Any, Any], None]] = {
         fx.InstallSnapshot: _install,
         fx.DeleteBefore: _delete_before,
         fx.AcknowledgedByAll: _acknowledged_by_all,

@@ -28,6 +28,7 @@ from kraftfast.sim.nemesis import Nemesis
 from kraftfast.sim.network import Network
 from kraftfast.sim.operator import Operator
 from kraftfast.sim.process import Process
+from kraftfast.sim.watching import WatchedProcess
 from kraftfast.sim.require import Violation, require
 from kraftfast.sim.settings import Delays, Settings
 from kraftfast.sim.settling import Settling
@@ -226,7 +227,7 @@ class World(Settling):
             return
         power = self.oracle.shadow(machine.id).lost_memory
         try:
-            process = Process(machine)
+            process = WatchedProcess(machine)
         except Crash as crash:
             self.trace(f"{machine.id}: stops while it starts, {crash}")
             self.count("crashes in recovery")
@@ -316,8 +317,9 @@ class World(Settling):
                 self.later(self.settings.chaos_ms * 600, self._let_in, self.machines[-1])
         for machine in self.machines:
             self.start_later(machine, self.random.randint(1, 30_000))
-        for client in (*self.producers, *self.readers, *self.consumers):
-            client.start()
+        for clients in (self.producers, self.readers, self.consumers):
+            for client in clients:
+                client.start()
         if self.settings.barrier_every_ms:
             self.barriers.start()
 

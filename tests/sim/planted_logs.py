@@ -180,7 +180,7 @@ def sound_log_is_refused(scene: Scene) -> None:
     def refuses(machine: Any) -> None:
         raise CorruptLog("no reason", "a log")
 
-    scene.patch.setattr("kraftfast.sim.world.Process", refuses)
+    scene.patch.setattr("kraftfast.sim.world.WatchedProcess", refuses)
     scene.quorum.stop(scene.other.id, "kill")
     scene.quorum.restart(scene.other.id)
     scene.world.run(100)
@@ -191,7 +191,7 @@ def process_does_not_start(scene: Scene) -> None:
     def refuses(machine: Any) -> None:
         raise InvalidOption("no reason")
 
-    scene.patch.setattr("kraftfast.sim.world.Process", refuses)
+    scene.patch.setattr("kraftfast.sim.world.WatchedProcess", refuses)
     scene.quorum.stop(scene.other.id, "kill")
     scene.quorum.restart(scene.other.id)
     scene.world.run(100)

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -34,3 +35,10 @@ def test_it_finds_nothing(name: str) -> None:
         cwd=ROOT, env=os.environ | {"PATH": beside}, capture_output=True, text=True, timeout=280,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_mypy_leaves_no_room_out() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["mypy"]
+    overrides = settings.pop("overrides")
+    assert settings == {"strict": True, "packages": ["kraftfast"], "warn_unused_configs": True}
+    assert all(set(each) == {"module", "ignore_missing_imports"} for each in overrides)
