@@ -27,7 +27,7 @@ from kraftfast.node.description import read_description
 from kraftfast.node.local_layout import place_of, set_aside
 from kraftfast.node.replacing import fault_of, refuse_place, refuse_running
 from kraftfast.quorum import LocalQuorum
-from tests.processes.kit import PATIENCE_S, a_quorum, wait_until
+from tests.processes.kit import PATIENCE_S, a_quorum, settled, wait_until
 
 pytestmark = pytest.mark.processes
 RECORDS = [b"record %d" % number for number in range(200)]
@@ -59,6 +59,7 @@ DAMAGES: dict[Callable[[Path], Any], type[Exception]] = {
 def made(path: Path, **settings: Any) -> None:
     with a_quorum(path, **settings) as quorum, quorum.producer() as producer:
         producer.append_many(RECORDS)
+        settled(quorum)  # all have them: any of the directories may be damaged in its records
 
 
 def directory_id(path: Path) -> bytes:
