@@ -18,6 +18,7 @@ from tests.command import (
     stop_when_asked,
 )
 from tests.core.twins import Interpreted
+from tests.model.beginning import BEGINNINGS
 from tests.model.settings import SETTINGS
 
 if TYPE_CHECKING:
@@ -32,6 +33,10 @@ BESIDE = 2000
 
 LENGTH_MIN = 11
 """Of walks; the shortest that has places for changes of priorities."""
+KIND = (
+    "voters", "observers", "sockets", "dynamic", "upgrades", "upgraded", "asks", "wipes", "first",
+)  # fmt: skip
+"""Options that say what kind of quorum it is."""
 NOT_WITH_ALL = ("setting", "way", "delays", "length", "liveness", "named")
 
 
@@ -113,6 +118,7 @@ def of_quorum(parser: argparse.ArgumentParser) -> None:
     add("--dynamic", action="store_true", help="kraft.version 1")
     add("--upgrades", action="store_true", help="kraft.version 0, which may be upgraded to 1")
     add("--upgraded", action="store_true", help="static voters; all are in the log as it begins")
+    add("--asks", action="store_true", help="replicas are configured to ask all for the leader")
     add("--auto-join", action="store_true", help="observers make themselves voters")
     add(
         "--emptied",
@@ -121,6 +127,7 @@ def of_quorum(parser: argparse.ArgumentParser) -> None:
         metavar="IDS",
         help="whose disks are replaced as it begins, after a power cut everywhere",
     )
+    add("--begin", choices=list(BEGINNINGS), default="", help="what is done before it begins")
     add("--turn-records", type=from_least(1), default=100, help="records in an answer")
     add("--voters-max", type=from_least(1), default=64, help="how many voters fit")
     add("--wipes", default="", help="how disks are replaced: empty, alone, or empty,alone")
@@ -163,7 +170,8 @@ def quorum_of(options: argparse.Namespace, order: tuple[int, ...] = ()) -> tuple
         ids, voters, not options.sockets, options.dynamic, options.turn_records, options.upgrades,
         tuple(filter(None, options.wipes.split(","))), options.floors, options.hurt_max,
         options.witnesses, options.memory, options.moved, options.lies, options.upgraded,
-        options.auto_join, options.strangers, options.emptied,
+        options.auto_join, options.strangers, options.emptied, options.asks,
+        options.begin,
     )  # fmt: skip
     quorum = Quorum(setting, options.epochs, order)
     quorum.symmetric = not options.named
@@ -266,10 +274,22 @@ def refuse(options: argparse.Namespace) -> None:
         for id in getattr(options, name):
             if not 1 <= id <= options.voters + options.observers:
                 raise Refused(f"--{name} {id}: there is no such replica")
+    if options.begin:
+        refuse_unfit(options)
     if 1 in options.witnesses:
         raise Refused("--witnesses 1: that one leads first")
     if {*options.wipes.split(",")} - {"", "empty", "alone"}:
         raise Refused(f"--wipes {options.wipes}: wants empty, alone, or empty,alone")
+
+
+def refuse_unfit(options: argparse.Namespace) -> None:
+    """Raise Refused for a beginning of another kind of quorum: its steps cannot be taken."""
+    fitting = [name for name, words in SETTINGS.items() if options.begin in words.split()]
+    for name in fitting:
+        other = arguments().parse_args(SETTINGS[name].split())
+        if all(getattr(options, each) == getattr(other, each) for each in KIND):
+            return
+    raise Refused(f"--begin {options.begin}: fits the quorum of --setting {fitting} alone")
 
 
 def main(words: list[str]) -> int:

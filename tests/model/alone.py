@@ -63,13 +63,16 @@ class Setting:
     auto_join: bool = False  # observers make themselves voters
     strangers: bool = False  # one that no voter set names, and that has no log, asks for votes
     emptied: tuple[int, ...] = ()  # whose disks are replaced as it begins, after a power cut
+    asks: bool = False  # a replica that knows no leader is configured to ask all others
+    begin: str = ""  # the name of what else is done before it begins
 
     @property
     def config(self) -> QuorumConfig:
         """What is configured everywhere: no flush inside a step, and the first voters are known."""
         return QuorumConfig(
             inline_flush_bytes_max=0, follower_inline_flush_bytes_max=0,
-            bootstrap_ids=self.voters if self.dynamic else (), auto_join=self.auto_join,
+            bootstrap_ids=self.ids if self.asks else self.voters if self.dynamic else (),
+            auto_join=self.auto_join,
         )  # fmt: skip
 
     def entry_of(self, key: ReplicaKey) -> Voter:
@@ -190,6 +193,7 @@ class Lone(Host):
         self.phantom: OffsetAndEpoch | None = None
         self.memory_lost = False  # with durability=memory, by a power cut: not noted as settled yet
         self.heard: dict[int, bytes] = {}  # by a leader: the directory of each id's last Fetch
+        self.fetched = False  # the disk that is being added, since its id was probed
         self.replaced = False  # this is not the disk that its id had at first
         self.told_quorum = self.told_voters = False  # that its configuration counts no more
         self.refused = False  # a prospective replica without a log, by one that may have one
@@ -233,6 +237,8 @@ class Lone(Host):
                 promises.has_written(self, asked, effect)
             else:
                 promises.refuses(self, asked, effect.response)
+        elif isinstance(asked, msg.BeginQuorumEpochRequest):
+            displaced.hears_its_leader(self, asked, effect.response)
         super().do_Reply(effect, follow_on)
 
     def do_AppendControl(self, effect: fx.AppendControl, follow_on: list) -> None:

@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from kraftfast.core import events as ev
 from kraftfast.core import messages as msg
+from kraftfast.errors import ErrorCode
 from kraftfast.types import ZERO_UUID, ReplicaKey
 from tests.model import timeless
+from tests.model.moving import may_count
 
 if TYPE_CHECKING:
     from kraftfast.core.effects import AnswerFetch
+    from kraftfast.core.messages import Response
     from kraftfast.core.voters import VoterSet
     from tests.model.alone import Lone
 
@@ -210,3 +213,19 @@ def says_what_is_committed(host: Lone, effect: AnswerFetch) -> None:
         return
     host.world.looked["told by the floor"] += 1
     assert identity.committed, f"D23: {host.id} does not say that the voters at {first} count"
+
+
+def hears_its_leader(host: Lone, asked: msg.BeginQuorumEpochRequest, answer: Response) -> None:
+    """Assert that no leader is refused whom voters name that may count: a removal may be undone.
+
+    The only voter of a log follows whom it voted for, whatever the voters before it were.
+    """
+    key = ReplicaKey(asked.leader_id, asked.leader_identity.directory_id)
+    if not isinstance(answer, msg.QuorumEpochResponse) or key.directory_id == ZERO_UUID:
+        return
+    if is_only_voter(host) or not host.disk.history().voter_sets or not may_count(host, key):
+        return
+    host.world.looked["leader that may count"] += 1
+    assert answer.partition_error != ErrorCode.INVALID_REQUEST, (
+        f"D23: {host.id} refuses {key} as a leader, whom voters name that may count"
+    )

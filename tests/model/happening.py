@@ -79,7 +79,7 @@ def happen(host: Lone, event: tuple[Any, ...], arrived: Arrived | None = None) -
     elif kind == "retain":
         host.step(ev.RetentionDue(max(host.disk.snapshots)))
     elif kind == "probed":
-        probing, host.probing = host.probing, None
+        probing, host.probing, host.fetched = host.probing, None, False
         assert probing is not None
         host.step(ev.Probed(probing.probe, event[1], *((0, 1) if not event[1] else ())))
     else:

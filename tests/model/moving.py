@@ -31,7 +31,9 @@ def moves_as_it_may(host: Lone, arrived: Arrived | None, role: str, epoch: int) 
         return
     if replica.role in ASKING and role not in ASKING:
         host.world.looked["campaigns"] += 1
-        assert may_count(host), f"D17: {host.id}, whose removal is committed, campaigns"
+        assert may_count(host, ReplicaKey(host.id, host.directory_id)), (
+            f"D17: {host.id}, whose removal is committed, campaigns"
+        )
     asked = arrived[2].body if arrived is not None and arrived[0] == "ask" else None
     if not isinstance(asked, msg.VoteRequest) or not host.disk.records:
         return  # a disk without a log is moved by whoever shows it a quorum (D23)
@@ -60,10 +62,9 @@ def remember_voting(host: Lone) -> None:
         host.was_voter = host.disk.history().named_below(key, known)
 
 
-def may_count(host: Lone) -> bool:
-    """Return whether a set of voters that may be the committed one names this replica."""
+def may_count(host: Lone, key: ReplicaKey) -> bool:
+    """Return whether a set of voters that may be the committed one names that replica."""
     assert host.replica is not None
-    key = ReplicaKey(host.id, host.directory_id)
     sets = host.disk.history().voter_sets
     for offset, record in sets[::-1]:
         if record.voters.is_voter(key):

@@ -10,14 +10,13 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from tests.core.twins import Interpreted
+from tests.model.beginning import goes_on, key_of
 from tests.model.planting import (
     BUGS,
     begun,
     bug,
-    goes_on,
     history,
     in_place_of,
-    key_of,
     nothing,
     waits_for_no_fetch,
 )
@@ -153,7 +152,7 @@ def vote_for_less_than_was_lost() -> None:
 
 @bug("D19")
 def gone_directory_is_added() -> None:
-    from kraftfast.core import on_add_voter, on_tick
+    from kraftfast.core import on_add_voter
     from kraftfast.errors import ErrorCode
 
     def accepts(*words: Any) -> Any:
@@ -162,7 +161,7 @@ def gone_directory_is_added() -> None:
     gone = key_of(4)
     with (
         in_place_of(on_add_voter, "runs_with_its_directory", accepts),
-        in_place_of(on_tick, "tend_addition", waits_for_no_fetch),
+        in_place_of(on_add_voter, "VoterChange", waits_for_no_fetch),
     ):
         history(("crash", 4, 0, 0), ("wipe", 4, "empty"), ("start", 4),
                 ("deliver", 4, 1), ("deliver", 4, 1),  # the link ended and is up, that is all

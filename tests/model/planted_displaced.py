@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kraftfast.errors import ErrorCode
-from tests.model.planting import begun, bug, goes_on, history, in_place_of, key_of
+from tests.model.beginning import goes_on, key_of
+from tests.model.planting import begun, bug, history, in_place_of
 
 if TYPE_CHECKING:
     from tests.model.quorum import Action, Quorum, State
@@ -119,6 +120,18 @@ def committed_voters_are_not_told() -> None:
     with in_place_of(leader_identity, "knows_committed_voters", lambda state: False):
         history(("append", 1), ("calm",), ("crash", 3, 0, 0), ("start", 3), ("calm",),
                 streaming=False, floors=(1,), **ALONE)  # fmt: skip
+
+
+@bug("D23")
+def leader_is_refused_for_a_removal_that_was_undone() -> None:
+    from kraftfast.core import leader_identity
+
+    def by_the_latest(state: Any, leader_id: int, directory_id: bytes) -> bool:
+        return leader_identity.is_named(state.voters, leader_id, directory_id)
+
+    with in_place_of(leader_identity, "may_be_voter", by_the_latest):
+        history(("calm",), ("transfer", 2, 3), ("calm",), ("start", 1), ("calm",),
+                dynamic=True, begin="undone-removal")  # fmt: skip
 
 
 @bug("D17")

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tests.model.beginning import goes_on, key_of
 from tests.model.planting import (
     begun,
     bug,
-    goes_on,
     history,
     in_place_of,
-    key_of,
     waits_for_no_fetch,
 )
 
@@ -121,13 +120,13 @@ def stranger_moves_the_epoch() -> None:
 
 @bug("D17")
 def who_has_nothing_is_added() -> None:
-    from kraftfast.core import on_add_voter, on_tick
+    from kraftfast.core import on_add_voter
     from kraftfast.errors import ErrorCode
 
     with (
         in_place_of(on_add_voter, "has_caught_up", lambda *words: True),
         in_place_of(on_add_voter, "runs_with_its_directory", lambda *words: on_add_voter.ACCEPTED),
-        in_place_of(on_tick, "tend_addition", waits_for_no_fetch),
+        in_place_of(on_add_voter, "VoterChange", waits_for_no_fetch),
     ):
         history(("crash", 4, 0, 0), ("crash", 1, 0, 0), ("calm",), ("add", 2, key_of(4)),
                 ("probed", 2, ErrorCode.NONE), ("calm",),

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tests.model.beginning import goes_on, key_of
 from tests.model.planting import (
     begun,
     bug,
-    goes_on,
     history,
     in_place_of,
-    key_of,
     nothing,
     waits_for_no_fetch,
 )
@@ -232,12 +231,34 @@ def no_new_disk_is_heard(*actions: Action, **words: Any) -> None:
 
 @bug("D19")
 def gone_disk_is_added_over_sockets() -> None:
-    from kraftfast.core import on_tick
+    from kraftfast.core import on_add_voter
     from kraftfast.errors import ErrorCode
 
     adds: tuple[Action, ...] = (("add", 1, key_of(2)), ("probed", 1, ErrorCode.NONE), ("calm",))
-    with in_place_of(on_tick, "tend_addition", waits_for_no_fetch):
+    with in_place_of(on_add_voter, "VoterChange", waits_for_no_fetch):
         no_new_disk_is_heard(*NEW_DISK, *adds, ids=(1, 2), voters=(1,))
+
+
+@bug("D19")
+def disk_is_added_that_did_not_fetch_since() -> None:
+    from kraftfast.core import on_fetch
+    from kraftfast.errors import ErrorCode
+
+    def anybodys(state: Any, change: Any, progress: Any) -> None:
+        change.fetched = state.poll_due = True
+
+    with in_place_of(on_fetch, "note_fetch", anybodys):
+        history(("crash", 4, 0, 0), ("add", 1, key_of(4)), ("probed", 1, ErrorCode.NONE),
+                ("timer", 1, "parked_deadline_ms"), ("calm",),
+                ids=(1, 2, 3, 4), dynamic=True, streaming=False)  # fmt: skip
+
+
+@bug("D19")
+def addition_waits_for_a_gone_disk() -> None:
+    from kraftfast.errors import ErrorCode
+
+    asks: tuple[Action, ...] = (("add", 1, key_of(2)), ("probed", 1, ErrorCode.NONE))
+    no_new_disk_is_heard(*asks, *NEW_DISK, ids=(1, 2), voters=(1,))
 
 
 @bug("D19")

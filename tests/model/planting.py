@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from tests.model.beginning import goes_on
+
 if TYPE_CHECKING:
     from tests.model.quorum import Action, Quorum, State
 
@@ -60,31 +62,12 @@ def begun(**words: Any) -> tuple[Quorum, State]:
     return quorum, quorum.settled(Budget(*(99,) * len(KINDS)))
 
 
-def goes_on(quorum: Quorum, state: State, *actions: Action) -> State:
-    """Let these happen, and return the state after them."""
-    for action in actions:
-        if action[0] == "calm":
-            state = quorum.calm(state)
-            continue
-        after = quorum.apply(state, action)
-        assert after is not None, f"{action} cannot be:\n{quorum.describe(state)}"
-        state = after
-    return state
-
-
 def nothing(*words: Any) -> None:
     """What is left out."""
 
 
-def key_of(id: int) -> Any:
-    from kraftfast.types import ReplicaKey
+def waits_for_no_fetch(*words: Any, **named: Any) -> Any:
+    """In the place of ``VoterChange``: add who was probed at once, as if it had asked itself."""
+    from kraftfast.core.voter_change import VoterChange
 
-    return ReplicaKey(id, bytes([64 + id]) * 16)
-
-
-def waits_for_no_fetch(state: Any, leader: Any) -> None:
-    """In the place of ``tend_addition``: who was probed is added before it fetched."""
-    from kraftfast.core import on_add_voter
-
-    if leader.change is not None and leader.change.probed:
-        on_add_voter.append_addition(state, leader, leader.change)
+    return VoterChange(*words, **(named | {"at_append": True, "answered": True}))

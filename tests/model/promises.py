@@ -19,6 +19,7 @@ from tests.model.bounds import stay_small
 if TYPE_CHECKING:
     from kraftfast.core.messages import Request, VoteRequest, VoteResponse
     from kraftfast.core.voters import VoterSet
+    from kraftfast.types import ReplicaKey
     from tests.model.alone import Lone
 
 WAITS_FOR_NOTHING = ("prospective", "candidate", "resigned")
@@ -36,6 +37,7 @@ def keep_promises(host: Lone, event: tuple[Any, ...], role: str) -> None:
     )
     derive(host)
     stay_small(host)
+    waits_for_no_gone_disk(host)
     idle = host.flushing is None and disk.flushed < len(disk.records)
     if replica.role in WAITS_FOR_NOTHING and not host.world.setting.in_memory:
         looked["unflushed tail"] += disk.flushed < len(disk.records)
@@ -147,28 +149,55 @@ def changes_voters(host: Lone, effect: fx.AppendControl) -> None:
 
 
 def hears(host: Lone, asked: Request | None) -> None:
-    """Remember by which directory an id fetches of this leader, where disks are replaced.
+    """Remember whether the disk that is being added fetches, and, where disks are replaced, by
+    which directory an id does.
 
     That is what a leader knows over sockets, whose links name no directory.
     """
     replica = host.replica
-    if not host.world.setting.wipes or replica is None or not isinstance(asked, FetchRequest):
+    if replica is None or not isinstance(asked, FetchRequest) or asked.replica.id < 0:
         return
-    if replica.role == "leader" and asked.epoch == replica.epoch and asked.replica.id >= 0:
+    leader = timeless.state_of(replica).leader
+    if leader is None or asked.epoch != replica.epoch:
+        return
+    if host.world.setting.wipes:
         host.heard[asked.replica.id] = asked.replica.directory_id
+    host.fetched |= probed_disk(host) == asked.replica
+
+
+def probed_disk(host: Lone) -> ReplicaKey | None:
+    """Return the disk that a leader is about to add, and that must fetch before it does."""
+    leader = timeless.state_of(host.replica).leader
+    change = leader.change if leader is not None else None
+    if change is None or not change.probed or change.voter is None:
+        return None
+    key: ReplicaKey = change.voter.key
+    return key
 
 
 def names_no_gone_disk(host: Lone, before: VoterSet, after: VoterSet) -> None:
     """Assert that a leader neither adds a disk nor counts on one, without which a removal is never
-    committed, whose id fetched with another since (D19)."""
-    if not host.world.setting.wipes:
-        return
+    committed, whose id fetched with another since; and adds none that did not fetch since its id
+    was probed, unless it asked for itself (D19)."""
     for key in set(after.keys) - set(before.keys):
         host.world.looked["added as heard"] += 1
         heard = host.heard.get(key.id, key.directory_id)
         assert heard == key.directory_id, f"D19: {key} is added, of which another disk was heard"
-    if len(after) < len(before):
+        change = timeless.state_of(host.replica).leader.change
+        assert host.fetched or change.at_append, f"D19: {key} is added, and did not fetch since"
+        host.fetched = False
+    if len(after) < len(before) and host.world.setting.wipes:
         host.world.looked["removed as heard"] += 1
         there = [id for id, directory in after.keys if host.heard.get(id) == directory]
         enough = len(there) + (host.id in after) >= after.majority
         assert enough, f"D19: a removal leaves {after.ids}, of which only the disks of {there} run"
+
+
+def waits_for_no_gone_disk(host: Lone) -> None:
+    """Assert that no addition waits for a disk once its id fetched with another one (D19)."""
+    key = probed_disk(host)
+    if key is None:
+        return
+    host.world.looked["added disk is waited for"] += 1
+    heard = host.heard.get(key.id, key.directory_id)
+    assert heard == key.directory_id, f"D19: {key} is waited for, though another disk was heard"

@@ -27,6 +27,23 @@ SETTINGS = {
     "--appends 1 --liveness 2",
     "full voter set": "--dynamic --voters-max 3 --observers 1 --admin 3 --crashes 1 --length 80",
     "upgrades": "--upgrades --admin 2 --timers 5 --faults 1",
+    "upgrades, one voter": "--upgrades --voters 1 --observers 1 --admin 2 --crashes 2",
+    "upgrade without a voter": "--upgrades --begin upgrade-without-3 --turn-records 1 --faults 1 "
+    "--timers 3 --appends 1 --liveness 2",
+    "undone removal": "--dynamic --begin undone-removal --crashes 1 --appends 0 --length 40",
+    "older tail": "--begin older-tail --faults 1 --timers 3 --appends 0",
+    "damaged log": "--begin damaged-log --crashes 1 --timers 3 --appends 1",
+    "unflushed follower": "--sockets --begin unflushed-follower --crashes 1 --appends 0 "
+    "--timers 3 --length 40",
+    "new disk": "--dynamic --voters 1 --observers 1 --wipes empty --begin new-disk --admin 2 "
+    "--crashes 1 --timers 2 --appends 1 --length 40",
+    "new disk, sockets": "--dynamic --sockets --voters 1 --observers 1 --wipes empty "
+    "--begin new-disk --admin 2 --crashes 0 --timers 2 --appends 1 --length 40",
+    "beside its quorum": "--upgraded --voters 1 --observers 2 --sockets --wipes empty "
+    "--begin beside-its-quorum --turn-records 1 --crashes 0 --appends 3",
+    "part of a log": "--upgraded --voters 1 --observers 2 --sockets --wipes empty --asks "
+    "--begin part-of-a-log --turn-records 1 --crashes 1 --appends 0 --timers 2 --length 30",
+    "two new disks": "--upgraded --wipes empty --hurt-max 2 --begin two-new-disks --appends 0",
     "first election": "--first --crashes 2 --faults 1 --timers 6",
     "lies": "--upgrades --lies --crashes 0 --faults 1 --timers 3 --length 120",
     "cut upgrades": "--upgrades --lies --crashes 0 --faults 0 --timers 3 --length 120",

@@ -33,6 +33,8 @@ REMEMBERED_MAX = 100_000
 
 def classes_of(setting: Setting) -> list[tuple[int, ...]]:
     """Return the sets of ids between which the setting makes no difference."""
+    if setting.begin:  # its steps name replicas
+        return [(id,) for id in setting.ids]
 
     def kind_of(id: int) -> tuple[bool, ...]:
         first = id == setting.voters[0]

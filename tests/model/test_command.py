@@ -28,6 +28,7 @@ REFUSED = 2
         "--liveness -1", "--beside -1", "--crashes -5", "--epochs 0", "--table", "--sec 5",
         "--table --resume none.npz", "--replay none", "--replay README.md", "--resume README.md",
         "--resume none/seen.npz", "--resume tests", "--way guided --histories none",
+        "--begin nowhere", "--begin older-tail --first", "--begin undone-removal",
     ],
 )  # fmt: skip
 def test_what_means_nothing_is_refused_in_a_line(words: str) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pickle
 import re
+import shlex
 import subprocess
 import sys
 from collections import Counter
@@ -18,6 +19,7 @@ from pytest import CaptureFixture
 
 from tests.core.test_mutants import PATCHES
 from tests.model.__main__ import arguments, quorum_of
+from tests.model.beginning import BEGINNINGS
 from tests.model.mutant import broken_core, search_core, words_of
 from tests.model.replay import PARTED
 from tests.model.search import Outcome
@@ -57,7 +59,7 @@ where more disks were hurt than the quorum bears.
 def run(words: list[str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "tests.model", *words],
-        cwd=ROOT, capture_output=True, text=True, timeout=200,
+        cwd=ROOT, capture_output=True, text=True, timeout=400,
     )  # fmt: skip
 
 
@@ -105,6 +107,11 @@ def test_a_history_that_is_told_is_taken_by_the_other_form(capsys: CaptureFixtur
 
 def test_nothing_is_found_by_few_deviations() -> None:
     assert "no violation" in search("--way delays --delays 1 --seconds 3".split())
+
+
+def test_each_beginning_has_a_setting() -> None:
+    begun = {arguments().parse_args(shlex.split(words)).begin for words in SETTINGS.values()}
+    assert begun == {"", *BEGINNINGS}
 
 
 def test_each_defect_has_its_patch() -> None:

@@ -8,7 +8,8 @@ from kraftfast.core.leader import Leader
 from kraftfast.errors import ErrorCode
 from kraftfast.types import ReplicaKey
 from tests.model.content import content_print
-from tests.model.planting import begun, goes_on, key_of
+from tests.model.beginning import goes_on, key_of
+from tests.model.planting import begun
 from tests.model.timeless import NOW_MS, rank_heard, state_of
 
 if TYPE_CHECKING:

@@ -175,7 +175,7 @@ class Turns:
         if host.replica is not None:
             timeless.rest(host.replica)
         if host.replica is None or host.replica.role != "leader":
-            host.heard = {}
+            host.heard, host.fetched = {}, False
         host.ticks = (-1, 0)
         host.slice_content = host.slice_content if host.slice_bytes else ()
         content = bytes_of(host)
