@@ -11,7 +11,8 @@ meets one at a time add up.
 Such a walk also does without some kinds of events (Groce et al., Swarm Testing, ISSTA 2012), may
 have slow disks, or a replica whose messages all come late, and crashes at places drawn before or at
 moments: right after a replica took another role, epoch or vote, so between asking and leading,
-where promises are broken, or as the walk begins, for something new was met there.
+where promises are broken, or has again what its disk lost, or as the walk begins, for something new
+was met there.
 
 A run depends on its seed and its walks; one that is resumed goes on with the next
 walk, without what it had kept.
@@ -100,15 +101,17 @@ class AimedWalk(Walk):
         return found
 
     def aimed(self, quorum: Quorum, state: State) -> int | None:
-        """Return who crashes now, if this is a moment for it: rather who asks or has a tail."""
+        """Return who crashes now, if this is a moment for it: rather who asks or has a tail, or
+        whose doubt is about to end."""
         moved = self.goes_on and not self.postures
         weights = []
         for id in quorum.ids:
             seen = quorum.see(state, id)
-            posture = seen.posture, seen.probing
+            posture = seen.posture, seen.probing, is_settled(seen)
             moved |= self.postures.get(id, posture) != posture
             self.postures[id] = posture
-            weight = 1 + 3 * (seen.role in ASKING) + 3 * (seen.flushed < len(seen.records))
+            tail = seen.flushed < len(seen.records)
+            weight = 1 + 3 * (seen.role in ASKING) + 3 * tail + 3 * is_settled(seen)
             weights.append(weight * seen.running)
         if not moved or self.chance.random() >= self.aims or not any(weights):
             return None
