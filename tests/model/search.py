@@ -44,21 +44,17 @@ def delay_bounded(
 ) -> Outcome:  # fmt: skip
     """Take every way that deviates at most ``delays`` times from what goes on by itself.
 
-    A state that was reached with no fewer deviations left is not taken again; nor is one like it
-    under other names (``symmetry``), but for what the core decides by the lower id.
+    A state that was reached with no fewer deviations left is not taken again. One like it under
+    other names is: the core, which prefers lower ids, may lead elsewhere from there.
     """
     outcome, began, known_before = Outcome(), time.monotonic(), len(prints)
-    # deviations left, by state under its own names and under those of all that are alike
-    best = {(quorum.print_of(start), start.left): delays}
-    own = {(quorum.own_print_of(start), start.left): delays}
-    stack: list[tuple[State, int, int, tuple | None, bool]] = [(start, delays, 0, None, False)]
+    most = {(quorum.own_print_of(start), start.left): delays}  # deviations left, by state
+    stack: list[tuple[State, int, int, tuple | None]] = [(start, delays, 0, None)]
     while stack:
         if ASKED or time.monotonic() - began > seconds:
             break
-        state, left, depth, path, twin = stack.pop()
-        known = own if twin else best
-        key = quorum.own_print_of(state) if twin else quorum.print_of(state)
-        if known[key, state.left] > left or depth >= depth_max:
+        state, left, depth, path = stack.pop()
+        if most[quorum.own_print_of(state), state.left] > left or depth >= depth_max:
             continue
         outcome.depth = max(outcome.depth, depth)
         free = True  # the first action that leads on costs nothing
@@ -76,16 +72,11 @@ def delay_bounded(
                 continue
             rest = left if free else left - 1
             free = False
-            if twin and not quorum.by_id:
-                continue  # the same under other names was, or will be, taken from its twin
-            key, mine = quorum.print_of(after), quorum.own_print_of(after)
-            if best.get((key, after.left), -1) < rest:
-                best[key, after.left] = own[mine, after.left] = rest
-                prints.add(key)
-                stack.append((after, rest, depth + 1, (path, action), False))
-            elif own.get((mine, after.left), -1) < rest:
-                own[mine, after.left] = rest
-                stack.append((after, rest, depth + 1, (path, action), True))
+            key = quorum.own_print_of(after), after.left
+            if most.get(key, -1) < rest:
+                most[key] = rest
+                prints.add(quorum.print_of(after))
+                stack.append((after, rest, depth + 1, (path, action)))
     else:
         outcome.whole = not outcome.violation
     outcome.states, outcome.fresh = len(prints), len(prints) - known_before

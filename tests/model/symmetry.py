@@ -8,9 +8,8 @@ of without any name.
 The core prefers lower ids here and there: which peer is asked first, who of two goes first with
 the same log, the first of several equal successors, the next move of a reassignment.
 ``Turn.by_id`` tells which turns these are. There two states that differ in names may go different
-ways: ``search.delay_bounded`` takes such a turn from both, but nothing else of the second; so some
-states (1% with three voters and one deviation, 7% with four) are left out that a search with
-``--named`` has, which tells all states apart.
+ways, so ``search.delay_bounded`` counts them once and goes on from both: what is behind the second
+alone was up to 11% of all states, for a fifth fewer steps.
 """
 
 from __future__ import annotations
