@@ -25,6 +25,7 @@ _CLASSES = {
     Role.FOLLOWER: Follower,
     Role.RESIGNED: Resigned,
 }
+_NOMINEES = (Prospective, Candidate)
 
 
 def check_invariants(state: ReplicaState) -> None:
@@ -37,7 +38,8 @@ def check_invariants(state: ReplicaState) -> None:
     assert state.floor_offset <= state.log.end_offset  # D23
     state.peers.check_invariants()
     assert not state.effects, "effects of this step are still here"
-    assert state.voters == state.voters_in_force()  # I16
+    in_force = state.voters_in_force()
+    assert state.voters is in_force or state.voters == in_force  # I16
     assert state.kraft_version == state.history.kraft_version
     assert state.history.last_offset < state.log.end_offset
     if state.leader is not None:
@@ -53,7 +55,7 @@ def check_role(state: ReplicaState) -> None:
     assert isinstance(current, _CLASSES[state.role])  # I18
     assert state.leader is (current if state.role is Role.LEADER else None)  # I18
     assert state.follower is (current if state.role is Role.FOLLOWER else None)  # I18
-    if isinstance(current, Prospective | Candidate):
+    if isinstance(current, _NOMINEES):
         nominee: Any = current
         assert state.may_campaign() and state.config.campaign  # I18
         assert (state.local.id in nominee.election.granted) == state.is_voter()
@@ -61,7 +63,8 @@ def check_role(state: ReplicaState) -> None:
         assert nominee.election.unanimous or not state.doubt.exists()  # I21
     if state.role is Role.LEADER:
         assert not state.doubt.exists()  # I21
-    assert all(each.offset <= state.committed_offset for each in state.log.snapshots)  # I15
+    for each in state.log.snapshots:
+        assert each.offset <= state.committed_offset  # I15
     assert not state.writing or state.role is Role.FOLLOWER
 
 

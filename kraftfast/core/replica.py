@@ -312,7 +312,8 @@ class Replica:
     @property
     def role(self) -> str:
         """What this replica is, as in ``RoleChanged``."""
-        return self._state.role.value
+        value: str = self._state.role._value_  # ``value`` is a slow property
+        return value
 
     @property
     def epoch(self) -> int:

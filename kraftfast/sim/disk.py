@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import os
+from functools import lru_cache
 from random import Random
 
 from kraftfast.errors import DirectoryInUse, FlushFailed, StorageError
@@ -129,14 +130,14 @@ class SimDisk:
     def stable_file(self, path: str) -> File | None:
         """The file that has this name on the disk, if any; its bytes may not be there."""
         node: File | Directory | None = self.root
-        for name in self._names(path):
+        for name in _names(path):
             node = node.stable.get(name) if isinstance(node, Directory) else None
         return None if isinstance(node, Directory) else node
 
     def stable_names(self, path: str) -> list[str]:
         """The names that a directory has on the disk, sorted."""
         node: File | Directory | None = self.root
-        for name in self._names(path):
+        for name in _names(path):
             node = node.stable.get(name) if isinstance(node, Directory) else None
         return sorted(node.stable) if isinstance(node, Directory) else []
 
@@ -178,7 +179,7 @@ class SimDisk:
 
     def make_directory(self, path: str) -> None:
         directory = self.root
-        for name in self._names(path):
+        for name in _names(path):
             node = directory.entries.get(name)
             if node is None:
                 self._call("mkdir", path)
@@ -426,12 +427,9 @@ class SimDisk:
     def _error(self, number: int, doing: str, path: str) -> StorageError:
         return storage_error(doing, path, OSError(number, os.strerror(number)))
 
-    def _names(self, path: str) -> list[str]:
-        return [name for name in path.split("/") if name]
-
     def _find(self, path: str) -> File | Directory | None:
         node: File | Directory | None = self.root
-        for name in self._names(path):
+        for name in _names(path):
             node = node.entries.get(name) if isinstance(node, Directory) else None
         return node
 
@@ -453,3 +451,8 @@ class SimDisk:
 
     def _text(self, target: PagedFile | str) -> str:
         return target if isinstance(target, str) else f"file {target.number}"
+
+
+@lru_cache(maxsize=4096)
+def _names(path: str) -> tuple[str, ...]:
+    return tuple(name for name in path.split("/") if name)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from kraftfast.core import events as ev
 from kraftfast.core.messages import UNSAID, FetchRequest, VoteRequest
 from kraftfast.core.voters import VoterSet
-from kraftfast.sim.require import require
+from kraftfast.sim.require import Violation, require
 from kraftfast.types import NO_NODE, ZERO_UUID
 
 if TYPE_CHECKING:
@@ -87,11 +87,11 @@ class EarlyOracle:
         begin = max([log.active.base_offset, *(each.offset for each in core.snapshots)])
         known = min(core.committed_offset, log.flushed_end_offset)
         late = floor.writing or process.now_ms() < floor.retry_ms
-        require(
-            late or not floor.stored.offset <= begin < known,
-            f"D23: {process.id} has {known} on its disk and committed, begins its newest file at "
-            f"{begin}, and keeps {floor.stored} as its floor",
-        )
+        if not late and floor.stored.offset <= begin < known:
+            raise Violation(
+                f"D23: {process.id} has {known} on its disk and committed, begins its newest file "
+                f"at {begin}, and keeps {floor.stored} as its floor"
+            )
 
     def hears(self, process: Process, event: Any) -> None:
         """Note which directory a leader heard of last for each id: from a link or a Fetch."""
@@ -155,11 +155,11 @@ class EarlyOracle:
         if directory_id == ZERO_UUID:
             directory_id = state.peers.directory_of(leader_id)
         here = process.core.history.latest_offset
-        require(
-            directory_id in (ZERO_UUID, named.directory_id) or told.voters_at.offset > here,
-            f"D23: {process.id} follows {leader_id}, which said that its directory is not "
-            f"{named.key}, by voters at {told.voters_at.offset}, here at {here}",
-        )
+        if directory_id not in (ZERO_UUID, named.directory_id) and told.voters_at.offset <= here:
+            raise Violation(
+                f"D23: {process.id} follows {leader_id}, which said that its directory is not "
+                f"{named.key}, by voters at {told.voters_at.offset}, here at {here}"
+            )
 
     def cuts(self, process: Process, end_offset: int) -> None:
         """D23: neither a cut nor a snapshot may replace what is below the floor."""

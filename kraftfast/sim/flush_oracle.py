@@ -17,11 +17,16 @@ class Unflushed:
     def __init__(self, process: Process) -> None:
         self.appends: deque[tuple[int, int, int]] = deque()
         self.end, self.bytes_appended = process.log.end_offset, process.log.bytes_appended
+        self.flushed = -1
         self.bytes = 0
 
     def look(self, process: Process) -> None:
         """What came, what was cut, and what is on disk by now."""
         log, appends = process.log, self.appends
+        now = log.end_offset, log.bytes_appended, log.flushed_end_offset
+        if now == (self.end, self.bytes_appended, self.flushed):
+            return
+        self.flushed = log.flushed_end_offset
         while appends and appends[-1][0] > log.end_offset:
             self.bytes -= appends.pop()[1]
         if log.end_offset > self.end:

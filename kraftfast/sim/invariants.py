@@ -28,7 +28,7 @@ from kraftfast.log.segment import LOG_SUFFIX, segment_name
 from kraftfast.sim.flush_oracle import FlushOracle
 from kraftfast.sim.paged_file import PagedFile, batches_of
 from kraftfast.sim.producer_oracle import check_epochs, check_producers
-from kraftfast.sim.require import require
+from kraftfast.sim.require import Violation, require
 from kraftfast.sim.shadow import Entry, Identity, Shadow
 from kraftfast.sim.small_file import SmallFile
 from kraftfast.sim.snapshot_oracle import SnapshotOracle
@@ -82,7 +82,8 @@ class Oracle:
         shadow, log = self.shadow(process.id), process.log
         if log.end_offset > shadow.end:
             self._extend(shadow, process)
-        require(log.end_offset >= shadow.end, f"the log of {process.id} shrank without a cut")
+        if log.end_offset < shadow.end:
+            raise Violation(f"the log of {process.id} shrank without a cut")
         if log.flushed_end_offset > shadow.durable:
             self._check_flushed(shadow, process)
 
@@ -104,7 +105,8 @@ class Oracle:
             require(bool(found), f"I14: no batch at offset {shadow.end} of {process.id}")
             for base, end, epoch, crc, position, size in found:
                 batch = Identity(base, end, epoch, crc, size)
-                require(base == shadow.end, f"I14: {batch} of {process.id} leaves a gap")
+                if base != shadow.end:
+                    raise Violation(f"I14: {batch} of {process.id} leaves a gap")
                 before = shadow.entries[-1].batch if shadow.entries else self.committed_to(base)
                 self._know(process, batch, before, segment, position)
                 shadow.changes += [
@@ -132,27 +134,29 @@ class Oracle:
         known = self.batches.get(key)
         if known is None:
             leader = self.leaders.get(batch.epoch)
-            require(
-                leader is process,
-                f"I2: {process.id} holds {batch}, which the leader of epoch {batch.epoch} "
-                f"({leader.id if leader else 'nobody'}) never appended",
-            )
+            if leader is not process:
+                raise Violation(
+                    f"I2: {process.id} holds {batch}, which the leader of epoch {batch.epoch} "
+                    f"({leader.id if leader else 'nobody'}) never appended"
+                )
             self.batches[key] = (batch, before)
             data = bytes(segment.file.view(position, position + batch.size))
             self.contents[key] = data
             self.voters.learn(batch, data)
             return
-        require(known[0] == batch, f"I2: {process.id} holds {batch}, others {known[0]}")
-        require(known[1] == before, f"I3: {process.id}: before {batch}: {before}, not {known[1]}")
+        if known[0] != batch:
+            raise Violation(f"I2: {process.id} holds {batch}, others {known[0]}")
+        if known[1] != before:
+            raise Violation(f"I3: {process.id}: before {batch}: {before}, not {known[1]}")
 
     def _check_flushed(self, shadow: Shadow, process: Process) -> None:
         """D1, I11: what the log calls flushed is on the disk, names and all."""
         end = process.log.flushed_end_offset
         for entry in shadow.between(shadow.durable, end):
-            require(
-                self.is_stable(process.machine, entry),
-                f"D1: replica {process.id} calls {end} flushed, but {entry} is not on its disk",
-            )
+            if not self.is_stable(process.machine, entry):
+                raise Violation(
+                    f"D1: replica {process.id} calls {end} flushed, but {entry} is not on its disk"
+                )
         shadow.durable = end
 
     def is_stable(self, machine: Machine, entry: Entry) -> bool:
@@ -408,10 +412,10 @@ class Oracle:
             )
             self._commit(process, shadow, offset)
         last = self.committed_to(offset)
-        require(
-            last is not None and self._has(shadow, last),
-            f"I8: {process.id} commits {shadow.below(offset)} at {offset}, others {last}",
-        )
+        if last is None or not self._has(shadow, last):
+            raise Violation(
+                f"I8: {process.id} commits {shadow.below(offset)} at {offset}, others {last}"
+            )
 
     def content(self, start: int, end: int) -> bytes:
         """The committed batches from one offset to another, as every log has them."""

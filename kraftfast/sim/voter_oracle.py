@@ -161,9 +161,11 @@ class VoterOracle:
     def check(self, process: Process) -> None:
         """After every turn: I16, a replica believes its log; I17, who was removed goes."""
         core, shadow = process.core, self.oracle.shadow(process.id)
-        begin = max(shadow.base_end, process.log.log_start_offset)
-        below = sum(1 for change in shadow.changes if change[0] < core.end_offset)
-        known = (process, begin, below, len(shadow.changes), core.history.last_offset, core.voters)
+        begin, changes, end = max(shadow.base_end, process.log.log_start_offset), shadow.changes, 0
+        if changes:
+            end = core.end_offset
+        below = sum(1 for change in changes if change[0] < end)
+        known = (process, begin, below, len(changes), core.history.last_offset, core.voters)
         if self._checked.get(process.id) != known:
             believed = filed_from(core.history, begin)
             said = filed_from(self.replay(process), begin)

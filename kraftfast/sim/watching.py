@@ -43,11 +43,12 @@ class WatchedProcess(Process):
 
     def _decide(self, event: ev.Event) -> list[Any]:
         self.world.trace_step(self, "event", event)
-        if self.core.role == "candidate":
+        role = self.core.role
+        if role == "candidate":
             self.world.oracle.counts_votes(self, self.core.epoch)
         if self.world.early.hears_disks:
             self.world.early.hears(self, event)
-        asks = self.core._state.current if self.core.role == "prospective" else None
+        asks = self.core._state.current if role == "prospective" else None
         effects = super()._decide(event)
         if asks is not None:
             self.world.early.campaigns(self, asks)
@@ -67,7 +68,7 @@ class WatchedProcess(Process):
             if watch is not None:
                 watch(self, effect)
             else:
-                super()._carry_out([effect])
+                self._go_on_with(effect)
 
     def _go_on_with(self, effect: Any) -> None:
         super()._carry_out([effect])
