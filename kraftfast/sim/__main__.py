@@ -27,6 +27,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--minutes", type=float, help="begin no new seed after so many minutes")
     parser.add_argument("--until-failure", action="store_true", help="end at the first failure")
     parser.add_argument("--workers", type=int, default=1, metavar="N", help="run on N processes")
+    parser.add_argument(
+        "--short", action="store_true", help="cut each run down to a third of a second"
+    )
     parser.add_argument("--trace", action="store_true", help="one line an event: fact -> action")
     parser.add_argument("--json", action="store_true", help="one JSON object a seed")
     options = parser.parse_args(arguments)
@@ -45,12 +48,13 @@ def main(arguments: list[str] | None = None) -> int:
     runs = events = 0
     failed = []
     began = time.monotonic()
-    for result in results(seeds_of(options, parser), until, options.workers, options.trace):
+    seeds = seeds_of(options, parser)
+    for result in results(seeds, until, options.workers, options.trace, options.short):
         runs, events = runs + 1, events + result["events"]
         total.update(result["counts"])
         if not result["ok"]:
             failed.append(result["seed"])
-        report(result, options.json, single=options.seed is not None)
+        report(result, options.json, options.seed is not None, options.short)
         if failed and options.until_failure:
             break
     if not options.json:
@@ -74,16 +78,18 @@ def seeds_of(options: argparse.Namespace, parser: argparse.ArgumentParser) -> It
 
 
 def results(
-    seeds: Iterator[int], until: float, workers: int, trace: bool
+    seeds: Iterator[int], until: float, workers: int, trace: bool, short: bool = False
 ) -> Iterator[dict[str, Any]]:
     """What came of each seed that was begun before ``until``, in the order in which they end."""
+    from kraftfast.sim.settings import Settings
     from kraftfast.sim.world import run_seed
 
     if workers == 1:
         for seed in seeds:
             if time.monotonic() >= until:
                 return
-            yield run_seed(seed, tracer=print if trace else None)
+            settings = Settings.of_seed(seed, short=short)
+            yield run_seed(seed, settings, print if trace else None)
         return
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(workers, mp_context=spawn) as pool:
@@ -94,13 +100,15 @@ def results(
                 following = next(seeds, None)
                 more = following is not None and time.monotonic() < until
                 if following is not None and more:
-                    pending.add(pool.submit(run_seed, following))
+                    pending.add(
+                        pool.submit(run_seed, following, Settings.of_seed(following, short=short))
+                    )
             done, pending = wait(pending, return_when=FIRST_COMPLETED)
             for future in done:
                 yield future.result()
 
 
-def report(result: dict[str, Any], as_json: bool, single: bool) -> None:
+def report(result: dict[str, Any], as_json: bool, single: bool, short: bool) -> None:
     """What there is to say of one run."""
     if as_json:
         print(json.dumps(result), flush=True)
@@ -108,7 +116,8 @@ def report(result: dict[str, Any], as_json: bool, single: bool) -> None:
         print(f"seed {result['seed']}: {result['violation']}")
         if single:
             print(result["where"])
-        print(f"  again: python -m kraftfast.sim --seed {result['seed']} --trace", flush=True)
+        words = f"--seed {result['seed']}{' --short' if short else ''} --trace"
+        print(f"  again: python -m kraftfast.sim {words}", flush=True)
 
 
 if __name__ == "__main__":

@@ -74,6 +74,9 @@ CONFIGURED = (
 )
 """What befalls a quorum that was begun without voters in its log, and has them now; drawn apart."""
 
+SHORT_CHAOS_MS, SHORT_IDLE_MS, SHORT_APPEND_EVERY_MS = 800, 500, 8.0
+"""Bounds of a short run."""
+
 
 @dataclass(frozen=True, slots=True)
 class Delays:
@@ -166,10 +169,13 @@ class Settings:
     """How long appends go on when all is healed: within that every replica has to catch up."""
 
     @classmethod
-    def of_seed(cls, seed: int, reach: bool = True, **overrides: Any) -> Settings:
+    def of_seed(
+        cls, seed: int, reach: bool = True, short: bool = False, **overrides: Any
+    ) -> Settings:
         """The settings that a seed stands for (swarm testing: each run has its own mixture).
 
         ``reach``: with what is drawn apart, too; without, a seed is the run it was before.
+        ``short``: cut it down to a run of a third of a second, without a plan (those need time).
         """
         random = Random(seed * 2 + 1)
         share = random.choice((0.3, 0.5, 0.8))
@@ -233,8 +239,19 @@ class Settings:
             of_seed["faults"] += AIMED * 3
         of_seed["idempotent"] = Random(seed * 2 + 1 + (1 << 43)).choice((0, 1, 2))
         of_seed["barrier_every_ms"] = Random(seed * 2 + 1 + (1 << 42)).choice((0.0, 5.0, 30.0))
-        plan = plan_of(seed) if reach else {}
-        return replace(chosen, **(of_seed | plan | overrides))
+        plan = plan_of(seed) if reach and not short else {}
+        found = replace(chosen, **(of_seed | plan))
+        return replace(found._shortened() if short else found, **overrides)
+
+    def _shortened(self) -> Settings:
+        """Return the same with fewer events: faults and idle time end early, appends are rarer."""
+        return replace(
+            self,
+            chaos_ms=min(self.chaos_ms, SHORT_CHAOS_MS),
+            append_every_ms=max(self.append_every_ms, SHORT_APPEND_EVERY_MS),
+            idle_ms=SHORT_IDLE_MS,
+            load_ms=0,
+        )
 
     def _reach_of_seed(self, seed: int) -> dict[str, Any]:
         """What else is in this run: names, consumers, aimed power cuts, rot, a large state."""

@@ -18,6 +18,7 @@ import pytest
 from kraftfast.sim import Settings, run_seed
 from kraftfast.sim.__main__ import main
 from kraftfast.sim.__main__ import results as run_on_workers
+from kraftfast.sim.plans import seeds_of
 from kraftfast.sim.settings import AIMED, CHANGES, CONFIGURED, FAULTS, MISTAKES, REACHING
 
 ROOT = Path(__file__).parents[2]
@@ -157,10 +158,11 @@ def test_the_command_says_how_a_failure_is_seen_again(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken = run_seed(4) | {"ok": False, "violation": "Violation: I5: planted", "where": "there"}
-    monkeypatch.setattr("kraftfast.sim.world.run_seed", lambda seed, tracer: broken)
-    assert main(["--seed", "4"]) == 1
-    out = capsys.readouterr().out
-    assert "I5: planted" in out and "python -m kraftfast.sim --seed 4 --trace" in out
+    monkeypatch.setattr("kraftfast.sim.world.run_seed", lambda seed, settings, tracer: broken)
+    for words in ("--seed 4", "--seed 4 --short"):
+        assert main(words.split()) == 1
+        out = capsys.readouterr().out
+        assert "I5: planted" in out and f"python -m kraftfast.sim {words} --trace" in out
 
 
 def test_a_trace_tells_facts_and_actions(capsys: pytest.CaptureFixture[str]) -> None:
@@ -168,6 +170,18 @@ def test_a_trace_tells_facts_and_actions(capsys: pytest.CaptureFixture[str]) -> 
     lines = capsys.readouterr().out.splitlines()
     for part in ("Tick() -> ", "nemesis: "):
         assert any(part in line for line in lines)
+
+
+def test_a_short_seed_is_the_same_run_without_a_plan_cut_down() -> None:
+    """Event by event: begun by the command, too."""
+    planned = next(seeds_of("doubt_again"))
+    settings = Settings.of_seed(planned, short=True)
+    assert "doubt_again" not in settings.faults
+    assert settings.chaos_ms <= 800 and settings.voters == Settings.of_seed(planned, False).voters
+    found = list(run_on_workers(iter((planned, 4)), float("inf"), 1, False, True))
+    assert [each["ok"] for each in found] == [True, True]
+    assert found[0]["digest"] == run_seed(planned, settings)["digest"]
+    assert found[1]["events"] < run_seed(4)["events"]
 
 
 def test_the_settings_of_a_seed_can_be_overridden() -> None:
