@@ -32,9 +32,9 @@ from kraftfast.sim.require import Violation, require
 from kraftfast.sim.shadow import Entry, Identity, Shadow
 from kraftfast.sim.small_file import SmallFile
 from kraftfast.sim.snapshot_oracle import SnapshotOracle
-from kraftfast.sim.vote_oracle import VoteOracle
+from kraftfast.sim.vote_oracle import VoteOracle, is_same_vote
 from kraftfast.sim.voter_oracle import VoterOracle
-from kraftfast.types import ZERO_UUID, ReplicaKey
+from kraftfast.types import ReplicaKey
 
 if TYPE_CHECKING:
     from kraftfast.sim.machine import Machine
@@ -285,7 +285,7 @@ class Oracle:
         )
         if stored.epoch == promised.epoch and promised.voted is not None:
             require(
-                _is_same_vote(stored.voted, promised.voted) or stored.leader_id == process.id,
+                is_same_vote(stored.voted, promised.voted) or stored.leader_id == process.id,
                 f"I9: {process.id} votes again: {promised}, then {stored}",
             )
 
@@ -488,13 +488,6 @@ class Oracle:
             and self.committed[index].crc == crc,
             f"I20: a consumer read [{base_offset}, {end_offset}), which is not committed",
         )
-
-
-def _is_same_vote(one: ReplicaKey | None, other: ReplicaKey) -> bool:
-    """Of two readings of quorum-state; version 0 of the file has no directory ids."""
-    if one is None or one.id != other.id:
-        return False
-    return one == other or ZERO_UUID in (one.directory_id, other.directory_id)
 
 
 @lru_cache(maxsize=1024)

@@ -74,7 +74,7 @@ CONFIGURED = (
 )
 """What befalls a quorum that was begun without voters in its log, and has them now; drawn apart."""
 
-SHORT_CHAOS_MS, SHORT_IDLE_MS, SHORT_APPEND_EVERY_MS = 800, 500, 8.0
+SHORT_CHAOS_MS, SHORT_IDLE_MS, SHORT_SETTLE_MS, SHORT_APPEND_EVERY_MS = 800, 500, 20_000, 8.0
 """Bounds of a short run."""
 
 
@@ -250,6 +250,7 @@ class Settings:
             chaos_ms=min(self.chaos_ms, SHORT_CHAOS_MS),
             append_every_ms=max(self.append_every_ms, SHORT_APPEND_EVERY_MS),
             idle_ms=SHORT_IDLE_MS,
+            settle_ms=SHORT_SETTLE_MS,
             load_ms=0,
         )
 

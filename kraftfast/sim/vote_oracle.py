@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from kraftfast.core.messages import VoteRequest
 from kraftfast.sim.require import require
+from kraftfast.types import ZERO_UUID, ReplicaKey
 
 if TYPE_CHECKING:
     from kraftfast.sim.invariants import Oracle
@@ -127,3 +128,10 @@ class VoteOracle:
 def log_end(process: Process) -> LogEnd:
     """Return the end of a replica's log."""
     return process.core.last_epoch, process.log.end_offset
+
+
+def is_same_vote(one: ReplicaKey | None, other: ReplicaKey) -> bool:
+    """Of two readings of quorum-state; version 0 of the file has no directory ids."""
+    if one is None or one.id != other.id:
+        return False
+    return one == other or ZERO_UUID in (one.directory_id, other.directory_id)
