@@ -62,27 +62,33 @@ if (BUILDING | DESCRIBING - {"sdist"}) & set(sys.argv):
     refuse_what_cannot_work()
 
 MAPPING = ["cext/mapping.c", "cext/page.c", "cext/crc32c.c"]
+BATCH = ["cext/batch.c", *MAPPING]
 THREAD = ["cext/errand.c", "cext/ring.c"]
 
 # C sources that are linked into an extension, by the module's dotted name.
 KERNELS: dict[str, list[str]] = {
     "kraftfast.ring.spsc": ["cext/ring.c", "cext/crc32c.c"],
     "kraftfast.log.segment_file": MAPPING,
-    "kraftfast.log.segment": ["cext/batch.c", "cext/flusher.c", *THREAD, *MAPPING],
-    "kraftfast.log.scan": ["cext/batch.c", *MAPPING],
-    "kraftfast.log.producers": ["cext/batch.c", *MAPPING],
+    "kraftfast.log.segment": ["cext/flusher.c", *THREAD, *BATCH],
+    "kraftfast.log.scan": BATCH,
+    "kraftfast.log.producers": BATCH,
     "kraftfast.log.nursery": ["cext/nursery.c", *THREAD, *MAPPING],
-    "kraftfast.log.recovery": ["cext/batch.c", "cext/flusher.c", *THREAD, *MAPPING],
-    "kraftfast.log.log": ["cext/batch.c", "cext/flusher.c", *THREAD, *MAPPING],
-    "kraftfast.log.log_start": ["cext/batch.c", "cext/flusher.c", *THREAD, *MAPPING],
-    "kraftfast.node.control_scan": ["cext/batch.c", *MAPPING],
-    "kraftfast.node.flusher": ["cext/batch.c", "cext/flusher.c", *THREAD, *MAPPING],
-    "kraftfast.node.intake": ["cext/batch.c", "cext/flusher.c", *THREAD, *MAPPING],
+    "kraftfast.log.recovery": ["cext/flusher.c", *THREAD, *BATCH],
+    "kraftfast.log.log": ["cext/flusher.c", *THREAD, *BATCH],
+    "kraftfast.log.log_start": ["cext/flusher.c", *THREAD, *BATCH],
+    "kraftfast.node.control_scan": BATCH,
+    "kraftfast.node.flusher": ["cext/flusher.c", *THREAD, *BATCH],
+    "kraftfast.node.intake": ["cext/flusher.c", *THREAD, *BATCH],
     "kraftfast.node.idle": ["cext/flusher.c", "cext/vigil.c", *THREAD, *MAPPING],
-    "kraftfast.node.ring_peer": ["cext/batch.c", "cext/flusher.c", *THREAD, *MAPPING],
+    "kraftfast.node.ring_peer": ["cext/flusher.c", *THREAD, *BATCH],
+    "kraftfast.client.identity": BATCH,
     "kraftfast.client.ring_sender": ["cext/ring.c"],
+    "kraftfast.record.batch": BATCH,
+    "kraftfast.record.builder": BATCH,
     "kraftfast.record.checksum": ["cext/crc32c.c"],
-    "kraftfast.sim.paged_file": ["cext/batch.c", "cext/flusher.c", *THREAD, *MAPPING],
+    "kraftfast.record.columns": BATCH,
+    "kraftfast.record.headers": BATCH,
+    "kraftfast.sim.paged_file": ["cext/flusher.c", *THREAD, *BATCH],
 }
 
 
@@ -142,7 +148,6 @@ HOT = {
     "kraftfast.record.digest",
     "kraftfast.record.encode",
     "kraftfast.record.headers",
-    "kraftfast.record.parse",
     "kraftfast.record.rows",
     "kraftfast.ring.spsc",
 }

@@ -4,29 +4,10 @@
 
 #include "crc32c.h"
 #include "mapping.h"
+#include "record.h"
 
-#define DELTA_PLAIN_MAX (1ll << 40) /* milliseconds: 34 years */
-#define HEADERS_PLAIN_MAX 1000      /* limits.HEADERS_PER_RECORD_MAX is not less */
-
-static const char *const fault_texts[KF_BATCH_FAULTS] = {
-    "good",
-    "incomplete batch",
-    "no batch",
-    "batch length out of bounds",
-    "magic is not 2",
-    "unknown codec or attribute bits",
-    "record count does not fit the last offset delta",
-    "CRC does not match",
-    "base offset does not follow the log",
-    "leader epoch does not follow the log",
-    "source cannot be read",
-    "source changed while it was read",
-    "records that are not plain",
-};
-
-const char *kf_batch_fault_text(int fault) {
-    return fault >= 0 && fault < KF_BATCH_FAULTS ? fault_texts[fault] : "unknown fault";
-}
+#define CONTROL_LEADER_CHANGE 2
+#define CONTROL_KRAFT_VOTERS 6
 
 int kf_batch_parse(const uint8_t *b, size_t available, kf_batch_header *h) {
     int fault = kf_batch_read_header(b, available, h);
@@ -36,6 +17,12 @@ int kf_batch_parse(const uint8_t *b, size_t available, kf_batch_header *h) {
 
 int kf_batch_crc_holds(const uint8_t *batch, const kf_batch_header *h) {
     return kf_crc32c(0, batch + KF_BATCH_CRC_AT, h->size - KF_BATCH_CRC_AT) == h->crc;
+}
+
+void kf_batch_seal(uint8_t *batch, kf_batch_header *h) {
+    kf_batch_write_header(batch, h);
+    h->crc = kf_crc32c(0, batch + KF_BATCH_CRC_AT, h->size - KF_BATCH_CRC_AT);
+    kf_batch_write_header(batch, h);
 }
 
 int kf_batch_check(const uint8_t *batch, size_t available, kf_batch_header *h) {
@@ -60,61 +47,65 @@ int kf_batch_take_body(uint8_t *dst, const uint8_t *src, const uint8_t header[KF
     return crc == h->crc ? KF_BATCH_OK : KF_BATCH_CRC;
 }
 
-/* kf_varint_get, quicker for two bytes. */
-static inline const uint8_t *varint_at(const uint8_t *p, const uint8_t *end, int32_t *value) {
-    if (end - p >= 2 && p[0] >= 0x80 && p[1] < 0x80 && p[1]) {
-        *value = kf_unzigzag32((uint32_t)(p[0] & 0x7f) | (uint32_t)p[1] << 7);
-        return p + 2;
+/* What the rules of the record's batch say of it. */
+static inline int check_record(const kf_record *r, const kf_batch_header *h, int rules) {
+    int control = h->attributes & KF_ATTRIBUTE_CONTROL;
+    if (!kf_timestamp_fits(h, r->timestamp_delta)) return KF_RECORD_TIMESTAMP;
+    /* A version below 0 is refused, as in Kafka's ControlRecordType.parseTypeId. */
+    if (control && (r->key_size < 4 || r->key[0] & 0x80)) return KF_BATCH_CONTROL_KEY;
+    if (!(rules & KF_RULES_KAFKA_RAFT)) return KF_BATCH_OK;
+    if (r->timestamp_delta) return KF_RECORD_HAS_TIMESTAMP_DELTA;
+    if (r->header_count) return KF_RECORD_HAS_HEADERS;
+    if (control) {
+        if (r->value_size <= 0) return KF_BATCH_CONTROL_EMPTY;
+        uint16_t type = kf_load16(r->key + 2);
+        return type >= CONTROL_LEADER_CHANGE && type <= CONTROL_KRAFT_VOTERS
+                   ? KF_BATCH_OK
+                   : KF_BATCH_CONTROL_UNKNOWN;
     }
-    return kf_varint_get(p, end, value);
+    if (r->key_size != -1) return KF_RECORD_HAS_KEY;
+    return r->value_size > 0 ? KF_BATCH_OK : KF_RECORD_NO_VALUE;
 }
 
-/* A size of at least -1, behind which so many bytes stand (-1: null). */
-static inline const uint8_t *bytes_at(const uint8_t *p, const uint8_t *end, int32_t *size) {
-    p = varint_at(p, end, size);
-    return p && *size >= -1 && *size <= end - p ? p : NULL;
-}
-
-static const uint8_t *skip_bytes(const uint8_t *p, const uint8_t *end) {
-    int32_t size;
-    p = bytes_at(p, end, &size);
-    return p && size > 0 ? p + size : p;
-}
-
-/* Headers from their count on: a key is never null. */
-static const uint8_t *skip_headers(const uint8_t *p, const uint8_t *end) {
-    int32_t count, size;
-    p = kf_varint_get(p, end, &count);
-    if (!p || count < 0 || count > HEADERS_PLAIN_MAX) return NULL;
-    while (p && count-- > 0) {
-        p = bytes_at(p, end, &size);
-        p = p && size >= 0 ? skip_bytes(p + size, end) : NULL;
+int kf_batch_check_records(const uint8_t *p, size_t size, const kf_batch_header *h, int rules,
+                           int64_t *number, int64_t *largest_timestamp) {
+    const uint8_t *end = p + size;
+    int64_t largest_delta = INT64_MIN;
+    kf_record r;
+    for (int32_t i = 0; i < h->record_count; i++) {
+        int fault = kf_record_get(p, end, &r);
+        if (!fault && r.offset_delta != i) fault = KF_RECORD_OFFSET;
+        if (!fault) fault = check_record(&r, h, rules);
+        if (fault) {
+            *number = i;
+            return fault;
+        }
+        if (r.timestamp_delta > largest_delta) largest_delta = r.timestamp_delta;
+        p = r.end;
     }
-    return p;
+    *number = -1;
+    *largest_timestamp = h->record_count ? h->base_timestamp + largest_delta : -1;
+    return p == end ? KF_BATCH_OK : KF_BATCH_TRAILING;
+}
+
+int kf_batch_check_whole(const uint8_t *batch, size_t available, int rules, kf_batch_header *h,
+                         int64_t *number, int64_t *largest_timestamp) {
+    *number = -1;
+    int fault = kf_batch_check(batch, available, h);
+    if (fault) return fault;
+    if (rules & KF_RULES_NO_CONTROL && h->attributes & KF_ATTRIBUTE_CONTROL)
+        return KF_BATCH_CONTROL_BATCH;
+    if (h->attributes & KF_ATTRIBUTE_CODEC)
+        return rules & KF_RULES_KAFKA_RAFT ? KF_BATCH_COMPRESSED : KF_BATCH_OK;
+    return kf_batch_check_records(batch + KF_BATCH_HEADER, h->size - KF_BATCH_HEADER, h, rules,
+                                  number, largest_timestamp);
 }
 
 int kf_batch_is_plain(const uint8_t *batch, const kf_batch_header *h) {
-    const uint8_t *p = batch + KF_BATCH_HEADER, *batch_end = batch + h->size;
-    if (h->attributes & KF_ATTRIBUTE_CODEC || h->base_timestamp < -DELTA_PLAIN_MAX ||
-        h->base_timestamp > INT64_MAX - DELTA_PLAIN_MAX)
-        return 0;
-    for (int32_t i = 0; i < h->record_count; i++) {
-        int32_t length, offset_delta;
-        int64_t delta;
-        p = bytes_at(p, batch_end, &length);
-        if (!p || length < KF_RECORD_BYTES_MIN - 1) return 0;
-        const uint8_t *end = p + length;
-        p = kf_varlong_get(p + 1, end, &delta); /* behind the attributes */
-        if (!p || delta < -DELTA_PLAIN_MAX || delta > DELTA_PLAIN_MAX) return 0;
-        p = varint_at(p, end, &offset_delta);
-        if (!p || offset_delta != i) return 0;
-        if (!(p = skip_bytes(p, end)) || !(p = skip_bytes(p, end))) return 0;
-        if (p < end && *p == 0) /* no headers, as mostly */
-            p++;
-        else if (!(p = skip_headers(p, end))) return 0;
-        if (p != end) return 0;
-    }
-    return p == batch_end;
+    int64_t number, largest_timestamp;
+    return !(h->attributes & KF_ATTRIBUTE_CODEC) &&
+           !kf_batch_check_records(batch + KF_BATCH_HEADER, h->size - KF_BATCH_HEADER, h,
+                                   KF_RULES_ANY, &number, &largest_timestamp);
 }
 
 int kf_batch_take_records(uint8_t *dst, const uint8_t *src, const uint8_t header[KF_BATCH_HEADER],
@@ -125,7 +116,6 @@ int kf_batch_take_records(uint8_t *dst, const uint8_t *src, const uint8_t header
 
 void kf_batch_accept(uint8_t *dst, uint8_t header[KF_BATCH_HEADER], int64_t base_offset,
                      int32_t leader_epoch) {
-    kf_store64(header, (uint64_t)base_offset);
-    kf_store32(header + 12, (uint32_t)leader_epoch);
+    kf_batch_stamp(header, base_offset, leader_epoch);
     memcpy(dst, header, KF_BATCH_HEADER);
 }

@@ -12,14 +12,30 @@
 
 #include "batch_header.h"
 
-const char *kf_batch_fault_text(int fault);
-
 /* As kf_batch_read_header, for a log: offsets leave no gap, so no record may be missing. */
 int kf_batch_parse(const uint8_t *header, size_t available, kf_batch_header *h);
 /* Whether the CRC of the h->size bytes at `batch` is the one in h; the header is not read again. */
 int kf_batch_crc_holds(const uint8_t *batch, const kf_batch_header *h);
+/* Store h in front of the records that stand behind it, with the CRC of both; also in h. */
+void kf_batch_seal(uint8_t *batch, kf_batch_header *h);
 /* As kf_batch_parse, for bytes that do not change meanwhile, with the CRC checked too. */
 int kf_batch_check(const uint8_t *batch, size_t available, kf_batch_header *h);
+
+/* What a check demands beyond a sound batch; may be or-ed. */
+enum {
+    KF_RULES_ANY = 0,
+    KF_RULES_KAFKA_RAFT = 1, /* only what Kafka's own raft reader takes */
+    KF_RULES_NO_CONTROL = 2  /* from a producer: no control batch */
+};
+
+/* The records (decompressed, if the batch is compressed) one by one: framing, offsets 0 .. n-1, and
+ * what the rules demand. At a fault *number is the number of the record, -1 if it is not one
+ * record's. Without one *largest_timestamp is that of the records. */
+int kf_batch_check_records(const uint8_t *p, size_t size, const kf_batch_header *h, int rules,
+                           int64_t *number, int64_t *largest_timestamp);
+/* As kf_batch_check, with the records checked too unless they are compressed. */
+int kf_batch_check_whole(const uint8_t *batch, size_t available, int rules, kf_batch_header *h,
+                         int64_t *number, int64_t *largest_timestamp);
 
 /* Take a batch from bytes that another process may change, in two steps. First its header into
  * private memory, parsed and bounded; `available` counts from src. */
@@ -33,10 +49,9 @@ int kf_batch_take_body(uint8_t *dst, const uint8_t *src, const uint8_t header[KF
 /* The same; records that nobody has looked at yet must be plain, too (KF_BATCH_RECORDS). */
 int kf_batch_take_records(uint8_t *dst, const uint8_t *src, const uint8_t header[KF_BATCH_HEADER],
                           const kf_batch_header *h, int unseen);
-/* Whether its records are framed as encoders frame them, and so that every reader takes them: a
- * quick look, a few nanoseconds a record. What it does not know (compressed batches, and timestamps
- * far apart) may hold nevertheless: kraftfast.record.check_batches tells. `batch` is private; its
- * header is not read, but h. */
+/* Whether its records are uncompressed and kf_batch_check_records takes them: a few nanoseconds a
+ * record. Compressed ones kraftfast.record.check_batches looks at. `batch` is private; its header
+ * is not read, but h. */
 int kf_batch_is_plain(const uint8_t *batch, const kf_batch_header *h);
 /* Store the private header, stamped, before its body: only now is the batch part of the log. */
 void kf_batch_accept(uint8_t *dst, uint8_t header[KF_BATCH_HEADER], int64_t base_offset,

@@ -22,6 +22,7 @@
 #define KF_BATCH_BYTES_MAX (8u * 1024 * 1024)
 #define KF_BATCH_RECORDS_MAX (1 << 22) /* also of a compressed batch, whose bytes bound nothing */
 #define KF_RECORD_BYTES_MIN 7          /* length, five fields of one byte, header count */
+#define KF_RECORD_HEADERS_MAX (1 << 16)
 
 #define KF_ATTRIBUTE_CODEC 0x07
 #define KF_ATTRIBUTE_APPEND_TIME 0x08
@@ -45,22 +46,43 @@ typedef struct {
     int16_t producer_epoch;
 } kf_batch_header;
 
-/* Why a batch was not taken. */
+/* Why a batch was not taken. shapes.Fault has the same names and numbers, and the words. */
 enum {
     KF_BATCH_OK,
+    /* The header, as kf_batch_read_header finds it. */
     KF_BATCH_INCOMPLETE, /* fewer bytes than the header says: a torn tail or a cut answer */
     KF_BATCH_EMPTY,      /* zeros where a header is expected: the prepared tail */
     KF_BATCH_LENGTH,
     KF_BATCH_MAGIC,
     KF_BATCH_ATTRIBUTES,
     KF_BATCH_COUNT,
+    KF_BATCH_OFFSET_BOUNDS,
+    KF_BATCH_EPOCH_BOUNDS,
     KF_BATCH_CRC,
-    KF_BATCH_OFFSET,
-    KF_BATCH_EPOCH,
+    /* The log's own. */
+    KF_BATCH_OFFSET,     /* not the log's next */
+    KF_BATCH_EPOCH,      /* below the log's last, or not its checkpoint's */
     KF_BATCH_UNREADABLE, /* SIGBUS while reading the source */
     KF_BATCH_STALE,      /* the source was cut or reused meanwhile */
-    KF_BATCH_RECORDS,    /* its records are not plain: to be looked at by others */
-    KF_BATCH_FAULTS
+    KF_BATCH_RECORDS,    /* records that must be decompressed to be checked, or that do not hold */
+    /* The records (record.h). */
+    KF_RECORD_LENGTH,
+    KF_RECORD_FIELD,
+    KF_RECORD_SIZE,
+    KF_RECORD_HEADERS,
+    KF_RECORD_OFFSET,
+    KF_RECORD_TIMESTAMP,
+    KF_BATCH_CONTROL_KEY,
+    KF_BATCH_TRAILING,
+    /* Sound, but refused by the rules of who asks. */
+    KF_BATCH_COMPRESSED,
+    KF_RECORD_HAS_TIMESTAMP_DELTA,
+    KF_RECORD_HAS_HEADERS,
+    KF_RECORD_HAS_KEY,
+    KF_RECORD_NO_VALUE,
+    KF_BATCH_CONTROL_EMPTY,
+    KF_BATCH_CONTROL_UNKNOWN,
+    KF_BATCH_CONTROL_BATCH
 };
 
 /* Parse and bound a header that lies in private memory; `available` counts from its start. Only the
@@ -98,9 +120,31 @@ static inline int kf_batch_read_header(const uint8_t *b, size_t available, kf_ba
     if (!h->record_count && body) return KF_BATCH_COUNT;
     /* The exclusive end must fit too. */
     if (h->base_offset < 0 || h->base_offset > INT64_MAX - 1 - h->last_offset_delta)
-        return KF_BATCH_OFFSET;
-    if (h->leader_epoch < -1) return KF_BATCH_EPOCH; /* -1: not stamped yet */
+        return KF_BATCH_OFFSET_BOUNDS;
+    if (h->leader_epoch < -1) return KF_BATCH_EPOCH_BOUNDS; /* -1: not stamped yet */
     return h->size > available ? KF_BATCH_INCOMPLETE : KF_BATCH_OK;
+}
+
+/* Store base offset and leader epoch, which lie outside the CRC. */
+static inline void kf_batch_stamp(uint8_t *b, int64_t base_offset, int32_t leader_epoch) {
+    kf_store64(b, (uint64_t)base_offset);
+    kf_store32(b + 12, (uint32_t)leader_epoch);
+}
+
+/* Store the 61 bytes of h, its CRC as it stands there. */
+static inline void kf_batch_write_header(uint8_t *b, const kf_batch_header *h) {
+    kf_batch_stamp(b, h->base_offset, h->leader_epoch);
+    kf_store32(b + 8, h->size - KF_BATCH_OVERHEAD);
+    b[16] = 2;
+    kf_store32(b + 17, h->crc);
+    kf_store16(b + 21, (uint16_t)h->attributes);
+    kf_store32(b + 23, (uint32_t)h->last_offset_delta);
+    kf_store64(b + 27, (uint64_t)h->base_timestamp);
+    kf_store64(b + 35, (uint64_t)h->max_timestamp);
+    kf_store64(b + 43, (uint64_t)h->producer_id);
+    kf_store16(b + 51, (uint16_t)h->producer_epoch);
+    kf_store32(b + 53, (uint32_t)h->base_sequence);
+    kf_store32(b + 57, (uint32_t)h->record_count);
 }
 
 /* Whether a leader may append a batch with these attributes: a producer states its codec and no

@@ -4,12 +4,12 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from kraftfast.client.ledger cimport Ledger
 from kraftfast.record.encode cimport BatchSettings
-from kraftfast.record.parse cimport BatchHeader
+from kraftfast.record.judge cimport kf_batch_header
 
 
 # Whether the bytes are one sound batch of this size and so many records; then *header is its.
 cdef bint is_whole(const uint8_t *batch, int64_t size, int64_t records,
-                   BatchHeader *header) noexcept
+                   kf_batch_header *header) noexcept
 
 
 cdef class Identity:
@@ -26,7 +26,7 @@ cdef class Identity:
 
     cdef void stamp(self, BatchSettings *settings, int64_t ticket) noexcept
     cdef int restamp(self, uint8_t *batch, int64_t size, int64_t ticket) except -1
-    cdef bint stamped(self, const BatchHeader *header, int64_t ticket) noexcept
+    cdef bint stamped(self, const kf_batch_header *header, int64_t ticket) noexcept
     cdef object failure_of(self, bint unknown, int32_t code, int64_t first_ticket)
     cdef bint may_be_appended(self, bint silent, bint denied, int32_t code)
     cdef void doubt(self, int64_t end_ticket) noexcept

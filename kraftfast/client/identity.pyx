@@ -13,10 +13,9 @@ other sequence: its outcome is unknown.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from kraftfast.client.ledger cimport Ledger
-from kraftfast.record.checksum cimport crc_extend
 from kraftfast.record.encode cimport BatchSettings
-from kraftfast.record.parse cimport (
-    CRC_FROM, FAULT_NONE, BatchHeader, crc_holds, parse_header, write_header,
+from kraftfast.record.judge cimport (
+    KF_BATCH_OK, kf_batch_crc_holds, kf_batch_header, kf_batch_read_header, kf_batch_seal,
 )
 
 from kraftfast.client.refusals import REFUSALS, refusal
@@ -31,9 +30,9 @@ GAPS = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PROD
 
 
 cdef bint is_whole(const uint8_t *batch, int64_t size, int64_t records,
-                   BatchHeader *header) noexcept:
-    return (parse_header(batch, size, header) == FAULT_NONE and header.size == size
-            and header.record_count == records and crc_holds(batch, header))
+                   kf_batch_header *header) noexcept:
+    return (kf_batch_read_header(batch, size, header) == KF_BATCH_OK and header.size == size
+            and header.record_count == records and kf_batch_crc_holds(batch, header))
 
 
 cdef class Identity:
@@ -56,7 +55,7 @@ cdef class Identity:
         settings.producer_id, settings.producer_epoch = self.id, <short>self.epoch
         settings.base_sequence = <int32_t>((ticket + self.delta) & SEQUENCE_MASK)
 
-    cdef bint stamped(self, const BatchHeader *header, int64_t ticket) noexcept:
+    cdef bint stamped(self, const kf_batch_header *header, int64_t ticket) noexcept:
         """Return whether a batch says already what :meth:`stamp` would have it say."""
         cdef BatchSettings now
         self.stamp(&now, ticket)
@@ -66,18 +65,16 @@ cdef class Identity:
 
     cdef int restamp(self, uint8_t *batch, int64_t size, int64_t ticket) except -1:
         """The same for a batch that is whole already; nothing changes if it says so."""
-        cdef BatchHeader header
+        cdef kf_batch_header header
         cdef BatchSettings now
-        assert parse_header(batch, size, &header) == FAULT_NONE
+        assert kf_batch_read_header(batch, size, &header) == KF_BATCH_OK
         if self.stamped(&header, ticket):
             return 0
-        assert crc_holds(batch, &header), "a fresh CRC must not hide damage (D24)"
+        assert kf_batch_crc_holds(batch, &header), "a fresh CRC must not hide damage (D24)"
         self.stamp(&now, ticket)
         header.producer_id, header.producer_epoch = now.producer_id, now.producer_epoch
         header.base_sequence = now.base_sequence
-        write_header(batch, &header)
-        header.crc = crc_extend(0, batch + CRC_FROM, <size_t>(size - CRC_FROM))
-        write_header(batch, &header)
+        kf_batch_seal(batch, &header)
         return 0
 
     cdef bint may_be_appended(self, bint silent, bint denied, int32_t code):

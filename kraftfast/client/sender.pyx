@@ -34,7 +34,7 @@ from kraftfast.record.encode cimport (
     Encoded, append_record, append_value as encode_value, close_batch, default_settings,
     encode_columns, open_batch,
 )
-from kraftfast.record.parse cimport BatchHeader
+from kraftfast.record.judge cimport kf_batch_header
 
 from kraftfast import limits
 from kraftfast.arguments import offset
@@ -415,7 +415,7 @@ cdef class Sender:
 
     cdef bytes copy_of(self, Sent *entry):
         """Return its bytes, or None if they are not the batch that was sent (D24)."""
-        cdef BatchHeader header
+        cdef kf_batch_header header
         cdef bytes batch = PyBytes_FromStringAndSize(<char *>entry.batch, entry.size)
         whole = is_whole(<const uint8_t *>batch, entry.size, entry.records, &header) and (
             self.identity is None or self.identity.stamped(&header, entry.first_ticket))

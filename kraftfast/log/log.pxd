@@ -3,7 +3,8 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from kraftfast.log.producers cimport Producers
-from kraftfast.log.segment cimport STAGED_BYTES_MAX, Segment, kf_batch_header, kf_flush_job
+from kraftfast.log.segment cimport STAGED_BYTES_MAX, Segment, kf_flush_job
+from kraftfast.record.judge cimport kf_batch_header
 
 
 cdef class Log:

@@ -15,17 +15,17 @@ from kraftfast import limits
 from kraftfast.errors import DiskFull, FlushFailed, RecordTooLarge
 from kraftfast.log import epoch_checkpoint, marks, trimming
 from kraftfast.log.segment import LOG_SUFFIX, segment_name
+from kraftfast.record.shapes import FAULT_TEXTS
 from kraftfast.types import OffsetAndEpoch
 from kraftfast.log.producers cimport Producers
 from kraftfast.log.segment cimport *
+from kraftfast.record.judge cimport *
 
 CLOSE_WAIT_S = 0.5
 """How long a close waits for those who still map the last segment."""
 
 cdef enum:
     RELATIVE_OFFSET_ROLL = RELATIVE_OFFSET_MAX - KF_BATCH_RECORDS_MAX  # one more batch fits
-
-assert KF_BATCH_RECORDS_MAX == limits.RECORDS_PER_BATCH_MAX
 
 
 cdef extern from "mapping.h":
@@ -243,7 +243,7 @@ cdef class Log:
 
     def fault_text(self) -> str:
         """Why the last batch was not taken."""
-        return kf_batch_fault_text(self.fault).decode()
+        return FAULT_TEXTS[self.fault]
 
     # --- segments -----------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 
 from kraftfast.log.producer cimport Producer
-from kraftfast.log.segment cimport kf_batch_header
+from kraftfast.record.judge cimport kf_batch_header
 
 
 cdef class Producers:

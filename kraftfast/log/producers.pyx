@@ -31,8 +31,9 @@ from kraftfast.log.producer_records import names_in
 
 from kraftfast.log.producer cimport SEQUENCE_MASK, Producer
 from kraftfast.log.producer_state cimport decode_state, encode_state
-from kraftfast.log.segment cimport (
-    KF_ATTRIBUTE_CONTROL, KF_BATCH_OK, Segment, kf_batch_header, kf_batch_parse,
+from kraftfast.log.segment cimport Segment
+from kraftfast.record.judge cimport (
+    KF_ATTRIBUTE_CONTROL, KF_BATCH_OK, kf_batch_header, kf_batch_parse,
 )
 
 MARKS_MAX = 4

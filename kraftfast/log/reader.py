@@ -23,7 +23,7 @@ from kraftfast.log.segment import LOG_SUFFIX, segment_name
 from kraftfast.record import batch as record_batch
 from kraftfast.record.batch import BatchView
 from kraftfast.record.columns import Columns, decode_columns
-from kraftfast.record.shapes import Record
+from kraftfast.record.shapes import FAULT_TEXTS, Fault, Record
 
 SEGMENT_FILE = re.compile(r"(\d{20})\.log")
 HELD_SEGMENTS_MAX = 2
@@ -143,7 +143,7 @@ class LogReader:
             for found in record_batch.batches(span.buffer, span.position, span.end):
                 if self.verify_crc and not found.crc_ok():
                     place = span.start + found.position, found.base_offset
-                    raise corrupt_log(span.path, *place, "CRC does not match")
+                    raise corrupt_log(span.path, *place, FAULT_TEXTS[Fault.CRC])
                 yield found
 
     def records(self, start_offset: int, end_offset: int | None = None) -> Iterator[Record]:

@@ -37,10 +37,12 @@ from kraftfast.log.segment import (
 from kraftfast.log.newest_snapshot import clip, holds, log_start, surpasses
 from kraftfast.log.snapshot_footer import load_producers
 from kraftfast.log.snapshot_files import BOOTSTRAP, delete_snapshots, snapshot_ids
+from kraftfast.record.shapes import FAULT_TEXTS
 from kraftfast.types import OffsetAndEpoch
 
 from kraftfast.log.producers cimport Producers
 from kraftfast.log.segment cimport *
+from kraftfast.record.judge cimport *
 
 SEGMENT_FILE = re.compile(r"(\d{20})\.log")
 STRAY_FILE = re.compile(r".*(\.deleted|\.tmp|\.part|\.swap|\.cleaned)$")
@@ -393,7 +395,7 @@ class Recovery:
         bound = self._durable_bound(index)
         if self.paged and not segment.has_page and index + 1 < len(self.segments):
             bound = max(bound, end_offset + 1)
-        reason = kf_batch_fault_text(fault).decode()
+        reason = FAULT_TEXTS[fault]
         if end_offset < bound:
             raise CorruptLog(
                 f"{segment.file.path} is damaged at byte {segment.position} (offset {end_offset}): "

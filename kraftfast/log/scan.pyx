@@ -3,6 +3,9 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
 from kraftfast.log.segment cimport *
+from kraftfast.record.judge cimport *
+
+from kraftfast.record.shapes import FAULT_TEXTS
 
 WHOLE = KF_BATCH_OK
 END = KF_BATCH_EMPTY
@@ -11,7 +14,7 @@ INCOMPLETE = KF_BATCH_INCOMPLETE
 
 def fault_text(int fault) -> str:
     """Why a walk stopped, in words."""
-    return kf_batch_fault_text(fault).decode()
+    return FAULT_TEXTS[fault]
 
 
 def walk(const uint8_t[::1] buffer, uint64_t position, uint64_t limit, int64_t offset,

@@ -3,49 +3,8 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from kraftfast.log.segment_file cimport SegmentFile
+from kraftfast.record.judge cimport kf_batch_header
 
-
-cdef extern from "batch.h":
-    enum:
-        KF_BATCH_HEADER
-        KF_BATCH_OK
-        KF_BATCH_INCOMPLETE
-        KF_BATCH_EMPTY
-        KF_BATCH_LENGTH
-        KF_BATCH_CRC
-        KF_BATCH_OFFSET
-        KF_BATCH_EPOCH
-        KF_BATCH_STALE
-        KF_BATCH_RECORDS
-        KF_BATCH_ATTRIBUTES
-        KF_ATTRIBUTE_CONTROL
-        KF_BATCH_RECORDS_MAX
-    ctypedef struct kf_batch_header:
-        int64_t base_offset
-        int64_t base_timestamp
-        int64_t max_timestamp
-        int64_t producer_id
-        int32_t leader_epoch
-        int32_t last_offset_delta
-        int32_t base_sequence
-        int32_t record_count
-        uint32_t size
-        uint32_t crc
-        short attributes
-        short producer_epoch
-    const char *kf_batch_fault_text(int fault) nogil
-    int kf_batch_may_append(const kf_batch_header *h, int control) nogil
-    int kf_batch_parse(const uint8_t *header, size_t available, kf_batch_header *h) nogil
-    int kf_batch_crc_holds(const uint8_t *batch, const kf_batch_header *h) nogil
-    int kf_batch_check(const uint8_t *batch, size_t available, kf_batch_header *h) nogil
-    int kf_batch_take_records(uint8_t *dst, const uint8_t *src, const uint8_t *header,
-                              const kf_batch_header *h, int unseen) nogil
-    int kf_batch_is_plain(const uint8_t *batch, const kf_batch_header *h) nogil
-    int kf_batch_take_header(const uint8_t *src, size_t available, uint8_t *header,
-                             kf_batch_header *h) nogil
-    int kf_batch_take_body(uint8_t *dst, const uint8_t *src, const uint8_t *header,
-                           const kf_batch_header *h) nogil
-    void kf_batch_accept(uint8_t *dst, uint8_t *header, int64_t base_offset, int32_t epoch) nogil
 
 cdef extern from "page.h":
     ctypedef struct kf_mark:

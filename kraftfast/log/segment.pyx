@@ -10,6 +10,7 @@ from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy
 
 from kraftfast import limits
+from kraftfast.record.judge cimport *
 
 cdef uint64_t INDEX_INTERVAL_BYTES = limits.INDEX_INTERVAL_BYTES
 

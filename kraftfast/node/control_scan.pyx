@@ -7,8 +7,9 @@ Python objects.
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 
 from kraftfast.log.log cimport Log
-from kraftfast.log.segment cimport (
-    KF_ATTRIBUTE_CONTROL, KF_BATCH_OK, Segment, kf_batch_header, kf_batch_parse,
+from kraftfast.log.segment cimport Segment
+from kraftfast.record.judge cimport (
+    KF_ATTRIBUTE_CONTROL, KF_BATCH_OK, kf_batch_header, kf_batch_parse,
 )
 
 

@@ -14,9 +14,9 @@ from kraftfast.errors import (
 )
 from kraftfast.log.log cimport Log
 from kraftfast.log.producers cimport Producers
-from kraftfast.log.segment cimport KF_BATCH_OK, KF_BATCH_RECORDS
 from kraftfast.link.stats cimport *
 from kraftfast.record.batch import check_batches
+from kraftfast.record.judge cimport KF_BATCH_OK, KF_BATCH_RECORDS
 from kraftfast.node.failures import describe, is_of_the_log
 from kraftfast.ring.layout cimport *
 from kraftfast.ring.calls cimport *

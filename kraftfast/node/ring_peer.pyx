@@ -15,11 +15,11 @@ from kraftfast.core.messages cimport FetchRequest, FetchResponse
 from kraftfast.errors import ErrorCode, StorageError
 from kraftfast import limits
 from kraftfast.log.log cimport Log
-from kraftfast.log.segment cimport KF_BATCH_OK, KF_BATCH_STALE
 from kraftfast.log.segment import LOG_SUFFIX, segment_name
 from kraftfast.log.segment_file cimport SegmentFile
 from kraftfast.link.stats cimport *
 from kraftfast.node.wire_values import error_code
+from kraftfast.record.judge cimport KF_BATCH_OK, KF_BATCH_STALE
 from kraftfast.ring.layout cimport *
 from kraftfast.ring.calls cimport *
 from kraftfast.ring.spsc cimport *

@@ -1,7 +1,7 @@
-# Batches in Python buffers, for other compiled modules; what works on raw pointers is in parse.pxd.
+# Batches in Python buffers, for other compiled modules; on raw pointers: judge.pxd.
 from libc.stdint cimport int64_t, uint8_t
 
-from kraftfast.record.parse cimport BatchHeader
+from kraftfast.record.judge cimport kf_batch_header, kf_batch_read_header
 
 
 # A buffer held for as long as this object lives.
@@ -17,9 +17,9 @@ cdef Hold hold(object buffer, bint writable=*)
 cdef int64_t bounded_end(Hold source, int64_t position, object end) except -1
 
 
-# A batch in a buffer that it keeps alive. Header fields were bounded by parse_header().
+# A batch in a buffer that it keeps alive. Header fields were bounded by kf_batch_read_header().
 cdef class BatchView:
-    cdef BatchHeader header
+    cdef kf_batch_header header
     cdef Hold source
     cdef readonly int64_t position  # of its first byte in the buffer
     cdef readonly int64_t largest_timestamp  # of its records, once they were checked
@@ -29,5 +29,5 @@ cdef class BatchView:
     # The records of a compressed batch; raises CorruptBatch or UnsupportedCodec.
     cdef Hold decompressed(self)
 
-# The batch at byte `position`, of at most end - position bytes, and what parse_header() says.
+# The batch at byte `position`, of at most end - position bytes, and what kf_batch_read_header() says.
 cdef BatchView view_at(Hold source, int64_t position, int64_t end, int *fault)

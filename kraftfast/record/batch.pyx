@@ -10,20 +10,27 @@ from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t
 
-from kraftfast.record.parse cimport (
-    CODEC_MASK, CONTROL, FAULT_NONE, FAULT_RECORD_HEADERS, FAULT_RECORD_OFFSET,
-    FAULT_RECORD_TIMESTAMP, FAULT_SHORT, FAULT_TRAILING, FAULT_TRUNCATED, HEADER_BYTES,
-    LOG_APPEND_TIME, RULES_ANY, RULES_KAFKA_RAFT, RULES_NO_CONTROL, TRANSACTIONAL, BatchHeader,
-    RecordFields, check_records, check_whole, crc_holds, parse_bytes, parse_header, parse_record,
-    stamp_header, timestamp_fits,
+from kraftfast.record.judge cimport (
+    KF_ATTRIBUTE_APPEND_TIME, KF_ATTRIBUTE_CODEC, KF_ATTRIBUTE_CONTROL, KF_ATTRIBUTE_TRANSACTIONAL,
+    KF_BATCH_BYTES_MAX, KF_BATCH_HEADER, KF_BATCH_INCOMPLETE, KF_BATCH_OK, KF_BATCH_OVERHEAD,
+    KF_BATCH_RECORDS_MAX, KF_BATCH_TRAILING, KF_RECORD_HEADERS, KF_RECORD_HEADERS_MAX, KF_RULES_ANY,
+    KF_RULES_KAFKA_RAFT, KF_RULES_NO_CONTROL, kf_batch_check_records, kf_batch_check_whole,
+    kf_batch_crc_holds, kf_batch_header, kf_batch_read_header, kf_batch_stamp, kf_bytes_end,
+    kf_bytes_get, kf_record, kf_record_next,
 )
 
-from kraftfast import errors
+from kraftfast import errors, limits
 from kraftfast.record import compression, shapes
 from kraftfast.record.shapes import Codec, Record
 
 
-RULES = {"any": RULES_ANY, "kafka-raft": RULES_KAFKA_RAFT}
+assert limits.BATCH_HEADER_BYTES == KF_BATCH_HEADER
+assert limits.BATCH_OVERHEAD_BYTES == KF_BATCH_OVERHEAD
+assert limits.BATCH_BYTES_MAX == KF_BATCH_BYTES_MAX
+assert limits.RECORDS_PER_BATCH_MAX == KF_BATCH_RECORDS_MAX
+assert limits.HEADERS_PER_RECORD_MAX == KF_RECORD_HEADERS_MAX
+
+RULES = {"any": KF_RULES_ANY, "kafka-raft": KF_RULES_KAFKA_RAFT}
 
 
 # --- buffers ---
@@ -94,17 +101,17 @@ cdef class BatchView:
     @property
     def codec(self) -> Codec:
         """How the records are compressed."""
-        return Codec(self.header.attributes & CODEC_MASK)
+        return Codec(self.header.attributes & KF_ATTRIBUTE_CODEC)
 
     @property
     def is_control(self) -> bool:
         """Whether the records are control records."""
-        return bool(self.header.attributes & CONTROL)
+        return bool(self.header.attributes & KF_ATTRIBUTE_CONTROL)
 
     @property
     def is_transactional(self) -> bool:
         """Whether the batch belongs to a transaction."""
-        return bool(self.header.attributes & TRANSACTIONAL)
+        return bool(self.header.attributes & KF_ATTRIBUTE_TRANSACTIONAL)
 
     @property
     def base_timestamp(self) -> int:
@@ -157,16 +164,16 @@ cdef class BatchView:
 
     def crc_ok(self) -> bool:
         """Whether the stored CRC-32C is that of the bytes."""
-        return crc_holds(self.source.data + self.position, &self.header)
+        return kf_batch_crc_holds(self.source.data + self.position, &self.header)
 
     cdef Hold decompressed(self):
         """Return the records' bytes of a compressed batch, within the bounds of S9.
 
         They are copied first: what a decompressor reads twice must not change in between (D20).
         """
-        cdef int codec = self.header.attributes & CODEC_MASK
+        cdef int codec = self.header.attributes & KF_ATTRIBUTE_CODEC
         try:
-            packed = memoryview(bytes(self.bytes_from(HEADER_BYTES)))
+            packed = memoryview(bytes(self.bytes_from(KF_BATCH_HEADER)))
             return hold(compression.decompress(codec, packed))
         except errors.CorruptBatch as error:
             raise errors.CorruptBatch(
@@ -186,7 +193,7 @@ cdef class BatchView:
         Raises CorruptBatch or UnsupportedCodec.
         """
         cdef RecordIterator each = RecordIterator(self)
-        cdef RecordFields record
+        cdef kf_record record
         cdef int64_t found
         while each.next_fields(&record):
             found = each.timestamp_of(&record)
@@ -210,7 +217,7 @@ cdef BatchView view_at(Hold source, int64_t position, int64_t end, int *fault):
     cdef BatchView batch = BatchView.__new__(BatchView)
     batch.source = source
     batch.position = position
-    fault[0] = parse_header(source.data + position, end - position, &batch.header)
+    fault[0] = kf_batch_read_header(source.data + position, end - position, &batch.header)
     return batch
 
 
@@ -240,9 +247,9 @@ cdef class BatchIterator:
         if self.position == self.end:
             raise StopIteration
         batch = view_at(self.source, self.position, self.end, &fault)
-        if self.partial and (fault == FAULT_SHORT or fault == FAULT_TRUNCATED):
+        if self.partial and fault == KF_BATCH_INCOMPLETE:
             raise StopIteration
-        if fault != FAULT_NONE:
+        if fault != KF_BATCH_OK:
             raise shapes.refusal(fault, self.position)
         self.position += batch.header.size
         return batch
@@ -256,7 +263,7 @@ def batch_at(buffer, int64_t position=0, end=None) -> BatchView:
     cdef Hold source = hold(buffer)
     cdef int fault
     cdef BatchView batch = view_at(source, position, bounded_end(source, position, end), &fault)
-    if fault != FAULT_NONE:
+    if fault != KF_BATCH_OK:
         raise shapes.refusal(fault, position)
     return batch
 
@@ -278,22 +285,22 @@ def batches(buffer, int64_t position=0, end=None, *, bint partial=False) -> Batc
 # --- records one by one ---
 
 
-cdef tuple decode_headers(const RecordFields *record, int64_t position, int64_t number):
+cdef tuple decode_headers(const kf_record *record, int64_t position, int64_t number):
     """The headers, bounded once more: another process may have changed them since the walk."""
     cdef list headers = []
     cdef const uint8_t *p = record.headers
     cdef int32_t size = -1
     cdef int fault
     for _ in range(record.header_count):
-        p = parse_bytes(p, record.end, &size, &fault)
+        p = kf_bytes_get(p, record.end, &size, &fault)
         if p is NULL or size < 0:
-            raise shapes.refusal(FAULT_RECORD_HEADERS, position, number)
+            raise shapes.refusal(KF_RECORD_HEADERS, position, number)
         key = PyUnicode_DecodeUTF8(<const char *>p, size, "surrogateescape")
-        p = parse_bytes(p + size, record.end, &size, &fault)
+        p = kf_bytes_get(p + size, record.end, &size, &fault)
         if p is NULL:
-            raise shapes.refusal(FAULT_RECORD_HEADERS, position, number)
+            raise shapes.refusal(KF_RECORD_HEADERS, position, number)
         headers.append((key, decode_bytes(p, size)))
-        p += max(size, 0)
+        p = kf_bytes_end(p, size)
     return tuple(headers)
 
 
@@ -312,52 +319,46 @@ cdef class RecordIterator:
     cdef const uint8_t *p
     cdef const uint8_t *end
     cdef int64_t number  # of the next record, from 0
-    cdef int64_t last_delta  # offset delta of the record before; they only grow
+    cdef int32_t last_delta  # offset delta of the record before, -1 at first; they only grow
 
     def __init__(self, BatchView batch not None):
         self.batch = batch
         self.last_delta = -1
-        if batch.header.attributes & CODEC_MASK:
+        if batch.header.attributes & KF_ATTRIBUTE_CODEC:
             self.source = batch.decompressed()
             self.p = self.source.data
             self.end = self.p + self.source.size
         else:
             self.source = batch.source
-            self.p = self.source.data + batch.position + HEADER_BYTES
-            self.end = self.p + batch.header.size - HEADER_BYTES
+            self.p = self.source.data + batch.position + KF_BATCH_HEADER
+            self.end = self.p + batch.header.size - KF_BATCH_HEADER
 
     def __iter__(self) -> RecordIterator:
         return self
 
-    cdef bint next_fields(self, RecordFields *record) except -1:
+    cdef bint next_fields(self, kf_record *record) except -1:
         """Take the next record; 0 behind the last one."""
-        cdef BatchHeader *header = &self.batch.header
+        cdef kf_batch_header *header = &self.batch.header
         cdef int fault
         if self.number == header.record_count:
             if self.p != self.end:
-                raise shapes.refusal(FAULT_TRAILING, self.batch.position)
+                raise shapes.refusal(KF_BATCH_TRAILING, self.batch.position)
             return 0
-        fault = parse_record(self.p, self.end, record)
-        if fault == FAULT_NONE:
-            if not self.last_delta < record.offset_delta <= header.last_offset_delta:
-                fault = FAULT_RECORD_OFFSET
-            elif not timestamp_fits(header, record.timestamp_delta):
-                fault = FAULT_RECORD_TIMESTAMP
-        if fault != FAULT_NONE:
+        fault = kf_record_next(self.p, self.end, header, &self.last_delta, record)
+        if fault != KF_BATCH_OK:
             raise shapes.refusal(fault, self.batch.position, self.number)
         self.p = record.end
         self.number += 1
-        self.last_delta = record.offset_delta
         return 1
 
-    cdef inline int64_t timestamp_of(self, const RecordFields *record) noexcept:
-        cdef BatchHeader *header = &self.batch.header
-        if header.attributes & LOG_APPEND_TIME:
+    cdef inline int64_t timestamp_of(self, const kf_record *record) noexcept:
+        cdef kf_batch_header *header = &self.batch.header
+        if header.attributes & KF_ATTRIBUTE_APPEND_TIME:
             return header.max_timestamp
         return header.base_timestamp + record.timestamp_delta
 
     def __next__(self) -> Record:
-        cdef RecordFields record
+        cdef kf_record record
         if not self.next_fields(&record):
             raise StopIteration
         headers = ()
@@ -378,21 +379,21 @@ cdef class RecordIterator:
 cdef int rules_of(str records, bint control) except -1:
     if records not in RULES:
         raise errors.InvalidOption(f"records={records}: known are {', '.join(RULES)}")
-    return <int>RULES[records] | (0 if control else RULES_NO_CONTROL)
+    return <int>RULES[records] | (0 if control else KF_RULES_NO_CONTROL)
 
 
 cdef int check_view(BatchView batch, int rules) except -1:
     cdef int64_t number
     cdef Hold body
-    cdef int fault = check_whole(
+    cdef int fault = kf_batch_check_whole(
         batch.source.data + batch.position, batch.source.size - batch.position, rules,
         &batch.header, &number, &batch.largest_timestamp,
     )
-    if fault == FAULT_NONE and batch.header.attributes & CODEC_MASK:
+    if fault == KF_BATCH_OK and batch.header.attributes & KF_ATTRIBUTE_CODEC:
         body = batch.decompressed()
-        fault = check_records(body.data, body.size, &batch.header, rules, &number,
+        fault = kf_batch_check_records(body.data, body.size, &batch.header, rules, &number,
                               &batch.largest_timestamp)
-    if fault != FAULT_NONE:
+    if fault != KF_BATCH_OK:
         raise shapes.refusal(fault, batch.position, number)
     return 0
 
@@ -438,8 +439,8 @@ def stamp(buffer, int64_t base_offset, int32_t leader_epoch, int64_t position=0)
     cdef Hold target = hold(buffer, writable=True)
     cdef int fault
     cdef BatchView batch = view_at(target, position, bounded_end(target, position, None), &fault)
-    if fault != FAULT_NONE:
+    if fault != KF_BATCH_OK:
         raise shapes.refusal(fault, position)
     if not 0 <= base_offset <= INT64_MAX - 1 - batch.header.last_offset_delta or leader_epoch < 0:
         raise errors.InvalidOption(f"base offset {base_offset}, leader epoch {leader_epoch}")
-    stamp_header(target.data + position, base_offset, leader_epoch)
+    kf_batch_stamp(target.data + position, base_offset, leader_epoch)

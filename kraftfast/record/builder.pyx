@@ -9,14 +9,13 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 from libc.string cimport memset
 
 from kraftfast.record.batch cimport BatchView, Hold, hold
-from kraftfast.record.checksum cimport crc_extend
 from kraftfast.record.encode cimport (
     COLUMN_BYTES, COLUMN_FIXED, COLUMN_OFFSETS32, COLUMN_OFFSETS64, ENCODE_HEADERS, ENCODE_OFFSETS,
     ENCODE_OK, ENCODE_TIMESTAMP, BatchSettings, Column, Encoded, HeaderColumn,
     append_record, append_value, close_batch, default_settings, encode_columns, open_batch,
 )
-from kraftfast.record.parse cimport (
-    CODEC_MASK, CRC_FROM, HEADER_BYTES, TRANSACTIONAL, BatchHeader, write_header,
+from kraftfast.record.judge cimport (
+    KF_ATTRIBUTE_CODEC, KF_ATTRIBUTE_TRANSACTIONAL, KF_BATCH_HEADER, kf_batch_header, kf_batch_seal,
 )
 
 from kraftfast import errors, limits
@@ -64,7 +63,7 @@ cdef class Settings:
         self.settings.producer_id = producer_id
         self.settings.producer_epoch = producer_epoch
         self.settings.base_sequence = base_sequence
-        self.settings.attributes = TRANSACTIONAL if transactional else 0
+        self.settings.attributes = KF_ATTRIBUTE_TRANSACTIONAL if transactional else 0
         self.settings.kafka_raft = records == "kafka-raft"
 
     @property
@@ -447,20 +446,18 @@ def compress_batch(batch, codec=Codec.ZSTD, *, int level=3) -> bytes:
     Raises :class:`~kraftfast.errors.InvalidOption` for a codec that is only read.
     """
     cdef BatchView view = batch_at(batch)
-    cdef BatchHeader header = view.header
+    cdef kf_batch_header header = view.header
     cdef bytes out
     cdef uint8_t *p
-    if header.attributes & CODEC_MASK:
+    if header.attributes & KF_ATTRIBUTE_CODEC:
         raise errors.InvalidOption("the batch is compressed already")
-    records = view.bytes_from(HEADER_BYTES)
+    records = view.bytes_from(KF_BATCH_HEADER)
     block = compression.compress(codec, records, level)
     if not compression.worth_storing(len(block), len(records)):
         return bytes(view.bytes_from(0))
     header.attributes |= <int16_t>codec
-    header.size = HEADER_BYTES + len(block)
-    out = bytes(HEADER_BYTES) + block
+    header.size = KF_BATCH_HEADER + len(block)
+    out = bytes(KF_BATCH_HEADER) + block
     p = <uint8_t *>PyBytes_AS_STRING(<PyObject *>out)  # nobody else has seen these bytes yet
-    write_header(p, &header)
-    header.crc = crc_extend(0, p + CRC_FROM, <size_t>(header.size - CRC_FROM))
-    write_header(p, &header)
+    kf_batch_seal(p, &header)
     return out

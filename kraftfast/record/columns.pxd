@@ -2,11 +2,11 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from kraftfast.record.batch cimport BatchView, Hold
-from kraftfast.record.parse cimport BatchHeader, RecordFields
+from kraftfast.record.judge cimport kf_batch_header, kf_record
 
 # A batch whose records are to be taken apart.
 cdef struct Part:
-    BatchHeader header
+    kf_batch_header header
     const uint8_t *records  # decompressed
     int64_t size
     int64_t position  # of the batch in the buffer
@@ -34,7 +34,7 @@ cdef int64_t bounded_bytes(bytes_max) except -1
 
 # Record `number` of a part; after its last one, whether anything is left over.
 cdef int next_record(
-    const Part *part, const uint8_t **p, int64_t number, int64_t *last_delta, RecordFields *record
+    const Part *part, const uint8_t **p, int64_t number, int32_t *last_delta, kf_record *record
 ) noexcept nogil
 
 # A column of byte strings that is being filled; the memory belongs to numpy arrays.

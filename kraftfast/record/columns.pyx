@@ -12,11 +12,10 @@ from libc.string cimport memcpy
 import numpy as np
 
 from kraftfast.record.batch cimport BatchView, Hold, bounded_end, hold, view_at
-from kraftfast.record.parse cimport (
-    CODEC_MASK, CONTROL, FAULT_COUNT, FAULT_CRC, FAULT_NONE, FAULT_RECORD_OFFSET,
-    FAULT_RECORD_TIMESTAMP, FAULT_SHORT, FAULT_TRAILING, FAULT_TRUNCATED, HEADER_BYTES,
-    LOG_APPEND_TIME, RECORD_BYTES_MIN, BatchHeader, RecordFields, crc_holds, parse_record,
-    timestamp_fits,
+from kraftfast.record.judge cimport (
+    KF_ATTRIBUTE_APPEND_TIME, KF_ATTRIBUTE_CODEC, KF_ATTRIBUTE_CONTROL, KF_BATCH_COUNT,
+    KF_BATCH_CRC, KF_BATCH_HEADER, KF_BATCH_INCOMPLETE, KF_BATCH_OK, KF_BATCH_TRAILING,
+    KF_RECORD_BYTES_MIN, kf_batch_crc_holds, kf_batch_header, kf_record, kf_record_next,
 )
 
 from kraftfast import errors
@@ -47,14 +46,14 @@ cdef class Parts:
         part = &self.parts[self.count]
         part.header = batch.header
         part.position = batch.position
-        part.records = self.source.data + batch.position + HEADER_BYTES
-        part.size = batch.header.size - HEADER_BYTES
-        if batch.header.attributes & CODEC_MASK:
+        part.records = self.source.data + batch.position + KF_BATCH_HEADER
+        part.size = batch.header.size - KF_BATCH_HEADER
+        if batch.header.attributes & KF_ATTRIBUTE_CODEC:
             records = batch.decompressed()
             self.decompressed.append(records)
             part.records, part.size = records.data, records.size
-        if part.header.record_count > part.size // RECORD_BYTES_MIN:
-            raise shapes.refusal(FAULT_COUNT, batch.position)
+        if part.header.record_count > part.size // KF_RECORD_BYTES_MIN:
+            raise shapes.refusal(KF_BATCH_COUNT, batch.position)
         self.count += 1
         self.record_count += part.header.record_count
         self.byte_count += part.size
@@ -76,17 +75,17 @@ cdef Parts find_parts(
     stop = bounded_end(parts.source, position, end)
     while position < stop and parts.record_count < records_max and parts.byte_count < bytes_max:
         batch = view_at(parts.source, position, stop, &fault)
-        if partial and (fault == FAULT_SHORT or fault == FAULT_TRUNCATED):
+        if partial and fault == KF_BATCH_INCOMPLETE:
             break
-        if fault == FAULT_NONE and batch.header.base_offset >= end_offset:
+        if fault == KF_BATCH_OK and batch.header.base_offset >= end_offset:
             break
-        sound = fault != FAULT_NONE or not verify_crc
-        if not sound and not crc_holds(parts.source.data + position, &batch.header):
-            fault = FAULT_CRC
-        if fault != FAULT_NONE:
+        sound = fault != KF_BATCH_OK or not verify_crc
+        if not sound and not kf_batch_crc_holds(parts.source.data + position, &batch.header):
+            fault = KF_BATCH_CRC
+        if fault != KF_BATCH_OK:
             raise shapes.refusal(fault, position)
         position += batch.header.size
-        if batch.header.attributes & CONTROL and not control:
+        if batch.header.attributes & KF_ATTRIBUTE_CONTROL and not control:
             continue
         if batch.header.base_offset + batch.header.last_offset_delta >= first_offset:
             parts.add(batch)
@@ -95,22 +94,17 @@ cdef Parts find_parts(
 
 
 cdef int next_record(
-    const Part *part, const uint8_t **p, int64_t number, int64_t *last_delta, RecordFields *record
+    const Part *part, const uint8_t **p, int64_t number, int32_t *last_delta, kf_record *record
 ) noexcept nogil:
     """Record ``number`` of a part; after its last one, whether anything is left over."""
     cdef const uint8_t *end = part.records + part.size
-    cdef int fault = parse_record(p[0], end, record)
-    if fault != FAULT_NONE:
+    cdef int fault = kf_record_next(p[0], end, &part.header, last_delta, record)
+    if fault != KF_BATCH_OK:
         return fault
     p[0] = record.end
-    if not last_delta[0] < record.offset_delta <= part.header.last_offset_delta:
-        return FAULT_RECORD_OFFSET
-    last_delta[0] = record.offset_delta
-    if not timestamp_fits(&part.header, record.timestamp_delta):
-        return FAULT_RECORD_TIMESTAMP
     if number == part.header.record_count - 1 and record.end != end:
-        return FAULT_TRAILING
-    return FAULT_NONE
+        return KF_BATCH_TRAILING
+    return KF_BATCH_OK
 
 
 # --- the second pass, to columns ---
@@ -137,14 +131,15 @@ cdef void put(Bytes *column, int64_t i, const uint8_t *data, int32_t size) noexc
 cdef int fill(
     const Part *part, Target *target, bint keys, int64_t first_offset, int64_t *number
 ) noexcept nogil:
-    cdef RecordFields record
-    cdef const BatchHeader *header = &part.header
+    cdef kf_record record
+    cdef const kf_batch_header *header = &part.header
     cdef const uint8_t *p = part.records
-    cdef int64_t offset, i, last_delta = -1
+    cdef int64_t offset, i
+    cdef int32_t last_delta = -1
     cdef int fault
     for number[0] in range(header.record_count):
         fault = next_record(part, &p, number[0], &last_delta, &record)
-        if fault != FAULT_NONE:
+        if fault != KF_BATCH_OK:
             return fault
         offset = header.base_offset + record.offset_delta
         if offset < first_offset:
@@ -152,14 +147,14 @@ cdef int fill(
         i = target.count
         target.offsets[i] = offset
         target.timestamps[i] = (
-            header.max_timestamp if header.attributes & LOG_APPEND_TIME
+            header.max_timestamp if header.attributes & KF_ATTRIBUTE_APPEND_TIME
             else header.base_timestamp + record.timestamp_delta
         )
         put(&target.values, i, record.value, record.value_size)
         if keys:
             put(&target.keys, i, record.key, record.key_size)
         target.count = i + 1
-    return FAULT_NONE
+    return KF_BATCH_OK
 
 
 cdef int fill_all(
@@ -171,9 +166,9 @@ cdef int fill_all(
     for i in range(parts.count):
         position[0] = parts.parts[i].position
         fault = fill(&parts.parts[i], target, keys, first_offset, number)
-        if fault != FAULT_NONE:
+        if fault != KF_BATCH_OK:
             return fault
-    return FAULT_NONE
+    return KF_BATCH_OK
 
 
 cdef class Arrays:
@@ -256,7 +251,7 @@ def decode_columns(
     else:
         with nogil:
             fault = fill_all(parts, &target, keys, first_offset, &at, &number)
-    if fault != FAULT_NONE:
+    if fault != KF_BATCH_OK:
         raise shapes.refusal(fault, at, number)
     return Columns(
         offsets[: target.count],
@@ -279,10 +274,11 @@ def decode_values(
         buffer, position, end, first_offset, (1 << 62) if records_max is None else records_max,
         bounded_bytes(bytes_max), control, partial,
     )
-    cdef RecordFields record
+    cdef kf_record record
     cdef const uint8_t *p
     cdef Part *part
-    cdef int64_t i, number, last_delta
+    cdef int64_t i, number
+    cdef int32_t last_delta
     cdef int fault
     cdef list values = []
     for i in range(parts.count):
@@ -291,7 +287,7 @@ def decode_values(
         last_delta = -1
         for number in range(part.header.record_count):
             fault = next_record(part, &p, number, &last_delta, &record)
-            if fault != FAULT_NONE:
+            if fault != KF_BATCH_OK:
                 raise shapes.refusal(fault, part.position, number)
             if part.header.base_offset + record.offset_delta < first_offset:
                 continue

@@ -8,8 +8,9 @@ from cpython.object cimport PyObject
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
-from kraftfast.record.parse cimport (
-    CONTROL, CRC_FROM, HEADER_BYTES, RECORD_BYTES_MIN, BatchHeader, write_header,
+from kraftfast.record.judge cimport (
+    KF_ATTRIBUTE_CONTROL, KF_BATCH_CRC_AT, KF_BATCH_HEADER, KF_RECORD_BYTES_MIN, kf_batch_header,
+    kf_batch_write_header,
 )
 from kraftfast.record.checksum cimport crc_combine, crc_extend
 
@@ -22,6 +23,7 @@ cdef extern from "varint.h" nogil:
     uint8_t *kf_varint_put(uint8_t *p, int32_t v)
     uint8_t *kf_varlong_put(uint8_t *p, int64_t v)
     int KF_VARINT_MAX
+    void kf_store32(uint8_t *p, uint32_t v)
 
 
 cdef extern from *:
@@ -55,7 +57,7 @@ cdef enum:
     PREFIX_BYTES = 16  # at least what stands before a value: 4 + 1 + 1 + 4 + 1 + 4
 
 assert limits.BATCH_BYTES_MAX < 1 << 26, "a length takes four bytes at most, an offset delta too"
-assert limits.BATCH_BYTES_MAX // RECORD_BYTES_MIN <= limits.RECORDS_PER_BATCH_MAX
+assert limits.BATCH_BYTES_MAX // KF_RECORD_BYTES_MIN <= limits.RECORDS_PER_BATCH_MAX
 
 
 cdef BatchSettings default_settings(int64_t timestamp) noexcept nogil:
@@ -77,7 +79,7 @@ cdef void open_batch(
 ) noexcept nogil:
     batch.start = dst
     batch.end = dst + min(capacity, BATCH_BYTES_MAX)
-    batch.at = batch.summed = dst + min(capacity, <int64_t>HEADER_BYTES)
+    batch.at = batch.summed = dst + min(capacity, <int64_t>KF_BATCH_HEADER)
     batch.crc = 0
     batch.count = 0
     batch.settings = settings[0]
@@ -92,7 +94,9 @@ cdef inline void sum_piece(OpenBatch *batch) noexcept nogil:
 cdef int append_value(OpenBatch *batch, const uint8_t *value, int64_t size) noexcept nogil:
     cdef int64_t length, room = batch.end - batch.at
     cdef uint8_t *p = batch.at
-    if batch.settings.kafka_raft and (size <= 0 or batch.settings.attributes & CONTROL):
+    if batch.settings.kafka_raft and (
+        size <= 0 or batch.settings.attributes & KF_ATTRIBUTE_CONTROL
+    ):
         return ENCODE_REFUSED
     if batch.base_timestamp != batch.settings.timestamp or size < 0:
         return append_record(batch, batch.settings.timestamp, NULL, -1, value, size, NULL, 0, 0)
@@ -166,7 +170,7 @@ cdef int begin_record(
     cdef uint8_t *p = batch.at
     if batch.settings.kafka_raft and (
         timestamp != base or header_count or value_size <= 0
-        or (key_size < 0 if batch.settings.attributes & CONTROL else key_size >= 0)
+        or (key_size < 0 if batch.settings.attributes & KF_ATTRIBUTE_CONTROL else key_size >= 0)
     ):
         return ENCODE_REFUSED
     delta = <int64_t>(<uint64_t>timestamp - <uint64_t>base)
@@ -196,9 +200,9 @@ cdef void put_header(
     const BatchSettings *settings,
 ) noexcept nogil:
     """Everything but the CRC."""
-    cdef BatchHeader header
+    cdef kf_batch_header header
     header.base_offset = settings.base_offset
-    header.size = size
+    header.size = <uint32_t>size
     header.leader_epoch = settings.leader_epoch
     header.crc = 0
     header.attributes = settings.attributes
@@ -209,13 +213,11 @@ cdef void put_header(
     header.producer_epoch = settings.producer_epoch
     header.base_sequence = settings.base_sequence
     header.record_count = <int32_t>count
-    write_header(dst, &header)
+    kf_batch_write_header(dst, &header)
 
 
 cdef inline void put_crc(uint8_t *dst, uint32_t crc) noexcept nogil:
-    cdef int i
-    for i in range(4):
-        dst[17 + i] = <uint8_t>(crc >> (24 - 8 * i))
+    kf_store32(dst + 17, crc)
 
 
 cdef int64_t close_batch(OpenBatch *batch) noexcept nogil:
@@ -227,8 +229,8 @@ cdef int64_t close_batch(OpenBatch *batch) noexcept nogil:
     put_header(
         batch.start, size, batch.count, batch.base_timestamp, batch.max_timestamp, &batch.settings
     )
-    crc = crc_extend(0, batch.start + CRC_FROM, HEADER_BYTES - CRC_FROM)
-    put_crc(batch.start, crc_combine(crc, batch.crc, <size_t>(size - HEADER_BYTES)))
+    crc = crc_extend(0, batch.start + KF_BATCH_CRC_AT, KF_BATCH_HEADER - KF_BATCH_CRC_AT)
+    put_crc(batch.start, crc_combine(crc, batch.crc, <size_t>(size - KF_BATCH_HEADER)))
     return size
 
 
@@ -301,9 +303,9 @@ cdef Encoded encode_fixed(
 ) noexcept nogil:
     cdef Encoded done
     cdef int64_t counts[5]
-    cdef int64_t room = min(capacity, BATCH_BYTES_MAX) - HEADER_BYTES
+    cdef int64_t room = min(capacity, BATCH_BYTES_MAX) - KF_BATCH_HEADER
     cdef int64_t left = values.count - first
-    cdef uint8_t *p = dst + HEADER_BYTES
+    cdef uint8_t *p = dst + KF_BATCH_HEADER
     cdef uint32_t crc
     cdef int delta_bytes
     done.size = done.records = 0
@@ -320,7 +322,7 @@ cdef Encoded encode_fixed(
         return done
     done.size = min(capacity, BATCH_BYTES_MAX) - room
     put_header(dst, done.size, done.records, settings.timestamp, settings.timestamp, settings)
-    crc = crc_extend(0, dst + CRC_FROM, HEADER_BYTES - CRC_FROM)
+    crc = crc_extend(0, dst + KF_BATCH_CRC_AT, KF_BATCH_HEADER - KF_BATCH_CRC_AT)
     left = 0
     for delta_bytes in range(1, 5):
         p = put_fixed(

@@ -15,8 +15,9 @@ import os
 import numpy as np
 
 from kraftfast.record.batch cimport Hold, bounded_end, hold
-from kraftfast.record.parse cimport (
-    FAULT_NONE, FAULT_TRUNCATED, HEADER_BYTES, BatchHeader, crc_holds, parse_header,
+from kraftfast.record.judge cimport (
+    KF_BATCH_HEADER, KF_BATCH_INCOMPLETE, KF_BATCH_OK, kf_batch_crc_holds, kf_batch_header,
+    kf_batch_read_header,
 )
 
 from kraftfast import errors
@@ -87,7 +88,9 @@ cdef struct RowList:
     int64_t room
 
 
-cdef int append(RowList *list, int64_t position, const BatchHeader *h, bint crc_ok) noexcept nogil:
+cdef int append(
+    RowList *list, int64_t position, const kf_batch_header *h, bint crc_ok
+) noexcept nogil:
     """Add a header; -1 without memory."""
     cdef Row *grown
     if list.count == list.room:
@@ -109,7 +112,7 @@ cdef headers_of(RowList *list, int64_t position, int fault):
     data = PyBytes_FromStringAndSize(
         <const char *>list.rows, list.count * <int64_t>sizeof(Row)
     )
-    reason = shapes.FAULT_TEXTS[shapes.Fault(fault)] if fault != FAULT_NONE else ""
+    reason = shapes.FAULT_TEXTS[fault] if fault != KF_BATCH_OK else ""
     return Headers(np.frombuffer(data, HEADER), position, reason)
 
 
@@ -130,8 +133,8 @@ def decode_headers(
     cdef Hold source = hold(buffer)
     cdef int64_t stop = bounded_end(source, position, end)
     cdef RowList list = RowList(NULL, 0, 0)
-    cdef BatchHeader h
-    cdef int fault = FAULT_NONE, failed = 0
+    cdef kf_batch_header h
+    cdef int fault = KF_BATCH_OK, failed = 0
     cdef const uint8_t *p
     if batches_max < 1:
         raise errors.InvalidOption(f"batches_max={batches_max}")
@@ -139,15 +142,17 @@ def decode_headers(
         with nogil:
             while position < stop and list.count < batches_max:
                 p = source.data + position
-                fault = parse_header(p, stop - position, &h)
-                if fault != FAULT_NONE:
+                fault = kf_batch_read_header(p, stop - position, &h)
+                if fault != KF_BATCH_OK:
                     break
-                failed = append(&list, position, &h, not verify_crc or crc_holds(p, &h))
+                failed = append(
+                    &list, position, &h, not verify_crc or kf_batch_crc_holds(p, &h) != 0
+                )
                 if failed:
                     break
                 position += h.size
-            if fault != FAULT_NONE and zeros(source.data + position, source.data + stop):
-                fault = FAULT_NONE
+            if fault != KF_BATCH_OK and zeros(source.data + position, source.data + stop):
+                fault = KF_BATCH_OK
         if failed:
             raise MemoryError("headers")
         return headers_of(&list, position, fault)
@@ -191,13 +196,13 @@ cdef int fill(Window *window, int fd, int64_t position, int64_t size) noexcept n
 
 cdef int look(
     Window *window, int fd, int64_t position, int64_t stop, int64_t ahead, bint whole,
-    BatchHeader *h, int *fault, bint *crc_ok,
+    kf_batch_header *h, int *fault, bint *crc_ok,
 ) noexcept nogil:
     """Judge the batch at ``position``, with all its bytes if ``whole``. 0, or an errno.
 
     Header and body are of one copy: where the window lacks a part, all of it is copied again.
     """
-    cdef int64_t need = min(<int64_t>HEADER_BYTES, stop - position)
+    cdef int64_t need = min(<int64_t>KF_BATCH_HEADER, stop - position)
     cdef int64_t at
     cdef int error
     while True:
@@ -208,13 +213,13 @@ cdef int look(
                 return error
             at = 0
             if window.size < need:  # the file is shorter by now
-                fault[0] = FAULT_TRUNCATED
+                fault[0] = KF_BATCH_INCOMPLETE
                 return 0
-        fault[0] = parse_header(window.bytes + at, stop - position, h)
-        if fault[0] != FAULT_NONE or not whole:
+        fault[0] = kf_batch_read_header(window.bytes + at, stop - position, h)
+        if fault[0] != KF_BATCH_OK or not whole:
             return 0
         if at + h.size <= window.size:
-            crc_ok[0] = crc_holds(window.bytes + at, h)
+            crc_ok[0] = kf_batch_crc_holds(window.bytes + at, h)
             return 0
         need = h.size
 
@@ -248,10 +253,10 @@ def read_headers(
     """
     cdef RowList list = RowList(NULL, 0, 0)
     cdef Window window = Window(NULL, 0, 0, 0)
-    cdef BatchHeader h
-    cdef int fault = FAULT_NONE, error = 0
+    cdef kf_batch_header h
+    cdef int fault = KF_BATCH_OK, error = 0
     cdef bint crc_ok = True, zero = False
-    cdef int64_t ahead = HEADER_BYTES if batches_max == 1 else WINDOW_BYTES
+    cdef int64_t ahead = KF_BATCH_HEADER if batches_max == 1 else WINDOW_BYTES
     if batches_max < 1 or not 0 <= position <= end:
         raise errors.InvalidOption(f"{batches_max} batches of bytes {position} to {end} of a file")
     try:
@@ -260,7 +265,7 @@ def read_headers(
                 error = look(
                     &window, fd, position, end, ahead, verify_crc, &h, &fault, &crc_ok
                 )
-                if error or fault != FAULT_NONE:
+                if error or fault != KF_BATCH_OK:
                     break
                 if append(&list, position, &h, crc_ok):
                     error = ENOMEM
@@ -269,11 +274,11 @@ def read_headers(
                 if list.rows[list.count - 1].end_offset == until_offset:
                     break
                 if batches_max > 1 and not verify_crc:
-                    ahead = HEADER_BYTES if h.size >= FAR_BYTES else WINDOW_BYTES
-            if not error and fault != FAULT_NONE:
+                    ahead = KF_BATCH_HEADER if h.size >= FAR_BYTES else WINDOW_BYTES
+            if not error and fault != KF_BATCH_OK:
                 error = rest_is_zero(&window, fd, position, end, &zero)
                 if zero:
-                    fault = FAULT_NONE
+                    fault = KF_BATCH_OK
         if error:
             raise OSError(error, os.strerror(error))
         return headers_of(&list, position, fault)

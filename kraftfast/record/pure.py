@@ -13,7 +13,7 @@ import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Final, NoReturn
+from typing import Final, NamedTuple
 
 from kraftfast import errors, limits
 from kraftfast.record import compression
@@ -36,9 +36,8 @@ from kraftfast.record.shapes import (
 
 _HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 _UNDER_CRC: Final = struct.Struct(">hiqqqhii")
-_CRC_FROM: Final = 21
-_RECORD_BYTES_MIN: Final = 7
-_CUT_OFF: Final = (FAULT_TEXTS[Fault.SHORT], FAULT_TEXTS[Fault.TRUNCATED])
+CRC_FROM: Final = 21
+RECORD_BYTES_MIN: Final = 7
 _INT64_MAX: Final = 2**63 - 1
 _INT64_MIN: Final = -(2**63)
 
@@ -149,7 +148,7 @@ def _read_headers(cursor: _Cursor) -> tuple[Header, ...]:
 
 def _read_record(cursor: _Cursor) -> _Fields:
     length = cursor.varint()
-    if not _RECORD_BYTES_MIN - 1 <= length <= cursor.left:
+    if not RECORD_BYTES_MIN - 1 <= length <= cursor.left:
         raise _Fault(Fault.RECORD_LENGTH)
     body = _Cursor(cursor.data[cursor.at : cursor.at + length], length)
     cursor.at += length
@@ -208,7 +207,7 @@ class Batch:
 
     def crc_ok(self) -> bool:
         """Whether the stored CRC-32C is that of the bytes."""
-        return crc32c(self.data[_CRC_FROM:]) == self.crc
+        return crc32c(self.data[CRC_FROM:]) == self.crc
 
     def records(self) -> Iterator[Record]:
         """The records one by one; does not look at the CRC.
@@ -278,41 +277,83 @@ class Batch:
         if self.is_control and (len(key) < 4 or key[0] & 0x80):
             return Fault.CONTROL_KEY
         if not raft:
-            return Fault.NONE
+            return Fault.OK
         if fields.timestamp_delta:
-            return Fault.HAS_TIMESTAMP_DELTA
+            return Fault.RECORD_HAS_TIMESTAMP_DELTA
         if fields.headers:
-            return Fault.HAS_HEADERS
+            return Fault.RECORD_HAS_HEADERS
         if self.is_control:
             if not fields.value:
                 return Fault.CONTROL_EMPTY
             known = 2 <= int.from_bytes(key[2:4], "big", signed=True) <= 6
-            return Fault.NONE if known else Fault.CONTROL_UNKNOWN
+            return Fault.OK if known else Fault.CONTROL_UNKNOWN
         if fields.key is not None:
-            return Fault.HAS_KEY
-        return Fault.NONE if fields.value else Fault.NO_VALUE
+            return Fault.RECORD_HAS_KEY
+        return Fault.OK if fields.value else Fault.RECORD_NO_VALUE
 
 
-def header_fault(
-    base: int, size: int, epoch: int, magic: int, attributes: int, last_delta: int, count: int
-) -> Fault:
-    """Return the first fault of a header's fields, as ``kf_batch_read_header`` finds it."""
-    if not limits.BATCH_HEADER_BYTES <= size <= limits.BATCH_BYTES_MAX:
+class HeaderFields(NamedTuple):
+    """The header of a batch, field by field as it is stored."""
+
+    base_offset: int
+    length: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole batch."""
+        return self.length + limits.BATCH_OVERHEAD_BYTES
+
+
+def read_header(data: memoryview, position: int, end: int) -> tuple[Fault, HeaderFields | None]:
+    """Return the first fault of the header at ``position``, as ``kf_batch_read_header`` finds it.
+
+    The batch may take the bytes up to ``end``. The fields are None without room for a header.
+    """
+    if end - position < limits.BATCH_HEADER_BYTES:
+        return Fault.INCOMPLETE, None
+    h = HeaderFields(*_HEADER.unpack_from(data, position))
+    fault = _header_fault(h)
+    return fault or (Fault.INCOMPLETE if h.size > end - position else Fault.OK), h
+
+
+def _header_fault(h: HeaderFields) -> Fault:
+    if not h.length and not h.magic:
+        return Fault.EMPTY
+    if not limits.BATCH_HEADER_BYTES <= h.size <= limits.BATCH_BYTES_MAX:
         return Fault.LENGTH
-    if magic != 2:
+    if h.magic != 2:
         return Fault.MAGIC
-    if attributes & ~ATTRIBUTES_KNOWN or attributes & CODEC_MASK > max(Codec):
+    codec, count = h.attributes & CODEC_MASK, h.record_count
+    if h.attributes & ~ATTRIBUTES_KNOWN or codec > max(Codec):
         return Fault.ATTRIBUTES
-    room = (size - limits.BATCH_HEADER_BYTES) // _RECORD_BYTES_MIN
-    if attributes & CODEC_MASK == Codec.NONE and count > room:
+    body = h.size - limits.BATCH_HEADER_BYTES
+    if codec == Codec.NONE and count > body // RECORD_BYTES_MIN or not count and body:
         return Fault.COUNT
-    if not count and size > limits.BATCH_HEADER_BYTES:
+    most = min(h.last_offset_delta + 1, limits.RECORDS_PER_BATCH_MAX)
+    if h.last_offset_delta < 0 or not 0 <= count <= most:
         return Fault.COUNT
-    if not 0 <= count <= min(last_delta + 1, limits.RECORDS_PER_BATCH_MAX) or last_delta < 0:
-        return Fault.COUNT
-    if not 0 <= base <= _INT64_MAX - 1 - last_delta:
-        return Fault.OFFSETS
-    return Fault.EPOCH if epoch < -1 else Fault.NONE
+    if not 0 <= h.base_offset <= _INT64_MAX - 1 - h.last_offset_delta:
+        return Fault.OFFSET_BOUNDS
+    return Fault.EPOCH_BOUNDS if h.leader_epoch < -1 else Fault.OK
+
+
+def parse_header(data: memoryview, position: int, end: int) -> tuple[Fault, HeaderFields | None]:
+    """As :func:`read_header`, for a log: no record may be missing, as for ``kf_batch_parse``."""
+    fault, h = read_header(data, position, end)
+    if h and fault in (Fault.OK, Fault.INCOMPLETE) and h.last_offset_delta != h.record_count - 1:
+        return Fault.COUNT, h
+    return fault, h
 
 
 def window(buffer: bytes | memoryview, position: int, end: int | None) -> memoryview:
@@ -325,23 +366,13 @@ def window(buffer: bytes | memoryview, position: int, end: int | None) -> memory
 
 
 def _batch_at(data: memoryview, position: int) -> Batch:
-    def refuse(fault: Fault) -> NoReturn:
+    fault, h = read_header(data, position, len(data))
+    if fault or h is None:
         raise refusal(fault, position)
-
-    if len(data) - position < limits.BATCH_HEADER_BYTES:
-        refuse(Fault.SHORT)
-    (
-        base, length, epoch, magic, crc, attributes, last_delta, base_timestamp, max_timestamp,
-        producer_id, producer_epoch, base_sequence, count,
-    ) = _HEADER.unpack_from(data, position)  # fmt: skip
-    size = length + limits.BATCH_OVERHEAD_BYTES
-    if fault := header_fault(base, size, epoch, magic, attributes, last_delta, count):
-        refuse(fault)
-    if size > len(data) - position:
-        refuse(Fault.TRUNCATED)
     return Batch(
-        base, base + last_delta, epoch, crc, attributes, base_timestamp, max_timestamp, producer_id,
-        producer_epoch, base_sequence, count, position, data[position : position + size],
+        h.base_offset, h.base_offset + h.last_offset_delta, h.leader_epoch, h.crc, h.attributes,
+        h.base_timestamp, h.max_timestamp, h.producer_id, h.producer_epoch, h.base_sequence,
+        h.record_count, position, data[position : position + h.size],
     )  # fmt: skip
 
 
@@ -363,7 +394,7 @@ def batches(
         try:
             batch = _batch_at(data, position)
         except errors.CorruptBatch as error:
-            if partial and error.reason in _CUT_OFF:
+            if partial and error.reason == FAULT_TEXTS[Fault.INCOMPLETE]:
                 return
             raise
         yield batch

@@ -12,8 +12,8 @@ from kraftfast.record.batch cimport Hold, hold
 from kraftfast.record.columns cimport (
     Arrays, Bytes, Part, Parts, bounded_bytes, find_parts, next_record, put,
 )
-from kraftfast.record.parse cimport (
-    FAULT_NONE, FAULT_RECORD_HEADERS, LOG_APPEND_TIME, RecordFields, parse_bytes,
+from kraftfast.record.judge cimport (
+    KF_ATTRIBUTE_APPEND_TIME, KF_BATCH_OK, KF_RECORD_HEADERS, kf_bytes_end, kf_bytes_get, kf_record,
 )
 
 from kraftfast.record import shapes
@@ -34,13 +34,14 @@ cdef struct Target:
 
 
 cdef int fill(const Part *part, Target *target, int64_t *number) noexcept nogil:
-    cdef RecordFields record
+    cdef kf_record record
     cdef const uint8_t *p = part.records
-    cdef int64_t offset, i, last_delta = -1
+    cdef int64_t offset, i
+    cdef int32_t last_delta = -1
     cdef int fault
     for number[0] in range(part.header.record_count):
         fault = next_record(part, &p, number[0], &last_delta, &record)
-        if fault != FAULT_NONE:
+        if fault != KF_BATCH_OK:
             return fault
         offset = part.header.base_offset + record.offset_delta
         if offset < target.first_offset or offset >= target.end_offset:
@@ -48,7 +49,7 @@ cdef int fill(const Part *part, Target *target, int64_t *number) noexcept nogil:
         i = target.count
         target.offsets[i] = offset
         target.timestamps[i] = (
-            part.header.max_timestamp if part.header.attributes & LOG_APPEND_TIME
+            part.header.max_timestamp if part.header.attributes & KF_ATTRIBUTE_APPEND_TIME
             else part.header.base_timestamp + record.timestamp_delta
         )
         if target.contents:
@@ -57,7 +58,7 @@ cdef int fill(const Part *part, Target *target, int64_t *number) noexcept nogil:
             target.header_count += record.header_count
             target.header_ends[i] = target.header_count
         target.count = i + 1
-    return FAULT_NONE
+    return KF_BATCH_OK
 
 
 cdef int fill_headers(
@@ -69,34 +70,34 @@ cdef int fill_headers(
     The bytes may have changed since they were counted: every size is judged again, and what a part
     holds never outgrows its bytes, since no two fields of it overlap.
     """
-    cdef RecordFields record
+    cdef kf_record record
     cdef const uint8_t *p = part.records
     cdef const uint8_t *q
-    cdef int64_t offset, number, last_delta = -1
-    cdef int32_t _, size
-    cdef int fault = FAULT_NONE
+    cdef int64_t offset, number
+    cdef int32_t _, size, last_delta = -1
+    cdef int fault = KF_BATCH_OK
     for number in range(part.header.record_count):
         fault = next_record(part, &p, number, &last_delta, &record)
-        if fault != FAULT_NONE:
+        if fault != KF_BATCH_OK:
             return fault
         offset = part.header.base_offset + record.offset_delta
         if offset < first_offset or offset >= end_offset:
             continue
         q = record.headers
         if record.header_count > count - at[0]:
-            return FAULT_RECORD_HEADERS
+            return KF_RECORD_HEADERS
         for _ in range(record.header_count):
-            q = parse_bytes(q, record.end, &size, &fault)
+            q = kf_bytes_get(q, record.end, &size, &fault)
             if q is NULL or size < 0:
-                return FAULT_RECORD_HEADERS
+                return KF_RECORD_HEADERS
             put(keys, at[0], q, size)
-            q = parse_bytes(q + size, record.end, &size, &fault)
+            q = kf_bytes_get(q + size, record.end, &size, &fault)
             if q is NULL:
-                return FAULT_RECORD_HEADERS
+                return KF_RECORD_HEADERS
             put(values, at[0], q, size)
-            q += max(size, 0)
+            q = kf_bytes_end(q, size)
             at[0] += 1
-    return FAULT_NONE
+    return KF_BATCH_OK
 
 
 cdef object header_columns(Parts parts, int64_t count, int64_t first_offset, int64_t end_offset):
@@ -111,9 +112,9 @@ cdef object header_columns(Parts parts, int64_t count, int64_t first_offset, int
         fault = fill_headers(
             &parts.parts[i], first_offset, end_offset, count, &of_keys, &of_values, &at
         )
-        if fault == FAULT_NONE and i == parts.count - 1 and at != count:
-            fault = FAULT_RECORD_HEADERS
-        if fault != FAULT_NONE:  # D20: another process changed them since the first pass
+        if fault == KF_BATCH_OK and i == parts.count - 1 and at != count:
+            fault = KF_RECORD_HEADERS
+        if fault != KF_BATCH_OK:  # D20: another process changed them since the first pass
             raise shapes.refusal(fault, parts.parts[i].position)
     return keys.cut(count, &of_keys), values.cut(count, &of_values)
 
@@ -147,7 +148,7 @@ def decode_rows(
     cdef Arrays keys = Arrays.__new__(Arrays)
     cdef Arrays values = Arrays.__new__(Arrays)
     cdef int64_t number = -1, i, before
-    cdef int fault = FAULT_NONE
+    cdef int fault = KF_BATCH_OK
     shared = np.empty(parts.count, SHARED)
     arrays = [np.empty(parts.record_count, np.int64) for _ in range(3 if contents else 2)]
     holds = [hold(each, writable=True) for each in arrays]
@@ -164,7 +165,7 @@ def decode_rows(
         before = target.count
         with nogil:
             fault = fill(&parts.parts[i], &target, &number)
-        if fault != FAULT_NONE:
+        if fault != KF_BATCH_OK:
             raise shapes.refusal(fault, parts.parts[i].position, number)
         header = &parts.parts[i].header
         shared[i] = (

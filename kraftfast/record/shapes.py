@@ -51,54 +51,66 @@ class Record(NamedTuple):
 
 
 class Fault(IntEnum):
-    """Why a batch is not accepted. ``batch.pxd`` has the same numbers for the compiled side.
+    """Why a batch is not accepted: the faults of ``cext/batch_header.h``, by the same numbers.
 
     Up to ``TRAILING`` the batch is corrupt (:class:`~kraftfast.errors.CorruptBatch`), from
     ``COMPRESSED`` on it is sound, but this log does not take it
     (:class:`~kraftfast.errors.RecordsRefused`).
     """
 
-    NONE = 0
+    OK = 0
     # the header
-    SHORT = 1
-    LENGTH = 2
-    MAGIC = 3
-    ATTRIBUTES = 4
-    COUNT = 5
-    OFFSETS = 6
-    EPOCH = 7
-    TRUNCATED = 8
+    INCOMPLETE = 1
+    EMPTY = 2
+    LENGTH = 3
+    MAGIC = 4
+    ATTRIBUTES = 5
+    COUNT = 6
+    OFFSET_BOUNDS = 7
+    EPOCH_BOUNDS = 8
     CRC = 9
+    # what a log asks besides
+    OFFSET = 10
+    EPOCH = 11
+    UNREADABLE = 12
+    STALE = 13
+    RECORDS = 14
     # the records
-    RECORD_LENGTH = 10
-    RECORD_FIELD = 11
-    RECORD_SIZE = 12
-    RECORD_HEADERS = 13
-    RECORD_OFFSET = 14
-    RECORD_TIMESTAMP = 15
-    CONTROL_KEY = 16
-    TRAILING = 17
+    RECORD_LENGTH = 15
+    RECORD_FIELD = 16
+    RECORD_SIZE = 17
+    RECORD_HEADERS = 18
+    RECORD_OFFSET = 19
+    RECORD_TIMESTAMP = 20
+    CONTROL_KEY = 21
+    TRAILING = 22
     # sound, but refused
-    COMPRESSED = 18
-    HAS_TIMESTAMP_DELTA = 19
-    HAS_HEADERS = 20
-    HAS_KEY = 21
-    NO_VALUE = 22
-    CONTROL_EMPTY = 23
-    CONTROL_UNKNOWN = 24
-    CONTROL_BATCH = 25
+    COMPRESSED = 23
+    RECORD_HAS_TIMESTAMP_DELTA = 24
+    RECORD_HAS_HEADERS = 25
+    RECORD_HAS_KEY = 26
+    RECORD_NO_VALUE = 27
+    CONTROL_EMPTY = 28
+    CONTROL_UNKNOWN = 29
+    CONTROL_BATCH = 30
 
 
-FAULT_TEXTS: Final[dict[Fault, str]] = {
-    Fault.SHORT: "fewer bytes than a batch header",
+FAULT_TEXTS: Final[dict[int, str]] = {
+    Fault.OK: "good",
+    Fault.INCOMPLETE: "the batch is longer than the bytes there are",
+    Fault.EMPTY: "zeros, where a batch should begin",
     Fault.LENGTH: "batch length out of bounds",
     Fault.MAGIC: "magic is not 2",
     Fault.ATTRIBUTES: "unknown codec or attribute bits",
     Fault.COUNT: "record count does not fit the batch",
-    Fault.OFFSETS: "base offset or last offset delta out of bounds",
-    Fault.EPOCH: "leader epoch below -1",
-    Fault.TRUNCATED: "the batch is longer than the bytes there are",
+    Fault.OFFSET_BOUNDS: "base offset or last offset delta out of bounds",
+    Fault.EPOCH_BOUNDS: "leader epoch below -1",
     Fault.CRC: "CRC-32C does not match",
+    Fault.OFFSET: "base offset does not follow the log",
+    Fault.EPOCH: "leader epoch does not follow the log",
+    Fault.UNREADABLE: "source cannot be read",
+    Fault.STALE: "source changed while it was read",
+    Fault.RECORDS: "records that are compressed or do not hold",
     Fault.RECORD_LENGTH: "record length out of bounds",
     Fault.RECORD_FIELD: "a record field is cut off or not a canonical varint",
     Fault.RECORD_SIZE: "key or value size out of bounds",
@@ -108,16 +120,16 @@ FAULT_TEXTS: Final[dict[Fault, str]] = {
     Fault.CONTROL_KEY: "control record without version and type in its key",
     Fault.TRAILING: "bytes behind the last record",
     Fault.COMPRESSED: "compressed batch",
-    Fault.HAS_TIMESTAMP_DELTA: "record with a timestamp of its own",
-    Fault.HAS_HEADERS: "record with headers",
-    Fault.HAS_KEY: "data record with a key",
-    Fault.NO_VALUE: "null or empty value",
+    Fault.RECORD_HAS_TIMESTAMP_DELTA: "record with a timestamp of its own",
+    Fault.RECORD_HAS_HEADERS: "record with headers",
+    Fault.RECORD_HAS_KEY: "data record with a key",
+    Fault.RECORD_NO_VALUE: "null or empty value",
     Fault.CONTROL_EMPTY: "control record with an empty value",
     Fault.CONTROL_UNKNOWN: "unknown type of control record",
     Fault.CONTROL_BATCH: "control batch from a producer",
 }
 
-assert set(FAULT_TEXTS) == set(Fault) - {Fault.NONE}, "every fault has its words"
+assert set(FAULT_TEXTS) == set(Fault), "every fault has its words"
 
 
 def refusal(fault: int, position: int, record: int = -1) -> errors.KraftfastError:
@@ -125,7 +137,7 @@ def refusal(fault: int, position: int, record: int = -1) -> errors.KraftfastErro
 
     ``record`` counts the records of the batch from 0; -1 if the fault is not one record's.
     """
-    reason = FAULT_TEXTS[Fault(fault)]
+    reason = FAULT_TEXTS[fault]
     where = f"batch at byte {position}" + (f", record {record}" if record >= 0 else "")
     kind = errors.RecordsRefused if fault >= Fault.COMPRESSED else errors.CorruptBatch
     return kind(f"{where}: {reason}", position, reason)

@@ -15,6 +15,8 @@ from kraftfast.errors import StorageError
 from kraftfast.log.log cimport Log
 from kraftfast.log.segment cimport *
 from kraftfast.log.segment_file cimport SegmentFile
+from kraftfast.record.judge cimport *
+from kraftfast.record.shapes import FAULT_TEXTS
 
 cdef extern from "sys/mman.h":
     void *mmap(void *address, size_t length, int protection, int flags, int fd, int64_t offset)
@@ -415,7 +417,7 @@ def batches_of(Segment segment not None, int64_t offset) -> list[tuple[int, ...]
         if fault:
             raise AssertionError(
                 f"I14: the log holds a bad batch at byte {position} of {segment.file.path}: "
-                f"{kf_batch_fault_text(fault).decode()}")
+                f"{FAULT_TEXTS[fault]}")
         found.append((h.base_offset, h.base_offset + h.record_count, h.leader_epoch, h.crc,
                       position, h.size))
         position += h.size

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from kraftfast.errors import CorruptBatch
 from kraftfast.record.rows import decode_rows
-from kraftfast.record.shapes import Fault, refusal
+from kraftfast.record.shapes import FAULT_TEXTS, Fault, refusal
 from kraftfast.spark import remote
 from kraftfast.spark.options import BATCH_BYTES, LogOptions
 from kraftfast.spark.survey import (
@@ -104,7 +104,7 @@ class _Reading:
             self.data, whole = self.segment.whole(self.position, end)
             self.begin, self.whole = self.position, self.position + whole
             if not self.data:  # the file ends here by now
-                raise refusal(Fault.TRUNCATED, 0)
+                raise refusal(Fault.INCOMPLETE, 0)
         rows = decode_rows(
             self.data, self.position - self.begin, min(end, self.whole) - self.begin,
             first_offset=piece.first_offset, end_offset=piece.end_offset,
@@ -213,7 +213,7 @@ def _header_rows(
 
 def _damages(crc_ok: Any, behind: str) -> list[str | None]:
     """What is wrong with each batch, and with what stands behind the last one."""
-    found: list[str | None] = [None if ok else "CRC-32C does not match" for ok in crc_ok.tolist()]
+    found: list[str | None] = [None if ok else FAULT_TEXTS[Fault.CRC] for ok in crc_ok.tolist()]
     if behind:
         found[-1] = "; ".join(filter(None, (found[-1], f"behind it: {behind}")))
     return found

@@ -359,7 +359,7 @@ def read_snapshot(
             if len(rows):
                 yield row_batch(rows, schema, replica or path)
         if not whole:
-            raise corrupt_log(path, position, 0, FAULT_TEXTS[Fault.TRUNCATED])
+            raise corrupt_log(path, position, 0, FAULT_TEXTS[Fault.INCOMPLETE])
         position += whole
 
 

@@ -22,6 +22,7 @@ from kraftfast.log.held_segment import HeldSegment
 from kraftfast.log.reader import corrupt_log
 from kraftfast.log.verify import tail_of
 from kraftfast.record.headers import Headers
+from kraftfast.record.shapes import FAULT_TEXTS, Fault
 from kraftfast.spark.places import Place
 
 OPEN_END = 2**63 - 1
@@ -129,7 +130,7 @@ def walk(this: Walk) -> Iterator[Headers | Damage]:
         )
         reason, place_at = _check(found, offset, this.gaps)
         if reason and len(found.rows) and not _crc_ok(segment, _last(found), limit):
-            reason, place_at = "CRC-32C does not match", _last(found)  # it says a wrong end
+            reason, place_at = FAULT_TEXTS[Fault.CRC], _last(found)  # it says a wrong end
             found.rows, found.position = found.rows[:-1], place_at
         if len(found.rows):
             rows = found.rows[found.rows["base_offset"] < bound]
@@ -166,7 +167,7 @@ def _check(found: Headers, offset: int, gaps: bool) -> tuple[str, int]:
     if not len(wrong):
         return found.fault, found.position
     first = int(wrong[0])
-    reason = "CRC-32C does not match"
+    reason = FAULT_TEXTS[Fault.CRC]
     if rows["base_offset"][first] != expected[first]:
         reason = f"offset {rows['base_offset'][first]} stands where {expected[first]} should"
     at = int(rows["position"][first])

@@ -19,9 +19,8 @@ from kraftfast.errors import CorruptBatch, InvalidOption
 from kraftfast.record import pure
 from kraftfast.record.columnar import SHARED, BytesColumn, Columns, Rows
 from kraftfast.record.pure import Batch as BatchView
-from kraftfast.record.pure import batch_at, batches, check_batch, crc32c
-from kraftfast.record.shapes import FAULT_TEXTS as FAULT_NAMES
-from kraftfast.record.shapes import LOG_APPEND_TIME, Fault, refusal
+from kraftfast.record.pure import RECORD_BYTES_MIN, batch_at, batches, check_batch, crc32c
+from kraftfast.record.shapes import FAULT_TEXTS, LOG_APPEND_TIME, Fault, refusal
 
 __all__ = [
     "BatchView", "BytesColumn", "Columns", "END", "HEADER", "Headers", "INCOMPLETE",
@@ -32,7 +31,6 @@ __all__ = [
 
 INT64_MAX: Final = 2**63 - 1
 BYTES_MAX: Final = 1 << 30
-RECORD_BYTES_MIN: Final = 7
 PIECE_BYTES: Final = 1 << 20
 
 # --- record.columns -------------------------------------------------------------------------------
@@ -292,10 +290,8 @@ def read_headers(
                 break
             except CorruptBatch as error:
                 fault = error.reason
-                if fault not in CUT_OFF:
+                if fault != FAULT_TEXTS[Fault.INCOMPLETE]:
                     break
-        else:
-            fault = CUT_OFF[end - position >= limits.BATCH_HEADER_BYTES]
         if fault:
             fault = "" if _rest_is_zero(fd, position, end) else fault
             break
@@ -304,9 +300,6 @@ def read_headers(
         if h.end_offset == until_offset:
             break
     return Headers(np.array(found, HEADER), position, fault)
-
-
-CUT_OFF: Final = (FAULT_NAMES[Fault.SHORT], FAULT_NAMES[Fault.TRUNCATED])
 
 
 def _copied(fd: int, position: int, size: int) -> bytes:
@@ -332,20 +325,7 @@ LOG_SUFFIX: Final = ".log"
 INDEX_SUFFIX: Final = ".index"
 TIME_INDEX_SUFFIX: Final = ".timeindex"
 
-FAULT_TEXTS: Final = (
-    "good", "incomplete batch", "no batch", "batch length out of bounds", "magic is not 2",
-    "unknown codec or attribute bits", "record count does not fit the last offset delta",
-    "CRC does not match", "base offset does not follow the log",
-    "leader epoch does not follow the log",
-)  # fmt: skip
-WHOLE, INCOMPLETE, END, LENGTH, MAGIC, ATTRIBUTES, COUNT, CRC, OFFSET, EPOCH = range(10)
-
-HEADER_FIELDS: Final = struct.Struct(">qIibIhiqqqhii")
-CRC_FROM: Final = 21
-FAULT_OF: Final = {
-    Fault.LENGTH: LENGTH, Fault.MAGIC: MAGIC, Fault.ATTRIBUTES: ATTRIBUTES, Fault.COUNT: COUNT,
-    Fault.OFFSETS: OFFSET, Fault.EPOCH: EPOCH,
-}  # fmt: skip
+WHOLE, INCOMPLETE, END = Fault.OK, Fault.INCOMPLETE, Fault.EMPTY
 
 PAGE_MAGIC: Final = 0x3147455354534146
 SLOTS_AT, SLOT_BYTES, GENERATION_AT, PREPARED_AT = 512, 64, 1024, 1088
@@ -363,54 +343,35 @@ def fault_text(fault: int) -> str:
     return FAULT_TEXTS[fault]
 
 
-def _parse(data: memoryview, position: int, limit: int) -> tuple[int, int, int, int, int]:
-    """(fault, size, base offset, epoch, count), as ``kf_batch_parse`` of cext/batch.c."""
-    if limit - position < limits.BATCH_HEADER_BYTES:
-        return INCOMPLETE, 0, 0, 0, 0
-    base, length, epoch, magic, _, attributes, last_delta, *_, count = HEADER_FIELDS.unpack_from(
-        data, position
-    )
-    size = length + limits.BATCH_OVERHEAD_BYTES
-    if not length and not magic:
-        return END, size, base, epoch, count
-    found = pure.header_fault(base, size, epoch, magic, attributes, last_delta, count)
-    if found:
-        fault = FAULT_OF[found]
-    elif last_delta != count - 1:
-        fault = COUNT
-    else:
-        fault = WHOLE if size <= limit - position else INCOMPLETE
-    return fault, size, base, epoch, count
-
-
 def walk(
     buffer: Any, position: int, limit: int, offset: int, epoch: int = -1, *,
     end_offset: int = INT64_MAX, bytes_max: int = 2**64 - 1, verify_crc: bool = False,
 ) -> tuple[int, int, int, int]:  # fmt: skip
     """As :func:`kraftfast.log.scan.walk`."""
     data = memoryview(buffer).cast("B")
-    begin, fault = position, END
+    begin, fault = position, Fault.EMPTY
     if not position <= limit <= len(data):
         raise ValueError(f"bytes {position} to {limit} of a buffer of {len(data)}")
     while position < limit:
-        fault, size, base, batch_epoch, count = _parse(data, position, limit)
-        if fault == INCOMPLETE and limit - position < limits.BATCH_HEADER_BYTES:
-            fault = INCOMPLETE if any(data[position:limit]) else END
-        if fault != WHOLE:
+        fault, h = pure.parse_header(data, position, limit)
+        if h is None and not any(data[position:limit]):
+            fault = Fault.EMPTY
+        if fault or h is None:
             break
-        if base != offset or batch_epoch < epoch:
-            fault = OFFSET if base != offset else EPOCH
+        if h.base_offset != offset or h.leader_epoch < epoch:
+            fault = Fault.OFFSET if h.base_offset != offset else Fault.EPOCH
             break
-        if offset + count > end_offset:
+        if offset + h.record_count > end_offset:
             break
-        if position > begin and position + size - begin > bytes_max:
+        behind = position + h.size
+        if position > begin and behind - begin > bytes_max:
             break
-        if verify_crc:
-            stored = int.from_bytes(data[position + 17 : position + CRC_FROM], "big")
-            if crc32c(data[position + CRC_FROM : position + size]) != stored:
-                fault = CRC
-                break
-        position, offset, epoch, fault = position + size, offset + count, batch_epoch, END
+        if verify_crc and crc32c(data[position + pure.CRC_FROM : behind]) != h.crc:
+            fault = Fault.CRC
+            break
+        position, offset, epoch, fault = (
+            behind, offset + h.record_count, h.leader_epoch, Fault.EMPTY
+        )  # fmt: skip
     return position, offset, epoch, fault
 
 

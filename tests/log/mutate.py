@@ -41,7 +41,7 @@ def header(patch: Path, key: str) -> str:
 def kernels() -> dict[str, list[str]]:
     """The C sources of each extension, as setup.py has them."""
     tree = ast.parse((ROOT / "setup.py").read_text())
-    wanted = {"MAPPING", "THREAD", "KERNELS"}
+    wanted = {"MAPPING", "BATCH", "THREAD", "KERNELS"}
     names: dict[str, object] = {}
     for node in tree.body:
         targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]

@@ -54,12 +54,23 @@ def refused(reader: Callable[[bytes], Any], data: bytes) -> bool:
     return False
 
 
+def reason(reader: Callable[[bytes], Any], data: bytes) -> str:
+    """Why a reader refuses the batch."""
+    with pytest.raises(CorruptBatch) as caught:
+        reader(data)
+    return caught.value.reason
+
+
 def readers_verdicts(data: bytes) -> set[bool]:
     """Whether the readers of records refuse the header: consumers, Spark, snapshots, dumps."""
+    found = headers.decode_headers(data)
+    assert found.fault == twins.decode_headers(data).fault
+    if found.fault:
+        assert {reason(reader.batch_at, data) for reader in (batch, pure)} == {found.fault}
     return {
         refused(batch.batch_at, data),
         refused(pure.batch_at, data),
-        headers.decode_headers(data).position == 0,
+        found.position == 0,
         twins.decode_headers(data).position == 0,
     }
 
@@ -67,10 +78,11 @@ def readers_verdicts(data: bytes) -> set[bool]:
 def logs_verdicts(data: bytes) -> set[bool]:
     """Whether the log's own walks refuse it: recovery, scan, verify, append and copy."""
     base = int.from_bytes(data[:8], "big", signed=True)
-    return {
-        scan.walk(data, 0, len(data), base, -INT32)[0] == 0,
-        twins.walk(data, 0, len(data), base, -INT32)[0] == 0,
-    }
+    compiled, plain = (
+        walk(data, 0, len(data), base, -INT32, verify_crc=True) for walk in (scan.walk, twins.walk)
+    )
+    assert compiled == plain, "which fault is told, too"
+    return {compiled[0] == 0}
 
 
 def is_compacted(data: bytes) -> bool:

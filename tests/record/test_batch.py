@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -114,7 +116,7 @@ def test_the_iterator_knows_where_it_stopped() -> None:
     reading = batch.batches(GOOD + PLAIN + bytes(100))
     assert (next(reading).size, reading.position) == (len(GOOD), len(GOOD))
     next(reading)
-    with pytest.raises(errors.CorruptBatch, match="length out of bounds"):
+    with pytest.raises(errors.CorruptBatch, match="zeros, where a batch should begin"):
         next(reading)  # the zeros of a prepared segment
     assert reading.position == len(GOOD) + len(PLAIN)
 
@@ -151,14 +153,13 @@ def test_stamp() -> None:
 
 MAX = 2**63 - 1
 HEADER_FAULTS: dict[Fault, list[bytes]] = {
-    Fault.SHORT: [b"", GOOD[:60]],
+    Fault.EMPTY: [bytes(100), with_field(bytes(100), 40, ">b", 1)],
     Fault.LENGTH: [
         with_field(GOOD, 8, ">i", 48),
         with_field(GOOD, 8, ">i", -1),
         with_field(GOOD, 8, ">i", -(2**31)),
         with_field(GOOD, 8, ">i", limits.BATCH_BYTES_MAX - 11),
         with_field(GOOD, 8, ">i", 2**31 - 1),
-        bytes(100),
     ],
     Fault.MAGIC: [with_field(GOOD, 16, ">b", magic) for magic in (0, 1, 3, -1)],
     Fault.ATTRIBUTES: [with_field(GOOD, 21, ">h", bits) for bits in (5, 6, 7, 0x80, -(2**15))],
@@ -170,9 +171,15 @@ HEADER_FAULTS: dict[Fault, list[bytes]] = {
         with_field(with_field(GOOD, 23, ">i", 10), 57, ">i", 11),  # more than the bytes can hold
         with_field(with_field(GOOD, 23, ">i", 2**23), 57, ">i", limits.RECORDS_PER_BATCH_MAX + 1),
     ],
-    Fault.OFFSETS: [with_field(GOOD, 0, ">q", -1), with_field(GOOD, 0, ">q", MAX - 2)],
-    Fault.EPOCH: [with_field(GOOD, 12, ">i", -2)],
-    Fault.TRUNCATED: [GOOD[:-1], GOOD[:61], with_field(GOOD, 8, ">i", len(GOOD) - 11)],
+    Fault.OFFSET_BOUNDS: [with_field(GOOD, 0, ">q", -1), with_field(GOOD, 0, ">q", MAX - 2)],
+    Fault.EPOCH_BOUNDS: [with_field(GOOD, 12, ">i", -2)],
+    Fault.INCOMPLETE: [
+        b"",
+        GOOD[:60],
+        GOOD[:61],
+        GOOD[:-1],
+        with_field(GOOD, 8, ">i", len(GOOD) - 11),
+    ],
 }
 CHECK_FAULTS: dict[Fault, list[bytes]] = {
     Fault.COUNT: [
@@ -232,13 +239,13 @@ CHECK_FAULTS: dict[Fault, list[bytes]] = {
 CONTROL_BATCH = control.control_batch([control.KRaftVersion(1)], timestamp=5, leader_epoch=3)
 RAFT_FAULTS: dict[Fault, list[bytes]] = {
     Fault.COMPRESSED: [with_field(PLAIN, 21, ">h", int(Codec.ZSTD))],
-    Fault.HAS_TIMESTAMP_DELTA: [with_body(record(1, 0, -1, 1, b"v", 0))],
-    Fault.HAS_HEADERS: [with_body(record(0, 0, -1, 1, b"v", 1, 1, b"k", -1))],
-    Fault.HAS_KEY: [
+    Fault.RECORD_HAS_TIMESTAMP_DELTA: [with_body(record(1, 0, -1, 1, b"v", 0))],
+    Fault.RECORD_HAS_HEADERS: [with_body(record(0, 0, -1, 1, b"v", 1, 1, b"k", -1))],
+    Fault.RECORD_HAS_KEY: [
         with_body(record(0, 0, 0, 1, b"v", 0)),
         with_body(record(0, 0, 1, b"k", 1, b"v", 0)),
     ],
-    Fault.NO_VALUE: [with_body(one(b"")), with_body(record(0, 0, -1, -1, 0))],
+    Fault.RECORD_NO_VALUE: [with_body(one(b"")), with_body(record(0, 0, -1, -1, 0))],
     Fault.CONTROL_EMPTY: [
         with_body(record(0, 0, 4, b"\0\0\0\5", 0, 0), attributes=CONTROL),
         with_body(record(0, 0, 4, b"\0\0\0\5", -1, 0), attributes=CONTROL),
@@ -315,7 +322,16 @@ def test_rules(reader: ModuleType) -> None:
 
 def test_every_fault_is_tried() -> None:
     tried = {*HEADER_FAULTS, *CHECK_FAULTS, *RAFT_FAULTS, Fault.CONTROL_BATCH}
-    assert tried == set(Fault) - {Fault.NONE}
+    of_logs = {Fault.OFFSET, Fault.EPOCH, Fault.UNREADABLE, Fault.STALE, Fault.RECORDS}
+    assert tried == set(Fault) - {Fault.OK} - of_logs
+
+
+def test_the_faults_are_those_of_the_kernel() -> None:
+    source = (Path(__file__).parents[2] / "cext/batch_header.h").read_text()
+    (listed,) = re.findall(r"^enum \{(.*?)\};", source, re.MULTILINE | re.DOTALL)
+    names = re.findall(r"KF_(?:BATCH_)?(\w+)", re.sub(r"/\*.*?\*/", "", listed, flags=re.DOTALL))
+    assert names == [fault.name for fault in Fault]
+    assert [*Fault] == [*range(len(Fault))]
 
 
 @READERS

@@ -117,4 +117,4 @@ def test_a_walk_checks_the_batch_that_it_judged() -> None:
     assert scan.walk(data, 0, len(data), 5, 3, verify_crc=True)[:3] == (len(data), 6, 3)
     broken = data[:-1] + bytes([data[-1] ^ 1])
     position, *_, fault = scan.walk(broken, 0, len(data), 5, 3, verify_crc=True)
-    assert position == 0 and scan.fault_text(fault) == "CRC does not match"
+    assert position == 0 and scan.fault_text(fault) == "CRC-32C does not match"

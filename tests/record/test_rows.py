@@ -16,7 +16,7 @@ from kraftfast.record.shapes import CONTROL, FAULT_TEXTS, Codec, Fault, Record
 from kraftfast.spark import twins
 
 BYTES = st.none() | st.binary(max_size=40)
-CUT_OFF = FAULT_TEXTS[Fault.TRUNCATED]
+CUT_OFF = FAULT_TEXTS[Fault.INCOMPLETE]
 STAMPS = st.integers(0, 10**12)
 HEADERS = st.lists(st.tuples(st.text(max_size=5), BYTES), max_size=3).map(tuple)
 
@@ -129,7 +129,7 @@ def test_a_walk_stops_at_what_is_no_header() -> None:
     one, two, _ = three()
     found = headers.decode_headers(one + two[:30])
     assert (len(found.rows), found.position) == (1, len(one))
-    assert found.fault == "fewer bytes than a batch header"
+    assert found.fault == CUT_OFF
     found = headers.decode_headers(one + two, batches_max=1)
     assert (len(found.rows), found.position, found.fault) == (1, len(one), "")
     assert headers.decode_headers(b"").rows.dtype == headers.HEADER
