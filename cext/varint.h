@@ -121,6 +121,11 @@ static inline const uint8_t *kf_uvarint_get_bits(const uint8_t *p, const uint8_t
     return NULL;
 }
 
+static inline const uint8_t *kf_uvarint64_get(const uint8_t *p, const uint8_t *end,
+                                              uint64_t *value) {
+    return kf_uvarint_get_bits(p, end, value, 64);
+}
+
 static inline const uint8_t *kf_uvarint_get(const uint8_t *p, const uint8_t *end, uint32_t *value) {
     uint64_t wide;
     p = kf_uvarint_get_bits(p, end, &wide, 32);

@@ -24,17 +24,9 @@ from kraftfast.log.snapshot_files import id_of
 from kraftfast.log.snapshot_reader import SnapshotReader
 from kraftfast.log.verify import Batches, Tail, open_file, open_segment_file, tail_of
 from kraftfast.record.batch import BatchView
-from kraftfast.record.control import (
-    KRaftVersion,
-    KRaftVoters,
-    LeaderChange,
-    OtherControl,
-    SnapshotFooter,
-    SnapshotHeader,
-    decode_control,
-)
+from kraftfast.record.control import OtherControl, SnapshotFooter, SnapshotHeader, decode_control
 from kraftfast.record.shapes import DELETE_HORIZON, LOG_APPEND_TIME, NO_SEQUENCE, Record
-from kraftfast.types import ReplicaKey, Voter, uuid_text
+from kraftfast.types import KRaftVersion, KRaftVoters, LeaderChange, ReplicaKey, Voter, uuid_text
 
 BOOTSTRAP = "bootstrap" + SNAPSHOT_SUFFIX
 SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, SNAPSHOT_SUFFIX)
@@ -314,7 +306,10 @@ def control_fields(record: Record) -> tuple[str, dict[str, Any]]:
         case KRaftVersion(level):
             return "KRaftVersion", {"version": 0, "kRaftVersion": level}
         case KRaftVoters(voters):
-            return "KRaftVoters", {"version": 0, "voters": [_voter(voter) for voter in voters]}
+            return "KRaftVoters", {
+                "version": 0,
+                "voters": [_voter(voter) for voter in voters.stored],
+            }
         case OtherControl(kind, value) if kind in TRANSACTION_ENDS:
             if value is None or len(value) < 6:
                 raise CorruptBatch("end of a transaction without its epoch")

@@ -21,7 +21,7 @@ from kraftfast.core.config import FlushPolicy
 from kraftfast.errors import InputError, InvalidOption
 from kraftfast.log import properties
 from kraftfast.node.config import IDLE_SPIN_US, ListenerConfig, NodeConfig, VoterConfig
-from kraftfast.types import address_from_text
+from kraftfast.types import Address, address_from_text
 
 Fields = Mapping[str, str]
 ANY_HOST = ("", "0.0.0.0", "::")
@@ -179,7 +179,7 @@ def server(fields: Fields) -> Server:
         controller_listener=names[0],
         may_vote=may_vote,
         bootstrap_servers=[
-            host_and_port(part, "controller.quorum.bootstrap.servers")
+            address_of(part, "controller.quorum.bootstrap.servers")
             for part in _list(fields, "controller.quorum.bootstrap.servers")
         ],
         **settings,
@@ -237,10 +237,10 @@ def _list(fields: Fields, key: str) -> list[str]:
     return [part.strip() for part in fields.get(key, "").split(",") if part.strip()]
 
 
-def host_and_port(text: str, key: str, port_min: int = 1) -> tuple[str, int]:
-    """``host:port``, an IPv6 host in brackets. Raises InvalidOption."""
+def address_of(text: str, key: str, port_min: int = 1, *, any_host: bool = False) -> Address:
+    """Return the ``host:port`` of a setting. Raises InvalidOption."""
     try:
-        return address_from_text(text, port_min)
+        return address_from_text(text, port_min, any_host=any_host)
     except ValueError as error:
         raise InvalidOption(f"{key}: {error}") from None
 
@@ -260,7 +260,7 @@ def _voters(fields: Fields) -> list[VoterConfig]:
         id, at, address = part.partition("@")
         if not at or not is_number(id):
             raise InvalidOption(f"{key}: {part!r} is not id@host:port")
-        host, port = host_and_port(address, key)
+        host, port = address_of(address, key)
         if host in ANY_HOST:
             raise InvalidOption(f"{key}: {part!r}: others cannot reach this address")
         if int(id) in found:
@@ -311,7 +311,7 @@ def _endpoints(fields: Fields, key: str, port_min: int = 1) -> list[tuple[str, s
         name, slashes, address = part.partition("://")
         if not slashes or not name:
             raise InvalidOption(f"{key}: {part!r} is not NAME://host:port")
-        found.append((name.upper(), *host_and_port(address, key, port_min)))
+        found.append((name.upper(), *address_of(address, key, port_min, any_host=True)))
     return found
 
 

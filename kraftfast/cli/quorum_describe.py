@@ -99,14 +99,8 @@ def replica_facts(replica: ReplicaState) -> dict[str, Any]:
     if replica.directory_id != ZERO_UUID:
         found["directoryId"] = uuid_text(replica.directory_id)
     if replica.endpoints:
-        found["endpoints"] = [endpoint_text(each) for each in replica.endpoints]
+        found["endpoints"] = [each.text for each in replica.endpoints]
     return found
-
-
-def endpoint_text(endpoint: Any) -> str:
-    """``NAME://host:port``, an IPv6 host in brackets."""
-    host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
-    return f"{endpoint.name}://{host}:{endpoint.port}"
 
 
 def ordered(info: QuorumInfo) -> list[tuple[ReplicaState, str]]:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import click
 
 from kraftfast.cli import reach
-from kraftfast.cli.quorum_describe import endpoint_text
 from kraftfast.cli.quorum_options import dry_run, reaches, say
 
 if TYPE_CHECKING:
@@ -68,14 +67,14 @@ def add_controller(
         cluster_id = None
     if not dry_run:
         admin.add_voter(id, directory_id, endpoints, cluster_id=cluster_id, timeout=timeout)
-    where = ", ".join(map(endpoint_text, endpoints))
+    where = ", ".join(each.text for each in endpoints)
     text = f"controller {id} with directory id {_text(directory_id)} and endpoints: {where}"
     say(
         as_json,
         f"DRY RUN of adding {text}" if dry_run else f"Added {text}",
         id=id,
         directoryId=_text(directory_id),
-        endpoints=[endpoint_text(each) for each in endpoints],
+        endpoints=[each.text for each in endpoints],
         dryRun=dry_run,
     )
 

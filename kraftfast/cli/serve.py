@@ -35,12 +35,13 @@ def serve(config: str, expose: bool) -> None:
     from kraftfast.cli.properties import read_server
     from kraftfast.errors import InvalidOption
     from kraftfast.link.socket_link import is_loopback
+    from kraftfast.types import Endpoint
 
     server = read_server(config)
     for note in server.notes:
         click.echo(f"kraftfast: {note}", err=True)
     exposed = [
-        f"{listener.name}://{listener.host}:{listener.port}"
+        Endpoint(listener.name, listener.host, listener.port).text
         for listener in server.node.listeners
         if not is_loopback(listener.host)
     ]

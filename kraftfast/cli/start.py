@@ -73,6 +73,7 @@ def start(**asked: Any) -> None:
     from kraftfast.link.socket_link import is_loopback
     from kraftfast.node.local_layout import on_one_device, shared_device_text
     from kraftfast.node.tuning import open_to
+    from kraftfast.types import address_text
 
     directory, voters = asked.pop("directory"), asked.pop("voters")
     settings = {name: value for name, value in asked.items() if value is not None}
@@ -87,7 +88,7 @@ def start(**asked: Any) -> None:
                 f"durability {quorum.description.durability}, transport {quorum.tuning.transport}"
             )
             for id, (host, port) in quorum.addresses.items():
-                say(f"replica {id} listens on {host}:{port}")
+                say(f"replica {id} listens on {address_text(host, port)}")
             if quorum.addresses:
                 say(open_to(quorum.addresses.values(), is_loopback(quorum.tuning.host)))
             for ids in on_one_device(quorum.directories):

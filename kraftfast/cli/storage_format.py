@@ -14,9 +14,8 @@ import click
 from kraftfast.cli import options
 
 if TYPE_CHECKING:
-    from kraftfast.core.voters import VoterSet
     from kraftfast.node.config import NodeConfig
-    from kraftfast.types import Endpoint, Uuid, Voter
+    from kraftfast.types import Endpoint, Uuid, Voter, VoterSet
 
 
 @click.command("format")
@@ -187,9 +186,9 @@ def first_voters(
     node: NodeConfig, standalone: bool, initial_controllers: str | None, dynamic: bool
 ) -> tuple[Uuid, VoterSet | None]:
     """The directory's id, and what its bootstrap checkpoint says. Raises InvalidOption."""
-    from kraftfast.core.voters import VoterSet
     from kraftfast.errors import InvalidOption
     from kraftfast.log.directory import random_uuid
+    from kraftfast.types import VoterSet
 
     own_id = random_uuid()
     if node.voters and dynamic:
@@ -226,7 +225,7 @@ def first_voter(id: int, directory_id: Uuid, endpoint: Endpoint) -> Voter:
 
 def parse_initial(text: str, listener: str) -> list[Voter]:
     """``ID@HOST:PORT:DIRECTORY_ID,...`` Raises InvalidOption."""
-    from kraftfast.cli.properties import host_and_port, is_number
+    from kraftfast.cli.properties import address_of, is_number
     from kraftfast.errors import InvalidOption
     from kraftfast.types import ZERO_UUID, Endpoint, uuid_from_text
 
@@ -237,7 +236,7 @@ def parse_initial(text: str, listener: str) -> list[Voter]:
         address, _, directory_text = rest.rpartition(":")
         if not at or ":" not in address or not is_number(id):
             raise InvalidOption(f"{key}: {part!r} is not ID@HOST:PORT:DIRECTORY_ID")
-        host, port = host_and_port(address, key)
+        host, port = address_of(address, key)
         try:
             directory_id = uuid_from_text(directory_text)
         except ValueError as error:
@@ -264,7 +263,7 @@ def format_replica(
     from kraftfast.errors import ForeignDirectory, NotFormatted
     from kraftfast.log.directory import LogOptions, MetaProperties, format_directory, read_meta
     from kraftfast.log.disk import Disk
-    from kraftfast.record.control import KRaftVersion, KRaftVoters
+    from kraftfast.types import KRaftVersion, KRaftVoters
 
     if ignore_formatted:
         try:
@@ -278,7 +277,7 @@ def format_replica(
             click.echo(f"{node.directory} is formatted already")
             return
     meta = MetaProperties(checked(cluster_id), node.node_id, directory_id)
-    first = () if voters is None else (KRaftVersion(1), KRaftVoters(voters.voters))
+    first = () if voters is None else (KRaftVersion(1), KRaftVoters(voters))
     format_directory(Disk(), node.directory, meta, LogOptions(*promised), first)
     kind = "metadata directory"
     if voters is not None:

@@ -90,7 +90,7 @@ def as_dict(each: StoredReplica) -> dict[str, Any]:
             {
                 "id": voter.id,
                 "directory_id": uuid_text(voter.directory_id),
-                "endpoints": [f"{name}://{host}:{port}" for name, host, port in voter.endpoints],
+                "endpoints": [endpoint.text for endpoint in voter.endpoints],
             }
             for voter in (() if latest is None else latest.voters)
         ],

@@ -11,12 +11,12 @@ from typing import Any, NoReturn
 
 from kraftfast import forks, limits
 from kraftfast.errors import ErrorCode, MalformedFrame, PeerGone, TimedOut, UnsupportedVersion
+from kraftfast.types import Address as Address
 from kraftfast.wire import frame
 from kraftfast.wire.messages import ApiKey, ApiVersionsRequest
 from kraftfast.wire.notation import Versions
 from kraftfast.wire.versions import CLIENT_VERSION, SERVED, negotiate, offered_versions
 
-Address = tuple[str, int]
 AT_ONCE = (
     "before it answered anything: it may have as many connections as it takes "
     "(max.connections.per.ip, max.connections; connections_per_address_max of LocalQuorum)"

@@ -26,7 +26,7 @@ from kraftfast.errors import (
     TimedOut,
     UnsupportedVersion,
 )
-from kraftfast.types import METADATA_PARTITION, ZERO_UUID, address_from_text
+from kraftfast.types import METADATA_PARTITION, ZERO_UUID, address_from_text, address_text
 from kraftfast.wire.messages import ApiKey, MetadataRequest
 
 ATTEMPT_S = 1.0
@@ -54,16 +54,13 @@ def parse_addresses(text: str | Iterable[str | Address]) -> list[Address]:
             if not isinstance(part, tuple | list) or len(part) != 2:
                 refuse("addresses", WANTED, text)
             host, port = arguments.text("a host", part[0]), part[1]
-            part = f"[{host}]:{port}" if ":" in str(host) else f"{host}:{port}"
+            part = address_text(host, port)
         if len(part) > ADDRESS_CHARACTERS_MAX:
             refuse("an address", "host:port", part)
         try:
-            address = address_from_text(part.strip())
+            found.append(address_from_text(part.strip()))
         except ValueError as error:
             raise InvalidOption(str(error)) from None
-        if not address[0]:
-            raise InvalidOption(f"{part.strip()!r}: the host is missing")
-        found.append(address)
     if not found:
         raise InvalidOption("no address (host:port) was given")
     return found

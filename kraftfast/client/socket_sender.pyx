@@ -43,6 +43,13 @@ cdef extern from "poll.h" nogil:
         short revents
     int c_poll "poll"(pollfd *fds, unsigned long count, int timeout_ms)
 
+cdef extern from "varint.h" nogil:
+    enum:
+        KF_VARINT_MAX
+    void kf_store32(uint8_t *p, uint32_t v)
+    size_t kf_uvarint_size(uint32_t v)
+    uint8_t *kf_uvarint_put(uint8_t *p, uint32_t v)
+
 cdef enum:
     REQUESTS_MAX = 64           # what a server takes of one connection at once
     RECEIVES_A_TURN = 16
@@ -51,7 +58,6 @@ cdef enum:
     CORRELATION_AT = 8          # in a frame: after its length, API and version
     FLEXIBLE_FROM = 9           # versions from here on give lengths as varints
     WITHOUT_TOPIC_IDS = 12      # the last version that names the topic
-    LENGTH_BYTES_MAX = 5
 
 REQUEST_TIMEOUT_MS = 30_000
 """For so long the server may keep a batch without an answer."""
@@ -131,7 +137,7 @@ cdef class SocketSender(Sender):
         assert pieces[0].endswith(length), "the length of the records comes last"
         self.prefix = pieces[0][:-len(length)]
         self.suffix = pieces[2] if len(pieces) > 2 else b""
-        self.prefix_bytes = len(self.prefix) + LENGTH_BYTES_MAX
+        self.prefix_bytes = len(self.prefix) + KF_VARINT_MAX
 
     # --- what leaves ------------------------------------------------------------------------------
 
@@ -152,28 +158,20 @@ cdef class SocketSender(Sender):
         """Put the request around the batch: its length and number are all that is new in it."""
         cdef Frame *frame = &self.frames[self.sent_head & self.sent_mask]
         cdef uint8_t *at = entry.batch
-        cdef uint64_t length = <uint64_t>entry.size
-        cdef uint8_t varint[LENGTH_BYTES_MAX]
-        cdef int count = 0
+        cdef uint32_t length = <uint32_t>entry.size
         if self.version >= FLEXIBLE_FROM:
-            length += 1
-            while length > 127:
-                varint[count] = <uint8_t>(length & 127 | 128)
-                length >>= 7
-                count += 1
-            varint[count] = <uint8_t>length
-            at -= count + 1
-            memcpy(at, varint, count + 1)
+            at -= kf_uvarint_size(length + 1)
+            kf_uvarint_put(at, length + 1)
         else:
             at -= 4
-            put_int32(at, length)
+            kf_store32(at, length)
         at -= len(self.prefix)
         memcpy(at, <const uint8_t *>self.prefix, len(self.prefix))
         memcpy(entry.batch + entry.size, <const uint8_t *>self.suffix, len(self.suffix))
         frame.start = at
         frame.size = entry.batch + entry.size + len(self.suffix) - at
-        put_int32(at, <uint64_t>frame.size - 4)
-        put_int32(at + CORRELATION_AT, self.correlation_of(self.sent_head))
+        kf_store32(at, <uint32_t>(frame.size - 4))
+        kf_store32(at + CORRELATION_AT, <uint32_t>self.correlation_of(self.sent_head))
         self.buffers[self.sent_head & self.sent_mask] = self.claimed
         self.claimed = None
         self.bytes_under_way += entry.size
@@ -341,8 +339,3 @@ cdef class SocketSender(Sender):
         self.epoll.close()
         self.connection.close()
         return 0
-
-
-cdef void put_int32(uint8_t *at, uint64_t value) noexcept:
-    at[0], at[1] = value >> 24 & 0xFF, value >> 16 & 0xFF
-    at[2], at[3] = value >> 8 & 0xFF, value & 0xFF

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 from kraftfast.core.leader import Progress
 from kraftfast.core.state import ReplicaState
-from kraftfast.core.voters import VoterSet
-from kraftfast.types import ReplicaKey
+from kraftfast.types import ReplicaKey, VoterSet
 
 
 @dataclass(frozen=True, slots=True)

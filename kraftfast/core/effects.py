@@ -18,9 +18,8 @@ from kraftfast.core.messages import (
     Response,
     VoteRequest,
 )
-from kraftfast.core.voters import VoterSet
 from kraftfast.errors import ErrorCode
-from kraftfast.types import Endpoint, OffsetAndEpoch, ReplicaKey
+from kraftfast.types import Endpoint, OffsetAndEpoch, ReplicaKey, VoterSet
 
 
 @dataclass(frozen=True)

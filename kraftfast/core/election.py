@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from kraftfast.core.voters import VoterSet
-from kraftfast.types import ReplicaKey
+from kraftfast.types import ReplicaKey, VoterSet
 
 
 class Election:

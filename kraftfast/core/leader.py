@@ -11,8 +11,7 @@ from kraftfast.core.log_view import NEVER_MS
 from kraftfast.core.majority import Acknowledged
 from kraftfast.core.roles import Role
 from kraftfast.core.voter_change import VoterChange
-from kraftfast.core.voters import VoterSet
-from kraftfast.types import ZERO_UUID, Endpoint, ReplicaKey, Voter
+from kraftfast.types import ZERO_UUID, Endpoint, ReplicaKey, Voter, VoterSet
 
 
 class Progress:

@@ -22,8 +22,7 @@ from kraftfast.core.messages import (
 from kraftfast.core.refusing import warn
 from kraftfast.core.resigned import Resigned
 from kraftfast.core.superseded import is_superseded, knows_committed_voters, told_of_superseded
-from kraftfast.core.voters import VoterSet
-from kraftfast.types import NO_NODE, NO_OFFSET, ZERO_UUID, OffsetAndEpoch, uuid_text
+from kraftfast.types import NO_NODE, NO_OFFSET, ZERO_UUID, OffsetAndEpoch, VoterSet, uuid_text
 
 if TYPE_CHECKING:
     from kraftfast.core.state import ReplicaState

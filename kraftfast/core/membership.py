@@ -6,21 +6,15 @@ Kafka's ``AddVoterHandler``, ``RemoveVoterHandler``, ``UpdateVoterHandler`` and
 
 from __future__ import annotations
 
-from kraftfast.core.control import (
-    ControlRecord,
-    KRaftVersion,
-    KRaftVoters,
-    VoterControls,
-)
+from kraftfast.core.control import ControlRecord, VoterControls
 from kraftfast.core.effects import AppendControl, Probe
 from kraftfast.core.leader import Leader
 from kraftfast.core.log_view import NEVER_MS
 from kraftfast.core.messages import UpdateRaftVoterResponse
 from kraftfast.core.state import ReplicaState
 from kraftfast.core.voter_change import VoterChange
-from kraftfast.core.voters import VoterSet
 from kraftfast.errors import ErrorCode
-from kraftfast.types import NO_OFFSET, Endpoint, uuid_text
+from kraftfast.types import NO_OFFSET, Endpoint, KRaftVersion, KRaftVoters, VoterSet, uuid_text
 
 NONE = ErrorCode.NONE
 Refusal = tuple[ErrorCode, str]

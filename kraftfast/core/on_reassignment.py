@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from kraftfast import limits
 from kraftfast.core import membership
-from kraftfast.core.control import KRaftVoters
 from kraftfast.core.effects import Reply
 from kraftfast.core.events import RequestReceived
 from kraftfast.core.leader import Leader
@@ -17,6 +16,7 @@ from kraftfast.core.reassignment import can_be_voter
 from kraftfast.core.state import ReplicaState
 from kraftfast.core.voter_change import VoterChange, reply
 from kraftfast.errors import ErrorCode
+from kraftfast.types import KRaftVoters
 
 
 def on_alter_reassignments(state: ReplicaState, event: RequestReceived, now_ms: int) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from kraftfast import limits
 from kraftfast.core import membership
-from kraftfast.core.control import KRaftVoters
 from kraftfast.core.events import RequestReceived
 from kraftfast.core.leader import Leader
 from kraftfast.core.membership import ACCEPTED, NONE, Refusal
@@ -15,9 +14,8 @@ from kraftfast.core.messages import UpdateFeaturesRequest, UpdateFeaturesRespons
 from kraftfast.core.own_entry import own_voter
 from kraftfast.core.state import ReplicaState
 from kraftfast.core.voter_change import VoterChange, reply
-from kraftfast.core.voters import VoterSet
 from kraftfast.errors import ErrorCode
-from kraftfast.types import ZERO_UUID
+from kraftfast.types import ZERO_UUID, KRaftVoters, VoterSet
 
 
 def on_update_features(state: ReplicaState, event: RequestReceived, now_ms: int) -> None:

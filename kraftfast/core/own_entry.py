@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from kraftfast import limits
 from kraftfast.core.config import QuorumConfig
-from kraftfast.core.control import (
-    ControlRecord,
+from kraftfast.core.control import ControlRecord
+from kraftfast.core.voter_history import VoterHistory
+from kraftfast.types import (
+    NO_OFFSET,
     KRaftVersion,
     KRaftVoters,
     LeaderChange,
+    ReplicaKey,
+    Voter,
+    VoterSet,
 )
-from kraftfast.core.voter_history import VoterHistory
-from kraftfast.core.voters import VoterSet
-from kraftfast.types import NO_OFFSET, ReplicaKey, Voter
 
 
 def own_voter(config: QuorumConfig, local: ReplicaKey, voters: VoterSet) -> Voter:

@@ -99,7 +99,6 @@ from kraftfast.core.on_vote import on_vote
 from kraftfast.core.on_vote_response import on_vote_response
 from kraftfast.core.on_voter_response import on_join_response, on_update_response
 from kraftfast.core.on_written import on_fetched_written
-from kraftfast.core.quorum_state import QuorumState
 from kraftfast.core.read_barrier import (
     on_read_barrier,
     on_read_barrier_requested,
@@ -112,9 +111,8 @@ from kraftfast.core.trail import EpochTrail
 from kraftfast.core.transfer import on_transfer_requested
 from kraftfast.core.unattached import Unattached
 from kraftfast.core.voter_history import VoterHistory
-from kraftfast.core.voters import VoterSet
 from kraftfast.errors import ForeignDirectory, InvalidOption
-from kraftfast.types import ZERO_UUID, OffsetAndEpoch, ReplicaKey
+from kraftfast.types import ZERO_UUID, OffsetAndEpoch, QuorumState, ReplicaKey, VoterSet
 
 
 def _on_tick(state: ReplicaState, event: Tick, now_ms: int) -> None:

@@ -12,7 +12,6 @@ from random import Random
 from kraftfast import limits
 from kraftfast.core.candidate import Candidate
 from kraftfast.core.config import Durability, QuorumConfig
-from kraftfast.core.control import LeaderChange
 from kraftfast.core.dismissing import dismiss
 from kraftfast.core.doubt import Doubt
 from kraftfast.core.effects import (
@@ -36,15 +35,21 @@ from kraftfast.core.messages import (
 )
 from kraftfast.core.own_entry import first_records
 from kraftfast.core.prospective import Prospective
-from kraftfast.core.quorum_state import QuorumState
 from kraftfast.core.request_manager import RequestManager
 from kraftfast.core.resigned import Resigned
 from kraftfast.core.roles import Role, check_transition
 from kraftfast.core.unattached import Unattached
 from kraftfast.core.voter_history import VoterHistory
-from kraftfast.core.voters import VoterSet
 from kraftfast.errors import ErrorCode
-from kraftfast.types import NO_NODE, NO_OFFSET, Endpoint, ReplicaKey
+from kraftfast.types import (
+    NO_NODE,
+    NO_OFFSET,
+    Endpoint,
+    LeaderChange,
+    QuorumState,
+    ReplicaKey,
+    VoterSet,
+)
 
 AnyRole = Unattached | Prospective | Candidate | Leader | Follower | Resigned
 
@@ -367,7 +372,7 @@ class ReplicaState:
         self.log.trail.assign(self.epoch, self.log.end_offset)
         if leader.slot >= 0:
             leader.acknowledged.put(leader.slot, self.log.durable_end_offset())
-        change = LeaderChange(self.local.id, self.voters.ids, granting)
+        change = LeaderChange.of(self.local.id, self.voters.ids, granting)
         records = first_records(self.config, self.local, self.history, change)
         self.effects.append(AppendControl(self.epoch, records))
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from kraftfast.core.control import KRaftVersion, KRaftVoters
-from kraftfast.types import NO_OFFSET, ReplicaKey
+from kraftfast.types import NO_OFFSET, KRaftVersion, KRaftVoters, ReplicaKey
 
 
 class VoterHistory:

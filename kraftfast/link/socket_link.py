@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from kraftfast import limits
 from kraftfast.errors import PeerGone
 from kraftfast.link.resolver import Address
+from kraftfast.types import address_text
 from kraftfast.wire.frame import Frame, FrameSplitter
 
 READS_A_TURN = 16
@@ -149,5 +150,5 @@ def listen(host: str, port: int, backlog: int = 512) -> socket.socket:
     except OSError as error:
         if sock is not None:
             sock.close()
-        raise PeerGone(f"cannot listen on {host}:{port}: {error.strerror}") from None
+        raise PeerGone(f"cannot listen on {address_text(host, port)}: {error.strerror}") from None
     return sock

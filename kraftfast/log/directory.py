@@ -23,12 +23,13 @@ from kraftfast.log import properties
 from kraftfast.log.disk import Disk
 from kraftfast.log.floor import FLOOR
 from kraftfast.log.snapshot_writer import write_bootstrap
-from kraftfast.record.control import KRaftVersion, KRaftVoters
 from kraftfast.types import (
     METADATA_PARTITION,
     METADATA_TOPIC,
     METADATA_TOPIC_ID,
     ZERO_UUID,
+    KRaftVersion,
+    KRaftVoters,
     Uuid,
     uuid_from_text,
     uuid_text,

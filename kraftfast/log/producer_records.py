@@ -12,7 +12,8 @@ from typing import NamedTuple
 from kraftfast import limits
 from kraftfast.errors import CorruptBatch
 from kraftfast.record.batch import batch_at
-from kraftfast.record.control import SnapshotFooter, Tags, control_batch, decode_control
+from kraftfast.record.control import SnapshotFooter, control_batch, decode_control
+from kraftfast.types import Tags
 
 NAME_TAG = 10004
 """Our own field of a footer in the log: a name, and the producer that it stands for."""

@@ -19,6 +19,7 @@ Version 3 says more in its head of the producers that were forgotten (``forgotte
 A state is written in version 1 while it holds nothing else than version 1 has a place for.
 """
 
+from cpython.bytes cimport PyBytes_AS_STRING
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
 
 from kraftfast import limits
@@ -29,6 +30,12 @@ from kraftfast.log.id_ranges import KINDS, kind_of
 from kraftfast.log.producer cimport (
     SEQUENCE_MASK, STRETCH_RECORDS_MAX, STRETCHES_MAX, Producer,
 )
+
+cdef extern from "varint.h" nogil:
+    enum:
+        KF_VARLONG_MAX
+    uint8_t *kf_uvarint64_put(uint8_t *p, uint64_t v)
+    const uint8_t *kf_uvarint64_get(const uint8_t *p, const uint8_t *end, uint64_t *value)
 
 STATE_VERSION = 3
 OLDEST = 2
@@ -94,10 +101,8 @@ cdef bytearray encode_one(Producer producer, int64_t before):
 
 
 cdef put(bytearray out, uint64_t value):
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
+    cdef uint8_t data[KF_VARLONG_MAX]
+    out += data[:kf_uvarint64_put(data, value) - data]
 
 
 cdef class Taker:
@@ -110,19 +115,15 @@ cdef class Taker:
         self.data = data
 
     cdef int64_t take(self, int64_t most=0x7FFFFFFFFFFFFFFF) except -1:
-        cdef uint64_t value = 0, byte
-        cdef int shift
-        for shift in range(0, 63, 7):
-            if self.position == len(self.data):
-                break
-            byte = <uint8_t>self.data[self.position]
-            self.position += 1
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                if <int64_t>value > most:
-                    break
-                return <int64_t>value
-        raise corrupt(f"a number at byte {self.position}")
+        cdef const uint8_t *data = <const uint8_t *>PyBytes_AS_STRING(self.data)
+        cdef uint64_t value = 0
+        cdef const uint8_t *behind = kf_uvarint64_get(
+            data + self.position, data + len(self.data), &value
+        )
+        if behind == NULL or value > <uint64_t>most:
+            raise corrupt(f"a number at byte {self.position}")
+        self.position = behind - data
+        return <int64_t>value
 
     cdef bytes take_bytes(self, int64_t most):
         """So many bytes as the number before them says."""

@@ -11,10 +11,9 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from kraftfast.errors import CorruptLog, ForeignDirectory
-from kraftfast.types import ZERO_UUID, ReplicaKey, uuid_from_text, uuid_text
+from kraftfast.types import ZERO_UUID, QuorumState, ReplicaKey, uuid_from_text, uuid_text
 
 NAME = "quorum-state"
 SEALED = b" "
@@ -24,20 +23,7 @@ WAY_ON = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class StoredQuorumState:
-    """What the file says. ``voted`` has a zero directory id where version 0 recorded none.
-
-    ``superseded``: the voters of the configuration do not count any more (D23).
-    """
-
-    epoch: int = 0
-    leader_id: int = -1
-    voted: ReplicaKey | None = None
-    superseded: bool = False
-
-
-def encode(state: StoredQuorumState, kraft_version: int, voter_ids: Sequence[int]) -> bytes:
+def encode(state: QuorumState, kraft_version: int, voter_ids: Sequence[int]) -> bytes:
     """Return the file's first line. ``voter_ids`` are written at version 0."""
     voted_id = state.voted.id if state.voted else -1
     fields: dict[str, object]
@@ -73,8 +59,10 @@ def seal(data: bytes) -> bytes:
     return line + b"\ncrc32 %08x\n" % zlib.crc32(line)
 
 
-def decode(data: bytes, path: str = NAME) -> StoredQuorumState:
-    """Return the stored state. A line without the space and a newline is Kafka's own.
+def decode(data: bytes, path: str = NAME) -> QuorumState:
+    """Return the stored state; ``voted`` has a zero directory id where version 0 recorded none.
+
+    A line without the space and a newline is Kafka's own.
 
     What begins with the space, or goes on after a newline, must have the checksum: Kafka writes
     neither. Earlier versions wrote the checksum without the space.
@@ -103,7 +91,7 @@ def decode(data: bytes, path: str = NAME) -> StoredQuorumState:
     if epoch < 0 or leader_id < -1 or voted_id < -1 or max(epoch, leader_id, voted_id) >= 2**31:
         raise ForeignDirectory(f"{path} holds an epoch or id out of range")
     voted = None if voted_id == -1 else ReplicaKey(voted_id, directory_id)
-    return StoredQuorumState(epoch, leader_id, voted, superseded)
+    return QuorumState(epoch, leader_id, voted, superseded)
 
 
 def _integer(value: object) -> int:

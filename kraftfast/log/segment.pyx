@@ -14,9 +14,9 @@ from kraftfast.record.judge cimport *
 
 cdef uint64_t INDEX_INTERVAL_BYTES = limits.INDEX_INTERVAL_BYTES
 
-cdef extern from *:
-    uint32_t bswap32 "__builtin_bswap32"(uint32_t) nogil
-    uint64_t bswap64 "__builtin_bswap64"(uint64_t) nogil
+cdef extern from "varint.h" nogil:
+    void kf_store32(uint8_t *p, uint32_t v)
+    void kf_store64(uint8_t *p, uint64_t v)
 
 LOG_SUFFIX = ".log"
 INDEX_SUFFIX = ".index"
@@ -307,13 +307,11 @@ cdef class Segment:
     def index_bytes(self) -> bytes:
         """The ``.index`` file: 8 bytes an entry, big-endian."""
         made = PyBytes_FromStringAndSize(NULL, self.index_count * 8)
-        cdef char *p = PyBytes_AS_STRING(made)
-        cdef uint32_t words[2]
+        cdef uint8_t *p = <uint8_t *>PyBytes_AS_STRING(made)
         cdef Py_ssize_t i
         for i in range(self.index_count):
-            words[0] = bswap32(<uint32_t>self.index[i].relative_offset)
-            words[1] = bswap32(<uint32_t>self.index[i].position)
-            memcpy(p + 8 * i, words, 8)
+            kf_store32(p + 8 * i, <uint32_t>self.index[i].relative_offset)
+            kf_store32(p + 8 * i + 4, <uint32_t>self.index[i].position)
         return made
 
     def time_index_bytes(self, bint closing) -> bytes:
@@ -321,15 +319,11 @@ cdef class Segment:
         if closing:
             self.add_times()
         made = PyBytes_FromStringAndSize(NULL, self.times_count * 12)
-        cdef char *p = PyBytes_AS_STRING(made)
-        cdef uint64_t timestamp
-        cdef uint32_t relative
+        cdef uint8_t *p = <uint8_t *>PyBytes_AS_STRING(made)
         cdef Py_ssize_t i
         for i in range(self.times_count):
-            timestamp = bswap64(<uint64_t>self.times[i].timestamp)
-            relative = bswap32(<uint32_t>self.times[i].relative_offset)
-            memcpy(p + 12 * i, &timestamp, 8)
-            memcpy(p + 12 * i + 8, &relative, 4)
+            kf_store64(p + 12 * i, <uint64_t>self.times[i].timestamp)
+            kf_store32(p + 12 * i + 8, <uint32_t>self.times[i].relative_offset)
         return made
 
     def may_trim(self) -> bool:

@@ -17,16 +17,9 @@ from kraftfast.log import scan
 from kraftfast.log.snapshot_files import id_of, snapshot_path
 from kraftfast.record import batch as record_batch
 from kraftfast.record.batch import BatchView
-from kraftfast.record.control import (
-    ControlRecord,
-    KRaftVersion,
-    KRaftVoters,
-    SnapshotFooter,
-    SnapshotHeader,
-    decode_control,
-)
+from kraftfast.record.control import ControlRecord, SnapshotFooter, SnapshotHeader, decode_control
 from kraftfast.record.shapes import Record
-from kraftfast.types import OffsetAndEpoch
+from kraftfast.types import KRaftVersion, KRaftVoters, OffsetAndEpoch
 
 PIECE_BYTES = 1024 * 1024
 

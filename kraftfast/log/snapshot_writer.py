@@ -16,16 +16,8 @@ from kraftfast import limits
 from kraftfast.errors import Closed, InvalidOption, RecordTooLarge
 from kraftfast.log import snapshot_files
 from kraftfast.record.builder import BatchBuilder, Settings
-from kraftfast.record.control import (
-    ControlRecord,
-    KRaftVersion,
-    KRaftVoters,
-    SnapshotFooter,
-    SnapshotHeader,
-    Tags,
-    control_batch,
-)
-from kraftfast.types import OffsetAndEpoch
+from kraftfast.record.control import ControlRecord, SnapshotFooter, SnapshotHeader, control_batch
+from kraftfast.types import KRaftVersion, KRaftVoters, OffsetAndEpoch, Tags
 
 if TYPE_CHECKING:
     from kraftfast.record.batch import RecordsMode

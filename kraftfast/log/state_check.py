@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kraftfast.errors import CorruptLog
-from kraftfast.log.quorum_state import WAY_ON, StoredQuorumState
-from kraftfast.types import OffsetAndEpoch
+from kraftfast.log.quorum_state import WAY_ON
+from kraftfast.types import OffsetAndEpoch, QuorumState
 
 
 def check_state(
-    state: StoredQuorumState | None,
+    state: QuorumState | None,
     path: str,
     places: Iterable[tuple[int, int] | None],
     local_id: int = -1,

@@ -39,7 +39,7 @@ from kraftfast.log.snapshot_reader import SnapshotReader
 from kraftfast.log.state_check import check_state
 from kraftfast.record import batch as record_batch
 from kraftfast.record.batch import BatchView
-from kraftfast.types import ZERO_UUID, uuid_text
+from kraftfast.types import ZERO_UUID, QuorumState, uuid_text
 
 TailKind = Literal["none", "zeros", "torn", "phantom"]
 """``zeros``: prepared for appends, or left by a crash. ``torn``: never acknowledged, to be cut at
@@ -98,7 +98,7 @@ class Verified:
     segments: list[Counts] = field(default_factory=list)
     epochs: epoch_checkpoint.EpochStarts | None = None
     """Of ``leader-epoch-checkpoint``, which agrees with the batches; None if there is none."""
-    state: quorum_state.StoredQuorumState | None = None
+    state: QuorumState | None = None
     """Of ``quorum-state``, which can be that of this log; None if there is none."""
 
     @property
@@ -211,7 +211,7 @@ def _check_snapshots(
 
 def _check_state(
     disk: Disk, directory: ReplicaDirectory, recovery: Recovery, end: int
-) -> quorum_state.StoredQuorumState | None:
+) -> QuorumState | None:
     """Read last: a replica that runs may have gone on meanwhile, never its log before it (D5)."""
     path = os.path.join(directory.log_path, quorum_state.NAME)
     try:

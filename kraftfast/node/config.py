@@ -6,9 +6,8 @@ import msgspec
 
 from kraftfast import limits
 from kraftfast.core.config import Durability, FlushPolicy, QuorumConfig
-from kraftfast.core.voters import VoterSet
 from kraftfast.log.recovery import Settings
-from kraftfast.types import ZERO_UUID, Endpoint, Voter, uuid_from_text
+from kraftfast.types import ZERO_UUID, Endpoint, Voter, VoterSet, uuid_from_text
 
 IDLE_SPIN_US = {"block": 0, "hybrid": 300, "spin": 2_000, "poll": 300}
 """How long the loop looks around before it blocks, while something was in flight, microseconds.

@@ -36,14 +36,16 @@ from kraftfast.node.description import (
 )
 from kraftfast.node.lost_description import advice
 from kraftfast.node.witness import refuse_local
-from kraftfast.record.control import KRaftVersion, KRaftVoters
 from kraftfast.types import (
     METADATA_PARTITION,
     METADATA_TOPIC,
     METADATA_TOPIC_ID,
     Endpoint,
+    KRaftVersion,
+    KRaftVoters,
     Uuid,
     Voter,
+    VoterSet,
     uuid_from_text,
     uuid_text,
 )
@@ -233,7 +235,7 @@ def format_quorum(
     if kraft_version == 1:
         places = {id: endpoint_of(id) if endpoint_of else ON_THIS_HOST for id in ids}
         entries = [Voter(id, its, (places[id],), 0, 1) for id, its in ids.items()]
-        first = (KRaftVersion(1), KRaftVoters(tuple(entries)))
+        first = (KRaftVersion(1), KRaftVoters(VoterSet(entries)))
     disk.make_directory(path)
     with locked(path):
         if disk.exists(os.path.join(path, DESCRIPTION)):

@@ -6,7 +6,6 @@ import os
 from collections.abc import Sequence
 
 from kraftfast.core.effects import PersistQuorumState
-from kraftfast.core.quorum_state import QuorumState
 from kraftfast.errors import ForeignDirectory
 from kraftfast.log import quorum_state
 from kraftfast.log.directory import ReplicaDirectory
@@ -14,7 +13,7 @@ from kraftfast.log.disk import Disk
 from kraftfast.log.recovery import Recovered
 from kraftfast.log.state_check import check_state
 from kraftfast.node.config import NodeConfig
-from kraftfast.types import OffsetAndEpoch
+from kraftfast.types import OffsetAndEpoch, QuorumState
 
 
 def open_own(disk: Disk, config: NodeConfig) -> ReplicaDirectory:
@@ -44,9 +43,7 @@ def state_path(directory: ReplicaDirectory) -> str:
 
 def state_to_write(effect: PersistQuorumState, voter_ids: Sequence[int]) -> bytes:
     """Return the content of ``quorum-state`` that an effect of the core asks for."""
-    state = quorum_state.StoredQuorumState(
-        effect.epoch, effect.leader_id, effect.voted, effect.superseded
-    )
+    state = QuorumState(effect.epoch, effect.leader_id, effect.voted, effect.superseded)
     return quorum_state.seal(quorum_state.encode(state, effect.kraft_version, voter_ids))
 
 
@@ -64,6 +61,4 @@ def stored_state(
     end = log.end_offset, log.last_epoch
     places = end, floor, log.durable_end, opened.phantom_tail
     check_state(stored, path, places, directory.meta.node_id)
-    if stored is None:
-        return None
-    return QuorumState(stored.epoch, stored.leader_id, stored.voted, stored.superseded)
+    return stored

@@ -12,9 +12,8 @@ import time
 from collections.abc import Callable
 
 from kraftfast import limits
-from kraftfast.core import control as core
+from kraftfast.core.control import ControlRecord
 from kraftfast.core.effects import AppendControl
-from kraftfast.core.voters import VoterSet
 from kraftfast.errors import InvalidOption, StorageError
 from kraftfast.link.ring_link import OwnDoorbell
 from kraftfast.log import quorum_state
@@ -25,7 +24,7 @@ from kraftfast.log.nursery import PreparerThread
 from kraftfast.log.recovery import Settings, open_log
 from kraftfast.node.control_records import batch_of
 from kraftfast.node.stored import StoredReplica
-from kraftfast.types import Endpoint, Voter
+from kraftfast.types import Endpoint, KRaftVersion, KRaftVoters, QuorumState, Voter, VoterSet
 
 EPOCH_STEP = 1000
 """How far ahead of every epoch in its directory it goes on: the others may have elected since."""
@@ -69,9 +68,9 @@ def make_sole_voter(
     disk = Disk()
     epoch = next_epoch(stored)
     voters = VoterSet([sole_voter(stored, endpoints)])
-    records: tuple[core.ControlRecord, ...] = (core.KRaftVoters(voters),)
+    records: tuple[ControlRecord, ...] = (KRaftVoters(voters),)
     if stored.history.kraft_version < 1:
-        records = (core.KRaftVersion(1), *records)
+        records = (KRaftVersion(1), *records)
     batch = batch_of(AppendControl(epoch, records), time.time_ns() // 1_000_000)
     directory = ReplicaDirectory(disk, stored.path)
     doorbell = OwnDoorbell()
@@ -100,7 +99,7 @@ def make_sole_voter(
 
 def _write_state(disk: Disk, directory: ReplicaDirectory, epoch: int, voters: VoterSet) -> None:
     """Begin an epoch without a vote."""
-    data = quorum_state.encode(quorum_state.StoredQuorumState(epoch), 1, voters.ids)
+    data = quorum_state.encode(QuorumState(epoch), 1, voters.ids)
     disk.replace_file(os.path.join(directory.log_path, quorum_state.NAME), quorum_state.seal(data))
 
 

@@ -31,8 +31,7 @@ from kraftfast.log.snapshot_writer import SnapshotWriter
 from kraftfast.node.making import newest_is_trim
 from kraftfast.node.snapshots import Snapshots
 from kraftfast.node.witness import HOLDS_NOTHING
-from kraftfast.record.control import Tags
-from kraftfast.types import OffsetAndEpoch
+from kraftfast.types import OffsetAndEpoch, Tags
 from kraftfast.wire import tags
 
 LOOK_MS = 1000

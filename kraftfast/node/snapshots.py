@@ -11,7 +11,6 @@ from typing import Any
 
 from kraftfast.core import effects as fx
 from kraftfast.core import events as ev
-from kraftfast.core.control import KRaftVersion, KRaftVoters
 from kraftfast.core.voter_history import VoterHistory
 from kraftfast.errors import (
     CorruptBatch,
@@ -26,12 +25,11 @@ from kraftfast.log.producer_records import from_tags, to_tags
 from kraftfast.log.producer_state import check_state
 from kraftfast.log.snapshot_files import BOOTSTRAP, delete_snapshots, name_part, snapshot_ids
 from kraftfast.log.snapshot_reader import SnapshotReader
-from kraftfast.node.control_records import from_record, to_record
+from kraftfast.node.control_records import for_core
 from kraftfast.node.translate_snapshot import Slice, slice_of
 from kraftfast.node.witness import HOLDS_NOTHING
-from kraftfast.record import control as record
 from kraftfast.record.control import SnapshotHeader
-from kraftfast.types import OffsetAndEpoch
+from kraftfast.types import KRaftVersion, KRaftVoters, OffsetAndEpoch, Tags
 from kraftfast.wire import tags
 
 REFUSED_LINE_MS = 10_000
@@ -45,10 +43,10 @@ def is_trim(header: SnapshotHeader) -> bool:
 
 
 def filed(
-    snapshot_id: OffsetAndEpoch, controls: Sequence[record.KRaftVersion | record.KRaftVoters]
+    snapshot_id: OffsetAndEpoch, controls: Sequence[KRaftVersion | KRaftVoters]
 ) -> list[tuple[int, KRaftVersion | KRaftVoters]]:
-    """Control records of a snapshot for the core. Raises CorruptBatch for what is no voter set."""
-    found = (from_record(each) for each in controls)
+    """Control records of a snapshot for the core."""
+    found = (for_core(each) for each in controls)
     return [(snapshot_id.offset - 1, each) for each in found if each is not None]
 
 
@@ -289,19 +287,19 @@ class Snapshots:
         except InvalidOption:
             return False  # not on disk here yet
 
-    def controls_at(self, end_offset: int) -> list[record.KRaftVersion | record.KRaftVoters]:
+    def controls_at(self, end_offset: int) -> list[KRaftVersion | KRaftVoters]:
         """What a snapshot with this end says of who votes: from ``kraft.version`` 1 on."""
         history = self.node.core.history
         version = history.version_at(end_offset)
         if version < 1:
             return []
-        found: list[Any] = [record.KRaftVersion(version)]
+        found: list[KRaftVersion | KRaftVoters] = [KRaftVersion(version)]
         voters = history.voters_at(end_offset)
         if voters is not None:
-            found.append(to_record(voters))
+            found.append(voters)
         return found
 
-    def footer_at(self, end_offset: int) -> record.Tags:
+    def footer_at(self, end_offset: int) -> Tags:
         """What the footer of a snapshot with this end says: of idempotent producers."""
         log = self.node.log
         return to_tags(log.producers.freeze(end_offset, log.segments))

@@ -19,6 +19,7 @@ from kraftfast.node import translate
 from kraftfast.node.diverging import check_cut
 from kraftfast.node.fetched_bytes import FetchedBytes
 from kraftfast.node.translate import API_OF
+from kraftfast.types import address_text
 from kraftfast.wire import fetch as wire_fetch
 from kraftfast.wire import frame
 from kraftfast.wire.messages import ApiKey, ApiVersionsRequest, InitProducerIdRequest
@@ -173,7 +174,7 @@ class SocketPeer:
         foreign = getattr(response, "error", None) is ErrorCode.INCONSISTENT_CLUSTER_ID
         if foreign and not self.foreign:
             who = f"replica {self.id}" if self.id >= 0 else "a bootstrap server"
-            place = f"{self.host}:{self.port}"
+            place = address_text(self.host, self.port)
             self.node.failures.complain(f"{who}: the server at {place} is of another cluster")
         self.foreign = foreign
         self.node.step(ev.ResponseReceived(self.id, correlation, response))

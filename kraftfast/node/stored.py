@@ -17,7 +17,7 @@ from kraftfast.log.recovery import Recovery
 from kraftfast.log.snapshot_files import snapshot_ids
 from kraftfast.log.state_check import check_state
 from kraftfast.node.voter_records import controls_of, history_of
-from kraftfast.types import OffsetAndEpoch
+from kraftfast.types import OffsetAndEpoch, QuorumState
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class StoredReplica:
     path: str
     meta: MetaProperties
     options: LogOptions
-    state: quorum_state.StoredQuorumState
+    state: QuorumState
     """Epoch 0 without a vote where ``state_fault`` says that there is no such file."""
     state_fault: StorageError | None
     """Why no start would believe ``quorum-state``."""
@@ -90,10 +90,10 @@ def stored_replica(path: str) -> StoredReplica:
 
 def _quorum_state(
     disk: Disk, directory: ReplicaDirectory, recovery: Recovery, end: tuple[int, int]
-) -> tuple[quorum_state.StoredQuorumState, StorageError | None, tuple[int, ...] | None]:
+) -> tuple[QuorumState, StorageError | None, tuple[int, ...] | None]:
     """What the file says, what is wrong with it, and the voters that it names."""
     path = os.path.join(directory.log_path, quorum_state.NAME)
-    state, ids = quorum_state.StoredQuorumState(), None
+    state, ids = QuorumState(), None
     try:
         try:
             data = disk.read_file(path)

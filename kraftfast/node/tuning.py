@@ -17,6 +17,7 @@ from kraftfast.log.recovery import SEGMENT_BYTES_MAX
 from kraftfast.node.config import IDLE_SPIN_US
 from kraftfast.node.placement import share
 from kraftfast.node.state_machine import describe_class
+from kraftfast.types import address_text
 
 TRANSPORTS = ("ring", "socket")
 PORT_MAX = 2**16 - 1
@@ -47,7 +48,7 @@ MAY_BE_NONE = frozenset({"retention_bytes", "retention_ms"})
 
 def open_to(addresses: Iterable[tuple[str, int]], loopback: bool) -> str:
     """Return who can come by these addresses, and what they can do there."""
-    where = ", ".join(f"{host}:{port}" for host, port in addresses)
+    where = ", ".join(address_text(host, port) for host, port in addresses)
     who = "every user of this host" if loopback else "everyone who reaches this host"
     return (
         f"there is no authentication yet: {who} can read and append records at {where}, "

@@ -10,17 +10,17 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
-from kraftfast.core.control import KRaftVersion, KRaftVoters, VoterControls
+from kraftfast.core.control import VoterControls
 from kraftfast.core.voter_history import VoterHistory
 from kraftfast.log.disk import Disk
 from kraftfast.log.snapshot_files import snapshot_ids
 from kraftfast.log.snapshot_reader import open_snapshot
-from kraftfast.node.control_records import from_record
+from kraftfast.node.control_records import for_core
 from kraftfast.node.control_scan import control_batches
 from kraftfast.record import pure
 from kraftfast.record.batch import BatchView
 from kraftfast.record.control import ControlType, decode_control
-from kraftfast.types import OffsetAndEpoch
+from kraftfast.types import KRaftVersion, KRaftVoters, OffsetAndEpoch
 
 KINDS = (ControlType.KRAFT_VERSION, ControlType.KRAFT_VOTERS)
 
@@ -36,7 +36,7 @@ def controls_of(batches: Iterable[bytes | pure.Batch | BatchView]) -> VoterContr
         for record in batch.records():
             if record.key is None or int.from_bytes(record.key[2:4], "big") not in KINDS:
                 continue
-            control = from_record(decode_control(record))
+            control = for_core(decode_control(record))
             if control is not None:
                 found.append((record.offset, control))
     return tuple(found)
@@ -88,7 +88,7 @@ def _history_behind(
     for each in snapshots:
         with open_snapshot(disk, log_path, each) as snapshot:
             for stored in snapshot.controls:
-                control = from_record(stored)
+                control = for_core(stored)
                 assert control is not None, "a snapshot's controls concern the core"
                 history.add(begin.offset - 1, control)
     for offset, control in later(begin.offset):

@@ -16,13 +16,23 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, TypeVar
 
-from kraftfast import errors, limits
+from kraftfast import errors, limits, varints
 from kraftfast.record import pure
 from kraftfast.record.shapes import Record
-from kraftfast.types import Endpoint, ReplicaKey, Voter
+from kraftfast.types import (
+    Endpoint,
+    KRaftVersion,
+    KRaftVoters,
+    LeaderChange,
+    ReplicaKey,
+    Tags,
+    Voter,
+    VoterSet,
+)
 
-Tags = tuple[tuple[int, bytes], ...]
-"""Tagged fields in the order of their numbers, contents not interpreted."""
+TARGET: Final = 10003
+"""The tagged field of KRaftVoters with its ``target``: ids as big-endian 32-bit numbers. It is
+ours, and Kafka skips it; ``wire/tags.py`` has the others."""
 
 T = TypeVar("T")
 
@@ -38,20 +48,6 @@ class ControlType(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class LeaderChange:
-    """A leader's first record of its epoch.
-
-    ``version`` 1 exists in the schema and carries directory ids, but Kafka writes 0.
-    """
-
-    leader_id: int
-    voters: tuple[ReplicaKey, ...]
-    granting_voters: tuple[ReplicaKey, ...]
-    version: int = 0
-    tags: Tags = ()
-
-
-@dataclass(frozen=True, slots=True)
 class SnapshotHeader:
     """First record of a snapshot; the timestamp (ms) is that of the last batch it replaces."""
 
@@ -63,22 +59,6 @@ class SnapshotHeader:
 class SnapshotFooter:
     """Last record of a snapshot."""
 
-    tags: Tags = ()
-
-
-@dataclass(frozen=True, slots=True)
-class KRaftVersion:
-    """``kraft.version`` from here on: 0 static voters, 1 voters in the log."""
-
-    kraft_version: int
-    tags: Tags = ()
-
-
-@dataclass(frozen=True, slots=True)
-class KRaftVoters:
-    """The voter set from here on."""
-
-    voters: tuple[Voter, ...]
     tags: Tags = ()
 
 
@@ -123,15 +103,11 @@ class _Reader:
         return int.from_bytes(self.take(size), "big", signed=signed)
 
     def uvarint(self) -> int:
-        value = 0
-        for shift in range(0, 35, 7):
-            byte = self.take(1)[0]
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                if value >> 32 or (byte == 0 and shift):
-                    break
-                return value
-        raise _corrupt("malformed varint")
+        try:
+            value, self.at = varints.read(self.data, self.at, len(self.data))
+        except ValueError as error:
+            raise _corrupt(str(error)) from None
+        return value
 
     def string(self) -> str:
         size = self.uvarint() - 1
@@ -223,7 +199,14 @@ def _read_voter(reader: _Reader) -> Voter:
 
 def _read_kraft_voters(reader: _Reader) -> KRaftVoters:
     reader.version()
-    return KRaftVoters(reader.array(_read_voter, 27), reader.tags())
+    voters, tags = reader.array(_read_voter, 27), reader.tags()
+    raw = dict(tags).get(TARGET)
+    others = tuple(each for each in tags if each[0] != TARGET)
+    try:
+        target = None if raw is None else struct.unpack(f">{len(raw) // 4}i", raw)
+        return KRaftVoters(VoterSet(voters), target, others)
+    except (errors.InvalidOption, struct.error) as error:
+        raise _corrupt(str(error)) from None
 
 
 _READERS: Final[dict[int, Callable[[_Reader], ControlRecord]]] = {
@@ -238,8 +221,8 @@ _READERS: Final[dict[int, Callable[[_Reader], ControlRecord]]] = {
 def decode_control(record: Record) -> ControlRecord:
     """What a record of a control batch says.
 
-    Raises :class:`~kraftfast.errors.CorruptBatch` if key or value do not decode,
-    ``UnsupportedVersion`` if the value is of a version made after this code.
+    Raises :class:`~kraftfast.errors.CorruptBatch` if key or value do not decode, and for voters
+    that are no set, ``UnsupportedVersion`` if the value is of a version made after this code.
 
     >>> data = control_batch([KRaftVersion(1)], timestamp=0, leader_epoch=2)
     >>> [decode_control(record) for record in pure.check_batch(data).records()]
@@ -261,29 +244,20 @@ def decode_control(record: Record) -> ControlRecord:
 # --- writing ---
 
 
-def _uvarint(value: int) -> bytes:
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
 def _tags(tags: Tags) -> bytes:
-    parts = [_uvarint(len(tags))]
+    parts = [varints.encoded(len(tags))]
     for tag, data in sorted(tags):
-        parts += [_uvarint(tag), _uvarint(len(data)), data]
+        parts += [varints.encoded(tag), varints.encoded(len(data)), data]
     return b"".join(parts)
 
 
 def _string(text: str) -> bytes:
     raw = text.encode()
-    return _uvarint(len(raw) + 1) + raw
+    return varints.encoded(len(raw) + 1) + raw
 
 
 def _array(items: Sequence[bytes]) -> bytes:
-    return _uvarint(len(items) + 1) + b"".join(items)
+    return varints.encoded(len(items) + 1) + b"".join(items)
 
 
 _NO_TAGS: Final = _tags(())
@@ -324,8 +298,10 @@ def _encode(record: ControlRecord) -> tuple[int, bytes]:
             return ControlType.SNAPSHOT_FOOTER, struct.pack(">h", 0) + _tags(tags)
         case KRaftVersion(kraft_version, tags):
             return ControlType.KRAFT_VERSION, struct.pack(">hh", 0, kraft_version) + _tags(tags)
-        case KRaftVoters(voters, tags):
-            body = struct.pack(">h", 0) + _array([_voter(voter) for voter in voters])
+        case KRaftVoters(voters, target, tags):
+            if target is not None:
+                tags = (*tags, (TARGET, struct.pack(f">{len(target)}i", *target)))
+            body = struct.pack(">h", 0) + _array([_voter(voter) for voter in voters.stored])
             return ControlType.KRAFT_VOTERS, body + _tags(tags)
         case OtherControl(kind, value):
             return kind, value or b""
@@ -347,29 +323,3 @@ def control_batch(
     except (struct.error, OverflowError, UnicodeEncodeError) as error:
         raise errors.InvalidOption(f"control record: {error}") from None
     return pure.encode_batch(encoded, leader_epoch=leader_epoch, control=True)
-
-
-def snapshot_header_batch(
-    last_contained_log_timestamp: int,
-    *,
-    timestamp: int,
-    epoch: int,
-    kraft_version: int = 0,
-    voters: Sequence[Voter] = (),
-) -> bytes:
-    """The first batch of a snapshot. From ``kraft.version`` 1 on it has the version and, where
-    they are known, the voters as of the last contained offset."""
-    records: list[ControlRecord] = [SnapshotHeader(last_contained_log_timestamp)]
-    if kraft_version >= 1:
-        records.append(KRaftVersion(kraft_version))
-        if voters:
-            records.append(KRaftVoters(tuple(voters)))
-    return control_batch(records, timestamp=timestamp, leader_epoch=epoch)
-
-
-def snapshot_footer_batch(
-    *, base_offset: int, timestamp: int, epoch: int, tags: Tags = ()
-) -> bytes:
-    """The last batch of a snapshot, at the offset after its last record."""
-    records = [SnapshotFooter(tags)]
-    return control_batch(records, timestamp=timestamp, base_offset=base_offset, leader_epoch=epoch)

@@ -146,7 +146,7 @@ def decode_headers(
                 if fault != KF_BATCH_OK:
                     break
                 failed = append(
-                    &list, position, &h, not verify_crc or kf_batch_crc_holds(p, &h) != 0
+                    &list, position, &h, not verify_crc or kf_batch_crc_holds(p, &h)
                 )
                 if failed:
                     break

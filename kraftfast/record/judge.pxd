@@ -57,9 +57,9 @@ cdef extern from "batch.h" nogil:
     int kf_batch_read_header(const uint8_t *b, size_t available, kf_batch_header *h)
     void kf_batch_write_header(uint8_t *b, const kf_batch_header *h)
     void kf_batch_stamp(uint8_t *b, int64_t base_offset, int32_t leader_epoch)
-    int kf_batch_may_append(const kf_batch_header *h, int control)
+    bint kf_batch_may_append(const kf_batch_header *h, int control)
     int kf_batch_parse(const uint8_t *header, size_t available, kf_batch_header *h)
-    int kf_batch_crc_holds(const uint8_t *batch, const kf_batch_header *h)
+    bint kf_batch_crc_holds(const uint8_t *batch, const kf_batch_header *h)
     void kf_batch_seal(uint8_t *batch, kf_batch_header *h)
     int kf_batch_check(const uint8_t *batch, size_t available, kf_batch_header *h)
     int kf_batch_check_records(const uint8_t *p, size_t size, const kf_batch_header *h, int rules,
@@ -72,7 +72,7 @@ cdef extern from "batch.h" nogil:
                            const kf_batch_header *h)
     int kf_batch_take_records(uint8_t *dst, const uint8_t *src, const uint8_t *header,
                               const kf_batch_header *h, int unseen)
-    int kf_batch_is_plain(const uint8_t *batch, const kf_batch_header *h)
+    bint kf_batch_is_plain(const uint8_t *batch, const kf_batch_header *h)
     void kf_batch_accept(uint8_t *dst, uint8_t *header, int64_t base_offset, int32_t epoch)
 
 cdef extern from "record.h" nogil:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Final, NamedTuple
 
-from kraftfast import errors, limits
+from kraftfast import errors, limits, varints
 from kraftfast.record import compression
 from kraftfast.record.shapes import (
     ATTRIBUTES_KNOWN,
@@ -66,16 +66,9 @@ class _Fault(Exception):
         self.fault = fault
 
 
-# --- varints ---
-
-
 def put_varint(out: bytearray, value: int) -> None:
-    """Appends a zig-zag varint, of 32 or 64 bits alike."""
-    value = value << 1 if value >= 0 else ~(value << 1)
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
+    """Append a zig-zag varint, of 32 or 64 bits alike."""
+    varints.write(out, varints.zigzag(value))
 
 
 class _Cursor:
@@ -91,20 +84,12 @@ class _Cursor:
         return self.end - self.at
 
     def varint(self, bits: int = 32) -> int:
-        """A zig-zag integer; cut off, too wide or not in its shortest form is a fault (S7)."""
-        value = shift = 0
-        while True:
-            if self.at >= self.end or shift >= bits:
-                raise _Fault(Fault.RECORD_FIELD)
-            byte = self.data[self.at]
-            self.at += 1
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                break
-            shift += 7
-        if value >> bits or (byte == 0 and shift):
-            raise _Fault(Fault.RECORD_FIELD)
-        return value >> 1 ^ -(value & 1)
+        """Read a zig-zag integer; cut off, too wide or not in its shortest form is a fault."""
+        try:
+            value, self.at = varints.read(self.data, self.at, self.end, bits)
+        except ValueError:
+            raise _Fault(Fault.RECORD_FIELD) from None
+        return varints.unzigzag(value)
 
     def bytes(self) -> bytes | None:
         """A size and that many bytes; ``None`` for a size of -1."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from kraftfast.core import events as ev
 from kraftfast.core.messages import UNSAID, FetchRequest, VoteRequest
-from kraftfast.core.voters import VoterSet
+from kraftfast.types import VoterSet
 from kraftfast.sim.require import Violation, require
 from kraftfast.types import NO_NODE, ZERO_UUID
 

@@ -21,7 +21,6 @@ from kraftfast.core.messages import (
     VoteRequest,
     VoteResponse,
 )
-from kraftfast.core.quorum_state import QuorumState
 from kraftfast.errors import CorruptLog
 from kraftfast.log import quorum_state
 from kraftfast.log.segment import LOG_SUFFIX, segment_name
@@ -34,7 +33,7 @@ from kraftfast.sim.small_file import SmallFile
 from kraftfast.sim.snapshot_oracle import SnapshotOracle
 from kraftfast.sim.vote_oracle import VoteOracle, is_same_vote
 from kraftfast.sim.voter_oracle import VoterOracle
-from kraftfast.types import ReplicaKey
+from kraftfast.types import QuorumState, ReplicaKey
 
 if TYPE_CHECKING:
     from kraftfast.sim.machine import Machine
@@ -492,5 +491,4 @@ class Oracle:
 
 @lru_cache(maxsize=1024)
 def _decode(data: bytes) -> QuorumState:
-    stored = quorum_state.decode(data)
-    return QuorumState(stored.epoch, stored.leader_id, stored.voted, stored.superseded)
+    return quorum_state.decode(data)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kraftfast.core.control import KRaftVoters
-from kraftfast.core.voters import VoterSet
+from kraftfast.types import VoterSet
 from kraftfast.sim import history
 from kraftfast.sim.planned import ASK_US, Planned
 from kraftfast.sim.require import require

@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 from kraftfast import limits
 from kraftfast.core.config import QuorumConfig
-from kraftfast.core.voters import VoterSet
 from kraftfast.log.directory import LogOptions, MetaProperties, format_directory
 from kraftfast.node.config import NodeConfig
-from kraftfast.record.control import KRaftVersion, KRaftVoters
 from kraftfast.sim.clock import Clock
 from kraftfast.sim.disk import SimDisk
-from kraftfast.types import Endpoint, ReplicaKey, Voter
+from kraftfast.types import Endpoint, KRaftVersion, KRaftVoters, ReplicaKey, Voter, VoterSet
 
 if TYPE_CHECKING:
     from kraftfast.log.disk import Disk
@@ -116,7 +114,7 @@ class Machine:
         self.key = self.key_of(self.formats)
         self.bootstrap = bootstrap
         meta = MetaProperties(self.world.cluster_id, self.id, self.key.directory_id)
-        first = (KRaftVersion(1), KRaftVoters(bootstrap.voters)) if bootstrap is not None else ()
+        first = (KRaftVersion(1), KRaftVoters(bootstrap)) if bootstrap is not None else ()
         options = LogOptions(self.settings.durability)
         format_directory(cast("Disk", self.disk), self.path, meta, options, first)
 

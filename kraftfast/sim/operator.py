@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kraftfast.core import events as ev
-from kraftfast.core.control import KRaftVersion
 from kraftfast.core.messages import (
     AddRaftVoterRequest,
     AlterPartitionReassignmentsRequest,
@@ -17,10 +16,9 @@ from kraftfast.core.messages import (
     Request,
     UpdateFeaturesRequest,
 )
-from kraftfast.core.voters import VoterSet
 from kraftfast.errors import ErrorCode
 from kraftfast.sim.require import require
-from kraftfast.types import NO_NODE, ReplicaKey, Voter
+from kraftfast.types import NO_NODE, KRaftVersion, ReplicaKey, Voter, VoterSet
 
 if TYPE_CHECKING:
     from kraftfast.sim.machine import Machine

@@ -24,7 +24,7 @@ from kraftfast.types import ZERO_UUID, OffsetAndEpoch
 
 if TYPE_CHECKING:
     from kraftfast.core.config import QuorumConfig
-    from kraftfast.core.quorum_state import QuorumState
+    from kraftfast.types import QuorumState
     from kraftfast.core.replica import Replica
     from kraftfast.log.recovery import Recovered
     from kraftfast.node.floor import CommittedFloor

@@ -12,7 +12,6 @@ from kraftfast.sim.lost_majority import AFTER_MS
 from kraftfast.sim.require import Violation, require
 
 if TYPE_CHECKING:
-    from kraftfast.core.voters import VoterSet
     from kraftfast.sim.clients import Append, BarrierReader, Producer
     from kraftfast.sim.consumer import Consumer
     from kraftfast.sim.invariants import Oracle
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from kraftfast.sim.operator import Operator
     from kraftfast.sim.process import Process
     from kraftfast.sim.settings import Settings
+    from kraftfast.types import VoterSet
 
 APPENDS_MAX, AGAIN_MS = 5, 400
 """How often something is tried at the end that an election, or a disk that was full until now, may

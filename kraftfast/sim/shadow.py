@@ -5,11 +5,10 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING, NamedTuple
 
-from kraftfast.core.quorum_state import QuorumState
-from kraftfast.types import OffsetAndEpoch
+from kraftfast.types import OffsetAndEpoch, QuorumState
 
 if TYPE_CHECKING:
-    from kraftfast.core.control import KRaftVersion, KRaftVoters
+    from kraftfast.types import KRaftVersion, KRaftVoters
 
 
 class Identity(NamedTuple):

@@ -10,18 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from kraftfast.core.control import (
-    KRaftVersion,
-    KRaftVoters,
-    LeaderChange,
-    VoterControls,
-)
+from kraftfast.core.control import VoterControls
 from kraftfast.core.effects import AppendControl, VotersChanged
 from kraftfast.core.voter_history import VoterHistory
-from kraftfast.core.voters import VoterSet
 from kraftfast.node.voter_records import controls_of
 from kraftfast.sim.machine import Machine, first_voters
 from kraftfast.sim.require import require
+from kraftfast.types import KRaftVersion, KRaftVoters, LeaderChange, VoterSet
 
 if TYPE_CHECKING:
     from kraftfast.sim.invariants import Oracle

@@ -36,7 +36,7 @@ from kraftfast.sim.trace import words
 from kraftfast.types import METADATA_TOPIC
 
 if TYPE_CHECKING:
-    from kraftfast.core.voters import VoterSet
+    from kraftfast.types import VoterSet
 
 EVENTS_MAX = 400_000
 """A run that needs more is going round in circles."""

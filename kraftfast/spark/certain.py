@@ -20,9 +20,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kraftfast.core.voters import VoterSet
 from kraftfast.log.extents import Extent, agreed_end
-from kraftfast.types import OffsetAndEpoch, ReplicaKey
+from kraftfast.types import OffsetAndEpoch, ReplicaKey, VoterSet
 
 SetAt = tuple[int, VoterSet]
 """(offset of its record, -1 for that of a bootstrap snapshot; the voter set)."""

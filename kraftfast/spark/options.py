@@ -221,11 +221,9 @@ from 1 to 65535
     """
     for part in text.split(","):
         try:
-            host, _ = address_from_text(part.strip())
+            address_from_text(part.strip())
         except ValueError as error:
             raise InvalidOption(f"bootstrap.servers: {error}") from None
-        if not host:
-            raise InvalidOption(f"bootstrap.servers: {part.strip()!r} names no host")
 
 
 def _start(given: Given) -> int | None:

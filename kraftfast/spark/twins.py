@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from kraftfast import limits
+from kraftfast import limits, varints
 from kraftfast.errors import CorruptBatch, InvalidOption
 from kraftfast.record import pure
 from kraftfast.record.columnar import SHARED, BytesColumn, Columns, Rows
@@ -140,7 +140,7 @@ def _records(batch: BatchView, block: bytes) -> list[Taken]:
         return []
     try:
         found = _sound_records(batch, block)
-    except IndexError:
+    except ValueError:
         found = None
     if found is not None:
         return found
@@ -165,7 +165,7 @@ def _sound_records(batch: BatchView, block: bytes) -> list[Taken] | None:
         stop = at + length
         if not RECORD_BYTES_MIN - 1 <= length or stop > size:
             return None
-        timestamp, at = _varint(block, at + 1, 10)
+        timestamp, at = _varint(block, at + 1, 64)
         delta, at = _varint(block, at)
         key, at = _bytes(block, at)
         value, at = _bytes(block, at)
@@ -184,30 +184,23 @@ def _sound_records(batch: BatchView, block: bytes) -> list[Taken] | None:
     return found if at == size else None
 
 
-def _varint(data: bytes, at: int, bytes_max: int = 5) -> tuple[int, int]:
-    """(value, where it ends). Raises IndexError for what is cut off or not as ``pure`` wants it."""
-    byte = data[at]
-    if byte < 0x80:
-        return byte >> 1 ^ -(byte & 1), at + 1
-    value, shift, begin = byte & 0x7F, 7, at
-    while byte >= 0x80:
+def _varint(data: bytes, at: int, bits: int = 32) -> tuple[int, int]:
+    """Return (value, where it ends), most at once: they are one byte. Raises ValueError."""
+    if at < len(data) and (value := data[at]) < 0x80:
         at += 1
-        byte = data[at]
-        value |= (byte & 0x7F) << shift
-        shift += 7
-    if not byte or at - begin >= bytes_max or value >> (32 if bytes_max == 5 else 64):
-        raise IndexError
-    return value >> 1 ^ -(value & 1), at + 1
+    else:
+        value, at = varints.read(data, at, len(data), bits)
+    return value >> 1 ^ -(value & 1), at
 
 
 def _bytes(data: bytes, at: int) -> tuple[bytes | None, int]:
     size, at = _varint(data, at)
     if size < 0:
         if size < -1:
-            raise IndexError
+            raise ValueError
         return None, at
     if at + size > len(data):
-        raise IndexError
+        raise ValueError
     return data[at : at + size], at + size
 
 
@@ -217,7 +210,7 @@ def _pairs(data: bytes, at: int, count: int) -> tuple[list[Pair], int]:
         key, at = _bytes(data, at)
         value, at = _bytes(data, at)
         if key is None:
-            raise IndexError
+            raise ValueError
         found.append((key, value))
     return found, at
 

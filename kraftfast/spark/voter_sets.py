@@ -8,7 +8,6 @@ import os
 from collections.abc import Iterator
 from contextlib import suppress
 
-from kraftfast.core.voters import VoterSet
 from kraftfast.errors import StorageError
 from kraftfast.log import quorum_state
 from kraftfast.log.disk import Disk
@@ -19,7 +18,8 @@ from kraftfast.log.reader import LogReader
 from kraftfast.log.snapshot_files import snapshot_ids
 from kraftfast.log.snapshot_reader import open_snapshot
 from kraftfast.record.batch import BatchView
-from kraftfast.record.control import ControlType, KRaftVoters, decode_control
+from kraftfast.record.control import ControlType, decode_control
+from kraftfast.types import KRaftVoters, VoterSet
 from kraftfast.record.shapes import CONTROL
 from kraftfast.spark.certain import SetAt
 
@@ -39,7 +39,7 @@ def sets_in_force(log_path: str, offset: int) -> list[SetAt]:
         with open_snapshot(disk, log_path, each) as snapshot:
             found += [(begin - 1, record) for record in snapshot.controls]
     records = found + list(_voters_records(log_path, begin))
-    sets = [(at, VoterSet(each.voters)) for at, each in records if isinstance(each, KRaftVoters)]
+    sets = [(at, each.voters) for at, each in records if isinstance(each, KRaftVoters)]
     below = [each for each in sets if each[0] < offset]
     return below[-1:] + sets[len(below) :]
 

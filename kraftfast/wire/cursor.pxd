@@ -8,8 +8,20 @@ what it needs with what remains (S7, S11); no pointer is ever moved past ``end``
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize, PyUnicode_DecodeUTF8
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy
+
+
+cdef extern from "varint.h" nogil:
+    uint16_t kf_load16(const uint8_t* p)
+    uint32_t kf_load32(const uint8_t* p)
+    uint64_t kf_load64(const uint8_t* p)
+    void kf_store16(uint8_t* p, uint16_t v)
+    void kf_store32(uint8_t* p, uint32_t v)
+    void kf_store64(uint8_t* p, uint64_t v)
+    size_t kf_uvarint_size(uint32_t v)
+    uint8_t* kf_uvarint_put(uint8_t* p, uint32_t v)
+    const uint8_t* kf_uvarint_get(const uint8_t* p, const uint8_t* end, uint32_t* value)
 
 
 cdef struct Source:
@@ -39,46 +51,44 @@ cdef inline bint has(Source* s, Py_ssize_t n) noexcept nogil:
     return False
 
 
-cdef inline uint64_t get_big_endian(Source* s, int n) noexcept nogil:
-    cdef uint64_t value = 0
-    cdef int i
-    if has(s, n):
-        for i in range(n):
-            value = value << 8 | s.at[i]
-        s.at += n
-    return value
+cdef inline const uint8_t* take(Source* s, Py_ssize_t n) noexcept nogil:
+    """The next ``n`` bytes where they lie, or NULL."""
+    cdef const uint8_t* start = s.at
+    if not has(s, n):
+        return NULL
+    s.at += n
+    return start
 
 
 cdef inline int get_int8(Source* s) noexcept nogil:
-    return <signed char>get_big_endian(s, 1)
+    cdef const uint8_t* p = take(s, 1)
+    return 0 if p == NULL else <signed char>p[0]
 
 
 cdef inline int16_t get_int16(Source* s) noexcept nogil:
-    return <int16_t>get_big_endian(s, 2)
+    cdef const uint8_t* p = take(s, 2)
+    return 0 if p == NULL else <int16_t>kf_load16(p)
 
 
 cdef inline int32_t get_int32(Source* s) noexcept nogil:
-    return <int32_t>get_big_endian(s, 4)
+    cdef const uint8_t* p = take(s, 4)
+    return 0 if p == NULL else <int32_t>kf_load32(p)
 
 
 cdef inline int64_t get_int64(Source* s) noexcept nogil:
-    return <int64_t>get_big_endian(s, 8)
+    cdef const uint8_t* p = take(s, 8)
+    return 0 if p == NULL else <int64_t>kf_load64(p)
 
 
 cdef inline uint32_t get_uvarint(Source* s) noexcept nogil:
     """At most 32 bits, in the shortest form."""
-    cdef uint64_t value = 0
-    cdef uint64_t byte
-    cdef int shift
-    for shift in range(0, 35, 7):
-        byte = get_big_endian(s, 1)
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            if value > 0xFFFFFFFFU or (byte == 0 and shift):
-                s.ok = False
-            return <uint32_t>value
-    s.ok = False
-    return 0
+    cdef uint32_t value = 0
+    cdef const uint8_t* behind = kf_uvarint_get(s.at, s.end, &value)
+    if behind == NULL or not s.ok:
+        s.ok = False
+        return 0
+    s.at = behind
+    return value
 
 
 cdef inline Tags begin_tags(Source* s) noexcept nogil:
@@ -121,15 +131,6 @@ cdef inline void get_one(Source* s, bint flexible) noexcept nogil:
         s.ok = False
 
 
-cdef inline const uint8_t* take(Source* s, Py_ssize_t n) noexcept nogil:
-    """The next ``n`` bytes where they lie, or NULL."""
-    cdef const uint8_t* start = s.at
-    if not has(s, n):
-        return NULL
-    s.at += n
-    return start
-
-
 cdef inline bint fits(Sink* s, Py_ssize_t n) noexcept nogil:
     """Whether ``n`` more bytes fit; clears ``ok`` if not."""
     if s.ok and 0 <= n <= s.end - s.at:
@@ -138,35 +139,43 @@ cdef inline bint fits(Sink* s, Py_ssize_t n) noexcept nogil:
     return False
 
 
-cdef inline void put_big_endian(Sink* s, uint64_t value, int n) noexcept nogil:
-    cdef int i
-    if fits(s, n):
-        for i in range(n):
-            s.at[i] = <uint8_t>(value >> 8 * (n - 1 - i))
-        s.at += n
+cdef inline uint8_t* claim(Sink* s, Py_ssize_t n) noexcept nogil:
+    """Where the next ``n`` bytes go, or NULL."""
+    cdef uint8_t* start = s.at
+    if not fits(s, n):
+        return NULL
+    s.at += n
+    return start
 
 
 cdef inline void put_int8(Sink* s, int value) noexcept nogil:
-    put_big_endian(s, <uint64_t>value, 1)
+    cdef uint8_t* p = claim(s, 1)
+    if p != NULL:
+        p[0] = <uint8_t>value
 
 
 cdef inline void put_int16(Sink* s, int16_t value) noexcept nogil:
-    put_big_endian(s, <uint64_t>value, 2)
+    cdef uint8_t* p = claim(s, 2)
+    if p != NULL:
+        kf_store16(p, <uint16_t>value)
 
 
 cdef inline void put_int32(Sink* s, int32_t value) noexcept nogil:
-    put_big_endian(s, <uint64_t>value, 4)
+    cdef uint8_t* p = claim(s, 4)
+    if p != NULL:
+        kf_store32(p, <uint32_t>value)
 
 
 cdef inline void put_int64(Sink* s, int64_t value) noexcept nogil:
-    put_big_endian(s, <uint64_t>value, 8)
+    cdef uint8_t* p = claim(s, 8)
+    if p != NULL:
+        kf_store64(p, <uint64_t>value)
 
 
 cdef inline void put_uvarint(Sink* s, uint32_t value) noexcept nogil:
-    while value > 0x7F:
-        put_big_endian(s, value & 0x7F | 0x80, 1)
-        value >>= 7
-    put_big_endian(s, value, 1)
+    cdef uint8_t* p = claim(s, <Py_ssize_t>kf_uvarint_size(value))
+    if p != NULL:
+        kf_uvarint_put(p, value)
 
 
 cdef inline void put_one(Sink* s, bint flexible) noexcept nogil:
@@ -233,13 +242,9 @@ cdef inline int put_string(Sink* s, str text, bint flexible, bint nullable) exce
 
 cdef inline Py_ssize_t compact_string_bytes(str text) except -1:
     """How many bytes ``put_string`` takes for it in flexible form."""
-    cdef Py_ssize_t n, size
+    cdef Py_ssize_t n
     PyUnicode_AsUTF8AndSize(text, &n)
-    size = n + 1
-    while size > 0x7F:
-        size >>= 7
-        n += 1
-    return n + 1
+    return n + <Py_ssize_t>kf_uvarint_size(<uint32_t>(n + 1))
 
 
 cdef inline bint put_uuid(Sink* s, bytes uuid) noexcept:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from operator import attrgetter
 from typing import Any
 
-from kraftfast import limits
+from kraftfast import limits, varints
 from kraftfast.errors import MalformedFrame
 
 Buffer = bytes | bytearray | memoryview
@@ -59,21 +59,11 @@ Read = Callable[[Reader], Any]
 
 def read_uvarint(r: Reader) -> int:
     """An unsigned varint of at most 32 bits in its shortest form (S7)."""
-    data, at, end = r.data, r.at, r.end
-    value = shift = 0
-    while at < end:
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            if value > 0xFFFFFFFF or (byte == 0 and shift):
-                raise r.malformed("a varint that is too large or not in its shortest form")
-            r.at = at
-            return value
-        shift += 7
-        if shift > 28:
-            break
-    raise r.malformed("a varint without an end")
+    try:
+        value, r.at = varints.read(r.data, r.at, r.end)
+    except ValueError as error:
+        raise r.malformed(str(error)) from None
+    return value
 
 
 def _read_compact_length(r: Reader) -> int:
@@ -248,16 +238,8 @@ class Writer(bytearray):
 Write = Callable[[Writer, Any], None]
 
 
-def write_uvarint(out: bytearray, value: int) -> None:
-    """An unsigned varint in its shortest form."""
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-
-
 def _write_compact_length(out: Writer, n: int) -> None:
-    write_uvarint(out, n + 1)
+    varints.write(out, n + 1)
 
 
 def _length_writer(flexible: bool, size: int) -> Callable[[Writer, int], None]:

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Self
 
 import msgspec
 
+from kraftfast import varints
 from kraftfast.errors import UnencodableMessage, UnsupportedVersion
 from kraftfast.wire.notation import Default, Field, Versions, parse, versions
 from kraftfast.wire.primitives import (
@@ -37,7 +38,6 @@ from kraftfast.wire.primitives import (
     single_writer,
     string_reader,
     string_writer,
-    write_uvarint,
 )
 
 _ABSENT: Any = object()
@@ -151,12 +151,12 @@ class Plan:
             for tag, get, default, write in self.tag_writers
             if (value := get(message)) != default
         ]
-        write_uvarint(out, len(told))
+        varints.write(out, len(told))
         for tag, value, write in told:
             field = Writer()
             write(field, value)
-            write_uvarint(out, tag)
-            write_uvarint(out, len(field))
+            varints.write(out, tag)
+            varints.write(out, len(field))
             out += field
 
 

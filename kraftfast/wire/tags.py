@@ -18,8 +18,7 @@ UNANIMOUS = 10001
 IN_DOUBT = 10002
 """A Vote response: the voter's log has an uncertain head."""
 
-TARGET = 10003
-"""KRaftVoters, the record: the ids that a reassignment is on the way to (KIP-642)."""
+# 10003 is taken: TARGET of record/control.py.
 
 OBSERVER_ENDPOINTS = 10004
 """Fetch: where an observer could be reached, were it a voter."""

@@ -14,10 +14,17 @@ from typing import Any, NamedTuple
 
 from kraftfast.core.trail import EpochTrail
 
-from kraftfast.core.control import KRaftVersion, KRaftVoters, VoterControls
-from kraftfast.core.quorum_state import QuorumState
+from kraftfast.core.control import VoterControls
 from kraftfast.core.voter_history import VoterHistory
-from kraftfast.types import Endpoint, OffsetAndEpoch, ReplicaKey, Voter
+from kraftfast.types import (
+    Endpoint,
+    KRaftVersion,
+    KRaftVoters,
+    OffsetAndEpoch,
+    QuorumState,
+    ReplicaKey,
+    Voter,
+)
 
 RECORD_BYTES = 100
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from kraftfast.core import events as ev
 from kraftfast.core import messages as msg
-from kraftfast.core.control import KRaftVersion, KRaftVoters
-from kraftfast.core.voters import VoterSet
 from kraftfast.errors import ErrorCode
-from kraftfast.types import OffsetAndEpoch, ReplicaKey
+from kraftfast.types import KRaftVersion, KRaftVoters, OffsetAndEpoch, ReplicaKey, VoterSet
 from tests.core import wording
 from tests.core.disk import RECORD_BYTES, Origin, Record, endpoint_of, voter_of
 from tests.core.host import Host

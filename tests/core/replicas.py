@@ -8,11 +8,9 @@ from typing import Any
 from kraftfast.core import events as ev
 from kraftfast.core import messages as msg
 from kraftfast.core.config import QuorumConfig
-from kraftfast.core.quorum_state import QuorumState
 from kraftfast.core.replica import Replica
 from kraftfast.core.trail import EpochTrail
-from kraftfast.core.voters import VoterSet
-from kraftfast.types import ReplicaKey
+from kraftfast.types import QuorumState, ReplicaKey, VoterSet
 from tests.core.disk import NoJitter
 
 

@@ -68,11 +68,8 @@ from pathlib import Path
 from kraftfast.core import effects as fx
 from kraftfast.core import events as ev
 from kraftfast.core import messages as msg
-from kraftfast.core.control import KRaftVersion, KRaftVoters
-from kraftfast.core.quorum_state import QuorumState
-from kraftfast.core.voters import VoterSet
 from kraftfast.errors import KraftfastError
-from kraftfast.types import OffsetAndEpoch, Voter
+from kraftfast.types import KRaftVersion, KRaftVoters, OffsetAndEpoch, QuorumState, Voter, VoterSet
 from tests.core import wording
 from tests.core.disk import Disk, Message, NoJitter, Origin, endpoint_of, log_of, voter_of
 from tests.core.host import Host

@@ -9,13 +9,19 @@ from kraftfast.core import effects as fx
 from kraftfast.core import events as ev
 from kraftfast.core import messages as msg
 from kraftfast.core.config import Durability, QuorumConfig
-from kraftfast.core.control import LeaderChange
-from kraftfast.core.quorum_state import QuorumState
 from kraftfast.core.replica import Replica
 from kraftfast.core.trail import EpochTrail
-from kraftfast.core.voters import VoterSet
 from kraftfast.errors import ErrorCode, ForeignDirectory, InvalidOption, NotLeader
-from kraftfast.types import ZERO_UUID, Endpoint, OffsetAndEpoch, ReplicaKey, Voter
+from kraftfast.types import (
+    ZERO_UUID,
+    Endpoint,
+    LeaderChange,
+    OffsetAndEpoch,
+    QuorumState,
+    ReplicaKey,
+    Voter,
+    VoterSet,
+)
 from tests.core.replicas import (
     candidate,
     correlation_of,
@@ -111,7 +117,7 @@ def test_an_elected_leader_persists_appends_and_makes_itself_known() -> None:
     assert effects[2:] == [
         fx.PersistQuorumState(4, 1, None),  # D5: before the first append
         fx.RoleChanged("leader", 4, 1, at),
-        fx.AppendControl(4, (LeaderChange(1, (1, 2, 3), (1, 2)),)),
+        fx.AppendControl(4, (LeaderChange.of(1, (1, 2, 3), (1, 2)),)),
     ]
 
 

@@ -9,8 +9,7 @@ from kraftfast.core import events as ev
 from kraftfast.core import messages as msg
 from kraftfast.core.config import QuorumConfig
 from kraftfast.core.replica import Replica
-from kraftfast.core.voters import VoterSet
-from kraftfast.types import ReplicaKey, Voter
+from kraftfast.types import ReplicaKey, Voter, VoterSet
 from tests.core.replicas import correlation_of, directory, fetch, key, leader, started, win
 
 

@@ -9,14 +9,19 @@ from kraftfast.core import effects as fx
 from kraftfast.core import events as ev
 from kraftfast.core import messages as msg
 from kraftfast.core.config import QuorumConfig
-from kraftfast.core.control import KRaftVersion, KRaftVoters
-from kraftfast.core.quorum_state import QuorumState
 from kraftfast.core.replica import Replica
 from kraftfast.core.trail import EpochTrail
 from kraftfast.core.voter_history import VoterHistory
-from kraftfast.core.voters import VoterSet
 from kraftfast.errors import ErrorCode
-from kraftfast.types import Endpoint, ReplicaKey, Voter
+from kraftfast.types import (
+    Endpoint,
+    KRaftVersion,
+    KRaftVoters,
+    QuorumState,
+    ReplicaKey,
+    Voter,
+    VoterSet,
+)
 from tests.core.disk import NoJitter, voter_of
 from tests.core.replicas import candidate, correlation_of, fetch, key, leader
 from tests.core.scenario import Scenario

@@ -12,9 +12,8 @@ from kraftfast.core.log_view import NEVER_MS, LogView
 from kraftfast.core.request_manager import RequestManager
 from kraftfast.core.trail import EpochTrail
 from kraftfast.core.validation import Validity, validate
-from kraftfast.core.voters import VoterSet
 from kraftfast.errors import InvalidOption
-from kraftfast.types import OffsetAndEpoch, Voter
+from kraftfast.types import OffsetAndEpoch, Voter, VoterSet
 
 # --- peers (Kafka: RequestManagerTest) --------------------------------------------------------
 

@@ -13,10 +13,8 @@ import pytest
 from kraftfast.core import events as ev
 from kraftfast.core import messages as msg
 from kraftfast.core.config import FlushPolicy
-from kraftfast.core.control import KRaftVersion, KRaftVoters
-from kraftfast.core.voters import VoterSet
 from kraftfast.errors import ErrorCode
-from kraftfast.types import ReplicaKey
+from kraftfast.types import KRaftVersion, KRaftVoters, ReplicaKey, VoterSet
 from tests.core.disk import GONE, Disk, Origin, endpoint_of, voter_of
 from tests.core.host import Host
 from tests.core.world import World

@@ -19,9 +19,8 @@ from kraftfast.core.roles import (
     is_legal,
     transition_picture,
 )
-from kraftfast.core.voters import VoterSet
 from kraftfast.errors import ErrorCode
-from kraftfast.types import Endpoint, ReplicaKey, Voter
+from kraftfast.types import Endpoint, ReplicaKey, Voter, VoterSet
 from tests.core.replicas import (
     candidate,
     correlation_of,

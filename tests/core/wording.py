@@ -11,9 +11,15 @@ from kraftfast import limits
 from kraftfast.core import effects as fx
 from kraftfast.core import events as ev
 from kraftfast.core import messages as msg
-from kraftfast.core.control import KRaftVersion, KRaftVoters, LeaderChange
 from kraftfast.errors import ErrorCode
-from kraftfast.types import Endpoint, OffsetAndEpoch, ReplicaKey
+from kraftfast.types import (
+    Endpoint,
+    KRaftVersion,
+    KRaftVoters,
+    LeaderChange,
+    OffsetAndEpoch,
+    ReplicaKey,
+)
 
 NEWS = (
     fx.RoleChanged,
@@ -310,7 +316,7 @@ def effect(body: fx.Effect) -> str:
 def control(record: Any, epoch: int) -> str:
     match record:
         case LeaderChange(_, _, granting):
-            return f"LeaderChange e{epoch} by {' '.join(map(str, granting))}"
+            return f"LeaderChange e{epoch} by {' '.join(str(key.id) for key in granting)}"
         case KRaftVersion(kraft_version):
             return f"version {kraft_version}"
         case KRaftVoters(voters, target):

@@ -9,12 +9,17 @@ from random import Random
 from kraftfast.core import effects as fx
 from kraftfast.core import events as ev
 from kraftfast.core.config import QuorumConfig
-from kraftfast.core.control import KRaftVersion, KRaftVoters
 from kraftfast.core.messages import FetchResponse, FetchSnapshotResponse
 from kraftfast.core.replica import Replica
-from kraftfast.core.voters import VoterSet
 from kraftfast.errors import ErrorCode
-from kraftfast.types import ZERO_UUID, OffsetAndEpoch, ReplicaKey
+from kraftfast.types import (
+    ZERO_UUID,
+    KRaftVersion,
+    KRaftVoters,
+    OffsetAndEpoch,
+    ReplicaKey,
+    VoterSet,
+)
 from tests.core.disk import GONE, Message, NoJitter, Origin, Record, endpoint_of
 from tests.core.host import Host
 

@@ -17,8 +17,7 @@ from kraftfast.log.snapshot_files import BOOTSTRAP, snapshot_ids, snapshot_name
 from kraftfast.log.snapshot_writer import SnapshotWriter, write_bootstrap
 from kraftfast.log.verify import verify
 from kraftfast.record.batch import batches
-from kraftfast.record.control import KRaftVersion
-from kraftfast.types import OffsetAndEpoch
+from kraftfast.types import KRaftVersion, OffsetAndEpoch
 from tests.log.crash_disk import CrashDisk, PowerCut, cuts
 from tests.log.kit import KIB, Home, append, batch, batch_of_size, content, fill, snapshot
 

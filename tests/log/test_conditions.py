@@ -21,7 +21,8 @@ from kraftfast.log.disk import Disk
 from kraftfast.log.log_start import delete_before
 from kraftfast.log.reader import LogReader
 from kraftfast.node.flusher import Flusher
-from kraftfast.record.control import KRaftVersion, control_batch
+from kraftfast.record.control import control_batch
+from kraftfast.types import KRaftVersion
 from kraftfast.sim.disk import SimDisk
 from kraftfast.sim.paged_file import append_batch, copy_reference
 from tests.log.crash_disk import CrashDisk, PowerCut, cuts

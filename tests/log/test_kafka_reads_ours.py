@@ -12,10 +12,18 @@ from kraftfast.log.at_rest import trim_log
 from kraftfast.log.directory import ReplicaDirectory
 from kraftfast.log.producer_records import ProducerName, name_batch
 from kraftfast.record.builder import compress_batch
-from kraftfast.record.control import KRaftVersion, KRaftVoters, LeaderChange, control_batch
+from kraftfast.record.control import control_batch
 from kraftfast.record.pure import encode_batch
 from kraftfast.record.shapes import Codec, Record
-from kraftfast.types import Endpoint, ReplicaKey, Voter
+from kraftfast.types import (
+    Endpoint,
+    KRaftVersion,
+    KRaftVoters,
+    LeaderChange,
+    ReplicaKey,
+    Voter,
+    VoterSet,
+)
 from tests import kafka_tools
 from tests.log.kit import KIB, TIMESTAMP, Home, append, tend_until
 
@@ -27,7 +35,7 @@ def control(log: Any, epoch: int) -> None:
     said = [
         LeaderChange(1, (ReplicaKey(1), ReplicaKey(2)), (ReplicaKey(1),)),
         KRaftVersion(1),
-        KRaftVoters((VOTER,)),
+        KRaftVoters(VoterSet([VOTER])),
     ]
     made = control_batch(said, timestamp=TIMESTAMP + epoch, leader_epoch=0)
     tend_until(log, lambda: log.append(made, epoch, control=True))

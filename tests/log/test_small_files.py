@@ -27,7 +27,7 @@ from kraftfast.log.directory import (
     read_meta,
 )
 from kraftfast.log.disk import Disk
-from kraftfast.log.quorum_state import StoredQuorumState
+from kraftfast.log.quorum_state import QuorumState
 from kraftfast.log.state_check import check_state
 from kraftfast.types import ZERO_UUID, OffsetAndEpoch, ReplicaKey
 from tests.log.crash_disk import CrashDisk, PowerCut
@@ -72,7 +72,7 @@ def test_kafkas_files_come_out_as_they_went_in(recorded: list[Path]) -> None:
 def test_a_quorum_state_comes_back(
     epoch: int, leader_id: int, voted: ReplicaKey | None, superseded: bool
 ) -> None:
-    state = StoredQuorumState(epoch, leader_id, voted, superseded)
+    state = QuorumState(epoch, leader_id, voted, superseded)
     assert quorum_state.decode(quorum_state.encode(state, 1, [])) == state
     plain = quorum_state.decode(quorum_state.encode(state, 0, [1, 2]))
     assert plain.superseded == superseded
@@ -83,9 +83,9 @@ def test_a_quorum_state_comes_back(
 def test_the_latest_quorum_state_is_read_again(tmp_path: Path) -> None:
     path = str(tmp_path / quorum_state.NAME)
     for state in (
-        StoredQuorumState(3, 2, None),
-        StoredQuorumState(4, -1, ReplicaKey(1, b"d" * 16)),
-        StoredQuorumState(4, 1, ReplicaKey(1, b"d" * 16)),
+        QuorumState(3, 2, None),
+        QuorumState(4, -1, ReplicaKey(1, b"d" * 16)),
+        QuorumState(4, 1, ReplicaKey(1, b"d" * 16)),
     ):
         Disk().replace_file(path, quorum_state.encode(state, 1, []))
         assert quorum_state.decode(Disk().read_file(path), path) == state
@@ -125,7 +125,7 @@ def test_a_quorum_state_that_does_not_parse_is_never_reset(data: bytes) -> None:
 
 def test_every_flipped_bit_of_a_sealed_state_is_told() -> None:
     """A flipped vote would be a second vote (D5); Kafka reads the first line alone."""
-    sealed, state = quorum_state.seal(GOOD_STATE), StoredQuorumState(2, 1, None)
+    sealed, state = quorum_state.seal(GOOD_STATE), QuorumState(2, 1, None)
     assert quorum_state.decode(sealed) == state and sealed.splitlines()[0] == b" " + GOOD_STATE
     for bit in range(8 * len(sealed)):
         flipped = bytearray(sealed)
@@ -151,7 +151,7 @@ def test_a_state_that_an_earlier_version_sealed_is_read() -> None:
     assert quorum_state.decode(earlier) == quorum_state.decode(GOOD_STATE)
 
 
-STATES = [StoredQuorumState(epoch, -1, ReplicaKey(epoch % 3, b"d" * 16)) for epoch in range(1, 4)]
+STATES = [QuorumState(epoch, -1, ReplicaKey(epoch % 3, b"d" * 16)) for epoch in range(1, 4)]
 
 
 def voting(disk: CrashDisk) -> int:
@@ -165,13 +165,13 @@ def voting(disk: CrashDisk) -> int:
     return done
 
 
-def voted(disk: CrashDisk) -> StoredQuorumState | None:
+def voted(disk: CrashDisk) -> QuorumState | None:
     if not disk.exists("/r/quorum-state"):
         return None
     return quorum_state.decode(disk.read_file("/r/quorum-state"))
 
 
-def holds_after_any_cut(disk: CrashDisk, before: StoredQuorumState | None, done: int) -> bool:
+def holds_after_any_cut(disk: CrashDisk, before: QuorumState | None, done: int) -> bool:
     """Whether the file is whole, and holds the last vote that was stored, or the one under way."""
     states = [before, *STATES][done : done + 2]
     return all(voted(disk.after_cut(Random(seed), 0.5)) in states for seed in range(4))
@@ -199,7 +199,7 @@ def test_no_power_cut_forgets_a_vote() -> None:
 
 # --- quorum-state and the rest of the directory ---
 
-VOTE = StoredQuorumState(7, -1, ReplicaKey(3, bytes(15) + b"3"))
+VOTE = QuorumState(7, -1, ReplicaKey(3, bytes(15) + b"3"))
 
 
 @pytest.mark.parametrize(
@@ -209,10 +209,10 @@ VOTE = StoredQuorumState(7, -1, ReplicaKey(3, bytes(15) + b"3"))
         (None, [(0, 0), None]),
         (VOTE, []),
         (VOTE, [(90, 7), (90, 6)]),
-        (StoredQuorumState(), [(0, 0)]),
-        (StoredQuorumState(7, 1), [(9, 5)]),
-        (StoredQuorumState(7, 1, ReplicaKey(1, bytes(16))), [(9, 7)]),
-        (StoredQuorumState(7, 3, ReplicaKey(2, bytes(16))), [(9, 7)]),
+        (QuorumState(), [(0, 0)]),
+        (QuorumState(7, 1), [(9, 5)]),
+        (QuorumState(7, 1, ReplicaKey(1, bytes(16))), [(9, 7)]),
+        (QuorumState(7, 3, ReplicaKey(2, bytes(16))), [(9, 7)]),
     ],
 )
 def test_a_state_that_can_be_that_of_its_log(state: Any, places: Any) -> None:
@@ -225,9 +225,9 @@ def test_a_state_that_can_be_that_of_its_log(state: Any, places: Any) -> None:
         (None, [(1, 1)], "is missing, .* offset 1, epoch 1"),
         (None, [(0, 0), None, (0, 3)], "may have voted"),
         (VOTE, [(0, 0), (90, 8)], "says epoch 7, but the log reached epoch 8"),
-        (StoredQuorumState(0, 1), [], "epoch 0"),
-        (StoredQuorumState(0, -1, ReplicaKey(3, bytes(16))), [], "epoch 0"),
-        (StoredQuorumState(7, 1, ReplicaKey(3, bytes(16))), [(9, 7)], "voted for 3"),
+        (QuorumState(0, 1), [], "epoch 0"),
+        (QuorumState(0, -1, ReplicaKey(3, bytes(16))), [], "epoch 0"),
+        (QuorumState(7, 1, ReplicaKey(3, bytes(16))), [(9, 7)], "voted for 3"),
     ],
 )
 def test_a_state_that_cannot(state: Any, places: Any, why: str) -> None:

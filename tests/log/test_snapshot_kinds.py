@@ -13,8 +13,8 @@ from kraftfast.log.log_start import begin_at
 from kraftfast.log.snapshot_files import delete_snapshots, snapshot_ids
 from kraftfast.log.snapshot_reader import open_snapshot
 from kraftfast.log.snapshot_writer import SnapshotWriter
-from kraftfast.record.control import ControlRecord, KRaftVersion
-from kraftfast.types import OffsetAndEpoch
+from kraftfast.record.control import ControlRecord
+from kraftfast.types import KRaftVersion, OffsetAndEpoch
 from tests.log.kit import Home, fill, snapshot
 
 ID = OffsetAndEpoch(113, 4)

@@ -36,24 +36,17 @@ from kraftfast.log.snapshot_reader import SnapshotReader, open_snapshot
 from kraftfast.log.snapshot_writer import BATCH_BYTES, SnapshotWriter, write_bootstrap
 from kraftfast.log.verify import verify_file
 from kraftfast.record.batch import batch_at
-from kraftfast.record.control import (
-    KRaftVersion,
-    KRaftVoters,
-    OtherControl,
-    SnapshotFooter,
-    SnapshotHeader,
-    control_batch,
-)
+from kraftfast.record.control import OtherControl, SnapshotFooter, SnapshotHeader, control_batch
 from kraftfast.record.pure import encode_batch
 from kraftfast.record.shapes import Record
-from kraftfast.types import Endpoint, OffsetAndEpoch, Voter
+from kraftfast.types import Endpoint, KRaftVersion, KRaftVoters, OffsetAndEpoch, Voter, VoterSet
 from tests import kafka_tools
 from tests.log.crash_disk import CrashDisk, PowerCut, cuts
 
 ID = OffsetAndEpoch(113, 4)
 STAMP = 1_700_000_000_000
 VOTERS = KRaftVoters(
-    (Voter(1, bytes(range(16)), (Endpoint("CONTROLLER", "localhost", 9093),), 0, 1),)
+    VoterSet([Voter(1, bytes(range(16)), (Endpoint("CONTROLLER", "localhost", 9093),), 0, 1)])
 )
 CONTROLS = (KRaftVersion(1), VOTERS)
 FOOTER_TAGS = ((10010, b"ours"),)

@@ -10,11 +10,18 @@ from kraftfast.core import effects as fx
 from kraftfast.core import events as ev
 from kraftfast.core import messages as msg
 from kraftfast.core.config import QuorumConfig
-from kraftfast.core.control import KRaftVersion, KRaftVoters, LeaderChange
 from kraftfast.core.resigned import Resigned
-from kraftfast.core.voters import VoterSet
 from kraftfast.errors import ErrorCode, InvalidOption
-from kraftfast.types import Endpoint, OffsetAndEpoch, ReplicaKey, Voter
+from kraftfast.types import (
+    Endpoint,
+    KRaftVersion,
+    KRaftVoters,
+    LeaderChange,
+    OffsetAndEpoch,
+    ReplicaKey,
+    Voter,
+    VoterSet,
+)
 from tests.core.disk import Message, controls_of, voter_of
 from tests.core.host import Host
 from tests.core.world import World

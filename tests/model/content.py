@@ -17,8 +17,7 @@ from kraftfast.core.config import QuorumConfig
 from kraftfast.core.majority import Acknowledged
 from kraftfast.core.request_manager import RequestManager
 from kraftfast.core.trail import EpochTrail
-from kraftfast.core.voters import VoterSet
-from kraftfast.types import Endpoint
+from kraftfast.types import Endpoint, VoterSet
 from tests.model.storing import attributes_of, print_of
 
 Names = Mapping[int, int]

@@ -19,7 +19,7 @@ from tests.model.moving import may_count
 if TYPE_CHECKING:
     from kraftfast.core.effects import AnswerFetch
     from kraftfast.core.messages import Response
-    from kraftfast.core.voters import VoterSet
+    from kraftfast.types import VoterSet
     from tests.model.alone import Lone
 
 ASKS_OR_LEADS = ("prospective", "candidate", "leader")

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from kraftfast.core import effects as fx
 from kraftfast.core import messages as msg
-from kraftfast.core.control import KRaftVoters
-from kraftfast.types import ReplicaKey
+from kraftfast.types import KRaftVoters, ReplicaKey
 from tests.model import timeless
 
 if TYPE_CHECKING:

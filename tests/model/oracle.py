@@ -11,9 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any, NamedTuple
 
-from kraftfast.core.control import KRaftVoters
-from kraftfast.core.voters import VoterSet
-from kraftfast.types import ReplicaKey
+from kraftfast.types import KRaftVoters, ReplicaKey, VoterSet
 from tests.core.disk import GONE, Record, splits_batch
 from tests.model.alone import Violation
 from tests.model.seen import Seen

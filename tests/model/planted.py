@@ -109,7 +109,7 @@ def floor_is_cut() -> None:
 
 @bug("I13, D4")
 def leader_forgets_that_it_led() -> None:
-    from kraftfast.core.quorum_state import QuorumState
+    from kraftfast.types import QuorumState
     from kraftfast.core.replica import Replica
     from kraftfast.core.unattached import Unattached
 

@@ -136,8 +136,8 @@ def who_has_nothing_is_added() -> None:
 @bug("D17")
 def target_is_forgotten() -> None:
     from kraftfast.core import membership
-    from kraftfast.core.control import KRaftVoters
     from kraftfast.errors import ErrorCode
+    from kraftfast.types import KRaftVoters
 
     def forgets(voters: Any, target: Any = None) -> KRaftVoters:
         return KRaftVoters(voters)

@@ -208,7 +208,7 @@ def voters_are_changed_before_anything_is_committed() -> None:
 
 @bug("D19")
 def another_disk_acknowledges_for_a_voter() -> None:
-    from kraftfast.core.voters import VoterSet
+    from kraftfast.types import VoterSet
 
     with in_place_of(VoterSet, "is_voter", lambda self, key: key.id in self):
         changes(("crash", 3, 0, 0), ("wipe", 3, "empty"), ("start", 3), ("calm",),

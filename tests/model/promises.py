@@ -11,14 +11,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kraftfast.core import effects as fx
-from kraftfast.core.control import LeaderChange
+from kraftfast.types import LeaderChange
 from kraftfast.core.messages import FetchRequest
 from tests.model import timeless
 from tests.model.bounds import stay_small
 
 if TYPE_CHECKING:
     from kraftfast.core.messages import Request, VoteRequest, VoteResponse
-    from kraftfast.core.voters import VoterSet
+    from kraftfast.types import VoterSet
     from kraftfast.types import ReplicaKey
     from tests.model.alone import Lone
 

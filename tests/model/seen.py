@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from kraftfast.core.replica import Replica
-from kraftfast.core.voters import VoterSet
-from kraftfast.types import OffsetAndEpoch, ReplicaKey
+from kraftfast.types import OffsetAndEpoch, ReplicaKey, VoterSet
 from tests.core.disk import Record
 from tests.model import timeless
 from tests.model.alone import Lone

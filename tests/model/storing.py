@@ -17,11 +17,9 @@ from typing import Any
 
 import kraftfast.core
 from kraftfast.core.config import QuorumConfig
-from kraftfast.core.control import KRaftVersion, KRaftVoters
 from kraftfast.core.majority import Acknowledged
-from kraftfast.core.quorum_state import QuorumState
 from kraftfast.core.trail import EpochTrail
-from kraftfast.types import Voter
+from kraftfast.types import KRaftVersion, KRaftVoters, QuorumState, Voter
 from tests.core.disk import NoJitter
 
 CONFIGS: list[QuorumConfig] = []

@@ -7,9 +7,7 @@ from typing import Any
 
 import pytest
 
-from kraftfast.core.control import KRaftVoters
-from kraftfast.core.voters import VoterSet
-from kraftfast.types import OffsetAndEpoch, ReplicaKey
+from kraftfast.types import KRaftVoters, OffsetAndEpoch, ReplicaKey, VoterSet
 from tests.core.disk import GONE, Record, voter_of
 from tests.model.oracle import Known, Oracle, match
 from tests.model.alone import Setting, Violation

@@ -16,7 +16,7 @@ from kraftfast.core.messages import FetchResponse
 from kraftfast.errors import MalformedFrame
 from kraftfast.log import quorum_state
 from kraftfast.node.diverging import check_cut
-from kraftfast.types import OffsetAndEpoch, ReplicaKey
+from kraftfast.types import OffsetAndEpoch, QuorumState, ReplicaKey
 from tests.core.disk import Record, splits_batch
 from tests.core.host import Host
 from tests.core.world import World
@@ -193,7 +193,7 @@ def test_quorum_state(seed: int, version: int) -> None:
             epoch, chance.randrange(-1, 3), chance.choice((None, voted)), version
         )
         host.do_PersistQuorumState(effect, [])
-        stored = quorum_state.StoredQuorumState(effect.epoch, effect.leader_id, effect.voted)
+        stored = QuorumState(effect.epoch, effect.leader_id, effect.voted)
         read = quorum_state.decode(quorum_state.seal(quorum_state.encode(stored, version, ())))
         mine = host.disk.quorum_state
         assert mine is not None

@@ -13,9 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from kraftfast.core import messages as msg
-from kraftfast.core.control import KRaftVersion, KRaftVoters
-from kraftfast.core.voters import VoterSet
-from kraftfast.types import ReplicaKey
+from kraftfast.types import KRaftVersion, KRaftVoters, ReplicaKey, VoterSet
 from tests.core.disk import Message, voter_of
 from tests.model import timeless
 from tests.model.alone import Alone, Killed, Lone, Setting, Violation

@@ -10,12 +10,11 @@ from typing import Any
 
 import pytest
 
-from kraftfast.core.voters import VoterSet
 from kraftfast.errors import ErrorCode
 from kraftfast.node.config import ListenerConfig
 from kraftfast.node.quorum_plane import metadata
 from kraftfast.node.wire_values import Partition
-from kraftfast.types import METADATA_TOPIC, METADATA_TOPIC_ID, Endpoint, Voter
+from kraftfast.types import METADATA_TOPIC, METADATA_TOPIC_ID, Endpoint, Voter, VoterSet
 from kraftfast.wire import frame
 from kraftfast.wire.messages import (
     ApiKey,

@@ -30,8 +30,7 @@ from kraftfast.node.local_layout import (
     set_others_aside,
     shared_device_text,
 )
-from kraftfast.record.control import KRaftVersion, KRaftVoters
-from kraftfast.types import uuid_text
+from kraftfast.types import KRaftVersion, KRaftVoters, uuid_text
 
 
 def test_a_quorum_with_its_voters_in_a_checkpoint(tmp_path: Path) -> None:

@@ -8,20 +8,26 @@ from typing import Any
 
 import pytest
 
-from kraftfast.core import control
 from kraftfast.core import messages as core
 from kraftfast.core.config import QuorumConfig
 from kraftfast.core.effects import AppendControl
 from kraftfast.core.joining import wanted_request
-from kraftfast.core.voters import VoterSet
 from kraftfast.errors import ErrorCode
 from kraftfast.node import translate
 from kraftfast.node.control_records import batch_of
 from kraftfast.node.quorum_plane import describe_quorum
 from kraftfast.node.wire_values import Partition, identity_from_wire
 from kraftfast.record import pure
-from kraftfast.record.control import LeaderChange, decode_control
-from kraftfast.types import METADATA_TOPIC, METADATA_TOPIC_ID, Endpoint, OffsetAndEpoch, ReplicaKey
+from kraftfast.record.control import decode_control
+from kraftfast.types import (
+    METADATA_TOPIC,
+    METADATA_TOPIC_ID,
+    Endpoint,
+    LeaderChange,
+    OffsetAndEpoch,
+    ReplicaKey,
+    VoterSet,
+)
 from kraftfast.wire.messages import ApiKey, DescribeQuorumRequest
 
 PARTITION = Partition(METADATA_TOPIC, METADATA_TOPIC_ID, "CONTROLLER")
@@ -84,7 +90,7 @@ def test_answers_name_the_leaders_endpoint(api_key: int) -> None:
 
 def test_a_leader_change_names_voters_by_their_ids_alone() -> None:
     """As Kafka's leaders write it, under kraft.version 1 too: version 0, no directory ids."""
-    change = control.LeaderChange(1, (1, 2), (2,))
+    change = LeaderChange.of(1, (1, 2), (2,))
     (found,) = pure.batch_at(batch_of(AppendControl(3, (change,)), 1)).records()
     told = decode_control(found)
     assert isinstance(told, LeaderChange) and told.version == 0

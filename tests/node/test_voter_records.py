@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 
-from kraftfast.core.control import KRaftVersion, KRaftVoters
-from kraftfast.core.voters import VoterSet
 from kraftfast.errors import CorruptBatch, CorruptLog
 from kraftfast.log.log_start import delete_before
 from kraftfast.log.snapshot_files import BOOTSTRAP, snapshot_ids, snapshot_path
@@ -17,23 +15,31 @@ from kraftfast.log.snapshot_writer import SnapshotWriter, write_bootstrap
 from kraftfast.node.control_scan import control_batches
 from kraftfast.node.voter_records import controls_of, copied_controls, voter_history
 from kraftfast.record import control as record
-from kraftfast.types import Endpoint, OffsetAndEpoch, Voter
+from kraftfast.types import (
+    Endpoint,
+    KRaftVersion,
+    KRaftVoters,
+    LeaderChange,
+    OffsetAndEpoch,
+    Voter,
+    VoterSet,
+)
 from tests.log.kit import Home, fill, tend_until
 
 LEFT_BY_KAFKA = Path(__file__).parents[1] / "log/data/dynamic-4.3.0/n1/__cluster_metadata-0"
 
 
-def voters_of(*ids: int) -> tuple[Voter, ...]:
+def voters_of(*ids: int) -> VoterSet:
     place = Endpoint("CONTROLLER", "127.0.0.1", 9093)
-    return tuple(Voter(id, bytes([id]) * 16, (place,), 0, 1) for id in ids)
+    return VoterSet(Voter(id, bytes([id]) * 16, (place,), 0, 1) for id in ids)
 
 
 def control_batch(*ids: int) -> bytes:
     """A leader's batch: the change of leader, the version, and the voters."""
     records = [
-        record.LeaderChange(1, (), ()),
-        record.KRaftVersion(1),
-        record.KRaftVoters(voters_of(*ids)),
+        LeaderChange(1, (), ()),
+        KRaftVersion(1),
+        KRaftVoters(voters_of(*ids)),
     ]
     return record.control_batch(records, timestamp=0, leader_epoch=1)
 
@@ -79,7 +85,7 @@ def test_controls_among_records_and_across_segments(tmp_path: Path) -> None:
     placed = []
     for ids in ((1,), (1, 2), (1, 2, 3), (2, 3)):
         at = append_controls(log, *ids)
-        placed += [(at + 1, KRaftVersion(1)), (at + 2, KRaftVoters(VoterSet(voters_of(*ids))))]
+        placed += [(at + 1, KRaftVersion(1)), (at + 2, KRaftVoters(voters_of(*ids)))]
         fill(log, 1200, 1000)
     assert len(log.segments) > 2, "the test is about several segments"
     assert len(control_batches(log, 0)) == 4
@@ -95,8 +101,8 @@ def test_controls_among_records_and_across_segments(tmp_path: Path) -> None:
     home.close()
 
 
-def of_snapshot(*ids: int) -> tuple[record.KRaftVersion, record.KRaftVoters]:
-    return record.KRaftVersion(1), record.KRaftVoters(voters_of(*ids))
+def of_snapshot(*ids: int) -> tuple[KRaftVersion, KRaftVoters]:
+    return KRaftVersion(1), KRaftVoters(voters_of(*ids))
 
 
 def test_the_bootstrap_checkpoint_is_below_the_log(tmp_path: Path) -> None:

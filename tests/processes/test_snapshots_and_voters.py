@@ -9,7 +9,7 @@ import pytest
 from kraftfast.log.disk import Disk
 from kraftfast.log.snapshot_files import snapshot_ids
 from kraftfast.log.snapshot_reader import open_snapshot
-from kraftfast.record.control import KRaftVersion, KRaftVoters
+from kraftfast.types import KRaftVersion, KRaftVoters
 from tests.processes.kit import PATIENCE_S, a_quorum, go_on, loads, log_path, wait_until
 from tests.processes.test_snapshots import (
     KEPT,

@@ -9,19 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kraftfast import errors, limits
+from kraftfast import errors, limits, varints
 from kraftfast.record import batch, control
-from kraftfast.record.control import (
-    ControlType,
+from kraftfast.record.control import ControlType, OtherControl, SnapshotFooter, SnapshotHeader
+from kraftfast.record.shapes import Record
+from kraftfast.types import (
+    Endpoint,
     KRaftVersion,
     KRaftVoters,
     LeaderChange,
-    OtherControl,
-    SnapshotFooter,
-    SnapshotHeader,
+    ReplicaKey,
+    Voter,
+    VoterSet,
 )
-from kraftfast.record.shapes import Record
-from kraftfast.types import Endpoint, ReplicaKey, Voter
 
 IDS = st.integers(-(2**31), 2**31 - 1)
 UUIDS = st.binary(min_size=16, max_size=16)
@@ -29,11 +29,17 @@ NAMES = st.text(max_size=8).map(str.upper).filter(lambda name: name == name.uppe
 ENDPOINTS = st.builds(Endpoint, NAMES, st.text(max_size=20), st.integers(0, 65535))
 VERSIONS = st.integers(-(2**15), 2**15 - 1)
 VOTERS = st.builds(
-    Voter, IDS, UUIDS, st.lists(ENDPOINTS, max_size=3).map(tuple), VERSIONS, VERSIONS
+    Voter,
+    st.integers(0, 2**31 - 1),
+    UUIDS,
+    st.lists(ENDPOINTS, max_size=3).map(tuple),
+    VERSIONS,
+    VERSIONS,
 )
 TAGS = st.dictionaries(st.integers(0, 2**32 - 1), st.binary(max_size=300), max_size=3).map(
     lambda tags: tuple(sorted(tags.items()))
 )
+VOTER_SETS = st.lists(VOTERS, max_size=3, unique_by=lambda voter: voter.id).map(VoterSet)
 KEYS0 = st.lists(IDS.map(ReplicaKey), max_size=4).map(tuple)
 KEYS1 = st.lists(st.builds(ReplicaKey, IDS, UUIDS), max_size=4).map(tuple)
 CONTROLS = st.one_of(
@@ -42,7 +48,7 @@ CONTROLS = st.one_of(
     st.builds(SnapshotHeader, st.integers(-(2**63), 2**63 - 1), TAGS),
     st.builds(SnapshotFooter, TAGS),
     st.builds(KRaftVersion, VERSIONS, TAGS),
-    st.builds(KRaftVoters, st.lists(VOTERS, max_size=3).map(tuple), TAGS),
+    st.builds(KRaftVoters, VOTER_SETS, st.none() | st.lists(IDS, max_size=3).map(tuple), TAGS),
     st.builds(OtherControl, st.sampled_from([0, 1, 7, 99, -1]), st.binary(max_size=20)),
 )
 
@@ -62,11 +68,11 @@ def test_back_and_forth(records: list[Any]) -> None:
 
 
 def test_listener_names_have_no_case() -> None:
-    voters = KRaftVoters((Voter(1, bytes(16), (Endpoint("controller", "h", 1),), 0, 1),))
+    voters = KRaftVoters(VoterSet([Voter(1, bytes(16), (Endpoint("controller", "h", 1),), 0, 1)]))
     (record,) = batch.batch_at(
         control.control_batch([voters], timestamp=0, leader_epoch=0)
     ).records()
-    assert control.decode_control(record).voters[0].endpoints[0].name == "CONTROLLER"
+    assert control.decode_control(record).voters.voters[0].endpoints[0].name == "CONTROLLER"
 
 
 def test_tagged_fields_inside_are_skipped() -> None:
@@ -76,7 +82,7 @@ def test_tagged_fields_inside_are_skipped() -> None:
     value = struct.pack(">h", 0) + b"\x02" + voter + tag
     decoded = control.decode_control(record_of(ControlType.KRAFT_VOTERS, value))
     expected = Voter(7, b"d" * 16, (Endpoint("A", "h", 80),), 0, 1)
-    assert decoded == KRaftVoters((expected,), ((5, b"hi"),))
+    assert decoded == KRaftVoters(VoterSet([expected]), None, ((5, b"hi"),))
     change = struct.pack(">hi", 0, 3) + b"\x02" + struct.pack(">i", 4) + tag + b"\x01\x00"
     decoded = control.decode_control(record_of(ControlType.LEADER_CHANGE, change))
     assert decoded == LeaderChange(3, (ReplicaKey(4),), ())
@@ -138,7 +144,7 @@ def test_values_that_do_not_decode(kind: ControlType, value: bytes | None) -> No
 
 def test_a_tagged_field_is_bounded() -> None:
     size = limits.TAGGED_FIELD_BYTES_MAX + 1
-    value = b"\0\0\x01\x00" + control._uvarint(size) + bytes(size)
+    value = b"\0\0\x01\x00" + varints.encoded(size) + bytes(size)
     with pytest.raises(errors.CorruptBatch, match="tagged field of"):
         control.decode_control(record_of(ControlType.SNAPSHOT_FOOTER, value))
 
@@ -162,9 +168,9 @@ def test_keys_without_a_type(key: bytes | None) -> None:
         KRaftVersion(2**15),
         SnapshotHeader(2**63),
         LeaderChange(2**31, (), ()),
-        KRaftVoters((Voter(1, bytes(16), (Endpoint("A", "h", 65536),)),)),
-        KRaftVoters((Voter(1, bytes(16), (Endpoint("A", "\ud800", 1),)),)),
-        KRaftVoters((Voter(1, bytes(15)),)),
+        KRaftVoters(VoterSet([Voter(1, bytes(16), (Endpoint("A", "h", 65536),))])),
+        KRaftVoters(VoterSet([Voter(1, bytes(16), (Endpoint("A", "\ud800", 1),))])),
+        KRaftVoters(VoterSet([Voter(1, bytes(15))])),
         LeaderChange(1, (ReplicaKey(1, b""),), (), 1),
     ],
 )

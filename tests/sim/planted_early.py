@@ -8,7 +8,7 @@ from typing import Any
 from kraftfast.core import effects as fx
 from kraftfast.core.leader import Barrier
 from kraftfast.core.messages import LeaderIdentity
-from kraftfast.core.voters import VoterSet
+from kraftfast.types import VoterSet
 from kraftfast.errors import DiskFull
 from kraftfast.log import log_start  # type: ignore[attr-defined]
 from kraftfast.sim.early_oracle import IN_FLIGHT_US

@@ -6,8 +6,6 @@ from types import SimpleNamespace
 from typing import Any
 
 from kraftfast.core import on_tick
-from kraftfast.core.control import KRaftVoters
-from kraftfast.core.quorum_state import QuorumState
 from kraftfast.errors import CorruptLog, InvalidOption, NotLeader
 from kraftfast.log.snapshot_files import BOOTSTRAP, snapshot_ids, snapshot_path
 from kraftfast.sim import state_machine
@@ -16,7 +14,7 @@ from kraftfast.sim.host import SimFlusher
 from kraftfast.sim.process import Process
 from kraftfast.sim.producer_oracle import check_epochs, check_producers
 from kraftfast.sim.shadow import Shadow
-from kraftfast.types import OffsetAndEpoch, ReplicaKey
+from kraftfast.types import KRaftVoters, OffsetAndEpoch, QuorumState, ReplicaKey
 from tests.sim.planting import Scene, plant, with_state
 
 # --- a log ----------------------------------------------------------------------------------------

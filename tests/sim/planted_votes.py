@@ -7,7 +7,6 @@ from typing import Any
 
 from kraftfast.core import effects as fx
 from kraftfast.core import on_tick
-from kraftfast.core.control import KRaftVersion, KRaftVoters
 from kraftfast.core.messages import (
     AddRaftVoterRequest,
     FetchRequest,
@@ -17,11 +16,10 @@ from kraftfast.core.messages import (
     VoteRequest,
     VoteResponse,
 )
-from kraftfast.core.quorum_state import QuorumState
 from kraftfast.errors import ErrorCode
 from kraftfast.sim.operator import Order
 from kraftfast.sim.vote_oracle import log_end
-from kraftfast.types import Voter
+from kraftfast.types import KRaftVersion, KRaftVoters, QuorumState, Voter
 from tests.sim.planting import Scene, plant, with_voter_records
 from tests.sim.steps import remove
 

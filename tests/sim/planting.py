@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from kraftfast.core.quorum_state import QuorumState
+from kraftfast.types import QuorumState
 from kraftfast.log.segment import LOG_SUFFIX, segment_name
 from kraftfast.sim.process import Process
 from tests.sim.kit import Quorum

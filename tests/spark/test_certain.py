@@ -9,10 +9,9 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from kraftfast.core.voters import VoterSet  # noqa: E402
 from kraftfast.log.extents import Extent  # noqa: E402
 from kraftfast.spark.certain import Certain, Held, SetAt, certain_end  # noqa: E402
-from kraftfast.types import OffsetAndEpoch, ReplicaKey, Voter  # noqa: E402
+from kraftfast.types import OffsetAndEpoch, ReplicaKey, Voter, VoterSet  # noqa: E402
 
 Entry = tuple[int, int, VoterSet | None]
 """(epoch, a number that no other record has, the voter set that it is)."""

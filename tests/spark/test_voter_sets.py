@@ -13,7 +13,6 @@ import pytest
 pytest.importorskip("pyspark")
 
 from kraftfast import errors  # noqa: E402
-from kraftfast.core.voters import VoterSet  # noqa: E402
 from kraftfast.log import quorum_state  # noqa: E402
 from kraftfast.log.directory import (  # noqa: E402
     LogOptions,
@@ -27,7 +26,7 @@ from kraftfast.log.floor import write_floor  # noqa: E402
 from kraftfast.record.control import KRaftVersion, KRaftVoters, control_batch  # noqa: E402
 from kraftfast.spark.certain import Certain, Held, certain_end  # noqa: E402
 from kraftfast.spark.sources import LogSource  # noqa: E402
-from kraftfast.types import OffsetAndEpoch, ReplicaKey, Voter, uuid_text  # noqa: E402
+from kraftfast.types import OffsetAndEpoch, QuorumState, ReplicaKey, Voter, VoterSet, uuid_text  # noqa: E402
 from tests.spark.kit import LogFiles, rows_of  # noqa: E402
 
 NOTHING = OffsetAndEpoch(0, 0)
@@ -158,7 +157,7 @@ class Directories:
         path.mkdir()
 
     def set_of(self, *ids: int) -> KRaftVoters:
-        return KRaftVoters(tuple(Voter(id, self.keys[id].directory_id) for id in sorted(ids)))
+        return KRaftVoters(VoterSet(Voter(id, self.keys[id].directory_id) for id in ids))
 
     def replica(
         self, id: int, *parts: tuple[int, Any], floor: Any = None, stored_epoch: int = 1
@@ -182,7 +181,7 @@ class Directories:
                     )
                 )  # fmt: skip
             files.end_offset += 1
-        state = quorum_state.StoredQuorumState(max([stored_epoch, *(each for each, _ in parts)]))
+        state = QuorumState(max([stored_epoch, *(each for each, _ in parts)]))
         data = quorum_state.seal(quorum_state.encode(state, 1, ()))
         (files.log_path / quorum_state.NAME).write_bytes(data)
         if floor is not None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from kraftfast import limits
+from kraftfast import limits, varints
 from kraftfast.errors import MalformedFrame, PeerError, UnsupportedVersion
 from kraftfast.wire import frame
 from kraftfast.wire.messages import (
@@ -20,7 +20,6 @@ from kraftfast.wire.messages import (
     MetadataRequest,
     MetadataResponse,
 )
-from kraftfast.wire.primitives import write_uvarint
 from kraftfast.wire.schema import Message
 from tests.wire.agreement import agree
 from tests.wire.strategies import ALL_MESSAGES, any_message, versions
@@ -101,7 +100,7 @@ def test_random_requests(raw: bytes) -> None:
 
 def compact(n: int) -> bytes:
     out = bytearray()
-    write_uvarint(out, n + 1)
+    varints.write(out, n + 1)
     return bytes(out)
 
 
@@ -148,8 +147,8 @@ def many_tags() -> tuple[type[Message], int, bytes]:
     size = 100_000
     tags = bytearray(b"\x40")
     for tag in range(64):
-        write_uvarint(tags, 2000 + tag)
-        write_uvarint(tags, size)
+        varints.write(tags, 2000 + tag)
+        varints.write(tags, size)
         tags += bytes(size)
     return MetadataRequest, 12, b"\x01\x00\x00" + bytes(tags)
 

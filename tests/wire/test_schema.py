@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from kraftfast import limits
+from kraftfast import limits, varints
 from kraftfast.errors import MalformedFrame, UnencodableMessage, UnsupportedVersion
 from kraftfast.types import METADATA_TOPIC_ID, ZERO_UUID
 from kraftfast.wire.messages import (
@@ -22,7 +22,7 @@ from kraftfast.wire.messages import (
     VoteResponse,
 )
 from kraftfast.wire.notation import VERSION_MAX, Versions, parse, snake_case, versions
-from kraftfast.wire.primitives import Reader, read_uvarint, write_uvarint
+from kraftfast.wire.primitives import Reader, read_uvarint
 from kraftfast.wire.schema import Message, define
 from tests.wire.strategies import any_message
 
@@ -295,7 +295,7 @@ def test_null_and_pieces_that_cannot_be() -> None:
 def test_uvarint_round_trip(value: int) -> None:
     value %= 2**32
     out = bytearray()
-    write_uvarint(out, value)
+    varints.write(out, value)
     r = Reader(bytes(out), 0, "")
     assert read_uvarint(r) == value and r.at == len(out) <= 5
 
@@ -337,7 +337,7 @@ def test_an_unknown_tag_may_not_be_large() -> None:
     cls, size = sample("A:i8 #1"), limits.TAGGED_FIELD_BYTES_MAX
     for n, fits in ((size, True), (size + 1, False)):
         raw = bytearray(b"\x01\x05")
-        write_uvarint(raw, n)
+        varints.write(raw, n)
         raw += bytes(n)
         if fits:
             assert cls.decode(bytes(raw), 1) == cls()
