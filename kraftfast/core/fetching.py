@@ -6,6 +6,8 @@ on disk (D3, I11); over a stream the read cursor may run ahead of it, within one
 
 from __future__ import annotations
 
+from typing import Any
+
 from kraftfast import limits
 from kraftfast.core.effects import FlushedTo, Send
 from kraftfast.core.flush_policy import flush_follower
@@ -93,8 +95,8 @@ def bootstrap_ids(state: ReplicaState) -> list[int]:
     return [peer_id for peer_id in ids if peer_id != state.local.id]
 
 
-def fetch_due_ms(state: ReplicaState) -> int:
-    """When ``fetch_next`` has something to do, as far as time decides it."""
+def fetch_due_ms(state: ReplicaState, current: Any) -> int:
+    """Return when ``fetch_next`` has something to do, as far as time decides it."""
     follower = state.follower
     if follower is not None and follower.download is not None:
         if follower.download.busy:
@@ -103,7 +105,7 @@ def fetch_due_ms(state: ReplicaState) -> int:
     if state.writing or state.log.flushing:
         return NEVER_MS
     if follower is not None and follower.stream:
-        return follower.stream_deadline_ms
+        return NEVER_MS
     if follower is not None and is_asking(state, follower):
         return state.peers.due_ms(state.leader_id)
     if state.peers.fetching is not None:

@@ -46,7 +46,7 @@ def is_asking(state: ReplicaState, follower: Follower) -> bool:
 
 
 def membership_due_ms(state: ReplicaState, follower: Follower) -> int:
-    """When ``tend_membership`` has something to do."""
+    """Return when ``tend_membership`` has something to do."""
     return max(follower.membership_at_ms, state.peers.due_ms(state.leader_id))
 
 

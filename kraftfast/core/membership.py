@@ -193,9 +193,12 @@ def removed_itself(state: ReplicaState, leader: Leader) -> bool:
     return leader.slot < 0 and state.high_watermark > state.history.latest_offset
 
 
-def change_due_ms(change: VoterChange) -> int:
-    """When ``tend_change`` has something to do, as far as time decides it."""
-    return NEVER_MS if change.answered and change.appending else change.deadline_ms
+def change_due_ms(state: ReplicaState, leader: Leader) -> int:
+    """Return when ``tend_change`` has something to do, as far as time decides it."""
+    change = leader.change
+    if change is None or (change.answered and change.appending):
+        return NEVER_MS
+    return change.deadline_ms
 
 
 def refuse_change(state: ReplicaState, leader: Leader, error: ErrorCode, message: str) -> None:

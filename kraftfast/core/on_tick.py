@@ -1,10 +1,13 @@
-"""Time passes: what each role does when one of its timers is due, and when that is.
+"""Time passes: what each role does by itself, and when.
 
-``poll`` is also run after every change of role, so that what a new role has to do is done in the
-same step.
+The timers of a role stand in one table, in the order in which they are looked at. ``poll`` is also
+run after every change of role, so that what a new role has to do is done in the same step.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from kraftfast import limits
 from kraftfast.core.campaigning import (
@@ -38,6 +41,7 @@ from kraftfast.core.log_view import NEVER_MS
 from kraftfast.core.membership import change_due_ms, removed_itself, tend_change
 from kraftfast.core.messages import EndQuorumEpochRequest
 from kraftfast.core.on_add_voter import tend_addition
+from kraftfast.core.on_shutdown import finish_shutdown
 from kraftfast.core.prospective import Prospective
 from kraftfast.core.read_barrier import (
     barriers_due_ms,
@@ -54,6 +58,27 @@ from kraftfast.core.transfer import tend_transfer
 from kraftfast.core.unattached import Unattached
 from kraftfast.types import NO_NODE
 
+AT_ONCE_MS = 0
+
+
+class Timer(NamedTuple):
+    """What a role does by itself.
+
+    ``run`` is called once ``due_ms`` has come; if ``also`` is set, whenever ``poll`` runs: what it
+    waits for may have come by an event, and it looks for itself.
+    """
+
+    due_ms: Callable[[ReplicaState, Any], int]
+    run: Callable[[ReplicaState, Any, int], object]
+    also: bool = False
+
+
+class Timers(NamedTuple):
+    """The timers of a role in the order in which they are looked at, and when each is due."""
+
+    rows: tuple[Timer, ...]
+    due: tuple[Callable[[ReplicaState, Any], int], ...]
+
 
 def poll(state: ReplicaState, now_ms: int) -> None:
     """Do what is due now."""
@@ -61,51 +86,39 @@ def poll(state: ReplicaState, now_ms: int) -> None:
     state.peers.expire(now_ms)
     if fetching is not None and state.peers.fetching is None:
         retry_later(state, now_ms, fetching.id)
-    if state.barriers:
-        tend_barriers(state, now_ms)
     current = state.current
-    if isinstance(current, Follower):
-        poll_follower(state, current, now_ms)
-    elif isinstance(current, Leader):
-        poll_leader(state, current, now_ms)
-    elif isinstance(current, Unattached):
-        poll_unattached(state, current, now_ms)
-    elif isinstance(current, Resigned):
-        poll_resigned(state, current, now_ms)
-    else:
-        poll_nominee(state, current, now_ms)
+    for due_ms_of, run, also in timers_of(state).rows:
+        if also or now_ms >= due_ms_of(state, current):
+            run(state, current, now_ms)
+            if state.current is not current:
+                return
 
 
 def due_ms(state: ReplicaState) -> int:
-    """When ``poll`` is due at the latest."""
+    """Return when ``poll`` is due at the latest."""
     current = state.current
-    if isinstance(current, Follower):
+    least = NEVER_MS
+    for due_ms_of in timers_of(state).due:
+        due = due_ms_of(state, current)
+        if due < least:
+            least = due
+    return least
+
+
+def timers_of(state: ReplicaState) -> Timers:
+    """Return those of the present role. A follower that writes does not wait for its leader."""
+    if state.follower is not None:
         if state.writing:
-            due = current.update_at_ms
-        elif current.download is not None and current.download.busy:
-            due = NEVER_MS
-        else:
-            timed = campaigns(state) or current.download is not None
-            timer_ms = current.fetch_deadline_ms if timed else NEVER_MS
-            due = min(timer_ms, fetch_due_ms(state), membership_due_ms(state, current))
-    elif isinstance(current, Leader):
-        due = leader_due_ms(state, current)
-    elif isinstance(current, Unattached):
-        timer_ms = campaign_due_ms(state, current) if campaigns(state) else NEVER_MS
-        due = min(timer_ms, fetch_due_ms(state))
-    elif isinstance(current, Resigned):
-        only = state.voters.is_only_voter(state.local) and campaigns(state)
-        timer_ms = current.rival_until_ms if only else current.election_deadline_ms
-        due = NEVER_MS if state.shutting_down else timer_ms
-        for voter_id in current.unacknowledged:
-            due = min(due, state.peers.due_ms(voter_id))
-    else:
-        due = nominee_due_ms(state, current)
-    if state.barriers:
-        due = min(due, barriers_due_ms(state))
-    if not state.stopped:
-        due = min(due, state.shutdown_deadline_ms)
-    return due
+            return WRITING
+        download = state.follower.download
+        if download is not None and download.busy:
+            return BUSY
+    return TIMERS[type(state.current)]
+
+
+def never_ms(state: ReplicaState, current: Any) -> int:
+    """Return no time: only events bring it about."""
+    return NEVER_MS
 
 
 def campaigns(state: ReplicaState) -> bool:
@@ -119,87 +132,152 @@ def is_only_witness(state: ReplicaState) -> bool:
     return not state.config.campaign and state.voters.is_only_voter(state.local)
 
 
-# --- unattached, follower ---------------------------------------------------------------------
+def campaign(state: ReplicaState, current: Any, now_ms: int) -> None:
+    """Ask for votes in another election."""
+    begin_campaign(state, now_ms)
 
 
-def poll_unattached(state: ReplicaState, current: Unattached, now_ms: int) -> None:
-    """Campaign when the timer is over; until then look for a leader.
-
-    The only voter has nobody to wait for.
-    """
-    if is_displaced(state):
-        warn(state, told_of_displacement(state))
-    elif campaigns(state) and now_ms >= campaign_due_ms(state, current):
-        begin_campaign(state, now_ms)
-    elif is_only_witness(state):
-        warn_of_no_leader(state)
+def fetch(state: ReplicaState, current: Any, now_ms: int) -> None:
+    """Fetch from the leader, or look for one."""
     fetch_next(state, now_ms)
 
 
+# --- every role -------------------------------------------------------------------------------
+
+
+def shutdown_due_ms(state: ReplicaState, current: Any) -> int:
+    """Return when a graceful end has waited long enough."""
+    return NEVER_MS if state.stopped else state.shutdown_deadline_ms
+
+
+def end(state: ReplicaState, current: Any, now_ms: int) -> None:
+    """End although nobody else leads; ``Replica`` also looks after each step."""
+    finish_shutdown(state, now_ms)
+
+
+# --- unattached -------------------------------------------------------------------------------
+
+
+def report_displaced(state: ReplicaState, current: Unattached, now_ms: int) -> None:
+    """Say why nobody may come to lead."""
+    if is_displaced(state):
+        warn(state, told_of_displacement(state))
+    elif is_only_witness(state):
+        warn_of_no_leader(state)
+
+
 def campaign_due_ms(state: ReplicaState, current: Unattached) -> int:
-    """Return when an unattached voter campaigns: the only voter at once, unless it has no log.
+    """Return when an unattached voter campaigns."""
+    if not campaigns(state):
+        return NEVER_MS
+    if state.voters.is_only_voter(state.local):
+        return campaign_alone_ms(state)
+    return current.election_deadline_ms
+
+
+def campaign_alone_ms(state: ReplicaState) -> int:
+    """Return when the only voter campaigns: at once, unless it has no log.
 
     Without one it first asks the peers that it knows for a quorum of its cluster. One that only
     the configuration names may know none: at its first start it waits to be called (D23).
     """
-    if not state.voters.is_only_voter(state.local):
-        return current.election_deadline_ms
     is_first_start = state.history.latest is None and state.epoch == 0
     if state.log.end_offset == 0 and (state.unheard or is_first_start):
         return state.ask_until_ms
-    return 0
+    return AT_ONCE_MS
 
 
-def poll_follower(state: ReplicaState, current: Follower, now_ms: int) -> None:
-    """Campaign when the leader is silent for too long; until then fetch."""
-    if state.writing:
-        poll_writing(state, current, now_ms)
-        return
-    if current.download is not None and current.download.busy:
-        return  # the snapshot is being written: this is no silence of the leader
-    if campaigns(state) and (
-        now_ms >= current.fetch_deadline_ms or state.voters.is_only_voter(state.local)
-    ):
-        begin_campaign(state, now_ms)
-        return
-    if is_only_witness(state) and now_ms >= current.fetch_deadline_ms:
+# --- follower ---------------------------------------------------------------------------------
+
+
+def silence_due_ms(state: ReplicaState, follower: Follower) -> int:
+    """Return when the leader was silent for so long that this replica campaigns."""
+    return follower.fetch_deadline_ms if campaigns(state) else NEVER_MS
+
+
+def note_silence(state: ReplicaState, follower: Follower, now_ms: int) -> None:
+    """Campaign when the leader is silent for too long, or has no vote besides; else report it."""
+    silent = now_ms >= follower.fetch_deadline_ms
+    if campaigns(state):
+        if silent or state.voters.is_only_voter(state.local):
+            begin_campaign(state, now_ms)
+    elif silent and is_only_witness(state):
         warn_of_no_leader(state)
-    elif is_displaced(state) and now_ms >= current.fetch_deadline_ms:
+    elif silent and is_displaced(state):
         warn(state, told_of_displacement(state))
-    if current.stream and now_ms >= current.stream_deadline_ms:
-        close_stream(state, current, now_ms)
-        retry_later(state, now_ms, state.leader_id)
-    if current.download is not None and now_ms >= current.fetch_deadline_ms:
-        current.download = None  # an observer has no election to find another leader by
-        state.ask_others = True
-    tend_membership(state, current, now_ms)
-    fetch_next(state, now_ms)
 
 
-def poll_writing(state: ReplicaState, current: Follower, now_ms: int) -> None:
+def stream_due_ms(state: ReplicaState, follower: Follower) -> int:
+    """Return when nothing came on the open stream for too long."""
+    return follower.stream_deadline_ms if follower.stream else NEVER_MS
+
+
+def give_up_stream(state: ReplicaState, follower: Follower, now_ms: int) -> None:
+    """Close the stream, and ask another replica next."""
+    close_stream(state, follower, now_ms)
+    retry_later(state, now_ms, state.leader_id)
+
+
+def download_due_ms(state: ReplicaState, follower: Follower) -> int:
+    """Return when no slice of the leader's snapshot came for too long."""
+    return NEVER_MS if follower.download is None else follower.fetch_deadline_ms
+
+
+def give_up_download(state: ReplicaState, follower: Follower, now_ms: int) -> None:
+    """Ask others: an observer has no election to find another leader by."""
+    follower.download = None
+    state.ask_others = True
+
+
+def keep_alive_due_ms(state: ReplicaState, follower: Follower) -> int:
+    """Return when the leader is told again that this replica lives."""
+    return follower.update_at_ms
+
+
+def keep_alive(state: ReplicaState, follower: Follower, now_ms: int) -> None:
     """Send a keep-alive: a Fetch waits for log space here, which is no silence of the leader."""
-    if now_ms >= current.update_at_ms:
-        current.update_at_ms = now_ms + state.config.fetch_max_wait_ms
-        if current.stream:
-            update_stream(state, current)
+    follower.update_at_ms = now_ms + state.config.fetch_max_wait_ms
+    if follower.stream:
+        update_stream(state, follower)
 
 
 # --- prospective, candidate -------------------------------------------------------------------
 
 
-def poll_nominee(state: ReplicaState, current: Prospective | Candidate, now_ms: int) -> None:
-    """Ask for votes until the election is decided or its time is over.
+def election_due_ms(state: ReplicaState, current: Prospective | Candidate) -> int:
+    """Return when the election is over. A nominee that is shutting down begins nothing new."""
+    return NEVER_MS if state.shutting_down else current.election_deadline_ms
 
-    A nominee that is shutting down goes on asking, but begins nothing new.
-    """
-    if now_ms >= current.election_deadline_ms and not state.shutting_down:
-        if isinstance(current, Candidate):
-            begin_campaign(state, now_ms)
-            return
-        decide(state, now_ms)  # a replica without a log has waited for all answers
-        if state.current is current:
-            stand_down(state, now_ms)
+
+def end_election(state: ReplicaState, current: Prospective | Candidate, now_ms: int) -> None:
+    """Begin another, or stand down."""
+    if isinstance(current, Candidate):
+        begin_campaign(state, now_ms)
         return
+    decide(state, now_ms)  # a replica without a log has waited for all answers
+    if state.current is current:
+        stand_down(state, now_ms)
+
+
+def votes_due_ms(state: ReplicaState, current: Prospective | Candidate) -> int:
+    """Return when there is a voter to ask, or an answer to look at."""
+    due = NEVER_MS
+    begun_ms = current.campaign_at_ms if isinstance(current, Prospective) else 0
+    election = current.election
+    if isinstance(current, Prospective) and (
+        election.is_lost()
+        or current.may_campaign()
+        and not (state.log.flushing or awaits_answers(state, current))
+    ):
+        due = begun_ms  # answers that came while another went first
+    if not election.is_lost():
+        for voter_id in election.unrecorded():
+            due = min(due, max(begun_ms, state.peers.due_ms(voter_id)))
+    return due
+
+
+def seek_votes(state: ReplicaState, current: Prospective | Candidate, now_ms: int) -> None:
+    """Ask for votes until the election is decided."""
     if not isinstance(current, Prospective) or now_ms >= current.campaign_at_ms:
         decide(state, now_ms)
         if state.current is current and not current.election.is_lost():
@@ -208,41 +286,42 @@ def poll_nominee(state: ReplicaState, current: Prospective | Candidate, now_ms: 
         flush_follower(state)  # behind the pre-votes: the disk and the others work side by side
 
 
-def nominee_due_ms(state: ReplicaState, current: Prospective | Candidate) -> int:
-    """When a nominee has something to do."""
-    due = NEVER_MS if state.shutting_down else current.election_deadline_ms
-    begun_ms = current.campaign_at_ms if isinstance(current, Prospective) else 0
-    election = current.election
-    if isinstance(current, Prospective) and (
-        election.is_lost()
-        or current.may_campaign()
-        and not (state.log.flushing or awaits_answers(state, current))
-    ):
-        due = min(due, begun_ms)  # answers that came while another went first
-    if not election.is_lost():
-        for voter_id in election.unrecorded():
-            due = min(due, max(begun_ms, state.peers.due_ms(voter_id)))
-    return due
-
-
 # --- resigned ---------------------------------------------------------------------------------
 
 
-def poll_resigned(state: ReplicaState, current: Resigned, now_ms: int) -> None:
-    """Tell the voters; then go on in the next epoch, if at all."""
-    if state.voters.is_only_voter(state.local) and campaigns(state):
-        if now_ms >= current.rival_until_ms:
-            begin_campaign(state, now_ms)
-        else:
-            flush_follower(state)  # D14
-        return
-    if now_ms >= current.election_deadline_ms and not state.shutting_down:
-        if is_only_witness(state):
-            warn_of_no_leader(state)  # an epoch without its name would be another's (D23)
-        elif state.epoch < limits.EPOCH_MAX:
-            state.to_unattached(state.epoch + 1, NO_NODE, now_ms)
-        current.election_deadline_ms = NEVER_MS
-        return
+def is_alone(state: ReplicaState) -> bool:
+    """Return whether only this replica can lead again."""
+    return state.voters.is_only_voter(state.local) and campaigns(state)
+
+
+def lead_again_due_ms(state: ReplicaState, current: Resigned) -> int:
+    """Return when the only voter goes on: not while a rival is heard."""
+    return current.rival_until_ms if is_alone(state) else NEVER_MS
+
+
+def next_epoch_due_ms(state: ReplicaState, current: Resigned) -> int:
+    """Return when nobody was elected in its place."""
+    if state.shutting_down or is_alone(state):
+        return NEVER_MS
+    return current.election_deadline_ms
+
+
+def begin_next_epoch(state: ReplicaState, current: Resigned, now_ms: int) -> None:
+    """Go on in the next epoch, if there is one."""
+    if is_only_witness(state):
+        warn_of_no_leader(state)  # an epoch without its name would be another's (D23)
+    elif state.epoch < limits.EPOCH_MAX:
+        state.to_unattached(state.epoch + 1, NO_NODE, now_ms)  # which campaigns at once
+    current.election_deadline_ms = NEVER_MS
+
+
+def tell_due_ms(state: ReplicaState, current: Resigned) -> int:
+    """Return when a voter can be told."""
+    return min(map(state.peers.due_ms, current.unacknowledged), default=NEVER_MS)
+
+
+def tell_voters(state: ReplicaState, current: Resigned, now_ms: int) -> None:
+    """Tell the voters that this leadership is over, until each has heard it."""
     for voter_id in sorted(current.unacknowledged):
         if not state.peers.is_ready(voter_id, now_ms):
             continue
@@ -256,75 +335,146 @@ def poll_resigned(state: ReplicaState, current: Resigned, now_ms: int) -> None:
         )
         correlation = state.peers.sent(voter_id, now_ms)
         state.effects.append(Send(voter_id, correlation, request))
-    flush_follower(state)  # D14: the tail of its leadership
+
+
+def flush_tail(state: ReplicaState, current: Resigned, now_ms: int) -> None:
+    """Flush the tail of its leadership (D14)."""
+    flush_follower(state)
 
 
 # --- leader -----------------------------------------------------------------------------------
 
 
-def poll_leader(state: ReplicaState, leader: Leader, now_ms: int) -> None:
-    """Resign if the quorum or the own disk is out of reach; else keep everybody served."""
-    tend_change(state, leader, now_ms)
-    if (
-        now_ms >= leader.check_quorum_deadline_ms
-        or is_flush_stuck(state, leader, now_ms)
-        or removed_itself(state, leader)
-        or state.shutting_down
-    ):
-        state.to_resigned(now_ms)
-        return
-    if tend_transfer(state, leader, now_ms):
-        return
-    tend_leader_barriers(state, leader, now_ms)
-    tend_addition(state, leader)
-    tend_reassignment(state, leader, now_ms)
-    if now_ms >= leader.heartbeat_at_ms:
-        leader.heartbeat_at_ms = now_ms + state.config.heartbeat_ms
-        for voter_id, progress in leader.voters.items():
-            silent_ms = now_ms - progress.last_fetch_ms
-            if progress.last_fetch_ms < 0 or silent_ms >= state.config.heartbeat_ms:
-                begin_quorum_epoch(state, voter_id, now_ms)
-        for observer in list(leader.observers.values()):
-            if now_ms - observer.last_heard_ms >= limits.OBSERVER_AGE_MS_MAX:
-                leader.forget(observer)
-        expire(leader, now_ms)
-    if now_ms >= leader.parked_deadline_ms:
-        answer_parked(state, leader, False, now_ms)
-    push_all(state, leader, now_ms)
-    flush_leader(state, leader, False, now_ms)
-    drain(state, leader, now_ms)
+def resign_due_ms(state: ReplicaState, leader: Leader) -> int:
+    """Return when a leader resigns: asked to, removed, or without its quorum or its own disk."""
+    if state.shutting_down or removed_itself(state, leader):
+        return AT_ONCE_MS
+    return min(leader.check_quorum_deadline_ms, flush_deadline_ms(state, leader))
 
 
-def is_flush_stuck(state: ReplicaState, leader: Leader, now_ms: int) -> bool:
-    """Return whether the own disk holds up commits: then this leader must resign (D13).
+def flush_deadline_ms(state: ReplicaState, leader: Leader) -> int:
+    """Return when the own disk holds up commits for too long: this leader must resign (D13).
 
     The flush is timed, not its records: they waited for the flush before, of a disk that is slow.
     """
     if leader.needed_of_others <= 0 or not state.log.flushing:
-        return False
-    return now_ms - leader.flush_began_ms >= state.config.fetch_timeout_ms
+        return NEVER_MS
+    return leader.flush_began_ms + state.config.fetch_timeout_ms
 
 
-def leader_due_ms(state: ReplicaState, leader: Leader) -> int:
-    """When a leader has something to do."""
+def resign(state: ReplicaState, leader: Leader, now_ms: int) -> None:
+    """Step down."""
+    state.to_resigned(now_ms)
+
+
+def transfer_due_ms(state: ReplicaState, leader: Leader) -> int:
+    """Return when a leader that hands over goes on instead."""
+    return NEVER_MS if leader.transfer is None else leader.transfer.deadline_ms
+
+
+def hand_over(state: ReplicaState, leader: Leader, now_ms: int) -> None:
+    """Resign for a successor that has the whole log."""
+    tend_transfer(state, leader, now_ms)
+
+
+def add_probed(state: ReplicaState, leader: Leader, now_ms: int) -> None:
+    """Add the voter that was asked and has fetched since."""
+    tend_addition(state, leader)
+
+
+def heartbeat_due_ms(state: ReplicaState, leader: Leader) -> int:
+    """Return when the silent are called."""
+    return leader.heartbeat_at_ms
+
+
+def beat(state: ReplicaState, leader: Leader, now_ms: int) -> None:
+    """Call the voters that are silent; forget the observers that are gone."""
+    leader.heartbeat_at_ms = now_ms + state.config.heartbeat_ms
+    for voter_id, progress in leader.voters.items():
+        silent_ms = now_ms - progress.last_fetch_ms
+        if progress.last_fetch_ms < 0 or silent_ms >= state.config.heartbeat_ms:
+            begin_quorum_epoch(state, voter_id, now_ms)
+    for observer in list(leader.observers.values()):
+        if now_ms - observer.last_heard_ms >= limits.OBSERVER_AGE_MS_MAX:
+            leader.forget(observer)
+    expire(leader, now_ms)
+
+
+def parked_due_ms(state: ReplicaState, leader: Leader) -> int:
+    """Return when the first of the Fetches that wait has waited long enough."""
+    return leader.parked_deadline_ms
+
+
+def answer_late(state: ReplicaState, leader: Leader, now_ms: int) -> None:
+    """Answer the Fetches that waited too long."""
+    answer_parked(state, leader, False, now_ms)
+
+
+def flush_due_ms(state: ReplicaState, leader: Leader) -> int:
+    """Return when what is not on disk is too old (D14)."""
     log = state.log
-    due = min(
-        leader.check_quorum_deadline_ms,
-        leader.heartbeat_at_ms,
-        leader.parked_deadline_ms,
-        push_due_ms(state, leader),
-    )
-    if leader.change is not None:
-        due = min(due, change_due_ms(leader.change))
-    if leader.transfer is not None:
-        due = min(due, leader.transfer.deadline_ms)
-    if leader.barriers:
-        due = min(due, leader_barriers_due_ms(state, leader))
-    if leader.assigning:
-        due = min(due, reassignment_due_ms(state, leader))
-    if log.flushing:
-        if leader.needed_of_others > 0:
-            due = min(due, leader.flush_began_ms + state.config.fetch_timeout_ms)
-    elif log.unflushed_bytes > 0:
-        due = min(due, log.unflushed_since_ms + state.config.unflushed_age_ms_max)
-    return due
+    if log.flushing or log.unflushed_bytes <= 0:
+        return NEVER_MS
+    return log.unflushed_since_ms + state.config.unflushed_age_ms_max
+
+
+def flush(state: ReplicaState, leader: Leader, now_ms: int) -> None:
+    """Flush by the leader's policy."""
+    flush_leader(state, leader, False, now_ms)
+
+
+# --- the timers of each role ------------------------------------------------------------------
+
+BARRIERS = Timer(barriers_due_ms, tend_barriers, also=True)
+SHUTDOWN = Timer(shutdown_due_ms, end)
+
+
+def timers(*rows: Timer) -> Timers:
+    """Return the timers of a role."""
+    rows = (BARRIERS, *rows, SHUTDOWN)
+    return Timers(rows, tuple(each.due_ms for each in rows if each.due_ms is not never_ms))
+
+
+ELECTION = timers(
+    Timer(election_due_ms, end_election),
+    Timer(votes_due_ms, seek_votes, also=True),
+)
+TIMERS: dict[type, Timers] = {
+    Unattached: timers(
+        Timer(never_ms, report_displaced, also=True),
+        Timer(campaign_due_ms, campaign),
+        Timer(fetch_due_ms, fetch, also=True),
+    ),
+    Follower: timers(
+        Timer(silence_due_ms, note_silence, also=True),
+        Timer(stream_due_ms, give_up_stream),
+        Timer(download_due_ms, give_up_download),
+        Timer(membership_due_ms, tend_membership, also=True),
+        Timer(fetch_due_ms, fetch, also=True),
+    ),
+    Prospective: ELECTION,
+    Candidate: ELECTION,
+    Resigned: timers(
+        Timer(lead_again_due_ms, campaign),
+        Timer(next_epoch_due_ms, begin_next_epoch),
+        Timer(tell_due_ms, tell_voters, also=True),
+        Timer(never_ms, flush_tail, also=True),
+    ),
+    Leader: timers(
+        Timer(change_due_ms, tend_change, also=True),
+        Timer(resign_due_ms, resign),
+        Timer(transfer_due_ms, hand_over, also=True),
+        Timer(leader_barriers_due_ms, tend_leader_barriers, also=True),
+        Timer(never_ms, add_probed, also=True),
+        Timer(reassignment_due_ms, tend_reassignment, also=True),
+        Timer(heartbeat_due_ms, beat),
+        Timer(parked_due_ms, answer_late),
+        Timer(push_due_ms, push_all, also=True),
+        Timer(flush_due_ms, flush, also=True),
+        Timer(never_ms, drain, also=True),
+    ),
+}
+WRITING = timers(Timer(keep_alive_due_ms, keep_alive))
+"""Of a follower that waits for room in its log."""
+BUSY = timers()
+"""Of a follower that writes a snapshot: no silence of the leader is heard."""

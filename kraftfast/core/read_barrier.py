@@ -8,6 +8,8 @@ replicas ask their leader. Kafka has no such thing. Every barrier has a deadline
 
 from __future__ import annotations
 
+from typing import Any
+
 from kraftfast import limits
 from kraftfast.core.effects import AnswerReadBarrier, Reply, Send
 from kraftfast.core.events import (
@@ -140,7 +142,9 @@ def on_confirmed(state: ReplicaState, leader: Leader, event: ResponseReceived) -
 
 
 def leader_barriers_due_ms(state: ReplicaState, leader: Leader) -> int:
-    """When ``tend_leader_barriers`` has something to do, as far as time decides it."""
+    """Return when ``tend_leader_barriers`` has something to do, as far as time decides it."""
+    if not leader.barriers:
+        return NEVER_MS
     due_ms = min(each.deadline_ms for each in leader.barriers)
     if asks_for_confirmation(leader):
         for voter_id in leader.voters:
@@ -152,11 +156,13 @@ def leader_barriers_due_ms(state: ReplicaState, leader: Leader) -> int:
 # --- at all others ----------------------------------------------------------------------------
 
 
-def tend_barriers(state: ReplicaState, now_ms: int) -> None:
+def tend_barriers(state: ReplicaState, current: Any, now_ms: int) -> None:
     """Ask the leader for the readers here; a reader waits for a leader, up to its deadline.
 
     One request for all who wait: a request for each would crowd out Fetches.
     """
+    if not state.barriers:
+        return
     waiting = []
     for barrier in list(state.barriers):
         if now_ms >= barrier.deadline_ms:
@@ -186,8 +192,8 @@ def may_ask_ms(state: ReplicaState) -> int:
     return 0
 
 
-def barriers_due_ms(state: ReplicaState) -> int:
-    """When ``tend_barriers`` has something to do."""
+def barriers_due_ms(state: ReplicaState, current: Any) -> int:
+    """Return when ``tend_barriers`` has something to do."""
     due_ms = NEVER_MS
     for barrier in state.barriers:
         due_ms = min(due_ms, barrier.deadline_ms)

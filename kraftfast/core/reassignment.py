@@ -40,7 +40,9 @@ def tend_reassignment(state: ReplicaState, leader: Leader, now_ms: int) -> None:
 
 
 def reassignment_due_ms(state: ReplicaState, leader: Leader) -> int:
-    """When to look again, for who was waited for may have caught up."""
+    """Return when to look again, for who was waited for may have caught up."""
+    if not leader.assigning:
+        return NEVER_MS
     if leader.change is not None or leader.transfer is not None or leader.slot < 0:
         return NEVER_MS
     if state.history.last_offset >= state.high_watermark:

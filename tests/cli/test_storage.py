@@ -100,6 +100,7 @@ def test_without_initial_controllers_nothing_is_known(tmp_path: Path, kraftfast:
         (DYNAMIC, ("-s", "-f", "kraft.version"), "NAME=LEVEL"),
         (DYNAMIC, ("-I", "1@localhost:9093"), "DIRECTORY_ID"),
         (DYNAMIC, ("-I", f"1@localhost:0:{A}"), "host:port"),
+        (DYNAMIC, ("-I", f"1@:9093:{A}"), "the host is missing"),
         (DYNAMIC, ("-I", "1@localhost:9093:short"), "1@localhost:9093:short"),
         (DYNAMIC, ("-I", f"1@h:1:{A},1@h:2:{B}"), "twice"),
         (DYNAMIC, ("-I", "1@h:1:AAAAAAAAAAAAAAAAAAAAAA"), "reserved"),

@@ -31,7 +31,7 @@ UNFLUSHED: tuple[Action, ...] = (("append", 1), ("timer", 1, "unflushed"))
 def leader_stays_with_a_stuck_disk() -> None:
     from kraftfast.core import on_tick
 
-    with in_place_of(on_tick, "is_flush_stuck", lambda *words: False):
+    with in_place_of(on_tick, "flush_deadline_ms", lambda *words: on_tick.NEVER_MS):
         history(*UNFLUSHED, ("timer", 1, "flushing"))
 
 

@@ -45,7 +45,7 @@ def only_voter_that_was_told_begins_a_log() -> None:
 def only_voter_does_not_listen() -> None:
     from kraftfast.core import on_tick
 
-    with in_place_of(on_tick, "campaign_due_ms", lambda *words: 0):
+    with in_place_of(on_tick, "campaign_alone_ms", lambda *words: 0):
         begun(**ALONE)
 
 

@@ -1,0 +1,25 @@
+"""The timers of each role, for compiled callers. See ``on_tick.py``."""
+
+cimport cython
+
+from kraftfast.core.leader cimport Leader
+from kraftfast.core.log_view cimport LogView
+from kraftfast.core.state cimport ReplicaState
+
+
+cpdef poll(ReplicaState state, long long now_ms)
+
+@cython.locals(due='long long', least='long long')
+cpdef long long due_ms(ReplicaState state) except? -1
+
+cpdef timers_of(ReplicaState state)
+
+cpdef long long shutdown_due_ms(ReplicaState state, object current) except? -1
+cpdef long long resign_due_ms(ReplicaState state, Leader leader) except? -1
+cpdef long long flush_deadline_ms(ReplicaState state, Leader leader) except? -1
+cpdef long long transfer_due_ms(ReplicaState state, Leader leader) except? -1
+cpdef long long heartbeat_due_ms(ReplicaState state, Leader leader) except? -1
+cpdef long long parked_due_ms(ReplicaState state, Leader leader) except? -1
+
+@cython.locals(log=LogView)
+cpdef long long flush_due_ms(ReplicaState state, Leader leader) except? -1
