@@ -13,7 +13,7 @@ QUICK := tests/core/test_scenarios.py tests/core/test_roles.py tests/record test
 SANITIZED ?= tests/ring tests/record
 
 .DEFAULT_GOAL := help
-.PHONY: help build rebuild quick test one scenario rewrite seed sanitizers sanitized debug flame \
+.PHONY: help build rebuild generate quick test one scenario rewrite seed sanitizers sanitized debug flame \
 	bench lint format docs packages
 
 help: ## list these commands
@@ -25,6 +25,9 @@ build: ## make .venv, compile, and install what the tests need
 
 rebuild: ## compile what changed since the last build
 	$(BIN)/python setup.py -q build_ext --inplace
+
+generate: ## write what is generated from other sources (a test sees that it is up to date)
+	$(BIN)/python -m tools.generate
 
 quick: ## run the tests that need no processes, in under a minute
 	$(BIN)/python -m pytest -q -m 'not slow and not processes and not spark' $(QUICK)

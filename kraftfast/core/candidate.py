@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from kraftfast.core.election import Election
 from kraftfast.core.roles import Role
 
 
+@dataclass(eq=False)
 class Candidate:
     """A voter in an election. Votes never flip; a lost one waits out its timer.
 
@@ -16,10 +19,6 @@ class Candidate:
 
     election: Election
     election_deadline_ms: int  # back to prospective then
-
-    def __init__(self, election: Election, election_deadline_ms: int) -> None:
-        self.election = election
-        self.election_deadline_ms = election_deadline_ms
 
     def grants_pre_vote(self) -> bool:
         """A better log may run beside it."""

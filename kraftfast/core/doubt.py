@@ -13,10 +13,13 @@ the winner reports the possible loss.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from kraftfast.core.log_view import LogView
 from kraftfast.types import OffsetAndEpoch
 
 
+@dataclass(eq=False)
 class Doubt:
     """What this replica may have acknowledged beyond its log.
 
@@ -26,14 +29,8 @@ class Doubt:
 
     phantom_tail: OffsetAndEpoch | None  # upper bound of what may have been acknowledged
     memory_lost: bool  # durability=memory: what was acknowledged is not known at all
-    possible_loss: bool  # this replica led out of doubt: committed records may be missing
-    refused_in_doubt: bool  # a voter in doubt refused: the next campaign asks unanimously
-
-    def __init__(self, phantom_tail: OffsetAndEpoch | None, memory_lost: bool) -> None:
-        self.phantom_tail = phantom_tail
-        self.memory_lost = memory_lost
-        self.possible_loss = False
-        self.refused_in_doubt = False
+    possible_loss: bool = False  # this replica led out of doubt: committed records may be missing
+    refused_in_doubt: bool = False  # a voter in doubt refused: the next campaign asks unanimously
 
     def exists(self) -> bool:
         """Whether this replica's head is uncertain."""

@@ -78,7 +78,7 @@ cdef class AcknowledgedByAll:
 
 
 cdef class RoleChanged:
-    cdef public object role
+    cdef public str role
     cdef public long long epoch
     cdef public long long leader_id
     cdef public tuple leader_endpoints

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import InitVar, dataclass, field
+
 from kraftfast.types import ReplicaKey, VoterSet
 
 
+@dataclass(eq=False)
 class Election:
     """The votes of one election (Kafka's ``EpochElection``).
 
@@ -12,26 +15,22 @@ class Election:
     voters of the set vote; ``without_log`` is a part of ``rejected``.
     """
 
-    voter_ids: tuple[int, ...]
-    granted: set[int]
-    rejected: set[int]
-    without_log: set[int]  # of the rejected: for a doubt alone, by voters without a log (D23)
+    voters: InitVar[VoterSet]
+    local: InitVar[ReplicaKey]
     unanimous: bool  # an uncertain head is about (D10): every voter must grant
-    needed: int  # how many votes win
     may_flip: bool  # pre-votes may change, real votes never do
+    voter_ids: tuple[int, ...] = ()
+    granted: set[int] = field(default_factory=set)
+    rejected: set[int] = field(default_factory=set)
+    # of the rejected: for a doubt alone, by voters without a log (D23)
+    without_log: set[int] = field(default_factory=set)
+    needed: int = 0  # how many votes win
+    _local_id: int = field(init=False)
+    _own: set[int] = field(init=False)  # the own vote, if it counts
 
-    def __init__(
-        self, voters: VoterSet, local: ReplicaKey, unanimous: bool, may_flip: bool
-    ) -> None:
-        self.voter_ids = voters.ids
+    def __post_init__(self, voters: VoterSet, local: ReplicaKey) -> None:
         self._local_id = local.id
-        self._own = {local.id} if voters.is_voter(local) else set()
-        self.granted = set(self._own)
-        self.rejected = set()
-        self.without_log = set()
-        self.unanimous = unanimous
-        self.needed = len(voters) if unanimous else voters.majority
-        self.may_flip = may_flip
+        self.adopt(voters, local)
 
     def record(self, voter_id: int, granted: bool, without_log: bool = False) -> bool:
         """Note a vote; False if it does not count: of no voter, or a real vote that flips."""

@@ -11,6 +11,7 @@ without a record adopts any epoch that an answer names: else it could never join
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kraftfast import limits
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from kraftfast.core.state import ReplicaState
 
 
+@dataclass(eq=False)
 class EpochBudget:
     """How many epochs messages of one kind may still move this replica.
 
@@ -28,13 +30,8 @@ class EpochBudget:
     """
 
     burst: int
-    spent: int
-    since_ms: int  # up to when ``spent`` has fallen
-
-    def __init__(self, burst: int) -> None:
-        self.burst = burst
-        self.spent = 0
-        self.since_ms = 0
+    spent: int = 0
+    since_ms: int = 0  # up to when ``spent`` has fallen
 
     def allows(self, epochs: int, now_ms: int) -> bool:
         """Return whether messages may move the epoch that much further now."""

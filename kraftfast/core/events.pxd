@@ -45,7 +45,7 @@ cdef class Appended:
     cdef public long long epoch
     cdef public long long end_offset
     cdef public long long bytes
-    cdef public tuple controls
+    cdef public object controls
 
 
 cdef class FetchedWritten:
@@ -53,7 +53,7 @@ cdef class FetchedWritten:
     cdef public long long bytes
     cdef public tuple epochs
     cdef public bint rejected
-    cdef public tuple controls
+    cdef public object controls
 
 
 cdef class Flushed:

@@ -10,5 +10,5 @@ cdef class Follower:
     cdef public long long update_at_ms
     cdef public long long membership_at_ms
     cdef public long long membership_correlation
-    cdef public bint leader_updated
     cdef public object download
+    cdef public bint leader_updated

@@ -5,7 +5,7 @@ from kraftfast.core.majority cimport Acknowledged
 
 cdef class Progress:
     cdef public object key
-    cdef public int slot
+    cdef public long long slot
     cdef public long long acknowledged_end_offset
     cdef public long long last_fetch_ms
     cdef public long long last_heard_ms
@@ -40,12 +40,12 @@ cdef class Parked:
 
 
 cdef class Leader:
-    cdef public long long began_ms
     cdef public long long epoch_start_offset
     cdef public tuple granting_voter_ids
+    cdef public long long began_ms
     cdef public Acknowledged acknowledged
-    cdef public int slot
-    cdef public int needed_of_others
+    cdef public long long slot
+    cdef public long long needed_of_others
     cdef public dict voters
     cdef public dict observers
     cdef public list streams

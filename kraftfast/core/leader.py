@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from collections import deque
 from typing import Any
 
@@ -14,6 +15,10 @@ from kraftfast.core.voter_change import VoterChange
 from kraftfast.types import ZERO_UUID, Endpoint, ReplicaKey, Voter, VoterSet
 
 
+NONE_ACKNOWLEDGED = Acknowledged(())
+
+
+@dataclass(eq=False)
 class Progress:
     """How far one other replica is, voter or observer.
 
@@ -23,46 +28,26 @@ class Progress:
 
     key: ReplicaKey
     slot: int  # its place among the acknowledgements, -1 for an observer
-    acknowledged_end_offset: int  # what it has on disk as far as it told (D3), -1: unknown
-    last_fetch_ms: int  # of a Fetch that fits this log, -1: never
-    last_heard_ms: int  # of any Fetch, also one that needs a snapshot or a cut first, -1: never
-    last_fetch_log_end_offset: int  # the leader's end at that Fetch
-    endpoints: tuple[Endpoint, ...]  # an observer of ours tells them with its Fetch
-    kraft_versions: tuple[int, ...]  # and the range of kraft.version that it speaks
-    last_caught_up_ms: int  # when it last had all the log, -1: never
-    stream: int  # number of the open stream, 0 for none
-    source: Any  # where that stream's answers go
-    max_bytes: int  # what one answer may carry
-    read_end_offset: int  # what it has copied
-    sent_end_offset: int  # what was pushed
-    sent_high_watermark: int  # the high watermark that it was last told
-    pushing: bool  # an answer with records is under way to the ring: sent() will tell
-    pushed: deque[int]  # the ends of pushed answers that it has not copied yet
-    bare_unanswered: bool  # an answer without records went and nothing came back since
-    blocked: bool  # the ring had no room, and nothing came back since
-    last_push_ms: int
-
-    def __init__(self, key: ReplicaKey, slot: int) -> None:
-        self.key = key
-        self.slot = slot
-        self.acknowledged_end_offset = -1
-        self.last_fetch_ms = -1
-        self.last_heard_ms = -1
-        self.last_fetch_log_end_offset = -1
-        self.endpoints = ()
-        self.kraft_versions = ()
-        self.last_caught_up_ms = -1
-        self.stream = 0
-        self.source = None
-        self.max_bytes = 0
-        self.read_end_offset = -1
-        self.sent_end_offset = -1
-        self.sent_high_watermark = -1
-        self.pushing = False
-        self.pushed = deque()
-        self.bare_unanswered = False
-        self.blocked = False
-        self.last_push_ms = -1
+    acknowledged_end_offset: int = -1  # what it has on disk as far as it told (D3), -1: unknown
+    last_fetch_ms: int = -1  # of a Fetch that fits this log, -1: never
+    # of any Fetch, also one that needs a snapshot or a cut first, -1: never
+    last_heard_ms: int = -1
+    last_fetch_log_end_offset: int = -1  # the leader's end at that Fetch
+    endpoints: tuple[Endpoint, ...] = ()  # an observer of ours tells them with its Fetch
+    kraft_versions: tuple[int, ...] = ()  # and the range of kraft.version that it speaks
+    last_caught_up_ms: int = -1  # when it last had all the log, -1: never
+    stream: int = 0  # number of the open stream, 0 for none
+    source: Any = None  # where that stream's answers go
+    max_bytes: int = 0  # what one answer may carry
+    read_end_offset: int = -1  # what it has copied
+    sent_end_offset: int = -1  # what was pushed
+    sent_high_watermark: int = -1  # the high watermark that it was last told
+    pushing: bool = False  # an answer with records is under way to the ring: sent() will tell
+    # the ends of pushed answers that it has not copied yet
+    pushed: deque[int] = field(default_factory=deque)
+    bare_unanswered: bool = False  # an answer without records went and nothing came back since
+    blocked: bool = False  # the ring had no room, and nothing came back since
+    last_push_ms: int = -1
 
     def fetched(self, fetch_offset: int, log_end_offset: int, now_ms: int) -> None:
         """A Fetch arrived: Kafka's rule for when the replica was last caught up."""
@@ -104,6 +89,7 @@ class Progress:
             pushed.popleft()
 
 
+@dataclass(eq=False)
 class Transfer:
     """A leader on its way to hand over: appends wait until ``target_id`` has everything."""
 
@@ -112,36 +98,22 @@ class Transfer:
     answered: bool  # it was told, or nobody asked
     deadline_ms: int  # the leader goes on then
 
-    def __init__(self, target_id: int, source: Any, answered: bool, deadline_ms: int) -> None:
-        self.target_id = target_id
-        self.source = source
-        self.answered = answered
-        self.deadline_ms = deadline_ms
 
-
+@dataclass(eq=False)
 class Barrier:
     """A reader that waits to be told up to where it must have read (ReadIndex)."""
 
     source: Any
     remote: bool  # asked by another replica for a reader of its own
     deadline_ms: int
-    offset: int  # the high watermark when it asked, -1 if that was not known
-    round: int  # of confirmations: those of this one and later ones came after it asked
-    confirmed: bool  # that round is over; only the high watermark is missing
-    correlation: int  # of the request to the leader, 0 for none under way
-    retry_at_ms: int  # when the leader may be asked again
-
-    def __init__(self, source: Any, remote: bool, deadline_ms: int) -> None:
-        self.source = source
-        self.remote = remote
-        self.deadline_ms = deadline_ms
-        self.offset = -1
-        self.round = 0
-        self.confirmed = False
-        self.correlation = 0
-        self.retry_at_ms = 0
+    offset: int = -1  # the high watermark when it asked, -1 if that was not known
+    round: int = 0  # of confirmations: those of this one and later ones came after it asked
+    confirmed: bool = False  # that round is over; only the high watermark is missing
+    correlation: int = 0  # of the request to the leader, 0 for none under way
+    retry_at_ms: int = 0  # when the leader may be asked again
 
 
+@dataclass(eq=False)
 class Parked:
     """A Fetch that waits for records or a new high watermark (KIP-1166)."""
 
@@ -153,25 +125,8 @@ class Parked:
     tells_place: bool  # the answer says where the leader is
     votes: bool  # the replica is a voter: commits wait for it
 
-    def __init__(
-        self,
-        source: Any,
-        replica_id: int,
-        offset: int,
-        max_bytes: int,
-        deadline_ms: int,
-        tells_place: bool,
-        votes: bool,
-    ) -> None:
-        self.source = source
-        self.replica_id = replica_id
-        self.offset = offset
-        self.max_bytes = max_bytes
-        self.deadline_ms = deadline_ms
-        self.tells_place = tells_place
-        self.votes = votes
 
-
+@dataclass(eq=False)
 class Leader:
     """The leader of an epoch (Kafka's ``LeaderState``).
 
@@ -181,78 +136,59 @@ class Leader:
 
     role = Role.LEADER
 
-    began_ms: int  # when elected
     epoch_start_offset: int  # the end of the log when elected
     granting_voter_ids: tuple[int, ...]
-    acknowledged: Acknowledged  # by voter (D16)
-    slot: int  # the own place in it, -1 if this replica is no voter of the set
-    needed_of_others: int  # majority less one: how many others commit together with the own disk
-    voters: dict[int, Progress]  # the other voters by id
-    observers: dict[ReplicaKey, Progress]
-    streams: list[Progress]
-    parked: list[Parked]
-    parked_deadline_ms: int  # the earliest of them
-    all_acknowledged: int  # durability=all: what AcknowledgedByAll last said
-    fetched_since: set[int]  # voters heard since check-quorum began anew
-    check_quorum_deadline_ms: int
-    heartbeat_at_ms: int  # when BeginQuorumEpoch goes out next
-    appends_held: bool  # producers have more queued than may be taken now (D14)
-    draining: bool  # DrainAppends went out, Appended has not come
-    flush_began_ms: int  # when it last began one
-    change: VoterChange | None  # of the voter set, under way (D17)
-    reported: dict[int, Voter]  # kraft.version 0: voters as they told of themselves
-    transfer: Transfer | None  # this leader hands over as soon as it can
-    assigning: bool  # a reassignment may be under way
-    move_at_ms: int  # when a reassignment looks for its next move
-    handed_over_ms: int  # when that last came to nothing
-    barriers: list[Barrier]  # readers that wait, by when they asked
-    barrier_round: int  # of confirmations, the latest begun
-    confirmed: set[int]  # who confirmed in that round that it follows this leader
-    round_asks: dict[int, int]  # correlation of the BeginQuorumEpoch that asked each voter
-    waiting_slices: deque[tuple[RequestReceived, int]]  # FetchSnapshots in a queue, with deadlines
-    leases: dict[ReplicaKey, Any]  # snapshots that are being fetched, by whom: core/leases.py
-    watches_commit: bool  # something waits for a commit: look after each
+    began_ms: int = 0  # when elected
+    acknowledged: Acknowledged = NONE_ACKNOWLEDGED  # by voter (D16)
+    slot: int = -1  # the own place in it, -1 if this replica is no voter of the set
+    # majority less one: how many others commit together with the own disk
+    needed_of_others: int = 0
+    voters: dict[int, Progress] = field(default_factory=dict)  # the other voters by id
+    observers: dict[ReplicaKey, Progress] = field(default_factory=dict)
+    streams: list[Progress] = field(default_factory=list)
+    parked: list[Parked] = field(default_factory=list)
+    parked_deadline_ms: int = NEVER_MS  # the earliest of them
+    all_acknowledged: int = -1  # durability=all: what AcknowledgedByAll last said
+    # voters heard since check-quorum began anew
+    fetched_since: set[int] = field(default_factory=set)
+    check_quorum_deadline_ms: int = NEVER_MS
+    heartbeat_at_ms: int = 0  # when BeginQuorumEpoch goes out next
+    appends_held: bool = False  # producers have more queued than may be taken now (D14)
+    draining: bool = False  # DrainAppends went out, Appended has not come
+    flush_began_ms: int = 0  # when it last began one
+    change: VoterChange | None = None  # of the voter set, under way (D17)
+    # kraft.version 0: voters as they told of themselves
+    reported: dict[int, Voter] = field(default_factory=dict)
+    transfer: Transfer | None = None  # this leader hands over as soon as it can
+    assigning: bool = True  # a reassignment may be under way
+    move_at_ms: int = 0  # when a reassignment looks for its next move
+    handed_over_ms: int = -NEVER_MS  # when that last came to nothing
+    barriers: list[Barrier] = field(default_factory=list)  # readers that wait, by when they asked
+    barrier_round: int = 0  # of confirmations, the latest begun
+    # who confirmed in that round that it follows this leader
+    confirmed: set[int] = field(default_factory=set)
+    # correlation of the BeginQuorumEpoch that asked each voter
+    round_asks: dict[int, int] = field(default_factory=dict)
+    # FetchSnapshots in a queue, with deadlines
+    waiting_slices: deque[tuple[RequestReceived, int]] = field(default_factory=deque)
+    # snapshots that are being fetched, by whom: core/leases.py
+    leases: dict[ReplicaKey, Any] = field(default_factory=dict)
+    watches_commit: bool = True  # something waits for a commit: look after each
 
-    def __init__(
-        self,
+    @classmethod
+    def elected(
+        cls,
         voters: VoterSet,
         local: ReplicaKey,
         epoch_start_offset: int,
         granting_voter_ids: tuple[int, ...],
         began_ms: int = 0,
-    ) -> None:
-        self.began_ms = began_ms
-        self.epoch_start_offset = epoch_start_offset
-        self.granting_voter_ids = granting_voter_ids
-        self.acknowledged = Acknowledged(())
-        self.slot = -1
-        self.needed_of_others = 0
-        self.voters = {}
-        self.observers = {}
-        self.streams = []
-        self.parked = []
-        self.parked_deadline_ms = NEVER_MS
-        self.all_acknowledged = -1
-        self.fetched_since = set()
-        self.check_quorum_deadline_ms = NEVER_MS
-        self.heartbeat_at_ms = 0
-        self.appends_held = False
-        self.draining = False
-        self.flush_began_ms = began_ms
-        self.change = None
-        self.reported = {}
-        self.transfer = None
-        self.assigning = True
-        self.move_at_ms = 0
-        self.handed_over_ms = -NEVER_MS
-        self.barriers = []
-        self.barrier_round = 0
-        self.confirmed = set()
-        self.round_asks = {}
-        self.waiting_slices = deque()
-        self.leases = {}
-        self.watches_commit = True
-        self.adopt(voters, local, -1)
+    ) -> Leader:
+        """Return a leader that counts by this voter set."""
+        leader = cls(epoch_start_offset, granting_voter_ids, began_ms)
+        leader.flush_began_ms = began_ms
+        leader.adopt(voters, local, -1)
+        return leader
 
     def grants_pre_vote(self) -> bool:
         """A leader is there: this one."""

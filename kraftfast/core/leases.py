@@ -13,6 +13,8 @@ one, a leader that has ``LEASED_SNAPSHOTS_MAX`` snapshots makes no more.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from kraftfast import limits
 from kraftfast.core.leader import Leader
 from kraftfast.core.messages import FetchSnapshotRequest
@@ -22,6 +24,7 @@ NO_LEASE = 2**63 - 1
 """Above every offset."""
 
 
+@dataclass(eq=False)
 class Lease:
     """The lease of one replica, which is fetching this snapshot from this leader.
 
@@ -32,11 +35,6 @@ class Lease:
     position: int  # the furthest slice that was asked for begins here
     begun_ms: int
     renewed_ms: int  # when that slice was asked for
-
-    def __init__(self, snapshot_id: OffsetAndEpoch, position: int, now_ms: int) -> None:
-        self.snapshot_id = snapshot_id
-        self.position = position
-        self.begun_ms = self.renewed_ms = now_ms
 
     def end_ms(self) -> int:
         """Return when this lease ends unless it is renewed."""
@@ -52,7 +50,7 @@ def renew(leader: Leader, request: FetchSnapshotRequest, now_ms: int) -> None:
         if request.position > lease.position:
             lease.position, lease.renewed_ms = request.position, now_ms
     elif lease is not None or len(leases) < limits.SNAPSHOT_LEASES_MAX:
-        leases[key] = Lease(request.snapshot_id, request.position, now_ms)
+        leases[key] = Lease(request.snapshot_id, request.position, now_ms, now_ms)
 
 
 def expire(leader: Leader, now_ms: int) -> None:

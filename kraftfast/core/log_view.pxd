@@ -5,18 +5,18 @@ from kraftfast.core.trail cimport EpochTrail
 
 cdef class LogView:
     cdef public EpochTrail trail
-    cdef public list snapshots
     cdef public long long start_offset
     cdef public long long end_offset
     cdef public long long flushed_end_offset
-    cdef public long long truncations
     cdef public bint in_memory
+    cdef public long long unflushed_since_ms
+    cdef public list snapshots
+    cdef public long long truncations
     cdef public bint flushing
     cdef public long long flushing_end_offset
     cdef public long long flushing_bytes
     cdef public long long flushing_since_ms
     cdef public long long unflushed_bytes
-    cdef public long long unflushed_since_ms
 
     cpdef long long last_epoch(self) except? -2
     cpdef long long durable_end_offset(self) except? -1

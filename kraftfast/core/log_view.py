@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 from kraftfast.core.trail import EpochTrail
 from kraftfast.types import OffsetAndEpoch
@@ -11,6 +11,7 @@ NEVER_MS = 2**62
 """A deadline that does not come."""
 
 
+@dataclass(eq=False)
 class LogView:
     """The log as the core sees it, and which part of it is on disk.
 
@@ -20,44 +21,25 @@ class LogView:
     """
 
     trail: EpochTrail  # epoch -> start offset
-    snapshots: list[OffsetAndEpoch]  # ascending, without the bootstrap snapshot
     start_offset: int  # of the first record still there
     end_offset: int  # exclusive end of what was appended
     flushed_end_offset: int  # exclusive end of what is on disk, in front of which nothing is not
-    truncations: int  # how often the log was cut (D2); the log counts along
     in_memory: bool  # durability=memory: appended is as good as flushed
-    flushing: bool  # a flush is under way
-    flushing_end_offset: int  # up to where it was asked for; it may end before that
-    flushing_bytes: int  # what it covers at least
-    flushing_since_ms: int  # when the oldest record of it was appended
-    unflushed_bytes: int  # appended since that flush began, as far as is known
-    unflushed_since_ms: int  # when the oldest of those was appended
+    # when the oldest record was appended that no flush covers; of a tail that recovery could not
+    # vouch for: now
+    unflushed_since_ms: int
+    # ascending, without the bootstrap snapshot
+    snapshots: list[OffsetAndEpoch] = field(default_factory=list)
+    truncations: int = 0  # how often the log was cut (D2); the log counts along
+    flushing: bool = False  # a flush is under way
+    flushing_end_offset: int = -1  # up to where it was asked for; it may end before that
+    flushing_bytes: int = 0  # what it covers at least
+    flushing_since_ms: int = NEVER_MS  # when the oldest record of it was appended
+    unflushed_bytes: int = 0  # appended since that flush began, as far as is known
 
-    def __init__(
-        self,
-        trail: EpochTrail,
-        start_offset: int,
-        end_offset: int,
-        flushed_end_offset: int,
-        in_memory: bool,
-        now_ms: int,
-        snapshots: Iterable[OffsetAndEpoch] = (),
-    ) -> None:
-        self.trail = trail
-        self.snapshots = sorted(snapshots)
-        self.start_offset = start_offset
-        self.end_offset = end_offset
-        self.flushed_end_offset = flushed_end_offset
-        self.truncations = 0
-        self.in_memory = in_memory
-        self.flushing = False
-        self.flushing_end_offset = end_offset
-        self.flushing_bytes = 0
-        self.flushing_since_ms = NEVER_MS
-        self.unflushed_bytes = 0
-        self.unflushed_since_ms = NEVER_MS
-        if self.durable_end_offset() < end_offset:  # a tail that recovery could not vouch for
-            self.unflushed_since_ms = now_ms
+    def __post_init__(self) -> None:
+        if self.durable_end_offset() == self.end_offset:
+            self.unflushed_since_ms = NEVER_MS
 
     def durable_end_offset(self) -> int:
         """What this replica may acknowledge and count itself for (D1, D3)."""

@@ -10,7 +10,7 @@ cdef class VoteRequest:
     cdef public bint unanimous
     cdef public object voters_at
     cdef public object voter
-    cdef public object cluster_id
+    cdef public str cluster_id
     cdef public bint partition_known
     cdef public bint speaks_pre_vote
 
@@ -34,7 +34,7 @@ cdef class BeginQuorumEpochRequest:
     cdef public tuple leader_endpoints
     cdef public object leader_identity
     cdef public object voter
-    cdef public object cluster_id
+    cdef public str cluster_id
     cdef public bint partition_known
 
 
@@ -44,7 +44,7 @@ cdef class EndQuorumEpochRequest:
     cdef public tuple preferred_candidates
     cdef public tuple leader_endpoints
     cdef public object leader_identity
-    cdef public object cluster_id
+    cdef public str cluster_id
     cdef public bint partition_known
 
 
@@ -69,7 +69,7 @@ cdef class FetchRequest:
     cdef public bint opens
     cdef public long long read_offset
     cdef public bint in_memory
-    cdef public object cluster_id
+    cdef public str cluster_id
     cdef public bint partition_known
     cdef public tuple observer_endpoints
     cdef public tuple observer_kraft_versions

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from kraftfast.core.election import Election
 from kraftfast.core.roles import Role
 
 
+@dataclass(eq=False)
 class Prospective:
     """A voter that would like to campaign. Nothing of it is on disk but a vote it may grant.
 
@@ -19,16 +22,7 @@ class Prospective:
     election_deadline_ms: int  # lost if undecided by then
     campaign_at_ms: int  # when pre-votes go out: at once, or when others have gone first
     failover: bool  # the leader is known dead; no timer expired
-    skips_pre_votes: bool  # a voter knows none: campaign as soon as the log is on disk
-
-    def __init__(
-        self, election: Election, election_deadline_ms: int, campaign_at_ms: int, failover: bool
-    ) -> None:
-        self.election = election
-        self.election_deadline_ms = election_deadline_ms
-        self.campaign_at_ms = campaign_at_ms
-        self.failover = failover
-        self.skips_pre_votes = False
+    skips_pre_votes: bool = False  # a voter knows none: campaign as soon as the log is on disk
 
     def grants_pre_vote(self) -> bool:
         """Neither a vote given nor a leader known stands against a pre-vote."""

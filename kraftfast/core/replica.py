@@ -255,7 +255,7 @@ class Replica:
             flushed_end_offset,
             in_memory,
             now_ms,
-            snapshots,
+            sorted(snapshots),
         )
         doubt = Doubt(phantom_tail, memory_uncertain)
         self._state = ReplicaState(

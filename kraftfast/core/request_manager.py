@@ -7,57 +7,42 @@ servers, which have ids below -1.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from collections.abc import Iterable
 
 from kraftfast.core.log_view import NEVER_MS
 from kraftfast.types import ZERO_UUID, Uuid
 
 
+@dataclass(eq=False)
 class Peer:
     """One peer as this replica sees it."""
 
     id: int
-    correlation: int  # of the request in flight, 0 if there is none
-    is_fetch: bool  # that request is a Fetch
-    deadline_ms: int  # when the request in flight is given up
-    ready_at_ms: int  # the peer is left alone until then
-    up: bool  # a link stands
-    streaming: bool  # that link is a ring: Fetch may be pipelined
-    pre_vote: bool  # the peer's Vote reaches v2, as far as is known
-    ended: bool  # the kernel said that the process is gone, and nothing was heard since
-    directory_id: Uuid  # as its link said, zero while that is not known
-
-    def __init__(self, id: int) -> None:
-        self.id = id
-        self.correlation = 0
-        self.is_fetch = False
-        self.deadline_ms = NEVER_MS
-        self.ready_at_ms = 0
-        self.up = False
-        self.streaming = False
-        self.pre_vote = True
-        self.ended = False
-        self.directory_id = ZERO_UUID
+    correlation: int = 0  # of the request in flight, 0 if there is none
+    is_fetch: bool = False  # that request is a Fetch
+    deadline_ms: int = NEVER_MS  # when the request in flight is given up
+    ready_at_ms: int = 0  # the peer is left alone until then
+    up: bool = False  # a link stands
+    streaming: bool = False  # that link is a ring: Fetch may be pipelined
+    pre_vote: bool = True  # the peer's Vote reaches v2, as far as is known
+    ended: bool = False  # the kernel said that the process is gone, and nothing was heard since
+    directory_id: Uuid = ZERO_UUID  # as its link said, zero while that is not known
 
     def due_ms(self) -> int:
         """When something is to be done about this peer: now (0), at a time-out, after a pause."""
         return self.deadline_ms if self.correlation else self.ready_at_ms
 
 
+@dataclass(eq=False)
 class RequestManager:
     """All peers. Invariants: at most one request in flight per peer, and one Fetch overall."""
 
     request_timeout_ms: int  # an unanswered request is given up after this
     retry_backoff_ms: int  # and the peer left alone for this long after a failure
-    next_correlation: int  # of the next request; 1 and above, 0 means a stream
-    fetching: Peer | None  # the peer that a Fetch is in flight to
-
-    def __init__(self, request_timeout_ms: int, retry_backoff_ms: int) -> None:
-        self.request_timeout_ms = request_timeout_ms
-        self.retry_backoff_ms = retry_backoff_ms
-        self.next_correlation = 1
-        self.fetching = None
-        self._peers: dict[int, Peer] = {}
+    next_correlation: int = 1  # of the next request; 1 and above, 0 means a stream
+    fetching: Peer | None = None  # the peer that a Fetch is in flight to
+    _peers: dict[int, Peer] = field(default_factory=dict)
 
     def peer(self, peer_id: int) -> Peer:
         """The peer of this id, remembered from now on."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from kraftfast.core.roles import Role
 from kraftfast.types import ReplicaKey
 
 
+@dataclass(eq=False)
 class Resigned:
     """A leader that stepped down or restarted. It names itself leader, appends nothing, grants no
     vote in this epoch, and tells the other voters until they know."""
@@ -15,18 +18,8 @@ class Resigned:
     election_deadline_ms: int  # the next epoch begins then
     unacknowledged: set[int]  # voters who have not answered EndQuorumEpoch
     successors: tuple[ReplicaKey, ...]  # by preference; none after a restart
-    rival_until_ms: int  # the only voter does not lead before: its cluster has another quorum (D23)
-
-    def __init__(
-        self,
-        election_deadline_ms: int,
-        unacknowledged: set[int],
-        successors: tuple[ReplicaKey, ...],
-    ) -> None:
-        self.election_deadline_ms = election_deadline_ms
-        self.unacknowledged = unacknowledged
-        self.successors = successors
-        self.rival_until_ms = 0
+    # the only voter does not lead before: its cluster has another quorum (D23)
+    rival_until_ms: int = 0
 
     def grants_pre_vote(self) -> bool:
         """Someone else may lead."""

@@ -7,6 +7,7 @@ the new.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from random import Random
 
 from kraftfast import limits
@@ -51,9 +52,11 @@ from kraftfast.types import (
     VoterSet,
 )
 
+UNATTACHED = Role.UNATTACHED
 AnyRole = Unattached | Prospective | Candidate | Leader | Follower | Resigned
 
 
+@dataclass(eq=False)
 class ReplicaState:
     """A replica's memory. The ``on_...`` files act on it; ``Replica`` is its door.
 
@@ -65,114 +68,74 @@ class ReplicaState:
     local: ReplicaKey  # id -1: an observer without an id
     static_voters: VoterSet  # count only while the log holds none and kraft.version is 0
     history: VoterHistory  # of the latest snapshot and the log
-    voters: VoterSet  # in force: the latest, committed or not (D16)
-    kraft_version: int  # in force
     random: Random  # the only chance there is
-    cluster_id: str | None  # None: not known, not checked
-    for_all: bool  # durability=all: producers wait for every voter
     log: LogView
-    peers: RequestManager
     doubt: Doubt
-    role: Role
-    current: AnyRole
-    leader: Leader | None
-    follower: Follower | None
-    epoch: int
-    leader_id: int  # of this epoch, -1 unknown; a resigned leader names itself
-    leader_endpoints: tuple[Endpoint, ...]  # where it is, if a message or the voter set said
-    leader_identity: LeaderIdentity  # which directory it is, as far as a message said (D23)
-    voted: ReplicaKey | None  # in this epoch
-    persisted: QuorumState | None  # what is on disk; None before the start
-    resumed_epoch: int  # led before the restart: never again (D4, I13); -1 if none
-    high_watermark: int  # as this role knows it; -1 unknown, and again when elected or resigned
-    committed_offset: int  # the highest known since the start: nothing below is ever cut (I7)
-    floor_offset: int  # committed before the start: nor is anything below this (D23)
-    effects: list[Effect]  # what this step wants done, in order
-    poll_due: bool  # the role has something to do at once
-    quorum_state_due: bool  # this step has ``quorum-state`` written
-    writing: bool  # the log copies a Fetch answer: FetchedWritten will tell
-    fetch_at_ms: int  # no Fetch before this
-    fetch_failures: int  # in a row, for the pause between Fetches
-    displaced: bool  # an only voter by configuration whose cluster another led (D23)
-    displaced_by: int  # who said so first since the start, -1 if nobody did
-    superseded: bool  # voters of the configuration do not count: others are committed (D23)
-    unheard: set[int]  # peers that an only voter without a log asks before it leads (D23)
-    ask_until_ms: int  # for so long
-    ask_others: bool  # the leader did not answer well: the next Fetch asks who leads
-    slices_under_way: int  # of snapshots, on their way to whoever asked
-    barriers: list[Barrier]  # readers here that the leader is to be asked for
-    barriers_correlation: int  # of the last request for some of them
-    barriers_asked_ms: int  # when that went out
-    tells_endpoints: bool  # an observer that could be a voter says where it can be reached
-    was_voter: bool  # by a committed set that is gone from the history
-    warning: str  # the last refusal that people were told of
-    next_stream: int  # no number is used twice
-    next_probe: int  # nor this
-    asked_epochs: EpochBudget  # how far requests may move the epoch
-    told_epochs: EpochBudget  # and answers
-    failover_round: int  # campaigns lost since the leader is known dead
-    shutdown_deadline_ms: int  # a graceful end waits until then
-    shutting_down: bool
-    stopped: bool  # the graceful end is complete
+    cluster_id: str | None  # None: not known, not checked
+    floor_offset: int = 0  # committed before the start: nothing below is ever cut (D23)
+    # the highest offset known to be committed since the start: nor is anything below it cut (I7)
+    committed_offset: int = NO_OFFSET
+    voters: VoterSet = field(init=False)  # in force: the latest, committed or not (D16)
+    kraft_version: int = field(init=False)  # in force
+    for_all: bool = field(init=False)  # durability=all: producers wait for every voter
+    peers: RequestManager = field(init=False)
+    role: Role = UNATTACHED
+    current: AnyRole = field(init=False)
+    leader: Leader | None = None
+    follower: Follower | None = None
+    epoch: int = 0
+    leader_id: int = NO_NODE  # of this epoch, -1 unknown; a resigned leader names itself
+    # where it is, if a message or the voter set said
+    leader_endpoints: tuple[Endpoint, ...] = ()
+    # which directory it is, as far as a message said (D23)
+    leader_identity: LeaderIdentity = UNSAID
+    voted: ReplicaKey | None = None  # in this epoch
+    persisted: QuorumState | None = None  # what is on disk; None before the start
+    resumed_epoch: int = -1  # led before the restart: never again (D4, I13); -1 if none
+    # as this role knows it; -1 unknown, and again when elected or resigned
+    high_watermark: int = NO_OFFSET
+    effects: list[Effect] = field(default_factory=list)  # what this step wants done, in order
+    poll_due: bool = False  # the role has something to do at once
+    quorum_state_due: bool = False  # this step has ``quorum-state`` written
+    writing: bool = False  # the log copies a Fetch answer: FetchedWritten will tell
+    fetch_at_ms: int = 0  # no Fetch before this
+    fetch_failures: int = 0  # in a row, for the pause between Fetches
+    ask_others: bool = False  # the leader did not answer well: the next Fetch asks who leads
+    displaced: bool = False  # an only voter by configuration whose cluster another led (D23)
+    displaced_by: int = NO_NODE  # who said so first since the start, -1 if nobody did
+    # voters of the configuration do not count: others are committed (D23)
+    superseded: bool = False
+    # peers that an only voter without a log asks before it leads (D23)
+    unheard: set[int] = field(default_factory=set)
+    ask_until_ms: int = 0  # for so long
+    slices_under_way: int = 0  # of snapshots, on their way to whoever asked
+    # readers here that the leader is to be asked for
+    barriers: list[Barrier] = field(default_factory=list)
+    barriers_correlation: int = 0  # of the last request for some of them
+    barriers_asked_ms: int = 0  # when that went out
+    # an observer that could be a voter says where it can be reached
+    tells_endpoints: bool = field(init=False)
+    was_voter: bool = False  # by a committed set that is gone from the history
+    warning: str = ""  # the last refusal that people were told of
+    next_stream: int = 1  # no number is used twice
+    next_probe: int = 1  # nor this
+    asked_epochs: EpochBudget = field(init=False)  # how far requests may move the epoch
+    told_epochs: EpochBudget = field(init=False)  # and answers
+    failover_round: int = 0  # campaigns lost since the leader is known dead
+    shutdown_deadline_ms: int = NEVER_MS  # a graceful end waits until then
+    shutting_down: bool = False
+    stopped: bool = False  # the graceful end is complete
 
-    def __init__(
-        self,
-        config: QuorumConfig,
-        local: ReplicaKey,
-        static_voters: VoterSet,
-        history: VoterHistory,
-        random: Random,
-        log: LogView,
-        doubt: Doubt,
-        cluster_id: str | None,
-        floor_offset: int = 0,
-    ) -> None:
-        self.config = config
-        self.local = local
-        self.static_voters = static_voters
-        self.history = history
+    def __post_init__(self) -> None:
+        config = self.config
         self.voters = self.voters_in_force()
-        self.kraft_version = history.kraft_version
-        self.random = random
-        self.cluster_id = cluster_id
+        self.kraft_version = self.history.kraft_version
         self.for_all = config.durability is Durability.ALL
-        self.log = log
         self.peers = RequestManager(config.request_timeout_ms, config.retry_backoff_ms)
-        self.doubt = doubt
-        self.role = Role.UNATTACHED
         self.current = Unattached(NEVER_MS)
-        self.leader = None
-        self.follower = None
-        self.epoch = 0
-        self.leader_id = NO_NODE
-        self.leader_endpoints = ()
-        self.leader_identity = UNSAID
-        self.voted = None
-        self.persisted = None
-        self.resumed_epoch = -1
-        self.high_watermark = NO_OFFSET
-        self.committed_offset = NO_OFFSET
-        self.floor_offset = floor_offset
-        self.effects = []
-        self.poll_due = False
-        self.quorum_state_due = False
-        self.writing = False
-        self.fetch_at_ms = self.fetch_failures = 0
-        self.ask_others = self.displaced = self.superseded = False
-        self.displaced_by = NO_NODE
-        self.unheard = set()
-        self.ask_until_ms = self.slices_under_way = 0
-        self.barriers = []
-        self.barriers_correlation = self.barriers_asked_ms = 0
         self.tells_endpoints = self.could_be_voter()
-        self.was_voter = False
-        self.warning = ""
-        self.next_stream = self.next_probe = 1
         self.asked_epochs = EpochBudget(limits.EPOCHS_ASKED_MAX)
         self.told_epochs = EpochBudget(limits.EPOCH_JUMP_MAX)
-        self.failover_round = 0
-        self.shutdown_deadline_ms = NEVER_MS
-        self.shutting_down = self.stopped = False
 
     # --- what is often asked ------------------------------------------------------------------
 
@@ -360,7 +323,7 @@ class ReplicaState:
         assert self.epoch > self.resumed_epoch, "an epoch led before a restart is over (D4, I13)"
         assert self.epoch > self.log.last_epoch(), "nobody else led this epoch (I1, I2)"
         granting = tuple(sorted(self.current.election.granted))
-        leader = Leader(self.voters, self.local, self.log.end_offset, granting, now_ms)
+        leader = Leader.elected(self.voters, self.local, self.log.end_offset, granting, now_ms)
         if leader.needed_of_others > 0:
             leader.check_quorum_deadline_ms = now_ms + self.config.check_quorum_timeout_ms
         self.persist(self.epoch, self.local.id, None)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from kraftfast.core.roles import Role
 
 
+@dataclass(eq=False)
 class Unattached:
     """A replica that looks for a leader; a voter among them has an election timer."""
 
     role = Role.UNATTACHED
 
     election_deadline_ms: int  # a voter campaigns then; never for an observer
-
-    def __init__(self, election_deadline_ms: int) -> None:
-        self.election_deadline_ms = election_deadline_ms
 
     def grants_pre_vote(self) -> bool:
         """Neither a vote given nor a leader known stands against a pre-vote (KIP-996)."""

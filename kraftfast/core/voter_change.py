@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kraftfast.core.effects import Reply
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from kraftfast.core.state import ReplicaState
 
 
+@dataclass(eq=False)
 class VoterChange:
     """An addition, removal, update, upgrade, or another target.
 
@@ -23,36 +25,15 @@ class VoterChange:
 
     answers: type[ChangeVoterResponse]  # what its asker is answered with
     source: Any  # its asker
-    answered: bool  # the asker knows, or there is none
     deadline_ms: int
-    voter: Voter | None  # whom it is about, if it is probed first
-    probe: int  # number of the probe under way, 0 for none
-    probed: bool  # that was answered, and a Fetch after it is waited for (D19)
-    fetched: bool  # which came
-    at_append: bool  # answered as soon as it is appended
-    appending: bool  # AppendControl went out, Appended has not come
-    offset: int  # of its last record, -1 before it is appended
-
-    def __init__(
-        self,
-        answers: type[ChangeVoterResponse],
-        source: Any,
-        deadline_ms: int,
-        voter: Voter | None = None,
-        at_append: bool = False,
-        answered: bool = False,
-    ) -> None:
-        self.answers = answers
-        self.source = source
-        self.answered = answered
-        self.deadline_ms = deadline_ms
-        self.voter = voter
-        self.probe = 0
-        self.probed = False
-        self.fetched = False
-        self.at_append = at_append
-        self.appending = False
-        self.offset = NO_OFFSET
+    voter: Voter | None = None  # whom it is about, if it is probed first
+    at_append: bool = False  # answered as soon as it is appended
+    answered: bool = False  # the asker knows, or there is none
+    probe: int = 0  # number of the probe under way, 0 for none
+    probed: bool = False  # that was answered, and a Fetch after it is waited for (D19)
+    fetched: bool = False  # which came
+    appending: bool = False  # AppendControl went out, Appended has not come
+    offset: int = NO_OFFSET  # of its last record, -1 before it is appended
 
     def answer(self, state: ReplicaState, error: ErrorCode, message: str | None = None) -> None:
         """Tell the asker, once."""

@@ -7,11 +7,13 @@ They are in force as soon as they are appended, committed or not, and undone by 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import InitVar, dataclass, field
 from typing import Any
 
 from kraftfast.types import NO_OFFSET, KRaftVersion, KRaftVoters, ReplicaKey
 
 
+@dataclass
 class VoterHistory:
     """Every KRaftVersion and KRaftVoters record from the latest snapshot to the log's end.
 
@@ -19,12 +21,11 @@ class VoterHistory:
     at -1. Invariant: offsets strictly ascend in both lists.
     """
 
-    versions: list[tuple[int, int]]  # (offset, kraft.version)
-    voter_sets: list[tuple[int, KRaftVoters]]
+    controls: InitVar[Iterable[tuple[int, KRaftVersion | KRaftVoters]]] = ()
+    versions: list[tuple[int, int]] = field(default_factory=list)  # (offset, kraft.version)
+    voter_sets: list[tuple[int, KRaftVoters]] = field(default_factory=list)
 
-    def __init__(self, controls: Iterable[tuple[int, KRaftVersion | KRaftVoters]] = ()) -> None:
-        self.versions = []
-        self.voter_sets = []
+    def __post_init__(self, controls: Iterable[tuple[int, KRaftVersion | KRaftVoters]]) -> None:
         for offset, control in controls:
             self.add(offset, control)
 
@@ -125,16 +126,6 @@ class VoterHistory:
     def uncommitted_sets(self, high_watermark: int) -> int:
         """How many voters records stand at or above an offset (I16)."""
         return sum(1 for offset, _ in self.voter_sets if offset >= high_watermark)
-
-    def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, VoterHistory)
-            and self.versions == other.versions
-            and self.voter_sets == other.voter_sets
-        )
-
-    def __repr__(self) -> str:
-        return f"VoterHistory({self.versions}, {self.voter_sets})"
 
 
 def _append(entries: list[Any], offset: int, value: object) -> None:

@@ -41,7 +41,7 @@ def python_files() -> list[Path]:
 
 def all_files() -> list[Path]:
     """Every source that is written by hand, tests and C too; no stub that a test writes."""
-    roots = ("kraftfast", "cext", "bench", "tests", "profiles")
+    roots = ("kraftfast", "cext", "bench", "tests", "tools", "profiles")
     suffixes = {".py", ".pyx", ".pxd", ".pyi", ".c", ".h"}
     found = [
         path for root in roots for path in (ROOT / root).glob("**/*") if path.suffix in suffixes
