@@ -8,14 +8,18 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from tools import fields
+from tools import fields, flat_files, stubs
 
 ROOT = Path(__file__).resolve().parents[1]
 
 
 def generated() -> dict[Path, str]:
     """Return every generated file with its text."""
-    return fields.generated(ROOT)
+    return {
+        path: text
+        for each in (fields, stubs, flat_files)
+        for path, text in each.generated(ROOT).items()
+    }
 
 
 def main(words: list[str]) -> int:

@@ -29,5 +29,5 @@ cdef class BatchView:
     # The records of a compressed batch; raises CorruptBatch or UnsupportedCodec.
     cdef Hold decompressed(self)
 
-# The batch at byte `position`, of at most end - position bytes, and what kf_batch_read_header() says.
+# The batch at `position`, of at most end - position bytes, and what kf_batch_read_header() says.
 cdef BatchView view_at(Hold source, int64_t position, int64_t end, int *fault)

@@ -1,7 +1,8 @@
 """The judge of batches and records, on raw pointers: ``cext/batch.h`` and ``cext/record.h``.
 
 What each does stands there. What is not inline there is linked into a module by ``setup.py``. A
-fault is 0 (``KF_BATCH_OK``) or a number of ``shapes.Fault``; ``shapes.refusal`` makes the exception.
+fault is 0 (``KF_BATCH_OK``) or a number of ``shapes.Fault``, of which ``shapes.refusal`` makes the
+exception.
 """
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t

@@ -131,6 +131,20 @@ cdef inline void get_one(Source* s, bint flexible) noexcept nogil:
         s.ok = False
 
 
+cdef inline bint get_null(Source* s, bint flexible) noexcept nogil:
+    """Whether an array is null; one with anything in it is for the tables."""
+    cdef int64_t n = <int64_t>get_uvarint(s) - 1 if flexible else get_int32(s)
+    if n != -1 and n != 0:
+        s.ok = False
+    return n == -1
+
+
+cdef inline void get_nothing(Source* s, bint flexible) noexcept nogil:
+    """An empty array; one with anything in it is for the tables."""
+    if get_null(s, flexible):
+        s.ok = False
+
+
 cdef inline bint fits(Sink* s, Py_ssize_t n) noexcept nogil:
     """Whether ``n`` more bytes fit; clears ``ok`` if not."""
     if s.ok and 0 <= n <= s.end - s.at:
@@ -184,6 +198,20 @@ cdef inline void put_one(Sink* s, bint flexible) noexcept nogil:
         put_uvarint(s, 2)
     else:
         put_int32(s, 1)
+
+
+cdef inline void put_nothing(Sink* s, bint null, bint flexible) noexcept nogil:
+    """An array that is empty or null."""
+    if flexible:
+        put_uvarint(s, not null)
+    else:
+        put_int32(s, -1 if null else 0)
+
+
+cdef inline void put_checked_int8(Sink* s, int value) noexcept nogil:
+    if not -128 <= value <= 127:
+        s.ok = False
+    put_int8(s, value)
 
 
 cdef inline void put_bytes(Sink* s, const void* data, Py_ssize_t n) noexcept nogil:

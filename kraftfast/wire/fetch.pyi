@@ -1,3 +1,4 @@
+# Made by tools/flat_files.py from the tables of messages.py: make generate.
 from typing import Any, ClassVar
 
 from kraftfast.wire.messages import FetchRequest, FetchResponse

@@ -1,4 +1,4 @@
-# Written from the tables of messages.py by tests/wire/test_stubs.py.
+# Made by tools/stubs.py from the tables of messages.py: make generate.
 from enum import IntEnum
 
 from msgspec import Struct

@@ -2,7 +2,7 @@
 
 A table is a list of fields, one a line or parted by ``;``, in the order of the bytes::
 
-    Name:type?1+@2-5=default #7 ign
+    Name:type?1+@2-5=default #7 ign > core
 
 * ``type``: ``i8 i16 i32 i64 u16 bool uuid str bytes records``, or ``[i32]`` for an array of those.
 * ``Name[...]`` is an array of structs, ``Name{...}`` one struct, with the fields inside.
@@ -12,6 +12,8 @@ A table is a list of fields, one a line or parted by ``;``, in the order of the 
 * ``#7``: a tagged field with this tag (KIP-482).
 * ``ign``: ignorable. A version without the field drops it silently, where otherwise a value other
   than the default is an error at the sender (this is how a pre-vote to an old peer is detected).
+* ``>``: what the core's message has for it, as ``epoch`` or ``replica.id``. ``tools/plain.py``
+  makes the translations from that; a field without it is translated by hand, or not at all.
 """
 
 from __future__ import annotations
@@ -72,6 +74,7 @@ class Field:
     default: Default
     tag: int | None
     ignorable: bool
+    core: str | None  # of the core's message
 
     @property
     def struct_name(self) -> str:
@@ -98,7 +101,8 @@ _TAIL = re.compile(
     r"(?: ?@(?P<versions>\d+(?:\+|-\d+)?))?"
     r"(?: ?=(?P<default>[\w-]+))?"
     r"(?: \#(?P<tag>\d+))?"
-    r"(?: (?P<ign>ign))?(?= *(?:[\n;\]}]|$))"
+    r"(?: (?P<ign>ign))?"
+    r"(?: > (?P<core>[a-z_.]+))?(?= *(?:[\n;\]}]|$))"
 )
 _CLOSE = re.compile(r"[\s;]*(?P<close>[\]}]|$)")
 _WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
@@ -158,6 +162,7 @@ def _field(head: re.Match[str], inner: tuple[Field, ...], tail: re.Match[str]) -
         default=_default(tail["default"], kind, array),
         tag=tag,
         ignorable=bool(tail["ign"]),
+        core=tail["core"],
     )
 
 

@@ -1,3 +1,4 @@
+# Made by tools/flat_files.py from the tables of messages.py: make generate.
 from typing import Any, ClassVar
 
 from kraftfast.wire.messages import ProduceRequest, ProduceResponse
@@ -29,7 +30,6 @@ class PartitionProduce:
 
 class PartitionProduced:
     FIELDS: ClassVar[tuple[str, ...]]
-    throttle_time_ms: int
     topic: str
     topic_id: bytes
     partition: int
@@ -41,11 +41,11 @@ class PartitionProduced:
     error_message: str | None
     leader_id: int
     leader_epoch: int
+    throttle_time_ms: int
     node_endpoints: list[ProduceResponse.NodeEndpoint]
     def __init__(
         self,
         *,
-        throttle_time_ms: int = 0,
         topic: str = "",
         topic_id: bytes = ...,
         partition: int = 0,
@@ -57,6 +57,7 @@ class PartitionProduced:
         error_message: str | None = None,
         leader_id: int = -1,
         leader_epoch: int = -1,
+        throttle_time_ms: int = 0,
         node_endpoints: list[ProduceResponse.NodeEndpoint] = ...,
     ) -> None: ...
     def to_message(self) -> ProduceResponse: ...

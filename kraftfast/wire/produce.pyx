@@ -1,8 +1,11 @@
-"""Produce to one topic and one partition, without copying the records.
+# Made by tools/flat_files.py from the tables of messages.py: make generate.
+"""Produce of one topic and one partition, without copying the records.
 
-As ``fetch``: the usual shape goes straight between bytes and a flat object, anything unusual
-through the tables of ``messages``, with the same outcome byte for byte.
-Source: KIP-98, 467, 482, 516, 951 by Kafka's ProduceRequest.json and ProduceResponse.json.
+A quorum's Produce names one topic and one partition. For that shape the functions here go straight
+between bytes and a flat object. Whatever is unusual (other shapes, unknown tags, a field that the
+version lacks, a prefix above ``SCRATCH_BYTES``, malformed bytes) goes through the tables of
+``messages``, which is where every error is raised; the outcome is the same, byte for byte.
+Source: KIP-98, 467, 482, 516, 951 by Kafka's ProduceRequest.json, ProduceResponse.json.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -10,9 +13,9 @@ from libc.stdint cimport int16_t, int32_t, uint8_t
 
 from kraftfast.wire.cursor cimport (
     FRAME_BYTES_MAX, SCRATCH_BYTES, Sink, Source, Tags, begin_frame, begin_tags, bytes_of,
-    finish_frame, get_int16, get_int32, get_int64, get_no_tags, get_one, get_records_bytes,
-    get_string, get_uuid, get_uvarint, next_tag, put_int16, put_int32, put_int64, put_one,
-    put_records_bytes, put_string, put_uuid, put_uvarint, take,
+    finish_frame, get_int16, get_int32, get_int64, get_no_tags, get_nothing, get_one,
+    get_records_bytes, get_string, get_uuid, next_tag, put_int16, put_int32, put_int64, put_nothing,
+    put_one, put_records_bytes, put_string, put_uuid, put_uvarint, take,
 )
 
 from kraftfast import limits
@@ -31,7 +34,7 @@ assert API_KEY == ApiKey.PRODUCE
 
 
 cdef class PartitionProduce:
-    """A Produce request of one partition; fields in ``produce.pxd``, keyword arguments."""
+    """A Produce request of one partition, by keyword arguments."""
 
     FIELDS = (
         "transactional_id", "acks", "timeout_ms", "topic", "topic_id", "partition", "records",
@@ -49,9 +52,19 @@ cdef class PartitionProduce:
 
     cpdef object to_message(self):
         """The same as a ``messages.ProduceRequest``."""
-        partition = ProduceRequest.PartitionData(self.partition, self.records)
-        topic = ProduceRequest.TopicData(self.topic, self.topic_id, [partition])
-        return ProduceRequest(self.transactional_id, self.acks, self.timeout_ms, [topic])
+        return ProduceRequest(
+            transactional_id=self.transactional_id,
+            acks=self.acks,
+            timeout_ms=self.timeout_ms,
+            topic_data=[ProduceRequest.TopicData(
+                name=self.topic,
+                topic_id=self.topic_id,
+                partition_data=[ProduceRequest.PartitionData(
+                    index=self.partition,
+                    records=self.records,
+                )],
+            )],
+        )
 
     @staticmethod
     def from_message(message):
@@ -61,19 +74,23 @@ cdef class PartitionProduce:
             return None
         topic, p = sole
         return PartitionProduce(
-            transactional_id=message.transactional_id, acks=message.acks,
-            timeout_ms=message.timeout_ms, topic=topic.name, topic_id=topic.topic_id,
-            partition=p.index, records=p.records,
+            transactional_id=message.transactional_id,
+            acks=message.acks,
+            timeout_ms=message.timeout_ms,
+            topic=topic.name,
+            topic_id=topic.topic_id,
+            partition=p.index,
+            records=p.records,
         )
 
 
 cdef class PartitionProduced:
-    """A Produce response of one partition; fields in ``produce.pxd``, keyword arguments."""
+    """A Produce response of one partition, by keyword arguments."""
 
     FIELDS = (
-        "throttle_time_ms", "topic", "topic_id", "partition", "error_code", "base_offset",
-        "log_append_time_ms", "log_start_offset", "record_errors", "error_message", "leader_id",
-        "leader_epoch", "node_endpoints",
+        "topic", "topic_id", "partition", "error_code", "base_offset", "log_append_time_ms",
+        "log_start_offset", "record_errors", "error_message", "leader_id", "leader_epoch",
+        "throttle_time_ms", "node_endpoints",
     )
 
     def __init__(self, **fields):
@@ -88,13 +105,27 @@ cdef class PartitionProduced:
 
     cpdef object to_message(self):
         """The same as a ``messages.ProduceResponse``."""
-        partition = ProduceResponse.PartitionResponse(
-            self.partition, self.error_code, self.base_offset, self.log_append_time_ms,
-            self.log_start_offset, self.record_errors, self.error_message,
-            ProduceResponse.CurrentLeader(self.leader_id, self.leader_epoch),
+        return ProduceResponse(
+            responses=[ProduceResponse.Response(
+                name=self.topic,
+                topic_id=self.topic_id,
+                partition_responses=[ProduceResponse.PartitionResponse(
+                    index=self.partition,
+                    error_code=self.error_code,
+                    base_offset=self.base_offset,
+                    log_append_time_ms=self.log_append_time_ms,
+                    log_start_offset=self.log_start_offset,
+                    record_errors=self.record_errors,
+                    error_message=self.error_message,
+                    current_leader=ProduceResponse.CurrentLeader(
+                        leader_id=self.leader_id,
+                        leader_epoch=self.leader_epoch,
+                    ),
+                )],
+            )],
+            throttle_time_ms=self.throttle_time_ms,
+            node_endpoints=self.node_endpoints,
         )
-        topic = ProduceResponse.Response(self.topic, self.topic_id, [partition])
-        return ProduceResponse([topic], self.throttle_time_ms, self.node_endpoints)
 
     @staticmethod
     def from_message(message):
@@ -104,22 +135,28 @@ cdef class PartitionProduced:
             return None
         topic, p = sole
         return PartitionProduced(
-            throttle_time_ms=message.throttle_time_ms, topic=topic.name, topic_id=topic.topic_id,
-            partition=p.index, error_code=p.error_code, base_offset=p.base_offset,
-            log_append_time_ms=p.log_append_time_ms, log_start_offset=p.log_start_offset,
-            record_errors=p.record_errors, error_message=p.error_message,
-            leader_id=p.current_leader.leader_id, leader_epoch=p.current_leader.leader_epoch,
+            topic=topic.name,
+            topic_id=topic.topic_id,
+            partition=p.index,
+            error_code=p.error_code,
+            base_offset=p.base_offset,
+            log_append_time_ms=p.log_append_time_ms,
+            log_start_offset=p.log_start_offset,
+            record_errors=p.record_errors,
+            error_message=p.error_message,
+            leader_id=p.current_leader.leader_id,
+            leader_epoch=p.current_leader.leader_epoch,
+            throttle_time_ms=message.throttle_time_ms,
             node_endpoints=message.node_endpoints,
         )
 
 
-# --- requests ---------------------------------------------------------------------------------
+# --- requests ---
 
 
 def decode_request(int version, frame, Py_ssize_t start):
     """The request whose body begins at ``start`` of ``frame``: a :class:`PartitionProduce`, whose
-    records are a memoryview into ``frame``, or a ``messages.ProduceRequest`` if it does not name
-    exactly one partition.
+    records are a memoryview into ``frame``, or a ``messages.ProduceRequest`` if it has another shape.
 
     Raises :class:`MalformedFrame`, :class:`UnsupportedVersion`.
     """
@@ -135,13 +172,11 @@ def decode_request(int version, frame, Py_ssize_t start):
         s.ok = VERSION_MIN <= version <= VERSION_MAX and 0 <= start <= view.len
         s.end = base + view.len
         s.at = base + start if s.ok else s.end
-        _read_before_records(request, &s, version, &records_bytes)
+        _read_request(request, &s, version, &records_bytes)
         if records_bytes >= 0:
             records = take(&s, records_bytes)
         if version >= 9:
-            get_no_tags(&s)  # of the partition
-            get_no_tags(&s)  # of the topic
-            get_no_tags(&s)  # of the request
+            _read_request_end(request, &s, version)
     except UnicodeDecodeError:
         s.ok = False
     finally:
@@ -158,12 +193,12 @@ def encode_request(int version, int32_t correlation_id, str client_id, Partition
     """A whole frame, length and header included, as a list of one to three pieces to be sent in
     order; where there are records, the second is ``request.records`` itself.
 
-    Raises :class:`UnsupportedVersion` for a version that we do not speak,
-    :class:`UnencodableMessage` if a value does not fit its field.
+    Raises :class:`UnsupportedVersion` if ``request`` holds what ``version`` cannot say and may
+    not drop, :class:`UnencodableMessage` if a value does not fit its field.
     """
     cdef uint8_t scratch[SCRATCH_BYTES]
     cdef Sink s
-    cdef Py_ssize_t prefix_bytes, records_bytes = -1
+    cdef Py_ssize_t prefix_bytes = 0, records_bytes = -1
     begin_frame(&s, scratch)
     try:
         records_bytes = bytes_of(request.records)
@@ -173,14 +208,12 @@ def encode_request(int version, int32_t correlation_id, str client_id, Partition
         put_string(&s, client_id, False, True)
         if version >= 9:
             put_uvarint(&s, 0)
-        _write_before_records(request, &s, version, records_bytes)
+        _write_request(request, &s, version, records_bytes)
+        prefix_bytes = s.at - scratch
+        if version >= 9:
+            _write_request_end(request, &s, version)
     except (UnicodeEncodeError, TypeError, BufferError):
         s.ok = False
-    prefix_bytes = s.at - scratch
-    if version >= 9:
-        put_uvarint(&s, 0)  # tags of the partition
-        put_uvarint(&s, 0)  # tags of the topic
-        put_uvarint(&s, 0)  # tags of the request
     pieces = finish_frame(&s, scratch, prefix_bytes, request.records, records_bytes)
     if pieces is not None:
         return pieces
@@ -190,11 +223,16 @@ def encode_request(int version, int32_t correlation_id, str client_id, Partition
 
 
 cdef void _reset_request(PartitionProduce m) noexcept:
-    m.transactional_id, m.acks, m.timeout_ms = None, 0, 0
-    m.topic, m.topic_id, m.partition, m.records = "", ZERO_UUID, 0, None
+    m.transactional_id = None
+    m.acks = 0
+    m.timeout_ms = 0
+    m.topic = ''
+    m.topic_id = ZERO_UUID
+    m.partition = 0
+    m.records = None
 
 
-cdef int _read_before_records(
+cdef int _read_request(
     PartitionProduce m, Source* s, int version, Py_ssize_t* records_bytes
 ) except -1:
     cdef bint flexible = version >= 9
@@ -205,7 +243,7 @@ cdef int _read_before_records(
     get_one(s, flexible)
     if version <= 12:
         m.topic = get_string(s, flexible, False)
-    else:
+    if version >= 13:
         m.topic_id = get_uuid(s)
     get_one(s, flexible)
     m.partition = get_int32(s)
@@ -213,7 +251,14 @@ cdef int _read_before_records(
     return 0
 
 
-cdef int _write_before_records(
+cdef int _read_request_end(PartitionProduce m, Source* s, int version) except -1:
+    get_no_tags(s)  # of the partition
+    get_no_tags(s)  # of the topic
+    get_no_tags(s)  # of the request
+    return 0
+
+
+cdef int _write_request(
     PartitionProduce m, Sink* s, int version, Py_ssize_t records_bytes
 ) except -1:
     cdef bint flexible = version >= 9
@@ -225,7 +270,7 @@ cdef int _write_before_records(
     put_one(s, flexible)
     if version <= 12:
         put_string(s, m.topic, flexible, False)
-    else:
+    if version >= 13:
         put_uuid(s, m.topic_id)
     put_one(s, flexible)
     put_int32(s, m.partition)
@@ -233,12 +278,19 @@ cdef int _write_before_records(
     return 0
 
 
-# --- responses --------------------------------------------------------------------------------
+cdef int _write_request_end(PartitionProduce m, Sink* s, int version) except -1:
+    put_uvarint(s, 0)  # tags of the partition
+    put_uvarint(s, 0)  # tags of the topic
+    put_uvarint(s, 0)  # tags of the request
+    return 0
+
+
+# --- responses ---
 
 
 def decode_response(int version, frame):
     """Correlation id and body of the response in ``frame``: a :class:`PartitionProduced`, or a
-    ``messages.ProduceResponse`` if it has not exactly one partition.
+    ``messages.ProduceResponse`` if it has another shape.
 
     Raises :class:`MalformedFrame`, :class:`UnsupportedVersion`.
     """
@@ -266,8 +318,7 @@ def decode_response(int version, frame):
 
 
 def encode_response(int version, int32_t correlation_id, PartitionProduced response):
-    """A whole frame, length and header included. Raises as :func:`encode_request`, and
-    :class:`UnsupportedVersion` if ``response`` holds what ``version`` cannot say."""
+    """A whole frame, length and header included. Raises as :func:`encode_request`."""
     cdef uint8_t scratch[SCRATCH_BYTES]
     cdef Sink s
     begin_frame(&s, scratch)
@@ -281,24 +332,34 @@ def encode_response(int version, int32_t correlation_id, PartitionProduced respo
     pieces = finish_frame(&s, scratch, 0, None, -1)
     if pieces is not None:
         return pieces[0]
-    return framing.encode_response(API_KEY, version, correlation_id, response.to_message())
+    return framing.encode_response(
+        API_KEY, version, correlation_id, response.to_message()
+    )
 
 
 cdef void _reset_response(PartitionProduced m) noexcept:
-    m.throttle_time_ms, m.topic, m.topic_id, m.partition = 0, "", ZERO_UUID, 0
-    m.error_code, m.base_offset, m.log_append_time_ms, m.log_start_offset = 0, 0, -1, -1
-    m.record_errors, m.error_message = [], None
-    m.leader_id, m.leader_epoch, m.node_endpoints = -1, -1, []
+    m.topic = ''
+    m.topic_id = ZERO_UUID
+    m.partition = 0
+    m.error_code = 0
+    m.base_offset = 0
+    m.log_append_time_ms = -1
+    m.log_start_offset = -1
+    m.record_errors = []
+    m.error_message = None
+    m.leader_id = -1
+    m.leader_epoch = -1
+    m.throttle_time_ms = 0
+    m.node_endpoints = []
 
 
 cdef int _read_response(PartitionProduced m, Source* s, int version) except -1:
     cdef bint flexible = version >= 9
-    cdef Tags tags
     _reset_response(m)
     get_one(s, flexible)
     if version <= 12:
         m.topic = get_string(s, flexible, False)
-    else:
+    if version >= 13:
         m.topic_id = get_uuid(s)
     get_one(s, flexible)
     m.partition = get_int32(s)
@@ -307,39 +368,34 @@ cdef int _read_response(PartitionProduced m, Source* s, int version) except -1:
     m.log_append_time_ms = get_int64(s)
     if version >= 5:
         m.log_start_offset = get_int64(s)
-    if flexible and get_uvarint(s) != 1 or version == 8 and get_int32(s) != 0:
-        s.ok = False  # errors of single records are for the tables
     if version >= 8:
+        get_nothing(s, flexible)
         m.error_message = get_string(s, flexible, True)
     if flexible:
-        tags = begin_tags(s)
-        while next_tag(s, &tags):
-            if tags.tag == 0 and version >= 10:
-                m.leader_id = get_int32(s)
-                m.leader_epoch = get_int32(s)
-                get_no_tags(s)
-            else:
-                s.ok = False  # unknown: the tables skip it
+        _read_response_partition_tags(m, s, version)
         get_no_tags(s)  # of the topic
     m.throttle_time_ms = get_int32(s)
     if flexible:
-        get_no_tags(s)  # of the response: node endpoints are for the tables
+        get_no_tags(s)  # of the response
     return 0
 
 
 cdef int _write_response(PartitionProduced m, Sink* s, int version) except -1:
     cdef bint flexible = version >= 9
-    cdef bint leader = m.leader_id != -1 or m.leader_epoch != -1
-    if not VERSION_MIN <= version <= VERSION_MAX or leader and version < 10:
+    if not VERSION_MIN <= version <= VERSION_MAX:
         s.ok = False
     if m.record_errors is None or m.record_errors:
         s.ok = False
     if m.node_endpoints is None or m.node_endpoints:
         s.ok = False
+    if version < 10 and m.leader_id != -1:
+        s.ok = False
+    if version < 10 and m.leader_epoch != -1:
+        s.ok = False
     put_one(s, flexible)
     if version <= 12:
         put_string(s, m.topic, flexible, False)
-    else:
+    if version >= 13:
         put_uuid(s, m.topic_id)
     put_one(s, flexible)
     put_int32(s, m.partition)
@@ -348,22 +404,37 @@ cdef int _write_response(PartitionProduced m, Sink* s, int version) except -1:
     put_int64(s, m.log_append_time_ms)
     if version >= 5:
         put_int64(s, m.log_start_offset)
-    if flexible:
-        put_uvarint(s, 1)  # no errors of single records
-    elif version == 8:
-        put_int32(s, 0)
     if version >= 8:
+        put_nothing(s, False, flexible)
         put_string(s, m.error_message, flexible, True)
     if flexible:
-        put_uvarint(s, leader)
-        if leader:
-            put_uvarint(s, 0)
-            put_uvarint(s, 9)
-            put_int32(s, m.leader_id)
-            put_int32(s, m.leader_epoch)
-            put_uvarint(s, 0)
+        _write_response_partition_tags(m, s, version)
         put_uvarint(s, 0)  # tags of the topic
     put_int32(s, m.throttle_time_ms)
     if flexible:
         put_uvarint(s, 0)  # tags of the response
+    return 0
+
+
+cdef int _read_response_partition_tags(PartitionProduced m, Source* s, int version) except -1:
+    cdef Tags tags = begin_tags(s)
+    while next_tag(s, &tags):
+        if tags.tag == 0 and version >= 10:
+            m.leader_id = get_int32(s)
+            m.leader_epoch = get_int32(s)
+            get_no_tags(s)
+        else:
+            s.ok = False  # for the tables
+    return 0
+
+
+cdef int _write_response_partition_tags(PartitionProduced m, Sink* s, int version) except -1:
+    cdef bint has_current_leader = version >= 10 and (m.leader_id != -1 or m.leader_epoch != -1)
+    put_uvarint(s, has_current_leader)
+    if has_current_leader:
+        put_uvarint(s, 0)
+        put_uvarint(s, 9)
+        put_int32(s, m.leader_id)
+        put_int32(s, m.leader_epoch)
+        put_uvarint(s, 0)
     return 0

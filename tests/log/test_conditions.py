@@ -21,8 +21,7 @@ from kraftfast.log.disk import Disk
 from kraftfast.log.log_start import delete_before
 from kraftfast.log.reader import LogReader
 from kraftfast.node.flusher import Flusher
-from kraftfast.record.control import control_batch
-from kraftfast.types import KRaftVersion
+from kraftfast.record.control import SnapshotFooter, control_batch
 from kraftfast.sim.disk import SimDisk
 from kraftfast.sim.paged_file import append_batch, copy_reference
 from tests.log.crash_disk import CrashDisk, PowerCut, cuts
@@ -471,7 +470,7 @@ def test_a_follower_takes_only_what_follows(offset: int, epoch: int, why: str) -
 
 def test_a_producer_writes_no_control_records() -> None:
     log = crashing().open()
-    made = control_batch([KRaftVersion(1)], timestamp=0, leader_epoch=0)
+    made = control_batch([SnapshotFooter()], timestamp=0, leader_epoch=0)
     assert not append_batch(log, made, 1) and log.damaged()
     assert append_batch(log, batch_of_size(100), 1)
 

@@ -23,10 +23,19 @@ from kraftfast.log.directory import (  # noqa: E402
 from kraftfast.log.disk import Disk  # noqa: E402
 from kraftfast.log.extents import Extent  # noqa: E402
 from kraftfast.log.floor import write_floor  # noqa: E402
-from kraftfast.record.control import KRaftVersion, KRaftVoters, control_batch  # noqa: E402
+from kraftfast.record.control import control_batch  # noqa: E402
 from kraftfast.spark.certain import Certain, Held, certain_end  # noqa: E402
 from kraftfast.spark.sources import LogSource  # noqa: E402
-from kraftfast.types import OffsetAndEpoch, QuorumState, ReplicaKey, Voter, VoterSet, uuid_text  # noqa: E402
+from kraftfast.types import (  # noqa: E402
+    KRaftVersion,
+    KRaftVoters,
+    OffsetAndEpoch,
+    QuorumState,
+    ReplicaKey,
+    Voter,
+    VoterSet,
+    uuid_text,
+)
 from tests.spark.kit import LogFiles, rows_of  # noqa: E402
 
 NOTHING = OffsetAndEpoch(0, 0)

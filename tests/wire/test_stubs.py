@@ -1,75 +1,15 @@
-"""The type stubs say what the modules hold.
-
-``messages.pyi`` is written from the tables: KRAFTFAST_REWRITE=1 with this test writes it anew.
-"""
+"""The type stubs of the hot messages say what the modules hold."""
 
 from __future__ import annotations
 
 import ast
-import os
 from pathlib import Path
 
 import pytest
 
 from kraftfast.wire import fetch, messages, produce
-from kraftfast.wire.messages import REQUESTS, RESPONSES
-from kraftfast.wire.notation import Field
-from kraftfast.wire.schema import Message
 
 WIRE = Path(messages.__file__).parent
-STUB = WIRE / "messages.pyi"
-
-HEAD = """\
-# Written from the tables of messages.py by tests/wire/test_stubs.py.
-from enum import IntEnum
-
-from msgspec import Struct
-
-from kraftfast.wire.primitives import Buffer
-from kraftfast.wire.schema import Message
-
-class ApiKey(IntEnum):
-"""
-TYPES = {"bool": "bool", "uuid": "bytes", "str": "str", "bytes": "Buffer", "records": "Buffer"}
-
-
-def attribute(message: type[Message], field: Field) -> str:
-    kind = TYPES.get(field.kind, "int")
-    if field.kind == "struct":
-        kind = f"{message.__name__}.{field.struct_name}"
-    if field.array:
-        kind = f"list[{kind}]"
-    if field.nullable.last >= 0:
-        kind += " | None"
-    return f"{field.attribute}: {kind} = ..."
-
-
-def structs(message: type[Message], fields: tuple[Field, ...]) -> list[str]:
-    lines = []
-    for field in fields:
-        if field.kind == "struct":
-            lines += structs(message, field.fields)
-            lines.append(f"    class {field.struct_name}(Struct):")
-            lines += [f"        {attribute(message, inner)}" for inner in field.fields]
-    return lines
-
-
-def render() -> str:
-    lines = [f"    {key.name} = {key.value}" for key in messages.ApiKey]
-    lines += ["", "REQUESTS: dict[int, type[Message]]", "RESPONSES: dict[int, type[Message]]"]
-    for key in messages.ApiKey:
-        for message in (REQUESTS[key], RESPONSES[key]):
-            lines += ["", f"class {message.__name__}(Message):"]
-            inner = structs(message, message.FIELDS)
-            inner += [f"    {attribute(message, field)}" for field in message.FIELDS]
-            lines += inner or ["    ..."]
-    return HEAD + "\n".join(lines) + "\n"
-
-
-def test_the_messages_stub_is_the_tables() -> None:
-    if os.environ.get("KRAFTFAST_REWRITE"):
-        STUB.write_text(render())
-    assert STUB.read_text() == render()
 
 
 @pytest.mark.parametrize("module", [fetch, produce], ids=["fetch", "produce"])
