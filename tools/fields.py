@@ -61,12 +61,12 @@ def type_of(annotation: ast.expr, compiled: set[str]) -> str:
     return name if name in compiled else TYPES.get(name, "object")
 
 
-def generated(root: Path) -> dict[Path, str]:
-    """Return the text of each ``.pxd`` of the core that has fields."""
+def generated(root: Path, made: dict[Path, str]) -> dict[Path, str]:
+    """Return the text of each ``.pxd`` of the core that has fields; ``made``: new sources."""
     found = {}
     for path in sorted(root.glob("kraftfast/core/*.pxd")):
         source = path.with_suffix(".py")
         text = path.read_text()
         if source.exists() and "\ncdef class " in text:
-            found[path] = with_fields(text, source.read_text())
+            found[path] = with_fields(text, made.get(source) or source.read_text())
     return found

@@ -8,18 +8,15 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from tools import fields, flat_files, stubs
+from tools import fields, flat_files, plain, stubs
 
 ROOT = Path(__file__).resolve().parents[1]
 
 
 def generated() -> dict[Path, str]:
     """Return every generated file with its text."""
-    return {
-        path: text
-        for each in (fields, stubs, flat_files)
-        for path, text in each.generated(ROOT).items()
-    }
+    made = plain.generated(ROOT)
+    return made | fields.generated(ROOT, made) | stubs.generated(ROOT) | flat_files.generated(ROOT)
 
 
 def main(words: list[str]) -> int:

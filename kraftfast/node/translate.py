@@ -1,5 +1,8 @@
 """Between the core's messages and Kafka's: one topic and one partition, wrapped and unwrapped.
 
+What is the same on both sides under whatever name is in ``plain``, which is made from the tables;
+here is what decides something.
+
 Where a request does not name exactly our partition, ``partition_known`` is False and the core
 answers in Kafka's order of checks. Fields: kraft-reference.md section 2.2.
 """
@@ -10,6 +13,7 @@ from typing import Any
 
 from kraftfast.core import messages as core
 from kraftfast.errors import ErrorCode
+from kraftfast.node import plain
 from kraftfast.node import translate_membership as membership
 from kraftfast.node import translate_snapshot as snapshot
 from kraftfast.node.wire_values import (
@@ -45,39 +49,9 @@ def request_to_wire(request: Any, partition: Partition) -> Any:
     return _TO_WIRE[type(request)](request, partition)
 
 
-def _vote(request: core.VoteRequest, partition: Partition) -> Any:
-    kind = wire.VoteRequest
-    fields = kind.Partition(
-        partition_index=METADATA_PARTITION,
-        replica_epoch=request.epoch,
-        replica_id=request.replica.id,
-        replica_directory_id=request.replica.directory_id,
-        voter_directory_id=request.voter.directory_id,
-        last_offset_epoch=request.last_epoch,
-        last_offset=request.last_offset,
-        pre_vote=request.pre_vote,
-        unanimous=request.unanimous,
-        voters_offset=request.voters_at.offset,
-        voters_epoch=request.voters_at.epoch,
-    )
-    topic = kind.Topic(topic_name=partition.topic, partitions=[fields])
-    return kind(cluster_id=request.cluster_id, voter_id=request.voter.id, topics=[topic])
-
-
 def _begin(request: core.BeginQuorumEpochRequest, partition: Partition) -> Any:
-    kind = wire.BeginQuorumEpochRequest
-    fields = kind.Partition(
-        partition_index=METADATA_PARTITION,
-        voter_directory_id=request.voter.directory_id,
-        leader_id=request.leader_id,
-        leader_epoch=request.epoch,
-    )
-    return kind(
-        cluster_id=request.cluster_id,
-        voter_id=request.voter.id,
-        topics=[kind.Topic(topic_name=partition.topic, partitions=[fields])],
-        leader_endpoints=_told_endpoints(kind, request),
-    )
+    told = _told_endpoints(wire.BeginQuorumEpochRequest, request)
+    return plain.begin_quorum_epoch_request_to_wire(request, partition, leader_endpoints=told)
 
 
 def _told_endpoints(kind: Any, request: Any) -> list[Any]:
@@ -90,25 +64,19 @@ def _told_endpoints(kind: Any, request: Any) -> list[Any]:
 
 
 def _end(request: core.EndQuorumEpochRequest, partition: Partition) -> Any:
-    kind = wire.EndQuorumEpochRequest
-    fields = kind.Partition(
-        partition_index=METADATA_PARTITION,
-        leader_id=request.leader_id,
-        leader_epoch=request.epoch,
-        preferred_successors=[key.id for key in request.preferred_candidates],
-        preferred_candidates=[
-            kind.PreferredCandidate(*key) for key in request.preferred_candidates
-        ],
-    )
-    return kind(
-        cluster_id=request.cluster_id,
-        topics=[kind.Topic(topic_name=partition.topic, partitions=[fields])],
-        leader_endpoints=_told_endpoints(kind, request),
+    kind, keys = wire.EndQuorumEpochRequest, request.preferred_candidates
+    successors = {
+        "preferred_successors": [key.id for key in keys],
+        "preferred_candidates": [kind.PreferredCandidate(*key) for key in keys],
+    }
+    told = _told_endpoints(kind, request)
+    return plain.end_quorum_epoch_request_to_wire(
+        request, partition, successors, leader_endpoints=told
     )
 
 
 _TO_WIRE: dict[Any, Any] = {
-    core.VoteRequest: _vote,
+    core.VoteRequest: plain.vote_request_to_wire,
     core.BeginQuorumEpochRequest: _begin,
     core.EndQuorumEpochRequest: _end,
     **membership.TO_WIRE,
@@ -118,19 +86,9 @@ _TO_WIRE: dict[Any, Any] = {
 
 def fetch_to_wire(request: core.FetchRequest, partition: Partition) -> PartitionFetch:
     """A Fetch as Kafka's raft follower sends it."""
-    return PartitionFetch(
-        cluster_id=request.cluster_id,
-        replica_id=request.replica.id,
-        max_wait_ms=request.max_wait_ms,
-        max_bytes=request.max_bytes,
-        topic=partition.topic,
-        topic_id=partition.topic_id,
-        partition=METADATA_PARTITION,
-        current_leader_epoch=request.epoch,
-        fetch_offset=request.fetch_offset,
-        last_fetched_epoch=request.last_fetched_epoch,
-        replica_directory_id=request.replica.directory_id,
-        high_watermark=request.high_watermark,
+    return plain.fetch_request_to_wire(
+        request,
+        partition,
         durability=IN_MEMORY if request.in_memory else 0,
         observer_endpoints=[
             wire.FetchRequest.ObserverEndpoint(*each) for each in request.observer_endpoints
@@ -159,17 +117,7 @@ def vote_from_wire(message: Any, partition: Partition) -> core.VoteRequest:
         return core.VoteRequest(
             0, core.NOBODY, 0, 0, cluster_id=message.cluster_id, partition_known=False
         )
-    return core.VoteRequest(
-        epoch=fields.replica_epoch,
-        replica=ReplicaKey(fields.replica_id, fields.replica_directory_id),
-        last_epoch=fields.last_offset_epoch,
-        last_offset=fields.last_offset,
-        pre_vote=fields.pre_vote,
-        unanimous=fields.unanimous,
-        voters_at=OffsetAndEpoch(fields.voters_offset, fields.voters_epoch),
-        voter=ReplicaKey(message.voter_id, fields.voter_directory_id),
-        cluster_id=message.cluster_id,
-    )
+    return plain.vote_request_from_wire(message, fields)
 
 
 def begin_from_wire(message: Any, partition: Partition) -> core.BeginQuorumEpochRequest:
@@ -179,13 +127,11 @@ def begin_from_wire(message: Any, partition: Partition) -> core.BeginQuorumEpoch
         return core.BeginQuorumEpochRequest(
             0, -1, cluster_id=message.cluster_id, partition_known=False
         )
-    return core.BeginQuorumEpochRequest(
-        epoch=fields.leader_epoch,
-        leader_id=fields.leader_id,
+    return plain.begin_quorum_epoch_request_from_wire(
+        message,
+        fields,
         leader_endpoints=endpoints_from_wire(message.leader_endpoints),
         leader_identity=identity_from_wire(message.leader_endpoints),
-        voter=ReplicaKey(message.voter_id, fields.voter_directory_id),
-        cluster_id=message.cluster_id,
     )
 
 
@@ -200,13 +146,12 @@ def end_from_wire(message: Any, partition: Partition) -> core.EndQuorumEpochRequ
         ReplicaKey(c.candidate_id, c.candidate_directory_id) for c in fields.preferred_candidates
     ]
     successors = candidates or [ReplicaKey(id) for id in fields.preferred_successors]
-    return core.EndQuorumEpochRequest(
-        epoch=fields.leader_epoch,
-        leader_id=fields.leader_id,
+    return plain.end_quorum_epoch_request_from_wire(
+        message,
+        fields,
         preferred_candidates=tuple(successors),
         leader_endpoints=endpoints_from_wire(message.leader_endpoints),
         leader_identity=identity_from_wire(message.leader_endpoints),
-        cluster_id=message.cluster_id,
     )
 
 
@@ -217,20 +162,15 @@ def fetch_from_wire(message: Any, partition: Partition) -> core.FetchRequest:
             -1, core.NOBODY, 0, 0, cluster_id=message.cluster_id, partition_known=False
         )
     known = message.topic_id == partition.topic_id and message.partition == METADATA_PARTITION
-    return core.FetchRequest(
-        epoch=message.current_leader_epoch,
-        replica=ReplicaKey(message.replica_id, message.replica_directory_id),
-        fetch_offset=message.fetch_offset,
-        last_fetched_epoch=message.last_fetched_epoch,
-        high_watermark=message.high_watermark,
-        max_wait_ms=message.max_wait_ms,
-        max_bytes=max(message.max_bytes, 0),  # at least one batch, whatever was asked for
+    request = plain.fetch_request_from_wire(
+        message,
         in_memory=message.durability == IN_MEMORY,
-        cluster_id=message.cluster_id,
         partition_known=known,
         observer_endpoints=endpoints_from_wire(message.observer_endpoints),
         observer_kraft_versions=tuple(message.observer_kraft_versions),
     )
+    request.max_bytes = max(request.max_bytes, 0)  # at least one batch, whatever was asked for
+    return request
 
 
 REQUEST_FROM_WIRE: dict[int, Any] = {
@@ -244,6 +184,17 @@ REQUEST_FROM_WIRE: dict[int, Any] = {
 
 # --- responses ------------------------------------------------------------------------------------
 
+_ELECTIONS: dict[int, Any] = {
+    wire.ApiKey.VOTE: (plain.vote_response_to_wire, plain.vote_response_from_wire),
+    wire.ApiKey.BEGIN_QUORUM_EPOCH: (
+        plain.begin_quorum_epoch_response_to_wire,
+        plain.begin_quorum_epoch_response_from_wire,
+    ),
+    wire.ApiKey.END_QUORUM_EPOCH: (
+        plain.end_quorum_epoch_response_to_wire,
+        plain.end_quorum_epoch_response_from_wire,
+    ),
+}
 _RESPONSE_TO_WIRE: dict[Any, Any] = {
     **membership.RESPONSE_TO_WIRE,
     **snapshot.RESPONSE_TO_WIRE,
@@ -265,22 +216,8 @@ def response_to_wire(api_key: int, response: Any, partition: Partition, version:
         return encode(response, kind, partition, version)
     if response.error:
         return kind(error_code=response.error, topics=[])
-    fields = kind.Partition(
-        partition_index=METADATA_PARTITION,
-        error_code=response.partition_error,
-        leader_id=response.leader_id,
-        leader_epoch=response.leader_epoch,
-    )
-    if isinstance(response, core.VoteResponse):
-        fields.vote_granted = response.vote_granted
-        fields.in_doubt = response.in_doubt
-        fields.has_no_log = response.has_no_log
-        fields.voters_committed = response.voters_committed
-    return kind(
-        error_code=0,
-        topics=[kind.Topic(topic_name=partition.topic, partitions=[fields])],
-        node_endpoints=_node_endpoints(kind, response, partition) if version else [],
-    )
+    nodes = _node_endpoints(kind, response, partition) if version else []
+    return _ELECTIONS[api_key][0](response, partition, node_endpoints=nodes)
 
 
 def _node_endpoints(kind: Any, response: Any, partition: Partition) -> list[Any]:
@@ -306,19 +243,12 @@ def response_from_wire(api_key: int, message: Any, partition: Partition) -> Any:
     fields = _only_partition(message.topics, "topic_name", partition)
     if fields is None:
         return kind(error=ErrorCode.UNKNOWN_SERVER_ERROR)
-    response = kind(
-        partition_error=error_code(fields.error_code),
-        leader_id=fields.leader_id,
-        leader_epoch=fields.leader_epoch,
+    return _ELECTIONS[api_key][1](
+        message,
+        fields,
         leader_endpoints=_leader_endpoints(message.node_endpoints, fields.leader_id, partition),
         leader_identity=_leader_identity(message.node_endpoints, fields.leader_id),
     )
-    if isinstance(response, core.VoteResponse):
-        response.vote_granted = fields.vote_granted
-        response.in_doubt = fields.in_doubt
-        response.has_no_log = fields.has_no_log
-        response.voters_committed = fields.voters_committed
-    return response
 
 
 def _leader_endpoints(
@@ -339,14 +269,10 @@ def fetched_to_wire(
     response: core.FetchResponse, partition: Partition, records: Any, version: int
 ) -> PartitionFetched:
     """The answer to a Fetch with its records (None or bytes-like)."""
-    fetched = PartitionFetched(
+    fetched = plain.fetch_response_to_wire(
+        response,
+        partition,
         error_code=response.error,
-        topic=partition.topic,
-        topic_id=partition.topic_id,
-        partition=METADATA_PARTITION,
-        partition_error_code=response.partition_error,
-        high_watermark=response.high_watermark,
-        log_start_offset=response.log_start_offset,
         records=records if records is not None else b"",
     )
     if version < 12:
@@ -369,12 +295,10 @@ def fetched_from_wire(message: Any, partition: Partition) -> core.FetchResponse:
         return core.FetchResponse(error=error_code(message.error_code))
     if message.topic_id != partition.topic_id or message.partition != METADATA_PARTITION:
         return core.FetchResponse(error=ErrorCode.UNKNOWN_SERVER_ERROR)
-    return core.FetchResponse(
-        partition_error=error_code(message.partition_error_code),
+    return plain.fetch_response_from_wire(
+        message,
         leader_id=message.leader_id,
         leader_epoch=message.leader_epoch,
-        high_watermark=message.high_watermark,
-        log_start_offset=message.log_start_offset,
         diverging=_place(message.diverging_end_offset, message.diverging_epoch),
         snapshot_id=_place(message.snapshot_end_offset, message.snapshot_epoch),
         leader_endpoints=_leader_endpoints(message.node_endpoints, message.leader_id, partition),

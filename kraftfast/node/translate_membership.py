@@ -11,8 +11,9 @@ from typing import Any
 
 from kraftfast.core import messages as core
 from kraftfast.errors import ErrorCode
+from kraftfast.node import plain
 from kraftfast.node.wire_values import Partition, endpoints_from_wire, error_code
-from kraftfast.types import METADATA_PARTITION, Endpoint, ReplicaKey
+from kraftfast.types import METADATA_PARTITION, Endpoint
 from kraftfast.wire import messages as wire
 from kraftfast.wire.versions import KRAFT_VERSION
 
@@ -35,39 +36,20 @@ API_OF: dict[type, wire.ApiKey] = {
 def _add(request: core.AddRaftVoterRequest, _partition: Partition) -> Any:
     """As a replica that joins by itself sends it."""
     kind = wire.AddRaftVoterRequest
-    return kind(
-        cluster_id=request.cluster_id,
-        timeout_ms=request.timeout_ms,
-        voter_id=request.voter.id,
-        voter_directory_id=request.voter.directory_id,
-        listeners=[kind.Listener(*endpoint) for endpoint in request.endpoints],
-        ack_when_committed=request.ack_when_committed,
-    )
+    listeners = [kind.Listener(*endpoint) for endpoint in request.endpoints]
+    return plain.add_raft_voter_request_to_wire(request, listeners=listeners)
 
 
 def _remove(request: core.RemoveRaftVoterRequest, _partition: Partition) -> Any:
     """Of the entry that a wiped disk left behind."""
-    return wire.RemoveRaftVoterRequest(
-        cluster_id=request.cluster_id,
-        voter_id=request.voter.id,
-        voter_directory_id=request.voter.directory_id,
-    )
+    return plain.remove_raft_voter_request_to_wire(request)
 
 
 def _update(request: core.UpdateRaftVoterRequest, _partition: Partition) -> Any:
     """A voter tells of itself."""
     kind = wire.UpdateRaftVoterRequest
-    return kind(
-        cluster_id=request.cluster_id,
-        current_leader_epoch=request.epoch,
-        voter_id=request.voter.id,
-        voter_directory_id=request.voter.directory_id,
-        listeners=[kind.Listener(*endpoint) for endpoint in request.endpoints],
-        kraft_version_feature=kind.KRaftVersionFeature(
-            min_supported_version=request.kraft_version_min,
-            max_supported_version=request.kraft_version_max,
-        ),
-    )
+    listeners = [kind.Listener(*endpoint) for endpoint in request.endpoints]
+    return plain.update_raft_voter_request_to_wire(request, listeners=listeners)
 
 
 def _barrier(request: core.ReadBarrierRequest, _partition: Partition) -> Any:
@@ -91,32 +73,19 @@ TO_WIRE: dict[type, Any] = {
 
 def add_from_wire(message: Any, _partition: Partition) -> core.AddRaftVoterRequest:
     """AddRaftVoter."""
-    return core.AddRaftVoterRequest(
-        ReplicaKey(message.voter_id, message.voter_directory_id),
-        endpoints_from_wire(message.listeners),
-        message.timeout_ms,
-        message.ack_when_committed,
-        message.cluster_id,
-    )
+    endpoints = endpoints_from_wire(message.listeners)
+    return plain.add_raft_voter_request_from_wire(message, endpoints=endpoints)
 
 
 def remove_from_wire(message: Any, _partition: Partition) -> core.RemoveRaftVoterRequest:
     """RemoveRaftVoter."""
-    key = ReplicaKey(message.voter_id, message.voter_directory_id)
-    return core.RemoveRaftVoterRequest(key, message.cluster_id)
+    return plain.remove_raft_voter_request_from_wire(message)
 
 
 def update_from_wire(message: Any, _partition: Partition) -> core.UpdateRaftVoterRequest:
     """UpdateRaftVoter."""
-    versions = message.kraft_version_feature
-    return core.UpdateRaftVoterRequest(
-        message.current_leader_epoch,
-        ReplicaKey(message.voter_id, message.voter_directory_id),
-        endpoints_from_wire(message.listeners),
-        versions.min_supported_version,
-        versions.max_supported_version,
-        message.cluster_id,
-    )
+    endpoints = endpoints_from_wire(message.listeners)
+    return plain.update_raft_voter_request_from_wire(message, endpoints=endpoints)
 
 
 REQUEST_FROM_WIRE: dict[int, Any] = {
@@ -165,8 +134,12 @@ def target_from_wire(
 # --- our answers ----------------------------------------------------------------------------------
 
 
-def _changed(response: Any, kind: Any, _partition: Partition, _version: int) -> Any:
-    return kind(error_code=response.error, error_message=response.message)
+def _added(response: Any, _kind: Any, _partition: Partition, _version: int) -> Any:
+    return plain.add_raft_voter_response_to_wire(response)
+
+
+def _removed(response: Any, _kind: Any, _partition: Partition, _version: int) -> Any:
+    return plain.remove_raft_voter_response_to_wire(response)
 
 
 def _updated(
@@ -243,8 +216,8 @@ def _passed(
 
 
 RESPONSE_TO_WIRE: dict[type, Any] = {
-    core.AddRaftVoterResponse: _changed,
-    core.RemoveRaftVoterResponse: _changed,
+    core.AddRaftVoterResponse: _added,
+    core.RemoveRaftVoterResponse: _removed,
     core.UpdateRaftVoterResponse: _updated,
     core.UpdateFeaturesResponse: _upgraded,
     core.AlterPartitionReassignmentsResponse: _reassigned,
@@ -259,12 +232,12 @@ RESPONSE_TO_WIRE: dict[type, Any] = {
 
 def added_from_wire(message: Any, _partition: Partition) -> core.AddRaftVoterResponse:
     """To AddRaftVoter."""
-    return core.AddRaftVoterResponse(error_code(message.error_code), message.error_message)
+    return plain.add_raft_voter_response_from_wire(message)
 
 
 def removed_from_wire(message: Any, _partition: Partition) -> core.RemoveRaftVoterResponse:
     """To RemoveRaftVoter."""
-    return core.RemoveRaftVoterResponse(error_code(message.error_code), message.error_message)
+    return plain.remove_raft_voter_response_from_wire(message)
 
 
 def updated_from_wire(message: Any, partition: Partition) -> core.UpdateRaftVoterResponse:

@@ -6,8 +6,9 @@ from typing import Any
 
 from kraftfast.core import messages as core
 from kraftfast.errors import ErrorCode
+from kraftfast.node import plain
 from kraftfast.node.wire_values import error_code
-from kraftfast.types import METADATA_PARTITION, Endpoint, OffsetAndEpoch, ReplicaKey
+from kraftfast.types import METADATA_PARTITION, Endpoint, ReplicaKey
 from kraftfast.wire import messages as wire
 
 
@@ -28,23 +29,6 @@ def slice_of(message: Any) -> bytes:
     return b""
 
 
-def _to_wire(request: core.FetchSnapshotRequest, partition: Any) -> Any:
-    kind = wire.FetchSnapshotRequest
-    fields = kind.Partition(
-        partition=METADATA_PARTITION,
-        current_leader_epoch=request.epoch,
-        snapshot_id=kind.SnapshotId(request.snapshot_id.offset, request.snapshot_id.epoch),
-        position=request.position,
-        replica_directory_id=request.replica.directory_id,
-    )
-    return kind(
-        cluster_id=request.cluster_id,
-        replica_id=request.replica.id,
-        max_bytes=request.max_bytes,
-        topics=[kind.Topic(name=partition.topic, partitions=[fields])],
-    )
-
-
 def _from_wire(message: Any, partition: Any) -> core.FetchSnapshotRequest:
     """Kafka's checks: exactly one partition of one topic, then whether it is ours."""
     if len(message.topics) != 1 or len(message.topics[0].partitions) != 1:
@@ -58,13 +42,9 @@ def _from_wire(message: Any, partition: Any) -> core.FetchSnapshotRequest:
         )
     topic = message.topics[0]
     fields = topic.partitions[0]
-    return core.FetchSnapshotRequest(
-        epoch=fields.current_leader_epoch,
-        replica=ReplicaKey(message.replica_id, fields.replica_directory_id),
-        snapshot_id=OffsetAndEpoch(fields.snapshot_id.end_offset, fields.snapshot_id.epoch),
-        position=fields.position,
-        max_bytes=message.max_bytes,
-        cluster_id=message.cluster_id,
+    return plain.fetch_snapshot_request_from_wire(
+        message,
+        fields,
         ours=topic.name == partition.topic and fields.partition == METADATA_PARTITION,
     )
 
@@ -74,23 +54,15 @@ def _response_to_wire(answer: Any, kind: Any, partition: Any, version: int) -> A
     response, data = (answer.response, answer.data) if isinstance(answer, Slice) else (answer, b"")
     if response.error:
         return kind(error_code=response.error, topics=[])
-    fields = kind.Partition(
-        index=METADATA_PARTITION,
-        error_code=response.partition_error,
-        snapshot_id=kind.SnapshotId(response.snapshot_id.offset, response.snapshot_id.epoch),
-        current_leader=kind.CurrentLeader(response.leader_id, response.leader_epoch),
-        size=response.size,
-        position=response.position,
-        unaligned_records=data,
-    )
     nodes = [
         kind.NodeEndpoint(node_id=response.leader_id, host=host, port=port)
         for name, host, port in response.leader_endpoints
         if name == partition.listener and response.leader_id >= 0
     ]
-    return kind(
-        error_code=0,
-        topics=[kind.Topic(name=partition.topic, partitions=[fields])],
+    return plain.fetch_snapshot_response_to_wire(
+        response,
+        partition,
+        {"unaligned_records": data},
         node_endpoints=nodes[:1] if version else [],
     )
 
@@ -103,25 +75,21 @@ def _response_from_wire(message: Any, partition: Any) -> core.FetchSnapshotRespo
     if len(topics) != 1 or len(topics[0].partitions) != 1:
         return core.FetchSnapshotResponse(error=ErrorCode.UNKNOWN_SERVER_ERROR)
     fields = topics[0].partitions[0]
-    leader = fields.current_leader
-    return core.FetchSnapshotResponse(
-        partition_error=error_code(fields.error_code),
-        leader_id=leader.leader_id,
-        leader_epoch=leader.leader_epoch,
-        snapshot_id=OffsetAndEpoch(fields.snapshot_id.end_offset, fields.snapshot_id.epoch),
-        size=fields.size,
-        position=fields.position,
+    leader_id = fields.current_leader.leader_id
+    return plain.fetch_snapshot_response_from_wire(
+        message,
+        fields,
         leader_endpoints=tuple(
             Endpoint(partition.listener, node.host, node.port)
             for node in message.node_endpoints
-            if node.node_id == leader.leader_id
+            if node.node_id == leader_id
         ),
         records_bytes=len(fields.unaligned_records),
     )
 
 
 API_OF = {core.FetchSnapshotRequest: wire.ApiKey.FETCH_SNAPSHOT}
-TO_WIRE = {core.FetchSnapshotRequest: _to_wire}
+TO_WIRE = {core.FetchSnapshotRequest: plain.fetch_snapshot_request_to_wire}
 REQUEST_FROM_WIRE: dict[int, Any] = {wire.ApiKey.FETCH_SNAPSHOT: _from_wire}
 RESPONSE_TO_WIRE = {Slice: _response_to_wire, core.FetchSnapshotResponse: _response_to_wire}
 RESPONSE_FROM_WIRE: dict[int, Any] = {wire.ApiKey.FETCH_SNAPSHOT: _response_from_wire}

@@ -29,15 +29,15 @@ from kraftfast.wire.client_messages import (  # noqa: F401
 )
 
 LISTENER = "Name:str; Host:str; Port:u16"
-VOTERS_AT = f"""VotersOffset:i64=-2 #{tags.VOTERS_OFFSET} ign
-    VotersEpoch:i32=-1 #{tags.VOTERS_EPOCH} ign"""
+VOTERS_AT = f"""VotersOffset:i64=-2 #{tags.VOTERS_OFFSET} ign > voters_at.offset
+    VotersEpoch:i32=-1 #{tags.VOTERS_EPOCH} ign > voters_at.epoch"""
 IDENTITY = f"""DirectoryId:uuid #{tags.LEADER_DIRECTORY} ign; {VOTERS_AT}
     VotersCommitted:bool #{tags.VOTERS_COMMITTED} ign"""
 LEADER_ENDPOINTS = f"LeaderEndpoints[{LISTENER}; {IDENTITY}]@1+ ign"
 RAFT_NODE_ENDPOINTS = f"NodeEndpoints[NodeId:i32; Host:str; Port:u16; {IDENTITY}]@1+ #0"
 NODE_ENDPOINT = "NodeId:i32; Host:str; Port:i32; Rack:str?=null"
 CURRENT_LEADER = "CurrentLeader{LeaderId:i32=-1; LeaderEpoch:i32=-1}"
-SNAPSHOT_ID = "SnapshotId{EndOffset:i64; Epoch:i32}"
+SNAPSHOT_ID = "SnapshotId{EndOffset:i64 > snapshot_id.offset; Epoch:i32 > snapshot_id.epoch}"
 REPLICA_STATE = """
     ReplicaId:i32; ReplicaDirectoryId:uuid@2+; LogEndOffset:i64
     LastFetchTimestamp:i64@1+=-1 ign; LastCaughtUpTimestamp:i64@1+=-1 ign"""
@@ -83,12 +83,12 @@ FetchRequest, FetchResponse = api(
     served="4-18",
     flexible="12+",
     request=f"""
-        ClusterId:str?@12+=null #0 ign
-        ReplicaId:i32@0-14=-1
-        ReplicaState{{ReplicaId:i32=-1; ReplicaEpoch:i64=-1}}@15+ #1
-        MaxWaitMs:i32
+        ClusterId:str?@12+=null #0 ign > cluster_id
+        ReplicaId:i32@0-14=-1 > replica.id
+        ReplicaState{{ReplicaId:i32=-1 > replica.id; ReplicaEpoch:i64=-1}}@15+ #1
+        MaxWaitMs:i32 > max_wait_ms
         MinBytes:i32
-        MaxBytes:i32@3+=0x7fffffff ign
+        MaxBytes:i32@3+=0x7fffffff ign > max_bytes
         IsolationLevel:i8@4+ ign
         SessionId:i32@7+ ign
         SessionEpoch:i32@7+=-1 ign
@@ -97,13 +97,13 @@ FetchRequest, FetchResponse = api(
             TopicId:uuid@13+ ign
             Partitions[
                 Partition:i32
-                CurrentLeaderEpoch:i32@9+=-1 ign
-                FetchOffset:i64
-                LastFetchedEpoch:i32@12+=-1
+                CurrentLeaderEpoch:i32@9+=-1 ign > epoch
+                FetchOffset:i64 > fetch_offset
+                LastFetchedEpoch:i32@12+=-1 > last_fetched_epoch
                 LogStartOffset:i64@5+=-1 ign
                 PartitionMaxBytes:i32
-                ReplicaDirectoryId:uuid@17+ #0 ign
-                HighWatermark:i64@18+=0x7fffffffffffffff #1 ign
+                ReplicaDirectoryId:uuid@17+ #0 ign > replica.directory_id
+                HighWatermark:i64@18+=0x7fffffffffffffff #1 ign > high_watermark
                 Durability:i8@13+ #{tags.DURABILITY} ign
                 ObserverEndpoints[{LISTENER}]@13+ #{tags.OBSERVER_ENDPOINTS} ign
                 ObserverKRaftVersions:[i16]@13+ #{tags.OBSERVER_VERSIONS} ign
@@ -123,10 +123,10 @@ FetchRequest, FetchResponse = api(
             TopicId:uuid@13+ ign
             Partitions[
                 PartitionIndex:i32
-                ErrorCode:i16
-                HighWatermark:i64
+                ErrorCode:i16 > partition_error
+                HighWatermark:i64 > high_watermark
                 LastStableOffset:i64@4+=-1 ign
-                LogStartOffset:i64@5+=-1 ign
+                LogStartOffset:i64@5+=-1 ign > log_start_offset
                 DivergingEpoch{{Epoch:i32=-1; EndOffset:i64=-1}}@12+ #0
                 {CURRENT_LEADER}@12+ #1
                 SnapshotId{{EndOffset:i64=-1; Epoch:i32=-1}}@12+ #2
@@ -143,17 +143,17 @@ FetchSnapshotRequest, FetchSnapshotResponse = api(
     served="0-1",
     flexible="0+",
     request=f"""
-        ClusterId:str?=null #0
-        ReplicaId:i32=-1
-        MaxBytes:i32=0x7fffffff
+        ClusterId:str?=null #0 > cluster_id
+        ReplicaId:i32=-1 > replica.id
+        MaxBytes:i32=0x7fffffff > max_bytes
         Topics[
             Name:str
             Partitions[
                 Partition:i32
-                CurrentLeaderEpoch:i32
+                CurrentLeaderEpoch:i32 > epoch
                 {SNAPSHOT_ID}
-                Position:i64
-                ReplicaDirectoryId:uuid@1+ #0 ign
+                Position:i64 > position
+                ReplicaDirectoryId:uuid@1+ #0 ign > replica.directory_id
             ]
         ]""",
     response=f"""
@@ -163,11 +163,11 @@ FetchSnapshotRequest, FetchSnapshotResponse = api(
             Name:str
             Partitions[
                 Index:i32
-                ErrorCode:i16
+                ErrorCode:i16 > partition_error
                 {SNAPSHOT_ID}
-                CurrentLeader{{LeaderId:i32; LeaderEpoch:i32}} #0
-                Size:i64
-                Position:i64
+                CurrentLeader{{LeaderId:i32 > leader_id; LeaderEpoch:i32 > leader_epoch}} #0
+                Size:i64 > size
+                Position:i64 > position
                 UnalignedRecords:records
             ]
         ]
@@ -182,19 +182,21 @@ VoteRequest, VoteResponse = api(
     served="0-2",
     flexible="0+",
     request=f"""
-        ClusterId:str?=null
-        VoterId:i32@1+=-1 ign
+        ClusterId:str?=null > cluster_id
+        VoterId:i32@1+=-1 ign > voter.id
         Topics[
             TopicName:str
             Partitions[
                 PartitionIndex:i32
-                ReplicaEpoch:i32
-                ReplicaId:i32
-                ReplicaDirectoryId:uuid@1+ ign
-                VoterDirectoryId:uuid@1+ ign
-                LastOffsetEpoch:i32
-                LastOffset:i64
-                PreVote:bool@2+; Unanimous:bool #{tags.UNANIMOUS} ign; {VOTERS_AT}
+                ReplicaEpoch:i32 > epoch
+                ReplicaId:i32 > replica.id
+                ReplicaDirectoryId:uuid@1+ ign > replica.directory_id
+                VoterDirectoryId:uuid@1+ ign > voter.directory_id
+                LastOffsetEpoch:i32 > last_epoch
+                LastOffset:i64 > last_offset
+                PreVote:bool@2+ > pre_vote
+                Unanimous:bool #{tags.UNANIMOUS} ign > unanimous
+                {VOTERS_AT}
             ]
         ]""",
     response=f"""
@@ -203,12 +205,13 @@ VoteRequest, VoteResponse = api(
             TopicName:str
             Partitions[
                 PartitionIndex:i32
-                ErrorCode:i16
-                LeaderId:i32
-                LeaderEpoch:i32
-                VoteGranted:bool
-                InDoubt:bool #{tags.IN_DOUBT} ign; HasNoLog:bool #{tags.HAS_NO_LOG} ign
-                VotersCommitted:bool #{tags.VOTERS_COMMITTED} ign
+                ErrorCode:i16 > partition_error
+                LeaderId:i32 > leader_id
+                LeaderEpoch:i32 > leader_epoch
+                VoteGranted:bool > vote_granted
+                InDoubt:bool #{tags.IN_DOUBT} ign > in_doubt
+                HasNoLog:bool #{tags.HAS_NO_LOG} ign > has_no_log
+                VotersCommitted:bool #{tags.VOTERS_COMMITTED} ign > voters_committed
             ]
         ]
         {RAFT_NODE_ENDPOINTS}""",
@@ -218,7 +221,12 @@ QUORUM_EPOCH_RESPONSE = f"""
     ErrorCode:i16
     Topics[
         TopicName:str
-        Partitions[PartitionIndex:i32; ErrorCode:i16; LeaderId:i32; LeaderEpoch:i32]
+        Partitions[
+            PartitionIndex:i32
+            ErrorCode:i16 > partition_error
+            LeaderId:i32 > leader_id
+            LeaderEpoch:i32 > leader_epoch
+        ]
     ]
     {RAFT_NODE_ENDPOINTS}"""
 
@@ -228,15 +236,15 @@ BeginQuorumEpochRequest, BeginQuorumEpochResponse = api(
     served="0-1",
     flexible="1+",
     request=f"""
-        ClusterId:str?=null
-        VoterId:i32@1+=-1 ign
+        ClusterId:str?=null > cluster_id
+        VoterId:i32@1+=-1 ign > voter.id
         Topics[
             TopicName:str
             Partitions[
                 PartitionIndex:i32
-                VoterDirectoryId:uuid@1+ ign
-                LeaderId:i32
-                LeaderEpoch:i32
+                VoterDirectoryId:uuid@1+ ign > voter.directory_id
+                LeaderId:i32 > leader_id
+                LeaderEpoch:i32 > epoch
             ]
         ]
         {LEADER_ENDPOINTS}""",
@@ -249,13 +257,13 @@ EndQuorumEpochRequest, EndQuorumEpochResponse = api(
     served="0-1",
     flexible="1+",
     request=f"""
-        ClusterId:str?=null
+        ClusterId:str?=null > cluster_id
         Topics[
             TopicName:str
             Partitions[
                 PartitionIndex:i32
-                LeaderId:i32
-                LeaderEpoch:i32
+                LeaderId:i32 > leader_id
+                LeaderEpoch:i32 > epoch
                 PreferredSuccessors:[i32]@0 ign
                 PreferredCandidates[CandidateId:i32; CandidateDirectoryId:uuid]@1+ ign
             ]
@@ -304,13 +312,13 @@ AddRaftVoterRequest, AddRaftVoterResponse = api(
     served="0-1",
     flexible="0+",
     request=f"""
-        ClusterId:str?
-        TimeoutMs:i32
-        VoterId:i32
-        VoterDirectoryId:uuid
+        ClusterId:str? > cluster_id
+        TimeoutMs:i32 > timeout_ms
+        VoterId:i32 > voter.id
+        VoterDirectoryId:uuid > voter.directory_id
         Listeners[{LISTENER}]
-        AckWhenCommitted:bool@1+=true""",
-    response="ThrottleTimeMs:i32; ErrorCode:i16; ErrorMessage:str? ign",
+        AckWhenCommitted:bool@1+=true > ack_when_committed""",
+    response="ThrottleTimeMs:i32; ErrorCode:i16 > error; ErrorMessage:str? ign > message",
 )
 
 RemoveRaftVoterRequest, RemoveRaftVoterResponse = api(
@@ -318,8 +326,10 @@ RemoveRaftVoterRequest, RemoveRaftVoterResponse = api(
     "RemoveRaftVoter",
     served="0",
     flexible="0+",
-    request="ClusterId:str?; VoterId:i32; VoterDirectoryId:uuid",
-    response="ThrottleTimeMs:i32; ErrorCode:i16; ErrorMessage:str? ign",
+    request="""
+        ClusterId:str? > cluster_id
+        VoterId:i32 > voter.id; VoterDirectoryId:uuid > voter.directory_id""",
+    response="ThrottleTimeMs:i32; ErrorCode:i16 > error; ErrorMessage:str? ign > message",
 )
 
 UpdateRaftVoterRequest, UpdateRaftVoterResponse = api(
@@ -328,12 +338,15 @@ UpdateRaftVoterRequest, UpdateRaftVoterResponse = api(
     served="0",
     flexible="0+",
     request=f"""
-        ClusterId:str?
-        CurrentLeaderEpoch:i32
-        VoterId:i32
-        VoterDirectoryId:uuid
+        ClusterId:str? > cluster_id
+        CurrentLeaderEpoch:i32 > epoch
+        VoterId:i32 > voter.id
+        VoterDirectoryId:uuid > voter.directory_id
         Listeners[{LISTENER}]
-        KRaftVersionFeature{{MinSupportedVersion:i16; MaxSupportedVersion:i16}}""",
+        KRaftVersionFeature{{
+            MinSupportedVersion:i16 > kraft_version_min
+            MaxSupportedVersion:i16 > kraft_version_max
+        }}""",
     response="""
         ThrottleTimeMs:i32
         ErrorCode:i16

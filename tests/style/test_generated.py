@@ -5,10 +5,13 @@ from __future__ import annotations
 import ast
 from dataclasses import replace
 
+import pytest
+
+from kraftfast.wire import messages
 from kraftfast.wire.notation import Field, parse
+from kraftfast.wire.schema import Message
 from tests.style.sources import ROOT
-from tools import fields, flat, flat_files, generate
-from tools.flat_codec import Codec
+from tools import fields, generate
 
 
 def test_what_is_generated_is_up_to_date() -> None:
@@ -74,34 +77,44 @@ def test_state_of_the_core_is_declared_once() -> None:
 
 
 def with_one_more(fields: tuple[Field, ...], table: str) -> tuple[Field, ...]:
-    """The fields of Fetch's table, and one more in the partition."""
+    """The fields of a table, and one more in the partition."""
     found = []
     for each in fields:
         if each.name in ("Topics", "Partitions"):
             inside = each.fields + (parse(table) if each.name == "Partitions" else ())
-            each = replace(each, fields=with_one_more(inside, table) if inside else inside)
+            each = replace(each, fields=with_one_more(inside, table))
         found.append(each)
     return tuple(found)
 
 
-def test_a_field_more_of_fetch_is_one_line_of_the_table() -> None:
-    of = flat.FETCH[0]
-    longer = with_one_more(of.message.FIELDS, "Patience:i16@13+=-7 #10099 ign")
-    message = type("FetchRequest", (), {
-        "VERSIONS": of.served, "FLEXIBLE": of.message.FLEXIBLE, "FIELDS": longer,
-    })  # fmt: skip
-    made = replace(of, message=message)
-    assert "    cdef public int16_t patience  # v13+\n" in flat_files.pxd_class(made)
-    assert "        patience: int = -7,\n" in flat_files.pyi_class(made)
-    codec = Codec(made)
-    functions = flat_files.functions(made, codec)
-    text = flat_files.pyx_class(made, codec, "fetch") + functions
-    for line in (
-        "patience=self.patience,",
-        "patience=p.patience,",
-        "m.patience = -7",
-        "elif tags.tag == 10099 and version >= 13:\n            m.patience = get_int16(s)",
-        "cdef bint has_patience = version >= 13 and m.patience != -7",
-        "put_uvarint(s, 10099)\n        put_uvarint(s, 2)\n        put_int16(s, m.patience)",
-    ):
-        assert line in text, line
+@pytest.mark.parametrize("message", [messages.FetchRequest, messages.VoteRequest])
+def test_a_field_more_is_one_line_of_the_table(
+    message: type[Message], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = "Patience:i16@13+=-7 #10099 ign > patience"
+    monkeypatch.setattr(message, "FIELDS", with_one_more(message.FIELDS, line))
+    made = {path.name: text for path, text in generate.generated().items()}
+    before = {path.name: path.read_text() for path in generate.generated()}
+    wanted = {
+        "messages.py": ["    patience: int = -7\n"],
+        "messages.pxd": ["    cdef public long long patience\n"],
+        "messages.pyi": ["        patience: int = ...\n"],
+        "plain.py": ["patience=message.patience,"],
+    }
+    if message is messages.FetchRequest:
+        wanted |= {
+            "fetch.pxd": ["    cdef public int16_t patience  # v13+\n"],
+            "fetch.pyi": ["        patience: int = -7,\n"],
+            "fetch.pyx": [
+                "patience=self.patience,",
+                "patience=p.patience,",
+                "m.patience = -7",
+                "tags.tag == 10099 and version >= 13:\n            m.patience = get_int16(s)",
+                "cdef bint has_patience = version >= 13 and m.patience != -7",
+                "put_uvarint(s, 10099)\n        put_uvarint(s, 2)\n        put_int16(s, m.pat",
+            ],
+        }
+    for name, lines in wanted.items():
+        for each in lines:
+            assert each in made[name] and each not in before[name], (name, each)
+    assert {name for name in made if made[name] != before[name]} == set(wanted)
