@@ -16,7 +16,6 @@ cpdef timers_of(ReplicaState state)
 
 cpdef long long shutdown_due_ms(ReplicaState state, object current) except? -1
 cpdef long long resign_due_ms(ReplicaState state, Leader leader) except? -1
-cpdef long long flush_deadline_ms(ReplicaState state, Leader leader) except? -1
 cpdef long long transfer_due_ms(ReplicaState state, Leader leader) except? -1
 cpdef long long heartbeat_due_ms(ReplicaState state, Leader leader) except? -1
 cpdef long long parked_due_ms(ReplicaState state, Leader leader) except? -1

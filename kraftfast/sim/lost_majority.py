@@ -10,12 +10,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kraftfast.core.control import KRaftVoters
-from kraftfast.types import VoterSet
 from kraftfast.sim import history
 from kraftfast.sim.planned import ASK_US, Planned
 from kraftfast.sim.require import require
 from kraftfast.sim.shadow import Shadow
+from kraftfast.types import KRaftVoters, VoterSet
 
 if TYPE_CHECKING:
     from kraftfast.sim.machine import Machine

@@ -225,34 +225,39 @@ class Settings:
             fault_every_ms=random.choice((60.0, 250.0, 800.0)),
             chaos_ms=random.choice((800, 1_500, 3_000)),
         )
-        of_seed = chosen._membership_of_seed(seed) | chosen._snapshots_of_seed(seed)
-        if reach:
-            of_seed |= chosen._reach_of_seed(seed)
-        of_seed["faults"] = faults + tuple(of_seed.get("faults", ())) * 2
-        mistakes = of_seed.pop("mistakes", ())
-        if of_seed.get("changes"):
-            of_seed["changes"] += mistakes
-        if "upgrade" in of_seed.get("changes", ()) and of_seed["kraft_version"] == 0:
-            if Random(seed * 2 + 1 + (1 << 46)).random() < 0.7:
-                of_seed["changes"] += CONFIGURED
-        if durability != "memory" and Random(seed * 2 + 1 + (1 << 44)).random() < 0.4:
-            of_seed["faults"] += AIMED * 3
-        of_seed["idempotent"] = Random(seed * 2 + 1 + (1 << 43)).choice((0, 1, 2))
-        of_seed["barrier_every_ms"] = Random(seed * 2 + 1 + (1 << 42)).choice((0.0, 5.0, 30.0))
-        plan = plan_of(seed) if reach and not short else {}
-        found = replace(chosen, **(of_seed | plan))
-        return replace(found._shortened() if short else found, **overrides)
+        of_seed = chosen._drawn_apart(seed, reach)
+        if short:
+            return replace(chosen, **of_seed)._shortened(**overrides)
+        return replace(chosen, **(of_seed | (plan_of(seed) if reach else {}) | overrides))
 
-    def _shortened(self) -> Settings:
+    def _drawn_apart(self, seed: int, reach: bool) -> dict[str, Any]:
+        """Return what each has a generator of its own for: a new one changes no other."""
+        found = self._membership_of_seed(seed) | self._snapshots_of_seed(seed)
+        if reach:
+            found |= self._reach_of_seed(seed)
+        found["faults"] = self.faults + tuple(found.get("faults", ())) * 2
+        mistakes = found.pop("mistakes", ())
+        if found.get("changes"):
+            found["changes"] += mistakes
+        if "upgrade" in found.get("changes", ()) and found["kraft_version"] == 0:
+            if Random(seed * 2 + 1 + (1 << 46)).random() < 0.7:
+                found["changes"] += CONFIGURED
+        if self.durability != "memory" and Random(seed * 2 + 1 + (1 << 44)).random() < 0.4:
+            found["faults"] += AIMED * 3
+        found["idempotent"] = Random(seed * 2 + 1 + (1 << 43)).choice((0, 1, 2))
+        found["barrier_every_ms"] = Random(seed * 2 + 1 + (1 << 42)).choice((0.0, 5.0, 30.0))
+        return found
+
+    def _shortened(self, **overrides: Any) -> Settings:
         """Return the same with fewer events: faults and idle time end early, appends are rarer."""
-        return replace(
-            self,
-            chaos_ms=min(self.chaos_ms, SHORT_CHAOS_MS),
-            append_every_ms=max(self.append_every_ms, SHORT_APPEND_EVERY_MS),
-            idle_ms=SHORT_IDLE_MS,
-            settle_ms=SHORT_SETTLE_MS,
-            load_ms=0,
-        )
+        found: dict[str, Any] = {
+            "chaos_ms": min(self.chaos_ms, SHORT_CHAOS_MS),
+            "append_every_ms": max(self.append_every_ms, SHORT_APPEND_EVERY_MS),
+            "idle_ms": SHORT_IDLE_MS,
+            "settle_ms": SHORT_SETTLE_MS,
+            "load_ms": 0,
+        }
+        return replace(self, **(found | overrides))
 
     def _reach_of_seed(self, seed: int) -> dict[str, Any]:
         """What else is in this run: names, consumers, aimed power cuts, rot, a large state."""

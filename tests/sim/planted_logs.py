@@ -242,7 +242,7 @@ def old_records_are_not_flushed(scene: Scene) -> None:
 
 @plant("D13: {} leads on, and its disk has not answered for {} ms")
 def leader_with_a_stuck_disk(scene: Scene) -> None:
-    scene.patch.setattr(on_tick, "is_flush_stuck", lambda *words: False)
+    scene.patch.setattr(on_tick, "flush_deadline_ms", lambda *words: on_tick.NEVER_MS)
     scene.unflushed()
     scene.world.run(5_000)
 

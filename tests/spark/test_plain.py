@@ -58,8 +58,8 @@ def logs(draw: st.DrawFn) -> bytes:
     offset, found = draw(st.integers(0, 50)), []
     for epoch in range(draw(st.integers(1, 4))):
         if draw(st.integers(0, 4)) == 0:
-            more = {"base_offset": offset, "timestamp": 0, "epoch": epoch}
-            found.append(control.snapshot_footer_batch(**more))
+            more = {"base_offset": offset, "timestamp": 0, "leader_epoch": epoch}
+            found.append(control.control_batch([control.SnapshotFooter()], **more))
             offset += 1
             continue
         count = draw(st.integers(1, 70))

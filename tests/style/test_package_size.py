@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import zipfile
 from pathlib import Path
 
@@ -14,8 +15,11 @@ from tests.style.sources import ROOT
 PACKAGE_BYTES_MAX = 12_000_000
 WHEEL_BYTES_MAX = 4_000_000
 SHIPPED = {".py", ".pyi", ".so", ".properties", ".typed"}
-DECLARATIONS = {"record": "*.pxd", "ring": "*.pxd"}
-"""Beside ``__init__.pxd`` of each package."""
+DECLARATIONS = {
+    "record": ("checksum.pxd", "encode.pxd"),
+    "ring": ("spsc.pxd", "layout.pxd"),
+}
+"""Beside ``__init__.pxd`` of each package: those that need no header of ours."""
 
 
 def shipped() -> list[Path]:
@@ -23,8 +27,7 @@ def shipped() -> list[Path]:
     package = ROOT / "kraftfast"
     found = {path for path in package.rglob("*") if path.suffix in SHIPPED}
     found |= {*package.rglob("__init__.pxd")}
-    for name, pattern in DECLARATIONS.items():
-        found |= {*(package / name).glob(pattern)}
+    found |= {package / name / each for name, names in DECLARATIONS.items() for each in names}
     return sorted(found)
 
 
@@ -54,3 +57,15 @@ def test_the_package_and_its_wheel_are_small() -> None:
 def test_what_cython_needs_everywhere_is_there_once() -> None:
     names = [path.name.partition(".")[0] for path in shipped() if path.suffix == ".so"]
     assert names.count("_cyutility") == 1
+
+
+def test_declarations_that_ship_stand_alone() -> None:
+    """A module that cimports them has neither our headers nor other declarations of ours."""
+    declared = [path for path in shipped() if path.suffix == ".pxd"]
+    modules = {".".join(path.relative_to(ROOT).with_suffix("").parts) for path in declared}
+    for path in declared:
+        text = path.read_text()
+        assert not re.findall(r'^cdef extern from "(?!Python)', text, re.MULTILINE), path
+        assert {*re.findall(r"^from (kraftfast[\w.]+) cimport", text, re.MULTILINE)} <= modules, (
+            path
+        )

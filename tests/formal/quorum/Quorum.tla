@@ -256,7 +256,7 @@ OnBeginQuorumEpoch(r, l) ==
     /\ IF Keeps("I18") THEN Idle(r) ELSE UNCHANGED campaign
     /\ UNCHANGED <<storage, known, faults, committed>>
 
-(* core/on_tick.py, poll_leader; core/state.py, to_resigned: without its quorum, or asked to. *)
+(* core/on_tick.py, resign; core/state.py, to_resigned: without its quorum, or asked to. *)
 OnResign(l) ==
     /\ With("resignations")
     /\ role[l] = "Leader"
