@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import tarfile
 from collections import Counter
@@ -17,6 +18,28 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell starts what runs in its background so, and programs that tests start inherit it: they
     # would not end by an interrupt, for which the tests of interrupts wait.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+SHARED = ("spark", "style")
+"""Rooms whose tests share what is slow to make: a JVM, the cache of a type checker."""
+
+
+def pytest_configure() -> None:
+    """Options of this run are not for the runs that tests start."""
+    os.environ.pop("PYTEST_ADDOPTS", None)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Where files go to several processes, keep each together, and begin with the longest rooms."""
+    if config.getoption("dist", "no") == "no" and "PYTEST_XDIST_WORKER" not in os.environ:
+        return
+    for item in items:
+        room = item.path.parent.name
+        item.add_marker(
+            pytest.mark.xdist_group(room if room in SHARED else f"{room}.{item.path.stem}")
+        )
+    items.sort(key=lambda item: item.path.parent.name not in SHARED)
 
 
 @pytest.fixture(autouse=True)
