@@ -282,7 +282,7 @@ for name in sorted((KERNELS.keys() | HOT) - set(map(module_name, SOURCES))):
 GENERATED = os.path.join("build", f"cython-{Cython.__version__}")
 DIRECTIVES = {
     "language_level": 3,
-    "boundscheck": True,
+    "boundscheck": True,  # S11
     "cdivision": True,
     "annotation_typing": False,
     "embedsignature": True,

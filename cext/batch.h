@@ -1,8 +1,9 @@
 /* Record batches (magic 2) as the log handles them: whole, by their header (batch_header.h).
  *
  * Base offset and leader epoch lie outside the CRC: a leader stamps them, a follower checks them
- * against its log. Bytes of another process are read once: the header into private memory, the
- * body while it is copied and summed; the header is stored last (D20).
+ * against its log. A batch is judged whole before any of it is used (S8). Bytes of another process
+ * are read once: the header into private memory, the body while it is copied and summed; the header
+ * is stored last (D20).
  */
 #ifndef KF_BATCH_H
 #define KF_BATCH_H

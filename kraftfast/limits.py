@@ -5,7 +5,7 @@ Sizes are bytes, times milliseconds unless a name says otherwise.
 
 from __future__ import annotations
 
-if not __debug__:  # assertions are part of the safety argument (reliability.md, section 3)
+if not __debug__:  # assertions are part of the safety argument (docs/explanation/conditions.md)
     raise RuntimeError("kraftfast keeps its assertions: start Python without -O")
 
 # --- record batches (Kafka's DefaultRecordBatch) ---
@@ -41,7 +41,7 @@ EPOCHS_PER_S = 4
 UNFLUSHED_BYTES_MAX = 64 * 1024 * 1024  # D14
 UNFLUSHED_AGE_MS_MAX = 50  # D14: a flush starts at the latest then
 HELD_AGE_MS_MAX = 500  # D14: while a flush takes longer than this, no appends are taken
-INLINE_FLUSH_BYTES_MAX = 64 * 1024  # design.md: a leader flushes inside its loop up to here
+INLINE_FLUSH_BYTES_MAX = 64 * 1024  # a leader flushes inside its loop up to here
 # A follower has nothing else to do meanwhile; a flush by another thread costs it a flush of the
 # processors' page tables for every folio, since both run on the same map.
 FOLLOWER_INLINE_FLUSH_BYTES_MAX = 4 * 1024 * 1024

@@ -1,4 +1,4 @@
-"""What clients saw, and what must hold of it: history checkers (reliability.md section 7).
+"""What clients saw, and what must hold of it: history checkers (I23, I24).
 
 A log's offsets give the order of versions, so every check is linear or a sort; nothing is searched.
 Each checker returns the violations that it found, as text. ``tests/test_histories.py`` plants bad

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from tools import fields, flat_files, plain, stubs
+from tools import conditions, fields, flat_files, plain, stubs
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -16,7 +16,8 @@ ROOT = Path(__file__).resolve().parents[1]
 def generated() -> dict[Path, str]:
     """Return every generated file with its text."""
     made = plain.generated(ROOT)
-    return made | fields.generated(ROOT, made) | stubs.generated(ROOT) | flat_files.generated(ROOT)
+    made |= fields.generated(ROOT, made) | stubs.generated(ROOT) | flat_files.generated(ROOT)
+    return made | conditions.generated(ROOT)
 
 
 def main(words: list[str]) -> int:

@@ -1,6 +1,6 @@
 """What an fdatasync costs on a disk, by the state of the file that was written.
 
-The page cache's folio size and the file system's journal decide (design.md, "Where the bytes
+The page cache's folio size and the file system's journal decide (ARCHITECTURE.md, "Where the bytes
 land"): a store into blocks that were only reserved needs the journal, one into a file that was
 written in small pieces flushes what it touched, one into a file that was filled through its
 mapping may flush more than it touched.

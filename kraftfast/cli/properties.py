@@ -2,7 +2,7 @@
 
 A key that nobody knows is refused with the nearest name that is known; one of Kafka's brokers that
 has no meaning here is noted; one that would promise security that is not there is refused.
-Sources: kraft-reference.md section 14; Kafka's ``KRaftConfigs``, ``QuorumConfig``,
+Sources: Kafka's ``KRaftConfigs``, ``QuorumConfig``,
 ``SocketServerConfigs``.
 """
 

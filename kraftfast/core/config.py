@@ -19,7 +19,7 @@ class Durability(StrEnum):
 
 
 class FlushPolicy(StrEnum):
-    """When a leader puts its own log on disk (design.md, "The way of a record", step 5)."""
+    """When a leader puts its own log on disk (ARCHITECTURE.md, "The way of a record")."""
 
     DEFERRED = "deferred"  # once a majority less one of the others has acknowledged
     PARALLEL = "parallel"  # at once, while the followers flush too

@@ -1,4 +1,4 @@
-"""What holds for one replica after every step (reliability.md, section 3).
+"""What holds for one replica after every step (docs/explanation/conditions.md).
 
 What holds between replicas (I1 to I5, I8) is the simulator's to check.
 """

@@ -7,7 +7,7 @@ Fields marked "tag of ours" travel as tagged fields that Kafka skips: ``in_memor
 ``in_doubt``, ``has_no_log``, ``voters_committed``, ``voters_at``, ``leader_identity``,
 ``observer_endpoints`` and ``observer_kraft_versions``. ``stream``, ``opens`` and
 ``read_offset`` travel over rings only.
-Fields and meanings: kraft-reference.md section 2.2 (KIP-595, KIP-853, KIP-996, KIP-1166).
+Fields and meanings: KIP-595, KIP-853, KIP-996, KIP-1166.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Vote arrives: a candidate asks for a vote, or a prospective one for a pre-vote.
 
-The order of checks is Kafka's (``KafkaRaftClient.handleVoteRequest``), with three departures
-(design.md, "Nothing that a stranger sends ends a process"): a pre-vote never moves the epoch; a
-Vote moves it only so far (``epochs``), and not while a leader is heard, unless the sender knows no
-pre-vote; a Vote from outside every known voter set moves it only if it is granted.
+The order of checks is Kafka's (``KafkaRaftClient.handleVoteRequest``), with three departures, since
+nothing that a stranger sends may end a process: a pre-vote never moves the epoch; a Vote moves it
+only so far (``epochs``), and not while a leader is heard, unless the sender knows no pre-vote; a
+Vote from outside every known voter set moves it only if it is granted.
 """
 
 from __future__ import annotations

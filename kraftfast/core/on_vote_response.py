@@ -40,7 +40,7 @@ def on_vote_response(state: ReplicaState, event: ResponseReceived, now_ms: int) 
 def on_vote_unsupported(state: ReplicaState, peer_id: int, now_ms: int) -> None:
     """A peer knows no pre-vote: campaign without it at once (KIP-996).
 
-    But not on mere news of the leader's death: then the timers decide (design.md).
+    But not on mere news of the leader's death: then the timers decide.
     """
     state.peers.peer(peer_id).pre_vote = False
     state.peers.back_off(peer_id, now_ms)

@@ -19,7 +19,7 @@ class Prospective:
     role = Role.PROSPECTIVE
 
     election: Election
-    election_deadline_ms: int  # lost if undecided by then
+    election_deadline_ms: int  # lost if undecided by then (L4)
     campaign_at_ms: int  # when pre-votes go out: at once, or when others have gone first
     failover: bool  # the leader is known dead; no timer expired
     skips_pre_votes: bool = False  # a voter knows none: campaign as soon as the log is on disk

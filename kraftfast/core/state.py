@@ -197,7 +197,7 @@ class ReplicaState:
         return epoch != self.epoch or self.leader_id in (NO_NODE, leader_id)
 
     def may_fail_over(self) -> bool:
-        """Whether a leader known dead may be replaced before any timer says so (design.md).
+        """Whether a leader known dead may be replaced before any timer says so.
 
         Not if some voter is known to take no pre-votes, which shield a leader that is alive after
         all; and not with an uncertain head (D10).

@@ -7,7 +7,7 @@
     DIR/nursery/                segments that are being prepared, or wait to be used again
     DIR/<topic>-<partition>/    segments, indexes, checkpoints, quorum-state (Kafka's)
 
-Sources: kraft-reference.md sections 4.1 and 4.6; design.md, "Durability is chosen by name".
+Sources: Kafka's ``meta.properties`` and ``partition.metadata``; KIP-853.
 """
 
 from __future__ import annotations

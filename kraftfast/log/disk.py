@@ -1,7 +1,7 @@
 """The system calls beneath the log: the one seam that the simulator swaps.
 
-Sources: kraft-reference.md section 4 (tmp, fsync, rename, directory fsync); reliability.md
-fault 14.
+A small file is replaced as Kafka does it (``Utils.atomicMoveWithFallback``): a temporary file,
+fsync, rename, fsync of the directory.
 """
 
 from __future__ import annotations

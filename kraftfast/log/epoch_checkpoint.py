@@ -1,4 +1,4 @@
-"""``leader-epoch-checkpoint``: where each epoch starts (kraft-reference.md section 4.4).
+"""``leader-epoch-checkpoint``: where each epoch starts (Kafka's ``LeaderEpochCheckpointFile``).
 
 Text: the version ``0``, the number of entries, then ``epoch startOffset`` a line.
 Source: Kafka's ``LeaderEpochCheckpointFile``.

@@ -3,7 +3,7 @@
 A C thread does the work (cext/nursery.h); the policy here says what next: first keep the active
 segment prepared a stride ahead of its head, then have the first stride of the next segment ready.
 A stride is short at first and grows with what arrives: a log that takes little costs little.
-design.md, "Where the bytes land".
+ARCHITECTURE.md, "Where the bytes land".
 """
 
 import errno

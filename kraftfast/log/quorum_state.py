@@ -3,7 +3,8 @@
 One line of JSON as Kafka's ``FileQuorumStateStore`` writes it: version 0 at kraft.version 0,
 version 1 (with the voted directory id) at kraft.version 1. ``votersSuperseded`` is ours: Kafka
 passes over names that it does not know. A second line holds its CRC-32, and a
-space before the first says that it must be there. kraft-reference.md section 4.5.
+space before the first says that it must be there. Sources: KIP-853; Kafka's
+``QuorumStateData``.
 """
 
 from __future__ import annotations

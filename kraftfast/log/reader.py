@@ -1,7 +1,7 @@
 """Reading a log from any other process: its files copied piece by piece, nothing written or asked.
 
 A segment is held by a shared ``flock`` as long as it is in use: its owner then neither trims nor
-recycles it (reliability.md section 8). What may be read is the caller's to say: the high watermark
+recycles it (D20). What may be read is the caller's to say: the high watermark
 of a live replica (D11); without a bound it is the last whole batch. Rolls, retention, cuts and
 files that grow or are replaced are noticed from call to call.
 """

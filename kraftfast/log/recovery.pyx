@@ -1,4 +1,4 @@
-"""Bringing a log back: what is whole, what was torn, what is damaged (reliability.md D10, I14).
+"""Bringing a log back: what is whole, what was torn, what is damaged (D10, I14).
 
 Every batch of every segment is read again: framing, CRC, offsets that follow, and epochs that do
 not fall and are those of ``leader-epoch-checkpoint`` (bytes 12-15 lie outside the CRC).
@@ -9,7 +9,7 @@ not fall and are those of ``leader-epoch-checkpoint`` (bytes 12-15 lie outside t
 
 Below ``durable-end``, and in a trimmed segment that others of ours follow, everything was on disk
 too. What Kafka wrote, in a directory without our mark or behind our last clean close, is recovered
-by Kafka's rule: cut at the first bad batch (kraft-reference.md section 11).
+by Kafka's rule: cut at the first bad batch (``UnifiedLog``).
 
 A log that has not the record before the end of its newest snapshot is behind it, or beside it: the
 replica ended while it put a fetched snapshot in the log's place. It is begun anew behind that

@@ -1,7 +1,7 @@
 """One segment of the log: its bytes, its indexes, its own last page.
 
 Names, index entries and when they are made are Kafka's (``LogSegment``, ``OffsetIndex``,
-``TimeIndex``; kraft-reference.md section 4.4). The last page is ours (cext/flusher.h, D10).
+``TimeIndex``). The last page is ours (cext/flusher.h, D10).
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
@@ -289,7 +289,7 @@ cdef class Segment:
         """Store every page from the batch of ``offset`` on once more, and zeros behind the last.
 
         A write-back that failed in another process left pages that look written and are not
-        (reliability.md section 1): the next sync writes them, and its error is ours (D9). Zeros
+        ("fsyncgate"): the next sync writes them, and its error is ours (D9). Zeros
         over what was cut are among them (I14).
         """
         cdef int64_t found = self.find(max(offset, self.base_offset))

@@ -68,7 +68,7 @@ cdef class SegmentFile:
     """A mapped file. Takes over ``fd``. Raises StorageError if it cannot be mapped.
 
     The descriptor carries the file's ``flock``: shared by whoever maps another replica's file,
-    exclusive for a moment by whoever trims, recycles, cuts or zeroes it (reliability.md section 8).
+    exclusive for a moment by whoever trims, recycles, cuts or zeroes it (D20).
     """
 
     def __init__(self, str path, int fd, uint64_t size, bint writable):

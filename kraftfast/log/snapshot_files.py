@@ -4,7 +4,7 @@
     <the same>-<serial>.checkpoint.part                  while it is written or fetched
 
 A snapshot has its name only once all of it is on disk, read-only; what a crash leaves under another
-name goes at the next start. Sources: kraft-reference.md sections 4.7 and 11; Kafka's ``Snapshots``
+name goes at the next start. Sources: KIP-630; Kafka's ``Snapshots``
 and ``FileRawSnapshotWriter``.
 """
 

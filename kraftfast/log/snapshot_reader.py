@@ -3,7 +3,7 @@
 Framing, CRCs, offsets and epochs of every batch are checked before anything of it is handed out; a
 snapshot begins with its header, ends with its footer, and nothing is behind that. Never more than
 one batch and one piece are in memory. Damage is CorruptLog with its place.
-Source: kraft-reference.md section 4.7; Kafka's ``RecordsSnapshotReader``.
+Source: KIP-630; Kafka's ``RecordsSnapshotReader``.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 The first batch is a control batch: SnapshotHeader, and from ``kraft.version`` 1 on KRaftVersion and
 KRaftVoters as of the last record that the snapshot replaces. Data batches follow, then a control
 batch with SnapshotFooter. Offsets begin at 0, the epoch of every batch is the snapshot's.
-Source: kraft-reference.md section 4.7; Kafka's ``RecordsSnapshotWriter``.
+Source: KIP-630; Kafka's ``RecordsSnapshotWriter``.
 """
 
 from __future__ import annotations

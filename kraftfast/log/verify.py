@@ -1,7 +1,7 @@
 """Whether a log's files are sound: all of it as recovery judges it, and its indexes besides.
 
 Damage is CorruptLog with its place. What lies behind the last whole batch is no damage as long as
-nothing below it was known to be on disk (reliability.md D10); :class:`Tail` says what it is.
+nothing below it was known to be on disk (D10); :class:`Tail` says what it is.
 """
 
 from __future__ import annotations

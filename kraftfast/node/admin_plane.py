@@ -1,7 +1,7 @@
 """What operators ask of a quorum: its state, read barriers, upgrades, reassignments, transfers.
 
 AddRaftVoter, RemoveRaftVoter and UpdateRaftVoter go to the core as they are; what is here may have
-to be refused before the core sees it. The order of checks is Kafka's, kraft-reference.md section 7.
+to be refused before the core sees it. The order of checks is that of Kafka's ``KafkaRaftClient``.
 """
 
 from __future__ import annotations

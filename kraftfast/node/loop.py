@@ -2,7 +2,7 @@
 
 A turn takes what has come (a flush that ended, rings, producers), then time, then makes visible
 what was written to rings. Between turns it spins a little while something was in flight; an idle
-replica blocks. design.md, "Processes and rings".
+replica blocks. ARCHITECTURE.md, "Processes, threads and rings".
 """
 
 from __future__ import annotations

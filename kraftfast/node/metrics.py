@@ -1,4 +1,4 @@
-"""Kafka's metrics of a replica, under Kafka's names (kraft-reference.md section 15).
+"""Kafka's metrics of a replica, under Kafka's names (``KafkaRaftMetrics``).
 
 Rates, averages and maxima are of the last 30 to 60 seconds, as those of Kafka's ``SampledStat``
 are. Kafka spreads a batch's commit latency over its records; here it is that of the batch.

@@ -206,7 +206,7 @@ def describe_cluster(node: Any, message: Any, listener: str) -> Any:
 
 
 def describe_quorum(node: Any, message: Any, version: int) -> Any:
-    """Kafka's check order and texts: kraft-reference.md section 7.
+    """Kafka's order of checks, and its texts (``KafkaRaftClient``).
 
     Nodes and directory ids are told from version 2 on.
     """

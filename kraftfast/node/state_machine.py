@@ -14,7 +14,7 @@
     quorum = kraftfast.LocalQuorum(path, state_machine=Dict)
     quorum.query(1, b"name", at_least=offset)
 
-Contract: kraft-reference.md section 13 (KIP-595, ``RaftClient.Listener``).
+Contract: KIP-595, ``RaftClient.Listener``.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ What is the same on both sides under whatever name is in ``plain``, which is mad
 here is what decides something.
 
 Where a request does not name exactly our partition, ``partition_known`` is False and the core
-answers in Kafka's order of checks. Fields: kraft-reference.md section 2.2.
+answers in Kafka's order of checks. Fields: KIP-595, KIP-853, KIP-996.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A read barrier and a transfer have no API at Kafka: they travel in tagged fields, of DescribeQuorum
 and of AlterPartitionReassignments, which do nothing at a server that does not know them. Fields:
-kraft-reference.md section 2.2.
+KIP-853.
 """
 
 from __future__ import annotations

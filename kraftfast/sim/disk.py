@@ -2,7 +2,7 @@
 
 Names and bytes exist twice, as processes see them and as they are on the disk. A name is on the
 disk once its directory was synced, a byte once its file was; before that anything may have
-happened: no change, all changes, any part of them in any order (reliability.md, faults 3 and 14).
+happened: no change, all changes, any part of them in any order.
 Every system call is a place at which the machine can stop: see :meth:`SimDisk.crash_at`.
 """
 

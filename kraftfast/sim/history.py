@@ -1,4 +1,4 @@
-"""What producers were told against what the log holds, in one pass (reliability.md, section 7).
+"""What producers were told against what the log holds, in one pass (I23, I24).
 
 The log's offsets give the order, so nothing is searched for: every acknowledged value stands where
 it was said to, once; none that was refused is there; an append that was acknowledged before

@@ -1,4 +1,4 @@
-"""What must hold after every event (reliability.md, section 3), whatever has gone wrong.
+"""What must hold after every event (docs/explanation/conditions.md), whatever has gone wrong.
 
 The oracle sees what no replica can: all logs, all disks, all promises. It names every batch that
 any leader ever appended, and the one before it; by that alone two logs that share a batch share

@@ -2,7 +2,7 @@
 
 ``PagedFile`` is the file itself, which outlives processes; ``SimSegmentFile`` is one process's
 mapping of it and does what :class:`kraftfast.log.segment_file.SegmentFile` does, system call for
-system call. The rules of loss are those of a real page cache (reliability.md, fault 3): a page
+system call. The rules of loss are those of a real page cache: a page
 that was stored into reaches the disk at a sync, at any moment before it, or never; at a power cut
 every such page is kept, lost, or torn at a sector.
 """
@@ -227,7 +227,7 @@ cdef class PagedFile:
         """A write has failed: some pages are written, the others count as clean all the same.
 
         The next sync succeeds without them, and reads show them until the cache is dropped
-        (reliability.md section 1, "fsyncgate").
+        ("fsyncgate").
         """
         for page in self.dirty_pages():
             if random.random() < 0.3:

@@ -104,7 +104,7 @@ class Settings:
     transport: str = "ring"
     """``ring``: ordered streams; ``socket``: requests and answers; ``mixed``: by pair."""
     references: bool = True
-    """Over rings large answers name a place in the leader's segment (design.md, travel)."""
+    """Over rings large answers name a place in the leader's segment."""
     election_timeout_ms: int = 150
     fetch_timeout_ms: int = 300
     request_timeout_ms: int = 300

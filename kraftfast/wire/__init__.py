@@ -9,5 +9,5 @@
 
 What comes from the other side either decodes or is an ``errors.MalformedFrame``, within the
 bounds of ``limits`` (S6, S7). Sources: KIP-482 (flexible versions), KIP-511 (ApiVersions), and
-Kafka's message definitions as kraft-reference.md sections 1 and 2 give them.
+Kafka's message definitions (``clients/src/main/resources/common/message``).
 """

@@ -2,7 +2,7 @@
 
 Every count and length is compared with what remains before anything is allocated or moved (S7),
 and what Python objects can outgrow their bytes (small array elements, non-ASCII text) is capped
-for a whole message. Sources: KIP-482, kraft-reference.md section 1.
+for a whole message. Sources: KIP-482.
 """
 
 from __future__ import annotations

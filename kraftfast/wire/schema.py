@@ -3,7 +3,7 @@
 A plan is flat: neighbouring fields of fixed size are one ``struct`` call, everything else is one
 function of ``primitives`` a field. Decoding is bounded (S6, S7). Records are never copied:
 decoding gives a memoryview into the frame, encoding in pieces gives back the very object.
-Sources: KIP-482 (flexible versions, tagged fields), kraft-reference.md section 1.
+Sources: KIP-482 (flexible versions, tagged fields).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The C kernels, each by its own test program, plain and under sanitizers; and mutants of them.
 
 A program ``test_x.c`` runs cases that check themselves (``check.h``). It is built with gcc three
-times: as shipped, under AddressSanitizer with UndefinedBehaviorSanitizer, and under
+times: as shipped, under AddressSanitizer with UndefinedBehaviorSanitizer (S11), and under
 ThreadSanitizer. A mutant is a patch under ``mutants/`` that breaks one safety rule in a copy of
 ``cext/``; its header names the case that must fail then, ``Killed-by: program case build``.
 """

@@ -1,4 +1,4 @@
-"""Local sockets: long paths, who is at the other end, and what a refusal means."""
+"""Local sockets: long paths, who is at the other end, and what a refusal means (R2)."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 Files are anonymous memory, so that the log maps and stores as ever; names are tables. Every call is
 a step, and the power may be cut before any of them. After a cut each sector of 512 bytes of a file
 holds what the last sync put there or what was stored since, each directory has a prefix of the
-changes since it was synced, and a file has its old length or its new one (reliability.md, fault 3
+changes since it was synced, and a file has its old length or its new one (D10
 and 14).
 """
 

@@ -1,6 +1,6 @@
 """Conditions that only a crash at the worst moment, or a second look at the disk, can tell.
 
-Each is named by its number in reliability.md section 4; ``mutants/`` has the line that keeps it.
+Each is named as in docs/explanation/conditions.md; ``mutants/`` has the line that keeps it.
 """
 
 from __future__ import annotations

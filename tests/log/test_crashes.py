@@ -1,6 +1,6 @@
 """The log on a disk that forgets what was not synced: random histories, cut at every kind of step.
 
-What must hold after each cut (reliability.md, fault 3, 11 and 14; I14): nothing that was flushed is
+What must hold after each cut (D8, D10, D18, I14): nothing that was flushed is
 missing, what is there is a prefix of what was appended, nothing that was cut comes back, the epochs
 are those of the batches, and the log goes on from there.
 """

@@ -27,7 +27,7 @@ from tests.log.mutate import (
 )
 
 CONDITIONS = {8, 9, 10, 11, 18, 20}
-"""Of D1 to D20 (reliability.md section 4), those that the log keeps."""
+"""Of D1 to D20 (docs/explanation/conditions.md), those that the log keeps."""
 ALWAYS = ("d08_zeros_are_not_written", "d18_directory_not_synced")
 CHOSEN = [
     each for each in PATCHES if os.environ.get("KRAFTFAST_MUTANTS") == "all" or each.stem in ALWAYS

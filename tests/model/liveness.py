@@ -1,4 +1,4 @@
-"""From any state: what stands again, links and a majority, leads to a leader and a commit (L1, L2).
+"""From any state: once links and a majority stand, they lead to a commit (L1, L2, L4).
 
 What is broken ends: processes start, links are made, disks answer, messages arrive. Timers are over
 one at a time, and the next only when the last has led nowhere: fair, as chance makes them. After

@@ -1,4 +1,4 @@
-"""What clients are told by the listener that they came by, and how many may come."""
+"""What clients are told by the listener that they came by (S2), and how many may come (S10)."""
 
 from __future__ import annotations
 

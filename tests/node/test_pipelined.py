@@ -1,4 +1,4 @@
-"""Clients that send many requests without waiting for answers, and ones that end in the middle."""
+"""Clients that send many requests without waiting for answers, or end in the middle (R8)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Nothing that a stranger sends ends a process, moves an epoch or holds memory (S6, S7, S10).
 
-What Kafka does of the same: kraft-reference.md, and the recorded hostile scenarios.
+What Kafka does with the same is in the recorded hostile scenarios.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The ring's two ends from Python: messages, room, wishes for room, and words that are wrong."""
+"""The ring's two ends from Python: messages, room, and words that are wrong (R1, R3, R7)."""
 
 from __future__ import annotations
 

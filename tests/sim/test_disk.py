@@ -283,7 +283,7 @@ def test_what_a_cut_took_off_is_zeros_when_the_file_grows_again() -> None:
 
 
 def test_a_replaced_file_is_old_or_new_wherever_the_machine_stops() -> None:
-    """At every system call of it (reliability.md, fault 14): never empty, never a mixture."""
+    """At every system call of it: never empty, never a mixture."""
     stopped = set()
     for disk in disks():
         disk.replace_file("/d/f", b"old" * 2_000)

@@ -1,4 +1,4 @@
-"""ARCHITECTURE.md tells the truth: the picture of roles, the rooms, where conditions are kept.
+"""ARCHITECTURE.md and the page of conditions tell the truth, and point to what is there.
 
 python tests/style/test_architecture.py      # draws the picture anew
 """
@@ -6,6 +6,7 @@ python tests/style/test_architecture.py      # draws the picture anew
 from __future__ import annotations
 
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -15,12 +16,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from kraftfast.core.roles import transition_picture  # noqa: E402
 from tests.style.sources import FLOORS, ROOT  # noqa: E402
+from tools import conditions  # noqa: E402
 
 PAGE = ROOT / "ARCHITECTURE.md"
 PICTURE = re.compile(r"(<!-- roles -->\n).*?(<!-- /roles -->)", re.DOTALL)
-CONDITION = re.compile(r"^\| ([DR]\d+) \| [^|]+ \| ([^|]+) \|$", re.MULTILINE)
-REQUIRED = [f"D{n}" for n in range(1, 26)]
-REQUIRED += [f"R{n}" for n in range(1, 13)]
+KEPT = re.compile(r"^### (\w+)\n(?:(?!###).*\n)*?Kept in: (.*)\.$", re.MULTILINE)
+NOT_BUILT = ("S3", "S4")
+CITES = {".py", ".pyx", ".pyi", ".pxd", ".c", ".h", ".md", ".txt", ".patch", ".tla", ".toml"}
 
 
 def with_picture(page: str) -> str:
@@ -31,12 +33,12 @@ def with_picture(page: str) -> str:
 
 def kept_in() -> dict[str, list[str]]:
     """Condition -> the files that the page names."""
-    rows = CONDITION.findall(PAGE.read_text())
+    rows = KEPT.findall((ROOT / conditions.PAGE).read_text())
     return {name: re.findall(r"`([^`]+)`", files) for name, files in rows}
 
 
 def source(name: str) -> Path:
-    return ROOT / name if name.startswith("cext/") else ROOT / "kraftfast" / name
+    return ROOT / name if name.startswith(("cext/", "setup")) else ROOT / "kraftfast" / name
 
 
 def test_the_picture_of_roles_is_up_to_date() -> None:
@@ -45,11 +47,14 @@ def test_the_picture_of_roles_is_up_to_date() -> None:
     assert with_picture(page) == page, f"run python {Path(__file__).relative_to(ROOT)}"
 
 
-def test_every_condition_has_its_line() -> None:
-    assert list(kept_in()) == REQUIRED
+def test_every_condition_has_its_section() -> None:
+    page = (ROOT / conditions.PAGE).read_text()
+    assert re.findall(r"^### (\w+)$", page, re.MULTILINE) == conditions.NAMES
+    assert [*kept_in()] == [each for each in conditions.NAMES if each not in NOT_BUILT]
+    assert "by name" not in page, "cite it where it is kept, and where it is tested"
 
 
-@pytest.mark.parametrize("condition", REQUIRED)
+@pytest.mark.parametrize("condition", kept_in())
 def test_files_cite_what_they_keep(condition: str) -> None:
     files = kept_in()[condition]
     assert files
@@ -110,3 +115,20 @@ def test_nothing_is_unpickled() -> None:
 
 if __name__ == "__main__":
     PAGE.write_text(with_picture(PAGE.read_text()))
+
+
+def test_texts_point_to_what_is_there() -> None:
+    """A page that is named is one of the repository."""
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True)
+    files = listed.stdout.split() or [
+        str(path.relative_to(ROOT)) for path in ROOT.rglob("*.md") if ".venv" not in path.parts
+    ]
+    pages = {Path(file).name for file in files if file.endswith(".md")}
+    texts = [file for file in files if Path(file).suffix in CITES and "/golden" not in file]
+    gone = [
+        f"{file}: {name}"
+        for file in texts
+        for name in re.findall(r"\b([\w-]+\.md)\b", (ROOT / file).read_text())
+        if name not in pages
+    ]
+    assert not gone
