@@ -3,7 +3,8 @@
 Whoever connects proposes a generation and two capacities and passes its files; whoever accepts
 checks them, makes its own and answers. The UNIX socket stays open: its end, or the pidfd, tells
 that the other process is gone (R2); then the whole link is dropped (R4). What is said over the
-UNIX socket is JSON, what goes over the rings is fixed layouts and Kafka's frames: no pickle (R9).
+UNIX socket is JSON, what goes over the rings is fixed layouts and Kafka's frames, nothing is
+unpickled (R9, S5).
 """
 
 from __future__ import annotations
