@@ -2,7 +2,8 @@
 
 On every new connection ApiVersions comes first; then the highest common version of each API is
 used. A connection that ends is made again once, at once: refused, or closed again before
-ApiVersions is answered, is news that the process is gone; accepted is not. After that, connections are made when there is something to send.
+ApiVersions is answered, is news that the process is gone; accepted is not. After that, connections
+are made when there is something to send.
 """
 
 from __future__ import annotations
