@@ -18,7 +18,7 @@ import warnings
 from collections.abc import Iterable
 from typing import Any, Unpack
 
-from kraftfast import forks
+from kraftfast import forks, limits
 from kraftfast.arguments import OFFSET_MAX, flag, replica_id, replica_ids, whole_number
 from kraftfast.client.admin import Admin
 from kraftfast.client.admin_ways import LocalWay
@@ -46,12 +46,7 @@ from kraftfast.link.host import check_host
 from kraftfast.log.directory import read_meta
 from kraftfast.log.disk import Disk
 from kraftfast.node.config import ListenerConfig, NodeConfig, VoterConfig
-from kraftfast.node.description import (
-    changing,
-    raise_kraft_version,
-    read_description,
-    run_lock,
-)
+from kraftfast.node.description import changing, raise_kraft_version, read_description, run_lock
 from kraftfast.node.line import write_line
 from kraftfast.node.local_layout import (
     ON_THIS_HOST,
@@ -66,11 +61,10 @@ from kraftfast.node.placement import share
 from kraftfast.node.replacing import plan_replacement, stored_id
 from kraftfast.node.state_machine import refuse_while_loading
 from kraftfast.node.supervisor import Supervisor
-from kraftfast.node.tuning import Settings
+from kraftfast.node.tuning import Settings, tuning_of
 from kraftfast.node.tuning import Tuning as Tuning
 from kraftfast.node.tuning import free_port as free_port
-from kraftfast.node.tuning import tuning_of
-from kraftfast.types import Endpoint, Uuid, uuid_from_text
+from kraftfast.types import NO_NODE, Endpoint, Uuid, uuid_from_text
 
 
 class LocalQuorum(Quorum):
@@ -110,19 +104,24 @@ class LocalQuorum(Quorum):
         self.tuning = tuning_of(dict(tuning))
         self.addresses: dict[int, tuple[str, int]] = {}
         check_host()
-        self.description, self._is_new = open_or_format(
-            self.path, voters, durability, records, kraft_version, self._endpoint_of
-        )
-        self._lock = run_lock(self.path)
-        self.directories = replica_directories(self.path, self.description.replicas)
-        for id in self.directories if self.tuning.listens else ():
-            self.addresses.setdefault(id, self.tuning.choose_address(id))
-        self.tuning.tell_who_can_come(self.addresses)
-        self.supervisor = Supervisor([self._config(id) for id in self.directories], restart)
-        self._admin = Admin(LocalWay(self.directories, self.description.topic))
+        self.supervisor = Supervisor([], restart)
+        try:
+            self.description, self._is_new = open_or_format(
+                self.path, voters, durability, records, kraft_version, self._endpoint_of,
+                self.supervisor.launch_ahead,
+            )  # fmt: skip
+            self._lock = run_lock(self.path)
+            self.directories = replica_directories(self.path, self.description.replicas)
+            for id in self.directories if self.tuning.listens else ():
+                self.addresses.setdefault(id, self.tuning.choose_address(id))
+            self.tuning.tell_who_can_come(self.addresses)
+            self.supervisor.keep([self._config(id) for id in self.directories])
+        except BaseException:
+            self.supervisor.close()
+            raise
         self._changing = threading.Lock()
         self._keep_clients()
-        self._kept(self._admin)
+        self._admin = self._kept(Admin(LocalWay(self.directories, self.description.topic)))
         self._closed = False
         self._refusal: LocalError = Closed("the quorum is closed")
         forks.own(self)
@@ -149,6 +148,8 @@ class LocalQuorum(Quorum):
 
     def _note_kraft_version(self) -> None:
         """From kraft.version 1 on nobody is given static voters again (quorum.json says so)."""
+        if self.description.kraft_version == limits.KRAFT_VERSION_MAX:
+            return
         versions = [each["kraft_version"] for each in self.statuses().values()]
         if max(versions, default=0) > self.description.kraft_version:
             raise_kraft_version(self.path, max(versions))
@@ -247,13 +248,13 @@ class LocalQuorum(Quorum):
     def statuses(self) -> dict[int, dict[str, Any]]:
         """Return the status of every replica that answers, by id. Raises Closed."""
         self._check_open()
-        found = {}
-        for id in list(self.directories):
-            try:
-                found[id] = self.status(id)
-            except (PeerGone, TimedOut):
-                pass
-        return found
+        return {id: told for id in list(self.directories) if (told := self._status_if_any(id))}
+
+    def _status_if_any(self, id: int) -> dict[str, Any]:
+        try:
+            return self.status(id)
+        except (PeerGone, TimedOut):
+            return {}
 
     def leader(self) -> int | None:
         """Return the id of the leader, None if there is none at the moment. Raises Closed."""
@@ -263,16 +264,21 @@ class LocalQuorum(Quorum):
 
     def wait_leader(self, timeout: float = 10.0) -> int:
         """Wait for a leader that can commit; return its id. Raises NoQuorum."""
-        deadline = deadline_after(timeout)
+        deadline, leader = deadline_after(timeout), NO_NODE
         while True:
             self._refuse_minority(self.faults)
-            for id, status in self.statuses().items():
-                if status["role"] == "leader" and status["high_watermark"] > 0:
+            for id in sorted(self.directories, key=lambda id: id != leader):
+                status = self._status_if_any(id)
+                if status.get("role") == "leader" and status["high_watermark"] > 0:
                     return id
+                named = status.get("leader_id", NO_NODE)
+                if named not in (id, leader, NO_NODE):
+                    leader = named  # asked first from now on: the others know no more
+                    break
             if time.monotonic() >= deadline:
                 why = "".join(f"; replica {id}: {error}" for id, error in self.faults.items())
                 raise NoQuorum(f"no leader within {timeout:.1f} s{why}")
-            time.sleep(0.01)
+            time.sleep(0.002)
 
     def watch(self, id: int) -> Watch:
         """Return the live counters of replica ``id``. Raises PeerGone, InvalidOption, Closed."""

@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from kraftfast.arguments import OFFSET_MAX, whole_number
-from kraftfast.bench.verify import compare_replicas, log_paths, wait_caught_up
 from kraftfast.client.timing import deadline_after
 from kraftfast.errors import InvalidOption, NoQuorum, TimedOut, VerificationFailed
 from kraftfast.limits import EPOCH_MAX
@@ -135,6 +134,8 @@ class QuorumUnderTest(LocalQuorum):
         Raises VerificationFailed where they differ, or one has not caught up within ``timeout``
         seconds; NoQuorum, TimedOut, Closed.
         """
+        from kraftfast.bench.verify import compare_replicas, log_paths, wait_caught_up
+
         self.heal()
         deadline = deadline_after(timeout)
         end_offset = self.read_barrier(timeout=timeout)

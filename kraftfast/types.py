@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import ipaddress
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -84,6 +83,8 @@ def address_from_text(text: str, port_min: int = 1, *, any_host: bool = False) -
         if ":" not in host:
             raise ValueError(f"{text!r}: brackets are for IPv6 addresses")
     if ":" in host:
+        import ipaddress  # most hosts have a name
+
         try:
             ipaddress.IPv6Address(host)
         except ValueError:

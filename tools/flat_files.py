@@ -106,7 +106,10 @@ def to_message(flat: Flat, codec: Codec) -> str:
                 lines.append(f"{field.attribute}={place_value(leaf, place, flat)},")
             elif field.kind == "struct" and (flat.is_sole(field) or not field.array):
                 inside = struct(
-                    f"{flat.of}.{field.struct_name}", field.fields, (*path, field), deep + 1
+                    f"messages.{flat.of}.{field.struct_name}",
+                    field.fields,
+                    (*path, field),
+                    deep + 1,
                 )
                 lines.append(
                     f"{field.attribute}=[{inside}],"
@@ -116,7 +119,7 @@ def to_message(flat: Flat, codec: Codec) -> str:
         body = "".join(f"{pad}    {line}\n" for line in lines)
         return f"{kind}(\n{body}{pad})"
 
-    return struct(flat.of, flat.message.FIELDS, (), 2)
+    return struct(f"messages.{flat.of}", flat.message.FIELDS, (), 2)
 
 
 def from_message(flat: Flat) -> list[str]:

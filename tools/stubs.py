@@ -11,10 +11,12 @@ from kraftfast.wire.schema import Message
 
 HEAD = """\
 # Made by tools/stubs.py from the tables of messages.py: make generate.
+from collections.abc import Mapping
 from enum import IntEnum
 
 from msgspec import Struct
 
+from kraftfast.wire.notation import Versions
 from kraftfast.wire.primitives import Buffer
 from kraftfast.wire.schema import Message
 
@@ -49,7 +51,8 @@ def structs(message: type[Message], fields: tuple[Field, ...]) -> list[str]:
 def render() -> str:
     """Return the whole stub."""
     lines = [f"    {key.name} = {key.value}" for key in messages.ApiKey]
-    lines += ["", "REQUESTS: dict[int, type[Message]]", "RESPONSES: dict[int, type[Message]]"]
+    lines += ["", *(f"{name}: Mapping[int, type[Message]]" for name in ("REQUESTS", "RESPONSES"))]
+    lines += ["SERVED: dict[int, Versions]"]
     for key in messages.ApiKey:
         for message in (REQUESTS[key], RESPONSES[key]):
             lines += ["", f"class {message.__name__}(Message):"]

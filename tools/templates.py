@@ -24,15 +24,15 @@ from kraftfast.wire.cursor cimport (
 
 from kraftfast import limits
 from kraftfast.types import ZERO_UUID
-from kraftfast.wire import flat, frame as framing
-from kraftfast.wire.messages import ApiKey, {room}Request, {room}Response
+from kraftfast.wire import flat, frame as framing, messages
+from kraftfast.wire.messages import ApiKey
 
 cdef enum:
     VERSION_MIN = {first}
     VERSION_MAX = {last}
     API_KEY = {key}
 
-assert (VERSION_MIN, VERSION_MAX) == {room}Request.VERSIONS == {room}Response.VERSIONS
+assert (VERSION_MIN, VERSION_MAX) == messages.SERVED[API_KEY]
 assert FRAME_BYTES_MAX == limits.FRAME_BYTES_MAX
 assert API_KEY == ApiKey.{upper}
 '''
@@ -60,7 +60,7 @@ def decode_request(int version, frame, Py_ssize_t start):
         PyBuffer_Release(&view)
     if s.ok and s.at == s.end:
         return request
-    message = {of}.decode(frame, version, start)
+    message = messages.{of}.decode(frame, version, start)
     return {flat}.from_message(message) or message
 '''
 
@@ -125,7 +125,7 @@ def decode_request(int version, frame, Py_ssize_t start):
         if records_bytes >= 0:
             request.records = memoryview(frame)[records - base:records - base + records_bytes]
         return request
-    message = {of}.decode(frame, version, start)
+    message = messages.{of}.decode(frame, version, start)
     return {flat}.from_message(message) or message
 '''
 

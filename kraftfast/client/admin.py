@@ -7,7 +7,6 @@ fate was not learnt is looked for before it is asked again, so no call does a th
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
@@ -383,6 +382,13 @@ def is_target(info: QuorumInfo, ids: list[int]) -> bool:
     return list(info.voter_ids if info.target is None else info.target) == ids
 
 
+async def in_thread(call: Callable[..., T], *arguments: Any, **named: Any) -> T:
+    """Return ``call(...)``, which runs in a thread meanwhile."""
+    from asyncio import to_thread  # most programs have no use for it
+
+    return await to_thread(call, *arguments, **named)
+
+
 class AsyncAdmin:
     """The calls of ``admin`` (:class:`Admin`) to be awaited: each runs in a thread."""
 
@@ -393,11 +399,11 @@ class AsyncAdmin:
 
     async def describe(self, *, timeout: float = 10.0) -> QuorumInfo:
         """As :meth:`Admin.describe`."""
-        return await asyncio.to_thread(self.admin.describe, timeout=timeout)
+        return await in_thread(self.admin.describe, timeout=timeout)
 
     async def read_barrier(self, *, timeout: float = 10.0) -> int:
         """As :meth:`Admin.read_barrier`."""
-        return await asyncio.to_thread(self.admin.read_barrier, timeout=timeout)
+        return await in_thread(self.admin.read_barrier, timeout=timeout)
 
     async def add_voter(
         self,
@@ -409,7 +415,7 @@ class AsyncAdmin:
         timeout: float = TIMEOUT_S,
     ) -> None:
         """As :meth:`Admin.add_voter`."""
-        await asyncio.to_thread(
+        await in_thread(
             self.admin.add_voter, id, directory_id, endpoints,
             cluster_id=cluster_id, timeout=timeout,
         )  # fmt: skip
@@ -423,7 +429,7 @@ class AsyncAdmin:
         timeout: float = TIMEOUT_S,
     ) -> None:
         """As :meth:`Admin.remove_voter`."""
-        await asyncio.to_thread(
+        await in_thread(
             self.admin.remove_voter, id, directory_id, cluster_id=cluster_id, timeout=timeout
         )
 
@@ -431,16 +437,16 @@ class AsyncAdmin:
         self, target: Iterable[int] | None, *, wait: bool = True, timeout: float = TIMEOUT_S
     ) -> None:
         """As :meth:`Admin.reassign`."""
-        await asyncio.to_thread(self.admin.reassign, target, wait=wait, timeout=timeout)
+        await in_thread(self.admin.reassign, target, wait=wait, timeout=timeout)
 
     async def transfer(self, to: int | None = None, *, timeout: float = TIMEOUT_S) -> int:
         """As :meth:`Admin.transfer`."""
-        return await asyncio.to_thread(self.admin.transfer, to, timeout=timeout)
+        return await in_thread(self.admin.transfer, to, timeout=timeout)
 
     async def upgrade(
         self, kraft_version: int, *, validate_only: bool = False, timeout: float = TIMEOUT_S
     ) -> None:
         """As :meth:`Admin.upgrade`."""
-        await asyncio.to_thread(
+        await in_thread(
             self.admin.upgrade, kraft_version, validate_only=validate_only, timeout=timeout
         )

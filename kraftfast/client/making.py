@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from kraftfast.arguments import OFFSET_MAX, whole_number
-from kraftfast.client.aio import AsyncProducer
 from kraftfast.client.connector import Connector
 from kraftfast.client.producer import BATCH_BYTES, WINDOW_BATCHES, Producer
 from kraftfast.client.sender import BATCH_BYTES_LEAST, WINDOW_BATCHES_MAX
 from kraftfast.client.timing import deadline_after
 from kraftfast.errors import LocalError
+
+if TYPE_CHECKING:
+    from kraftfast.client.aio import AsyncProducer
 
 
 class Loses(Protocol):
@@ -103,6 +104,8 @@ class MakesProducers(ABC):
         ``async with`` it, or ``await`` it: the search for a leader is waited for there. Raises
         InvalidOption; LocalError where no loop runs.
         """
+        from kraftfast.client.aio import AsyncProducer  # with asyncio, which few programs need
+
         deadline_after(timeout)  # refused before there is a producer that somebody has to close
         check_loop_runs()
         producer = self.producer(
@@ -118,8 +121,10 @@ class MakesProducers(ABC):
 
 def check_loop_runs() -> None:
     """Raise LocalError where no event loop runs."""
+    from asyncio import get_running_loop
+
     try:
-        asyncio.get_running_loop()
+        get_running_loop()
     except RuntimeError:
         raise LocalError(
             "an async producer is made inside a running event loop: call async_producer() in a "

@@ -19,7 +19,6 @@ from contextlib import closing
 from typing import NamedTuple
 
 from kraftfast.errors import HostUnsupported
-from kraftfast.link import cgroup
 
 F_ADD_SEALS, F_GET_SEALS = 1033, 1034
 SEALS = 0x0001 | 0x0002 | 0x0004 | 0x0010
@@ -159,6 +158,8 @@ def check_host() -> None:
 
 def check_tasks(replicas: int) -> None:
     """Raise HostUnsupported if a cgroup leaves no room for the threads of so many replicas."""
+    from kraftfast.link import cgroup
+
     room, need = cgroup.tasks_room(), replicas * TASKS_OF_REPLICA
     if room is not None and room < need:
         raise HostUnsupported(

@@ -10,7 +10,6 @@ unpickled (R9, S5).
 from __future__ import annotations
 
 import os
-import secrets
 import socket
 
 import msgspec
@@ -146,7 +145,7 @@ class RingOffer:
         capacity_in: int,
     ) -> None:
         self.sock, self.capacity_in = sock, capacity_in
-        generation = secrets.randbits(62) | 1
+        generation = int.from_bytes(os.urandom(7)) << 1 | 1
         try:
             self.files = RingFiles(generation, capacity_out, capacity_in)
         except OSError as error:

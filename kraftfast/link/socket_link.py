@@ -6,7 +6,6 @@ What is to be sent waits in a queue that its owner bounds; what arrives is cut i
 from __future__ import annotations
 
 import errno
-import ipaddress
 import select
 import socket
 from collections import deque
@@ -24,6 +23,8 @@ PIECES_A_CALL = 64
 
 def is_loopback(host: str) -> bool:
     """Return whether only this host reaches a listener; an empty host is every address (S2)."""
+    import ipaddress
+
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

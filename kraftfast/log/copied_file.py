@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from kraftfast import limits
 from kraftfast.log import scan
 from kraftfast.log.disk import storage_error
 from kraftfast.record.batch import BatchView, batch_at
-from kraftfast.record.headers import Headers, decode_headers, read_headers
+
+if TYPE_CHECKING:
+    from kraftfast.record.headers import Headers
 
 SPAN_BYTES = 1024 * 1024
 FIRST_READ_BYTES = 64 * 1024  # of a place where it is not known that much follows
@@ -155,6 +158,8 @@ class CopiedFile:
         Offsets are not looked at. Where no whole batch stands, that is the length of the copy:
         whoever decodes it finds out why.
         """
+        from kraftfast.record.headers import decode_headers  # with numpy, which few readers need
+
         for size in (SPAN_BYTES, limits.BATCH_BYTES_MAX):
             data = self.read(position, min(size, end - position))
             if whole := decode_headers(data).position:
@@ -173,6 +178,8 @@ class CopiedFile:
         until_offset: int = -1,
     ) -> Headers:
         """The headers in [position, end), as ``read_headers``; their positions are the file's."""
+        from kraftfast.record.headers import read_headers
+
         try:
             return read_headers(
                 self.fd, position, max(position, end), batches_max=batches_max,

@@ -13,7 +13,6 @@ Sources: Kafka's ``meta.properties`` and ``partition.metadata``; KIP-853.
 from __future__ import annotations
 
 import os
-import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -77,7 +76,7 @@ class LogOptions:
 def random_uuid() -> Uuid:
     """A new id whose text does not start with a dash, as Kafka's never do."""
     while True:
-        uuid = secrets.token_bytes(16)
+        uuid = os.urandom(16)
         if not uuid_text(uuid).startswith("-") and uuid[:15] != bytes(15):
             return uuid
 

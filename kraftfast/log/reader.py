@@ -13,6 +13,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from kraftfast.errors import CorruptBatch, CorruptLog, OffsetOutOfRange
 from kraftfast.log import scan
@@ -22,8 +23,10 @@ from kraftfast.log.held_segment import HeldSegment
 from kraftfast.log.segment import LOG_SUFFIX, segment_name
 from kraftfast.record import batch as record_batch
 from kraftfast.record.batch import BatchView
-from kraftfast.record.columns import Columns, decode_columns
 from kraftfast.record.shapes import FAULT_TEXTS, Fault, Record
+
+if TYPE_CHECKING:
+    from kraftfast.record.columns import Columns
 
 SEGMENT_FILE = re.compile(r"(\d{20})\.log")
 HELD_SEGMENTS_MAX = 2
@@ -176,6 +179,8 @@ class LogReader:
         ...     columns.offsets.tolist(), columns.values.to_pylist()
         ([0, 1, 2], [b'a', b'b', b'c'])
         """
+        from kraftfast.record.columns import decode_columns  # with numpy, which few readers need
+
         for span in self.spans(start_offset, end_offset, bytes_max or SPAN_BYTES):
             position = span.position
             while position < span.end:

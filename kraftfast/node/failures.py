@@ -9,8 +9,8 @@ log, and whatever kept a decision of the core from being carried out.
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable
-from pathlib import PurePath
 from typing import Any
 
 from kraftfast.errors import KraftfastError, StorageError
@@ -41,8 +41,8 @@ def _place(error: BaseException) -> tuple[str, str]:
         return "", ""
     while trace.tb_next is not None:
         trace = trace.tb_next
-    path = PurePath(trace.tb_frame.f_code.co_filename)
-    return path.parent.name, f"{path.name}:{trace.tb_lineno}"
+    folder, name = os.path.split(trace.tb_frame.f_code.co_filename)
+    return os.path.basename(folder), f"{name}:{trace.tb_lineno}"
 
 
 def describe(error: BaseException) -> str:

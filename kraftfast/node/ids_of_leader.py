@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kraftfast.errors import ErrorCode
-from kraftfast.wire.messages import InitProducerIdRequest
+from kraftfast.wire import messages as wire
 
 WAITING_MAX = 1024  # I25: more are told to ask again
 WAIT_MS_MAX = 5000
@@ -42,7 +42,7 @@ class IdsOfLeader:
         wrapped = self._correlation == CORRELATION_LAST
         self._correlation = CORRELATION_FIRST if wrapped else self._correlation - 1
         correlation = self._correlation
-        request = InitProducerIdRequest(
+        request = wire.InitProducerIdRequest(
             transactional_id=None, transaction_timeout_ms=NO_TRANSACTION_MS, from_replica=True
         )
         self.waiting[correlation] = answer, self.node.now_ms() + WAIT_MS_MAX

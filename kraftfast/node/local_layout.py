@@ -154,10 +154,12 @@ def open_or_format(
     records: str | None,
     kraft_version: int,
     endpoint_of: Callable[[int], Endpoint] | None = None,
+    begin: Callable[[int], None] = lambda voters: None,
 ) -> tuple[Description, bool]:
     """Return the quorum in ``path``, and whether it was made now. None: as it is, or the default.
 
     Directories are not looked at: each replica says itself what is wrong with its own.
+    ``begin(number of voters)`` is called before a quorum is made.
     Raises InvalidOption where it was made with other values, ForeignDirectory, StorageError.
     """
     if voters is not None:
@@ -172,6 +174,7 @@ def open_or_format(
     except NotFormatted:
         promised = durability or "majority", records or "any"
         refuse_local(promised[1])
+        begin(3 if voters is None else voters)
         try:
             made = format_quorum(
                 path,

@@ -15,7 +15,8 @@ from kraftfast.core import events as ev
 from kraftfast.errors import ErrorCode, MalformedFrame, PeerGone, UnsupportedVersion
 from kraftfast.link.socket_link import FramedSocket
 from kraftfast.wire import frame
-from kraftfast.wire.messages import ApiKey, ApiVersionsRequest
+from kraftfast.wire import messages as wire
+from kraftfast.wire.messages import ApiKey
 from kraftfast.wire.versions import (
     CLIENT_NAME,
     CLIENT_VERSION,
@@ -78,7 +79,7 @@ class Probing:
         if self.framed.connect_error():
             raise PeerGone("refused")
         node = self.prober.node
-        body = ApiVersionsRequest(
+        body = wire.ApiVersionsRequest(
             client_software_name=CLIENT_NAME,
             client_software_version=CLIENT_VERSION,
             cluster_id=node.cluster_id or None,

@@ -22,8 +22,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from kraftfast import limits
 from kraftfast.core import events as ev
@@ -31,7 +33,7 @@ from kraftfast.errors import ErrorCode
 from kraftfast.log.id_ranges import NUMBER_LAST, leader_id
 from kraftfast.log.producer_records import ProducerName, name_batch
 from kraftfast.node.ids_of_leader import IdsOfLeader
-from kraftfast.wire.messages import InitProducerIdResponse
+from kraftfast.wire import messages as wire
 
 WAITING_MAX = 1024  # I25: who asks for a name beyond that is told to ask again
 WAIT_MS_MAX = 30_000
@@ -43,8 +45,7 @@ FENCED_VERSION, TAGS_VERSION = 4, 2
 """Of InitProducerId: that know PRODUCER_FENCED, and that have tagged fields."""
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(Struct, frozen=True):
     """What a client asks for.
 
     ``name``: None for a fresh id. ``expected``: the (id, epoch) that it claims, or (-1, -1).
@@ -56,8 +57,7 @@ class Asked:
     resumes: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Granted:
+class Granted(Struct, frozen=True):
     """The answer. Of a name that resumes: the number of its last record, from 0, and its offset.
 
     ``names_since``: a name that was used at this offset or later is still known.
@@ -71,8 +71,7 @@ class Granted:
     names_since: int = -1
 
 
-@dataclass(slots=True)
-class Waiting:
+class Waiting(Struct):
     """A request for a name that is not in the log yet, or not committed."""
 
     asked: Asked
@@ -218,7 +217,7 @@ class ProducerIds:
         """InitProducerId."""
         if message.transactional_id is not None and message.transaction_timeout_ms <= 0:
             request.respond(
-                InitProducerIdResponse(error_code=ErrorCode.INVALID_TRANSACTION_TIMEOUT)
+                wire.InitProducerIdResponse(error_code=ErrorCode.INVALID_TRANSACTION_TIMEOUT)
             )
             return
         expected = (message.producer_id, message.producer_epoch)
@@ -241,7 +240,7 @@ def to_message(granted: Granted, version: int) -> Any:
     error = granted.error
     if error is ErrorCode.PRODUCER_FENCED and version < FENCED_VERSION:
         error = ErrorCode.INVALID_PRODUCER_EPOCH
-    response = InitProducerIdResponse(
+    response = wire.InitProducerIdResponse(
         error_code=error, producer_id=granted.id, producer_epoch=granted.epoch
     )
     if version >= TAGS_VERSION:

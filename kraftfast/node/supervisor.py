@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from typing import NamedTuple
 
 import msgspec
 
@@ -48,6 +49,43 @@ MAY_PASS = (DiskFull, DirectoryInUse, CannotListen)
 SIGBUS_EXIT_CODE = 71  # cext/mapping.h
 
 
+class Launched(NamedTuple):
+    """A worker process that has not been told yet which replica it is."""
+
+    process: subprocess.Popen[bytes]
+    sock: socket.socket
+    pidfd: int
+
+    def end(self) -> None:
+        """End it; nobody waits for it."""
+        self.process.kill()
+        self.process.wait()
+        self.sock.close()
+        os.close(self.pidfd)
+
+
+def launch() -> Launched:
+    """Start a worker process. Raises OSError if it cannot be started.
+
+    R11: a fresh interpreter, never a fork of this one; it inherits one descriptor.
+    """
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    command = [sys.executable, "-P", "-m", "kraftfast.node.worker", str(theirs.fileno())]
+    with theirs:
+        try:
+            process = subprocess.Popen(
+                command,
+                pass_fds=(theirs.fileno(),),
+                stdin=subprocess.DEVNULL,
+                process_group=0,  # no Ctrl-C of a terminal; a session would be an autogroup
+                env=os.environ | {"PYTHONPATH": python_path()},
+            )
+            return Launched(process, ours, os.pidfd_open(process.pid))
+        except OSError:
+            ours.close()  # which ends the process, should it run
+            raise
+
+
 class Worker:
     """One child process. ``error`` is why it cannot run, or None."""
 
@@ -68,34 +106,21 @@ class Worker:
         self.error: KraftfastError | None = None
         self.ready = threading.Event()
 
-    def start(self) -> None:
-        """Start the process and tell it its configuration. Raises OSError if it cannot be started.
+    def start(self, launched: Launched | None = None) -> None:
+        """Tell a process its configuration: one that was launched ahead, or else a new one.
 
-        R11: a fresh interpreter, never a fork of this one; it inherits one descriptor.
+        Raises OSError if none can be started.
         """
         self.error, self.opened = None, False
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        command = [sys.executable, "-P", "-m", "kraftfast.node.worker", str(theirs.fileno())]
-        with theirs:
-            try:
-                self.process = subprocess.Popen(
-                    command,
-                    pass_fds=(theirs.fileno(),),
-                    stdin=subprocess.DEVNULL,
-                    process_group=0,  # no Ctrl-C of a terminal; a session would be an autogroup
-                    env=os.environ | {"PYTHONPATH": python_path()},
-                )
-                self.pidfd = os.pidfd_open(self.process.pid)
-            except OSError:
-                ours.close()  # which ends the process, should it run
-                self.process = None
-                self.start_at = time.monotonic() + PAUSE_S_MAX
-                raise
-        self.sock = ours
+        try:
+            self.process, self.sock, self.pidfd = launched or launch()
+        except OSError:
+            self.start_at = time.monotonic() + PAUSE_S_MAX
+            raise
         self.started_at = time.monotonic()
         self.restarts += 1
         try:
-            ours.send(msgspec.json.encode(self.config))
+            self.sock.send(msgspec.json.encode(self.config))
         except OSError:
             pass  # it has ended already; its pidfd tells
 
@@ -176,15 +201,32 @@ class Supervisor:
     # workers: by replica id. restart: whether an ended worker is started again. _started: all of
     # them came up once: until then any error of theirs is for whoever starts them.
     # _lock: held while workers are started, stopped or looked at. _ending: while they are ended.
+    # _launched: processes that start() takes.
 
     def __init__(self, configs: list[NodeConfig], restart: bool = True) -> None:
-        self.workers = {config.node_id: Worker(config) for config in configs}
+        self.workers: dict[int, Worker] = {}
+        self.keep(configs)
         self.restart = restart
+        self._launched: list[Launched] = []
         self._lock, self._ending = threading.RLock(), threading.RLock()
         self._started = self._closing = False
         self._orphans_end_at = 0.0
         self._wake_reader, self._wake_writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._thread = threading.Thread(target=self._run, name="kraftfast-supervisor", daemon=True)
+
+    def keep(self, configs: list[NodeConfig]) -> None:
+        """Add workers, before the start."""
+        self.workers |= {config.node_id: Worker(config) for config in configs}
+
+    def launch_ahead(self, count: int) -> None:
+        """Start processes for so many workers: they import while the caller makes directories.
+
+        Raises HostUnsupported. Where the system refuses one, start() says so.
+        """
+        check_tasks(count)
+        with suppress(OSError):
+            for _ in range(count):
+                self._launched.append(launch())
 
     def start(self, timeout_s: float) -> dict[int, KraftfastError]:
         """Start every worker and wait until each has opened its log, or says why it cannot.
@@ -192,11 +234,11 @@ class Supervisor:
         Return the errors of those that cannot, by id; TimedOut: not in time. Whether the others
         are enough is for the caller to judge. Raises Closed, HostUnsupported.
         """
-        check_tasks(len(self.workers))
+        check_tasks(len(self.workers) - len(self._launched))
         began = time.monotonic()
         self._orphans_end_at = began + ORPHAN_S_MAX
         for worker in self.workers.values():
-            worker.start()
+            worker.start(self._launched.pop(0) if self._launched else None)
         self._thread.start()
         errors: dict[int, KraftfastError] = {}
         for id, worker in self.workers.items():
@@ -287,6 +329,8 @@ class Supervisor:
                 with self._lock:
                     for worker in self.workers.values():
                         _kill(worker)
+                    while self._launched:
+                        self._launched.pop().end()
                     self._close_pipe()
 
     def _stop_starting(self) -> None:

@@ -8,14 +8,17 @@ worker: no orphan holds a directory.
 
 from __future__ import annotations
 
-import contextlib
 import gc
+
+if __name__ == "__main__":
+    gc.disable()  # until what a start makes is there: collections are a tenth of it
+
+import contextlib
 import os
 import select
 import signal
 import socket
 import sys
-import traceback
 from typing import NoReturn
 
 import msgspec
@@ -26,7 +29,7 @@ from kraftfast.link.unix_socket import credentials, open_pidfd
 from kraftfast.node.config import NodeConfig
 from kraftfast.node.loop import Loop
 from kraftfast.node.node import Node
-from kraftfast.node.sockets import Sockets
+from kraftfast.record import pure
 
 CONFIG_BYTES_MAX = 1 << 20
 ORPHAN_TIMEOUT_MS = 300
@@ -34,6 +37,7 @@ ORPHAN_TIMEOUT_MS = 300
 
 def main(fd: int) -> int:
     """Run the replica that the supervisor describes; returns the exit code."""
+    load_for_elections()
     sock = socket.socket(fileno=fd)
     signal.signal(signal.SIGTTOU, signal.SIG_IGN)  # no terminal stops who writes a line to it
     opened = False
@@ -47,6 +51,8 @@ def main(fd: int) -> int:
         node = Node(config)
         loop = Loop(node)
         if config.listeners:
+            from kraftfast.node.sockets import Sockets
+
             loop.sockets = node.sockets = Sockets(node, loop)
             loop.sockets.open()
         loop.door.open()
@@ -58,6 +64,7 @@ def main(fd: int) -> int:
             sock.send(msgspec.json.encode({"ready": True, "cut_bytes": node.recovered.cut_bytes}))
         opened = True
         gc.freeze()  # what was made at start stays; the collector need not look at it
+        gc.enable()
         loop.run()
         return 0
     except KraftfastError as error:
@@ -68,6 +75,11 @@ def main(fd: int) -> int:
         return _failed(sock, refused_by_host(config.node_id, error), opened)
     except Exception as error:
         return _defect(sock, error)
+
+
+def load_for_elections() -> None:
+    """Import what the first record of an epoch takes: later everyone would wait for that."""
+    pure.crc32c(b"")
 
 
 def refused_by_host(id: int, error: OSError) -> HostUnsupported:
@@ -82,6 +94,8 @@ def refused_by_host(id: int, error: OSError) -> HostUnsupported:
 def _defect(sock: socket.socket, error: Exception) -> NoReturn:
     """Tell what no one foresaw, with its traceback, and end at once."""
     _failed(sock, KraftfastError(f"a defect: {type(error).__name__}: {error}"), True)
+    import traceback
+
     _print(traceback.format_exc())
     os._exit(1)  # nothing may touch the log after a broken invariant, not even a destructor
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from enum import IntEnum
-from typing import Any
+from typing import NamedTuple
 
+from kraftfast.wire.notation import Versions, versions
 from kraftfast.wire.schema import Message, define
 
 MODULE = "kraftfast.wire.messages"
@@ -39,15 +41,52 @@ class ApiKey(IntEnum):
     UPDATE_RAFT_VOTER = 82
 
 
-REQUESTS: dict[int, type[Message]] = {}
-"""The class of each API's request, by its key."""
+class Definition(NamedTuple):
+    """What a message class is made of: see ``schema.define``."""
 
-RESPONSES: dict[int, type[Message]] = {}
-"""The class of each API's response, by its key."""
+    name: str
+    key: ApiKey
+    served: str
+    flexible: str
+    table: str
 
 
-def api(key: ApiKey, name: str, served: str, flexible: str, request: str, response: str) -> Any:
-    """The two classes of one API, in the versions ``served``."""
-    REQUESTS[key] = define(f"{name}Request", key, served, flexible, request, MODULE)
-    RESPONSES[key] = define(f"{name}Response", key, served, flexible, response, MODULE)
-    return REQUESTS[key], RESPONSES[key]
+class Classes(Mapping[int, type[Message]]):
+    """The message class of each API, by its key; made at its first use, which most never have."""
+
+    def __init__(self) -> None:
+        self.definitions: dict[int, Definition] = {}
+        self._made: dict[int, type[Message]] = {}
+
+    def __getitem__(self, key: int) -> type[Message]:
+        made = self._made.get(key)
+        if made is None:
+            made = self._made[key] = define(*self.definitions[key], MODULE)
+        return made
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.definitions)
+
+    def __len__(self) -> int:
+        return len(self.definitions)
+
+
+REQUESTS, RESPONSES = Classes(), Classes()
+"""The class of each API's request and response."""
+
+SIDE_OF: dict[str, tuple[Classes, int]] = {}
+"""Where a message is found, by its name."""
+
+SERVED: dict[int, Versions] = {}
+"""The versions of each API that we speak."""
+
+
+def api(key: ApiKey, name: str, served: str, flexible: str, request: str, response: str) -> None:
+    """Define the two messages of one API, in the versions ``served``."""
+    SERVED[key] = versions(served)
+    for classes, suffix, table in (
+        (REQUESTS, "Request", request),
+        (RESPONSES, "Response", response),
+    ):
+        classes.definitions[key] = Definition(name + suffix, key, served, flexible, table)
+        SIDE_OF[name + suffix] = classes, key

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from kraftfast.wire.apis import ApiKey, api
 
-ListOffsetsRequest, ListOffsetsResponse = api(
+api(
     ApiKey.LIST_OFFSETS,
     "ListOffsets",
     served="1-11",
@@ -34,7 +34,7 @@ ListOffsetsRequest, ListOffsetsResponse = api(
         ]""",
 )
 
-MetadataRequest, MetadataResponse = api(
+api(
     ApiKey.METADATA,
     "Metadata",
     served="0-13",
@@ -69,7 +69,7 @@ MetadataRequest, MetadataResponse = api(
         ErrorCode:i16@13+ ign""",
 )
 
-InitProducerIdRequest, InitProducerIdResponse = api(
+api(
     ApiKey.INIT_PRODUCER_ID,
     "InitProducerId",
     served="0-5",
@@ -87,7 +87,7 @@ InitProducerIdRequest, InitProducerIdResponse = api(
         NamesSince:i64@2+=-1 #10008""",  # our own: how far that name got; Granted.names_since
 )
 
-OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse = api(
+api(
     ApiKey.OFFSET_FOR_LEADER_EPOCH,
     "OffsetForLeaderEpoch",
     served="2-4",
@@ -106,7 +106,7 @@ OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse = api(
         ]""",
 )
 
-OffsetFetchRequest, OffsetFetchResponse = api(
+api(
     ApiKey.OFFSET_FETCH,
     "OffsetFetch",
     served="1-5",
@@ -126,7 +126,7 @@ OffsetFetchRequest, OffsetFetchResponse = api(
         ErrorCode:i16@2+ ign""",
 )
 
-FindCoordinatorRequest, FindCoordinatorResponse = api(
+api(
     ApiKey.FIND_COORDINATOR,
     "FindCoordinator",
     served="0-6",

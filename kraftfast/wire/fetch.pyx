@@ -21,15 +21,15 @@ from kraftfast.wire.cursor cimport (
 
 from kraftfast import limits
 from kraftfast.types import ZERO_UUID
-from kraftfast.wire import flat, frame as framing
-from kraftfast.wire.messages import ApiKey, FetchRequest, FetchResponse
+from kraftfast.wire import flat, frame as framing, messages
+from kraftfast.wire.messages import ApiKey
 
 cdef enum:
     VERSION_MIN = 4
     VERSION_MAX = 18
     API_KEY = 1
 
-assert (VERSION_MIN, VERSION_MAX) == FetchRequest.VERSIONS == FetchResponse.VERSIONS
+assert (VERSION_MIN, VERSION_MAX) == messages.SERVED[API_KEY]
 assert FRAME_BYTES_MAX == limits.FRAME_BYTES_MAX
 assert API_KEY == ApiKey.FETCH
 
@@ -57,10 +57,10 @@ cdef class PartitionFetch:
 
     cpdef object to_message(self, int version):
         """The same as a ``messages.FetchRequest``, for ``version``."""
-        return FetchRequest(
+        return messages.FetchRequest(
             cluster_id=self.cluster_id,
             replica_id=self.replica_id if version <= 14 else -1,
-            replica_state=FetchRequest.ReplicaState(
+            replica_state=messages.FetchRequest.ReplicaState(
                 replica_id=self.replica_id if version >= 15 else -1,
                 replica_epoch=self.replica_epoch,
             ),
@@ -70,10 +70,10 @@ cdef class PartitionFetch:
             isolation_level=self.isolation_level,
             session_id=self.session_id,
             session_epoch=self.session_epoch,
-            topics=[FetchRequest.Topic(
+            topics=[messages.FetchRequest.Topic(
                 topic=self.topic,
                 topic_id=self.topic_id,
-                partitions=[FetchRequest.Partition(
+                partitions=[messages.FetchRequest.Partition(
                     partition=self.partition,
                     current_leader_epoch=self.current_leader_epoch,
                     fetch_offset=self.fetch_offset,
@@ -150,28 +150,28 @@ cdef class PartitionFetched:
 
     cpdef object to_message(self):
         """The same as a ``messages.FetchResponse``."""
-        return FetchResponse(
+        return messages.FetchResponse(
             throttle_time_ms=self.throttle_time_ms,
             error_code=self.error_code,
             session_id=self.session_id,
-            responses=[FetchResponse.Response(
+            responses=[messages.FetchResponse.Response(
                 topic=self.topic,
                 topic_id=self.topic_id,
-                partitions=[FetchResponse.Partition(
+                partitions=[messages.FetchResponse.Partition(
                     partition_index=self.partition,
                     error_code=self.partition_error_code,
                     high_watermark=self.high_watermark,
                     last_stable_offset=self.last_stable_offset,
                     log_start_offset=self.log_start_offset,
-                    diverging_epoch=FetchResponse.DivergingEpoch(
+                    diverging_epoch=messages.FetchResponse.DivergingEpoch(
                         epoch=self.diverging_epoch,
                         end_offset=self.diverging_end_offset,
                     ),
-                    current_leader=FetchResponse.CurrentLeader(
+                    current_leader=messages.FetchResponse.CurrentLeader(
                         leader_id=self.leader_id,
                         leader_epoch=self.leader_epoch,
                     ),
-                    snapshot_id=FetchResponse.SnapshotId(
+                    snapshot_id=messages.FetchResponse.SnapshotId(
                         end_offset=self.snapshot_end_offset,
                         epoch=self.snapshot_epoch,
                     ),
@@ -238,7 +238,7 @@ def decode_request(int version, frame, Py_ssize_t start):
         PyBuffer_Release(&view)
     if s.ok and s.at == s.end:
         return request
-    message = FetchRequest.decode(frame, version, start)
+    message = messages.FetchRequest.decode(frame, version, start)
     return PartitionFetch.from_message(message) or message
 
 

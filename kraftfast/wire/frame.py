@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 
 from kraftfast import limits
 from kraftfast.errors import ErrorCode, MalformedFrame, UnencodableMessage, UnsupportedVersion
-from kraftfast.wire.messages import REQUESTS, RESPONSES, ApiKey, ApiVersionsResponse
+from kraftfast.wire import messages
+from kraftfast.wire.messages import REQUESTS, RESPONSES, ApiKey
 from kraftfast.wire.primitives import (
     UNENCODABLE,
     Buffer,
@@ -180,9 +181,11 @@ def unsupported_api_versions(correlation_id: int) -> bytes:
     """The answer to an ApiVersions request of a version that we do not have: version 0 of the
     response, which everyone can read, with the range of ApiVersions itself. The client then asks
     again (KIP-511)."""
-    body = ApiVersionsResponse(
+    body = messages.ApiVersionsResponse(
         error_code=ErrorCode.UNSUPPORTED_VERSION,
-        api_keys=[ApiVersionsResponse.ApiKey(ApiKey.API_VERSIONS, *SERVED[ApiKey.API_VERSIONS])],
+        api_keys=[
+            messages.ApiVersionsResponse.ApiKey(ApiKey.API_VERSIONS, *SERVED[ApiKey.API_VERSIONS])
+        ],
     )
     return encode_response(ApiKey.API_VERSIONS, 0, correlation_id, body)
 

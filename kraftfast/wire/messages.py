@@ -2,31 +2,20 @@
 
     VoteRequest(cluster_id="x", topics=[VoteRequest.Topic(topic_name="t", partitions=[...])])
 
-Each class has Kafka's field names in snake_case as attributes, and Kafka's defaults; the structs
-inside are attributes of the message's class, by the field's name in the singular. How they are
-encoded and decoded: :class:`kraftfast.wire.schema.Message`. Notation: ``notation.py``.
+A class is made when it is first used. It has Kafka's field names in snake_case as attributes, and
+Kafka's defaults; the structs inside are attributes of the message's class, by the field's name in
+the singular. How they are encoded and decoded: :class:`kraftfast.wire.schema.Message`. Notation:
+``notation.py``.
 Uuids are 16 raw bytes, error codes plain integers (a peer may know more of them than we do).
 Source: Kafka's message definitions, by KIP-595, 630, 853, 996, 1166 and the data plane's.
 """
 
 from __future__ import annotations
 
-from kraftfast.wire import tags
-from kraftfast.wire.apis import REQUESTS, RESPONSES, ApiKey, api  # noqa: F401
-from kraftfast.wire.client_messages import (  # noqa: F401
-    FindCoordinatorRequest,
-    FindCoordinatorResponse,
-    InitProducerIdRequest,
-    InitProducerIdResponse,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    MetadataRequest,
-    MetadataResponse,
-    OffsetFetchRequest,
-    OffsetFetchResponse,
-    OffsetForLeaderEpochRequest,
-    OffsetForLeaderEpochResponse,
-)
+from typing import Any
+
+from kraftfast.wire import client_messages, tags  # noqa: F401  (its tables are found here, too)
+from kraftfast.wire.apis import REQUESTS, RESPONSES, SERVED, SIDE_OF, ApiKey, api  # noqa: F401
 
 LISTENER = "Name:str; Host:str; Port:u16"
 VOTERS_AT = f"""VotersOffset:i64=-2 #{tags.VOTERS_OFFSET} ign > voters_at.offset
@@ -44,7 +33,7 @@ REPLICA_STATE = """
 
 # --- records in and out -----------------------------------------------------------------------
 
-ProduceRequest, ProduceResponse = api(
+api(
     ApiKey.PRODUCE,
     "Produce",
     served="3-13",
@@ -77,7 +66,7 @@ ProduceRequest, ProduceResponse = api(
         NodeEndpoints[{NODE_ENDPOINT}]@10+ #0""",
 )
 
-FetchRequest, FetchResponse = api(
+api(
     ApiKey.FETCH,
     "Fetch",
     served="4-18",
@@ -137,7 +126,7 @@ FetchRequest, FetchResponse = api(
         NodeEndpoints[{NODE_ENDPOINT}; {IDENTITY}]@16+ #0""",
 )
 
-FetchSnapshotRequest, FetchSnapshotResponse = api(
+api(
     ApiKey.FETCH_SNAPSHOT,
     "FetchSnapshot",
     served="0-1",
@@ -176,7 +165,7 @@ FetchSnapshotRequest, FetchSnapshotResponse = api(
 
 # --- elections and epochs ---------------------------------------------------------------------
 
-VoteRequest, VoteResponse = api(
+api(
     ApiKey.VOTE,
     "Vote",
     served="0-2",
@@ -230,7 +219,7 @@ QUORUM_EPOCH_RESPONSE = f"""
     ]
     {RAFT_NODE_ENDPOINTS}"""
 
-BeginQuorumEpochRequest, BeginQuorumEpochResponse = api(
+api(
     ApiKey.BEGIN_QUORUM_EPOCH,
     "BeginQuorumEpoch",
     served="0-1",
@@ -251,7 +240,7 @@ BeginQuorumEpochRequest, BeginQuorumEpochResponse = api(
     response=QUORUM_EPOCH_RESPONSE,
 )
 
-EndQuorumEpochRequest, EndQuorumEpochResponse = api(
+api(
     ApiKey.END_QUORUM_EPOCH,
     "EndQuorumEpoch",
     served="0-1",
@@ -274,7 +263,7 @@ EndQuorumEpochRequest, EndQuorumEpochResponse = api(
 
 # --- the quorum's members and state -----------------------------------------------------------
 
-DescribeQuorumRequest, DescribeQuorumResponse = api(
+api(
     ApiKey.DESCRIBE_QUORUM,
     "DescribeQuorum",
     served="0-2",
@@ -306,7 +295,7 @@ DescribeQuorumRequest, DescribeQuorumResponse = api(
         BarrierLeaderId:i32=-1 #{tags.BARRIER_LEADER} ign""",
 )
 
-AddRaftVoterRequest, AddRaftVoterResponse = api(
+api(
     ApiKey.ADD_RAFT_VOTER,
     "AddRaftVoter",
     served="0-1",
@@ -321,7 +310,7 @@ AddRaftVoterRequest, AddRaftVoterResponse = api(
     response="ThrottleTimeMs:i32; ErrorCode:i16 > error; ErrorMessage:str? ign > message",
 )
 
-RemoveRaftVoterRequest, RemoveRaftVoterResponse = api(
+api(
     ApiKey.REMOVE_RAFT_VOTER,
     "RemoveRaftVoter",
     served="0",
@@ -332,7 +321,7 @@ RemoveRaftVoterRequest, RemoveRaftVoterResponse = api(
     response="ThrottleTimeMs:i32; ErrorCode:i16 > error; ErrorMessage:str? ign > message",
 )
 
-UpdateRaftVoterRequest, UpdateRaftVoterResponse = api(
+api(
     ApiKey.UPDATE_RAFT_VOTER,
     "UpdateRaftVoter",
     served="0",
@@ -353,7 +342,7 @@ UpdateRaftVoterRequest, UpdateRaftVoterResponse = api(
         CurrentLeader{LeaderId:i32=-1; LeaderEpoch:i32=-1; Host:str; Port:i32} #0""",
 )
 
-UpdateFeaturesRequest, UpdateFeaturesResponse = api(
+api(
     ApiKey.UPDATE_FEATURES,
     "UpdateFeatures",
     served="0-2",
@@ -376,7 +365,7 @@ UpdateFeaturesRequest, UpdateFeaturesResponse = api(
 
 # --- a connection's beginning -----------------------------------------------------------------
 
-ApiVersionsRequest, ApiVersionsResponse = api(
+api(
     ApiKey.API_VERSIONS,
     "ApiVersions",
     served="0-5",
@@ -396,7 +385,7 @@ ApiVersionsRequest, ApiVersionsResponse = api(
         ZkMigrationReady:bool@3+ #3 ign""",
 )
 
-SaslHandshakeRequest, SaslHandshakeResponse = api(
+api(
     ApiKey.SASL_HANDSHAKE,
     "SaslHandshake",
     served="0-1",
@@ -405,7 +394,7 @@ SaslHandshakeRequest, SaslHandshakeResponse = api(
     response="ErrorCode:i16; Mechanisms:[str]",
 )
 
-SaslAuthenticateRequest, SaslAuthenticateResponse = api(
+api(
     ApiKey.SASL_AUTHENTICATE,
     "SaslAuthenticate",
     served="0-2",
@@ -420,7 +409,7 @@ SaslAuthenticateRequest, SaslAuthenticateResponse = api(
 
 # --- what operators ask --------------------------------------------------------------------------
 
-DescribeClusterRequest, DescribeClusterResponse = api(
+api(
     ApiKey.DESCRIBE_CLUSTER,
     "DescribeCluster",
     served="0-2",
@@ -440,7 +429,7 @@ DescribeClusterRequest, DescribeClusterResponse = api(
         ClusterAuthorizedOperations:i32=-2147483648""",
 )
 
-AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse = api(
+api(
     ApiKey.ALTER_PARTITION_REASSIGNMENTS,
     "AlterPartitionReassignments",
     served="0-1",
@@ -459,7 +448,7 @@ AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse = api(
         TransferTo:i32=-2 #{tags.TRANSFER}""",
 )
 
-ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse = api(
+api(
     ApiKey.LIST_PARTITION_REASSIGNMENTS,
     "ListPartitionReassignments",
     served="0",
@@ -481,3 +470,12 @@ ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse = api(
             ]
         ]""",
 )
+
+
+def __getattr__(name: str) -> Any:
+    """Return the class of a message. Raises AttributeError for a name that is none."""
+    try:
+        classes, key = SIDE_OF[name]
+    except KeyError:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
+    return classes[key]

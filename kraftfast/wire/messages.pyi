@@ -1,8 +1,10 @@
 # Made by tools/stubs.py from the tables of messages.py: make generate.
+from collections.abc import Mapping
 from enum import IntEnum
 
 from msgspec import Struct
 
+from kraftfast.wire.notation import Versions
 from kraftfast.wire.primitives import Buffer
 from kraftfast.wire.schema import Message
 
@@ -31,8 +33,9 @@ class ApiKey(IntEnum):
     REMOVE_RAFT_VOTER = 81
     UPDATE_RAFT_VOTER = 82
 
-REQUESTS: dict[int, type[Message]]
-RESPONSES: dict[int, type[Message]]
+REQUESTS: Mapping[int, type[Message]]
+RESPONSES: Mapping[int, type[Message]]
+SERVED: dict[int, Versions]
 
 class ProduceRequest(Message):
     class PartitionData(Struct):

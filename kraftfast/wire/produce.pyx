@@ -20,15 +20,15 @@ from kraftfast.wire.cursor cimport (
 
 from kraftfast import limits
 from kraftfast.types import ZERO_UUID
-from kraftfast.wire import flat, frame as framing
-from kraftfast.wire.messages import ApiKey, ProduceRequest, ProduceResponse
+from kraftfast.wire import flat, frame as framing, messages
+from kraftfast.wire.messages import ApiKey
 
 cdef enum:
     VERSION_MIN = 3
     VERSION_MAX = 13
     API_KEY = 0
 
-assert (VERSION_MIN, VERSION_MAX) == ProduceRequest.VERSIONS == ProduceResponse.VERSIONS
+assert (VERSION_MIN, VERSION_MAX) == messages.SERVED[API_KEY]
 assert FRAME_BYTES_MAX == limits.FRAME_BYTES_MAX
 assert API_KEY == ApiKey.PRODUCE
 
@@ -52,14 +52,14 @@ cdef class PartitionProduce:
 
     cpdef object to_message(self):
         """The same as a ``messages.ProduceRequest``."""
-        return ProduceRequest(
+        return messages.ProduceRequest(
             transactional_id=self.transactional_id,
             acks=self.acks,
             timeout_ms=self.timeout_ms,
-            topic_data=[ProduceRequest.TopicData(
+            topic_data=[messages.ProduceRequest.TopicData(
                 name=self.topic,
                 topic_id=self.topic_id,
-                partition_data=[ProduceRequest.PartitionData(
+                partition_data=[messages.ProduceRequest.PartitionData(
                     index=self.partition,
                     records=self.records,
                 )],
@@ -105,11 +105,11 @@ cdef class PartitionProduced:
 
     cpdef object to_message(self):
         """The same as a ``messages.ProduceResponse``."""
-        return ProduceResponse(
-            responses=[ProduceResponse.Response(
+        return messages.ProduceResponse(
+            responses=[messages.ProduceResponse.Response(
                 name=self.topic,
                 topic_id=self.topic_id,
-                partition_responses=[ProduceResponse.PartitionResponse(
+                partition_responses=[messages.ProduceResponse.PartitionResponse(
                     index=self.partition,
                     error_code=self.error_code,
                     base_offset=self.base_offset,
@@ -117,7 +117,7 @@ cdef class PartitionProduced:
                     log_start_offset=self.log_start_offset,
                     record_errors=self.record_errors,
                     error_message=self.error_message,
-                    current_leader=ProduceResponse.CurrentLeader(
+                    current_leader=messages.ProduceResponse.CurrentLeader(
                         leader_id=self.leader_id,
                         leader_epoch=self.leader_epoch,
                     ),
@@ -185,7 +185,7 @@ def decode_request(int version, frame, Py_ssize_t start):
         if records_bytes >= 0:
             request.records = memoryview(frame)[records - base:records - base + records_bytes]
         return request
-    message = ProduceRequest.decode(frame, version, start)
+    message = messages.ProduceRequest.decode(frame, version, start)
     return PartitionProduce.from_message(message) or message
 
 

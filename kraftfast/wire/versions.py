@@ -12,12 +12,11 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from kraftfast.errors import ErrorCode, UnsupportedVersion
-from kraftfast.wire.messages import REQUESTS, ApiKey, ApiVersionsRequest, ApiVersionsResponse
+from kraftfast.wire import messages
+from kraftfast.wire.messages import ApiKey
 from kraftfast.wire.notation import Versions
 
-SERVED: Mapping[int, Versions] = MappingProxyType(
-    {key: request.VERSIONS for key, request in sorted(REQUESTS.items())}
-)
+SERVED: Mapping[int, Versions] = MappingProxyType(dict(sorted(messages.SERVED.items())))
 """Every API that we speak, with its versions."""
 
 PRODUCE_ADVERTISED = Versions(0, SERVED[ApiKey.PRODUCE].last)
@@ -49,14 +48,14 @@ def negotiate(
     )
 
 
-def offered_versions(response: ApiVersionsResponse) -> dict[int, Versions]:
+def offered_versions(response: messages.ApiVersionsResponse) -> dict[int, Versions]:
     """What the other side's ApiVersions response says, for :func:`negotiate`."""
     return {
         entry.api_key: Versions(entry.min_version, entry.max_version) for entry in response.api_keys
     }
 
 
-def api_versions_refusal(request: ApiVersionsRequest, version: int) -> ErrorCode:
+def api_versions_refusal(request: messages.ApiVersionsRequest, version: int) -> ErrorCode:
     """INVALID_REQUEST for an ApiVersions request that Kafka refuses, else NONE.
 
     From v3 a client names its software in a narrow alphabet (KIP-511); from v5 it gives both the
@@ -77,7 +76,7 @@ def api_versions_response(
     supported: Mapping[str, Versions] = MappingProxyType({}),
     finalized: Mapping[str, int] = MappingProxyType({}),
     finalized_epoch: int = -1,
-) -> ApiVersionsResponse:
+) -> messages.ApiVersionsResponse:
     """The answer to an ApiVersions request of ``version``.
 
     ``supported`` gives the levels that this node can run of each feature, ``finalized`` the level
@@ -85,7 +84,7 @@ def api_versions_response(
     feature that begins at 0, so it is left out there; a kraft.version that is still 0 counts as
     not finalized.
     """
-    response = ApiVersionsResponse
+    response = messages.ApiVersionsResponse
     return response(
         api_keys=[
             response.ApiKey(key, *(PRODUCE_ADVERTISED if key == ApiKey.PRODUCE else versions))

@@ -1,14 +1,41 @@
-"""What a worker does not load, for it starts in the time that its imports take."""
+"""What is not loaded before it is used: a quorum starts in the time that its imports take."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 
-HEAVY = {"argparse", "asyncio", "crc32c", "importlib.metadata", "numpy", "subprocess"}
+import pytest
+
+HEAVY = {"argparse", "asyncio", "crc32c", "importlib.metadata", "numpy", "ssl"}
+NOT_IN_A_WORKER = {"hmac", "ipaddress", "pathlib", "subprocess"}
+OF_SOCKETS = {"kraftfast.node.sockets", "kraftfast.node.consumers", "kraftfast.node.data_plane"}
+"""A worker without a listener has no use for them."""
+STARTS = "import kraftfast.node.worker as worker; worker.load_for_elections()"
+LEADS = f"""
+{STARTS}
+from kraftfast.record.control import KRaftVersion, control_batch
+control_batch([KRaftVersion(1)], timestamp=0, leader_epoch=1)
+"""
 
 
-def test_a_worker_loads_nothing_that_it_does_not_need() -> None:
-    code = "import sys, kraftfast.node.worker; print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert HEAVY & set(done.stdout.split()) == set()
+def loaded(code: str) -> set[str]:
+    command = [sys.executable, "-c", f"import sys\n{code}\nprint(*sys.modules)"]
+    return set(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("module", "heavy"),
+    [
+        ("kraftfast.node.worker", HEAVY | NOT_IN_A_WORKER | OF_SOCKETS),
+        ("kraftfast.quorum", HEAVY),
+    ],
+)
+def test_nothing_is_loaded_that_few_need(module: str, heavy: set[str]) -> None:
+    assert heavy & loaded(f"import {module}") == set()
+
+
+def test_an_election_loads_nothing() -> None:
+    """The first record of an epoch is made while everyone waits for the new leader."""
+    new = loaded(LEADS) - loaded(STARTS)
+    assert new == set()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import subprocess
@@ -14,11 +15,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from kraftfast.errors import StorageError
+from kraftfast.errors import ForeignDirectory, StorageError
 from kraftfast.node import supervisor
 from kraftfast.node.config import NodeConfig, VoterConfig
 from kraftfast.node.local_layout import format_quorum
 from kraftfast.node.supervisor import Supervisor
+from kraftfast.quorum import LocalQuorum
 from tests.node.inside import SMALL
 from tests.node.kit import TIMEOUT_S
 
@@ -132,3 +134,23 @@ def test_a_supervisor_that_ends_before_its_worker_is_ready_is_no_defect(tmp_path
         ours.send(msgspec.json.encode(config))
     _, told = worker.communicate(timeout=TIMEOUT_S)
     assert (worker.returncode, told) == (0, b"")
+
+
+def children() -> set[str]:
+    found = set()
+    for each in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            _state, parent, *_ = each.read_text().rpartition(")")[2].split()
+            if int(parent) == os.getpid():
+                found.add(each.parent.name)
+    return found
+
+
+def test_a_quorum_that_cannot_be_made_leaves_no_process(tmp_path: Path) -> None:
+    """Its workers were launched before its directories were looked at."""
+    format_quorum(str(tmp_path / "q"), 1)
+    (tmp_path / "q" / "quorum.json").unlink()
+    before = children()
+    with pytest.raises(ForeignDirectory):
+        LocalQuorum(tmp_path / "q", 3)
+    assert children() <= before
