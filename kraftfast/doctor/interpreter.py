@@ -24,7 +24,10 @@ ENTRANCES = (
     "kraftfast.client.socket_sender",
     "kraftfast.client.aio",
     "kraftfast.log.verify",
-    "kraftfast.record.columnar",
+    "kraftfast.record.columns",
+    "kraftfast.record.digest",
+    "kraftfast.record.headers",
+    "kraftfast.record.rows",
 )
 """Importing these loads every compiled module that a replica or a client uses."""
 PACKAGES = {

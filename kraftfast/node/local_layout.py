@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -246,13 +248,40 @@ def format_quorum(
         _undo_unfinished(disk, path)
         plan = Plan(f"{topic}-{METADATA_PARTITION}", {id: uuid_text(ids[id]) for id in ids})
         disk.replace_file(os.path.join(path, PLAN), msgspec.json.encode(plan))
-        for id, directory in replica_directories(path, description.voters).items():
-            meta = MetaProperties(description.cluster_id, id, ids[id])
-            format_directory(disk, directory, meta, options, first)
+        directories = replica_directories(path, description.voters).items()
+        at_once(
+            partial(
+                format_directory, disk, directory, MetaProperties(cluster_id, id, ids[id]), options,
+                first,
+            )
+            for id, directory in directories
+        )  # fmt: skip
         write_description(path, description)
         disk.unlink(os.path.join(path, PLAN))
         disk.sync_directory(path)
     return description
+
+
+def at_once(calls: Iterable[Callable[[], object]]) -> None:
+    """Make calls that wait for the disk, each in a thread. Raises what the first that fails does.
+
+    All of them have ended then, also where this thread is interrupted.
+    """
+    errors: list[BaseException] = []
+
+    def make(call: Callable[[], object]) -> None:
+        try:
+            call()
+        except BaseException as error:  # noqa: BLE001 - raised below
+            errors.append(error)
+
+    threads = [threading.Thread(target=make, args=(call,)) for call in calls]
+    with contextlib.ExitStack() as ends:
+        for thread in threads:
+            thread.start()
+            ends.callback(thread.join)
+    if errors:
+        raise errors[0]
 
 
 def _undo_unfinished(disk: Disk, path: str) -> None:

@@ -13,16 +13,13 @@ import select
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import NamedTuple
 
 import msgspec
 
-import kraftfast
 from kraftfast import errors
 from kraftfast.errors import (
     CannotListen,
@@ -35,6 +32,7 @@ from kraftfast.errors import (
 )
 from kraftfast.link.host import check_tasks
 from kraftfast.node.config import NodeConfig
+from kraftfast.node.launching import Child, Launch, Launched
 from kraftfast.node.line import write_line
 
 READY_BYTES_MAX = 64 * 1024
@@ -49,43 +47,6 @@ MAY_PASS = (DiskFull, DirectoryInUse, CannotListen)
 SIGBUS_EXIT_CODE = 71  # cext/mapping.h
 
 
-class Launched(NamedTuple):
-    """A worker process that has not been told yet which replica it is."""
-
-    process: subprocess.Popen[bytes]
-    sock: socket.socket
-    pidfd: int
-
-    def end(self) -> None:
-        """End it; nobody waits for it."""
-        self.process.kill()
-        self.process.wait()
-        self.sock.close()
-        os.close(self.pidfd)
-
-
-def launch() -> Launched:
-    """Start a worker process. Raises OSError if it cannot be started.
-
-    R11: a fresh interpreter, never a fork of this one; it inherits one descriptor.
-    """
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    command = [sys.executable, "-P", "-m", "kraftfast.node.worker", str(theirs.fileno())]
-    with theirs:
-        try:
-            process = subprocess.Popen(
-                command,
-                pass_fds=(theirs.fileno(),),
-                stdin=subprocess.DEVNULL,
-                process_group=0,  # no Ctrl-C of a terminal; a session would be an autogroup
-                env=os.environ | {"PYTHONPATH": python_path()},
-            )
-            return Launched(process, ours, os.pidfd_open(process.pid))
-        except OSError:
-            ours.close()  # which ends the process, should it run
-            raise
-
-
 class Worker:
     """One child process. ``error`` is why it cannot run, or None."""
 
@@ -95,7 +56,7 @@ class Worker:
 
     def __init__(self, config: NodeConfig) -> None:
         self.config = config
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: Child | None = None
         self.sock: socket.socket | None = None
         self.pidfd = -1
         self.started_at = 0.0
@@ -113,7 +74,7 @@ class Worker:
         """
         self.error, self.opened = None, False
         try:
-            self.process, self.sock, self.pidfd = launched or launch()
+            self.process, self.sock, self.pidfd = launched or Launch().first
         except OSError:
             self.start_at = time.monotonic() + PAUSE_S_MAX
             raise
@@ -179,15 +140,6 @@ class Worker:
         return isinstance(self.error, StorageError) and not isinstance(self.error, MAY_PASS)
 
 
-def python_path() -> str:
-    """For a child that must use this very package, whatever lies in its working directory.
-
-    What this program can import the child can too, a state machine in a script's folder say.
-    """
-    package = os.path.dirname(os.path.dirname(os.path.abspath(kraftfast.__file__)))
-    return os.pathsep.join([package, *(os.path.abspath(path) for path in sys.path)])
-
-
 def _typed(kind: type[KraftfastError], text: str) -> KraftfastError:
     error = kind.__new__(kind)
     Exception.__init__(error, text)
@@ -201,13 +153,13 @@ class Supervisor:
     # workers: by replica id. restart: whether an ended worker is started again. _started: all of
     # them came up once: until then any error of theirs is for whoever starts them.
     # _lock: held while workers are started, stopped or looked at. _ending: while they are ended.
-    # _launched: processes that start() takes.
+    # _launch: of the processes that start() takes.
 
     def __init__(self, configs: list[NodeConfig], restart: bool = True) -> None:
         self.workers: dict[int, Worker] = {}
         self.keep(configs)
         self.restart = restart
-        self._launched: list[Launched] = []
+        self._launch: Launch | None = None
         self._lock, self._ending = threading.RLock(), threading.RLock()
         self._started = self._closing = False
         self._orphans_end_at = 0.0
@@ -225,8 +177,7 @@ class Supervisor:
         """
         check_tasks(count)
         with suppress(OSError):
-            for _ in range(count):
-                self._launched.append(launch())
+            self._launch = Launch(count)
 
     def start(self, timeout_s: float) -> dict[int, KraftfastError]:
         """Start every worker and wait until each has opened its log, or says why it cannot.
@@ -234,11 +185,14 @@ class Supervisor:
         Return the errors of those that cannot, by id; TimedOut: not in time. Whether the others
         are enough is for the caller to judge. Raises Closed, HostUnsupported.
         """
-        check_tasks(len(self.workers) - len(self._launched))
+        if self._launch is None:
+            check_tasks(len(self.workers))
+            self._launch = Launch(len(self.workers))
         began = time.monotonic()
         self._orphans_end_at = began + ORPHAN_S_MAX
+        launched, self._launch = self._launch.take(timeout_s), None
         for worker in self.workers.values():
-            worker.start(self._launched.pop(0) if self._launched else None)
+            worker.start(launched.pop(0) if launched else None)
         self._thread.start()
         errors: dict[int, KraftfastError] = {}
         for id, worker in self.workers.items():
@@ -329,8 +283,8 @@ class Supervisor:
                 with self._lock:
                     for worker in self.workers.values():
                         _kill(worker)
-                    while self._launched:
-                        self._launched.pop().end()
+                    if self._launch is not None:
+                        self._launch.end()
                     self._close_pipe()
 
     def _stop_starting(self) -> None:

@@ -1,9 +1,10 @@
-"""A replica as a child process: ``python -m kraftfast.node.worker FD``.
+"""A replica as a child process: ``python -m kraftfast.node.worker FD...``.
 
-FD is a SOCK_SEQPACKET socket to the supervisor. Its first message is the configuration as JSON;
-the worker answers ``{"ready": ...}`` or ``{"error": ..., "exit_code": ...}``. The end of that
-connection, or of the process that made it (a child of it may have inherited its end), ends the
-worker: no orphan holds a directory.
+FD is a SOCK_SEQPACKET socket to the supervisor; for each further one the process forks a sibling
+once it has imported everything, and tells their process ids over its own. The supervisor's first
+message is the configuration as JSON; the worker answers ``{"ready": ...}`` or ``{"error": ...,
+"exit_code": ...}``. The end of that connection, or of the process that made it (a child of it may
+have inherited its end), ends the worker: no orphan holds a directory.
 """
 
 from __future__ import annotations
@@ -29,16 +30,17 @@ from kraftfast.link.unix_socket import credentials, open_pidfd
 from kraftfast.node.config import NodeConfig
 from kraftfast.node.loop import Loop
 from kraftfast.node.node import Node
+from kraftfast.node.sibling import fork_sibling
 from kraftfast.record import pure
 
 CONFIG_BYTES_MAX = 1 << 20
 ORPHAN_TIMEOUT_MS = 300
 
 
-def main(fd: int) -> int:
+def main(fds: list[int]) -> int:
     """Run the replica that the supervisor describes; returns the exit code."""
     load_for_elections()
-    sock = socket.socket(fileno=fd)
+    sock = socket.socket(fileno=fork_siblings(fds) if len(fds) > 1 else fds[0])
     signal.signal(signal.SIGTTOU, signal.SIG_IGN)  # no terminal stops who writes a line to it
     opened = False
     told = b""
@@ -80,6 +82,29 @@ def main(fd: int) -> int:
 def load_for_elections() -> None:
     """Import what the first record of an epoch takes: later everyone would wait for that."""
     pure.crc32c(b"")
+
+
+def fork_siblings(fds: list[int]) -> int:
+    """Fork a sibling for each descriptor but the first; return the one of this process.
+
+    A process that has another thread (of a ``sitecustomize``, say) must not fork: it tells none.
+    """
+    own, *others = fds
+    pids: list[int] = []
+    with contextlib.suppress(OSError):
+        while len(pids) < len(others) and len(os.listdir("/proc/self/task")) == 1:
+            pid = fork_sibling()
+            if pid == 0:
+                own = others[len(pids)]
+                os.setpgid(0, 0)
+                break
+            pids.append(pid)
+    if own == fds[0]:
+        os.write(own, msgspec.json.encode(pids))
+    for fd in fds:
+        if fd != own:
+            os.close(fd)
+    return own
 
 
 def refused_by_host(id: int, error: OSError) -> HostUnsupported:
@@ -143,4 +168,4 @@ def _print(text: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1])))
+    sys.exit(main([int(each) for each in sys.argv[1:]]))

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+import kraftfast
 from kraftfast.doctor import extras, findings, interpreter, machine, storage
 from kraftfast.doctor.findings import MISSING, NOTE, OK, Finding, examine
 from kraftfast.errors import HostUnsupported
@@ -142,6 +143,19 @@ def test_compiled_modules_that_do_not_fit(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.undo()
     monkeypatch.setattr(interpreter, "ENTRANCES", ("kraftfast.absent",))
     assert "kraftfast.absent cannot be imported" in next(interpreter.modules()).text
+
+
+def test_every_compiled_module_is_tried() -> None:
+    """Of a replica or a client: the simulator needs a package of its own."""
+    code = "import importlib, sys; [importlib.import_module(each) for each in sys.argv[1:]]"
+    command = [sys.executable, "-c", f"{code}; print(*sys.modules)", *interpreter.ENTRANCES]
+    loaded = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    package = Path(kraftfast.__file__).parent
+    compiled = {
+        ".".join(path.relative_to(package.parent).with_name(path.name.split(".")[0]).parts)
+        for path in package.rglob("*.so")
+    }
+    assert compiled - set(loaded) == {"kraftfast.sim.paged_file"}
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
+import signal
 import socket
 import subprocess
 import sys
@@ -18,6 +20,7 @@ import pytest
 from kraftfast.errors import ForeignDirectory, StorageError
 from kraftfast.node import supervisor
 from kraftfast.node.config import NodeConfig, VoterConfig
+from kraftfast.node.launching import Launch, Sibling
 from kraftfast.node.local_layout import format_quorum
 from kraftfast.node.supervisor import Supervisor
 from kraftfast.quorum import LocalQuorum
@@ -52,7 +55,7 @@ def a_supervisor(path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> Supe
     places = {"count": str(path / "count"), "go": str(path / "go")}
     script.write_text(text.format(python=sys.executable, kind=kind, **places))
     script.chmod(0o700)
-    monkeypatch.setattr(supervisor.sys, "executable", str(script))
+    monkeypatch.setattr(sys, "executable", str(script))
     return Supervisor([NodeConfig(directory=str(path), node_id=1, voters=())])
 
 
@@ -153,4 +156,51 @@ def test_a_quorum_that_cannot_be_made_leaves_no_process(tmp_path: Path) -> None:
     before = children()
     with pytest.raises(ForeignDirectory):
         LocalQuorum(tmp_path / "q", 3)
+    assert children() <= before
+
+
+def parent_and_group(pid: int) -> tuple[int, int]:
+    text = Path(f"/proc/{pid}/stat").read_text()
+    _state, parent, group, *_ = text.rpartition(")")[2].split()
+    return int(parent), int(group)
+
+
+def test_one_interpreter_imports_for_all_workers(tmp_path: Path) -> None:
+    """The others are its siblings: children of this program, whose ends are waited for here."""
+    before = children()
+    with LocalQuorum(tmp_path / "q", 3, **SMALL) as quorum:
+        workers = quorum.supervisor.workers
+        kinds = {type(worker.process).__name__ for worker in workers.values()}
+        assert kinds == {"Popen", "Sibling"}
+        for id in workers:
+            pid = quorum.supervisor.pid(id)
+            assert pid is not None and parent_and_group(pid) == (os.getpid(), pid)
+        process = next(each.process for each in workers.values() if type(each.process) is Sibling)
+        process.kill()
+        assert process.wait(TIMEOUT_S) == process.poll() == -signal.SIGKILL
+        process.kill()  # nothing: it has ended
+        quorum.wait_leader(TIMEOUT_S)
+    assert children() <= before
+
+
+def test_an_interpreter_with_another_thread_forks_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fork would lose that thread, and what it holds: each worker gets one of its own."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import threading, time\n"
+        "threading.Thread(target=time.sleep, args=(600,), daemon=True).start()\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    with LocalQuorum(tmp_path / "q", 3, **SMALL) as quorum:
+        workers = quorum.supervisor.workers.values()
+        assert {type(worker.process) for worker in workers} == {subprocess.Popen}
+
+
+def test_what_was_launched_and_is_not_wanted_leaves_no_process(tmp_path: Path) -> None:
+    before = children()
+    launch = Launch(3)
+    assert select.select([launch.first.sock], [], [], TIMEOUT_S)[0]  # the siblings are there
+    launch.end()
+    Launch(3).end()
     assert children() <= before
