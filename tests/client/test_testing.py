@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from kraftfast import testing
-from kraftfast.errors import InvalidOption, NoQuorum, TimedOut, VerificationFailed
+from kraftfast.bench import verify
+from kraftfast.errors import Closed, InvalidOption, NoQuorum, TimedOut, VerificationFailed
 from kraftfast.testing import QuorumUnderTest, batch
 from kraftfast.testing import quorum as quorum  # the fixture, instead of that of conftest.py
 
@@ -30,7 +33,7 @@ def test_the_leader_is_killed(quorum: QuorumUnderTest, monkeypatch: pytest.Monke
     values = [record.value for record in quorum.consumer(first).read(2)]
     assert values == [b"before", b"after"] and last > first
     assert quorum.verify() > 0
-    monkeypatch.setattr(testing, "compare_replicas", lambda *_: (0, "replicas 1 and 2 differ"))
+    monkeypatch.setattr(verify, "compare_replicas", lambda *_: (0, "replicas 1 and 2 differ"))
     with pytest.raises(VerificationFailed, match="replicas 1 and 2 differ"):
         quorum.verify()
     monkeypatch.undo()
@@ -61,6 +64,63 @@ def test_links_are_cut_and_healed(quorum: QuorumUnderTest) -> None:
     assert quorum.wait_next_leader(epoch) in quorum.directories
     with pytest.raises(InvalidOption):
         quorum.cut(9)
+
+
+SOCKETS = {"transport": "socket", "fetch_timeout_ms": 1000}
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("quorum", [SOCKETS], indirect=True)
+def test_single_links_are_cut_and_healed(quorum: QuorumUnderTest) -> None:
+    leader = quorum.wait_leader()
+    epoch = quorum.status(leader)["epoch"]
+    one, other = (id for id in quorum.directories if id != leader)
+    quorum.cut_link(leader, one)
+    quorum.cut_link(leader, other)
+    assert quorum.wait_next_leader(epoch) in (one, other)
+    assert quorum.status(leader)["epoch"] == epoch, "it runs, and hears of no other"
+    quorum.heal_link(leader, one)
+    wait_until(lambda: quorum.status(leader)["epoch"] > epoch)
+    quorum.heal()
+    assert quorum.verify() > 0
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("quorum", [SOCKETS], indirect=True)
+def test_a_link_is_cut_one_way(quorum: QuorumUnderTest) -> None:
+    leader = quorum.wait_leader()
+    epoch = quorum.status(leader)["epoch"]
+    deaf, other = (id for id in quorum.directories if id != leader)
+    with quorum.producer() as producer, quorum.link_cut(leader, deaf, both=False):
+        offset = producer.append_wait(b"by the other two", timeout=30)
+        wait_until(lambda: quorum.status(deaf)["role"] == "prospective")
+        assert quorum.status(deaf)["end_offset"] <= offset
+        assert quorum.status(leader)["epoch"] == epoch, "the others hear the leader"
+    wait_until(lambda: quorum.status(deaf)["high_watermark"] > offset)
+    assert quorum.leader() == leader and quorum.status(leader)["epoch"] == epoch
+
+
+@pytest.mark.processes
+def test_which_links_can_be_cut(tmp_path: Path) -> None:
+    with QuorumUnderTest(tmp_path / "rings", 1) as quorum:
+        with pytest.raises(InvalidOption, match='transport="socket"'):
+            quorum.cut_link(1, 2)
+    with QuorumUnderTest(tmp_path / "sockets", 2, transport="socket") as quorum:
+        for source, target in ((1, 3), (1, 1), (-1, 2)):
+            with pytest.raises(InvalidOption):
+                quorum.cut_link(source, target)
+    with pytest.raises(Closed):
+        quorum.cut_link(1, 2)
+    with pytest.raises(InvalidOption, match="there is no file"):
+        QuorumUnderTest(tmp_path / "none", transport="socket", state_machine="absent.py:Machine")
+    assert "kraftfast-links" not in {each.name for each in threading.enumerate()}
+
+
+def wait_until(holds: Callable[[], object], timeout_s: float = 30) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 def test_a_batch_for_a_state_machine() -> None:

@@ -23,15 +23,21 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from kraftfast.arguments import OFFSET_MAX, whole_number
+from msgspec.structs import replace
+
+from kraftfast.arguments import OFFSET_MAX, flag, replica_id, whole_number
 from kraftfast.client.timing import deadline_after
 from kraftfast.errors import InvalidOption, NoQuorum, TimedOut, VerificationFailed
 from kraftfast.limits import EPOCH_MAX
+from kraftfast.node.config import NodeConfig, VoterConfig
 from kraftfast.node.tuning import Settings
 from kraftfast.quorum import LocalQuorum
 from kraftfast.record.batch import BatchView, batches
 from kraftfast.record.pure import encode_batch
 from kraftfast.record.shapes import Record
+
+if TYPE_CHECKING:
+    from kraftfast.testing.links import Links
 
 __all__ = ["QuorumUnderTest", "batch"]
 
@@ -45,10 +51,11 @@ class QuorumUnderTest(LocalQuorum):
 
     ``path``: its directory. ``voters``: 3 unless told, or what is there. ``durability``: as of
     :class:`LocalQuorum`, which says what is raised. ``settings``: those of :class:`Tuning`, over
-    ``SMALL``.
+    ``SMALL``. ``transport="socket"`` is for tests that cut single links (:meth:`cut_link`).
     """
 
     # _cut: ids of replicas that were stopped by cut() and not yet resumed.
+    # _links: between the replicas, where they talk over sockets.
 
     def __init__(
         self,
@@ -60,8 +67,16 @@ class QuorumUnderTest(LocalQuorum):
         **settings: Unpack[Settings],
     ) -> None:
         self._cut: set[int] = set()
+        self._links: Links | None = None
         small: Settings = {**SMALL, **settings}
-        super().__init__(path, voters, durability=durability, timeout=timeout, **small)
+        if small.get("transport") == "socket":  # on this host alone, for the time of a test
+            small = {"expose_without_authentication": True, **small}
+        try:
+            super().__init__(path, voters, durability=durability, timeout=timeout, **small)
+        except BaseException:
+            if self._links is not None:
+                self._links.close()
+            raise
 
     def status(self, id: int) -> dict[str, Any]:
         """Ask replica ``id`` for its status. Raises as LocalQuorum's; TimedOut at once if cut."""
@@ -117,6 +132,56 @@ class QuorumUnderTest(LocalQuorum):
         """Let replica ``id`` go on, None: all that were cut off. Raises InvalidOption, Closed."""
         for each in sorted(self._cut) if id is None else [id]:
             self.kill(each, signal.SIGCONT)
+        if id is None and self._links is not None:
+            self._links.heal()
+
+    def cut_link(self, source: int, target: int, *, both: bool = True) -> None:
+        """Let nothing get from replica ``source`` to ``target``, and back if ``both``.
+
+        Both run on, and clients reach them: a leader that no majority hears is replaced after
+        ``fetch_timeout_ms``. What is sent meanwhile arrives when the link is healed, unless its
+        replica has given up by then. Raises InvalidOption where replicas talk over rings, which
+        cannot be cut one by one, and for a replica that was added later; Closed.
+        """
+        self._links_of_sockets().cut(pairs_of(source, target, both))
+
+    def heal_link(self, source: int, target: int, *, both: bool = True) -> None:
+        """Undo :meth:`cut_link`; :meth:`heal` heals all links. Raises as it does."""
+        self._links_of_sockets().heal(pairs_of(source, target, both))
+
+    @contextmanager
+    def link_cut(self, source: int, target: int, *, both: bool = True) -> Iterator[None]:
+        """Cut a link within a ``with`` block. Raises as :meth:`cut_link`."""
+        self.cut_link(source, target, both=both)
+        try:
+            yield
+        finally:
+            if not self._closed:
+                self.heal_link(source, target, both=both)
+
+    def _links_of_sockets(self) -> Links:
+        self._check_open()
+        if self._links is None:
+            raise InvalidOption(
+                "links over rings cannot be cut one by one: make the quorum with "
+                'transport="socket", or cut off a whole replica with cut()'
+            )
+        return self._links
+
+    def _config(self, id: int) -> NodeConfig:
+        """Lead a replica to the others by their links."""
+        config = super()._config(id)
+        if self.tuning.transport == "ring":
+            return config
+        if self._links is None:
+            from kraftfast.testing.links import Links  # with asyncio, which rings have no use for
+
+            self._links = Links(self.addresses)
+        neighbours = []
+        for each in config.neighbours:
+            place = self._links.place(id, each.id) or (each.host, each.port)
+            neighbours.append(VoterConfig(each.id, *place))
+        return replace(config, neighbours=neighbours)
 
     @contextmanager
     def cut_off(self, id: int) -> Iterator[None]:
@@ -152,12 +217,22 @@ class QuorumUnderTest(LocalQuorum):
         """Heal all links, then stop the workers as LocalQuorum does. Raises InvalidOption."""
         if not self._closed:
             self.heal()
-        super().close(timeout=timeout)
+        try:
+            super().close(timeout=timeout)
+        finally:
+            if self._links is not None:
+                self._links.close()
 
     @property
     def is_closed(self) -> bool:
         """Whether it was closed. Raises nothing."""
         return self._closed
+
+
+def pairs_of(source: int, target: int, both: bool) -> list[tuple[int, int]]:
+    """Return the ways between two replicas. Raises InvalidOption."""
+    pair = replica_id("source", source), replica_id("target", target)
+    return [pair, pair[::-1]] if flag("both", both) else [pair]
 
 
 def batch(
