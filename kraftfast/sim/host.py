@@ -15,7 +15,6 @@ from kraftfast.node.flusher import Flusher
 from kraftfast.node.idle import Idle
 from kraftfast.sim.paged_file import SteppedFlush
 from kraftfast.sim.preparer import SimPreparer
-from kraftfast.sim.state_machine import SimStateMachine
 
 if TYPE_CHECKING:
     from kraftfast.sim.process import Process
@@ -64,7 +63,7 @@ class SimHost:
         return SimBeside(self._process)
 
     def embed(self, node: Any, state_machine: str) -> None:
-        node.applier = SimStateMachine(node)
+        node.applier = node.world.applier(node)
         node.on_commit.append(node.applier.committed)
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from kraftfast.errors import ErrorCode
 from kraftfast.record import pure
+from kraftfast.record.shapes import Record
 from kraftfast.sim.clients import ACKNOWLEDGED, Append, Producer
 from kraftfast.sim.require import require
 
@@ -83,8 +84,12 @@ class IdempotentProducer(Producer):
         for _ in range(world.random.randint(1, settings.values_max)):
             self._number += 1
             values.append(b"p%d:%d:" % (self.id, self._number))
-        logical = Batch(self._number, values, self._sequence, world)
-        records = pure.values_to_records(values, world.now_us // 1000)
+        self.put(pure.values_to_records(values, world.now_us // 1000))
+
+    def put(self, records: list[Record]) -> Batch:
+        """Append a batch of these records, once the log has taken those before it."""
+        values = [record.value or b"" for record in records]
+        logical = Batch(self._number, values, self._sequence, self.world)
         logical.data = pure.encode_batch(
             records,
             producer_id=PRODUCER_ID + self.id,
@@ -94,6 +99,7 @@ class IdempotentProducer(Producer):
         self._sequence += len(values)
         self.pending.append(logical)
         self._send_on()
+        return logical
 
     @property
     def is_idle(self) -> bool:

@@ -102,7 +102,7 @@ class Machine:
             prepare_bytes=self.settings.prepare_bytes,
             retention_bytes=self.settings.retention_bytes,
             retention_ms=-1,
-            state_machine="simulated" if self.settings.snapshots == "machine" else "",
+            state_machine="simulated" if self.settings.snapshots in ("machine", "own") else "",
             quorum=self.settings.quorum_config(self.endpoints),
             static_voters=self.voters,
         )

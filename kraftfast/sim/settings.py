@@ -154,7 +154,8 @@ class Settings:
     changes: tuple[str, ...] = ()
     change_every_ms: float = 200.0
     snapshots: str = ""
-    """``machine``: a state machine makes them; ``trim``: none, and the log forgets; else none."""
+    """``machine``: a state machine makes them; ``own``: one that the world is given (``applier``)
+    may; ``trim``: none, and the log forgets; else none."""
     snapshot_bytes: int = 10_000
     """So much of the log makes another snapshot due."""
     state_bytes: int = 2_000

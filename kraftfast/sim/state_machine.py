@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from kraftfast.errors import FlushFailed, StorageError
 from kraftfast.limits import BATCH_OVERHEAD_BYTES
 from kraftfast.log.snapshot_files import BOOTSTRAP, snapshot_ids
-from kraftfast.log.snapshot_reader import open_snapshot
+from kraftfast.log.snapshot_reader import SnapshotReader, open_snapshot
 from kraftfast.log.snapshot_writer import SnapshotWriter
 from kraftfast.node.held import Calls
 from kraftfast.sim.require import require
@@ -39,7 +39,7 @@ class SimStateMachine:
     applied: int  # exclusive end of what it has seen
     digest: int
     epoch: int  # of the last batch
-    makes_snapshots = True
+    makes_snapshots: bool = True
     _committed: int
     _bytes: int  # since the last snapshot
     _at_work: bool  # a turn is due, or a snapshot is being made
@@ -78,7 +78,7 @@ class SimStateMachine:
             assert found is not None, "what is committed is there"
             segment, position, length = found
             self._apply(bytes(segment.file.view(position, position + length)))
-        if self._bytes >= self.world.settings.snapshot_bytes:
+        if self.makes_snapshots and self._bytes >= self.world.settings.snapshot_bytes:
             self._at_work = True
             self.process.enter(self._permit)
         else:
@@ -94,8 +94,12 @@ class SimStateMachine:
             self.digest = zlib.crc32(data[position:end], self.digest)
             self.applied, self.epoch = base_offset + count, epoch
             self.world.oracle.snapshots.applied(self.process, self.applied, self.digest)
+            self._take(data[position:end])
             self._bytes += end - position
             position = end
+
+    def _take(self, batch: bytes) -> None:
+        """What else is to be done with each batch."""
 
     # --- snapshots --------------------------------------------------------------------------------
 
@@ -124,9 +128,7 @@ class SimStateMachine:
                 last_contained_log_timestamp=0,
                 controls=controls,
             ) as writer:
-                writer.append(b"%d:%d" % (self.applied, self.digest))
-                for _ in range(self.world.settings.state_bytes // FILLER_BYTES):
-                    writer.append(bytes([self.applied % 251]) * FILLER_BYTES)
+                self._write(writer)
                 writer.freeze(footer)
         except FlushFailed:
             raise  # D9
@@ -138,6 +140,18 @@ class SimStateMachine:
         self._bytes = 0
         self._soon()
 
+    def _write(self, writer: SnapshotWriter) -> None:
+        """Write the state into a snapshot."""
+        writer.append(b"%d:%d" % (self.applied, self.digest))
+        for _ in range(self.world.settings.state_bytes // FILLER_BYTES):
+            writer.append(bytes([self.applied % 251]) * FILLER_BYTES)
+
+    def _read(self, reader: SnapshotReader) -> tuple[int, int]:
+        """Return (applied, digest) of a snapshot, and take the state over that it holds."""
+        first = next(reader.records())
+        applied, digest = map(int, bytes(first.value or b"").split(b":"))
+        return applied, digest
+
     def _restore(self) -> None:
         """Go on from the newest snapshot if it is ahead."""
         disk, log_path = self.process.disk, self.process.directory.log_path
@@ -145,8 +159,7 @@ class SimStateMachine:
         if not ids or ids[-1].offset <= self.applied:
             return
         with open_snapshot(disk, log_path, ids[-1]) as reader:
-            first = next(reader.records())
-            applied, digest = map(int, bytes(first.value or b"").split(b":"))
+            applied, digest = self._read(reader)
             reader.check()
         require(applied == ids[-1].offset, f"I8: snapshot {ids[-1]} holds the state at {applied}")
         self.applied, self.digest, self.epoch = applied, digest, ids[-1].epoch

@@ -32,6 +32,7 @@ from kraftfast.sim.watching import WatchedProcess
 from kraftfast.sim.require import Violation, require
 from kraftfast.sim.settings import Delays, Settings
 from kraftfast.sim.settling import Settling
+from kraftfast.sim.state_machine import SimStateMachine
 from kraftfast.sim.trace import words
 from kraftfast.types import METADATA_TOPIC
 
@@ -82,6 +83,7 @@ class World(Settling):
         self.idle_stacks = []
         self.network_delays, self.disk_delays = settings.network, settings.disk
         self.drop, self.duplicate = settings.drop, settings.duplicate
+        self.applier: Callable[[Process], SimStateMachine] = SimStateMachine
         self._queue: list[tuple[int, int, Callable[..., Any], tuple[Any, ...]]] = []
         self._sequence = 0
         self.oracle = Oracle(self)

@@ -21,7 +21,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
 from msgspec.structs import replace
 
@@ -30,6 +30,7 @@ from kraftfast.client.timing import deadline_after
 from kraftfast.errors import InvalidOption, NoQuorum, TimedOut, VerificationFailed
 from kraftfast.limits import EPOCH_MAX
 from kraftfast.node.config import NodeConfig, VoterConfig
+from kraftfast.node.state_machine import StateMachine
 from kraftfast.node.tuning import Settings
 from kraftfast.quorum import LocalQuorum
 from kraftfast.record.batch import BatchView, batches
@@ -38,8 +39,11 @@ from kraftfast.record.shapes import Record
 
 if TYPE_CHECKING:
     from kraftfast.testing.links import Links
+    from kraftfast.testing.simulation import SimulatedQuorum
 
-__all__ = ["QuorumUnderTest", "batch"]
+M = TypeVar("M", bound=StateMachine)
+
+__all__ = ["QuorumUnderTest", "batch", "simulated"]
 
 SMALL: Settings = {"segment_bytes": 8 << 20, "stride_bytes": 1 << 20, "prepare_bytes": 1 << 18}
 """Sizes in bytes: three voters with one record have less than 1 MiB of files."""
@@ -146,7 +150,10 @@ class QuorumUnderTest(LocalQuorum):
         self._links_of_sockets().cut(pairs_of(source, target, both))
 
     def heal_link(self, source: int, target: int, *, both: bool = True) -> None:
-        """Undo :meth:`cut_link`; :meth:`heal` heals all links. Raises as it does."""
+        """Let all get from ``source`` to ``target`` again, and back if ``both``.
+
+        :meth:`heal` heals all links. Raises as :meth:`cut_link`.
+        """
         self._links_of_sockets().heal(pairs_of(source, target, both))
 
     @contextmanager
@@ -235,6 +242,54 @@ def pairs_of(source: int, target: int, both: bool) -> list[tuple[int, int]]:
     return [pair, pair[::-1]] if flag("both", both) else [pair]
 
 
+@overload
+def simulated(
+    seed: int = 0, voters: int = 3, *, state_machine: None = None, durability: str = "majority"
+) -> SimulatedQuorum[StateMachine]: ...
+
+
+@overload
+def simulated(
+    seed: int = 0,
+    voters: int = 3,
+    *,
+    state_machine: type[M],
+    durability: str = "majority",
+    snapshot_bytes: int = 10_000,
+    retention_bytes: int = -1,
+) -> SimulatedQuorum[M]: ...
+
+
+def simulated(
+    seed: int = 0,
+    voters: int = 3,
+    *,
+    state_machine: type[Any] | None = None,
+    durability: str = "majority",
+    snapshot_bytes: int = 10_000,
+    retention_bytes: int = -1,
+) -> SimulatedQuorum[Any]:
+    """Return a quorum of ``voters`` in this process, in time that only the test moves.
+
+    Equal values of ``seed`` give equal runs. ``durability``: as of :class:`LocalQuorum`.
+    ``state_machine``: a class of which each replica makes an object, here.
+    ``snapshot_bytes``: how much of the log lies between two snapshots of it; ``retention_bytes``:
+    how much is kept below one, -1: all. Needs ``pip install 'kraftfast[sim]'``.
+
+    >>> quorum = simulated(seed=7)
+    >>> offset, leader = quorum.append_wait(b"hello"), quorum.leader()
+    >>> quorum.kill(leader, power=True, restart=False)
+    >>> quorum.advance(60_000)                                  # a minute, in a moment
+    >>> quorum.leader() != leader, [record.value for record in quorum.records()], quorum.verify()
+    (True, [b'hello'], 1)
+
+    Raises InvalidOption, HostUnsupported.
+    """
+    from kraftfast.testing.simulation import SimulatedQuorum
+
+    return SimulatedQuorum(seed, voters, state_machine, durability, snapshot_bytes, retention_bytes)
+
+
 def batch(
     values: Sequence[bytes],
     *,
@@ -263,6 +318,7 @@ if importlib.util.find_spec("pytest") is not None:
     import pytest
 
     __all__ += ["quorum"]
+    __all__.sort()
 
     @pytest.fixture
     def quorum(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[QuorumUnderTest]:

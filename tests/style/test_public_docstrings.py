@@ -19,7 +19,8 @@ from kraftfast.client.local import Watch
 from kraftfast.client.remote_consumer import RemoteConsumer
 from kraftfast.connected import HostQuorum
 from kraftfast.node.tuning import Tuning
-from kraftfast.testing import QuorumUnderTest, batch
+from kraftfast.testing import QuorumUnderTest, batch, simulated
+from kraftfast.testing.simulation import SimulatedAppend, SimulatedQuorum
 
 HANDED_OUT = (Admin, AsyncAdmin, RemoteQuorum, HostQuorum, RecordStream, RemoteConsumer, Watch)
 """Classes whose objects a user gets from those that ``kraftfast`` names."""
@@ -47,7 +48,8 @@ SAYS = re.compile(r"\b[Rr]aise[sd]?\b|\b[Aa]s :meth:")
 def public() -> dict[str, Any]:
     """Every class and function that a user reaches, by name."""
     found = {name: getattr(kraftfast, name) for name in kraftfast._DOORS}
-    return found | {each.__name__: each for each in (*HANDED_OUT, QuorumUnderTest, batch)}
+    of_testing = (QuorumUnderTest, batch, simulated, SimulatedQuorum, SimulatedAppend)
+    return found | {each.__name__: each for each in (*HANDED_OUT, *of_testing)}
 
 
 def callables() -> Iterator[tuple[str, Callable[..., Any], bool]]:
