@@ -16,7 +16,7 @@ from kraftfast.cli import options, reach
 @reach.directory
 @reach.bootstrap_server
 @click.option(
-    "--key-separator", metavar="TEXT", help="What stands before it in a line is the record's key."
+    "--key-separator", metavar="TEXT", help="The text before it in a line is the record's key."
 )
 @options.timeout
 @options.as_json

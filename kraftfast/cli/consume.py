@@ -49,7 +49,7 @@ def consume(
 ) -> None:
     """Print the committed records of a running quorum.
 
-    In JSON, bytes that are not UTF-8 stand in base64, in fields named key_base64, value_base64.
+    In JSON, bytes that are not UTF-8 are base64, in fields named key_base64, value_base64.
     """
     line = json_line if shape == "json" else value_line
     with reach.consumer(directory, servers, from_offset, follow, timeout) as consumer:

@@ -52,8 +52,8 @@ def demo(**asked: Any) -> None:
     """Append an input to a quorum, show how it went, verify it.
 
     Starts a quorum of worker processes on this host, appends the input while a progress bar runs,
-    and reports throughput, commit latency and where the time went. Then every replica's log is
-    held against the others, byte for byte, and what it holds against the input.
+    and reports throughput, commit latency and where the time went. Then the replicas' logs are
+    compared with each other, byte for byte, and with the input.
     """
     from kraftfast.bench.inputs import Lines, Rows, open_input
     from kraftfast.cli.scratch import refuse_without_space, scratch_directory

@@ -25,8 +25,8 @@ def doctor(directory: str, as_json: bool) -> None:
 
     Prints one line each about Python, compiled modules, the kernel, limits, processors, memory,
     the directory (its file system, how long it flushes), sockets, and optional packages: "ok";
-    "note" (it works, and there is something to know); "MISSING". Nothing is left behind. Put all
-    of it into a report of a problem. Ends with exit code 6 if something needed is missing.
+    "note" (it works, and there is something to know); "MISSING". Leaves no files behind. Add the
+    output to every report of a problem. Ends with exit code 6 if something needed is missing.
     """
     import kraftfast
     from kraftfast.doctor import examine

@@ -33,8 +33,8 @@ def log() -> None:
 def dump(path: str, records: bool, as_json: bool) -> None:
     """Print what a file holds, as kafka-dump-log does: batches, index entries, snapshots.
 
-    Of a directory (a replica's, or a topic's in it), all segments in order. Nothing is changed.
-    Stops at damage with exit code 33. In JSON, one object a line.
+    For a directory (of a replica, or of a topic in it), prints all segments in order. Stops at
+    damage with exit code 33. In JSON, one object a line.
     """
     from kraftfast.cli.dump import Dump
 
@@ -64,9 +64,9 @@ def segments_of(path: str) -> Iterator[str]:
 def verify(path: str, records: bool, as_json: bool) -> None:
     """Check every batch: CRC, offsets, epochs; and the names and indexes of the segments.
 
-    Of a directory, all segments and what a start would make of them, its snapshots and its
-    quorum-state; of a file, one segment or snapshot. Says what lies behind the last whole batch.
-    Nothing is changed. Damage is exit code 33, and the exact place.
+    For a directory, checks all segments and what a start would make of them, its snapshots and
+    its quorum-state; for a file, one segment or snapshot. Reports the bytes after the last whole
+    batch. Changes nothing. Damage is exit code 33, with the exact place.
     """
     from kraftfast.log.verify import verify as verify_path
 

@@ -264,7 +264,7 @@ def _voters(fields: Fields) -> list[VoterConfig]:
         if host in ANY_HOST:
             raise InvalidOption(f"{key}: {part!r}: others cannot reach this address")
         if int(id) in found:
-            raise InvalidOption(f"{key}: voter {id} stands there twice")
+            raise InvalidOption(f"{key}: voter {id} is listed twice")
         found[int(id)] = VoterConfig(int(id), host, port)
     if len(found) > limits.VOTERS_MAX:
         raise InvalidOption(f"{key}: more than {limits.VOTERS_MAX} voters")
@@ -283,7 +283,7 @@ def _listeners(fields: Fields) -> list[ListenerConfig]:
     if not found:
         raise InvalidOption("listeners is missing")
     if len(set(names)) < len(names):
-        raise InvalidOption("listeners: a name stands there twice")
+        raise InvalidOption("listeners: a name is listed twice")
     for name in advertised:
         if name not in names:
             raise InvalidOption(f"advertised.listeners: {name} is not among listeners")

@@ -8,7 +8,7 @@ COMMANDS = {
     "describe": ("quorum_describe:describe", "Show the quorum as its leader sees it."),
     "add-controller": (
         "quorum_voters:add_controller",
-        "Let one more replica vote, once it has caught up.",
+        "Add a voter, once it has caught up.",
     ),
     "remove-controller": (
         "quorum_voters:remove_controller",

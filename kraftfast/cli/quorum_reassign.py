@@ -13,7 +13,7 @@ from kraftfast.cli.quorum_options import dry_run, ids, reaches, say
 
 @click.command()
 @reaches
-@click.option("--to", "target_text", metavar="ID,...", help="Who is to vote in the end.")
+@click.option("--to", "target_text", metavar="ID,...", help="The replicas that are to vote.")
 @click.option("--cancel", is_flag=True, help="Stop where it is.")
 @click.option("--no-wait", is_flag=True, help="Do not wait until they vote.")
 @dry_run
@@ -31,8 +31,8 @@ def reassign(
     """Let exactly these replicas vote.
 
     The leader adds and removes one voter at a time, a new one only once it has caught up, itself
-    last; whoever leads next goes on. In a quorum of this host (--dir) those that are not there are
-    made and started. kraftfast quorum describe --status shows how far it is.
+    last; if it ends, the next leader continues. In a quorum of this host (--dir) missing replicas
+    are made and started. kraftfast quorum describe --status shows how far it is.
     """
     from kraftfast.client.quorum_info import check_dynamic
 

@@ -29,7 +29,7 @@ def transfer(
     """Hand leadership over.
 
     Appends wait until the other voter has all of the log, for an election's time at most; then the
-    leader resigns in its favour, and nobody waits for a timer.
+    leader resigns in its favour, and the election begins at once.
     """
     from kraftfast.errors import ErrorCode, RequestRefused
 

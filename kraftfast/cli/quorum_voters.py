@@ -41,7 +41,7 @@ def add_controller(
     controller_id: int | None,
     dry_run: bool,
 ) -> None:
-    """Let one more replica vote, once it has caught up.
+    """Add a voter, once it has caught up.
 
     A server must run already, formatted with --no-initial-controllers; its properties are given by
     --command-config. In a quorum that kraftfast start runs (--dir) the replica is made and started.
@@ -165,8 +165,8 @@ def remove_controller(
 ) -> None:
     """Remove a voter; it follows as an observer until it is stopped.
 
-    It does not vote again by itself, even with controller.quorum.auto.join.enable. A voter that
-    the others cannot do without is not removed: remove those that are gone first.
+    It does not vote again by itself, even with controller.quorum.auto.join.enable. A voter is not
+    removed while the others without it are no majority that runs: remove lost voters first.
     """
     from kraftfast.errors import ErrorCode, RequestRefused
     from kraftfast.types import uuid_from_text

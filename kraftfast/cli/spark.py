@@ -46,10 +46,10 @@ def session(place: str, size: str) -> Any:
 @memory
 @options.as_json
 def audit(replicas: tuple[str, ...], master: str, memory: str, as_json: bool) -> None:
-    """Hold the logs of replicas against each other, byte for byte and CRC for CRC.
+    """Compare the logs of replicas, byte for byte and CRC for CRC.
 
-    DIR is a replica's directory, a whole quorum's, or a glob. Says what differs first, where, and
-    which replica is odd; exit code 16 if anything does.
+    DIR is a replica's directory, a whole quorum's, or a glob. Reports the first difference, its
+    place, and the replica that deviates; exit code 16 if anything does.
     """
     from kraftfast.errors import VerificationFailed
     from kraftfast.spark.auditing import audit as run
@@ -198,7 +198,7 @@ def sweep(
     seeds: str | None, bench: str | None, settings: tuple[str, ...], backend: str, workers: int,
     out: str, master: str, memory: str, as_json: bool,
 ) -> None:  # fmt: skip
-    """Fan simulation seeds or benchmark settings out; a row a run, failures with their command.
+    """Run many seeds of the simulator or settings of a benchmark: a row each.
 
     Exit code 16 if a run failed. Benchmarks share the machine: give them --backend inline.
     """

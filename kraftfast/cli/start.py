@@ -39,7 +39,7 @@ LOOK_EVERY_S = 0.1
 @click.option(
     "--retention-bytes",
     type=options.Size(),
-    help="Keep at least so much of the log; older records are given up for good [all].",
+    help="Keep at least so much of the log; older records are deleted [all].",
 )
 @click.option(
     "--retention-ms",

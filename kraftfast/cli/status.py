@@ -23,7 +23,7 @@ from kraftfast.cli import options
 def status(directory: str, as_json: bool) -> None:
     """Show each replica of a running quorum.
 
-    Of a replica that does not run it says what is wrong with its directory. Ends with exit code 12
+    For a replica that does not run, shows what is wrong with its directory. Ends with exit code 12
     if no replica runs, or none that runs knows a leader.
     """
     from kraftfast.client.local import ask

@@ -19,7 +19,7 @@ COMMANDS = {
     ),
     "replace": (
         "storage_replace:replace",
-        "Rebuild the directory of one replica from the others, which go on.",
+        "Rebuild the directory of one replica from the others, which keep running.",
     ),
 }
 

@@ -244,7 +244,7 @@ def parse_initial(text: str, listener: str) -> list[Voter]:
         if directory_id == ZERO_UUID:
             raise InvalidOption(f"{key}: {part!r}: this directory id is reserved")
         if int(id) in found:
-            raise InvalidOption(f"{key}: voter {id} stands there twice")
+            raise InvalidOption(f"{key}: voter {id} is listed twice")
         found[int(id)] = first_voter(int(id), directory_id, Endpoint(listener, host, port))
     if not found:
         raise InvalidOption(f"{key} names no voter")

@@ -25,9 +25,11 @@ if TYPE_CHECKING:
     "--config",
     "-c",
     type=click.Path(dir_okay=False),
-    help="The server.properties of the replica that goes on: where others will reach it.",
+    help="The server.properties of the replica that continues: where others will reach it.",
 )
-@click.option("--dry-run", is_flag=True, help="Only say what would be done, and given up.")
+@click.option(
+    "--dry-run", is_flag=True, help="Only show what would be done, and what would be lost."
+)
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @options.as_json
 def recover(
@@ -36,11 +38,11 @@ def recover(
     """Make the replica with the longest log the only voter of its quorum.
 
     For a quorum whose majority will never come back: DIR... are the directories that are left, none
-    of them in use. What only the lost ones held is given up. Afterwards start this replica first.
-    Then make each other one anew: remove controller.quorum.voters from its server.properties and
-    name this replica in controller.quorum.bootstrap.servers, format its directory with
-    --no-initial-controllers, start it, and run kraftfast quorum add-controller. A replica that is
-    formatted as it first was may begin a second quorum.
+    of them in use. Records that only the lost ones held are lost. Afterwards start this replica
+    first. Then make every other one again: remove controller.quorum.voters from its
+    server.properties and name this replica in controller.quorum.bootstrap.servers, format its
+    directory with --no-initial-controllers, start it, and run kraftfast quorum add-controller. A
+    replica that is formatted as it first was may begin a second quorum.
     """
     from kraftfast.cli.properties import read_server
     from kraftfast.cli.storage_inspect import replicas_of
@@ -156,15 +158,15 @@ def explained(chosen: StoredReplica, found: list[StoredReplica]) -> Iterator[str
     yield f"  its voters so far: {voters}"
     yield f"  its log ends at offset {chosen.end_offset}, epoch {chosen.last_epoch}"
     if chosen.state_fault is not None:
-        yield f"  its vote is given up: {chosen.state_fault}"
+        yield f"  its vote is lost: {chosen.state_fault}"
     for each in others:
         yield (
             f"  replica {each.meta.node_id} ends at offset {each.end_offset}, epoch "
-            f"{each.last_epoch}: what it holds beyond that log is given up"
+            f"{each.last_epoch}: what it holds beyond that log is lost"
         )
     yield "From now on this log counts as the committed one: records here that never were committed"
-    yield "are committed with it. What is given up:"
-    yield "  - every record that the others committed and this log does not hold; nobody can say"
+    yield "are committed with it. What is lost:"
+    yield "  - every record that the others committed and this log does not hold; it is unknown"
     yield "    whether there is one"
     if chosen.phantom_tail is not None:
         offset, epoch = chosen.phantom_tail
@@ -188,5 +190,7 @@ def confirmed(chosen: StoredReplica) -> bool:
 def asked(id: int) -> str:
     """What is typed. Raises UsageError."""
     if not sys.stdin.isatty():
-        raise click.UsageError("nobody is there to ask: say --yes, or --dry-run")
+        raise click.UsageError(
+            "stdin is no terminal, so nothing can be confirmed: pass --yes, or --dry-run"
+        )
     return str(click.prompt(f"Type {id} to go on, anything else to leave it", err=True))

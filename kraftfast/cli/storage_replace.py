@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 @options.timeout
 @options.as_json
 def replace(path: str, dry_run: bool, yes: bool, timeout: float, as_json: bool) -> None:
-    """Rebuild the directory of one replica from the others, which go on.
+    """Rebuild the directory of one replica from the others, which keep running.
 
     For a replica of a running quorum of this host that stays down: its disk was lost or replaced,
     or its log is damaged. DIR/ID is its directory, which may be gone. It leaves the voter set, the
     directory is set aside, not removed, and a new one takes its place; the replica votes again
-    once it has caught up. A link stays: what it leads to is set aside and made anew there. If the
-    command is interrupted, run it again. It needs kraft.version 1.
+    once it has caught up. If DIR/ID is a link it stays, and the directory that it leads to is set
+    aside and made again. If the command is interrupted, run it again. It needs kraft.version 1.
     """
     from kraftfast.cli.storage_recover import asked
     from kraftfast.node.replacing import plan_replacement

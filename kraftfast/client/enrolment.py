@@ -25,7 +25,7 @@ from kraftfast.wire.messages import ApiKey, InitProducerIdRequest
 EPOCH_LAST = 2**15 - 2
 """Behind it comes another id."""
 FORGOTTEN = (
-    "the quorum knows nothing of this producer's name any more, so nobody can tell which of its "
+    "the quorum has forgotten this producer's name, so it is not known which of its "
     "records are committed (it remembers a bounded number: kraftfast.producers.max)"
 )
 NO_TRANSACTION_MS = 60_000  # Kafka wants to know, here nothing comes of it
@@ -146,7 +146,7 @@ class Enrolment:
 
     def _refused(self, code: int) -> Exception:
         if code == ErrorCode.NOT_COORDINATOR:
-            return NotLeader("the replica does not lead any more")
+            return NotLeader("the replica no longer leads")
         if code in AGAIN:
             return TimedOut("the leader did not write down the producer's name in time")
         if code in (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH):

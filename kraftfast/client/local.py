@@ -123,7 +123,7 @@ class LocalConnector:
 
         directory = self.directories.get(sender.node_id)
         if directory is None:
-            raise PeerGone(f"replica {sender.node_id} is no part of the quorum any more")
+            raise PeerGone(f"replica {sender.node_id} is no longer part of the quorum")
         return LocalReached(directory)
 
     def superseded(self, sender: Any, deadline: float) -> bool:
@@ -264,7 +264,7 @@ def wait_started(directory: str, deadline: float) -> dict[str, Any]:
             return ask(directory, {"kind": "status"}, 1.0)
         except (PeerGone, TimedOut) as error:
             if time.monotonic() >= deadline:
-                raise NoQuorum(f"nobody runs the replica in {directory}: {error}") from None
+                raise NoQuorum(f"the replica in {directory} does not run: {error}") from None
             time.sleep(0.05)
 
 

@@ -269,7 +269,7 @@ class Producer(OwnThreads, Doubts, Collected, Appender):
     def standing(self) -> Standing:
         """What the quorum knew of this producer's name at first. Raises InvalidOption."""
         if self._enrolment is None or self._enrolment.identity.name is None:
-            raise InvalidOption("a producer without a name stands for nothing from before")
+            raise InvalidOption("a producer without a name has no earlier records")
         return self._enrolment.standing
 
     def flush(self, *, timeout: float = DEFAULT_TIMEOUT) -> None:

@@ -74,7 +74,7 @@ def is_possible(state: ReplicaState, leader: Leader, target: tuple[int, ...]) ->
         if not named:
             return invalid, f"{voter_id} is neither voter nor observer: start it first"
         if not any(can_be_voter(state, each) for each in named):
-            return invalid, f"{voter_id} does not tell where it is: add it by add-controller"
+            return invalid, f"{voter_id} has not reported its address: add it with add-controller"
     return ACCEPTED
 
 

@@ -58,7 +58,7 @@ def refusal(state: ReplicaState, request: UpdateFeaturesRequest) -> Refusal:
     if silent or not voters.supports(wanted):
         return (
             ErrorCode.INVALID_UPDATE_VERSION,
-            f"not every voter told this leader that it speaks kraft.version {wanted}: "
+            f"voters that have not reported support for kraft.version {wanted}: "
             + str(silent or voters.ids),
         )
     return ACCEPTED

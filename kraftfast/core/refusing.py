@@ -38,7 +38,7 @@ def warn_of_no_leader(state: ReplicaState) -> None:
     warn(
         state,
         "this witness is the only voter and never leads: the quorum has no leader. Start it with "
-        "kraftfast.campaign=true, or format it anew to join a quorum of Kafka's controllers",
+        "kraftfast.campaign=true, or format it again to join a quorum of Kafka's controllers",
     )
 
 

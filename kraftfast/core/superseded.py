@@ -106,7 +106,7 @@ def told_of_superseded(state: ReplicaState) -> str:
     """Return the warning of a replica that finds no leader, and must not elect one."""
     known = "" if state.leader_id == NO_NODE else f" under leader {state.leader_id}"
     return (
-        f"the configured voters {list(state.voters.ids)} do not count any more: the cluster has "
+        f"the configured voters {list(state.voters.ids)} no longer count: the cluster has "
         f"others in its log{known}, which this replica has not fetched. It neither leads nor votes "
         "by its configuration until it finds a leader: start the others; if they are lost for "
         "good, stop it and run kraftfast storage recover"

@@ -81,7 +81,7 @@ def tend_transfer(state: ReplicaState, leader: Leader, now_ms: int) -> bool:
         leader.transfer = None
         leader.handed_over_ms = now_ms
         if not transfer.answered:
-            message = f"{transfer.target_id} did not catch up: this leader goes on"
+            message = f"{transfer.target_id} did not catch up: this leader continues"
             response = TransferResponse(ErrorCode.REQUEST_TIMED_OUT, message)
             state.effects.append(Reply(transfer.source, response))
         drain(state, leader, now_ms)

@@ -126,7 +126,7 @@ def own_bell(fd: int) -> int:
             raise PeerGone(f"the other side passed {kind} as the pipe of its doorbell")
         return os.open(f"/proc/self/fd/{fd}", OWN_FLAGS)
     except OSError as error:
-        raise PeerGone(f"the other side passed a doorbell that is none: {error}") from None
+        raise PeerGone(f"the other side passed a descriptor that is no doorbell: {error}") from None
     finally:
         os.close(fd)
 

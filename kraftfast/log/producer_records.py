@@ -56,7 +56,7 @@ def _decode(value: bytes) -> ProducerName:
         raise CorruptBatch("no name of a producer") from None
     size = len(value) - NAME_FIELDS.size
     if id < 0 or epoch < 0 or not 0 < size <= limits.PRODUCER_NAME_BYTES_MAX:
-        raise CorruptBatch("a name of a producer that cannot be")
+        raise CorruptBatch("an impossible name of a producer")
     return ProducerName(id, epoch, resumes, name)
 
 

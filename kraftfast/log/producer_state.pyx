@@ -170,7 +170,7 @@ cdef tuple decode_state(bytes state):
         before = producer.touched_offset
         marks = {producer.id, producer.name} - {None}
         if seen & marks:
-            raise corrupt(f"producer {producer.id} stands there twice")
+            raise corrupt(f"producer {producer.id} is listed twice")
         seen |= marks
         found.append(producer)
     if version <= STATE_VERSION and taker.position != len(state):

@@ -113,7 +113,7 @@ class SnapshotReader:
             self._checked = self._check_some()
             found = next(self._checked, None)
         if self.footer is not None:
-            raise self._corrupt("a batch stands behind the snapshot's footer")
+            raise self._corrupt("a batch follows the snapshot's footer")
         if found.is_control and begun:
             self._take(self._decode(found))
         self.position += found.size
@@ -157,7 +157,7 @@ class SnapshotReader:
     def _take(self, records: list[ControlRecord]) -> None:
         for record in records:
             if self.footer is not None:
-                raise self._corrupt("a record stands behind the snapshot's footer")
+                raise self._corrupt("a record follows the snapshot's footer")
             if isinstance(record, SnapshotFooter):
                 self.footer = record
             elif isinstance(record, KRaftVersion | KRaftVoters):

@@ -271,7 +271,7 @@ def _refuse_checkpoint(recovery: Recovery) -> NoReturn:
     path = os.path.join(recovery.path, epoch_checkpoint.NAME)
     why = "does not parse" if os.path.exists(path) else "is missing"
     raise CorruptLog(
-        f"{path} {why}: a start makes it anew from the batches, whose epochs no checksum covers",
+        f"{path} {why}: a start rebuilds it from the batches, whose epochs no checksum covers",
         path,
     )
 
@@ -293,7 +293,7 @@ def _tail_of_log(recovery: Recovery, log_path: str, end: int) -> Tail:
     if recovery.paged and end < recovery.target.offset:
         return Tail("phantom", *place, size, recovery.cut_reason, tuple(recovery.target))
     if size and not last.has_page:
-        reason = recovery.cut_reason or "what stands behind its last batch is none"
+        reason = recovery.cut_reason or "the bytes after its last batch are not a batch"
         raise corrupt_log(*place, end, reason)
     if size:
         return Tail("torn", *place, size, recovery.cut_reason or "no batch")

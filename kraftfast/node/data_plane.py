@@ -221,7 +221,7 @@ class DataPlane:
             return error, text
         batch = batch_at(entry.batch)
         if not can_be_given(batch.producer_id, self.node.core.epoch):
-            text = f"this quorum gave nobody the producer id {batch.producer_id}: begin anew"
+            text = f"this quorum gave no producer the id {batch.producer_id}: begin again"
             if batch.producer_epoch > 0 and entry.request.software == JAVA:
                 error = ErrorCode.PRODUCER_FENCED
         return error, text

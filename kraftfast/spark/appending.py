@@ -105,8 +105,8 @@ def check_never_used(standing: Standing, name: str, since: int) -> None:
         if name.startswith("spark-named-") and since < 0:
             way_on = "if no run of this job has appended anything, say so by neverRun=true"
         raise UnknownOutcome(
-            f"the quorum knows nothing of {label_of(name)}, and nobody can tell whether it forgot "
-            f"it: more names are in use than kraftfast.producers.max. {way_on}"
+            f"the quorum does not know {label_of(name)}, and may have forgotten it: more names are "
+            f"in use than kraftfast.producers.max. {way_on}"
         )
 
 
@@ -159,8 +159,8 @@ class Stored:
                 self.rest = next(self.batches, None)
                 if self.rest is None:
                     raise UnknownOutcome(
-                        f"row {number + done} of {self.name} is committed, and not in the log any "
-                        "more: nobody can tell whether this attempt has the same rows"
+                        f"row {number + done} of {self.name} is committed, and no longer in the "
+                        "log: whether this attempt has the same rows cannot be checked"
                     )
             count = min(len(rows) - done, len(self.rest))
             at = first_difference(rows.slice(done, count), self.rest.slice(0, count))

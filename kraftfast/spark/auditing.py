@@ -199,8 +199,8 @@ def _own_faults(headers: DataFrame) -> list[Finding]:
         place = (row.replica, row.segment, row.position)
         if row.baseOffset != row.expected:
             text = (
-                f"{row.replica} goes on with offset {row.baseOffset} where {row.expected} should "
-                f"stand, at byte {row.position} of {row.segment}"
+                f"{row.replica} continues with offset {row.baseOffset} instead of "
+                f"{row.expected}, at byte {row.position} of {row.segment}"
             )
             ends = max(row.expected, row.baseOffset)
             found.append(Finding("gap", *place, min(row.expected, row.baseOffset), ends, text))
@@ -239,7 +239,7 @@ def _lost_heads(places: list[Place], report: Report) -> list[Finding]:
             continue
         text = (
             f"{place.name} begins at offset {start:,}, another replica at {least:,}, and no "
-            "snapshot stands for what is before"
+            "snapshot covers the records before"
         )
         found.append(Finding("gap", place.name, "", -1, least, start, text))
     return found

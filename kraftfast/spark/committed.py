@@ -423,7 +423,7 @@ def left_out(bounded: Bounded) -> str:
     count = bounded.log.extent().end_offset - bounded.end
     if count <= 0:
         return ""
-    why = "nothing tells that they were committed; includeUncommitted=true reads them too"
+    why = "they are not known to be committed; includeUncommitted=true reads them too"
     transactions = bounded.log.transactions
     if transactions is not None and bounded.end in transactions.open.values():
         why = "a transaction has not ended there; isolationLevel=read_uncommitted reads them too"

@@ -46,7 +46,7 @@ class Lineage:
         if self.directories and directories and not set(self.directories) & set(directories):
             raise ForeignDirectory(
                 f"none of the directories that {name} was read from is there by now: the log has "
-                f"been made anew; {ANEW}"
+                f"been made again; {ANEW}"
             )
 
     def compare_epochs(self, name: str, end: int, extent: Extent) -> None:

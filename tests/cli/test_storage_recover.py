@@ -76,7 +76,7 @@ def test_recover_says_what_it_would_do(left: Path, kraftfast: Command) -> None:
     before = contents(left)
     done = kraftfast("storage", "recover", left / "1", left / "2", "--dry-run")
     assert done.code == 0 and "nothing was changed" in done.out
-    assert "What is given up" in done.out and "never start them again" in done.out
+    assert "What is lost" in done.out and "never start them again" in done.out
     assert kraftfast("storage", "recover", left / "1").code == USAGE, "nobody is there to ask"
     assert contents(left) == before
 
@@ -170,7 +170,7 @@ def test_a_lost_vote_is_told_and_given_up_only_by_recover(
     with pytest.raises(CorruptLog, match="quorum-state"):
         Node(NodeConfig(node_id=3, directory=str(directory), voters=[VoterConfig(3, "a", 1)]))
     done = kraftfast("storage", "recover", directory, "--yes")
-    assert done.code == 0 and "its vote is given up" in done.out, done
+    assert done.code == 0 and "its vote is lost" in done.out, done
     assert kraftfast("log", "verify", directory).code == 0
     assert inspected(kraftfast, directory)[3]["state_fault"] is None
 
@@ -244,7 +244,7 @@ def test_recover_goes_on_from_the_log_where_quorum_state_is_damaged(
     with pytest.raises(CorruptLog, match="storage recover"):
         LocalQuorum(path)
     done = kraftfast("storage", "recover", path / "1", "--dry-run")
-    assert done.code == 0 and "its vote is given up" in done.out
+    assert done.code == 0 and "its vote is lost" in done.out
     assert kraftfast("storage", "recover", path / "1", "--yes").code == 0
     with LocalQuorum(path) as quorum, quorum.producer() as producer:
         producer.append_wait(b"after", timeout=30)

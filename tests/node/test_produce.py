@@ -197,7 +197,7 @@ def test_ids_that_were_never_given_are_refused_in_every_epoch(
         batch = a_batch(producer_id=id, producer_epoch=epoch, base_sequence=0)
         found = producing.produce(batch)
         assert found.error_code == (error or ErrorCode.UNKNOWN_PRODUCER_ID)
-        assert found.error_message == f"this quorum gave nobody the producer id {id}: begin anew"
+        assert found.error_message == f"this quorum gave no producer the id {id}: begin again"
         assert producing.produce(batch, version=7).error_message is None
     given = a_batch(producer_id=7, producer_epoch=3, base_sequence=0)
     assert producing.produce(given).error_code == NONE

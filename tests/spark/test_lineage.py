@@ -73,7 +73,7 @@ def test_a_log_made_anew_is_told(quorum: Quorum, tmp_path: Path) -> None:
     anew.cluster_id = quorum.cluster_id
     for id in (1, 2, 3):
         anew.replica(id, (1, 100), (2, 90))
-    with pytest.raises(errors.ForeignDirectory, match="the log has been made anew"):
+    with pytest.raises(errors.ForeignDirectory, match="the log has been made again"):
         read_from(where, end)
 
 

@@ -235,7 +235,7 @@ def test_a_name_that_was_forgotten_with_its_first_records(
         with pytest.raises(Died):
             publish(options(quorum), stage_all(job, rows, 2))
     forget_names(quorum)
-    with pytest.raises(errors.UnknownOutcome, match="nobody can tell whether it forgot it"):
+    with pytest.raises(errors.UnknownOutcome, match="may have forgotten it"):
         publish(options(quorum), stage_all(job, rows, 2))
     assert stored(quorum, b"first") == rows
 
@@ -281,7 +281,9 @@ def test_a_name_whose_notes_and_records_nobody_knows_any_more(
         shutil.rmtree(BatchWriter(made, VALUE, False).job.directory)
         forget_names(quorum)
         for _ in range(2):  # the refusal itself leaves nothing that would be taken for a note
-            with pytest.raises(errors.UnknownOutcome, match="nothing of nightly .* neverRun=true"):
+            with pytest.raises(
+                errors.UnknownOutcome, match="does not know nightly .* neverRun=true"
+            ):
                 run(BatchWriter(made, VALUE, False), rows, 1)
         assert stored(quorum, word) == rows
 
