@@ -124,7 +124,7 @@ elif DEBUG:
     LINK = []
 else:
     COMPILE += ["-g0", "-U_FORTIFY_SOURCE", "-D_FORTIFY_SOURCE=3"]
-    LINK = ["-Wl,-s"]  # without the names of what is static
+    LINK = ["-Wl,-s", "-Wl,--gc-sections"]  # no names of what is static, no kernels that go unused
 # Each setting has its own modules.
 BUILT = os.path.join("build", SANITIZE or ("debug" if DEBUG else "plain"))
 
@@ -239,7 +239,7 @@ class BuildExtensions(build_ext):
     def build_kernel(self, path: str) -> None:
         """Compile one C source, unless that was done."""
         made = object_of(path)
-        options = COMPILE + QUICK
+        options = [*COMPILE, *QUICK, "-ffunction-sections", "-fdata-sections"]
         note = Note(f"{made}.made-of")
         made_of = contents([path, *found("cext/*.h")])
         made_of["command"] = repr([self.compiler.compiler_so, options])
