@@ -35,7 +35,7 @@ NOTES = {
     "diverging_epoch": "-1 with diverging_end_offset -1: not diverging",
     "durability": "0 majority, 1 memory, 2 all",
     "fetch_offset": "of a voter: the end of what it has flushed (D3)",
-    "high_watermark": "in a request: what the asker knows; 2**63 - 1: not told",
+    "high_watermark": "in a request: what the asker knows; 2**63 - 1: none",
     "isolation_level": "0 read uncommitted, 1 read committed",
     "last_fetched_epoch": "-1: not told",
     "leader_id": "-1 with leader_epoch -1: not told",

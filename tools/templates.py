@@ -96,7 +96,8 @@ def encode_request(int version, int32_t correlation_id, str client_id, {flat} re
 DECODE_RECORDS_REQUEST = '''
 def decode_request(int version, frame, Py_ssize_t start):
     """The request whose body begins at ``start`` of ``frame``: a :class:`{flat}`, whose
-    records are a memoryview into ``frame``, or a ``messages.{of}`` if it has another shape.
+    records are a memoryview into ``frame``, or a ``messages.{of}`` if it has
+    another shape.
 
     Raises :class:`MalformedFrame`, :class:`UnsupportedVersion`.
     """
@@ -219,7 +220,8 @@ def encode_response(int version, int32_t correlation_id, {flat} response):
 DECODE_RECORDS_RESPONSE = '''
 def decode_response(int version, frame):
     """Correlation id and body of the response in ``frame``: a :class:`{flat}`, whose
-    records are a memoryview into ``frame``, or a ``messages.{of}`` if it has another shape.
+    records are a memoryview into ``frame``, or a ``messages.{of}`` if it has
+    another shape.
 
     Raises :class:`MalformedFrame`, :class:`UnsupportedVersion`.
     """

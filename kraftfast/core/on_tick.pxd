@@ -9,6 +9,7 @@ from kraftfast.core.state cimport ReplicaState
 
 cpdef poll(ReplicaState state, long long now_ms)
 
+
 @cython.locals(due='long long', least='long long')
 cpdef long long due_ms(ReplicaState state) except? -1
 
@@ -19,6 +20,7 @@ cpdef long long resign_due_ms(ReplicaState state, Leader leader) except? -1
 cpdef long long transfer_due_ms(ReplicaState state, Leader leader) except? -1
 cpdef long long heartbeat_due_ms(ReplicaState state, Leader leader) except? -1
 cpdef long long parked_due_ms(ReplicaState state, Leader leader) except? -1
+
 
 @cython.locals(log=LogView)
 cpdef long long flush_due_ms(ReplicaState state, Leader leader) except? -1

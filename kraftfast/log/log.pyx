@@ -11,7 +11,6 @@ from bisect import bisect_right
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
-from kraftfast import limits
 from kraftfast.errors import DiskFull, FlushFailed, RecordTooLarge
 from kraftfast.log import epoch_checkpoint, marks, trimming
 from kraftfast.log.segment import LOG_SUFFIX, segment_name

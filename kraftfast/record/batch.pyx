@@ -391,8 +391,9 @@ cdef int check_view(BatchView batch, int rules) except -1:
     )
     if fault == KF_BATCH_OK and batch.header.attributes & KF_ATTRIBUTE_CODEC:
         body = batch.decompressed()
-        fault = kf_batch_check_records(body.data, body.size, &batch.header, rules, &number,
-                              &batch.largest_timestamp)
+        fault = kf_batch_check_records(
+            body.data, body.size, &batch.header, rules, &number, &batch.largest_timestamp
+        )
     if fault != KF_BATCH_OK:
         raise shapes.refusal(fault, batch.position, number)
     return 0

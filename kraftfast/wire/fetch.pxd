@@ -23,7 +23,7 @@ cdef class PartitionFetch:
     cdef public int64_t log_start_offset  # v5+
     cdef public int32_t partition_max_bytes
     cdef public bytes replica_directory_id  # zero: not told; v17+
-    cdef public int64_t high_watermark  # in a request: what the asker knows; 2**63 - 1: not told; v18+
+    cdef public int64_t high_watermark  # in a request: what the asker knows; 2**63 - 1: none; v18+
     cdef public int durability  # 0 majority, 1 memory, 2 all; v13+
     cdef public list observer_endpoints  # where it could be a voter; v13+
     cdef public list observer_kraft_versions  # likewise: least and most; v13+
@@ -40,7 +40,7 @@ cdef class PartitionFetched:
     cdef public bytes topic_id  # v13+
     cdef public int32_t partition
     cdef public int16_t partition_error_code
-    cdef public int64_t high_watermark  # in a request: what the asker knows; 2**63 - 1: not told
+    cdef public int64_t high_watermark  # in a request: what the asker knows; 2**63 - 1: none
     cdef public int64_t last_stable_offset
     cdef public int64_t log_start_offset  # v5+
     cdef public int32_t diverging_epoch  # -1 with diverging_end_offset -1: not diverging; v12+

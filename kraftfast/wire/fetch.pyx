@@ -452,7 +452,8 @@ cdef int _write_request_tags(PartitionFetch m, Sink* s, int version) except -1:
 
 def decode_response(int version, frame):
     """Correlation id and body of the response in ``frame``: a :class:`PartitionFetched`, whose
-    records are a memoryview into ``frame``, or a ``messages.FetchResponse`` if it has another shape.
+    records are a memoryview into ``frame``, or a ``messages.FetchResponse`` if it has
+    another shape.
 
     Raises :class:`MalformedFrame`, :class:`UnsupportedVersion`.
     """

@@ -156,7 +156,8 @@ cdef class PartitionProduced:
 
 def decode_request(int version, frame, Py_ssize_t start):
     """The request whose body begins at ``start`` of ``frame``: a :class:`PartitionProduce`, whose
-    records are a memoryview into ``frame``, or a ``messages.ProduceRequest`` if it has another shape.
+    records are a memoryview into ``frame``, or a ``messages.ProduceRequest`` if it has
+    another shape.
 
     Raises :class:`MalformedFrame`, :class:`UnsupportedVersion`.
     """
