@@ -25,7 +25,7 @@ uint32_t kf_crc32c_combine(uint32_t crc_a, uint32_t crc_b, size_t n_b);
 
 /* One way to compute the three functions above; they all give the same results. */
 typedef struct {
-    const char *name; /* "avx512", "sse42", "armv8" or "portable" */
+    const char *name; /* "avx512", "avx2", "sse42", "armv8" or "portable" */
     uint32_t (*crc)(uint32_t crc, const void *p, size_t n);
     uint32_t (*copy)(uint32_t crc, void *dst, const void *src, size_t n);
     uint32_t (*combine)(uint32_t crc_a, uint32_t crc_b, size_t n_b);
