@@ -22,6 +22,7 @@ static int prepare_range(kf_nursery *n, int fd) {
         uint64_t stop = n->to - at > step ? at + step : n->to;
         if (cancelled(n)) return ECANCELED;
         error = kf_prepare(fd, n->map, at, stop, n->how, n->piece, step);
+        atomic_fetch_add_explicit(&n->flushes, 1, memory_order_relaxed);
         if (error) return error;
         /* seq_cst, then what is wanted: either the loop's re-check sees this, or we ring (R12). */
         atomic_exchange_explicit(&n->done, stop, memory_order_seq_cst);
@@ -65,6 +66,10 @@ int kf_nursery_busy(const kf_nursery *n) { return kf_errand_busy(&n->errand); }
 
 uint64_t kf_nursery_done(const kf_nursery *n) {
     return atomic_load_explicit(&n->done, memory_order_seq_cst);
+}
+
+uint64_t kf_nursery_flushes(const kf_nursery *n) {
+    return atomic_load_explicit(&n->flushes, memory_order_relaxed);
 }
 
 void kf_nursery_want(kf_nursery *n, uint64_t upto) {

@@ -21,6 +21,7 @@ typedef struct {
     _Atomic uint64_t done;     /* [from, done) is prepared; from <= done <= to */
     _Atomic uint64_t wanted;   /* ring the doorbell when done gets here; 0: only at the end */
     _Atomic uint32_t pause_us; /* between pieces; 0 when the log is close behind */
+    _Atomic uint64_t flushes;  /* so far */
     _Atomic uint32_t cancel;
     _Atomic uint32_t nudge; /* counts changes that end a pause */
     int error;              /* of the job that is done */
@@ -35,6 +36,8 @@ int kf_nursery_take(kf_nursery *n);
 int kf_nursery_busy(const kf_nursery *n);
 /* How far the job at hand, or the last one, has come (seq_cst load: a re-check, R12). */
 uint64_t kf_nursery_done(const kf_nursery *n);
+/* How many syncs the thread has made since it was started. */
+uint64_t kf_nursery_flushes(const kf_nursery *n);
 /* Ring the doorbell as soon as the job at hand has come to `upto`. Re-check done after it. */
 void kf_nursery_want(kf_nursery *n, uint64_t upto);
 /* How long to wait after each piece; ends a pause that is under way if it changes. */

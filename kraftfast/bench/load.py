@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -105,12 +106,22 @@ def settle(producer: Any, first_ticket: int, timeout: float = TIMEOUT_S) -> None
             raise failure
 
 
-def throughput(producer: Any, rows: Rows, count: int | None, seconds: float | None) -> Run:
-    """As much as the window takes, for ``count`` records or ``seconds``; a chunk as warm-up."""
+def throughput(
+    producer: Any,
+    rows: Rows,
+    count: int | None,
+    seconds: float | None,
+    meanwhile: AbstractContextManager[Any] | None = None,
+) -> Run:
+    """As much as the window takes, for ``count`` records or ``seconds``; a chunk as warm-up.
+
+    ``meanwhile``: entered while the clock runs.
+    """
     chunks = rows.chunks()
     warm_up = append_all(producer, [next(chunks)])
     producer.latencies.reset_latency()
-    run = append_all(producer, _until(chunks, count, seconds))
+    with meanwhile or nullcontext():
+        run = append_all(producer, _until(chunks, count, seconds))
     handed_over = warm_up.records + run.records
     return Run(run.records, run.value_bytes, run.seconds, run.latency, handed_over)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Callable
 from dataclasses import asdict
@@ -25,6 +26,7 @@ KEPT_SEGMENTS = 4
 SETTLE_S = 1.5
 """After the load: retention looks once a second, and nothing is to go while it is verified."""
 LATENCY_PREPARE_BYTES = 32 * MIB
+SUSTAINED_PREPARE_MIB = 64.0
 
 
 @click.group(cls=Group)
@@ -85,7 +87,7 @@ def load_options(command: Callable[..., Any]) -> Callable[..., Any]:
             help="Write the time of every commit in every stage as Parquet.",
         ),
         click.option("--stages", is_flag=True, help="Add the latency of each stage to the line."),
-        click.option("--json", "as_json", is_flag=True, help="Print JSON, as it does anyway."),
+        click.option("--json", "as_json", is_flag=True, help="Print JSON, as most do anyway."),
     ]
     for decorator in reversed(decorators):
         command = decorator(command)  # type: ignore[operator]  # their common type is `function`
@@ -112,6 +114,24 @@ def latency(**asked: Any) -> None:
     measure("latency", asked | {"window": 1, "batch_bytes": 64 * 1024})
 
 
+@bench.command()
+@load_options
+@options.batch_bytes
+@options.window(WINDOW)
+def sustained(**asked: Any) -> None:
+    """Records per second and the slowest batches, second by second, and what it costs.
+
+    As throughput, meant for runs that are much longer than what was prepared: the log grows, or
+    uses old segments again with --retention. For every process: seconds of CPU, page faults,
+    context switches, bytes written, fdatasyncs.
+    """
+    if asked["samples"] or asked["stages"]:
+        raise click.UsageError("--samples and --stages belong to throughput and latency")
+    if asked["prepare"] is None:
+        asked["prepare"] = min(SUSTAINED_PREPARE_MIB, asked["total"] or SUSTAINED_PREPARE_MIB)
+    measure("sustained", asked)
+
+
 def measure(mode: str, asked: dict[str, Any]) -> None:
     """Make a quorum, run the load, verify, print the line. Raises VerificationFailed after it."""
     from kraftfast.bench.inputs import Rows
@@ -132,7 +152,12 @@ def measure(mode: str, asked: dict[str, Any]) -> None:
     asked["count"], asked["seconds"] = count, (asked["seconds"] or 5.0) if count is None else None
     with scratch_directory("bench", asked["directory"]) as place:
         line, problem = run(mode, rows, place, prepared(mode, asked, count), asked)
-    click.echo(json.dumps(line))
+    if mode == "sustained" and not asked["as_json"]:
+        from kraftfast.cli.show import show_sustained
+
+        show_sustained(line)
+    else:
+        click.echo(json.dumps(line))
     if problem:
         raise VerificationFailed(f"the verification failed: {problem}")
 
@@ -181,7 +206,7 @@ def run(
     with quorum, quorum.producer(record_bytes_max=rows.size, **settings) as producer:
         before = quorum.statuses()
         first_offset = max(status["high_watermark"] for status in before.values())
-        done = drive(mode, quorum, producer, rows, asked)
+        done, more = drive(mode, quorum, producer, rows, asked)
         after = quorum.statuses()
         end_offset = max(status["high_watermark"] for status in after.values())
         if retention is not None:
@@ -209,20 +234,28 @@ def run(
             "filesystem": filesystem_of(place),
             "fsyncs_per_1000_records": round(1000 * flushes / done.handed_over, 4),
         }
+        line |= more
         if asked["stages"]:
             line["stages"] = [asdict(stage) for stage in report.stages(after, producer)]
         return line, problem
 
 
-def drive(mode: str, quorum: Any, producer: Any, rows: Any, asked: dict[str, Any]) -> Any:
-    """Run the load; with ``--samples``, look at every replica meanwhile and write what was seen."""
+def drive(
+    mode: str, quorum: Any, producer: Any, rows: Any, asked: dict[str, Any]
+) -> tuple[Any, dict[str, Any]]:
+    """Run the load; returns it, and what was seen meanwhile where more than that is asked for.
+
+    With ``--samples``, look at every replica meanwhile and write what was seen.
+    """
     from kraftfast.bench import load
     from kraftfast.bench.samples import Looking, Sampler
 
     bounds = asked["count"], asked["seconds"]
     if not asked["samples"]:
+        if mode == "sustained":
+            return drive_sustained(quorum, producer, rows, *bounds)
         run = load.throughput if mode == "throughput" else load.one_outstanding
-        return run(producer, rows, *bounds)
+        return run(producer, rows, *bounds), {}
     watches = {id: quorum.watch(id) for id in quorum.directories}
     try:
         sampler = Sampler({id: watch.stats for id, watch in watches.items()})
@@ -235,7 +268,39 @@ def drive(mode: str, quorum: Any, producer: Any, rows: Any, asked: dict[str, Any
         for watch in watches.values():
             watch.close()
     sampler.write(asked["samples"])
-    return done
+    return done, {}
+
+
+def drive_sustained(
+    quorum: Any, producer: Any, rows: Any, count: int | None, seconds: float | None
+) -> tuple[Any, dict[str, Any]]:
+    """Run the load and look at it each second; returns it, and the keys for the line."""
+    from kraftfast.bench import load
+    from kraftfast.bench.sustained import (
+        RECORDS_PER_MILLION,
+        Timeline,
+        costs,
+        costs_since,
+        machine_stolen_s,
+    )
+
+    watches = [quorum.watch(id) for id in quorum.directories]
+    loads, stolen_s, before = os.getloadavg(), machine_stolen_s(), costs(quorum)
+    try:
+        timeline = Timeline(producer, [watch.stats for watch in watches])
+        done = load.throughput(producer, rows, count, seconds, timeline.looking())
+    finally:
+        for watch in watches:
+            watch.close()
+    used = costs_since(before, costs(quorum))
+    cpu_s = sum(each.user_s + each.system_s for each in used)
+    return done, {
+        "cpu_s_per_million_records": round(cpu_s / done.handed_over * RECORDS_PER_MILLION, 4),
+        "load_average": [round(each, 2) for each in loads],
+        "stolen_s": round(machine_stolen_s() - stolen_s, 2),
+        "timeline": [asdict(each) for each in timeline.seconds],
+        "processes_cost": [asdict(each) for each in used],
+    }
 
 
 @bench.command()

@@ -189,3 +189,37 @@ def show_disk(cells: list[Cell], filesystem: str) -> None:
         console.print(bold(f"{filesystem} is no disk: a flush costs nothing, and keeps nothing."))
     else:
         console.print(bold(verdict(cells)))
+
+
+def show_sustained(line: dict[str, Any]) -> None:
+    """What ``bench sustained`` measured."""
+    console = Out(soft_wrap=True)
+    made = table("second", "records/s", "batches", "p99.9 of a batch", "slowest", left=0)
+    for each in line["timeline"]:
+        slow = map(microseconds, (each["p999_us"], each["max_us"]))
+        rate, at = f"{each['records_per_s']:,.0f}", f"{each['at_s']:.1f}"
+        made.add_row(at, rate, str(each["batches"]), *slow)
+    slow = map(microseconds, (line["p999_us"], line["max_us"]))
+    made.add_row("all", f"{line['records_per_s']:,.0f}", "", *slow)
+    put(made)
+    console.print()
+    made = table(
+        "process", "user", "system", "page faults", "switches", "MB written", "fdatasyncs", "others"
+    )
+    for each in line["processes_cost"]:
+        made.add_row(
+            each["name"],
+            f"{each['user_s']:.2f} s",
+            f"{each['system_s']:.2f} s",
+            f"{each['minor_faults'] + each['major_faults']:,}",
+            f"{each['switches']:,}",
+            f"{each['written_mb']:,.0f}",
+            str(each["flushes"]),
+            str(each["other_flushes"]),
+        )
+    put(made)
+    console.print(
+        f"\n{line['cpu_s_per_million_records']:.2f} s of CPU a million records; load average "
+        f"{line['load_average'][0]:.1f} at the start, {line['stolen_s']:.1f} s stolen; "
+        f"{'verified' if line['verified'] else 'NOT VERIFIED'}"
+    )

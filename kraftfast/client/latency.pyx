@@ -1,5 +1,6 @@
 """Histograms of how long a sender's batches took."""
 
+from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
@@ -40,6 +41,11 @@ cdef class Latencies:
     def callback_latency(self) -> dict[str, float]:
         """Return the same from the leader's answer until it is seen here; rings only."""
         return quantiles(<kf_histogram *>self.told)
+
+    def commit_buckets(self) -> bytes:
+        """Return the counts of the commits' histogram, 8 bytes a bucket (``bucket_tops``)."""
+        cdef kf_histogram *h = <kf_histogram *>self.samples
+        return PyBytes_FromStringAndSize(<const char *>h.buckets, sizeof(h.buckets))
 
     def reset_latency(self):
         """Forget the samples so far (after a warm-up)."""

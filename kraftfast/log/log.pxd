@@ -38,6 +38,7 @@ cdef class Log:
     cdef int64_t now_ms                   # when the log was tended last
     cdef int64_t retry_ms                 # no new epoch before, after a full disk
     cdef readonly object trims            # of rolled segments, a step at a time
+    cdef readonly uint64_t syncs          # of files and names, but for the flushes of batches
     cdef str checkpoint_path
     cdef uint8_t stage[STAGED_BYTES_MAX]  # where a small batch is put together
 

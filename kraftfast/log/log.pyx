@@ -299,7 +299,7 @@ cdef class Log:
 
     def segment_of(self, int64_t offset):
         """The segment that holds ``offset``, the active one for the end; None below the start."""
-        if offset < self.log_start_offset or offset > self.end_offset:
+        if not self.log_start_offset <= offset <= self.end_offset:
             return None
         if offset >= self.active.base_offset:
             return self.active
@@ -430,6 +430,7 @@ cdef class Log:
 
     def _final(self, call, *arguments):
         """Do what may fail to sync: the first failure is the log's last word (D9)."""
+        self.syncs += 1
         try:
             call(*arguments)
         except FlushFailed as error:
@@ -463,8 +464,7 @@ cdef class Log:
         """
         cdef Segment segment
         assert self.log_start_offset <= end_offset <= self.end_offset
-        keep = [segment for segment in self.segments if segment.base_offset < end_offset]
-        keep = keep or self.segments[:1]
+        keep = [s for s in self.segments if s.base_offset < end_offset] or self.segments[:1]
         segment = keep[-1]
         position = segment.position
         if end_offset < segment.end_offset:

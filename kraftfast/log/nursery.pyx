@@ -39,6 +39,7 @@ cdef extern from "nursery.h":
     int kf_nursery_take(kf_nursery *n) nogil
     int kf_nursery_busy(const kf_nursery *n) nogil
     uint64_t kf_nursery_done(const kf_nursery *n) nogil
+    uint64_t kf_nursery_flushes(const kf_nursery *n) nogil
     void kf_nursery_want(kf_nursery *n, uint64_t upto) nogil
     void kf_nursery_pause(kf_nursery *n, uint32_t pause_us) nogil
     void kf_nursery_cancel(kf_nursery *n) nogil
@@ -86,6 +87,10 @@ cdef class PreparerThread:
     def done(self) -> int:
         """How far the range at hand is prepared and flushed."""
         return kf_nursery_done(self.thread)
+
+    def flushes(self) -> int:
+        """How often the thread has synced a file."""
+        return kf_nursery_flushes(self.thread) if self.thread != NULL else 0
 
     def take(self):
         """The errno of a range that ended (0: prepared), or None if none has."""
@@ -231,6 +236,11 @@ class Nursery:
             hurry = ahead < self.stride // 4 and active.prepared < active.capacity
             self.preparer.pause(0 if hurry or self._spare_is_late(active) else LEISURE_PAUSE_US)
         return self._working_on is not None
+
+    @property
+    def flushes(self) -> int:
+        """How often files were synced while they were prepared."""
+        return self.preparer.flushes()
 
     def take_spare(self):
         """The next segment's file, or None if it is not ready: then it is made first of all."""

@@ -34,6 +34,7 @@ def status(node: Any) -> dict[str, Any]:
             "producers": len(node.intake.producers),
             "rss_bytes": _rss_bytes(),
             "nursery_error": str(node.log.error or ""),
+            "other_flushes": node.log.syncs + node.log.nursery.flushes,
             "sleeps": node.idle.sleeps,
             "truncations": node.log.truncations,
         }

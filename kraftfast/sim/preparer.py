@@ -40,6 +40,9 @@ class SimPreparer:
     def done(self) -> int:
         return self._done
 
+    def flushes(self) -> int:
+        return 0
+
     def take(self) -> int | None:
         error = self._error
         if error is not None:

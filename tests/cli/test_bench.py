@@ -68,9 +68,37 @@ def test_a_log_that_is_kept_for_a_while_only(tmp_path: Path) -> None:
     assert line["records"] == 80 * 1024 * 1024 // 1000
 
 
+def test_a_sustained_run_is_told_by_the_second_and_by_the_process(tmp_path: Path) -> None:
+    asked = ("bench", "sustained", "--dir", tmp_path, "--seconds", 2.2, "--record-size", 1000)
+    done = run(*asked, "--retention", 16, "--segment-bytes", "8MiB", "--json")
+    assert done.returncode == 0, done.stderr
+    line = json.loads(done.stdout)
+    assert list(line)[: len(KEYS)] == KEYS and line["mode"] == "sustained" and line["verified"]
+    assert line["prepared_mib"] == 64 and line["load_average"][0] >= 0
+    seconds, costs = line["timeline"], line["processes_cost"]
+    assert len(seconds) >= 2 and all(each["at_s"] > 0 for each in seconds)
+    rates = [each["records_per_s"] for each in seconds]
+    assert min(rates) <= line["records_per_s"] <= 1.05 * max(rates)
+    slowest = [each["max_us"] for each in seconds if each["max_us"] is not None]
+    assert max(slowest) == pytest.approx(line["max_us"], rel=0.02)
+    assert sorted(each["name"].split()[0] for each in costs) == [
+        "follower", "follower", "leader", "producer",
+    ]  # fmt: skip
+    for each in costs:
+        assert each["user_s"] + each["system_s"] > 0 and each["minor_faults"] > 0
+        assert (each["flushes"] > 0) is (each["name"] != "producer")
+    cpu_s = sum(each["user_s"] + each["system_s"] for each in costs)
+    handed_over = cpu_s / line["cpu_s_per_million_records"] * 1e6
+    assert handed_over == pytest.approx(line["records"], rel=0.05)
+    done = run(*asked)
+    assert done.returncode == 0 and b"p99.9 of a batch" in done.stdout, done.stderr
+    assert b"verified" in done.stdout and b"s of CPU a million records" in done.stdout
+
+
 def test_what_cannot_be_measured(tmp_path: Path) -> None:
     fails(run("bench", "throughput", "--total", 1, "--seconds", 1), 2)
     fails(run("bench", "latency", "--record-size", 0, "--dir", tmp_path), 2)
+    fails(run("bench", "sustained", "--stages", "--dir", tmp_path), 2)
     (tmp_path / "file").touch()
     fails(run("bench", "latency", "--dir", tmp_path / "file" / "x"), 30)
 

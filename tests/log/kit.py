@@ -62,6 +62,9 @@ class SteadyPreparer:
     def done(self) -> int:
         return self._done
 
+    def flushes(self) -> int:
+        return 0
+
     def take(self) -> int | None:
         error, self._error = self._error, None
         return error
