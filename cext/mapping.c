@@ -114,8 +114,59 @@ int kf_guarded_generation(uint64_t *generation, const uint8_t *page) {
     return 0;
 }
 
-void kf_store_blocks(int fd, uint8_t *map, uint64_t at, const uint8_t *src, size_t n) {
-    if (fd < 0 || pwrite(fd, src, n, (off_t)at) != (ssize_t)n) memcpy(map + at, src, n);
+#define IN_PAGE (KF_PAGE_BYTES - 1ULL)
+
+/* A page before the batch, and up to two behind it. */
+static size_t stage_room(size_t bytes) {
+    return ((bytes + IN_PAGE) & ~IN_PAGE) + 3 * KF_PAGE_BYTES;
+}
+
+int kf_stage_open(kf_stage *s, size_t bytes) {
+    s->map = NULL;
+    s->end = 0;
+    s->bytes = kf_private(stage_room(bytes));
+    return s->bytes ? 0 : errno;
+}
+
+void kf_stage_close(kf_stage *s, size_t bytes) {
+    if (s->bytes) kf_unmap(s->bytes, stage_room(bytes));
+    s->bytes = NULL;
+}
+
+uint8_t *kf_stage_place(kf_stage *s, const uint8_t *map, uint64_t at) {
+    if (s->map != map || s->end != at) memcpy(s->bytes, map + (at & ~IN_PAGE), at & IN_PAGE);
+    s->map = NULL; /* until the batch is in the file */
+    return s->bytes + (at & IN_PAGE);
+}
+
+uint64_t kf_stage_pad(kf_stage *s, uint64_t at, size_t n, uint64_t limit) {
+    uint64_t start = at & ~IN_PAGE, end = at + n, padded = (end + IN_PAGE) & ~IN_PAGE;
+    if (padded - end < KF_STAGE_ZEROS) padded += KF_PAGE_BYTES;
+    if (padded > limit) padded = limit & ~IN_PAGE;
+    if (padded < end) padded = end;
+    memset(s->bytes + (end - start), 0, padded - end);
+    return padded - start;
+}
+
+void kf_stage_keep(kf_stage *s, const uint8_t *map, uint64_t at, size_t n) {
+    uint64_t start = at & ~IN_PAGE, end = at + n, last = end & ~IN_PAGE;
+    if (last > start) memcpy(s->bytes, s->bytes + (last - start), end - last);
+    if (end - start > KF_STAGE_KEPT_BYTES)
+        kf_forget(s->bytes, KF_STAGE_KEPT_BYTES, (end - start) + 2 * KF_PAGE_BYTES);
+    s->map = map;
+    s->end = end;
+}
+
+int kf_write_all(int fd, const uint8_t *src, size_t n, uint64_t at) {
+    while (n) {
+        ssize_t written = pwrite(fd, src, n, (off_t)at);
+        if (written < 0 && errno == EINTR) continue;
+        if (written <= 0) return written ? errno : EIO;
+        src += written;
+        at += (uint64_t)written;
+        n -= (size_t)written;
+    }
+    return 0;
 }
 
 static int sync_file(int fd) {

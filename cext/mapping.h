@@ -34,10 +34,32 @@ int kf_guarded_copy(void *dst, const void *src, size_t n);
 /* kf_generation_load of another replica's page likewise. */
 int kf_guarded_generation(uint64_t *generation, const uint8_t *page);
 
-/* Store `n` bytes at `at` of a prepared file so that only the blocks they touch become dirty: a
- * store through the map dirties a whole folio. What cannot be written so (fd -1: no real file) is
- * stored through the map; both are the same pages. */
-void kf_store_blocks(int fd, uint8_t *map, uint64_t at, const uint8_t *src, size_t n);
+/* Private memory in which a batch is put together, to be written into its file by whole pages: a
+ * store through a map costs a page fault for every page that was written back since, and makes a
+ * whole folio dirty. It goes on holding the page that the last batch ends in, so that nothing is
+ * read from the file. */
+typedef struct {
+    uint8_t *bytes;     /* the first stands for the first of the page in which the batch begins */
+    const uint8_t *map; /* whose page it holds, NULL: none */
+    uint64_t end;       /* the page is held up to here */
+} kf_stage;
+
+#define KF_STAGE_KEPT_BYTES (1u << 20) /* of its memory, after a larger batch */
+#define KF_STAGE_ZEROS 61              /* behind a batch: no header begins there */
+
+/* With room for batches of `bytes`. Returns 0 or an errno. */
+int kf_stage_open(kf_stage *s, size_t bytes);
+void kf_stage_close(kf_stage *s, size_t bytes);
+/* Where the batch is put together that will stand at `at` of the file with this map. */
+uint8_t *kf_stage_place(kf_stage *s, const uint8_t *map, uint64_t at);
+/* How many bytes are to be written from the page of `at` on, for a batch of `n` bytes: up to the
+ * end of a page, with zeros behind the batch where the next one's header would be, but for those
+ * beyond `limit`. */
+uint64_t kf_stage_pad(kf_stage *s, uint64_t at, size_t n, uint64_t limit);
+/* The batch is in the file: hold the page in which it ends. */
+void kf_stage_keep(kf_stage *s, const uint8_t *map, uint64_t at, size_t n);
+/* Write all of it. Returns 0 or an errno; a part may be in the file then. */
+int kf_write_all(int fd, const uint8_t *src, size_t n, uint64_t at);
 
 enum { KF_PREPARE_WRITE, KF_PREPARE_MAPPED };
 #define KF_PREPARE_PIECE_MAX (1u << 16)

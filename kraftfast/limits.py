@@ -42,8 +42,7 @@ UNFLUSHED_BYTES_MAX = 64 * 1024 * 1024  # D14
 UNFLUSHED_AGE_MS_MAX = 50  # D14: a flush starts at the latest then
 HELD_AGE_MS_MAX = 500  # D14: while a flush takes longer than this, no appends are taken
 INLINE_FLUSH_BYTES_MAX = 64 * 1024  # a leader flushes inside its loop up to here
-# A follower has nothing else to do meanwhile; a flush by another thread costs it a flush of the
-# processors' page tables for every folio, since both run on the same map.
+# A follower has nothing else to do meanwhile.
 FOLLOWER_INLINE_FLUSH_BYTES_MAX = 4 * 1024 * 1024
 VOTERS_MAX = 64
 KRAFT_VERSION_MIN = 0  # kraft.version: what this code speaks

@@ -3,7 +3,7 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from kraftfast.log.producers cimport Producers
-from kraftfast.log.segment cimport STAGED_BYTES_MAX, Segment, kf_flush_job
+from kraftfast.log.segment cimport Segment, kf_flush_job, kf_stage
 from kraftfast.record.judge cimport kf_batch_header
 
 
@@ -40,7 +40,8 @@ cdef class Log:
     cdef readonly object trims            # of rolled segments, a step at a time
     cdef readonly uint64_t syncs          # of files and names, but for the flushes of batches
     cdef str checkpoint_path
-    cdef uint8_t stage[STAGED_BYTES_MAX]  # where a small batch is put together
+    cdef kf_stage staged                  # where batches are put together to be written
+    cdef kf_stage *stage                  # it, or NULL: they are stored through the map
 
     cdef int make_room(self, uint32_t size, int64_t timestamp, int32_t epoch) except -1
     cdef int append_batch(self, const uint8_t *source, size_t available, int32_t epoch,
@@ -50,6 +51,7 @@ cdef class Log:
     cdef int accept(self, uint8_t *dst, uint8_t *header, kf_batch_header *h, int64_t base_offset,
                     int32_t epoch) except -1
     cdef int begin_epoch(self, int32_t epoch, int64_t start_offset, uint32_t size) except -1
+    cdef int store(self, uint32_t size) except -1
     cdef int scrub(self) except -1
     cdef int fill_flush(self, kf_flush_job *job) except -1
     cdef int flush_done(self, int error) except -1

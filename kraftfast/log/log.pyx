@@ -12,10 +12,9 @@ from bisect import bisect_right
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from kraftfast.errors import DiskFull, FlushFailed, RecordTooLarge
-from kraftfast.log import epoch_checkpoint, marks, trimming
+from kraftfast.log import cutting, epoch_checkpoint, trimming
 from kraftfast.log.segment import LOG_SUFFIX, segment_name
 from kraftfast.record.shapes import FAULT_TEXTS
-from kraftfast.types import OffsetAndEpoch
 from kraftfast.log.producers cimport Producers
 from kraftfast.log.segment cimport *
 from kraftfast.record.judge cimport *
@@ -68,6 +67,13 @@ cdef class Log:
         self.names_dirty = True
         self.flush_target = -1
         self.flush_segments = []
+        if settings.writes:
+            if kf_stage_open(&self.staged, KF_BATCH_BYTES_MAX):
+                raise MemoryError("stage of the log")
+            self.stage = &self.staged
+
+    def __dealloc__(self):
+        kf_stage_close(&self.staged, KF_BATCH_BYTES_MAX)
 
     # --- append -------------------------------------------------------------------------------
 
@@ -117,11 +123,11 @@ cdef class Log:
             self.refusal = self.producers.check(&h, epoch)
         if self.fault or self.refusal or not self.make_room(h.size, h.max_timestamp, epoch):
             return 0
-        dst = self.active.place(self.stage, h.size)
+        dst = self.active.place(self.stage)
         with nogil:
             self.fault = kf_batch_take_records(dst, source, header, &h, unseen)
         if self.fault != KF_BATCH_OK:
-            self.active.reject(dst, h.size)
+            self.active.reject(self.stage, h.size)
             self.scrub()
             return 0
         return self.accept(dst, header, &h, self.end_offset, epoch)
@@ -167,13 +173,13 @@ cdef class Log:
                 break
             if not self.make_room(h.size, h.max_timestamp, h.leader_epoch):
                 break
-            dst = self.active.place(self.stage, h.size)
+            dst = self.active.place(self.stage)
             with nogil:
                 self.fault = kf_batch_take_body(dst, source + taken, header, &h)
                 if self.fault == KF_BATCH_OK and page != NULL and changed(page, generation):
                     self.fault = KF_BATCH_STALE
             if self.fault != KF_BATCH_OK:
-                self.active.reject(dst, h.size)
+                self.active.reject(self.stage, h.size)
                 break
             if not self.accept(dst, header, &h, h.base_offset, h.leader_epoch):
                 break
@@ -196,7 +202,7 @@ cdef class Log:
                 return 0
         h.leader_epoch = epoch
         kf_batch_accept(dst, header, base_offset, epoch)  # D20: the header is stored last
-        self.active.store(dst, h.size)
+        self.store(h.size)
         if h.producer_id != -1 or h.attributes & KF_ATTRIBUTE_CONTROL:
             self.producers.note(h, base_offset, dst)
         self.active.note_batch(h, base_offset)
@@ -217,7 +223,7 @@ cdef class Log:
         try:
             self.rewrite(self.checkpoint_path, epoch_checkpoint.encode(epochs))
         except BaseException as error:  # not taken: its body stands where a header will (D20)
-            self.active.note_dirt(self.active.position + size)
+            self.active.reject(self.stage, size)
             self.scrub()
             if not isinstance(error, DiskFull):
                 raise
@@ -225,6 +231,16 @@ cdef class Log:
             return 0
         self.epochs, self.last_epoch, self.space_error = epochs, epoch, None
         return 1
+
+    cdef int store(self, uint32_t size) except -1:
+        """Put the batch at hand into its file. A failure is the log's last word: parts of it may
+        stand there."""
+        try:
+            self.active.store(self.stage, size)
+        except BaseException as error:
+            self.failed = error
+            raise
+        return 0
 
     cdef int scrub(self) except -1:
         """Zeros over what a refused copy left, on disk before a header may stand there (D20)."""
@@ -272,7 +288,7 @@ cdef class Log:
         segment.file.readmit()
         self.names_dirty = True  # the next flush covers the directory (D18)
         self.segments.append(segment)
-        self.active = segment
+        self.active, self.staged.map = segment, NULL
         self.producers.mark(self.end_offset)
 
     def _stem(self, Segment segment):
@@ -458,55 +474,9 @@ cdef class Log:
     def truncate(self, int64_t end_offset):
         """Cut the log to ``end_offset``, which lies between batches, durably (D8).
 
-        What is cut can never come back: generations first, then the watermarks lowered and synced,
-        then zeros (or whole files gone) and synced, before anything is appended there again.
         Raises DiskFull, and then nothing was cut.
         """
-        cdef Segment segment
-        assert self.log_start_offset <= end_offset <= self.end_offset
-        keep = [s for s in self.segments if s.base_offset < end_offset] or self.segments[:1]
-        segment = keep[-1]
-        position = segment.position
-        if end_offset < segment.end_offset:
-            position = segment.find(end_offset)
-            assert position >= 0 and segment.offset_at(position) == end_offset, "cut inside a batch"
-        epochs = [entry for entry in self.epochs if entry[1] < end_offset]
-        last_epoch = epochs[-1][0] if epochs else self.start_epoch
-        self.trims.stop()
-        spare = self.nursery.spare_now() if segment.page == NULL else None
-        if end_offset < self.durable_end.offset:  # lowered first: what is cut is no damage
-            self.durable_end = OffsetAndEpoch(end_offset, last_epoch)
-            marks.write(self.disk, self.path, marks.DURABLE_END, self.durable_end)
-        self.truncations += 1
-        self.flushed_end_offset = min(self.flushed_end_offset, end_offset)
-        self.epochs, self.last_epoch, self.end_offset = epochs, last_epoch, end_offset
-        self.producers.cut(end_offset, self.segments)  # D25: nothing that may be refused is left
-        for later in reversed(self.segments[len(keep):]):
-            trimming.remove(self, later)
-        self.segments, self.active = keep, segment
-        for segment in keep[:-1]:  # what is on disk stays a run of whole segments
-            if segment.flushed_position < segment.position:
-                self.sync_file(segment.file)
-                segment.note_flushed(segment.position)
-        if spare is None:
-            self._cut_prepared(self.active, position)
-        else:
-            trimming.cut_trimmed(self, self.active, position)
-            self.start_segment(spare)
-            self.settle(self.active, self.end_offset, self.last_epoch)
-            self.sync_names()
-        assert self.active.end_offset == end_offset
-        self.rewrite(self.checkpoint_path, epoch_checkpoint.encode(self.epochs))
-        self.names_dirty = True
-
-    def _cut_prepared(self, Segment segment, uint64_t position):
-        kf_generation_bump(segment.page)  # D20: who reads by reference looks at it after each batch
-        self.nursery.release(segment)
-        segment.cut(position)
-        self.settle(segment, segment.end_offset, self.last_epoch)  # D10: before the zeros
-        if segment.clear_dirt():
-            self.sync_file(segment.file)
-        segment.note_flushed(segment.position)
+        cutting.truncate(self, end_offset)
 
     # --- close --------------------------------------------------------------------------------
 

@@ -89,6 +89,14 @@ class Settings:
             raise InvalidOption(f"segments are prepared 'written' or 'mapped', not {self.how!r}")
 
     @property
+    def writes(self) -> bool:
+        """Whether batches are written from a stage, or stored through the map (profiles/README.md).
+
+        What is flushed is written: a store costs a page fault for each page that was written back.
+        """
+        return self.how == "written"
+
+    @property
     def capacity(self) -> int:
         """Bytes that a segment's file has room for, whole pages: at least the largest batch."""
         room = max(self.segment_bytes, limits.BATCH_BYTES_MAX)

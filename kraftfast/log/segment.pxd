@@ -40,6 +40,14 @@ cdef extern from "flusher.h":
     int kf_flush_run(kf_flush_job *job) nogil
 
 cdef extern from "mapping.h":
+    ctypedef struct kf_stage:
+        uint8_t *bytes
+        const uint8_t *map
+    int kf_stage_open(kf_stage *s, size_t bytes) nogil
+    void kf_stage_close(kf_stage *s, size_t bytes) nogil
+    uint8_t *kf_stage_place(kf_stage *s, const uint8_t *map, uint64_t at) nogil
+    uint64_t kf_stage_pad(kf_stage *s, uint64_t at, size_t n, uint64_t limit) nogil
+    void kf_stage_keep(kf_stage *s, const uint8_t *map, uint64_t at, size_t n) nogil
     uint64_t kf_zero_dirty(uint8_t *map, uint64_t start, uint64_t end) nogil
     int kf_guarded_generation(uint64_t *generation, const uint8_t *page) nogil
     int kf_is_zero(const uint8_t *map, uint64_t start, uint64_t end) nogil
@@ -47,7 +55,6 @@ cdef extern from "mapping.h":
 
 cdef enum:
     RELATIVE_OFFSET_MAX = 0x7FFFFFFF
-    STAGED_BYTES_MAX = 4096   # of a batch that is put together beside the log
 
 
 cdef struct IndexEntry:
@@ -79,9 +86,9 @@ cdef class Segment:
     cdef TimeEntry *times
     cdef Py_ssize_t times_count, times_room
 
-    cdef uint8_t *place(self, uint8_t *stage, uint32_t size) noexcept
-    cdef int reject(self, const uint8_t *dst, uint32_t size) except -1
-    cdef int store(self, const uint8_t *dst, uint32_t size) except -1
+    cdef uint8_t *place(self, kf_stage *stage) noexcept
+    cdef int reject(self, const kf_stage *stage, uint32_t size) except -1
+    cdef int store(self, kf_stage *stage, uint32_t size) except -1
     cdef int note_batch(self, const kf_batch_header *h, int64_t base_offset) except -1
     cdef int64_t find(self, int64_t offset) except -2
     cdef uint64_t indexed(self, int64_t offset) noexcept

@@ -138,27 +138,25 @@ cdef class Segment:
         """
         return self.stored_prepared() or self.capacity
 
-    cdef uint8_t *place(self, uint8_t *stage, uint32_t size) noexcept:
-        """Where a batch of ``size`` bytes is put together: at the head, or in ``stage``.
+    cdef uint8_t *place(self, kf_stage *stage) noexcept:
+        """Where the next batch is put together: in ``stage``, or without one at the head."""
+        if stage == NULL:
+            return self.file.base + self.position
+        return kf_stage_place(stage, self.file.base, self.position)
 
-        A store through the map makes the whole folio dirty, 64 KiB for the disk to write where a
-        batch has 100 bytes. While little waits for the disk, what is small is written instead,
-        whole and after it was judged (D20): what is rejected never stood in the log.
-        """
-        if self.position - self.flushed_position + size <= STAGED_BYTES_MAX:
-            return stage
-        return self.file.base + self.position
-
-    cdef int reject(self, const uint8_t *dst, uint32_t size) except -1:
-        """What was put together at ``dst`` is not taken."""
-        if dst == self.file.base + self.position:
+    cdef int reject(self, const kf_stage *stage, uint32_t size) except -1:
+        """What was put together is not taken; in a stage, it never stood in the log (D20)."""
+        if stage == NULL:
             self.note_dirt(self.position + size)
         return 0
 
-    cdef int store(self, const uint8_t *dst, uint32_t size) except -1:
-        """What was put together at ``dst`` is taken: it stands at the head now."""
-        if dst != self.file.base + self.position:
-            self.file.write(self.position, dst, size)
+    cdef int store(self, kf_stage *stage, uint32_t size) except -1:
+        """What was put together is taken: it stands at the head now. Raises StorageError."""
+        cdef uint64_t written
+        if stage != NULL:
+            written = kf_stage_pad(stage, self.position, size, self.prepared)
+            self.file.write(self.position & ~<uint64_t>(KF_PAGE_BYTES - 1), stage.bytes, written)
+            kf_stage_keep(stage, self.file.base, self.position, size)
         return 0
 
     cdef int note_batch(self, const kf_batch_header *h, int64_t base_offset) except -1:

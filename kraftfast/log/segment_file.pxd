@@ -30,6 +30,6 @@ cdef class SegmentFile:
     cpdef bint exclude(self)
     cpdef readmit(self)
     cpdef close(self)
-    cdef void write(self, uint64_t at, const uint8_t *source, size_t n) noexcept
+    cdef int write(self, uint64_t at, const uint8_t *source, size_t n) except -1
     cdef adopt(self, size_t address, uint64_t size)
     cdef _unmap(self)

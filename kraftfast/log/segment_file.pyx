@@ -24,7 +24,7 @@ cdef extern from "mapping.h":
     int kf_reserve(int fd, uint64_t start, uint64_t end) nogil
     int kf_prepare(int fd, uint8_t *map, uint64_t start, uint64_t end, int how,
                    uint32_t piece, uint32_t flush_bytes) nogil
-    void kf_store_blocks(int fd, uint8_t *map, uint64_t at, const uint8_t *source, size_t n) nogil
+    int kf_write_all(int fd, const uint8_t *source, size_t n, uint64_t at) nogil
     int kf_exchange_names(const char *one, const char *other) nogil
     enum:
         KF_PREPARE_WRITE
@@ -84,9 +84,14 @@ cdef class SegmentFile:
                 raise storage_failure("cannot map", path, code)
         self.size = self.mapped = size
 
-    cdef void write(self, uint64_t at, const uint8_t *source, size_t n) noexcept:
-        """What a store through the map does, but that only the blocks it touches become dirty."""
-        kf_store_blocks(self.fd, self.base, at, source, n)
+    cdef int write(self, uint64_t at, const uint8_t *source, size_t n) except -1:
+        """Write bytes into the file, which the map shows at once. Raises StorageError."""
+        cdef int error
+        with nogil:
+            error = kf_write_all(self.fd, source, n, at)
+        if error:
+            raise storage_failure("cannot write", self.path, error)
+        return 0
 
     cdef adopt(self, size_t address, uint64_t size):
         self.base = <uint8_t *>address

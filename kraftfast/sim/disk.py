@@ -364,6 +364,10 @@ class SimDisk:
         if self._end_sync(fd):
             raise StorageError(f"cannot prepare {path}: {os.strerror(errno.EIO)}")
 
+    def begin_write(self, path: str) -> None:
+        """A pwrite into a segment begins."""
+        self._call("pwrite", path)
+
     def reopen(self, fd: int) -> int:
         """Another descriptor of the same file, which hears of errors for itself."""
         return self._new_fd(self._paged(fd))

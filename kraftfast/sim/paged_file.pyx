@@ -323,8 +323,16 @@ cdef class SimSegmentFile(SegmentFile):
     cpdef sync(self):
         self.disk.sync_file(self.fd, self.path)
 
-    cdef void write(self, uint64_t at, const uint8_t *source, size_t n) noexcept:
-        memcpy(self.base + at, source, n)  # ``fd`` is a number of the simulated disk's
+    cdef int write(self, uint64_t at, const uint8_t *source, size_t n) except -1:
+        cdef uint64_t done = 0
+        try:
+            self.disk.begin_write(self.path)
+        except BaseException:  # the machine stops in the middle: pages reach the cache in order
+            done = min(n, self.disk.random.randint(0, pages_in(n)) * PAGE)
+            memcpy(self.base + at, source, done)
+            raise
+        memcpy(self.base + at, source, n)
+        return 0
 
     cpdef prepare(self, uint64_t start, uint64_t end, str how):
         if start < end:

@@ -1,5 +1,6 @@
 /* Maps that fail under the reader, zeros, and the generation word. */
 #define _GNU_SOURCE
+#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
@@ -208,28 +209,69 @@ static void punched_file(void) {
     CHECK(outcome == 0 || outcome == 77);
 }
 
-/* --- stores by block --- */
+/* --- a stage: batches of any size, into a file that was full of something else --- */
 
-static void stores_blocks(void) {
-    int fd = new_memory_file(BYTES);
-    uint8_t *map = kf_map(fd, BYTES, 1), batch[300], seen[302];
-    memset(batch, 0x5a, sizeof batch);
-    for (int real = 0; real < 2; real++) {
-        uint64_t at = 4000 + 8192u * (unsigned)real; /* over the end of a block */
-        kf_store_blocks(real ? fd : -1, map, at, batch, sizeof batch);
-        CHECK(pread(fd, seen, sizeof seen, (off_t)at - 1) == (ssize_t)sizeof seen);
-        CHECK(seen[0] == 0 && seen[301] == 0 && !memcmp(seen + 1, batch, sizeof batch));
-        CHECK(!memcmp(map + at, batch, sizeof batch));
+#define OLD 0xee
+
+static void stages(void) {
+    enum { LIMIT = BYTES - 2 * KF_PAGE_BYTES };
+    static uint8_t expected[BYTES];
+    uint64_t seed = 11;
+    for (int round = 0; round < 40; round++) {
+        int fd = new_memory_file(BYTES);
+        uint8_t *map = kf_map(fd, BYTES, 1);
+        kf_stage stage;
+        CHECK(map && kf_stage_open(&stage, BYTES / 2) == 0);
+        memset(map, OLD, BYTES);
+        memset(expected, OLD, BYTES);
+        uint64_t at = 0, end = 0, far = 0;
+        while (at < LIMIT) {
+            size_t n = 1 + chance(&seed) % (round % 4 ? 6000 : BYTES / 2);
+            if (chance(&seed) % 4 == 0) n = 4096 - at % 4096; /* to a page's end */
+            if (n > LIMIT - at) n = LIMIT - at;
+            uint8_t *place = kf_stage_place(&stage, map, at);
+            for (size_t i = 0; i < n; i++) place[i] = expected[at + i] = 1 + (chance(&seed) & 63);
+            if (chance(&seed) % 8 == 0) continue; /* refused: nothing of it is in the file */
+            uint64_t start = at & ~4095ULL, length = kf_stage_pad(&stage, at, n, LIMIT);
+            CHECK(start + length <= LIMIT && start + length >= at + n);
+            CHECK((start + length) % KF_PAGE_BYTES == 0 || start + length == at + n);
+            CHECK(start + length == LIMIT || start + length - (at + n) >= KF_STAGE_ZEROS);
+            CHECK(kf_write_all(fd, stage.bytes, length, start) == 0);
+            kf_stage_keep(&stage, map, at, n);
+            at += n;
+            end = start + length;
+            CHECK(!memcmp(map, expected, at) && kf_is_zero(map, at, end));
+            far = end > far ? end : far;
+            for (uint64_t i = far; i < BYTES && i < far + 5000; i++) CHECK(map[i] == OLD);
+            if (chance(&seed) % 8 == 0) { /* a cut: the page is taken from the file */
+                at -= chance(&seed) % (at < 5000 ? at + 1 : 5000);
+                memset(map + at, 0, end - at);
+            }
+        }
+        kf_stage_close(&stage, BYTES / 2);
+        kf_unmap(map, BYTES);
+        close(fd);
     }
-    char path[64];
-    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-    int refusing = open(path, O_RDONLY | O_CLOEXEC); /* then it goes through the map */
-    CHECK(refusing >= 0);
-    kf_store_blocks(refusing, map, 50000, batch, sizeof batch);
-    CHECK(!memcmp(map + 50000, batch, sizeof batch));
-    close(refusing);
-    kf_unmap(map, BYTES);
-    close(fd);
+    int nowhere = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+    CHECK(kf_write_all(nowhere, expected, 10, 0) == EBADF && kf_write_all(-1, expected, 0, 0) == 0);
+    close(nowhere);
+}
+
+static void a_stage_gives_memory_back(void) {
+    enum { LARGE = 4 * KF_STAGE_KEPT_BYTES };
+    uint8_t *map = kf_private(2 * LARGE);
+    unsigned char resident = 1;
+    kf_stage stage;
+    CHECK(map && kf_stage_open(&stage, LARGE) == 0);
+    memset(kf_stage_place(&stage, map, 100), 7, LARGE);
+    CHECK(kf_stage_pad(&stage, 100, LARGE, 2 * LARGE) >= LARGE);
+    uint8_t *far = stage.bytes + LARGE / 2;
+    CHECK(mincore(far, 1, &resident) == 0 && (resident & 1));
+    kf_stage_keep(&stage, map, 100, LARGE);
+    CHECK(mincore(far, 1, &resident) == 0 && !(resident & 1));
+    CHECK(kf_stage_place(&stage, map, 100 + LARGE)[-1] == 7);
+    kf_stage_close(&stage, LARGE);
+    kf_unmap(map, 2 * LARGE);
 }
 
 /* --- zeros --- */
@@ -310,7 +352,8 @@ static const test_case cases[] = {
     {"outside_a_copy_the_process_ends", outside_a_copy_the_process_ends},
     {"punched_file", punched_file},
     {"threads_have_their_own_guards", threads_have_their_own_guards},
-    {"stores_blocks", stores_blocks},
+    {"stages", stages},
+    {"a_stage_gives_memory_back", a_stage_gives_memory_back},
     {"zeros", zeros},
     {"generation_guards_a_copy", generation_guards_a_copy},
 };

@@ -121,7 +121,7 @@ def test_a_cut_below_what_was_flushed_starts_counting_anew() -> None:
 @pytest.mark.parametrize("what", ["scrub", "cut", "names", "epoch"])
 def test_a_failed_sync_outside_a_flush_is_final(what: str) -> None:
     home = crashing()
-    log = home.open()
+    log = home.open(how="mapped")
     fill(log, 70 if what == "names" else 10)
     log.flush()
     home.disk.fail_syncs_from = home.disk.syncs
@@ -405,10 +405,7 @@ def test_a_small_file_is_synced_before_its_name_and_its_name_before_it_counts(
 
 
 def rubbish(offset: int) -> bytes:
-    """A batch that does not check, whose body is made of batches that do.
-
-    Too large to be put together beside the log: it is stored where it would stand.
-    """
+    """A batch that does not check, whose body is made of batches that do."""
     inner = batch_of_size(100, base_offset=offset + 1, epoch=1)
     made = bytearray(batch_of_size(6000, base_offset=offset, epoch=1))
     made[100:5900] = inner * 58
@@ -423,8 +420,9 @@ def written(log: Any) -> bytes:
 
 @pytest.mark.parametrize("who", ["leader", "follower"])
 def test_a_refused_copy_leaves_nothing_not_even_on_disk(who: str) -> None:
+    """Where batches are put together in place; what is put together in a stage never was there."""
     home = crashing()
-    log = home.open()
+    log = home.open(how="mapped")
     fill(log, 5)
     log.flush()
     (node,) = [home.disk._node(path) for path in home.segment_paths()]
@@ -439,9 +437,10 @@ def test_a_refused_copy_leaves_nothing_not_even_on_disk(who: str) -> None:
     assert b"v" not in on_stable_storage(home.disk).read_file(home.segment_paths()[0])[5_000:]
 
 
-def test_a_batch_whose_epoch_cannot_be_stored_leaves_nothing() -> None:
+@pytest.mark.parametrize("how", ["written", "mapped"])
+def test_a_batch_whose_epoch_cannot_be_stored_leaves_nothing(how: str) -> None:
     home = crashing()
-    log = home.open()
+    log = home.open(how=how)
     fill(log, 5)
     home.disk.space, held = 0, "leader-epoch-checkpoint.tmp"
     home.disk.unlink(f"{home.log_path}/{held}")
@@ -499,7 +498,7 @@ def test_a_source_that_is_cut_while_it_is_copied_is_not_taken() -> None:
     source, home = leader().open(), crashing()
     made = batch_of_size(7 << 20)
     append(source, made, 1)
-    log, file, told = home.open(), source.active.file, source.active.generation()
+    log, file, told = home.open(how="mapped"), source.active.file, source.active.generation()
     word = ctypes.c_uint64.from_address(file.address + file.size - PAGE + 1024)
     assert word.value == told, "by the layout of cext/page.h"
     while attempt(home, log, file, len(made), told) != "taken":

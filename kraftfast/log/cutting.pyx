@@ -1,0 +1,66 @@
+"""Cutting a log: what a leader of a later epoch does not have goes, and never comes back (D8)."""
+
+from libc.stdint cimport int64_t, uint64_t
+
+from kraftfast.log import epoch_checkpoint, marks, trimming
+from kraftfast.types import OffsetAndEpoch
+
+from kraftfast.log.log cimport Log
+from kraftfast.log.segment cimport *
+from kraftfast.record.judge cimport *
+
+
+def truncate(Log log not None, int64_t end_offset):
+    """Cut the log to ``end_offset``, which lies between batches, durably.
+
+    What is cut can never come back: generations first, then the watermarks lowered and synced,
+    then zeros (or whole files gone) and synced, before anything is appended there again.
+    Raises DiskFull, and then nothing was cut.
+    """
+    cdef Segment segment
+    assert log.log_start_offset <= end_offset <= log.end_offset
+    keep = [segment for segment in log.segments if segment.base_offset < end_offset]
+    keep = keep or log.segments[:1]
+    segment = keep[-1]
+    position = segment.position
+    if end_offset < segment.end_offset:
+        position = segment.find(end_offset)
+        assert position >= 0 and segment.offset_at(position) == end_offset, "cut inside a batch"
+    epochs = [entry for entry in log.epochs if entry[1] < end_offset]
+    last_epoch = epochs[-1][0] if epochs else log.start_epoch
+    log.trims.stop()
+    spare = log.nursery.spare_now() if segment.page == NULL else None
+    if end_offset < log.durable_end.offset:  # lowered first: what is cut is no damage
+        log.durable_end = OffsetAndEpoch(end_offset, last_epoch)
+        marks.write(log.disk, log.path, marks.DURABLE_END, log.durable_end)
+    log.truncations += 1
+    log.flushed_end_offset = min(log.flushed_end_offset, end_offset)
+    log.epochs, log.last_epoch, log.end_offset = epochs, last_epoch, end_offset
+    log.producers.cut(end_offset, log.segments)  # D25: nothing that may be refused is left
+    for later in reversed(log.segments[len(keep):]):
+        trimming.remove(log, later)
+    log.segments, log.active, log.staged.map = keep, segment, NULL
+    for segment in keep[:-1]:  # what is on disk stays a run of whole segments
+        if segment.flushed_position < segment.position:
+            log.sync_file(segment.file)
+            segment.note_flushed(segment.position)
+    if spare is None:
+        _cut_prepared(log, log.active, position)
+    else:
+        trimming.cut_trimmed(log, log.active, position)
+        log.start_segment(spare)
+        log.settle(log.active, log.end_offset, log.last_epoch)
+        log.sync_names()
+    assert log.active.end_offset == end_offset
+    log.rewrite(log.checkpoint_path, epoch_checkpoint.encode(log.epochs))
+    log.names_dirty = True
+
+
+cdef _cut_prepared(Log log, Segment segment, uint64_t position):
+    kf_generation_bump(segment.page)  # D20: who reads by reference looks at it after each batch
+    log.nursery.release(segment)
+    segment.cut(position)
+    log.settle(segment, segment.end_offset, log.last_epoch)  # D10: before the zeros
+    if segment.clear_dirt():
+        log.sync_file(segment.file)
+    segment.note_flushed(segment.position)
