@@ -76,6 +76,7 @@ KERNELS: dict[str, list[str]] = {
     "kraftfast.log.recovery": ["cext/flusher.c", *THREAD, *BATCH],
     "kraftfast.log.log": ["cext/flusher.c", *THREAD, *BATCH],
     "kraftfast.log.cutting": ["cext/flusher.c", *THREAD, *BATCH],
+    "kraftfast.log.used_again": ["cext/flusher.c", *THREAD, *BATCH],
     "kraftfast.log.log_start": ["cext/flusher.c", *THREAD, *BATCH],
     "kraftfast.node.control_scan": BATCH,
     "kraftfast.node.flusher": ["cext/flusher.c", *THREAD, *BATCH],

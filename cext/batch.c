@@ -114,6 +114,22 @@ int kf_batch_take_records(uint8_t *dst, const uint8_t *src, const uint8_t header
     return !fault && unseen && !kf_batch_is_plain(dst, h) ? KF_BATCH_RECORDS : fault;
 }
 
+#define PRIME ((1ULL << 61) - 1)
+
+/* (a + b) * key modulo the prime; a below it, b and key below 2^63. */
+static uint64_t fold(uint64_t a, uint64_t b, uint64_t key) {
+    unsigned __int128 product = (unsigned __int128)((a + b % PRIME) % PRIME) * key;
+    uint64_t sum = (uint64_t)(product & PRIME) + (uint64_t)(product >> 61);
+    return sum >= PRIME ? sum - PRIME : sum;
+}
+
+uint64_t kf_batch_vouch(uint64_t voucher, uint64_t key, const kf_batch_header *h,
+                        int64_t base_offset) {
+    voucher = fold(voucher, (uint64_t)base_offset, key);
+    voucher = fold(voucher, (uint64_t)h->size << 32 | h->crc, key);
+    return fold(voucher, (uint32_t)h->leader_epoch + 1ULL, key);
+}
+
 void kf_batch_accept(uint8_t *dst, uint8_t header[KF_BATCH_HEADER], int64_t base_offset,
                      int32_t leader_epoch) {
     kf_batch_stamp(header, base_offset, leader_epoch);

@@ -18,13 +18,14 @@ int kf_flush_run(kf_flush_job *job) {
         kf_watermark w;
         if (f->page) { /* D10: target before the flush ... */
             if (kf_watermark_load(f->page, &w)) return EIO;
-            kf_watermark_store(f->page, f->target, w.flushed);
+            kf_watermark_store(f->page, f->target, w.flushed, f->voucher, w.flushed_voucher);
         }
         int failed;
         do failed = f->page ? fdatasync(f->fd) : fsync(f->fd);
         while (failed && errno == EINTR); /* cut short before it failed or ended: not an answer */
         if (failed) return errno;                                       /* D9: never retried */
-        if (f->page) kf_watermark_store(f->page, f->target, f->target); /* ... flushed after it */
+        if (f->page) /* ... flushed after it */
+            kf_watermark_store(f->page, f->target, f->target, f->voucher, f->voucher);
     }
     return 0;
 }

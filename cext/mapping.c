@@ -16,8 +16,8 @@
 #include "crc32c.h"
 #include "page.h"
 
-#ifndef MADV_POPULATE_READ
-#define MADV_POPULATE_READ 22
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
 #endif
 
 uint8_t *kf_map(int fd, size_t bytes, int writable) {
@@ -169,7 +169,7 @@ int kf_write_all(int fd, const uint8_t *src, size_t n, uint64_t at) {
     return 0;
 }
 
-static int sync_file(int fd) {
+int kf_sync(int fd) {
     int failed;
     do failed = fdatasync(fd);
     while (failed && errno == EINTR);
@@ -177,57 +177,32 @@ static int sync_file(int fd) {
 }
 
 /* Zeros of one piece; static, so that no thread pays for it. */
-static const uint8_t zeros[KF_PREPARE_PIECE_MAX];
+static const uint8_t zeros[KF_PIECE_MAX];
 
-static int write_zeros(int fd, uint64_t from, uint64_t to, uint32_t piece) {
+int kf_write_zeros(int fd, uint64_t from, uint64_t to, uint32_t piece) {
+    if (!piece) return EINVAL;
     if (piece > sizeof zeros) piece = sizeof zeros;
     while (from < to) {
         uint64_t stop = (from / piece + 1) * piece; /* pieces stay aligned: folios of that size */
-        size_t n = (size_t)((stop < to ? stop : to) - from);
-        ssize_t written = pwrite(fd, zeros, n, (off_t)from);
-        if (written < 0 && errno == EINTR) continue;
-        if (written <= 0) return written ? errno : EIO;
-        from += (uint64_t)written;
-    }
-    return 0;
-}
-
-static int allocate(int fd, uint64_t from, uint64_t to) {
-    int failed;
-    do failed = fallocate(fd, 0, (off_t)from, (off_t)(to - from));
-    while (failed && errno == EINTR);
-    return failed ? errno : 0;
-}
-
-int kf_reserve(int fd, uint64_t from, uint64_t to) {
-    int error = from < to ? allocate(fd, from, to) : 0;
-    return error == EOPNOTSUPP ? 0 : error;
-}
-
-/* Zeros through the map; the blocks first, since a store into a hole of a full disk is a SIGBUS. */
-static int store_zeros(int fd, uint8_t *map, uint64_t from, uint64_t to, uint32_t piece) {
-    int error = allocate(fd, from, to);
-    if (error == EOPNOTSUPP) return write_zeros(fd, from, to, piece);
-    if (!error) memset(map + from, 0, to - from);
-    return error;
-}
-
-int kf_prepare(int fd, uint8_t *map, uint64_t from, uint64_t to, int how, uint32_t piece,
-               uint64_t flush_bytes) {
-    if (!piece || !flush_bytes) return EINVAL;
-    while (from < to) {
-        uint64_t stop = to - from > flush_bytes ? from + flush_bytes : to;
-        int error = how == KF_PREPARE_MAPPED && map ? store_zeros(fd, map, from, stop, piece)
-                                                    : write_zeros(fd, from, stop, piece);
-        if (!error) error = sync_file(fd);
+        if (stop > to) stop = to;
+        int error = kf_write_all(fd, zeros, (size_t)(stop - from), from);
         if (error) return error;
-        if (map) {
-            uint64_t page_from = from & ~4095ULL;
-            madvise(map + page_from, stop - page_from, MADV_POPULATE_READ); /* only a hint */
-        }
         from = stop;
     }
     return 0;
+}
+
+int kf_reserve(int fd, uint64_t from, uint64_t to) {
+    int failed = 0;
+    if (from >= to) return 0;
+    do failed = fallocate(fd, 0, (off_t)from, (off_t)(to - from));
+    while (failed && errno == EINTR);
+    return failed && errno != EOPNOTSUPP ? errno : 0;
+}
+
+void kf_populate(uint8_t *map, uint64_t from, uint64_t to) {
+    uint64_t page_from = from & ~IN_PAGE;
+    if (map && page_from < to) madvise(map + page_from, to - page_from, MADV_POPULATE_WRITE);
 }
 
 int kf_exchange_names(const char *one, const char *other) {

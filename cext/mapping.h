@@ -61,19 +61,19 @@ void kf_stage_keep(kf_stage *s, const uint8_t *map, uint64_t at, size_t n);
 /* Write all of it. Returns 0 or an errno; a part may be in the file then. */
 int kf_write_all(int fd, const uint8_t *src, size_t n, uint64_t at);
 
-enum { KF_PREPARE_WRITE, KF_PREPARE_MAPPED };
-#define KF_PREPARE_PIECE_MAX (1u << 16)
+#define KF_PIECE_MAX (1u << 16)
 
 /* The blocks of [from, to): ENOSPC comes here, cleanly, and in one extent where the disk has one.
  * Returns 0 or an errno; 0 also where the file system cannot reserve (then the writes allocate). */
 int kf_reserve(int fd, uint64_t from, uint64_t to);
-/* Make [from, to) of a file real: zeros written, flushed, pages mapped if `map`.
- * KF_PREPARE_WRITE writes in pieces of `piece` bytes, at most KF_PREPARE_PIECE_MAX (small folios:
- * small flushes stay small), KF_PREPARE_MAPPED stores through the map (large folios: fewest write
- * faults) once it has reserved. `flush_bytes` is how much is flushed at once. Returns 0 or an errno
- * (ENOSPC: nothing was promised). */
-int kf_prepare(int fd, uint8_t *map, uint64_t from, uint64_t to, int how, uint32_t piece,
-               uint64_t flush_bytes);
+/* Write zeros in aligned pieces of `piece` bytes, at most KF_PIECE_MAX: small folios, so that small
+ * flushes stay small. Returns 0 or an errno. */
+int kf_write_zeros(int fd, uint64_t from, uint64_t to, uint32_t piece);
+/* Have the pages of [from, to) there, in the largest folios there are, so that stores cause no
+ * faults. The blocks must be reserved. Only a hint. */
+void kf_populate(uint8_t *map, uint64_t from, uint64_t to);
+/* fdatasync, once it was not cut short. Returns 0 or an errno. */
+int kf_sync(int fd);
 /* Exchange the names of two files, at once. Returns 0 or an errno (EINVAL, ENOSYS: not here). */
 int kf_exchange_names(const char *one, const char *other);
 /* Zero [from, to) of a prepared map where it is not zero yet. Returns how many bytes it stored. */

@@ -2,36 +2,54 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-#define PIECES_IN_A_HURRY 64 /* flushed at once; at leisure one, so that no commit waits behind */
-
+/* seq_cst, and so is `writing`: either the thread sees that it has to stop, or who asked for it sees
+ * that it writes. */
 static int cancelled(kf_nursery *n) {
-    return atomic_load_explicit(&n->cancel, memory_order_acquire) != 0;
+    return atomic_load_explicit(&n->cancel, memory_order_seq_cst) != 0;
 }
 
-static int prepare_range(kf_nursery *n, int fd) {
+static int write_piece(kf_nursery *n, int fd, uint64_t from, uint64_t to) {
+    atomic_store_explicit(&n->writing, 1, memory_order_seq_cst);
+    int error = cancelled(n) ? ECANCELED : kf_write_zeros(fd, from, to, n->piece);
+    atomic_store_explicit(&n->writing, 0, memory_order_seq_cst);
+    return error;
+}
+
+static int zero_range(kf_nursery *n, int fd) {
     uint64_t at = n->from;
-    int error = cancelled(n) ? ECANCELED : kf_reserve(fd, n->from, n->to);
-    while (!error && at < n->to) {
+    if (!n->piece) return EINVAL;
+    while (at < n->to) {
         uint32_t nudge = atomic_load_explicit(&n->nudge, memory_order_acquire);
         uint32_t pause_us = atomic_load_explicit(&n->pause_us, memory_order_relaxed);
-        uint64_t step = (uint64_t)n->piece * (pause_us ? 1 : PIECES_IN_A_HURRY);
-        uint64_t stop = n->to - at > step ? at + step : n->to;
-        if (cancelled(n)) return ECANCELED;
-        error = kf_prepare(fd, n->map, at, stop, n->how, n->piece, step);
+        uint64_t stop = n->to - at > n->piece ? at + n->piece : n->to;
+        int error = write_piece(n, fd, at, stop);
+        if (error) return error;
+        error = kf_sync(fd);
         atomic_fetch_add_explicit(&n->flushes, 1, memory_order_relaxed);
         if (error) return error;
-        /* seq_cst, then what is wanted: either the loop's re-check sees this, or we ring (R12). */
-        atomic_exchange_explicit(&n->done, stop, memory_order_seq_cst);
-        uint64_t wanted = atomic_load_explicit(&n->wanted, memory_order_seq_cst);
-        if (at < wanted && wanted <= stop)
-            kf_doorbell_ring(n->errand.doorbell, n->errand.doorbell_fd);
+        atomic_store_explicit(&n->done, stop, memory_order_seq_cst);
         at = stop;
         if (pause_us && at < n->to) kf_futex_wait(&n->nudge, nudge, pause_us);
     }
+    return 0;
+}
+
+static int do_range(kf_nursery *n, int fd) {
+    int error = 0;
+    if (cancelled(n)) return ECANCELED;
+    if (n->what == KF_ZERO) return zero_range(n, fd);
+    if (n->what == KF_RESERVE) error = kf_reserve(fd, n->from, n->to);
+    if (n->what == KF_POPULATE) kf_populate(n->map, n->from, n->to);
+    if (n->what == KF_SYNC) {
+        error = kf_sync(fd);
+        atomic_fetch_add_explicit(&n->flushes, 1, memory_order_relaxed);
+    }
+    if (!error) atomic_store_explicit(&n->done, n->to, memory_order_seq_cst);
     return error;
 }
 
@@ -44,7 +62,7 @@ static void work(void *owner) {
         n->error = errno;
         return;
     }
-    n->error = prepare_range(n, fd);
+    n->error = do_range(n, fd);
     close(fd);
 }
 
@@ -55,7 +73,6 @@ int kf_nursery_start(kf_nursery *n, const kf_doorbell_page *doorbell, int doorbe
 
 void kf_nursery_ask(kf_nursery *n) {
     atomic_store_explicit(&n->done, n->from, memory_order_relaxed);
-    atomic_store_explicit(&n->wanted, 0, memory_order_relaxed);
     atomic_store_explicit(&n->cancel, 0, memory_order_relaxed);
     kf_errand_ask(&n->errand);
 }
@@ -72,10 +89,6 @@ uint64_t kf_nursery_flushes(const kf_nursery *n) {
     return atomic_load_explicit(&n->flushes, memory_order_relaxed);
 }
 
-void kf_nursery_want(kf_nursery *n, uint64_t upto) {
-    atomic_exchange_explicit(&n->wanted, upto, memory_order_seq_cst);
-}
-
 static void nudge(kf_nursery *n) {
     atomic_fetch_add_explicit(&n->nudge, 1, memory_order_release);
     kf_futex_wake(&n->nudge);
@@ -87,8 +100,13 @@ void kf_nursery_pause(kf_nursery *n, uint32_t pause_us) {
 }
 
 void kf_nursery_cancel(kf_nursery *n) {
-    atomic_store_explicit(&n->cancel, 1, memory_order_release);
+    atomic_store_explicit(&n->cancel, 1, memory_order_seq_cst);
     nudge(n);
+}
+
+void kf_nursery_halt(kf_nursery *n) {
+    kf_nursery_cancel(n);
+    while (atomic_load_explicit(&n->writing, memory_order_seq_cst)) sched_yield();
 }
 
 void kf_nursery_stop(kf_nursery *n) {

@@ -8,28 +8,36 @@
 #include "errand.h"
 #include "mapping.h"
 
-/* One range at a time: reserved whole first (ENOSPC), then made real from front to back. The
- * thread opens the file anew (/proc/self/fd), so that its syncs report no error of the log's own
- * write-back in the flusher's stead (D9); its own errors are no verdict on the log. */
+/* What is done with a range of a file. */
+enum {
+    KF_RESERVE,  /* it gets its blocks, at once: ENOSPC comes here */
+    KF_ZERO,     /* zeros are written, piece by piece, each flushed */
+    KF_POPULATE, /* its pages are there, and may be stored into without a fault */
+    KF_SYNC,     /* what was stored into the file is put on disk; the range does not matter */
+};
+
+/* One range at a time. The thread opens the file anew (/proc/self/fd), so that its syncs report no
+ * error of the log's own write-back in the flusher's stead (D9); its own errors are no verdict on
+ * the log. */
 typedef struct {
     kf_errand errand;
     int fd;
     uint8_t *map; /* or NULL */
     uint64_t from, to;
-    int how;                   /* KF_PREPARE_... */
+    int what;
     uint32_t piece;            /* bytes */
-    _Atomic uint64_t done;     /* [from, done) is prepared; from <= done <= to */
-    _Atomic uint64_t wanted;   /* ring the doorbell when done gets here; 0: only at the end */
-    _Atomic uint32_t pause_us; /* between pieces; 0 when the log is close behind */
+    _Atomic uint64_t done;     /* [from, done) is; from <= done <= to */
+    _Atomic uint32_t pause_us; /* between pieces of zeros */
     _Atomic uint64_t flushes;  /* so far */
     _Atomic uint32_t cancel;
-    _Atomic uint32_t nudge; /* counts changes that end a pause */
-    int error;              /* of the job that is done */
+    _Atomic uint32_t writing; /* a piece of zeros is being written just now */
+    _Atomic uint32_t nudge;   /* counts changes that end a pause */
+    int error;                /* of the job that is done */
 } kf_nursery;
 
 /* Returns 0 or an errno. */
 int kf_nursery_start(kf_nursery *n, const kf_doorbell_page *doorbell, int doorbell_fd);
-/* Fill fd, map, from, to, how, piece first. Only while idle. */
+/* Fill fd, map, from, to, what, piece first. Only while idle. */
 void kf_nursery_ask(kf_nursery *n);
 /* 1 if a job ended (its error is in n->error, and the nursery is idle again), else 0. */
 int kf_nursery_take(kf_nursery *n);
@@ -38,12 +46,13 @@ int kf_nursery_busy(const kf_nursery *n);
 uint64_t kf_nursery_done(const kf_nursery *n);
 /* How many syncs the thread has made since it was started. */
 uint64_t kf_nursery_flushes(const kf_nursery *n);
-/* Ring the doorbell as soon as the job at hand has come to `upto`. Re-check done after it. */
-void kf_nursery_want(kf_nursery *n, uint64_t upto);
 /* How long to wait after each piece; ends a pause that is under way if it changes. */
 void kf_nursery_pause(kf_nursery *n, uint32_t pause_us);
 /* Give up the job at hand after its piece: it ends with ECANCELED, what is done stays prepared. */
 void kf_nursery_cancel(kf_nursery *n);
+/* The same; when this returns no more zeros are written, though the job may not have ended: the
+ * range is the caller's to store into. */
+void kf_nursery_halt(kf_nursery *n);
 /* Cancels, then waits for the thread. */
 void kf_nursery_stop(kf_nursery *n);
 

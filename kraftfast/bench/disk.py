@@ -70,6 +70,7 @@ def _make(file: Any, path: str, kind: str, total: int) -> None:
             os.fsync(opened.fileno())
     else:
         file.prepare(0, total, kind)
+        file.sync()
 
 
 def _sample(fd: int, map: mmap.mmap, start: int, size: int, count: int) -> list[float]:

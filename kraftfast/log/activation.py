@@ -15,6 +15,7 @@ from kraftfast.errors import DiskFull
 from kraftfast.log.index_files import mend_indexes
 from kraftfast.log.log import Log
 from kraftfast.log.segment import LOG_SUFFIX, Segment, segment_name
+from kraftfast.log.used_again import tell_apart
 
 
 def activate(
@@ -33,8 +34,9 @@ def activate(
     segment = segments[-1]
     if not segment.has_page:
         segment.extend(settings.capacity)
-        make_page(segment, settings.how)
+        make_page(segment)
     recovery.cut_bytes += clear_tail(segment)
+    tell_apart(segment, disk)
     with suppress(DiskFull):
         mend_indexes(disk, path, segments[:-1])
     log = Log(
@@ -57,31 +59,34 @@ def fresh_segment(disk: Any, path: str, nursery: Any, base_offset: int) -> Segme
     spare.file.readmit()
     disk.sync_directory(path)
     segment = Segment(spare.file, base_offset, spare.capacity)
-    segment.note_prepared(spare.prepared)
+    segment.note_reserved(spare.reserved, spare.zeroed)
     return segment
 
 
-def make_page(segment: Segment, how: str) -> None:
+def make_page(segment: Segment) -> None:
     """Make the last page of an extended segment; on disk before its magic says it is there."""
-    segment.file.prepare(segment.capacity, segment.capacity + limits.PAGE_BYTES, how)
+    segment.file.zero(segment.capacity, segment.capacity + limits.PAGE_BYTES)
     segment.draft_page(segment.end_offset, max(segment.last_epoch, 0), 1)
     segment.file.sync()
     segment.seal_page()
     segment.file.sync()
-    segment.note_prepared(segment.position)
+    segment.note_reserved(segment.position)
 
 
 def clear_tail(segment: Segment) -> int:
     """Store zeros behind the last batch, on disk before appends go on there (D8); how many bytes.
 
-    Only as far as the segment is prepared: what lies beyond is zeroed before it is used.
+    In a file that is used again nothing behind is believed: zeros are stored where the next header
+    would be, so that readers find an end.
     """
     prepared = max(segment.stored_prepared(), segment.position)
-    segment.note_dirt(min(segment.file.data_end(), prepared))
+    end = segment.file.data_end()
+    if segment.key:
+        end = min(end, segment.position + limits.PAGE_BYTES)
+    segment.note_dirt(min(end, prepared))
     segment.bump_generation()
     segment.file.sync()  # the lowered watermark first
     cleared: int = segment.clear_dirt()
     if cleared:
         segment.file.sync()
-    segment.note_prepared(prepared)
-    return cleared
+    return 0 if segment.key else cleared

@@ -3,6 +3,7 @@
 from libc.stdint cimport int64_t, uint64_t
 
 from kraftfast.log import epoch_checkpoint, marks, trimming
+from kraftfast.log.used_again import tell_apart
 from kraftfast.types import OffsetAndEpoch
 
 from kraftfast.log.log cimport Log
@@ -39,7 +40,8 @@ def truncate(Log log not None, int64_t end_offset):
     log.producers.cut(end_offset, log.segments)  # D25: nothing that may be refused is left
     for later in reversed(log.segments[len(keep):]):
         trimming.remove(log, later)
-    log.segments, log.active, log.staged.map = keep, segment, NULL
+    log.segments = keep
+    log.go_on_in(segment)
     for segment in keep[:-1]:  # what is on disk stays a run of whole segments
         if segment.flushed_position < segment.position:
             log.sync_file(segment.file)
@@ -49,7 +51,7 @@ def truncate(Log log not None, int64_t end_offset):
     else:
         trimming.cut_trimmed(log, log.active, position)
         log.start_segment(spare)
-        log.settle(log.active, log.end_offset, log.last_epoch)
+        log.settle(log.active, log.end_offset, log.last_epoch, log.active.voucher)
         log.sync_names()
     assert log.active.end_offset == end_offset
     log.rewrite(log.checkpoint_path, epoch_checkpoint.encode(log.epochs))
@@ -60,7 +62,10 @@ cdef _cut_prepared(Log log, Segment segment, uint64_t position):
     kf_generation_bump(segment.page)  # D20: who reads by reference looks at it after each batch
     log.nursery.release(segment)
     segment.cut(position)
-    log.settle(segment, segment.end_offset, log.last_epoch)  # D10: before the zeros
+    segment.mark_end()
+    log.settle(segment, segment.end_offset, log.last_epoch, segment.voucher)  # D10: then zeros
     if segment.clear_dirt():
         log.sync_file(segment.file)
     segment.note_flushed(segment.position)
+    if tell_apart(segment, log.disk):  # it rolled before it was ready for more
+        log.go_on_in(segment)

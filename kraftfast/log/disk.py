@@ -10,6 +10,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import secrets
 import struct
 
 from kraftfast.errors import DirectoryInUse, FlushFailed, StorageError
@@ -109,6 +110,10 @@ def _open_now(path: str, flags: int) -> int:
 
 class Disk:
     """Files of one machine. Methods raise :class:`StorageError` or a kind of it, no ``OSError``."""
+
+    def secret(self, most: int) -> int:
+        """Return a number from 1 to ``most`` that nobody can foretell."""
+        return 1 + secrets.randbelow(most)
 
     def exists(self, path: str) -> bool:
         return os.path.exists(path)

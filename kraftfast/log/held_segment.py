@@ -100,7 +100,7 @@ class HeldSegment(CopiedFile):
         page = self.page()
         return self.generation == (page[0] if page else 0)
 
-    def page(self) -> tuple[int, int, Mark | None, Mark | None] | None:
+    def page(self) -> tuple[int, int | None, Mark | None, Mark | None] | None:
         """The words of the last page (``scan.page_words``); None for a trimmed segment."""
         at = self.size - limits.PAGE_BYTES
         if at < 0 or self.size % limits.PAGE_BYTES:
@@ -110,12 +110,12 @@ class HeldSegment(CopiedFile):
 
     @property
     def limit(self) -> int:
-        """Where batches end at the latest: behind the prepared bytes there may be stale ones."""
+        """Where batches end at the latest: behind it there may be older ones."""
         page = self.page()
         if page is None:
             return self.size
         capacity = self.size - limits.PAGE_BYTES
-        return min(page[1] or capacity, capacity)
+        return capacity if page[1] is None else min(page[1], capacity)
 
     def place(self, offset: int) -> tuple[int, int]:
         """(base offset, position) of a batch at or before the one that holds ``offset``."""

@@ -29,7 +29,7 @@ cdef class Log:
     cdef readonly int64_t segment_bytes   # a segment rolls before it holds more, but for one batch
     cdef readonly int64_t segment_ms
     cdef readonly object durable_end      # OffsetAndEpoch of the last clean close: no tear below it
-    cdef object directory_fd              # flushed with the segments while names are not durable
+    cdef public object directory_fd       # flushed with the segments while names are not durable
     cdef bint names_dirty
     cdef int64_t flush_target             # of the flush at hand
     cdef uint64_t flush_truncations
@@ -40,6 +40,7 @@ cdef class Log:
     cdef readonly object trims            # of rolled segments, a step at a time
     cdef readonly uint64_t syncs          # of files and names, but for the flushes of batches
     cdef str checkpoint_path
+    cdef bint writes                      # whether all batches are written
     cdef kf_stage staged                  # where batches are put together to be written
     cdef kf_stage *stage                  # it, or NULL: they are stored through the map
 
@@ -52,6 +53,7 @@ cdef class Log:
                     int32_t epoch) except -1
     cdef int begin_epoch(self, int32_t epoch, int64_t start_offset, uint32_t size) except -1
     cdef int store(self, uint32_t size) except -1
+    cdef int go_on_in(self, Segment segment) except -1
     cdef int scrub(self) except -1
     cdef int fill_flush(self, kf_flush_job *job) except -1
     cdef int flush_done(self, int error) except -1

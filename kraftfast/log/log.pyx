@@ -26,16 +26,6 @@ cdef enum:
     RELATIVE_OFFSET_ROLL = RELATIVE_OFFSET_MAX - KF_BATCH_RECORDS_MAX  # one more batch fits
 
 
-cdef extern from "mapping.h":
-    int kf_guard_install()
-
-
-def install_guard():
-    """Survive a SIGBUS inside a copy from another replica's file (R10). Once a process."""
-    if kf_guard_install():
-        raise OSError("cannot handle SIGBUS")
-
-
 cdef inline bint changed(const uint8_t *page, uint64_t generation) noexcept nogil:
     """Whether another replica cut or reused its segment since it told ``generation`` (D20)."""
     cdef uint64_t now
@@ -67,10 +57,10 @@ cdef class Log:
         self.names_dirty = True
         self.flush_target = -1
         self.flush_segments = []
-        if settings.writes:
-            if kf_stage_open(&self.staged, KF_BATCH_BYTES_MAX):
-                raise MemoryError("stage of the log")
-            self.stage = &self.staged
+        self.writes = settings.how == "written"
+        if kf_stage_open(&self.staged, KF_BATCH_BYTES_MAX):
+            raise MemoryError("stage of the log")
+        self.go_on_in(self.active)
 
     def __dealloc__(self):
         kf_stage_close(&self.staged, KF_BATCH_BYTES_MAX)
@@ -96,6 +86,9 @@ cdef class Log:
                 elif full:  # one that is only old goes on until the next one is ready
                     return 0
         if active.position + size <= active.prepared:
+            return 1
+        if active.position + size <= active.reserved:
+            self.nursery.make_way(active)
             return 1
         if size > active.capacity:
             raise RecordTooLarge(f"{size} bytes do not fit a segment of {active.capacity}")
@@ -206,6 +199,7 @@ cdef class Log:
         if h.producer_id != -1 or h.attributes & KF_ATTRIBUTE_CONTROL:
             self.producers.note(h, base_offset, dst)
         self.active.note_batch(h, base_offset)
+        self.active.mark_end()
         self.end_offset = self.active.end_offset
         self.bytes_appended += h.size
         self.control_batches += (h.attributes & KF_ATTRIBUTE_CONTROL) != 0
@@ -284,12 +278,22 @@ cdef class Log:
         cdef Segment segment = Segment(spare.file, self.end_offset, spare.capacity)
         assert segment.page != NULL
         segment.file.rename(self._stem(segment) + LOG_SUFFIX)
-        segment.note_prepared(spare.prepared)
+        segment.note_reserved(spare.reserved, spare.zeroed)
         segment.file.readmit()
         self.names_dirty = True  # the next flush covers the directory (D18)
         self.segments.append(segment)
-        self.active, self.staged.map = segment, NULL
+        self.go_on_in(segment)
         self.producers.mark(self.end_offset)
+
+    cdef int go_on_in(self, Segment segment) except -1:
+        """Append to this segment from now on. The one rule for how (profiles/README.md).
+
+        What is flushed is written: a store costs a page fault for each page that was written back.
+        So is what goes into a used file, whose pages may have left the memory. The rest is stored.
+        """
+        self.active, self.staged.map = segment, NULL
+        self.stage = &self.staged if self.writes or segment.key else NULL
+        return 0
 
     def _stem(self, Segment segment):
         return os.path.join(self.path, segment_name(segment.base_offset))
@@ -389,9 +393,10 @@ cdef class Log:
                 file = &job.files[job.count]
                 file.fd, file.page = segment.file.fd, segment.page
                 file.target = kf_mark(segment.end_offset, segment.last_epoch, 0)
+                file.voucher = segment.voucher
                 job.count += 1
-                self.flush_segments.append(
-                    (segment, segment.position, segment.end_offset, segment.last_epoch))
+                self.flush_segments.append((segment, segment.position, file.target.offset,
+                                            file.target.epoch, file.voucher))
             self.flush_target = max(self.flush_target, segment.end_offset)
         return job.count
 
@@ -402,7 +407,7 @@ cdef class Log:
             raise self.failed
         if self.flush_truncations != self.truncations:
             return 0  # D2: what it covered was cut meanwhile; the cut has synced for itself
-        for segment, position, _, _ in self.flush_segments:
+        for segment, position, _, _, _ in self.flush_segments:
             segment.note_flushed(position)
         self.flush_segments = []
         if self.flush_target > self.flushed_end_offset:
@@ -430,17 +435,17 @@ cdef class Log:
         """Sync what ``begin_flush`` sampled, through the disk, as kf_flush_run does."""
         cdef Segment segment
         self.sync_names()
-        for segment, _, end_offset, epoch in self.flush_segments:
-            self.settle(segment, end_offset, epoch)
+        for segment, _, end_offset, epoch, voucher in self.flush_segments:
+            self.settle(segment, end_offset, epoch, voucher)
 
     def end_flush(self) -> int:
         """Count what ``sync_files`` put on disk; returns the flushed end offset."""
         self.flush_done(0)
         return self.flushed_end_offset
 
-    def settle(self, Segment segment, int64_t end_offset, int32_t epoch):
+    def settle(self, Segment segment, int64_t end_offset, int32_t epoch, uint64_t voucher):
         """Sync a segment that ends at ``end_offset``, between the two words of its page (D10)."""
-        segment.aim_watermark(end_offset, epoch)
+        segment.aim_watermark(end_offset, epoch, voucher)
         self.sync_file(segment.file)
         segment.reach_watermark()
 
@@ -469,7 +474,7 @@ cdef class Log:
         """As :meth:`replace`, on a full disk too once it was done before."""
         self._final(self.disk.rewrite_file, path, data)
 
-    # --- truncate -----------------------------------------------------------------------------
+    # --- cut and close ------------------------------------------------------------------------
 
     def truncate(self, int64_t end_offset):
         """Cut the log to ``end_offset``, which lies between batches, durably (D8).
@@ -477,8 +482,6 @@ cdef class Log:
         Raises DiskFull, and then nothing was cut.
         """
         cutting.truncate(self, end_offset)
-
-    # --- close --------------------------------------------------------------------------------
 
     def close(self, double wait_s=CLOSE_WAIT_S):
         """Flush, leave every segment as Kafka would, give the files back.
@@ -490,11 +493,4 @@ cdef class Log:
 
     def abandon(self):
         """Let go of the files as they are (after a failed flush, or as a crash does)."""
-        cdef Segment segment
-        self.trims.stop()
-        self.nursery.close()
-        for segment in self.segments:
-            segment.close()
-        if self.directory_fd is not None:
-            self.disk.close_directory(self.directory_fd)
-            self.directory_fd = None
+        trimming.abandon(self)

@@ -50,7 +50,7 @@ def delete_before(Log log not None, int64_t offset) -> int:
         log.segments.pop(0)
         unlink_indexes(log, segment)
         if len(log.nursery.recycled) < RECYCLED_MAX and segment.file.exclude():
-            log.nursery.recycle(segment.file)
+            log.nursery.recycle(segment)
         else:
             log.disk.unlink(segment.file.path)
             segment.close()

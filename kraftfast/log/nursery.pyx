@@ -1,8 +1,9 @@
-"""The segment nursery: files are written ahead of the log's head, so that appends never allocate.
+"""The segment nursery: files are made ahead of the log's head, so that appends never allocate.
 
-A C thread does the work (cext/nursery.h); the policy here says what next: first keep the active
-segment prepared a stride ahead of its head, then have the first stride of the next segment ready.
-A stride is short at first and grows with what arrives: a log that takes little costs little.
+A C thread does the work (cext/nursery.h); the policy here says what next: blocks for the head, the
+file of the next segment, and zeros or pages ahead of a log that is slow enough to gain from them.
+How far ahead grows with what arrives: a log that takes little costs little. A file that retention
+freed is used again as it is (``log/used_again.pyx``).
 ARCHITECTURE.md, "Where the bytes land".
 """
 
@@ -16,7 +17,8 @@ from libc.stdlib cimport calloc, free
 from kraftfast.errors import DiskFull, FlushFailed, StorageError
 from kraftfast.limits import PAGE_BYTES, PREPARE_PIECE_BYTES
 from kraftfast.log.segment_file import storage_failure
-from kraftfast.log.segment cimport Segment
+from kraftfast.log.used_again import take_in
+from kraftfast.log.segment cimport KF_KEY_MAX, Segment
 from kraftfast.log.segment_file cimport SegmentFile
 
 
@@ -28,29 +30,35 @@ cdef extern from "nursery.h":
         uint8_t *map
         uint64_t start "from"
         uint64_t end "to"
-        int how
+        int what
         uint32_t piece
         int error
-    enum:
-        KF_PREPARE_WRITE
-        KF_PREPARE_MAPPED
     int kf_nursery_start(kf_nursery *n, const kf_doorbell_page *doorbell, int doorbell_fd)
     void kf_nursery_ask(kf_nursery *n) nogil
     int kf_nursery_take(kf_nursery *n) nogil
     int kf_nursery_busy(const kf_nursery *n) nogil
     uint64_t kf_nursery_done(const kf_nursery *n) nogil
     uint64_t kf_nursery_flushes(const kf_nursery *n) nogil
-    void kf_nursery_want(kf_nursery *n, uint64_t upto) nogil
     void kf_nursery_pause(kf_nursery *n, uint32_t pause_us) nogil
     void kf_nursery_cancel(kf_nursery *n) nogil
+    void kf_nursery_halt(kf_nursery *n) nogil
     void kf_nursery_stop(kf_nursery *n) nogil
 
-LEISURE_PAUSE_US = 2000
-"""Between pieces while the log is far behind: one-record commits beside it stay quick."""
+WORK = ("reserve", "zero", "populate", "sync")
+"""As in cext/nursery.h."""
 RETRY_MS = 500
 """After preparing failed, until it is tried again."""
 GROWTH = 8
 """The stride is so many times what was appended since the start, until it is whole."""
+ZERO_PAUSE_US = 2000
+"""Between pieces of zeros: one-record commits beside them stay quick."""
+POPULATE_BYTES = 4 * 1024 * 1024
+"""Pages that are made at once: who cuts the file waits for them."""
+PACE_MS = 200
+"""How long the log is watched to tell its pace."""
+ZERO_PACE_MAX = 8 * 1024 * 1024
+"""Bytes a second. Zeros are written ahead of a slower log, whose flushes then need no journal; a
+faster one would have the disk write everything twice."""
 
 
 cdef class PreparerThread:
@@ -70,14 +78,15 @@ cdef class PreparerThread:
             free(self.thread)
             self.thread = NULL
             raise StorageError("cannot start the nursery thread")
+        kf_nursery_pause(self.thread, ZERO_PAUSE_US)
 
-    def ask(self, SegmentFile file, uint64_t start, uint64_t end, str how):
-        """Prepare [start, end) of the file. One at a time."""
+    def ask(self, SegmentFile file, str what, uint64_t start, uint64_t end):
+        """Have ``reserve``, ``zero``, ``populate`` or ``sync`` of the file done. One at a time."""
         assert self.thread != NULL and not self.busy()
         self.file = file
         self.thread.fd, self.thread.map = file.fd, file.base
         self.thread.start, self.thread.end = start, end
-        self.thread.how = KF_PREPARE_MAPPED if how == "mapped" else KF_PREPARE_WRITE
+        self.thread.what = WORK.index(what)
         self.thread.piece = PREPARE_PIECE_BYTES
         kf_nursery_ask(self.thread)
 
@@ -85,7 +94,7 @@ cdef class PreparerThread:
         return kf_nursery_busy(self.thread)
 
     def done(self) -> int:
-        """How far the range at hand is prepared and flushed."""
+        """How far the range at hand is done."""
         return kf_nursery_done(self.thread)
 
     def flushes(self) -> int:
@@ -93,26 +102,23 @@ cdef class PreparerThread:
         return kf_nursery_flushes(self.thread) if self.thread != NULL else 0
 
     def take(self):
-        """The errno of a range that ended (0: prepared), or None if none has."""
+        """The errno of a range that ended (0: done, ECANCELED: given up), None if none has."""
         if not kf_nursery_take(self.thread):
             return None
         self.file = None
         return self.thread.error
 
-    def pause(self, uint32_t pause_us):
-        """How long to wait after each piece, from now on."""
-        kf_nursery_pause(self.thread, pause_us)
-
-    def want(self, uint64_t upto):
-        """Ring the doorbell as soon as the range at hand is prepared up to here."""
-        kf_nursery_want(self.thread, upto)
+    def halt(self):
+        """Give up the range at hand: from now on no zeros are written, though it may not end yet."""
+        with nogil:
+            kf_nursery_halt(self.thread)
 
     def cancel(self):
         """Give up the range at hand and wait until the thread has let go of its file."""
         if self.file is None:
             return
         kf_nursery_cancel(self.thread)
-        while self.busy():  # it ends after the piece at hand: a flush of 4 MiB at most
+        while self.busy():  # it ends after the piece at hand
             time.sleep(0.0005)
         self.take()
 
@@ -129,52 +135,65 @@ cdef class PreparerThread:
 
 
 class Spare:
-    """The next segment's file on its way: its last page first, then its first stride.
+    """The next segment's file on its way: its blocks, then its last page.
 
     The page is on disk before its magic is stored, and the magic before the file gets a segment's
-    name: so a file among the segments that has no page was trimmed, or is Kafka's (D10).
+    name: so a file among the segments that has no page was trimmed, or is Kafka's (D10). A file
+    that is used again and was not trimmed keeps its page, and gets a key (``take_in``).
     """
 
-    # file: a SegmentFile in the nursery. prepared: bytes from the start that may be stored into.
-    # stage: which of the three ranges is next; 3 when it is ready.
+    # file: a SegmentFile in the nursery. reserved: bytes from the start that may be stored into.
+    # zeroed: those whose blocks were written. key: of a file that is used again, or 0. paged: it
+    # was not trimmed. stage: what comes next.
 
-    PAGE, FIRST, REST, READY = range(4)
+    BLOCKS, PAGE, DRAFTED, SEALED, READY = range(5)
 
-    def __init__(self, file, capacity, stride, generation):
-        self.file, self.capacity, self.stride = file, capacity, stride
-        self.generation = generation
-        self.prepared = 0
-        self.stage = Spare.PAGE
+    def __init__(self, file, capacity, stride, generation, key=0, paged=False):
+        self.file, self.capacity, self.generation = file, capacity, generation
+        self.key, self.paged = key, paged
+        self.wanted = capacity + PAGE_BYTES if key else min(page_end(stride), capacity)
+        self.reserved = self.zeroed = 0
+        self.stage = Spare.BLOCKS
 
-    def next_range(self):
-        """(start, end) of what has to be prepared next."""
+    def next_work(self):
+        """(what, start, end): what the preparer has to do next."""
+        if self.stage == Spare.BLOCKS:
+            return "reserve", 0, self.wanted
         if self.stage == Spare.PAGE:
-            return self.capacity, self.capacity + PAGE_BYTES
-        return self.prepared, self.stride // 2 if self.stage == Spare.FIRST else self.stride
+            return "zero", self.capacity, self.capacity + PAGE_BYTES
+        return "sync", 0, 0
 
     def advance(self):
-        """The range is prepared and flushed, and with it what was stored into the page before."""
+        """That is done."""
         cdef Segment segment
-        self.prepared = 0 if self.stage == Spare.PAGE else self.next_range()[1]
-        if self.stage == Spare.PAGE:
+        if self.stage == Spare.BLOCKS:
+            self.reserved = min(self.wanted, self.capacity)
+            self.zeroed = self.capacity if self.key else 0
+            if self.paged:
+                had_key = take_in(Segment(self.file, 0, self.capacity), self.key)
+                self.stage = Spare.READY if had_key else Spare.SEALED
+                return
+        elif self.stage == Spare.PAGE:
             segment = Segment(self.file, 0, self.capacity)
-            segment.draft_page(0, 0, self.generation)
-        elif self.stage == Spare.FIRST:
+            segment.draft_page(0, 0, self.generation, self.key)
+        elif self.stage == Spare.DRAFTED:
             segment = Segment(self.file, 0, self.capacity)
             segment.seal_page()
         self.stage += 1
 
-    def finish(self, how):
-        """Prepare what is left, now. Raises DiskFull."""
+    def finish(self):
+        """Do what is left, now. Raises DiskFull."""
         while self.stage != Spare.READY:
-            self.file.prepare(*self.next_range(), how)
+            do_now(self.file, *self.next_work())
             self.advance()
 
     def prepare_up_to(self, end, how):
-        """More than the first stride, for start-up."""
-        self.finish(how)
-        self.file.prepare(self.prepared, end, how)
-        self.prepared = max(self.prepared, end)
+        """Have so many bytes ready for quick flushes, or stores; for start-up."""
+        self.finish()
+        if self.zeroed < end:
+            self.file.prepare(self.zeroed, end, how)
+            self.zeroed = end
+            self.reserved = max(self.reserved, end)
 
 
 class Nursery:
@@ -186,20 +205,23 @@ class Nursery:
     # load. first: how far at the start, bytes. appended: bytes since then, as tend was told.
     # spare: a Spare, or None. wanted_bytes: what an append waits for. spare_wanted: a roll does.
     # error: why preparing failed last; None once it goes on. retry_at_ms: not before.
-    # recycled: files that retention freed, locked against others, to be zeroed and used again.
+    # recycled: (file, whether it has its page) of segments that retention freed, locked against
+    # others, to be used again.
+    # pace: bytes a second that were appended lately.
 
     def __init__(self, disk, path, preparer, settings):
         self.disk, self.path, self.preparer, self.how = disk, path, preparer, settings.how
         self.segment_bytes, self.capacity = settings.segment_bytes, settings.capacity
         self.stride_max = min(settings.stride_bytes, self.capacity)
         self.first = min(self.stride_max, max(settings.prepare_bytes, PREPARE_PIECE_BYTES))
-        self.appended = 0
+        self.appended = self.pace = 0
         self.spare = None
         self.wanted_bytes, self.spare_wanted = 0, False
         self.recycled = []
         self.error = None
         self.retry_at_ms = 0
-        self._working_on = None  # the Segment or the Spare of the range at hand
+        self._working_on = self._work = None  # the Segment or Spare at hand, and what is done to it
+        self._paced = 0, 0  # bytes appended at a time, in ms
         self._serial = 0
 
     def open(self):
@@ -219,11 +241,10 @@ class Nursery:
         ``appended``: bytes that the log took since it was opened. Raises FlushFailed for an I/O
         error, which is final (D9).
         """
-        self.appended = appended
+        self._note_pace(appended, now_ms)
         if self._working_on is not None:
             self._note_progress(active, now_ms)
-        ahead = active.prepared - active.position
-        if ahead >= self.wanted_bytes:
+        if active.prepared - active.position >= self.wanted_bytes:
             self.wanted_bytes = 0
         if self._working_on is None and now_ms >= self.retry_at_ms:
             try:
@@ -232,9 +253,6 @@ class Nursery:
                 raise
             except StorageError as error:  # no space, no descriptors: refuse work, and go on later
                 self.note_error(error, now_ms)
-        if self._working_on is not None:
-            hurry = ahead < self.stride // 4 and active.prepared < active.capacity
-            self.preparer.pause(0 if hurry or self._spare_is_late(active) else LEISURE_PAUSE_US)
         return self._working_on is not None
 
     @property
@@ -242,11 +260,22 @@ class Nursery:
         """How often files were synced while they were prepared."""
         return self.preparer.flushes()
 
+    def make_way(self, active):
+        """An append needs room in which zeros are being written ahead: no more of them."""
+        if self._working_on is active and self._work == "zero":
+            self.preparer.halt()
+            self._note_zeros(active)
+            self._work = "given up"
+        active.hold_back(active.reserved)
+
     def take_spare(self):
         """The next segment's file, or None if it is not ready: then it is made first of all."""
         if self.spare is None or self.spare.stage != Spare.READY:
             self.spare_wanted = True
             return None
+        if self._working_on is self.spare:  # zeros ahead
+            self.preparer.halt()
+            self._work = "given up"
         spare, self.spare, self.spare_wanted = self.spare, None, False
         return spare
 
@@ -255,16 +284,22 @@ class Nursery:
         if self.spare is None:
             self._make_spare()
         self.release(self.spare)
-        self.spare.finish(self.how)
+        self.spare.finish()
         return self.take_spare()
 
     def prepare_now(self, segment, ahead):
-        """Prepare ``ahead`` bytes beyond the head (and the spare) before going on; for start-up."""
-        limit = min(segment.capacity, max(self.segment_bytes, segment.position))
-        end = min(limit, segment.position + max(ahead, self.stride))
-        if segment.prepared < end:
-            segment.file.prepare(segment.prepared, end, self.how)
-            segment.note_prepared(end)
+        """Prepare ``ahead`` bytes beyond the head (and the spare) before going on; for start-up.
+
+        What was prepared earlier is reserved again: a power cut may have taken it.
+        """
+        limit = min(segment.capacity, page_end(max(self.segment_bytes, segment.position)))
+        end = segment.position + max(ahead, self.stride)
+        end = segment.capacity if segment.key else min(limit, page_end(end))
+        segment.file.reserve(segment.position, end)
+        segment.note_reserved(end, segment.capacity if segment.key else 0)
+        if segment.zeroed < end:
+            segment.file.prepare(segment.position, end, self.how)
+            segment.zeroed = end
         left = ahead - (min(segment.prepared, limit) - segment.position)
         if left > 0:
             if self.spare is None:
@@ -275,44 +310,76 @@ class Nursery:
         """Let go of a segment (or spare) that is to be trimmed, cut, removed or finished here."""
         if self._working_on is what and what is not None:
             self.preparer.cancel()
+            if self._work == "zero" and what is not self.spare:
+                what.hold_back(what.reserved)
             self._working_on = None
 
-    def recycle(self, file):
-        """Take in a segment file that retention freed and that nobody maps; it keeps its blocks."""
+    def recycle(self, segment):
+        """Take in the file of a segment that retention freed and nobody maps: it keeps its blocks.
+
+        Raises StorageError.
+        """
         self._serial += 1
-        file.rename(os.path.join(self.path, f"recycled-{self._serial}"))
-        self.recycled.append(file)
+        segment.file.rename(os.path.join(self.path, f"recycled-{self._serial}"))
+        paged = segment.has_page and segment.capacity == self.capacity
+        self.recycled.append((segment.file, paged))
 
     def close(self):
         """Stop the thread; give up spare files."""
         self.preparer.close()
         self._working_on = None
-        for file in [*self.recycled, *([self.spare.file] if self.spare is not None else [])]:
-            file.close()
-            self.disk.unlink(file.path)
-        self.spare, self.recycled = None, []
+        if self.spare is not None:
+            self._drop(self.spare.file)
+            self.spare = None
+        self._drop_recycled()
 
-    def _spare_is_late(self, active):
-        near_end = self.segment_bytes < active.position + self.stride // 2
-        return (near_end or self.spare_wanted) and self._working_on is self.spare
+    def _drop(self, file):
+        file.close()
+        self.disk.unlink(file.path)
+
+    def _drop_recycled(self):
+        while self.recycled:
+            self._drop(self.recycled.pop()[0])
+
+    def _note_pace(self, appended, now_ms):
+        self.appended = appended
+        before, since_ms = self._paced
+        if now_ms - since_ms >= PACE_MS:
+            self.pace = (appended - before) * 1000 // (now_ms - since_ms) if since_ms else 0
+            self._paced = appended, now_ms
+
+    def _note_zeros(self, what):
+        """Up to where the zeros at hand have come: appends may follow there."""
+        what.zeroed = max(what.zeroed, self.preparer.done())
 
     def _note_progress(self, active, now_ms):
-        if self._working_on is active:
-            done = self.preparer.done()
-            if done > active.prepared:
-                active.note_prepared(done)
+        what, work = self._working_on, self._work
+        if work == "zero" and what is active:
+            self._note_zeros(active)
+            active.hold_back(active.zeroed)
         code = self.preparer.take()
         if code is None:
             return
-        done_with, self._working_on = self._working_on, None
+        self._working_on = None
+        if what is active:
+            active.hold_back(active.reserved)
+        if code in (errno.ECANCELED, 0) and work == "given up":
+            return
         if code:
             error = storage_failure("cannot prepare the log in", self.path, code)
             if code == errno.EIO:  # D9: the log's own pages may be among those that failed
                 raise FlushFailed(str(error))
             self.note_error(error, now_ms)
             return
-        if done_with is self.spare:
-            self.spare.advance()
+        if what is self.spare:
+            if what.stage == Spare.READY:
+                self._note_zeros(what)
+            else:
+                what.advance()
+        elif what is active and work == "reserve":
+            active.note_reserved(self.preparer.done())
+        elif what is active and work == "populate":
+            active.zeroed = max(active.zeroed, self.preparer.done())
         self.error = None
 
     def put_back(self, spare, error, now_ms):
@@ -325,10 +392,7 @@ class Nursery:
         """Try again later; on a full disk files that only wait to be used make room first."""
         self.error, self.retry_at_ms = error, now_ms + RETRY_MS
         if isinstance(error, DiskFull) and self.recycled:
-            for file in self.recycled:
-                file.close()
-                self.disk.unlink(file.path)
-            self.recycled = []
+            self._drop_recycled()
             self.retry_at_ms = now_ms
 
     def give_up_spare(self, now_ms) -> bool:
@@ -337,41 +401,74 @@ class Nursery:
             return False
         self.release(self.spare)
         file, self.spare = self.spare.file, None
-        file.close()
-        self.disk.unlink(file.path)
+        self._drop(file)
         self.retry_at_ms = now_ms + RETRY_MS
         return True
 
     def _ask_next(self, active):
-        head, prepared, stride = active.position, active.prepared, self.stride
-        assert head <= prepared, "what is prepared is zeroed: never under batches"
-        limit = min(active.capacity, max(self.segment_bytes, head + self.wanted_bytes))
-        if prepared < limit and prepared - head < max(stride // 2, self.wanted_bytes):
-            end = max(head + max(stride, self.wanted_bytes), prepared + PREPARE_PIECE_BYTES)
-            self._ask(active, active.file, prepared, min(limit, end))
+        """Room first, then the next file, then what makes flushes or stores quick."""
+        head, stride = active.position, self.stride
+        assert head <= active.prepared, "nothing stands where zeros are written"
+        limit = min(active.capacity, page_end(max(self.segment_bytes, head + self.wanted_bytes)))
+        room = active.reserved - head
+        if active.reserved < limit and room < max(stride // 2, self.wanted_bytes):
+            end = head + max(stride, self.wanted_bytes, PREPARE_PIECE_BYTES)
+            self._ask(active, active.file, "reserve", active.reserved, min(limit, page_end(end)))
             return
         early = self.segment_bytes // 2 if stride == self.stride_max else 0
         near_end = self.segment_bytes < head + max(2 * stride, early)
-        if not near_end and not self.spare_wanted:
-            return
-        if self.spare is None:
-            self._make_spare()
-        if self.spare.stage != Spare.READY:
-            self._ask(self.spare, self.spare.file, *self.spare.next_range())
+        if near_end or self.spare_wanted:
+            if self.spare is None:
+                self._make_spare()
+            if self.spare.stage != Spare.READY:
+                self._ask(self.spare, self.spare.file, *self.spare.next_work())
+                return
+        start, end = self._ahead(active, head, stride)
+        if self.how == "mapped":
+            if start < end:
+                end = min(end, start + POPULATE_BYTES)
+                self._ask(active, active.file, "populate", start, end)
+        elif self.pace <= ZERO_PACE_MAX:
+            if start < end:
+                active.hold_back(start)
+                self._ask(active, active.file, "zero", start, end)
+            elif near_end and self.spare is not None:
+                start, end = self._ahead(self.spare, 0, stride)
+                if start < end:
+                    self._ask(self.spare, self.spare.file, "zero", start, end)
 
-    def _ask(self, what, file, start, end):
-        self._working_on = what
-        self.preparer.ask(file, start, end, self.how)
+    def _ahead(self, what, head, stride):
+        """The range ahead of a head whose blocks are to be written, or whose pages made, next."""
+        start = max(what.zeroed, -(-head // PREPARE_PIECE_BYTES) * PREPARE_PIECE_BYTES)
+        return start, start if start - head >= stride // 2 else min(what.reserved, head + stride)
+
+    def _ask(self, what, file, work, start, end):
+        self._working_on, self._work = what, work
+        self.preparer.ask(file, work, start, end)
 
     def _make_spare(self):
-        generation = 1
+        generation, key, paged = 1, 0, False
         if self.recycled:
-            file = self.recycled[0]
+            file, paged = self.recycled[0]
             generation += Segment(file, 0, max(file.size, PAGE_BYTES) - PAGE_BYTES).generation()
+            key = self.disk.secret(KF_KEY_MAX)
             file.resize(self.capacity + PAGE_BYTES)
             self.recycled.pop(0)
         else:
             self._serial += 1
             path = os.path.join(self.path, f"spare-{self._serial}")
             file = self.disk.create_segment(path, self.capacity + PAGE_BYTES)
-        self.spare = Spare(file, self.capacity, self.stride, generation)
+        self.spare = Spare(file, self.capacity, self.stride, generation, key, paged)
+
+
+def do_now(file, what, start, end):
+    """What the preparer would do with a range of a file, here and now. Raises DiskFull."""
+    if what == "sync":
+        file.sync()
+    else:
+        getattr(file, what)(start, end)
+
+
+def page_end(position):
+    """The end of the page that ends at or behind a position."""
+    return -(-position // PAGE_BYTES) * PAGE_BYTES

@@ -31,6 +31,7 @@ from kraftfast.log.disk import TMP_SUFFIX
 from kraftfast.log.floor import read_floor
 from kraftfast.log.log import Log
 from kraftfast.log.nursery import Nursery
+from kraftfast.log.used_again import vouched_end
 from kraftfast.log.segment import (
     INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, is_prepared, segment_name,
 )
@@ -87,14 +88,6 @@ class Settings:
             raise InvalidOption(f"segment bytes out of range: {self.segment_bytes}")
         if self.how not in ("written", "mapped"):
             raise InvalidOption(f"segments are prepared 'written' or 'mapped', not {self.how!r}")
-
-    @property
-    def writes(self) -> bool:
-        """Whether batches are written from a stage, or stored through the map (profiles/README.md).
-
-        What is flushed is written: a store costs a page fault for each page that was written back.
-        """
-        return self.how == "written"
 
     @property
     def capacity(self) -> int:
@@ -300,7 +293,7 @@ class Recovery:
     def _scan(self, Segment segment, int64_t expected):
         """Note batches until one does not check; KF_BATCH_EMPTY at a clean end."""
         cdef kf_batch_header h
-        cdef uint64_t limit = segment.batches_end_max()
+        cdef uint64_t limit = vouched_end(segment, self.flushed.offset)
         cdef int32_t epoch = self.last_epoch(), stored_epoch = 0
         cdef int64_t stored_until = -1, last
         cdef int fault = KF_BATCH_EMPTY
@@ -451,9 +444,10 @@ class Recovery:
         epoch = self.start.epoch
         for segment in self.segments:
             epoch = max(epoch, segment.last_epoch)
-            segment.note_prepared(max(segment.stored_prepared(), segment.position))
+            segment.note_reserved(max(segment.stored_prepared(), segment.position))
             if segment.page != NULL:
-                segment.aim_watermark(segment.end_offset, epoch)
+                segment.aim_watermark(segment.end_offset, epoch, segment.voucher)
+                segment.mark_end()
                 segment.store_again(self.flushed.offset)
             elif segment.file.size > segment.position and not segment.may_trim():
                 segment.blank()  # cut here, its last page would pass for one of ours

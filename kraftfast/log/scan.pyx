@@ -10,6 +10,7 @@ from kraftfast.record.shapes import FAULT_TEXTS
 WHOLE = KF_BATCH_OK
 END = KF_BATCH_EMPTY
 INCOMPLETE = KF_BATCH_INCOMPLETE
+cdef uint64_t UNKNOWN = 0xFFFFFFFFFFFFFFFF
 
 
 def fault_text(int fault) -> str:
@@ -73,11 +74,13 @@ def data_end(const uint8_t[::1] buffer, uint64_t position, uint64_t limit) -> in
 
 
 def page_words(const uint8_t[::1] page):
-    """(generation, prepared bytes, target, flushed) of a segment's last page; None if it is none.
+    """(generation, batches_end, target, flushed) of a segment's last page; None if it is none.
 
-    ``target`` and ``flushed`` are (offset, epoch), both None where no slot of the watermark holds.
+    Batches stand below ``batches_end``, which is None where the page does not say. ``target`` and
+    ``flushed`` are (offset, epoch), both None where no slot of the watermark holds.
     """
     cdef kf_watermark w
+    cdef uint64_t end
     if page.shape[0] != KF_PAGE_BYTES:
         raise ValueError(f"a page of {page.shape[0]} bytes")
     if not kf_page_valid(&page[0]):
@@ -85,4 +88,5 @@ def page_words(const uint8_t[::1] page):
     target = flushed = None
     if not kf_watermark_load(&page[0], &w):
         target, flushed = (w.target.offset, w.target.epoch), (w.flushed.offset, w.flushed.epoch)
-    return kf_generation_load(&page[0]), kf_prepared_load(&page[0]), target, flushed
+    end = kf_page_batches_end(&page[0])
+    return kf_generation_load(&page[0]), None if end == UNKNOWN else end, target, flushed

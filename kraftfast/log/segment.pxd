@@ -15,13 +15,24 @@ cdef extern from "page.h":
         uint64_t sequence
         kf_mark target
         kf_mark flushed
+        uint64_t voucher
+        uint64_t flushed_voucher
+        uint64_t position
     enum:
         KF_PAGE_BYTES
     const uint64_t KF_PAGE_MAGIC
+    const uint64_t KF_KEY_DAMAGED
+    const uint64_t KF_KEY_MAX
     void kf_page_format(uint8_t *page, kf_mark at, uint64_t generation) nogil
     int kf_page_valid(const uint8_t *page) nogil
     int kf_watermark_load(const uint8_t *page, kf_watermark *w) nogil
-    void kf_watermark_store(uint8_t *page, kf_mark target, kf_mark flushed) nogil
+    void kf_watermark_store(uint8_t *page, kf_mark target, kf_mark flushed, uint64_t voucher,
+                            uint64_t flushed_voucher) nogil
+    int kf_end_load(const uint8_t *page, kf_watermark *end) nogil
+    void kf_end_store(uint8_t *page, kf_mark end, uint64_t voucher, uint64_t position) nogil
+    uint64_t kf_page_batches_end(const uint8_t *page) nogil
+    uint64_t kf_key_load(const uint8_t *page) nogil
+    void kf_key_store(uint8_t *page, uint64_t key) nogil
     uint64_t kf_generation_load(const uint8_t *page) nogil
     void kf_generation_bump(uint8_t *page) nogil
     uint64_t kf_prepared_load(const uint8_t *page) nogil
@@ -34,6 +45,7 @@ cdef extern from "flusher.h":
         int fd
         uint8_t *page
         kf_mark target
+        uint64_t voucher
     ctypedef struct kf_flush_job:
         kf_flush_file files[8]
         int count
@@ -73,7 +85,11 @@ cdef class Segment:
     cdef readonly uint64_t position       # bytes of whole, accepted batches
     cdef readonly uint64_t dirty_end      # >= position: a copy that was not accepted reached here
     cdef readonly uint64_t capacity       # bytes that batches may fill; the page lies beyond
-    cdef public uint64_t prepared         # bytes from the start that may be stored into
+    cdef readonly uint64_t prepared       # bytes from the start that may be stored into now
+    cdef readonly uint64_t reserved       # >= prepared: bytes that have their blocks
+    cdef public uint64_t zeroed           # bytes whose blocks were written: an fdatasync is quick
+    cdef readonly uint64_t key            # of a file that is used again (cext/page.h); 0: zeros behind
+    cdef readonly uint64_t voucher        # of the batches, under the key
     cdef readonly uint64_t flushed_position   # <= position: bytes on disk for certain
     cdef uint8_t *page                    # the file's last page; NULL: trimmed
     cdef readonly int64_t max_timestamp   # -1 while empty
@@ -90,6 +106,7 @@ cdef class Segment:
     cdef int reject(self, const kf_stage *stage, uint32_t size) except -1
     cdef int store(self, kf_stage *stage, uint32_t size) except -1
     cdef int note_batch(self, const kf_batch_header *h, int64_t base_offset) except -1
+    cdef int mark_end(self) except -1
     cdef int64_t find(self, int64_t offset) except -2
     cdef uint64_t indexed(self, int64_t offset) noexcept
     cdef uint64_t rise(self, Py_ssize_t entry) noexcept

@@ -42,8 +42,9 @@ def is_prepared(SegmentFile file) -> bool:
 cdef class Segment:
     """A segment over a mapped file, empty until batches are noted.
 
-    Invariants: ``flushed_position <= position <= dirty_end <= prepared <= capacity``; the bytes
-    below ``position`` are whole batches whose offsets run from ``base_offset`` to ``end_offset``.
+    Invariants: ``flushed_position <= position <= dirty_end <= prepared <= reserved <= capacity``;
+    the bytes below ``position`` are whole batches whose offsets run from ``base_offset`` to
+    ``end_offset``. Behind them stand zeros or, with a ``key``, anything.
     """
 
     def __init__(self, SegmentFile file, int64_t base_offset, uint64_t capacity):
@@ -54,6 +55,8 @@ cdef class Segment:
         self.last_epoch = -1
         if file.base != NULL and file.size >= capacity + KF_PAGE_BYTES and is_prepared(file):
             self.page = file.base + file.size - KF_PAGE_BYTES
+            self.key = kf_key_load(self.page)
+        self.voucher = KF_VOUCHER_START if self.key else 0
 
     def __dealloc__(self):
         free(self.index)
@@ -78,15 +81,17 @@ cdef class Segment:
         if self.page != NULL:
             kf_generation_bump(self.page)
 
-    def draft_page(self, int64_t offset, int32_t epoch, uint64_t generation):
+    def draft_page(self, int64_t offset, int32_t epoch, uint64_t generation, uint64_t key=0):
         """All of the last page but the magic; everything below ``offset`` is on disk.
 
-        Only when this is on disk may ``seal_page`` follow: a page with its magic has its words.
-        The page has to be prepared: a store into a hole may be a SIGBUS (R10).
+        ``key``: of a file that holds older bytes. Only when this is on disk may ``seal_page``
+        follow: a page with its magic has its words. The page has to be prepared: a store into a
+        hole may be a SIGBUS (R10).
         """
         cdef uint64_t made[512]  # KF_PAGE_BYTES, aligned
         cdef kf_mark mark = kf_mark(offset, epoch, 0)
         kf_page_format(<uint8_t *>made, mark, generation)
+        kf_key_store(<uint8_t *>made, key)
         memcpy(self.file.base + self.capacity + 8, <uint8_t *>made + 8, KF_PAGE_BYTES - 8)
 
     def seal_page(self):
@@ -94,6 +99,8 @@ cdef class Segment:
         cdef uint64_t magic = KF_PAGE_MAGIC
         self.page = self.file.base + self.capacity
         memcpy(self.page, &magic, 8)
+        self.key = kf_key_load(self.page)
+        self.voucher = KF_VOUCHER_START if self.key else 0
 
     def watermark(self):
         """((target offset, epoch), (flushed offset, epoch)) of D10; None if neither slot holds."""
@@ -102,7 +109,7 @@ cdef class Segment:
             return None
         return (w.target.offset, w.target.epoch), (w.flushed.offset, w.flushed.epoch)
 
-    def aim_watermark(self, int64_t offset, int32_t epoch):
+    def aim_watermark(self, int64_t offset, int32_t epoch, uint64_t voucher):
         """Store the words for a sync that makes ``offset`` the durable end, as a flush does (D10).
 
         ``target`` becomes ``offset``; ``flushed`` is lowered to it and never raised: after the sync
@@ -112,29 +119,52 @@ cdef class Segment:
         cdef kf_mark mark = kf_mark(offset, epoch, 0)
         if self.page == NULL or kf_watermark_load(self.page, &w):
             return
-        if w.target.offset != offset or w.target.epoch != epoch or w.flushed.offset > offset:
-            kf_watermark_store(self.page, mark, w.flushed if w.flushed.offset < offset else mark)
+        if w.target.offset != offset or w.target.epoch != epoch or w.flushed.offset > offset \
+                or w.voucher != voucher:
+            if w.flushed.offset >= offset:
+                w.flushed, w.flushed_voucher = mark, voucher
+            kf_watermark_store(self.page, mark, w.flushed, voucher, w.flushed_voucher)
 
     def reach_watermark(self):
         """Store that everything below ``target`` is on disk: the sync has returned."""
         cdef kf_watermark w
         if self.page != NULL and not kf_watermark_load(self.page, &w):
             if w.flushed.offset != w.target.offset or w.flushed.epoch != w.target.epoch:
-                kf_watermark_store(self.page, w.target, w.target)
+                kf_watermark_store(self.page, w.target, w.target, w.voucher, w.voucher)
 
-    def note_prepared(self, uint64_t prepared):
-        """The nursery has written and flushed up to here."""
-        self.prepared = min(prepared, self.capacity)
+    cdef int mark_end(self) except -1:
+        """Vouch for the batches up to here, in a file that held others before (cext/page.h)."""
+        if self.key and self.page != NULL:
+            kf_end_store(self.page, kf_mark(self.end_offset, self.last_epoch, 0), self.voucher,
+                         self.position)
+        return 0
+
+    def note_reserved(self, uint64_t reserved, uint64_t zeroed=0):
+        """Everything up to here has its blocks; up to ``zeroed`` they were written."""
+        self.reserved = self.prepared = min(reserved, self.capacity)
+        self.zeroed = max(self.zeroed, min(zeroed, self.capacity))
         if self.page != NULL:
-            kf_prepared_store(self.page, self.prepared)
+            kf_prepared_store(self.page, self.reserved)
+            self.mark_end()
+
+    def hold_back(self, uint64_t upto):
+        """Nothing is to be stored beyond: zeros are being written there."""
+        assert self.position <= upto
+        self.prepared = min(upto, self.reserved)
 
     def stored_prepared(self) -> int:
         """What the page says of an earlier run; 0 if it says nothing."""
         return min(kf_prepared_load(self.page), self.capacity) if self.page != NULL else 0
 
+    def batches_end(self) -> int:
+        """Up to where batches stand, as the page says; the capacity where it does not."""
+        return min(kf_page_batches_end(self.page), self.capacity) if self.page != NULL \
+            else self.capacity
+
     def batches_end_max(self) -> int:
-        """Up to where batches may stand: what lies behind the prepared bytes of a recycled file
-        may be batches that it held before. The capacity where the page does not say.
+        """Up to where batches may stand. Version 0.1.0 left older ones behind what was prepared.
+
+        The capacity where the page does not say.
         """
         return self.stored_prepared() or self.capacity
 
@@ -183,6 +213,8 @@ cdef class Segment:
             self.dirty_end = self.position
         self.end_offset = last_offset + 1
         self.last_epoch = h.leader_epoch
+        if self.key:
+            self.voucher = kf_batch_vouch(self.voucher, self.key, h, base_offset)
         return 0
 
     cdef int add_times(self) except -1:
@@ -268,6 +300,7 @@ cdef class Segment:
         self.max_timestamp = self.max_timestamp_offset = self.first_timestamp = -1
         self.index_count = self.times_count = 0
         self.bytes_since_index = 0
+        self.voucher = KF_VOUCHER_START if self.key else 0
         while self.position < end:  # rebuilt from the headers: right by construction
             fault = kf_batch_parse(self.file.base + self.position, end - self.position, &h)
             assert fault == KF_BATCH_OK, "a cut lies between batches"
@@ -288,11 +321,13 @@ cdef class Segment:
 
         A write-back that failed in another process left pages that look written and are not
         ("fsyncgate"): the next sync writes them, and its error is ours (D9). Zeros
-        over what was cut are among them (I14).
+        over what was cut are among them (I14); nothing of a file with a key is believed behind.
         """
         cdef int64_t found = self.find(max(offset, self.base_offset))
-        cdef uint64_t at = found if found >= 0 else self.position
-        self.file.store_again(at, max(self.position, self.stored_prepared()))
+        cdef uint64_t at = found if found >= 0 else self.position, end = self.position
+        if not self.key:
+            end = max(end, min(self.stored_prepared(), self.file.data_end()))
+        self.file.store_again(at, end)
 
     def note_dirt(self, uint64_t end):
         """Something may stand beyond ``position``, up to here."""
@@ -338,15 +373,20 @@ cdef class Segment:
     def trim(self):
         """Cut the file to its batches and drop the page: it is as Kafka leaves a segment."""
         self.file.resize(self.position)
-        self.page = NULL
-        self.capacity = self.prepared = self.dirty_end = self.position
+        self.drop_page()
+        self.capacity = self.dirty_end = self.position
+
+    def drop_page(self):
+        """The file is about to be trimmed: what lies behind the batches is not looked at again."""
+        self.page, self.key = NULL, 0
+        self.prepared = self.reserved = self.zeroed = self.position
 
     def blank(self):
         """Make zeros of what :meth:`trim` would cut off, in a file that has to keep its length."""
         assert self.page == NULL
         self.dirty_end = self.file.size
         self.clear_dirt()
-        self.capacity = self.prepared = self.position
+        self.capacity = self.prepared = self.reserved = self.zeroed = self.position
 
     def extend(self, uint64_t capacity):
         """Make room again behind the batches of a trimmed file; its page comes once it is prepared.
@@ -360,12 +400,14 @@ cdef class Segment:
         else:
             self.blank()
         self.file.resize(capacity + KF_PAGE_BYTES)
-        self.capacity, self.prepared = capacity, self.position
+        self.capacity = capacity
+        self.prepared = self.reserved = self.zeroed = self.position
 
     def close(self):
         """Give the file back; what is still asked of the segment finds nothing."""
         self.page = NULL
-        self.position = self.capacity = self.prepared = self.dirty_end = self.flushed_position = 0
+        self.position = self.capacity = self.dirty_end = self.flushed_position = 0
+        self.prepared = self.reserved = 0
         self.file.close()
 
     # --- by time ------------------------------------------------------------------------------

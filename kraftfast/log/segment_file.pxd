@@ -21,7 +21,9 @@ cdef class SegmentFile:
     cdef int look_away(self) except -1
     cdef int _copy(self, uint64_t start, uint64_t end) except -1
     cpdef sync(self)
-    cpdef prepare(self, uint64_t start, uint64_t end, str how)
+    cpdef reserve(self, uint64_t start, uint64_t end)
+    cpdef zero(self, uint64_t start, uint64_t end)
+    cpdef populate(self, uint64_t start, uint64_t end)
     cpdef store_again(self, uint64_t start, uint64_t end)
     cpdef uint64_t data_end(self)
     cpdef resize(self, uint64_t size)

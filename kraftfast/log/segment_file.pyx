@@ -22,16 +22,22 @@ cdef extern from "mapping.h":
     uint8_t *kf_private(size_t bytes) nogil
     void kf_forget(uint8_t *memory, uint64_t start, uint64_t end) nogil
     int kf_reserve(int fd, uint64_t start, uint64_t end) nogil
-    int kf_prepare(int fd, uint8_t *map, uint64_t start, uint64_t end, int how,
-                   uint32_t piece, uint32_t flush_bytes) nogil
+    int kf_write_zeros(int fd, uint64_t start, uint64_t end, uint32_t piece) nogil
+    void kf_populate(uint8_t *map, uint64_t start, uint64_t end) nogil
+    int kf_sync(int fd) nogil
     int kf_write_all(int fd, const uint8_t *source, size_t n, uint64_t at) nogil
     int kf_exchange_names(const char *one, const char *other) nogil
-    enum:
-        KF_PREPARE_WRITE
-        KF_PREPARE_MAPPED
+    int kf_guard_install()
 
 cdef uint64_t LOOK_BYTES = BATCH_BYTES_MAX  # ahead: a batch is all there
 cdef uint64_t PAGE = PAGE_BYTES
+cdef uint64_t ZERO_BYTES = 64 * PREPARE_PIECE_BYTES  # flushed at once
+
+
+def install_guard():
+    """Survive a SIGBUS inside a copy from another replica's file (R10). Once a process."""
+    if kf_guard_install():
+        raise OSError("cannot handle SIGBUS")
 
 
 def exchange_names(str one, str other) -> bool:
@@ -183,19 +189,43 @@ cdef class SegmentFile:
         except OSError as error:
             raise FlushFailed(f"fsync of {self.path} failed: {error.strerror}") from None
 
-    cpdef prepare(self, uint64_t start, uint64_t end, str how):
-        """Blocks, zeros and a flush for [start, end), now. Raises DiskFull."""
-        cdef int mode = KF_PREPARE_MAPPED if how == "mapped" else KF_PREPARE_WRITE
-        cdef uint32_t piece = PREPARE_PIECE_BYTES
+    cpdef reserve(self, uint64_t start, uint64_t end):
+        """Give [start, end) its blocks. Raises DiskFull."""
         cdef int error
-        if start >= end:
-            return
         with nogil:
             error = kf_reserve(self.fd, start, end)
-            if not error:
-                error = kf_prepare(self.fd, self.base, start, end, mode, piece, 64 * piece)
+        if error:
+            raise storage_failure("cannot reserve", self.path, error)
+
+    cpdef zero(self, uint64_t start, uint64_t end):
+        """Write zeros over [start, end) and put them on disk. Raises DiskFull."""
+        cdef uint32_t piece = PREPARE_PIECE_BYTES
+        cdef uint64_t stop
+        cdef int error = 0
+        with nogil:
+            while start < end and not error:
+                stop = min(end, start + ZERO_BYTES)
+                error = kf_write_zeros(self.fd, start, stop, piece)
+                if not error:
+                    error = kf_sync(self.fd)
+                start = stop
         if error:
             raise storage_failure("cannot prepare", self.path, error)
+
+    cpdef populate(self, uint64_t start, uint64_t end):
+        """Have the pages of [start, end) mapped, to be stored into; its blocks are reserved."""
+        with nogil:
+            kf_populate(self.base, start, end)
+
+    def prepare(self, uint64_t start, uint64_t end, str how):
+        """Reserve [start, end) and make it quick to flush (``written``) or to store into
+        (``mapped``), now. Raises DiskFull.
+        """
+        self.reserve(start, end)
+        if how == "written":
+            self.zero(start, end)
+        else:
+            self.populate(start, end)
 
     cpdef store_again(self, uint64_t start, uint64_t end):
         """Store a byte of every page of [start, end) once more: the next sync writes them all."""

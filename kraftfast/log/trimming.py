@@ -123,6 +123,17 @@ def close(log: Any, wait_s: float) -> None:
         log.abandon()
 
 
+def abandon(log: Any) -> None:
+    """Let go of the files as they are: ``Log.abandon``."""
+    log.trims.stop()
+    log.nursery.close()
+    for segment in log.segments:
+        segment.close()
+    if log.directory_fd is not None:
+        log.disk.close_directory(log.directory_fd)
+        log.directory_fd = None
+
+
 def cut_trimmed(log: Any, segment: Segment, position: int) -> None:
     """Cut a trimmed segment to its first ``position`` bytes, durably; appends go on elsewhere."""
     if position == 0:

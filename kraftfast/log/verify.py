@@ -285,7 +285,7 @@ def _tail_of_log(recovery: Recovery, log_path: str, end: int) -> Tail:
     size = rest = 0
     for segment in recovery.segments[recovery.keep - 1 :]:
         begin = segment.position if segment is recovery.segments[recovery.keep - 1] else 0
-        stop = max(begin, segment.batches_end_max())
+        stop = max(begin, segment.batches_end())
         size += _copied(segment, stop).data_end(begin, stop) - begin
         rest += stop - begin
     last = recovery.segments[recovery.keep - 1]

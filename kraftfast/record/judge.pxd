@@ -5,7 +5,7 @@ fault is 0 (``KF_BATCH_OK``) or a number of ``shapes.Fault``, of which ``shapes.
 exception.
 """
 
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 
 cdef extern from "batch.h" nogil:
@@ -75,6 +75,11 @@ cdef extern from "batch.h" nogil:
                               const kf_batch_header *h, int unseen)
     bint kf_batch_is_plain(const uint8_t *batch, const kf_batch_header *h)
     void kf_batch_accept(uint8_t *dst, uint8_t *header, int64_t base_offset, int32_t epoch)
+
+    enum:
+        KF_VOUCHER_START
+    uint64_t kf_batch_vouch(uint64_t voucher, uint64_t key, const kf_batch_header *h,
+                            int64_t base_offset)
 
 cdef extern from "record.h" nogil:
     ctypedef struct kf_record:

@@ -170,6 +170,9 @@ class SimDisk:
 
     # --- the interface of Disk ----------------------------------------------------------------
 
+    def secret(self, most: int) -> int:
+        return self.random.randint(1, most)
+
     def exists(self, path: str) -> bool:
         return self._find(path) is not None
 
@@ -351,13 +354,19 @@ class SimDisk:
         directory.sync()
         return 0
 
-    def prepare_file(self, fd: int, path: str, start: int, end: int) -> None:
-        """Blocks, zeros and a sync for [start, end). Raises DiskFull, StorageError."""
+    def reserve_file(self, fd: int, path: str, start: int, end: int) -> None:
+        """Blocks for [start, end); what they hold stays. Raises DiskFull."""
         self._call("fallocate", path)
+        paged = self._paged(fd)
+        self._need_blocks(paged.blocks_missing(start, end), "cannot reserve", path)
+        paged.allocate(start, end)
+
+    def zero_file(self, fd: int, path: str, start: int, end: int) -> None:
+        """Zeros and a sync for [start, end). Raises DiskFull, StorageError."""
+        self._call("write zeros", path)
         paged = self._paged(fd)
         self._need_blocks(paged.blocks_missing(start, end), "cannot prepare", path)
         paged.allocate(start, end)
-        self._call("write zeros", path)
         paged.zero(start, end)
         self._call("fdatasync of zeros", path)
         paged.begin_sync(self.random)

@@ -334,9 +334,16 @@ cdef class SimSegmentFile(SegmentFile):
         memcpy(self.base + at, source, n)
         return 0
 
-    cpdef prepare(self, uint64_t start, uint64_t end, str how):
+    cpdef reserve(self, uint64_t start, uint64_t end):
         if start < end:
-            self.disk.prepare_file(self.fd, self.path, start, end)
+            self.disk.reserve_file(self.fd, self.path, start, end)
+
+    cpdef zero(self, uint64_t start, uint64_t end):
+        if start < end:
+            self.disk.zero_file(self.fd, self.path, start, end)
+
+    cpdef populate(self, uint64_t start, uint64_t end):
+        pass
 
     cpdef store_again(self, uint64_t start, uint64_t end):
         for page in range(start // PAGE, pages_in(end)):
@@ -462,7 +469,7 @@ cdef class SteppedFlush:
             if file.page != NULL:
                 if kf_watermark_load(file.page, &w):
                     return -5
-                kf_watermark_store(file.page, file.target, w.flushed)
+                kf_watermark_store(file.page, file.target, w.flushed, file.voucher, w.flushed_voucher)
             disk.begin_sync(file.fd)
             self.begun = True
             return 1
@@ -470,7 +477,8 @@ cdef class SteppedFlush:
         if error:
             return -error
         if file.page != NULL:
-            kf_watermark_store(file.page, file.target, file.target)
+            kf_watermark_store(
+                file.page, file.target, file.target, file.voucher, file.voucher)
         self.at, self.begun = self.at + 1, False
         return self.at < self.job.count
 

@@ -18,20 +18,23 @@ class SimPreparer:
     """
 
     _file: Any  # SimSegmentFile, of the range at hand; None once it was taken
+    _what: str
     _done: int  # how far the range at hand is prepared
     _end: int
     _error: int | None  # of a range that ended
+    _halted: bool  # it ends with its next event, and does nothing more
 
     def __init__(self, later: Callable[[Callable[[], None]], Any], ring: Callable[[], Any]) -> None:
         self._later, self._ring = later, ring
-        self._file = None
+        self._file, self._what = None, ""
         self._done = self._end = 0
-        self._error = None
+        self._error, self._halted = None, False
 
-    def ask(self, file: SimSegmentFile, start: int, end: int, how: str) -> None:
-        """Prepare [start, end) of the file. One at a time."""
+    def ask(self, file: SimSegmentFile, what: str, start: int, end: int) -> None:
+        """Have ``what`` be done with [start, end) of the file. One at a time."""
         assert not self.busy(), "one range at a time"
-        self._file, self._done, self._end, self._error = file, start, end, None
+        self._file, self._what, self._done, self._end = file, what, start, end
+        self._error, self._halted = None, False
         self._later(lambda: self._piece(file, end))
 
     def busy(self) -> bool:
@@ -49,11 +52,9 @@ class SimPreparer:
             self._file = self._error = None
         return error
 
-    def pause(self, pause_us: int) -> None:
-        """Pieces come when the world lets them."""
-
-    def want(self, upto: int) -> None:
-        """The bell rings after every piece."""
+    def halt(self) -> None:
+        """Do nothing more with the range at hand, which ends a little later."""
+        self._halted = True
 
     def cancel(self) -> None:
         self._file = self._error = None
@@ -70,20 +71,33 @@ class SimPreparer:
     def _piece(self, file: SimSegmentFile, end: int) -> None:
         if self._file is not file or self._end != end or self._error is not None:
             return  # given up meanwhile
-        stop = min(self._done + PREPARE_PIECE_BYTES // 4, end)
         fd = file.disk.reopen(file.fd)  # the log's own descriptor must hear of every error (D9)
         try:
-            file.disk.prepare_file(fd, file.path, self._done, stop)
+            if self._halted:
+                self._error = errno.ECANCELED
+            else:
+                self._done = self._do(file, fd, end)
         except DiskFull:
             self._error = errno.ENOSPC
         except StorageError:
             self._error = errno.EIO
         else:
-            self._done = stop
-            if stop == end:
+            if self._done == end:
                 self._error = 0
-            else:
+            elif not self._halted:
                 self._later(lambda: self._piece(file, end))
         finally:
             file.disk.close_fd(fd)
         self._ring()
+
+    def _do(self, file: SimSegmentFile, fd: int, end: int) -> int:
+        """Do the next piece; return up to where the range is done."""
+        disk, path = file.disk, file.path
+        if self._what == "zero":
+            end = min(self._done + PREPARE_PIECE_BYTES // 4, end)
+            disk.zero_file(fd, path, self._done, end)
+        elif self._what == "reserve":
+            disk.reserve_file(fd, path, self._done, end)
+        elif self._what == "sync":
+            disk.sync_file(fd, path)
+        return end

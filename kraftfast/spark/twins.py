@@ -322,7 +322,8 @@ WHOLE, INCOMPLETE, END = Fault.OK, Fault.INCOMPLETE, Fault.EMPTY
 
 PAGE_MAGIC: Final = 0x3147455354534146
 SLOTS_AT, SLOT_BYTES, GENERATION_AT, PREPARED_AT = 512, 64, 1024, 1088
-SLOT: Final = struct.Struct("=QqiIqiI20xI")
+KEY_AT, KEY_BYTES, END_AT = 1152, 16, 1536
+SLOT: Final = struct.Struct("=QqiIqiIQQ4xI")
 PREPARED_BITS: Final = 48
 
 
@@ -382,7 +383,7 @@ def data_end(buffer: Any, position: int, limit: int) -> int:
     return position
 
 
-def page_words(page: Any) -> tuple[int, int, Any, Any] | None:
+def page_words(page: Any) -> tuple[int, int | None, Any, Any] | None:
     """As :func:`kraftfast.log.scan.page_words`; the layout is cext/page.h's."""
     data = memoryview(page).cast("B")
     if len(data) != limits.PAGE_BYTES:
@@ -390,17 +391,26 @@ def page_words(page: Any) -> tuple[int, int, Any, Any] | None:
     word = struct.Struct("=Q")
     if word.unpack_from(data)[0] != PAGE_MAGIC:
         return None
-    newest, target, flushed = 0, None, None
-    for number in range(2):
-        at = SLOTS_AT + number * SLOT_BYTES
-        sequence, *marks, crc = SLOT.unpack_from(data, at)
-        if crc != crc32c(data[at : at + SLOT_BYTES - 4]) or sequence & 1 != number:
-            continue
-        if sequence > newest:
-            newest, target, flushed = sequence, (marks[0], marks[1]), (marks[3], marks[4])
+    words = _newest_slot(data, SLOTS_AT)
+    target, flushed = ((words[0], words[1]), (words[3], words[4])) if words else (None, None)
     stored = word.unpack_from(data, PREPARED_AT)[0]
     prepared = stored & (1 << PREPARED_BITS) - 1
     check = (prepared ^ prepared >> 16 ^ prepared >> 32 ^ 0x5A5A) & 0xFFFF
-    if stored >> PREPARED_BITS != check:
-        prepared = 0
-    return word.unpack_from(data, GENERATION_AT)[0], prepared, target, flushed
+    end = prepared if prepared and stored >> PREPARED_BITS == check else None
+    if any(data[KEY_AT : KEY_AT + KEY_BYTES]):
+        last = _newest_slot(data, END_AT)
+        here = last[-1] if last else 0
+        end = here if end is None else min(here, end)
+    return word.unpack_from(data, GENERATION_AT)[0], end, target, flushed
+
+
+def _newest_slot(data: Any, slots_at: int) -> tuple[int, ...] | None:
+    """The words behind the sequence of the newest of two slots that hold, the position last."""
+    newest, found = 0, None
+    for number in range(2):
+        at = slots_at + number * SLOT_BYTES
+        sequence, *words, crc = SLOT.unpack_from(data, at)
+        if crc == crc32c(data[at : at + SLOT_BYTES - 4]) and sequence & 1 == number:
+            if sequence > newest:
+                newest, found = sequence, tuple(words)
+    return found

@@ -9,6 +9,7 @@
 #include <sys/resource.h>
 #include <sys/syscall.h>
 
+#include "batch.h"
 #include "check.h"
 #include "flusher.h"
 
@@ -73,9 +74,9 @@ static void page_format(void) {
     CHECK(same(w.target, 17, 3) && same(w.flushed, 17, 3) && w.sequence > 0);
     kf_generation_bump(page);
     CHECK(kf_generation_load(page) == 10);
-    kf_watermark_store(page, mark(30, 4), mark(17, 3));
+    kf_watermark_store(page, mark(30, 4), mark(17, 3), 7, 6);
     CHECK(kf_watermark_load(page, &w) == 0 && same(w.target, 30, 4) && same(w.flushed, 17, 3));
-    kf_watermark_store(page, mark(20, 3), mark(20, 3)); /* a cut: newer is not larger */
+    kf_watermark_store(page, mark(20, 3), mark(20, 3), 8, 8); /* a cut: newer is not larger */
     CHECK(watermark_is(page, 20, 20) && kf_generation_load(page) == 10);
     CHECK(memcmp(page, "FASTSEG1", 8) == 0);
 }
@@ -118,9 +119,9 @@ static void torn_watermark(void) {
         memcpy(after, before, sizeof after);
         CHECK(kf_watermark_load(before, &old) == 0);
         if (round & 1)
-            kf_watermark_store(after, old.target, old.target);
+            kf_watermark_store(after, old.target, old.target, 1, 1);
         else
-            kf_watermark_store(after, mark(offset, round), old.flushed);
+            kf_watermark_store(after, mark(offset, round), old.flushed, 2, 1);
         CHECK(kf_watermark_load(after, &new) == 0 && memcmp(&old, &new, sizeof old));
         for (size_t end = 512; end <= 640; end++) {
             memcpy(torn, before, sizeof torn); /* front first, then back first */
@@ -156,9 +157,82 @@ static void torn_watermark(void) {
     CHECK(kf_page_valid(torn));
 }
 
+/* A file that is used again: its key, and the end of its batches. */
+static void keys_and_ends(void) {
+    uint8_t *page = pages[0], before[KF_PAGE_BYTES];
+    kf_watermark w;
+    kf_page_format(page, mark(9, 1), 1);
+    CHECK(kf_key_load(page) == 0 && kf_end_load(page, &w) == -1);
+    CHECK(kf_page_batches_end(page) == UINT64_MAX);
+    kf_prepared_store(page, 1 << 20);
+    CHECK(kf_page_batches_end(page) == 1 << 20);
+    kf_end_store(page, mark(30, 2), 99, 4711);
+    CHECK(kf_page_batches_end(page) == 1 << 20); /* without a key zeros end the batches */
+    static const uint64_t keys[] = {1, 2, 0x1234567812345678, KF_KEY_MAX};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        memcpy(before, page, sizeof before);
+        kf_key_store(page, keys[i]);
+        CHECK(kf_key_load(page) == keys[i] && kf_page_batches_end(page) == 4711);
+        for (int bit = 0; bit < 128; bit++) { /* a damaged key is none that vouches */
+            page[1152 + bit / 8] ^= (uint8_t)(1 << bit % 8);
+            CHECK(kf_key_load(page) == KF_KEY_DAMAGED && kf_page_batches_end(page) == 4711);
+            page[1152 + bit / 8] ^= (uint8_t)(1 << bit % 8);
+        }
+        for (int at = 0; at < KF_PAGE_BYTES; at++)
+            CHECK(page[at] == before[at] || (at >= 1152 && at < 1168));
+    }
+    for (int i = 0; i < 9; i++) {
+        kf_end_store(page, mark(31 + i, 2), 100u + (unsigned)i, 5000u + (unsigned)i);
+        CHECK(kf_end_load(page, &w) == 0 && same(w.target, 31 + i, 2));
+        CHECK(w.voucher == 100u + (unsigned)i && w.position == 5000u + (unsigned)i);
+    }
+    CHECK(watermark_is(page, 9, 9));
+    page[1536] ^= 1, page[1600] ^= 1;
+    CHECK(kf_end_load(page, &w) == -1 && kf_page_batches_end(page) == 0);
+    kf_end_store(page, mark(50, 2), 1, (1 << 20) + 1); /* no end that can be */
+    CHECK(kf_page_batches_end(page) == 1 << 20);
+    kf_key_store(page, 0);
+    CHECK(kf_key_load(page) == 0);
+}
+
+static kf_batch_header batch(int64_t offset, uint32_t size, uint32_t crc, int32_t epoch) {
+    kf_batch_header h;
+    memset(&h, 0x5a, sizeof h);
+    h.base_offset = offset, h.size = size, h.crc = crc, h.leader_epoch = epoch;
+    return h;
+}
+
+/* Whatever of a batch differs, and wherever in a run, the voucher does. */
+static void vouchers(void) {
+    static const uint64_t keys[] = {0x0123456789abcdef, 0x0fedcba987654321, 0x1badc0ffee0ddf00};
+    for (size_t k = 0; k < 3; k++) {
+        uint64_t seen[2000], count = 0;
+        for (int changed = 0; changed <= 40; changed++) { /* 0: none */
+            uint64_t v = KF_VOUCHER_START;
+            for (int i = 0; i < 40; i++) {
+                kf_batch_header h = batch(100 + 3 * i, 500u + (unsigned)i, 77u * (unsigned)i, i / 9);
+                if (i == changed - 1) h.crc ^= 1;
+                v = kf_batch_vouch(v, keys[k], &h, h.base_offset);
+                if (!changed || i >= changed - 1) seen[count++] = v;
+            }
+        }
+        kf_batch_header h = batch(5, 100, 9, 1), other[4] = {h, h, h, h};
+        other[0].crc++, other[1].size++, other[2].leader_epoch++, other[3].leader_epoch = -1;
+        for (int i = 0; i < 4; i++) seen[count++] = kf_batch_vouch(1, keys[k], &other[i], 5);
+        seen[count++] = kf_batch_vouch(1, keys[k], &h, 5);
+        seen[count++] = kf_batch_vouch(1, keys[k], &h, 6);
+        seen[count++] = kf_batch_vouch(1, keys[k], &h, INT64_MAX - 1);
+        seen[count++] = kf_batch_vouch(1, keys[k] - 1, &h, 5);
+        for (uint64_t i = 0; i < count; i++) {
+            CHECK(seen[i] <= KF_KEY_MAX);
+            for (uint64_t j = 0; j < i; j++) CHECK(seen[i] != seen[j]);
+        }
+    }
+}
+
 static void flushed_beyond_target(void) {
     kf_page_format(pages[0], mark(0, 0), 1);
-    kf_watermark_store(pages[0], mark(5, 0), mark(6, 0));
+    kf_watermark_store(pages[0], mark(5, 0), mark(6, 0), 0, 0);
 }
 
 static void page_traps(void) {
@@ -172,7 +246,7 @@ static kf_flush_job three_files(void) {
     kf_flush_job job = {.count = 3};
     for (int i = 0; i < 3; i++) {
         kf_page_format(pages[i], mark(100 * i, 1), 1);
-        job.files[i] = (kf_flush_file){40 + i, pages[i], mark(100 * (i + 1), 2)};
+        job.files[i] = (kf_flush_file){40 + i, pages[i], mark(100 * (i + 1), 2), 1000u + (unsigned)i};
     }
     return job;
 }
@@ -182,6 +256,9 @@ static void check_order(int fd) {
     for (int i = 0; i < 3; i++) {
         if (i < at) CHECK(watermark_is(pages[i], 100 * (i + 1), 100 * (i + 1)));
         if (i == at) CHECK(watermark_is(pages[i], 100 * (i + 1), 100 * i)); /* D10, D1 */
+        kf_watermark w;
+        CHECK(kf_watermark_load(pages[i], &w) == 0);
+        if (i == at) CHECK(w.voucher == 1000u + (unsigned)i && w.flushed_voucher == 0);
         if (i > at) CHECK(watermark_is(pages[i], 100 * i, 100 * i));
     }
 }
@@ -196,6 +273,7 @@ static void flush_order(void) {
         CHECK(calls[i].fd == 40 + i && !calls[i].is_fsync);
         CHECK(kf_watermark_load(pages[i], &w) == 0);
         CHECK(same(w.target, 100 * (i + 1), 2) && same(w.flushed, 100 * (i + 1), 2));
+        CHECK(w.voucher == 1000u + (unsigned)i && w.flushed_voucher == w.voucher);
     }
     job.count = 0;
     CHECK(kf_flush_run(&job) == 0 && call_count == 3);
@@ -403,6 +481,8 @@ static const test_case cases[] = {
     {"prepared_word", prepared_word},
     {"torn_watermark", torn_watermark},
     {"page_traps", page_traps},
+    {"keys_and_ends", keys_and_ends},
+    {"vouchers", vouchers},
     {"flush_order", flush_order},
     {"flush_without_page", flush_without_page},
     {"flush_fails_once", flush_fails_once},

@@ -6,7 +6,6 @@
 #include <fcntl.h>
 #include <linux/fiemap.h>
 #include <linux/fs.h>
-#include <poll.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <sys/eventfd.h>
@@ -138,80 +137,87 @@ static void check_real(int fd, const uint8_t *map, uint64_t from, uint64_t to) {
     CHECK(really_written(fd, from, to) != 0);
 }
 
-static void prepare_is_real(void) {
-    for (int how = KF_PREPARE_WRITE; how <= KF_PREPARE_MAPPED; how++) {
-        reset();
-        int fd = new_file();
-        CHECK(ftruncate(fd, 2 * MIB) == 0);
-        uint8_t *map = kf_map(fd, 2 * MIB, 1);
-        CHECK(map && kf_reserve(fd, 0, MIB) == 0);
-        CHECK(really_written(fd, 0, MIB) <= 0); /* the look can tell the difference */
-        CHECK(kf_prepare(fd, map, 0, MIB, how, PIECE, PIECE) == 0);
-        check_real(fd, map, 0, MIB);
-        CHECK(atomic_load(&syncs) == MIB / PIECE); /* each piece flushed */
-        if (how == KF_PREPARE_WRITE) CHECK(atomic_load(&writes) == MIB / PIECE);
-        struct stat s;
-        CHECK(fstat(fd, &s) == 0 && (uint64_t)s.st_blocks * 512 < MIB + MIB / 2);
-        kf_unmap(map, 2 * MIB);
-        close(fd);
-    }
-}
-
-/* A recycled file, and ends within pages: zeros from..to, nothing else touched. */
-static void prepare_overwrites_exactly(void) {
-    static uint8_t junk[MIB];
-    memset(junk, 0xa5, sizeof junk);
-    for (int how = KF_PREPARE_WRITE; how <= KF_PREPARE_MAPPED; how++) {
-        reset();
-        int fd = new_file();
-        CHECK(__real_pwrite(fd, junk, MIB, 0) == MIB);
-        uint8_t *map = kf_map(fd, MIB, 1);
-        uint64_t from = 12345, to = MIB - 777;
-        CHECK(kf_prepare(fd, map, from, to, how, PIECE, 3 * PIECE) == 0);
-        CHECK(kf_is_zero(map, from, to));
-        for (uint64_t i = 0; i < from; i++) CHECK(map[i] == 0xa5);
-        for (uint64_t i = to; i < MIB; i++) CHECK(map[i] == 0xa5);
-        CHECK(!writes_unaligned && write_bytes_max <= PIECE);
-        kf_unmap(map, MIB);
-        close(fd);
-    }
-}
-
-static void prepare_bounds(void) {
+static void zeros_are_real(void) {
     reset();
     int fd = new_file();
-    CHECK(kf_prepare(fd, NULL, 0, MIB, KF_PREPARE_WRITE, 0, PIECE) == EINVAL);
-    CHECK(kf_prepare(fd, NULL, 0, MIB, KF_PREPARE_WRITE, PIECE, 0) == EINVAL);
-    CHECK(kf_prepare(fd, NULL, MIB, MIB, KF_PREPARE_WRITE, PIECE, PIECE) == 0);
-    CHECK(kf_prepare(fd, NULL, MIB, 0, KF_PREPARE_WRITE, PIECE, PIECE) == 0);
+    CHECK(ftruncate(fd, 2 * MIB) == 0);
+    uint8_t *map = kf_map(fd, 2 * MIB, 1);
+    CHECK(map && kf_reserve(fd, 0, MIB) == 0);
+    CHECK(really_written(fd, 0, MIB) <= 0); /* the look can tell the difference */
+    CHECK(kf_write_zeros(fd, 0, MIB, PIECE) == 0 && kf_sync(fd) == 0);
+    check_real(fd, map, 0, MIB);
+    CHECK(atomic_load(&writes) == MIB / PIECE);
+    struct stat s;
+    CHECK(fstat(fd, &s) == 0 && (uint64_t)s.st_blocks * 512 < MIB + MIB / 2);
+    kf_unmap(map, 2 * MIB);
+    close(fd);
+}
+
+/* A used file, and ends within pages: zeros from..to, nothing else touched. */
+static void zeros_overwrite_exactly(void) {
+    static uint8_t junk[MIB];
+    memset(junk, 0xa5, sizeof junk);
+    reset();
+    int fd = new_file();
+    CHECK(__real_pwrite(fd, junk, MIB, 0) == MIB);
+    uint8_t *map = kf_map(fd, MIB, 1);
+    uint64_t from = 12345, to = MIB - 777;
+    kf_populate(map, 0, MIB); /* changes nothing */
+    CHECK(kf_reserve(fd, 0, MIB) == 0 && !memcmp(map, junk, MIB)); /* nor does this */
+    CHECK(kf_write_zeros(fd, from, to, PIECE) == 0 && kf_is_zero(map, from, to));
+    for (uint64_t i = 0; i < from; i++) CHECK(map[i] == 0xa5);
+    for (uint64_t i = to; i < MIB; i++) CHECK(map[i] == 0xa5);
+    CHECK(!writes_unaligned && write_bytes_max <= PIECE);
+    kf_unmap(map, MIB);
+    close(fd);
+}
+
+static void bounds(void) {
+    reset();
+    int fd = new_file();
+    CHECK(kf_write_zeros(fd, 0, MIB, 0) == EINVAL);
+    CHECK(kf_write_zeros(fd, MIB, MIB, PIECE) == 0 && kf_write_zeros(fd, MIB, 0, PIECE) == 0);
     CHECK(kf_reserve(fd, MIB, MIB) == 0 && kf_reserve(fd, MIB, 0) == 0);
+    kf_populate(NULL, 0, MIB);
     CHECK(atomic_load(&writes) == 0);
-    CHECK(kf_prepare(fd, NULL, 0, MIB, KF_PREPARE_WRITE, 1u << 30, UINT64_MAX) == 0);
-    CHECK(write_bytes_max <= KF_PREPARE_PIECE_MAX);
+    CHECK(kf_write_zeros(fd, 0, MIB, 1u << 30) == 0 && write_bytes_max <= KF_PIECE_MAX);
     int read_only = open("/proc/self/exe", O_RDONLY);
-    CHECK(kf_prepare(read_only, NULL, 0, PIECE, KF_PREPARE_WRITE, PIECE, PIECE) == EBADF);
+    CHECK(kf_write_zeros(read_only, 0, PIECE, PIECE) == EBADF);
     close(read_only);
     close(fd);
 }
 
 static void calls_that_fail(void) {
-    for (int how = KF_PREPARE_WRITE; how <= KF_PREPARE_MAPPED; how++) {
-        reset();
-        int fd = new_file();
-        CHECK(ftruncate(fd, MIB) == 0);
-        uint8_t *map = kf_map(fd, MIB, 1);
-        fallocate_interrupts = 2;
-        CHECK(kf_reserve(fd, 0, MIB) == 0 && fallocate_interrupts == 0);
-        sync_errors[0] = EIO, sync_errors[1] = EINTR, sync_error_count = 2;
-        CHECK(kf_prepare(fd, map, 0, MIB, how, PIECE, PIECE) == EIO && atomic_load(&syncs) == 2);
-        fallocate_error = EOPNOTSUPP; /* then plain writes allocate, in both ways */
-        CHECK(kf_reserve(fd, 0, MIB) == 0);
-        CHECK(kf_prepare(fd, map, 0, MIB, how, PIECE, PIECE) == 0);
-        CHECK(atomic_load(&writes) >= (int)(MIB / PIECE));
-        check_real(fd, map, 0, MIB);
-        kf_unmap(map, MIB);
-        close(fd);
-    }
+    reset();
+    int fd = new_file();
+    fallocate_interrupts = 2;
+    CHECK(kf_reserve(fd, 0, MIB) == 0 && fallocate_interrupts == 0);
+    sync_errors[0] = EIO, sync_errors[1] = EINTR, sync_error_count = 2;
+    CHECK(kf_sync(fd) == EIO && atomic_load(&syncs) == 2);
+    fallocate_error = EOPNOTSUPP; /* then plain writes allocate */
+    CHECK(kf_reserve(fd, 0, MIB) == 0);
+    fallocate_error = ENOSPC;
+    CHECK(kf_reserve(fd, 0, MIB) == ENOSPC);
+    close(fd);
+}
+
+/* What was populated is there, and is stored into without a fault. */
+static void populated_pages(void) {
+    struct rusage before, after;
+    reset();
+    int fd = new_file();
+    CHECK(ftruncate(fd, 8 * MIB) == 0 && kf_reserve(fd, 0, 8 * MIB) == 0);
+    uint8_t *map = kf_map(fd, 8 * MIB, 1);
+    kf_populate(map, MIB + 100, 8 * MIB);
+    CHECK(getrusage(RUSAGE_SELF, &before) == 0);
+    for (uint64_t at = MIB; at < 8 * MIB; at += 4096) map[at] = 1;
+    CHECK(getrusage(RUSAGE_SELF, &after) == 0);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* which have pages of theirs */
+    CHECK(after.ru_minflt - before.ru_minflt < 200 || madvise(map, 4096, MADV_POPULATE_WRITE));
+#endif
+    CHECK(atomic_load(&syncs) == 0);
+    kf_unmap(map, 8 * MIB);
+    close(fd);
 }
 
 /* --- the thread --- */
@@ -232,12 +238,12 @@ static void stop(void) {
     close(bell_fd);
 }
 
-static void ask(int fd, uint8_t *map, uint64_t from, uint64_t to, int how) {
+static void ask(int fd, uint8_t *map, uint64_t from, uint64_t to, int what) {
     nursery.fd = fd;
     nursery.map = map;
     nursery.from = from;
     nursery.to = to;
-    nursery.how = how;
+    nursery.what = what;
     nursery.piece = PIECE;
     kf_nursery_ask(&nursery);
 }
@@ -254,34 +260,62 @@ static int wait_done(void) {
 
 static void thread_prepares(void) {
     start();
-    for (int how = KF_PREPARE_WRITE; how <= KF_PREPARE_MAPPED; how++) {
-        int fd = new_file();
-        CHECK(ftruncate(fd, 9 * MIB) == 0);
-        uint8_t *map = kf_map(fd, 9 * MIB, 1);
-        kf_nursery_pause(&nursery, how == KF_PREPARE_WRITE ? 50 : 0);
-        atomic_store(&written_to, 0);
-        atomic_store(&synced_to, 0);
-        ask(fd, map, 0, MIB, how);
-        uint64_t done = 0, last = 0;
-        while (done < MIB) { /* what is done has been synced, and done only grows */
-            done = kf_nursery_done(&nursery);
-            CHECK(done >= last && done <= MIB);
-            if (how == KF_PREPARE_WRITE) CHECK(done <= atomic_load(&synced_to));
-            CHECK(kf_is_zero(map, 0, done));
-            last = done;
-        }
-        CHECK(wait_done() == 0 && kf_nursery_done(&nursery) == MIB);
-        check_real(fd, map, 0, MIB);
-        kf_nursery_pause(&nursery, 0);
-        atomic_store(&syncs, 0);
-        ask(fd, map, MIB, 9 * MIB, how); /* in a hurry 64 pieces at once */
-        CHECK(wait_done() == 0 && atomic_load(&syncs) == 2);
-        check_real(fd, map, 0, 9 * MIB);
-        kf_unmap(map, 9 * MIB);
-        close(fd);
+    int fd = new_file();
+    CHECK(ftruncate(fd, 9 * MIB) == 0);
+    uint8_t *map = kf_map(fd, 9 * MIB, 1);
+    ask(fd, map, 0, 8 * MIB, KF_RESERVE);
+    CHECK(wait_done() == 0 && kf_nursery_done(&nursery) == 8 * MIB && atomic_load(&syncs) == 0);
+    struct stat s;
+    CHECK(fstat(fd, &s) == 0 && (uint64_t)s.st_blocks * 512 >= 8 * MIB);
+    kf_nursery_pause(&nursery, 50);
+    ask(fd, map, 0, MIB, KF_ZERO);
+    uint64_t done = 0, last = 0;
+    while (done < MIB) { /* what is done has been synced, and done only grows */
+        done = kf_nursery_done(&nursery);
+        CHECK(done >= last && done <= MIB);
+        CHECK(done <= atomic_load(&synced_to));
+        CHECK(kf_is_zero(map, 0, done));
+        last = done;
     }
-    ask(-1, NULL, 0, MIB, KF_PREPARE_WRITE);
+    CHECK(wait_done() == 0 && kf_nursery_done(&nursery) == MIB);
+    check_real(fd, map, 0, MIB);
+    CHECK(kf_nursery_flushes(&nursery) == MIB / PIECE);
+    ask(fd, map, MIB, 2 * MIB, KF_POPULATE);
+    CHECK(wait_done() == 0 && kf_nursery_flushes(&nursery) == MIB / PIECE);
+    ask(fd, map, 0, 0, KF_SYNC);
+    CHECK(wait_done() == 0 && kf_nursery_flushes(&nursery) == MIB / PIECE + 1);
+    kf_unmap(map, 9 * MIB);
+    close(fd);
+    ask(-1, NULL, 0, MIB, KF_ZERO);
     CHECK(wait_done() == ENOENT && kf_nursery_done(&nursery) == 0);
+    stop();
+}
+
+/* Once it is halted no zeros are written any more: what is stored there stays. */
+static void halt_leaves_the_range(void) {
+    uint64_t seed = 3;
+    int fd = new_file();
+    static uint8_t ours[PIECE];
+    memset(ours, 0x77, sizeof ours);
+    start();
+    kf_nursery_pause(&nursery, 0);
+    for (int i = 0; i < 200; i++) {
+        ask(fd, NULL, 0, 4 * MIB, KF_ZERO);
+        for (uint64_t k = chance(&seed) % 300000; k; k--) __asm__ volatile("");
+        kf_nursery_halt(&nursery);
+        CHECK(!atomic_load(&nursery.writing));
+        uint64_t at = kf_nursery_done(&nursery);
+        for (int piece = 0; piece < 3; piece++)
+            CHECK(__real_pwrite(fd, ours, PIECE, (off_t)(at + (uint64_t)piece * PIECE)) == PIECE);
+        int error = wait_done();
+        CHECK(error == ECANCELED || (error == 0 && at >= 4 * MIB - PIECE));
+        for (int piece = 0; piece < 3; piece++) {
+            static uint8_t seen[PIECE];
+            CHECK(pread(fd, seen, PIECE, (off_t)(at + (uint64_t)piece * PIECE)) == PIECE);
+            CHECK(!memcmp(seen, ours, PIECE));
+        }
+    }
+    close(fd);
     stop();
 }
 
@@ -291,12 +325,12 @@ static void thread_syncs_its_own_open_file(void) {
     int fd = new_file();
     CHECK(lseek(fd, 4711, SEEK_SET) == 4711);
     watched_fd = fd;
-    ask(fd, NULL, 0, MIB, KF_PREPARE_WRITE);
+    ask(fd, NULL, 0, MIB, KF_ZERO);
     CHECK(wait_done() == 0 && atomic_load(&syncs) > 0);
     CHECK(!seen_watched && !seen_shared_offset);
     int opened = open("/proc/self/fd", O_RDONLY), next = dup(0);
     for (int i = 0; i < 50; i++) { /* and closes it */
-        ask(fd, NULL, 0, PIECE, KF_PREPARE_WRITE);
+        ask(fd, NULL, 0, PIECE, KF_ZERO);
         CHECK(wait_done() == 0);
     }
     int after = dup(0);
@@ -309,13 +343,13 @@ static void thread_reports_errors(void) {
     start();
     int fd = new_file();
     sync_errors[0] = EIO, sync_error_count = 1;
-    ask(fd, NULL, 0, MIB, KF_PREPARE_WRITE);
+    ask(fd, NULL, 0, MIB, KF_ZERO);
     CHECK(wait_done() == EIO && kf_nursery_done(&nursery) == 0);
     fallocate_error = ENOSPC;
-    ask(fd, NULL, PIECE, MIB, KF_PREPARE_MAPPED);
+    ask(fd, NULL, PIECE, MIB, KF_RESERVE);
     CHECK(wait_done() == ENOSPC && kf_nursery_done(&nursery) == PIECE);
     fallocate_error = 0;
-    ask(fd, NULL, 0, MIB, KF_PREPARE_WRITE); /* no error stays */
+    ask(fd, NULL, 0, MIB, KF_ZERO); /* no error stays */
     CHECK(wait_done() == 0 && kf_nursery_done(&nursery) == MIB);
     close(fd);
     stop();
@@ -331,25 +365,25 @@ static int enter_small_file_system(void) {
 static void full_disk(void) {
     uint8_t *map;
     if (!enter_small_file_system()) _exit(77);
-    for (int how = KF_PREPARE_WRITE; how <= KF_PREPARE_MAPPED; how++) {
-        start();
-        int other = open("/mnt/other", O_RDWR | O_CREAT, 0600);
-        int fd = open("/mnt/segment", O_RDWR | O_CREAT, 0600);
-        CHECK(other >= 0 && fd >= 0 && kf_reserve(other, 0, MIB) == 0);
-        CHECK(ftruncate(fd, 4 * MIB) == 0 && (map = kf_map(fd, 4 * MIB, 1)));
-        ask(fd, map, 0, 3 * MIB / 2, how);
-        CHECK(wait_done() == ENOSPC && kf_nursery_done(&nursery) == 0);
-        CHECK(kf_prepare(fd, map, 0, 3 * MIB / 2, how, PIECE, PIECE) == ENOSPC); /* no SIGBUS */
+    start();
+    int other = open("/mnt/other", O_RDWR | O_CREAT, 0600);
+    int fd = open("/mnt/segment", O_RDWR | O_CREAT, 0600);
+    CHECK(other >= 0 && fd >= 0 && kf_reserve(other, 0, MIB) == 0);
+    CHECK(ftruncate(fd, 4 * MIB) == 0 && (map = kf_map(fd, 4 * MIB, 1)));
+    for (int what = KF_RESERVE; what <= KF_ZERO; what++) {
+        CHECK(ftruncate(other, MIB) == 0 && kf_reserve(other, 0, MIB) == 0);
+        ask(fd, map, 0, 3 * MIB / 2, what);
+        CHECK(wait_done() == ENOSPC && kf_nursery_done(&nursery) < 3 * MIB / 2);
         CHECK(ftruncate(other, 0) == 0); /* space returns: it goes on */
-        ask(fd, map, 0, 3 * MIB / 2, how);
+        ask(fd, map, 0, 3 * MIB / 2, what);
         CHECK(wait_done() == 0 && kf_is_zero(map, 0, 3 * MIB / 2));
-        ask(fd, map, 3 * MIB / 2, 4 * MIB, how);
+        ask(fd, map, 3 * MIB / 2, 4 * MIB, what);
         CHECK(wait_done() == ENOSPC);
-        kf_unmap(map, 4 * MIB);
-        close(fd), close(other);
-        unlink("/mnt/segment");
-        stop();
+        CHECK(ftruncate(fd, 0) == 0 && ftruncate(fd, 4 * MIB) == 0);
     }
+    kf_unmap(map, 4 * MIB);
+    close(fd), close(other);
+    stop();
 }
 
 static void size_limit(void) {
@@ -358,13 +392,11 @@ static void size_limit(void) {
     int fd = new_file();
     CHECK(setrlimit(RLIMIT_FSIZE, &limit) == 0);
     start();
-    ask(fd, NULL, 0, 2 * MIB, KF_PREPARE_WRITE);
-    CHECK(wait_done() == EFBIG && kf_nursery_done(&nursery) == 0);
-    fallocate_error = EOPNOTSUPP; /* so that the writes meet the limit */
-    ask(fd, NULL, 0, 2 * MIB, KF_PREPARE_WRITE);
+    ask(fd, NULL, 0, 2 * MIB, KF_ZERO);
+    CHECK(wait_done() == EFBIG && kf_nursery_done(&nursery) == MIB);
+    ask(fd, NULL, 0, 2 * MIB, KF_RESERVE);
     CHECK(wait_done() == EFBIG);
-    fallocate_error = 0;
-    ask(fd, NULL, 0, MIB, KF_PREPARE_WRITE);
+    ask(fd, NULL, 0, MIB, KF_ZERO);
     CHECK(wait_done() == 0 && kf_nursery_done(&nursery) == MIB);
     stop();
 }
@@ -382,11 +414,6 @@ static void no_space(void) {
     CHECK(outcome == 0);
 }
 
-static int readable(int fd, int ms) {
-    struct pollfd p = {fd, POLLIN, 0};
-    return poll(&p, 1, ms) == 1;
-}
-
 /* A pause of minutes: cut short by hurry, by cancel and by stop. */
 #define LONG_PAUSE_US 100000000u
 
@@ -399,19 +426,19 @@ static void pause_ends(void) {
     start();
     int fd = new_file();
     kf_nursery_pause(&nursery, LONG_PAUSE_US);
-    ask(fd, NULL, 0, MIB, KF_PREPARE_WRITE);
+    ask(fd, NULL, 0, MIB, KF_ZERO);
     wait_first_piece();
     CHECK(kf_nursery_done(&nursery) == PIECE && kf_nursery_busy(&nursery));
     kf_nursery_pause(&nursery, 0);
     CHECK(wait_done() == 0 && kf_nursery_done(&nursery) == MIB);
 
     kf_nursery_pause(&nursery, LONG_PAUSE_US);
-    ask(fd, NULL, 0, MIB, KF_PREPARE_WRITE);
+    ask(fd, NULL, 0, MIB, KF_ZERO);
     wait_first_piece();
     kf_nursery_cancel(&nursery);
     CHECK(wait_done() == ECANCELED && kf_nursery_done(&nursery) == PIECE);
 
-    ask(fd, NULL, 0, MIB, KF_PREPARE_WRITE); /* a new job is not cancelled */
+    ask(fd, NULL, 0, MIB, KF_ZERO); /* a new job is not cancelled */
     wait_first_piece();
     stop();
     CHECK(kf_nursery_take(&nursery) && nursery.error == ECANCELED);
@@ -425,7 +452,7 @@ static void cancel_and_stop_at_any_point(void) {
     for (int i = 0; i < 60; i++) {
         start();
         kf_nursery_pause(&nursery, i % 3 ? 0 : 100);
-        if (i % 4) ask(fd, NULL, 0, MIB, KF_PREPARE_WRITE);
+        if (i % 4) ask(fd, NULL, 0, MIB, KF_ZERO);
         for (uint64_t k = chance(&seed) % 200000; k; k--) __asm__ volatile("");
         if (i % 2 && i % 4) {
             kf_nursery_cancel(&nursery);
@@ -439,52 +466,10 @@ static void cancel_and_stop_at_any_point(void) {
     close(fd);
 }
 
-/* An append that waits for room is woken when it is there, not at the end of the stride. */
-static void want_rings(void) {
-    start();
-    int fd = new_file();
-    uint64_t rings;
-    kf_nursery_pause(&nursery, LONG_PAUSE_US);
-    ask(fd, NULL, 0, MIB, KF_PREPARE_WRITE);
-    wait_first_piece();
-    kf_nursery_want(&nursery, 5 * PIECE - 1);
-    kf_doorbell_sleep(&bell);
-    CHECK(kf_nursery_done(&nursery) == PIECE && !readable(bell_fd, 0));
-    kf_nursery_pause(&nursery, 20000);
-    CHECK(readable(bell_fd, 5000));
-    CHECK(kf_nursery_done(&nursery) >= 5 * PIECE && kf_nursery_busy(&nursery));
-    CHECK(read(bell_fd, &rings, 8) == 8 && rings == 1);
-    kf_nursery_pause(&nursery, 0);
-    CHECK(readable(bell_fd, 5000)); /* and at the end */
-    CHECK(kf_nursery_done(&nursery) == MIB && wait_done() == 0);
-    CHECK(read(bell_fd, &rings, 8) == 8 && rings == 1); /* not for every piece */
-    close(fd);
-    stop();
-}
-
-/* Pieces so large that 64 of them do not fit 32 bits. */
-static void huge_pieces(void) {
-    start();
-    int fd = new_file();
-    CHECK(ftruncate(fd, MIB) == 0);
-    uint8_t *map = kf_map(fd, MIB, 1);
-    nursery.piece = 64 * MIB;
-    nursery.fd = fd, nursery.map = map, nursery.from = 0, nursery.to = MIB;
-    nursery.how = KF_PREPARE_MAPPED;
-    kf_nursery_ask(&nursery);
-    CHECK(wait_done() == 0 && kf_nursery_done(&nursery) == MIB);
-    nursery.piece = 0;
-    kf_nursery_ask(&nursery);
-    CHECK(wait_done() == EINVAL);
-    kf_unmap(map, MIB);
-    close(fd);
-    stop();
-}
-
 static const test_case cases[] = {
-    {"prepare_is_real", prepare_is_real},
-    {"prepare_overwrites_exactly", prepare_overwrites_exactly},
-    {"prepare_bounds", prepare_bounds},
+    {"zeros_are_real", zeros_are_real},
+    {"zeros_overwrite_exactly", zeros_overwrite_exactly},
+    {"bounds", bounds},
     {"calls_that_fail", calls_that_fail},
     {"no_space", no_space},
     {"thread_prepares", thread_prepares},
@@ -492,8 +477,8 @@ static const test_case cases[] = {
     {"thread_reports_errors", thread_reports_errors},
     {"pause_ends", pause_ends},
     {"cancel_and_stop_at_any_point", cancel_and_stop_at_any_point},
-    {"want_rings", want_rings},
-    {"huge_pieces", huge_pieces},
+    {"halt_leaves_the_range", halt_leaves_the_range},
+    {"populated_pages", populated_pages},
 };
 
 int main(int argc, char **argv) {

@@ -131,13 +131,19 @@ class CrashFile(SegmentFile):
         self.disk.step(f"sync {self.path}")
         self.disk.sync_node(self.node, self.path)
 
-    def prepare(self, start: int, end: int, how: str) -> None:
-        if start >= end:
-            return
-        self.disk.step(f"prepare {self.path}")
-        self.disk.spend(end - start)
-        os.pwrite(self.fd, bytes(end - start), start)
-        self.node.sync()
+    def reserve(self, start: int, end: int) -> None:
+        if start < end:
+            self.disk.step(f"reserve {self.path}")
+            self.disk.spend(end - start)
+
+    def zero(self, start: int, end: int) -> None:
+        if start < end:
+            self.disk.step(f"zero {self.path}")
+            os.pwrite(self.fd, bytes(end - start), start)
+            self.node.sync()
+
+    def populate(self, start: int, end: int) -> None:
+        pass
 
     def resize(self, size: int) -> None:
         self.disk.step(f"resize {self.path}")

@@ -21,7 +21,7 @@ from kraftfast.log.directory import (
     format_directory,
 )
 from kraftfast.log.disk import Disk
-from kraftfast.log.nursery import PreparerThread
+from kraftfast.log.nursery import PreparerThread, do_now
 from kraftfast.log.recovery import Recovered, Settings, open_log
 from kraftfast.log.snapshot_writer import SnapshotWriter
 from kraftfast.record.pure import encode_batch
@@ -41,17 +41,18 @@ class SteadyPreparer:
 
     def __init__(self) -> None:
         self.refuse = 0
-        self.pauses: list[int] = []
+        self.asked: list[tuple[str, int, int]] = []
         self._done = 0
         self._error: int | None = None
         self.closed = False
 
-    def ask(self, file: Any, start: int, end: int, how: str) -> None:
+    def ask(self, file: Any, what: str, start: int, end: int) -> None:
         assert self._error is None, "one range at a time"
         self._done, self._error = start, self.refuse
+        self.asked.append((what, start, end))
         if not self.refuse:
             try:
-                file.prepare(start, end, how)
+                do_now(file, what, start, end)
                 self._done = end
             except DiskFull:
                 self._error = errno.ENOSPC
@@ -69,10 +70,7 @@ class SteadyPreparer:
         error, self._error = self._error, None
         return error
 
-    def pause(self, pause_us: int) -> None:
-        self.pauses.append(pause_us)
-
-    def want(self, upto: int) -> None:
+    def halt(self) -> None:
         pass
 
     def cancel(self) -> None:

@@ -15,7 +15,7 @@ from kraftfast.errors import DiskFull, FlushFailed
 from kraftfast.log import epoch_checkpoint, segment_file
 from kraftfast.log.disk import Disk
 from kraftfast.log.log_start import begin_at, delete_before
-from kraftfast.log.nursery import RETRY_MS
+from kraftfast.log.nursery import RETRY_MS, Spare
 from kraftfast.log.verify import verify
 from kraftfast.node.retention import Retention
 from kraftfast.types import OffsetAndEpoch
@@ -135,7 +135,9 @@ def test_a_roll_waits_for_the_space_of_its_name(monkeypatch: pytest.MonkeyPatch)
     home = Home("/replica", CrashDisk())
     log = rolled(home)
     log.retire()
-    tend_until(log, lambda: log.nursery.spare is not None and log.nursery.spare.stage == 3)
+    tend_until(
+        log, lambda: log.nursery.spare is not None and log.nursery.spare.stage == Spare.READY
+    )
     with monkeypatch.context() as patched:
         patched.setattr(home.disk, "rename", full)
         assert not log.roll() and isinstance(log.error, DiskFull)
@@ -150,7 +152,9 @@ def test_a_roll_waits_for_the_space_of_its_name(monkeypatch: pytest.MonkeyPatch)
 def test_retention_gets_the_blocks_of_the_spare(home: Home) -> None:
     """It has to write a few bytes before it can give up segments."""
     log = rolled(home)
-    tend_until(log, lambda: log.nursery.spare is not None and log.nursery.spare.stage == 3)
+    tend_until(
+        log, lambda: log.nursery.spare is not None and log.nursery.spare.stage == Spare.READY
+    )
     assert home.disk.list_directory(log.nursery.path)
     retention = Retention.__new__(Retention)
     retention.node = SimpleNamespace(log=log, now_ms=lambda: 0)

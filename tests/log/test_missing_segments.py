@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import errno
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from kraftfast.errors import CorruptLog
 from kraftfast.log.floor import write_floor
-from kraftfast.log.log_start import delete_before
 from kraftfast.log.verify import verify
 from kraftfast.types import OffsetAndEpoch
-from tests.log.kit import KIB, Home, SteadyPreparer, batch, content, fill, snapshot
+from tests.log.kit import KIB, Home, batch_of_size, content, fill
 
 
 @pytest.mark.parametrize("segments", [1, 3])
@@ -37,62 +34,23 @@ def test_a_deleted_newest_segment_is_missed(tmp_path: Path, segments: int) -> No
     assert sorted(os.listdir(home.log_path)) == names, "nothing is changed"
 
 
-def recycled_head(home: Home) -> tuple[Any, bytes]:
-    """A log that rolled by age out of a recycled file, at the very end of what was prepared."""
-    preparer, now_ms = SteadyPreparer(), 0
-    options = {"segment_bytes": 1024 * KIB, "stride_bytes": 64 * KIB, "segment_ms": 1000}
-    log = home.open(preparer, **options)
-
-    def put(size: int, timestamp: int) -> None:
-        nonlocal now_ms
-        for overhead in range(68, 80):
-            value = b"v" * (size - overhead)
-            made = batch([value], base_offset=log.end_offset, epoch=1, timestamp=timestamp)
-            if len(made) == size:
-                break
-        for _ in range(100):
-            if log.append(made, 1):
-                return
-            now_ms += 1000
-            log.tend(now_ms)
-        raise AssertionError("the nursery does not get there")
-
-    def tend() -> None:
-        nonlocal now_ms
-        for _ in range(8):
-            now_ms += 1000
-            log.tend(now_ms)
-
-    while len(log.segments) < 3:
-        put(4096, 1000)
-    log.flush()
-    log.retire()
-    delete_before(log, snapshot(home, log.segments[1].base_offset).offset)
-    assert log.nursery.recycled
-    recycled = log.active
-    while log.active is recycled:
-        put(4096, 1000)
-    recycled = log.active
-    tend()
-    while recycled.position < 700 * KIB:
-        put(4096, 1000)
-    tend()
-    preparer.refuse = errno.ENOSPC
-    while recycled.position < recycled.prepared:
-        put(min(4096, recycled.prepared - recycled.position), 1000)
-    assert recycled.position < recycled.capacity
-    assert any(recycled.file.view(recycled.position, recycled.capacity)), "what it held before"
-    put(100, 6000)
-    assert log.active is not recycled
-    log.flush()
-    return log, content(log)
-
-
 def test_old_batches_behind_what_is_prepared_are_no_damage(tmp_path: Path) -> None:
+    """As version 0.1.0 left them: a log that rolled by age at the very end of what was prepared."""
     home = Home(tmp_path / "replica")
-    log, stored = recycled_head(home)
-    end_offset = log.end_offset
+    log = home.open(segment_bytes=1024 * KIB, stride_bytes=64 * KIB, prepare_bytes=64 * KIB)
+    while log.append(batch_of_size(4096, base_offset=log.end_offset, epoch=1), 1):
+        pass
+    first = log.active
+    assert first.position == first.prepared == 64 * KIB
+    log.nursery.spare = log.nursery.spare_now()
+    assert log.roll()
+    fill(log, 3)
+    log.flush()
+    stored, end_offset, path = content(log), log.end_offset, first.file.path
     home.kill()
+    with open(path, "r+b") as file:
+        file.seek(64 * KIB)
+        file.write(b"".join(batch_of_size(4096, base_offset=n, epoch=1) for n in range(20)))
     assert verify(home.path).end_offset == end_offset
     assert content(home.open(segment_bytes=1024 * KIB)) == stored
 

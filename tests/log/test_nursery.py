@@ -8,13 +8,21 @@ import resource
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kraftfast.errors import DiskFull, StorageError
 from kraftfast.log.disk import Disk
 from kraftfast.log.log_start import delete_before
-from kraftfast.log.nursery import LEISURE_PAUSE_US, RETRY_MS, Nursery, Spare
+from kraftfast.log.nursery import (
+    PACE_MS,
+    RETRY_MS,
+    ZERO_PACE_MAX,
+    Nursery,
+    Spare,
+    do_now,
+)
 from kraftfast.log.recovery import Settings
 from kraftfast.log.segment import Segment, is_prepared
 from tests.log.crash_disk import CrashDisk
@@ -40,18 +48,19 @@ def test_a_spare_is_a_segments_file_only_when_it_is_on_disk(tmp_path: Path) -> N
     disk.make_directory("/n")
     file = disk.create_segment("/n/spare", 64 * KIB + PAGE)
     spare = Spare(file, 64 * KIB, 16 * KIB, 7)
-    ranges = []
+    work = []
     while spare.stage != Spare.READY:
-        ranges.append(spare.next_range())
-        assert not is_prepared(file) or spare.stage == Spare.REST
-        file.prepare(*spare.next_range(), "written")
+        work.append(spare.next_work())
+        assert not is_prepared(file) or spare.stage == Spare.SEALED
+        do_now(file, *work[-1])
         if is_prepared(file):  # the words were on disk before the magic was stored
             page = file.node.stable[64 * KIB // PAGE]
             assert page[512:] != bytes(PAGE - 512)
         spare.advance()
-    assert ranges == [(64 * KIB, 64 * KIB + PAGE), (0, 8 * KIB), (8 * KIB, 16 * KIB)]
+    expected = [("reserve", 0, 16 * KIB), ("zero", 64 * KIB, 64 * KIB + PAGE)]
+    assert work == [*expected, ("sync", 0, 0), ("sync", 0, 0)]
     assert file.node.stable == file.node.pages(), "and the magic before the file is handed out"
-    assert (spare.prepared, Segment(file, 5, 64 * KIB).generation()) == (16 * KIB, 7)
+    assert (spare.reserved, Segment(file, 5, 64 * KIB).generation()) == (16 * KIB, 7)
 
 
 def test_the_head_is_kept_ahead_and_the_next_segment_made_in_time(tmp_path: Path) -> None:
@@ -64,7 +73,7 @@ def test_the_head_is_kept_ahead_and_the_next_segment_made_in_time(tmp_path: Path
         assert log.append(batch_of_size(1000), 1), "a nursery that is tended is never behind"
         rolls += log.active is not before
         ahead = min(20 * KIB, 256 * KIB - log.active.position)
-        assert log.active.prepared - log.active.position >= ahead
+        assert log.active.reserved - log.active.position >= ahead
     assert rolls == 7
     home.close()
 
@@ -72,18 +81,18 @@ def test_the_head_is_kept_ahead_and_the_next_segment_made_in_time(tmp_path: Path
 GROWING = {"segment_bytes": 2048 * KIB, "stride_bytes": 512 * KIB, "prepare_bytes": 64 * KIB}
 
 
-def test_what_is_prepared_grows_with_what_is_appended(tmp_path: Path) -> None:
+def test_what_is_reserved_grows_with_what_is_appended(tmp_path: Path) -> None:
     home = Home(tmp_path)
     log = home.open(**GROWING)
     for _ in range(8):
         log.tend(0)
-    assert log.active.prepared == 64 * KIB, "who appends nothing has no more"
+    assert log.active.reserved == 64 * KIB, "who appends nothing has no more"
     grown = []
     while log.active.position < 512 * KIB:
         assert log.append(batch_of_size(1000), 1), "and who appends is never held back"
         log.tend(0)  # asks
         log.tend(0)  # takes note
-        appended, ahead = log.active.position, log.active.prepared - log.active.position
+        appended, ahead = log.active.position, log.active.reserved - log.active.position
         wanted = min(512 * KIB, max(64 * KIB, 8 * appended))
         assert wanted // 2 <= ahead <= wanted + 64 * KIB
         grown.append(ahead)
@@ -98,7 +107,7 @@ def test_a_log_that_is_opened_again_begins_with_little(tmp_path: Path) -> None:
     log = home.open(**GROWING)
     for _ in range(8):
         log.tend(0)
-    assert 64 * KIB <= log.active.prepared - log.active.position < 128 * KIB
+    assert 64 * KIB <= log.active.reserved - log.active.position < 128 * KIB
     assert os.listdir(tmp_path / "nursery") == [], "and makes no next segment before it is due"
     for _ in range(1000):
         assert log.append(batch_of_size(1000), 1), "in time for the roll too"
@@ -107,21 +116,117 @@ def test_a_log_that_is_opened_again_begins_with_little(tmp_path: Path) -> None:
     home.close()
 
 
-def test_it_hurries_only_when_the_log_is_close_behind(tmp_path: Path) -> None:
+@pytest.mark.parametrize("pace, zeros", [(ZERO_PACE_MAX // 2, True), (2 * ZERO_PACE_MAX, False)])
+def test_zeros_are_written_ahead_of_a_slow_log_only(tmp_path: Path, pace: int, zeros: bool) -> None:
+    """A fast one would have the disk write everything twice."""
     home = Home(tmp_path)
     preparer = SteadyPreparer()
-    log = home.open(preparer, **ROOM)
-    for _ in range(100):
-        log.tend(0)
-        append(log, batch_of_size(1000))
-    assert set(preparer.pauses) == {LEISURE_PAUSE_US}
-    for _ in range(3):
-        log.tend(0)
-    preparer.pauses.clear()
-    while log.append(batch_of_size(1000), 1):
+    log = home.open(preparer, segment_bytes=8 << 20, stride_bytes=1 << 20, prepare_bytes=64 * KIB)
+    now_ms, unpaced = 1000, 0
+    for interval in range(40):
+        log.tend(now_ms)
+        log.tend(now_ms)
+        if interval == 3:  # by now the pace is known
+            unpaced = len(preparer.asked)
+        now_ms += PACE_MS
+        for _ in range(pace * PACE_MS // 1000 // (64 * KIB)):
+            while not log.append(batch_of_size(64 * KIB), 1):
+                log.tend(now_ms)
+    capacity = log.active.capacity
+    paced = [each for each in preparer.asked[unpaced:] if each[0] == "zero" and each[1] < capacity]
+    assert bool(paced) is zeros and {what for what, *_ in preparer.asked} >= {"reserve", "zero"}
+    assert log.active.zeroed <= log.active.reserved
+    home.close()
+
+
+class LatePreparer(SteadyPreparer):
+    """A range is done when ``finish`` is called; zeros that were halted are not written."""
+
+    work: tuple[Any, str, int, int] | None = None
+    halted = False
+
+    def ask(self, file: Any, what: str, start: int, end: int) -> None:
+        assert self.work is None, "one range at a time"
+        self.work, self.halted, self._done, self._error = (
+            (file, what, start, end),
+            False,
+            start,
+            None,
+        )
+
+    def finish(self, part: int = 1) -> None:
+        assert self.work is not None
+        file, what, start, end = self.work
+        if not self.halted:
+            stop = start + (end - start) // part
+            do_now(file, what, self._done, stop)
+            self._done = stop
+        if part == 1:
+            self.work, self._error = None, errno.ECANCELED if self.halted else 0
+
+    def halt(self) -> None:
+        self.halted = True
+
+    def cancel(self) -> None:
+        self.work = self._error = None
+
+
+def test_appends_do_not_wait_for_zeros(tmp_path: Path) -> None:
+    """And zeros are never written where something was appended."""
+    home = Home(tmp_path)
+    preparer = LatePreparer()
+    log = home.open(preparer, segment_bytes=4 << 20, stride_bytes=1 << 20, prepare_bytes=64 * KIB)
+    stored: list[bytes] = []
+
+    def put(size: int = 8 * KIB) -> bool:
+        made = batch_of_size(size, base_offset=log.end_offset, epoch=1)
+        if log.append(made, 1):
+            stored.append(made)
+            return True
+        return False
+
+    while put():
         pass
     log.tend(0)
-    assert preparer.pauses == [0]
+    assert preparer.work is not None and preparer.work[1] == "reserve"
+    assert not put(), "there are no blocks yet"
+    preparer.finish()
+    log.tend(0)
+    assert preparer.work is not None and preparer.work[1] == "zero"
+    _, _, start, end = preparer.work
+    assert log.active.prepared == start < log.active.reserved
+    preparer.finish(part=2)
+    log.tend(0)
+    middle = log.active.prepared
+    assert middle == log.active.zeroed == start + (end - start) // 2
+    while log.active.position + 8 * KIB <= middle:
+        assert put() and not preparer.halted
+    assert put() and preparer.halted, "the next one takes what the zeros were meant for"
+    assert log.active.prepared == log.active.reserved
+    while log.active.position + 8 * KIB <= log.active.reserved:
+        assert put()
+    preparer.finish()
+    log.tend(0)
+    assert content(log) == b"".join(stored) and log.flush() == len(stored)
+    home.kill()
+    assert content(home.open()) == b"".join(stored)
+    home.close()
+
+
+def test_a_cut_waits_for_zeros_that_are_being_written(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    preparer = LatePreparer()
+    log = home.open(preparer, segment_bytes=4 << 20, stride_bytes=1 << 20, prepare_bytes=64 * KIB)
+    stored = fill(log, 40)
+    for _ in range(3):
+        log.tend(0)
+        if preparer.work is not None and preparer.work[1] == "zero":
+            break
+        preparer.finish()
+    assert preparer.work is not None and preparer.work[1] == "zero"
+    log.truncate(10)
+    assert preparer.work is None and log.active.prepared == log.active.reserved
+    assert content(log) == b"".join(stored[:10])
     home.close()
 
 
@@ -145,7 +250,7 @@ def test_a_segment_that_grew_old_rolls_far_from_its_end(tmp_path: Path) -> None:
     assert log.append(batch(timestamp=6000), 1)
     assert log.append(batch(timestamp=6001), 1), "old, but no spare yet: it goes on"
     assert len(log.segments) == 1
-    for _ in range(4):
+    for _ in range(8):
         log.tend(0)
     assert log.append(batch(timestamp=6002), 1)
     assert [segment.base_offset for segment in log.segments] == [0, 3]
@@ -154,25 +259,28 @@ def test_a_segment_that_grew_old_rolls_far_from_its_end(tmp_path: Path) -> None:
     home.close()
 
 
-def test_files_that_retention_frees_are_used_again_as_zeros(tmp_path: Path) -> None:
+def test_files_that_retention_frees_are_used_again_as_they_are(tmp_path: Path) -> None:
     home = Home(tmp_path)
-    log = home.open(segment_bytes=32 * KIB, stride_bytes=32 * KIB)
+    preparer = SteadyPreparer()
+    log = home.open(preparer, segment_bytes=32 * KIB, stride_bytes=32 * KIB)
     inodes: dict[int, int] = {}
-    generations = set()
-    reused = 0
+    generations, keys = set(), []
     for _ in range(40):
         fill(log, 12)
         log.flush()
         number = log.active.file.inode()
         if log.active.base_offset not in inodes:
-            reused += number in inodes.values()
+            if number in inodes.values():
+                keys.append(log.active.key)
+                assert log.active.zeroed == log.active.capacity, "no block has to be written before"
             inodes[log.active.base_offset] = number
             generations.add((number, log.active.generation()))
-            tail = bytes(log.active.file.view(log.active.position, log.active.prepared))
-            assert tail == bytes(len(tail))
         delete_before(log, log.end_offset)
         log.tend(0)
-    assert reused > 3 and len(generations) == len(inodes), "a file never has a generation twice"
+    assert len(keys) > 3 and all(keys) and len(set(keys)) == len(keys)
+    assert len(generations) == len(inodes), "a file never has a generation twice"
+    zeros = [end - start for what, start, end in preparer.asked if what == "zero"]
+    assert set(zeros) <= {PAGE, 32 * KIB}, "a page for each file, and what the first ones needed"
     assert len(os.listdir(tmp_path / "nursery")) <= 3
     home.close()
     assert os.listdir(tmp_path / "nursery") == []
@@ -339,7 +447,6 @@ def test_a_range_is_given_up_when_its_file_goes(tmp_path: Path) -> None:
         nursery = Nursery(disk, str(tmp_path), preparer, settings)
         file = disk.create_segment(str(tmp_path / "file"), (64 << 20) + PAGE)
         segment = Segment(file, 0, 64 << 20)
-        preparer.pause(LEISURE_PAUSE_US)
         assert nursery.tend(segment, 0, 0) and preparer.busy()
         nursery.release(segment)
         assert not preparer.busy() and preparer.take() is None

@@ -140,8 +140,8 @@ def test_the_page_has_its_words(tmp_path: Path) -> None:
     assert segment.has_page and is_prepared(segment.file)
     assert (segment.generation(), segment.stored_prepared()) == (1, 0)
     assert segment.watermark() == ((0, 0), (0, 0))
-    segment.note_prepared(12345)
-    assert segment.stored_prepared() == 12345
+    segment.note_reserved(12345)
+    assert segment.stored_prepared() == segment.prepared == segment.reserved == 12345
     again = Segment(Disk().open_segment(str(tmp_path / "file"), True), 0, 64 * KIB)
     assert again.stored_prepared() == 12345 and again.has_page
 
@@ -149,20 +149,20 @@ def test_the_page_has_its_words(tmp_path: Path) -> None:
 def test_words_are_aimed_before_a_sync_and_reached_after_it(tmp_path: Path) -> None:
     """D10: ``flushed`` is lowered at once and raised only by ``reach_watermark``."""
     segment = prepared_file(tmp_path / "file")
-    segment.aim_watermark(5, 1)
+    segment.aim_watermark(5, 1, 0)
     assert segment.watermark() == ((5, 1), (0, 0))
     segment.reach_watermark()
     assert segment.watermark() == ((5, 1), (5, 1))
-    segment.aim_watermark(10, 3)
+    segment.aim_watermark(10, 3, 0)
     assert segment.watermark() == ((10, 3), (5, 1))
-    segment.aim_watermark(4, 1)
+    segment.aim_watermark(4, 1, 0)
     assert segment.watermark() == ((4, 1), (4, 1))
 
 
 def test_one_torn_slot_leaves_the_other(tmp_path: Path) -> None:
     segment = prepared_file(tmp_path / "file")
     segment.draft_page(9, 2, 1)
-    segment.aim_watermark(7, 1)  # the other slot
+    segment.aim_watermark(7, 1, 0)  # the other slot
     page = segment.file.size - PAGE
     with open(tmp_path / "file", "r+b") as file:
         for slot, survivor in ((512, ((9, 2), (9, 2))), (576, ((7, 1), (7, 1)))):

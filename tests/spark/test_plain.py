@@ -177,8 +177,8 @@ def test_columns_and_faults_that_have_no_batch() -> None:
 def test_last_pages() -> None:
     """The words of a prepared segment's last page, sound and with bits of it changed."""
 
-    def slot(sequence: int, *marks: int) -> bytes:
-        data = struct.pack("=QqiIqiI20x", sequence, *marks)
+    def slot(sequence: int, *words: int) -> bytes:
+        data = struct.pack("=QqiIqiIQQ4x", sequence, *words, *([0] * (8 - len(words))))
         return data + struct.pack("=I", crc32c(data))
 
     page = bytearray(limits.PAGE_BYTES)
@@ -188,7 +188,33 @@ def test_last_pages() -> None:
     struct.pack_into("=Q", page, 1024, 7)
     struct.pack_into("=Q", page, 1088, check << 48 | 5 << 20)
     assert twins.page_words(page) == (7, 5 << 20, (30, 3), (20, 2)) == scan.page_words(page)
-    for at in (0, 512, 520, 540, 572, 576, 584, 639, 1024, 1088, 1093, 4000):
+    other = bytearray(page)
+    for at in (512, 576):
+        other[at : at + 64] = page[512 + 576 - at :][:64]  # no slot is where it belongs
+    assert twins.page_words(other) == (7, 5 << 20, None, None) == scan.page_words(other)
+    struct.pack_into("=QQ", page, 1152, 77, 77 ^ 2**64 - 1)  # a file that is used again
+    assert twins.page_words(page) == scan.page_words(page) == (7, 5 << 20, (30, 3), (20, 2))
+    ends = [slot(4, 30, 3, 0, 20, 2, 0, 9, 0), slot(5, 30, 3, 0, 20, 2, 0, 9, 4711)]
+    page[1536:1664] = b"".join(ends)
+    assert twins.page_words(page) == scan.page_words(page) == (7, 4711, (30, 3), (20, 2))
+    for at in (
+        0,
+        512,
+        520,
+        540,
+        572,
+        576,
+        584,
+        639,
+        1024,
+        1088,
+        1093,
+        1152,
+        1536,
+        1600,
+        1650,
+        4000,
+    ):
         for changed in ({at}, {at, 515}, {at, 580}):
             other = bytearray(page)
             for each in changed:
