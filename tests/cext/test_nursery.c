@@ -162,7 +162,7 @@ static void zeros_overwrite_exactly(void) {
     CHECK(__real_pwrite(fd, junk, MIB, 0) == MIB);
     uint8_t *map = kf_map(fd, MIB, 1);
     uint64_t from = 12345, to = MIB - 777;
-    kf_populate(map, 0, MIB); /* changes nothing */
+    kf_populate(map, 0, MIB);                                      /* changes nothing */
     CHECK(kf_reserve(fd, 0, MIB) == 0 && !memcmp(map, junk, MIB)); /* nor does this */
     CHECK(kf_write_zeros(fd, from, to, PIECE) == 0 && kf_is_zero(map, from, to));
     for (uint64_t i = 0; i < from; i++) CHECK(map[i] == 0xa5);
@@ -212,7 +212,8 @@ static void populated_pages(void) {
     CHECK(getrusage(RUSAGE_SELF, &before) == 0);
     for (uint64_t at = MIB; at < 8 * MIB; at += 4096) map[at] = 1;
     CHECK(getrusage(RUSAGE_SELF, &after) == 0);
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* which have pages of theirs */
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* which have pages of theirs  \
+                                                                     */
     CHECK(after.ru_minflt - before.ru_minflt < 200 || madvise(map, 4096, MADV_POPULATE_WRITE));
 #endif
     CHECK(atomic_load(&syncs) == 0);
@@ -404,10 +405,8 @@ static void size_limit(void) {
 static void no_space(void) {
     char text[2048];
     int outcome = outcome_of(full_disk, text, sizeof text);
-    if (outcome == 77)
-        printf("skipped: no mounts for this user (full file system)\n");
-    else if (outcome)
-        fprintf(stderr, "%s", text);
+    if (outcome == 77) printf("skipped: no mounts for this user (full file system)\n");
+    else if (outcome) fprintf(stderr, "%s", text);
     CHECK(outcome == 0 || outcome == 77);
     outcome = outcome_of(size_limit, text, sizeof text);
     if (outcome) fprintf(stderr, "%s", text);
