@@ -186,14 +186,13 @@ def check(life: Life, home: Home, how: str) -> None:
 
 
 @WAYS
-@pytest.mark.parametrize("trimmed", [True, False])
 @pytest.mark.parametrize("lived", [appends, appends_during_flushes, cuts_and_goes_on])
-def test_a_power_cut_at_every_step(lived: Any, trimmed: bool, how: str) -> None:
+def test_a_power_cut_at_every_step(lived: Any, how: str) -> None:
     def live(cut_at: int) -> tuple[Life, int]:
         disk = CrashDisk()
         home = Home("/replica", disk)
         life = Life(home)
-        second_life(home, how, trimmed=trimmed)
+        second_life(home, how)
         begin = len(disk.steps)
         disk.cut_at = begin + cut_at if cut_at >= 0 else -1
         try:
