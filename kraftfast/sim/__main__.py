@@ -4,22 +4,30 @@ from __future__ import annotations
 
 import argparse
 import json
-import multiprocessing
 import os
 import re
 import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from typing import Any
 
 from kraftfast.errors import KraftfastError
+from kraftfast.sim.workers import WorkerDied, results
+
+NOTHING_RUN = 2
+
+
+def stop(signo: int, _frame: object) -> None:
+    """Take a signal as Ctrl-C."""
+    raise KeyboardInterrupt(signo)
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The command; 0 if every seed held, 1 if one did not."""
+    """Run the command: 0 if every seed held, 1 if one did not, 2 if no seed was run.
+
+    128 and the signal's number if it was stopped before a seed failed.
+    """
     parser = argparse.ArgumentParser(prog="python -m kraftfast.sim", description=__doc__)
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--seed", type=int, help="run one seed")
@@ -43,73 +51,62 @@ def main(arguments: list[str] | None = None) -> int:
         import kraftfast.sim.world  # noqa: F401
     except KraftfastError as error:
         parser.exit(error.exit_code, f"kraftfast: {error}\n")
-    until = time.monotonic() + options.minutes * 60 if options.minutes else float("inf")
+    return sweep(options, seeds_of(options, parser))
+
+
+def sweep(options: argparse.Namespace, seeds: range) -> int:
+    """Run the seeds and print what came of them; return the exit code.
+
+    What was not run is reported on stderr, with the reason: a sweep that was cut short must not
+    look like one that was finished.
+    """
     total: Counter[str] = Counter()
-    runs = events = 0
+    runs = events = code = 0
     failed = []
+    why = "time was up"
     began = time.monotonic()
-    seeds = seeds_of(options, parser)
-    for result in results(seeds, until, options.workers, options.trace, options.short):
-        runs, events = runs + 1, events + result["events"]
-        total.update(result["counts"])
-        if not result["ok"]:
-            failed.append(result["seed"])
-        report(result, options.json, options.seed is not None, options.short)
-        if failed and options.until_failure:
-            break
+    until = began + options.minutes * 60 if options.minutes else float("inf")
+    found = results(iter(seeds), until, options.workers, options.trace, options.short)
+    try:
+        for result in found:
+            runs, events = runs + 1, events + result["events"]
+            total.update(result["counts"])
+            if not result["ok"]:
+                failed.append(result["seed"])
+            report(result, options.json, options.seed is not None, options.short)
+            if failed and options.until_failure:
+                why = "a seed failed"
+                break
+    except KeyboardInterrupt as stopped:
+        why, code = "stopped", 128 + (stopped.args[0] if stopped.args else signal.SIGINT)
+    except WorkerDied as error:
+        why, code = str(error), 1
+    found.close()
     if not options.json:
         took_s = time.monotonic() - began
         print(
             f"{runs} seeds, {len(failed)} failed, {events} events, {took_s:.0f} s, "
             f"{events / max(took_s, 1e-3):.0f} events/s"
         )
-        print(", ".join(f"{what} {count}" for what, count in sorted(total.items())))
-    return 1 if failed else 0
+        print(", ".join(f"{what} {count}" for what, count in sorted(total.items())), flush=True)
+    if runs < len(seeds):
+        rest = len(seeds) - runs
+        print(f"{rest} of {len(seeds)} seeds were not run: {why}", file=sys.stderr)
+    return 1 if failed else code or (0 if runs else NOTHING_RUN)
 
 
-def seeds_of(options: argparse.Namespace, parser: argparse.ArgumentParser) -> Iterator[int]:
-    """The seeds asked for."""
+def seeds_of(options: argparse.Namespace, parser: argparse.ArgumentParser) -> range:
+    """Return the seeds asked for."""
     if options.seed is not None:
-        return iter((options.seed,))
+        return range(options.seed, options.seed + 1)
     match = re.fullmatch("([0-9]{1,18}):([0-9]{1,18})", options.seeds)
     if match is None or int(match[1]) >= int(match[2]):
         parser.error(f"--seeds wants A:B with A below B, not {options.seeds!r}")
-    return iter(range(*map(int, match.groups())))
-
-
-def results(
-    seeds: Iterator[int], until: float, workers: int, trace: bool, short: bool = False
-) -> Iterator[dict[str, Any]]:
-    """What came of each seed that was begun before ``until``, in the order in which they end."""
-    from kraftfast.sim.settings import Settings
-    from kraftfast.sim.world import run_seed
-
-    if workers == 1:
-        for seed in seeds:
-            if time.monotonic() >= until:
-                return
-            settings = Settings.of_seed(seed, short=short)
-            yield run_seed(seed, settings, print if trace else None)
-        return
-    spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, mp_context=spawn) as pool:
-        pending: set[Future[dict[str, Any]]] = set()
-        more = True
-        while more or pending:
-            while more and len(pending) < 2 * workers:
-                following = next(seeds, None)
-                more = following is not None and time.monotonic() < until
-                if following is not None and more:
-                    pending.add(
-                        pool.submit(run_seed, following, Settings.of_seed(following, short=short))
-                    )
-            done, pending = wait(pending, return_when=FIRST_COMPLETED)
-            for future in done:
-                yield future.result()
+    return range(*map(int, match.groups()))
 
 
 def report(result: dict[str, Any], as_json: bool, single: bool, short: bool) -> None:
-    """What there is to say of one run."""
+    """Print a failure and the command that shows it again; with ``as_json``, every result."""
     if as_json:
         print(json.dumps(result), flush=True)
     elif not result["ok"]:
@@ -121,8 +118,11 @@ def report(result: dict[str, Any], as_json: bool, single: bool, short: bool) -> 
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, stop)
     try:
         sys.exit(main())
+    except KeyboardInterrupt as stopped:  # before the first seed
+        sys.exit(128 + (stopped.args[0] if stopped.args else signal.SIGINT))
     except BrokenPipeError:  # whoever read the lines has gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(128 + signal.SIGPIPE)
