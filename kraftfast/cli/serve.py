@@ -60,20 +60,19 @@ def run(config: Any) -> None:
     from kraftfast.link.host import check_host, check_tasks
     from kraftfast.node.loop import Loop
     from kraftfast.node.node import Node
-    from kraftfast.node.sockets import Sockets
 
     check_host()
     check_tasks(1)
     node = Node(config)
     loop = Loop(node)
-    loop.sockets = node.sockets = Sockets(node, loop)
+    assert loop.sockets is not None, "a server has listeners"
     try:
         loop.sockets.open()
         loop.door.open()
     except BaseException:
         node.close()
         raise
-    loop.handle_signals()
+    loop.signals.handle()
     node.on_role.append(lambda effect: say_role(node, effect))
     for name, port in loop.sockets.ports().items():
         node.log_line(f"listener {name} on port {port}, log in {node.directory.log_path}")

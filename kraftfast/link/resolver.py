@@ -7,9 +7,9 @@ no address, later that one is given, and asked for again now and then.
 from __future__ import annotations
 
 import socket
-import threading
-import time
 from typing import Any
+
+from kraftfast.link.ports import Network, Threads
 
 FRESH_S = 30.0
 THREADS_MAX = 4
@@ -23,18 +23,19 @@ class Resolver:
 
     # _known: (host, port) -> (addresses, when). _asking: names that a thread is asking for now.
 
-    def __init__(self) -> None:
+    def __init__(self, network: Network, threads: Threads) -> None:
+        self._network, self._threads = network, threads
         self._known: dict[tuple[str, int], tuple[list[Address], float]] = {}
         self._asking: set[tuple[str, int]] = set()
 
     def addresses(self, host: str, port: int) -> list[Address]:
         """Where this is, as far as is known; empty if nobody has said so yet."""
         try:
-            return _ask(host, port, socket.AI_NUMERICHOST)
+            return self._ask(host, port, socket.AI_NUMERICHOST)
         except OSError:
             pass
         found, at = self._known.get((host, port), ([], -FRESH_S))
-        if time.monotonic() - at >= FRESH_S:
+        if self._threads.monotonic() - at >= FRESH_S:
             self._start(host, port)
         return found
 
@@ -42,22 +43,18 @@ class Resolver:
         if (host, port) in self._asking or len(self._asking) >= THREADS_MAX:
             return
         self._asking.add((host, port))
-        thread = threading.Thread(
-            target=self._run, args=(host, port), name="kraftfast-names", daemon=True
-        )
-        thread.start()
+        self._threads.start(lambda: self._run(host, port), "kraftfast-names")
 
     def _run(self, host: str, port: int) -> None:
         try:
-            self._known[host, port] = _ask(host, port, 0), time.monotonic()
+            self._known[host, port] = self._ask(host, port, 0), self._threads.monotonic()
         except OSError:
             pass  # what was known stays
         finally:
             self._asking.discard((host, port))
 
-
-def _ask(host: str, port: int, flags: int) -> list[Address]:
-    try:
-        return list(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags))
-    except UnicodeError as error:  # a name that is none
-        raise OSError(str(error)) from None
+    def _ask(self, host: str, port: int, flags: int) -> list[Address]:
+        try:
+            return self._network.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags)
+        except UnicodeError as error:  # a name that is none
+            raise OSError(str(error)) from None

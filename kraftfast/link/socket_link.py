@@ -13,6 +13,7 @@ from collections.abc import Iterable
 
 from kraftfast import limits
 from kraftfast.errors import PeerGone
+from kraftfast.link.ports import Network
 from kraftfast.link.resolver import Address
 from kraftfast.types import address_text
 from kraftfast.wire.frame import Frame, FrameSplitter
@@ -47,12 +48,12 @@ class FramedSocket:
         self.queued_bytes = 0
 
     @classmethod
-    def connect(cls, address: Address) -> FramedSocket:
+    def connect(cls, network: Network, address: Address) -> FramedSocket:
         """Begin to connect; writable (or in error) once that has ended. Raises PeerGone."""
         family, kind, protocol, _, place = address
         sock = None
         try:
-            sock = socket.socket(family, kind, protocol)
+            sock = network.socket(family, kind, protocol)
             framed = cls(sock, limits.FRAME_BYTES_MAX)
             code = sock.connect_ex(place)
         except OSError as error:
@@ -136,14 +137,14 @@ class FramedSocket:
         self.sock.close()
 
 
-def listen(host: str, port: int, backlog: int = 512) -> socket.socket:
+def listen(network: Network, host: str, port: int, backlog: int = 512) -> socket.socket:
     """A non-blocking listening socket. Raises PeerGone if the address cannot be bound."""
     sock = None
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
+        family, kind, protocol, _, address = network.getaddrinfo(
             host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
-        sock = socket.socket(family, kind, protocol)
+        sock = network.socket(family, kind, protocol)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind(address)
         sock.listen(backlog)

@@ -7,6 +7,10 @@ import resource
 import time
 from typing import Any
 
+from kraftfast.link import unix_socket
+from kraftfast.link.kernel import NETWORK, THREADS
+from kraftfast.link.ports import LocalSockets, Network, Threads
+from kraftfast.link.resolver import Resolver
 from kraftfast.link.ring_link import OwnDoorbell
 from kraftfast.log.disk import Disk
 from kraftfast.log.log import CLOSE_WAIT_S
@@ -16,12 +20,16 @@ from kraftfast.node.beside import Beside
 from kraftfast.node.flusher import Flusher
 from kraftfast.node.idle import Idle
 from kraftfast.node.line import write_line
+from kraftfast.node.signals import Signals
 
 
 class LocalHost:
     """See :class:`~kraftfast.node.ports.Host`. Made once for each replica, in its process."""
 
     unmap_wait_s = CLOSE_WAIT_S
+    network: Network = NETWORK
+    local: LocalSockets = unix_socket
+    threads: Threads = THREADS
     monotonic_ns = staticmethod(time.monotonic_ns)
     sleep = staticmethod(time.sleep)
     print_line = staticmethod(write_line)
@@ -35,7 +43,8 @@ class LocalHost:
         with open("/proc/sys/kernel/random/boot_id") as file:
             return file.read().strip()
 
-    def wall_ms(self) -> int:
+    @staticmethod
+    def wall_ms() -> int:
         return time.time_ns() // 1_000_000
 
     def seed(self) -> int:
@@ -54,7 +63,13 @@ class LocalHost:
         return PreparerThread(doorbell.bell.address, doorbell.bell.fd)
 
     def beside(self) -> Beside:
-        return Beside()
+        return Beside(self.threads)
+
+    def resolver(self) -> Resolver:
+        return Resolver(self.network, self.threads)
+
+    def signals(self) -> Signals:
+        return Signals()
 
     def embed(self, node: Any, state_machine: str) -> None:
         from kraftfast.node.applier import embed  # numpy comes with it: half of a start's time

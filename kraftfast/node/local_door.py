@@ -18,7 +18,7 @@ from kraftfast.errors import PeerGone
 from kraftfast.link.hello import HELLO_BYTES_MAX, Hello, decode_hello, encode_hello
 from kraftfast.link.memory_file import map_peer_file, own_bell, receive_with_fds, send_with_fds
 from kraftfast.link.ring_link import SOCKET_NAME, accept_rings, close_all
-from kraftfast.link.unix_socket import credentials, listen
+from kraftfast.link.unix_socket import credentials
 from kraftfast.node import local_request, questions
 from kraftfast.node.acceptor import Acceptor
 from kraftfast.node.intake import RingProducer
@@ -75,7 +75,8 @@ class LocalDoor:
 
     def open(self) -> None:
         """Listen. Raises StorageError."""
-        self.acceptor = Acceptor(self.loop, listen(self.path), self._accepted)
+        sock = self.node.host.local.listen(self.path)
+        self.acceptor = Acceptor(self.loop, sock, self._accepted)
         self.node.on_commit.append(self._committed)
 
     def _accepted(self, sock: socket.socket, _address: Any) -> None:

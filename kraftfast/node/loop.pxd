@@ -10,12 +10,11 @@ cdef class Loop:
     cdef public Node node
     cdef public dict handlers
     cdef public Mesh mesh
-    cdef public object door, sockets, resolver, stop_at_ms
+    cdef public object door, sockets, resolver, signals, stop_at_ms
     cdef public int spin_us
     cdef set _forgotten
     cdef long long _turns, _progress, _tended_ms
     cdef int _latency_fd
-    cdef object _wake_reader, _wake_writer
     cdef object __weakref__
 
     @cython.locals(node=Node, before="long long", now_ms="long long", worked=bint)

@@ -9,21 +9,18 @@ from __future__ import annotations
 
 import os
 import select
-import signal
-import socket
 from collections.abc import Callable
 from typing import Any
 
-from kraftfast import forks
 from kraftfast.core import events as ev
 from kraftfast.errors import FlushFailed
-from kraftfast.link.resolver import Resolver
 from kraftfast.node.config import IDLE_SPIN_US
 from kraftfast.node.local_door import LocalDoor
 from kraftfast.node.mesh import Mesh
 from kraftfast.node.node import Node
 from kraftfast.node.placement import Placement
 from kraftfast.node.prober import Prober
+from kraftfast.node.sockets import Sockets
 from kraftfast.node.witness import start_line
 
 SLEEP_MS_MAX = 500
@@ -31,7 +28,6 @@ TURNS_BETWEEN_POLLS = 16
 PROBE_LOOK_MS = 20
 TEND_BUSY_MS = 4
 """While there is work, timers and the like are looked at so often: somebody waits for that work."""
-STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 Failed = Callable[[Exception], None]
 CPU_LATENCY_FILE = "/dev/cpu_dma_latency"
 
@@ -44,7 +40,8 @@ class Loop:
     # _forgotten: unwatched since the events at hand were fetched: a number may be in use again.
     # mesh, door: replicas and clients on this host. sockets: the TCP side, None without listeners.
     # resolver: where other hosts are. spin_us: how long to look around before blocking.
-    # stop_at_ms: when a graceful end is given up; None while none was asked for.
+    # signals: those that stop it. stop_at_ms: when a graceful end is given up; None while none was
+    # asked for.
 
     def __init__(self, node: Node) -> None:
         self.node = node
@@ -53,9 +50,9 @@ class Loop:
         self.spin_us = IDLE_SPIN_US[node.config.idle]
         self.mesh = Mesh(node, self)
         self.door = LocalDoor(node, self)
-        self.sockets: Any = None
-        self.resolver = Resolver()
-        node.prober = Prober(node, self)
+        self.resolver = node.host.resolver()
+        self.sockets = Sockets(node, self) if node.config.listeners else None
+        node.attach(Prober(node, self), self.sockets)
         Placement(node)
         self.stop_at_ms: int | None = None
         self._turns = 0
@@ -65,10 +62,8 @@ class Loop:
             node.idle.stay_awake(self.spin_us)
         self._latency_fd = _hold_cpu_latency() if node.config.idle == "poll" else -1
         node.beside.attach(self)
-        self._wake_reader, self._wake_writer = socket.socketpair()
-        self._wake_reader.setblocking(False)
-        self._wake_writer.setblocking(False)
-        self.watch(self._wake_reader.fileno(), select.EPOLLIN, lambda _events: self._signalled())
+        self.signals = node.host.signals()
+        self.watch(self.signals.fileno(), select.EPOLLIN, lambda _events: self._signalled())
 
     # --- descriptors ------------------------------------------------------------------------------
 
@@ -113,12 +108,8 @@ class Loop:
 
     def _signalled(self) -> None:
         """Stop here, between two steps, and not wherever the signal was handled."""
-        try:
-            while data := self._wake_reader.recv(64):
-                if any(signo in data for signo in STOP_SIGNALS):
-                    self.stop()
-        except BlockingIOError:
-            pass
+        if self.signals.take():
+            self.stop()
 
     # --- the loop ---------------------------------------------------------------------------------
 
@@ -127,19 +118,6 @@ class Loop:
         if self.stop_at_ms is None:
             self.stop_at_ms = self.node.now_ms() + timeout_ms
             self.node.step(ev.ShutdownRequested(timeout_ms))
-
-    def handle_signals(self) -> None:
-        """SIGTERM, SIGINT and SIGHUP stop the loop. For a process whose main thread this is."""
-        forks.own(self)
-        signal.set_wakeup_fd(self._wake_writer.fileno(), warn_on_full_buffer=False)
-        for signo in _stop_signals():
-            signal.signal(signo, lambda _signo, _frame: None)  # the wake-up descriptor tells
-
-    def disown(self) -> None:
-        """In a child that a state machine forked: signals end it, and do not stop its parent."""
-        signal.set_wakeup_fd(-1)  # the parent reads what is written there
-        for signo in _stop_signals():
-            signal.signal(signo, signal.SIG_DFL)
 
     def run(self) -> None:
         """Until stopped. The doors are open already.
@@ -258,12 +236,6 @@ class Loop:
         if self.sockets is not None:
             due = min(due, self.sockets.due_ms(due))
         return max(0, due - now_ms)
-
-
-def _stop_signals() -> list[signal.Signals]:
-    """All of them, but no SIGHUP that whoever started this process has it ignore (nohup)."""
-    hangup = signal.getsignal(signal.SIGHUP) != signal.SIG_IGN
-    return [signo for signo in STOP_SIGNALS if hangup or signo != signal.SIGHUP]
 
 
 def _hold_cpu_latency() -> int:

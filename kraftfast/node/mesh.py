@@ -18,7 +18,7 @@ from kraftfast.errors import MalformedFrame, PeerGone, UnsupportedVersion
 from kraftfast.link.hello import Hello, encode_hello
 from kraftfast.link.memory_file import send_with_fds
 from kraftfast.link.ring_link import SOCKET_NAME, RingLink, RingOffer, accept_rings, close_all
-from kraftfast.link.unix_socket import connect, is_refused
+from kraftfast.link.unix_socket import is_refused
 from kraftfast.node import translate
 from kraftfast.node.diverging import check_cut
 from kraftfast.node.fetched_bytes import FetchedBytes
@@ -303,10 +303,15 @@ class Mesh:
 
     def _poke(self, peer_id: int) -> None:
         try:
-            with connect(os.path.join(self.directories[peer_id], SOCKET_NAME), 0) as sock:
+            with self._connect(peer_id) as sock:
                 send_with_fds(sock, encode_hello(self.hello("poke")), [])
         except (PeerGone, OSError):
             pass  # it will find us
+
+    def _connect(self, peer_id: int) -> socket.socket:
+        path = os.path.join(self.directories[peer_id], SOCKET_NAME)
+        connected: socket.socket = self.node.host.local.connect(path, 0)
+        return connected
 
     def poked(self, hello: Hello) -> None:
         """A replica has started: connect to it at once. Raises PeerGone if it is none of ours."""
@@ -342,7 +347,7 @@ class Mesh:
 
     def _offer(self, peer_id: int, now_ms: int) -> None:
         try:
-            sock = connect(os.path.join(self.directories[peer_id], SOCKET_NAME), 0)
+            sock = self._connect(peer_id)
         except PeerGone as error:
             if is_refused(error):
                 self.node.step(ev.PeerEnded(peer_id))  # no process listens there

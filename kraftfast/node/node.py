@@ -52,17 +52,15 @@ class Node:
     """
 
     # config, directory, log, core: as named; the core alone decides. witness: see ``witness``.
-    # host: clocks, disk and threads. _monotonic_ns: the host's.
-    # flusher: at most one flush under way. idle: where the loop sleeps.
-    # intake: producers over rings. sockets: the TCP side, set by the loop's owner. prober: who asks
-    # voters what they speak, likewise.
+    # host: clocks, disk and threads. _monotonic_ns: the host's. flusher: at most one flush under
+    # way. idle: where the loop sleeps. intake: producers over rings. sockets: the TCP side, None
+    # without listeners. prober: who asks voters what they speak.
     # links: peer id -> something with send/reply (RingPeer or SocketPeer), while it stands.
-    # at_hand: the link whose answer is being handled, for WriteFetched.
-    # stalled: (link, effect): a copy that waits for the nursery; nothing of it is taken yet.
-    # stalled_ms: since when. control: a control batch of this epoch, while the log has no room.
-    # disk_space: whether there is any, and what follows if there is not.
-    # persisted_epoch: in quorum-state (D5). flush_wanted: the loop flushes before it waits.
-    # appends_held: producers are left alone until there is room or the core asks.
+    # at_hand: the link whose answer is being handled, for WriteFetched. stalled: (link, effect): a
+    # copy that waits for the nursery; nothing of it is taken yet. stalled_ms: since when.
+    # control: a control batch of this epoch, while the log has no room. disk_space: whether there
+    # is any, and what follows if not. persisted_epoch: in quorum-state (D5). flush_wanted: the loop
+    # flushes before it waits. appends_held: producers wait until there is room or the core asks.
 
     def __init__(self, config: NodeConfig, host: Host | None = None) -> None:
         self.host = host = LocalHost() if host is None else host
@@ -79,16 +77,14 @@ class Node:
         self.idle = host.idle(self.doorbell, self.flusher)
         self.intake = Intake()
         self.links: dict[int, Any] = {}
-        self.sockets = self.prober = self.at_hand = self.snapshots = cast(Any, None)
+        self.sockets = self.prober = self.at_hand = self.snapshots = self.applier = cast(Any, None)
         self.stalled: tuple[Any, fx.WriteFetched] | None = None
         self.stalled_ms = self.seen_ns = self.held_ns = 0
         self.control: fx.AppendControl | None = None
         self.disk_space = DiskSpace()
         self.appends_held = self.flush_wanted = self.stopped = self._running = False
-        self.applier: Any = None
         self.beside = host.beside()
-        self.on_commit: list[Any] = []
-        self.on_role, self.on_voters = list[Any](), list[Any]()
+        self.on_commit, self.on_role, self.on_voters = list[Any](), list[Any](), list[Any]()
         self.producer_ids = ProducerIds(self, host.wall_ms)
         self.failures = Failures(self)
         self._events: deque[ev.Event] = deque()
@@ -158,8 +154,12 @@ class Node:
         if config.state_machine:
             self.host.embed(self, config.state_machine)
         cleans = self.witness or (self.applier is not None and self.applier.makes_snapshots)
-        self.retention = Retention(self.snapshots, config, cleans)
+        self.retention = Retention(self.snapshots, config, cleans, self.host.wall_ms)
         self.show()
+
+    def attach(self, prober: Any, sockets: Any) -> None:
+        """Take what the loop makes."""
+        self.prober, self.sockets = prober, sockets
 
     # --- events and effects -----------------------------------------------------------------------
 

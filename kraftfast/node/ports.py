@@ -8,16 +8,24 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+from kraftfast.link.ports import LocalSockets, Network, Threads
 from kraftfast.log.disk import Disk
 
 
 class Host(Protocol):
-    """The clocks, the disk and the threads of one replica."""
+    """The clocks, the disk, the threads and the sockets of one replica."""
 
     disk: Disk
     """Every system call on files goes through it."""
     unmap_wait_s: float
     """How long an orderly end waits for the processes that map its segments."""
+
+    network: Network
+    """TCP, to clients and replicas of other hosts."""
+    local: LocalSockets
+    """UNIX sockets, to processes of this host."""
+    threads: Threads
+    """What runs beside the loop."""
 
     def boot_id(self) -> str:
         """Return an id that each boot of the machine changes."""
@@ -51,6 +59,12 @@ class Host(Protocol):
 
     def beside(self) -> Any:
         """Return the thread for jobs that wait for the disk (``Beside``)."""
+
+    def resolver(self) -> Any:
+        """Return what finds other hosts by their names (``Resolver``)."""
+
+    def signals(self) -> Any:
+        """Return the signals of this process (``Signals``)."""
 
     def embed(self, node: Any, state_machine: str) -> None:
         """Apply what ``node`` commits to a state machine. Raises InvalidOption."""

@@ -57,9 +57,10 @@ class Probing:
             self.places = list(resolver.addresses(endpoint.host, endpoint.port)) or None
             if self.places is None:
                 return
+        network = self.prober.node.host.network
         while self.places:
             try:
-                self.framed = FramedSocket.connect(self.places.pop(0))
+                self.framed = FramedSocket.connect(network, self.places.pop(0))
             except PeerGone:
                 continue
             fd = self.framed.fileno()

@@ -10,7 +10,6 @@ InitProducerId: see there.
 from __future__ import annotations
 
 import re
-import time
 from typing import Any
 
 from kraftfast.errors import ErrorCode
@@ -229,7 +228,7 @@ def describe_quorum(node: Any, message: Any, version: int) -> Any:
         )
         return _describe_error(kind, message, ErrorCode.NOT_LEADER_OR_FOLLOWER, text)
     description = node.core.describe(node.now_ms())
-    to_wall_ms = time.time_ns() // 1_000_000 - node.now_ms()
+    to_wall_ms = node.host.wall_ms() - node.now_ms()
     told = version >= NODES_VERSION
     partition = kind.Partition(
         partition_index=METADATA_PARTITION,

@@ -19,7 +19,7 @@ trims, for no controller of Kafka's could begin behind a snapshot that holds no 
 from __future__ import annotations
 
 import itertools
-import time
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -49,7 +49,10 @@ class Retention:
     # _busy: a snapshot is being written. _times: id -> timestamp of what it replaces, of those
     # that were asked for.
 
-    def __init__(self, snapshots: Snapshots, config: Any, cleans: bool) -> None:
+    def __init__(
+        self, snapshots: Snapshots, config: Any, cleans: bool, wall_ms: Callable[[], int]
+    ) -> None:
+        self._wall_ms = wall_ms
         self.snapshots, self.node = snapshots, snapshots.node
         self.trims = not cleans
         if self.node.witness and self.node.quorum_config.campaign:
@@ -79,7 +82,7 @@ class Retention:
     # --- without a state machine ------------------------------------------------------------------
 
     def _trim(self) -> None:
-        found = self._surplus(time.time_ns() // 1_000_000)
+        found = self._surplus(self._wall_ms())
         if found is not None and found[0] in self.node.core.snapshots:  # left by an earlier run
             self.node.step(self._due(found[0]))
             return
@@ -171,7 +174,7 @@ class Retention:
             return False
         self._times = {id: found for id, found in self._times.items() if id in ids}
         known = (found for found in map(self._time_of, ids) if found > 0)
-        return time.time_ns() // 1_000_000 - next(known, NEVER_MS) > self.ms_max
+        return self._wall_ms() - next(known, NEVER_MS) > self.ms_max
 
     def _time_of(self, snapshot_id: OffsetAndEpoch) -> int:
         """Return the timestamp in a snapshot's header; not above 0: unknown."""

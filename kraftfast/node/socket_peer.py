@@ -107,7 +107,8 @@ class SocketPeer:
             self.retry_at_ms = now_ms + self.pause_ms
             return False
         try:
-            self.framed = FramedSocket.connect(addresses[self.turn % len(addresses)])
+            address = addresses[self.turn % len(addresses)]
+            self.framed = FramedSocket.connect(self.node.host.network, address)
         except PeerGone:
             self._refused(probing)
             return False

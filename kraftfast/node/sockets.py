@@ -84,7 +84,7 @@ class Sockets:
         """Bind every listener. Raises CannotListen if an address is taken."""
         for listener in self.node.config.listeners:
             try:
-                sock = listen(listener.host, listener.port)
+                sock = listen(self.node.host.network, listener.host, listener.port)
             except PeerGone as error:
                 raise CannotListen(str(error)) from None
             accepted = partial(self._accepted, listener.name)

@@ -52,13 +52,10 @@ def main(fds: list[int]) -> int:
         config = msgspec.json.decode(told, type=NodeConfig)
         node = Node(config)
         loop = Loop(node)
-        if config.listeners:
-            from kraftfast.node.sockets import Sockets
-
-            loop.sockets = node.sockets = Sockets(node, loop)
+        if loop.sockets is not None:
             loop.sockets.open()
         loop.door.open()
-        loop.handle_signals()
+        loop.signals.handle()
         loop.watch(sock.fileno(), select.EPOLLIN | select.EPOLLRDHUP, lambda _: _told(sock, loop))
         parent = open_pidfd(credentials(sock).pid)  # raises if it has ended meanwhile
         loop.watch(parent, select.EPOLLIN, lambda _: _orphaned(parent, loop))

@@ -18,7 +18,6 @@ from kraftfast.node.config import ListenerConfig, NodeConfig, VoterConfig
 from kraftfast.node.local_layout import format_quorum
 from kraftfast.node.loop import Loop
 from kraftfast.node.node import Node
-from kraftfast.node.sockets import Sockets
 from kraftfast.types import SOCKET_NAME, uuid_text
 from kraftfast.wire import frame
 from tests.node.kit import TIMEOUT_S
@@ -49,7 +48,6 @@ class Inside:
         self.cluster_id = description.cluster_id
         self.directory_id = read_meta(Disk(), self.directory).directory_id
         self.loop: Any = Loop(self.node)
-        self.loop.sockets = self.node.sockets = Sockets(self.node, self.loop)
         self.loop.sockets.open()
         self.loop.door.open()
         self.raised: list[Exception] = []

@@ -14,11 +14,13 @@ from kraftfast.core import effects as fx
 from kraftfast.core import events as ev
 from kraftfast.core import messages as core
 from kraftfast.errors import DiskFull, ErrorCode, FlushFailed, InvalidOption, StorageError
+from kraftfast.link.kernel import THREADS
 from kraftfast.log.disk import Disk
 from kraftfast.log.snapshot_files import snapshot_ids, snapshot_path
 from kraftfast.log.snapshot_writer import SnapshotWriter
 from kraftfast.node import translate, wire_values
 from kraftfast.node.beside import Beside
+from kraftfast.node.host import LocalHost
 from kraftfast.node.retention import KAFKA_BYTES, KAFKA_MS, Retention
 from kraftfast.node.snapshots import Download, Snapshots
 from kraftfast.node.state_machine import StateMachine, makes_snapshots
@@ -303,7 +305,7 @@ def retention(tmp_path: Path, makes: bool, **limits: Any) -> tuple[Any, Retentio
         high_watermark=35, snapshots=(), may_create_snapshot=lambda _id: True, history=history
     )
     config = SimpleNamespace(**{"retention_bytes": None, "retention_ms": None} | limits)
-    return node, Retention(Snapshots(node), config, makes)
+    return node, Retention(Snapshots(node), config, makes, LocalHost.wall_ms)
 
 
 @pytest.mark.parametrize(
@@ -465,7 +467,7 @@ def test_a_machine_has_both_or_neither() -> None:
 
 
 def test_jobs_run_beside_in_order_and_are_told_of_in_the_loop() -> None:
-    beside = Beside()
+    beside = Beside(THREADS)
     try:
         found: list[int] = []
 
