@@ -74,7 +74,9 @@ def on_peer_ended(state: ReplicaState, event: PeerEnded, now_ms: int) -> None:
     It is prospective at once, so that it grants pre-votes too, and asks for its own in its turn.
     """
     state.peers.link_down(event.peer_id, now_ms)
-    state.peers.peer(event.peer_id).ended = True
+    peer = state.peers.peer(event.peer_id)
+    told = state.leader_endpoints if event.peer_id == state.leader_id else ()
+    peer.ended, peer.ended_at = True, state.known_endpoints(event.peer_id, told)
     drop_streams(state, event.peer_id)
     if state.leader is not None:
         state.leader.not_there(event.peer_id, now_ms, state.config.fetch_timeout_ms)

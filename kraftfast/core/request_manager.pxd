@@ -12,6 +12,7 @@ cdef class Peer:
     cdef public bint pre_vote
     cdef public bint ended
     cdef public bytes directory_id
+    cdef public tuple ended_at
 
 
 cdef class RequestManager:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from collections.abc import Iterable
 
 from kraftfast.core.log_view import NEVER_MS
-from kraftfast.types import ZERO_UUID, Uuid
+from kraftfast.types import ZERO_UUID, Endpoint, Uuid
 
 
 @dataclass(eq=False)
@@ -28,6 +28,7 @@ class Peer:
     pre_vote: bool = True  # the peer's Vote reaches v2, as far as is known
     ended: bool = False  # the kernel said that the process is gone, and nothing was heard since
     directory_id: Uuid = ZERO_UUID  # as its link said, zero while that is not known
+    ended_at: tuple[Endpoint, ...] = ()  # where it was then
 
     def due_ms(self) -> int:
         """When something is to be done about this peer: now (0), at a time-out, after a pause."""
@@ -60,6 +61,12 @@ class RequestManager:
         """Whether the peer's process is known to be gone."""
         peer = self._peers.get(peer_id)
         return peer is not None and peer.ended
+
+    def note_place(self, peer_id: int, endpoints: tuple[Endpoint, ...]) -> None:
+        """A message says where the peer is: elsewhere it may run, though it ended where it was."""
+        peer = self._peers.get(peer_id)
+        if peer is not None and peer.ended and endpoints and endpoints != peer.ended_at:
+            peer.ended = False
 
     def is_up(self, peer_id: int) -> bool:
         """Whether a link to the peer stands."""

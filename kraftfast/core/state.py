@@ -234,9 +234,11 @@ class ReplicaState:
     ) -> None:
         """Follow what a message tells of epoch and leader (``is_consistent`` was asked before).
 
-        A leader that the kernel said is dead is not followed again until a link to it stands.
+        A leader that the kernel said is dead is not followed again until a link to it stands, or a
+        message says that it is elsewhere.
         """
         assert epoch >= self.epoch
+        self.peers.note_place(leader_id, endpoints)
         followable = (
             leader_id != NO_NODE
             and leader_id != self.local.id

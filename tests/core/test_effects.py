@@ -338,6 +338,32 @@ def test_bootstrap_servers_are_asked_for_the_leader() -> None:
     assert effects[2].peer_id == 5
 
 
+@pytest.mark.parametrize("epoch", [3, 4])
+def test_a_leader_that_ended_and_came_back_elsewhere_is_found(epoch: int) -> None:
+    """No process is where it was: only who is told where it is now can connect to it (L5)."""
+    at = (Endpoint("CONTROLLER", "elsewhere", 9093),)
+    it = replica(9, VoterSet.of(1, 2, 3), epoch=3)
+    it.start(0)
+    it.step(ev.PeerEnded(2), 1)
+    told = msg.FetchResponse(
+        partition_error=ErrorCode.NOT_LEADER_OR_FOLLOWER, leader_id=2, leader_epoch=epoch
+    )
+    it.step(ev.ResponseReceived(1, correlation_of(it, 1), told), 2)
+    assert it.role == "unattached"
+    told.leader_endpoints = at
+    asked = fx.Send(2, 0, msg.ReadBarrierRequest(0))
+    for ms in range(3, 5_000):
+        if asked.peer_id != 2:
+            break
+        if asked.correlation:
+            it.step(ev.RequestFailed(2, asked.correlation, ErrorCode.BROKER_NOT_AVAILABLE), ms)
+        asked = next((each for each in it.step(ev.Tick(), ms) if type(each) is fx.Send), asked)
+    effects = it.step(ev.ResponseReceived(asked.peer_id, asked.correlation, told), 5_001)
+    assert fx.RoleChanged("follower", epoch, 2, at) in effects
+    it.step(ev.PeerEnded(2), 5_002)
+    assert it._state.peers.is_ended(2)
+
+
 def test_resigning_without_leading_is_an_error_of_the_caller() -> None:
     it = started(epoch=5, leader=2)
     with pytest.raises(NotLeader) as caught:
