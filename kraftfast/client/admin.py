@@ -7,7 +7,6 @@ fate was not learnt is looked for before it is asked again, so no call does a th
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
@@ -62,10 +61,10 @@ class Admin:
     # barriers: asked for all threads.
 
     def __init__(self, way: Way) -> None:
-        self.way = way
+        self.way, self.host = way, way.host
         self.birthplace = Birthplace("admin")
         self.lost = False
-        self.barriers = ReadBarriers(self._ask_barrier)
+        self.barriers = ReadBarriers(self._ask_barrier, self.host)
 
     # --- looking ----------------------------------------------------------------------------------
 
@@ -73,7 +72,7 @@ class Admin:
         """Return who leads, who votes, how far every replica is. Raises NoQuorum, TimedOut."""
         body = question(self.way.topic)
         return self._until(
-            deadline_after(timeout),
+            self._deadline(timeout),
             lambda leader, until: read_answer(leader.ask(ApiKey.DESCRIBE_QUORUM, body, until)),
         )
 
@@ -84,7 +83,7 @@ class Admin:
         def ask(leader: Any, until: float) -> str:
             return str(leader.ask(ApiKey.DESCRIBE_CLUSTER, body, until).cluster_id)
 
-        return self._until(deadline_after(timeout), ask)
+        return self._until(self._deadline(timeout), ask)
 
     def read_barrier(self, *, timeout: float = 10.0) -> int:
         """Return an end offset: below it stands all that was committed before the call.
@@ -93,13 +92,15 @@ class Admin:
         wait at the same time share a question. Raises NoQuorum, TimedOut, UnsupportedVersion.
         """
         self._check_open()
-        return self.barriers.read(deadline_after(timeout))
+        return self.barriers.read(self._deadline(timeout))
 
     def _ask_barrier(self, deadline: float) -> int:
         offset = likely_barrier(self.way, deadline)
         if offset is not None:
             return offset
-        return self._until(deadline, lambda leader, until: barrier_of(leader, until, self.way))
+        return self._until(
+            deadline, lambda leader, until: barrier_of(leader, until, self.way, self.host)
+        )
 
     # --- voters -----------------------------------------------------------------------------------
 
@@ -153,7 +154,7 @@ class Admin:
         another one; None: do not compare. Raises RequestRefused with VOTER_NOT_FOUND,
         TimedOut if no majority of the others is alive for so long.
         """
-        deadline = deadline_after(timeout)
+        deadline = self._deadline(timeout)
         id = replica_id("id", id)
         if cluster_id is not None:
             cluster_id = text("cluster_id", cluster_id)
@@ -173,7 +174,7 @@ class Admin:
             body,
             lambda info: all((v.id, v.directory_id) != (id, directory_id) for v in info.voters),
             {ErrorCode.VOTER_NOT_FOUND},
-            max(0.0, deadline - time.monotonic()),
+            max(0.0, deadline - self.host.monotonic()),
         )
 
     # --- reassignment -----------------------------------------------------------------------------
@@ -187,7 +188,7 @@ class Admin:
         yet must run and be connected to the leader. Raises RequestRefused with
         INVALID_REPLICA_ASSIGNMENT for a target that cannot be, NO_REASSIGNMENT_IN_PROGRESS.
         """
-        deadline = deadline_after(timeout)
+        deadline = self._deadline(timeout)
         flag("wait", wait)
         ids = None if target is None else replica_ids("target", target)
         kind = wire.AlterPartitionReassignmentsRequest
@@ -200,7 +201,7 @@ class Admin:
 
         self._change(ApiKey.ALTER_PARTITION_REASSIGNMENTS, body, done, late, timeout)
         while wait and ids is not None:
-            info = self.describe(timeout=max(0.001, deadline - time.monotonic()))
+            info = self.describe(timeout=max(0.001, deadline - self.host.monotonic()))
             if info.target is None and info.voters_committed:
                 if list(info.voter_ids) == ids:
                     return
@@ -208,9 +209,9 @@ class Admin:
                     f"the reassignment ended with voters {info.voter_ids}",
                     ErrorCode.NO_REASSIGNMENT_IN_PROGRESS,
                 )
-            if time.monotonic() >= deadline:
+            if self.host.monotonic() >= deadline:
                 raise TimedOut(f"voters {info.voter_ids} are on the way to {ids} still")
-            time.sleep(PAUSE_S)
+            self.host.sleep(PAUSE_S)
 
     def reassignment(self, *, timeout: float = 10.0) -> tuple[int, ...] | None:
         """Return the target of a reassignment, None if there is none (ListPartitionReassignments).
@@ -228,7 +229,7 @@ class Admin:
                     return tuple(sorted(kept | set(part.adding_replicas)))
             return None
 
-        return self._until(deadline_after(timeout), ask)
+        return self._until(self._deadline(timeout), ask)
 
     # --- leadership and version -------------------------------------------------------------------
 
@@ -238,7 +239,7 @@ class Admin:
         Returns the new leader's id. Raises RequestRefused with VOTER_NOT_FOUND, UnsupportedVersion
         from a leader that cannot be asked (Kafka's).
         """
-        deadline = deadline_after(timeout)
+        deadline = self._deadline(timeout)
         to = None if to is None else replica_id("to", to)
         before = self.describe(timeout=timeout)
         if before.leader_id == to:
@@ -255,12 +256,12 @@ class Admin:
         not_understood = wire.AlterPartitionReassignmentsResponse().transfer_to
         self._until(deadline, ask)
         while True:
-            info = self.describe(timeout=max(0.001, deadline - time.monotonic()))
+            info = self.describe(timeout=max(0.001, deadline - self.host.monotonic()))
             if info.epoch > before.epoch:
                 return info.leader_id
-            if time.monotonic() >= deadline:
+            if self.host.monotonic() >= deadline:
                 raise TimedOut(f"{info.leader_id} leads still")
-            time.sleep(PAUSE_S)
+            self.host.sleep(PAUSE_S)
 
     def upgrade(
         self, kraft_version: int, *, validate_only: bool = False, timeout: float = TIMEOUT_S
@@ -287,9 +288,12 @@ class Admin:
             answer = leader.ask(ApiKey.UPDATE_FEATURES, body, until)
             check(answer.error_code, answer.error_message)
 
-        self._until(deadline_after(timeout), ask, again)
+        self._until(self._deadline(timeout), ask, again)
 
     # --- inside -----------------------------------------------------------------------------------
+
+    def _deadline(self, timeout: Any) -> float:
+        return deadline_after(timeout, now=self.host.monotonic)
 
     def lose_quorum(self) -> None:
         """Ask nothing more: the quorum was closed, and its replicas have ended."""
@@ -334,7 +338,7 @@ class Admin:
                 if not is_done(leader.ask(ApiKey.DESCRIBE_QUORUM, body_question, until), done):
                     raise
 
-        self._until(deadline_after(timeout), ask)
+        self._until(self._deadline(timeout), ask)
 
     def _until(
         self,
@@ -344,7 +348,7 @@ class Admin:
     ) -> T:
         """What the leader answers, at the latest at the deadline. Raises Closed, WrongProcess."""
         refused: RequestRefused | None = None
-        search = Search(deadline - PAUSE_S)
+        search = Search(deadline - PAUSE_S, now=self.host.monotonic)
         while True:
             self._check_open()
             try:
@@ -359,7 +363,7 @@ class Admin:
             except RequestRefused as refusal:
                 if refusal.code not in TRY_AGAIN and refusal.code not in again:
                     raise
-                if time.monotonic() + PAUSE_S >= deadline:
+                if self.host.monotonic() + PAUSE_S >= deadline:
                     if refusal.code in again:
                         raise
                     raise TimedOut(f"not done in time: {refusal}") from None
@@ -368,7 +372,7 @@ class Admin:
                 if refused is None:
                     raise
                 raise TimedOut(f"not done in time: {refused}") from None
-            time.sleep(PAUSE_S)
+            self.host.sleep(PAUSE_S)
 
 
 def is_done(answer: Any, done: Callable[[QuorumInfo], bool]) -> bool:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from kraftfast.client.connection import Connection
+from kraftfast.client.host import HOST, Host
 from kraftfast.client.local import KeptConnection, ask, ask_raw
 from kraftfast.client.remote import Cluster
 from kraftfast.errors import MalformedFrame, NoQuorum, NotLeader, PeerGone, TimedOut
@@ -22,7 +22,7 @@ ATTEMPT_S = 1.0
 
 
 class Reached(Protocol):
-    """A replica that can be asked. ``deadline``: ``time.monotonic()`` seconds."""
+    """A replica that can be asked. ``deadline``: by the clock of its host."""
 
     def ask(self, api_key: int, body: Any, deadline: float, version_max: int | None = None) -> Any:
         """The answer to one request. Raises PeerGone, TimedOut, UnsupportedVersion."""
@@ -32,9 +32,10 @@ class Reached(Protocol):
 
 
 class Way(Protocol):
-    """A way to the leader of one quorum; ``topic``: the quorum's log."""
+    """A way to the leader of one quorum; ``topic``: the quorum's log; ``host``: it goes from."""
 
     topic: str
+    host: Host
 
     def to_leader(self, deadline: float) -> Reached:
         """Raises NotLeader (nobody leads at the moment), NoQuorum (nobody answers)."""
@@ -57,7 +58,7 @@ class RemoteWay:
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
-        self.topic = cluster.topic
+        self.topic, self.host = cluster.topic, cluster.host
 
     def to_leader(self, deadline: float) -> Reached:
         """As :meth:`Way.to_leader`; also RequestRefused, InconsistentClusterId."""
@@ -66,7 +67,7 @@ class RemoteWay:
     def likely(self, deadline: float) -> Reached | None:
         """As :meth:`Way.likely`; only where the leader was found before."""
         address = self.cluster.led
-        return None if address is None else Connection(address, deadline)
+        return None if address is None else self.cluster.reach(address, deadline)
 
     def heard(self, leader_id: int) -> None:
         """As :meth:`Way.heard`."""
@@ -124,6 +125,8 @@ class LocalWay:
 
     # _led: who led when that was last heard, None: it is to be looked for. _kept: for the questions
     # to it.
+
+    host = HOST
 
     def __init__(self, directories: Mapping[int, str], topic: str = METADATA_TOPIC) -> None:
         self.directories, self.topic = directories, topic

@@ -8,6 +8,7 @@ from kraftfast.client.sender cimport Sender
 
 
 cdef class Appender:
+    cdef readonly object host        # what it runs on
     cdef public Ledger ledger        # tickets and what became of them
     cdef public Sender sender        # to the leader, None while there is none
     cdef public bint keeper_sleeps   # wake_threads() is wanted once a batch stays open

@@ -2,6 +2,7 @@ from collections.abc import Iterable
 
 from typing_extensions import Buffer
 
+from kraftfast.client.host import Host
 from kraftfast.client.ledger import Ledger
 from kraftfast.client.news import News
 from kraftfast.client.sender import Sender
@@ -14,6 +15,8 @@ class Appender:
     sender: Sender | None
     keeper_sleeps: bool
     caller_sleeps: bool
+    @property
+    def host(self) -> Host: ...
     @property
     def pumping(self) -> bool: ...
     @property

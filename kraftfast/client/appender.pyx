@@ -1,7 +1,5 @@
 """The quick paths of a producer, for one record a call; the others are in ``producer``."""
 
-import time
-
 from libc.stdint cimport INT64_MAX, INT64_MIN, int64_t
 
 from kraftfast.client.news cimport News
@@ -18,8 +16,9 @@ SLEEP_S_MAX = 0.5
 cdef class Appender:
     """What a ``Producer`` does on every call. Its fields: ``appender.pxd``."""
 
-    def __cinit__(self, *_arguments, **_fields):
-        self.news = News()
+    def __cinit__(self, connector, *_arguments, **_fields):
+        self.host = connector.host
+        self.news = News(self.host.lock)
 
     def append(
         self, value, *, key=None, headers=(), timestamp=None, timeout=DEFAULT_TIMEOUT
@@ -63,7 +62,7 @@ cdef class Appender:
         if number >= self.ledger.resolved and self.sender is not None:
             self.sender.poll()
         if number >= self.ledger.resolved:
-            self.wait_resolved(number, deadline_after(timeout))
+            self.wait_resolved(number, deadline_after(timeout, now=self.host.monotonic))
         return self.ledger.offset_of(number)
 
     @property
@@ -78,7 +77,7 @@ cdef class Appender:
 
         Whoever pumps returns as soon as anything that a thread waits for may have happened.
         """
-        cdef double left = deadline - time.monotonic()
+        cdef double left = deadline - self.host.monotonic()
         if left <= 0:
             sender.poll()
         elif self.pumping:

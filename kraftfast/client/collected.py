@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import sys
-import threading
 import warnings
 from collections.abc import Callable
 
 from kraftfast import forks
+from kraftfast.client.host import HOST, Host
 from kraftfast.client.ledger import Ledger
 from kraftfast.client.news import News
 from kraftfast.client.sender import Sender
 
 
-def run_beside(run: Callable[[], object]) -> bool:
+def run_beside(run: Callable[[], object], host: Host = HOST) -> bool:
     """Run a function in a thread; return False, without it, where the interpreter ends.
 
     A thread that is started then never begins, and Python 3.11 waits for it for ever.
@@ -21,7 +21,7 @@ def run_beside(run: Callable[[], object]) -> bool:
     if sys.is_finalizing():
         return False
     try:
-        threading.Thread(target=run, name="kraftfast-close", daemon=True).start()
+        host.thread(run, "kraftfast-close").start()
     except RuntimeError:
         return False
     return True
@@ -30,6 +30,7 @@ def run_beside(run: Callable[[], object]) -> bool:
 class Collected:
     """A part of :class:`~kraftfast.client.producer.Producer`, whose fields these are."""
 
+    host: Host
     ledger: Ledger
     sender: Sender | None
     news: News
@@ -43,7 +44,7 @@ class Collected:
             return
         warnings.warn("a producer was not closed", ResourceWarning, source=self)
         if self.ledger.next_ticket > self.ledger.resolved:
-            if run_beside(self.close):
+            if run_beside(self.close, self.host):
                 return
         self.let_go()
 

@@ -6,10 +6,10 @@ For handshakes and for what is not hot; a ``SocketSender`` takes a greeted conne
 from __future__ import annotations
 
 import socket
-import time
 from typing import Any, NoReturn
 
 from kraftfast import forks, limits
+from kraftfast.client.host import HOST, Host
 from kraftfast.errors import ErrorCode, MalformedFrame, PeerGone, TimedOut, UnsupportedVersion
 from kraftfast.types import Address as Address
 from kraftfast.wire import frame
@@ -31,7 +31,8 @@ class Connection:
     """A TCP connection. Not thread-safe; no use after a failure.
 
     Raises PeerGone if the server cannot be reached or hangs up (Refused: at once), TimedOut if it
-    does not answer until ``deadline`` (``time.monotonic()``), UnsupportedVersion, MalformedFrame.
+    does not answer until ``deadline`` (by the clock of its ``host``), UnsupportedVersion,
+    MalformedFrame.
     """
 
     # address: whose. sock, splitter: the connection and what came over it. versions: what the
@@ -39,13 +40,13 @@ class Connection:
 
     CLIENT_ID = "kraftfast"
 
-    def __init__(self, address: Address, deadline: float) -> None:
-        self.address = address
+    def __init__(self, address: Address, deadline: float, host: Host = HOST) -> None:
+        self.address, self.host = address, host
         self.correlation_id = 0
         self.splitter = frame.FrameSplitter(limits.FRAME_BYTES_MAX_BEFORE_API_VERSIONS)
         self.versions: dict[int, Versions] = {}
         try:
-            self.sock = socket.create_connection(address, timeout=_left(deadline, "connecting"))
+            self.sock = host.connect(address, self._left(deadline, "connecting"))
         except TimeoutError:
             raise TimedOut(f"{_text(address)} does not answer") from None
         except OSError as error:
@@ -116,7 +117,7 @@ class Connection:
 
     def send(self, data: bytes, deadline: float) -> None:
         """Send a whole frame."""
-        self.sock.settimeout(_left(deadline, f"asking {_text(self.address)}"))
+        self.sock.settimeout(self._left(deadline, f"asking {_text(self.address)}"))
         try:
             self.sock.sendall(data, socket.MSG_NOSIGNAL)  # see send_with_fds
         except OSError as error:
@@ -128,7 +129,7 @@ class Connection:
             found = self.splitter.next_frame()
             if found is not None:
                 return found
-            self.sock.settimeout(_left(deadline, f"waiting for {_text(self.address)}"))
+            self.sock.settimeout(self._left(deadline, f"waiting for {_text(self.address)}"))
             try:
                 count = self.sock.recv_into(self.splitter.room())
             except TimeoutError:
@@ -162,12 +163,11 @@ class Connection:
 
     disown = close
 
-
-def _left(deadline: float, doing: str) -> float:
-    left = deadline - time.monotonic()
-    if left <= 0:
-        raise TimedOut(f"no time left for {doing}")
-    return left
+    def _left(self, deadline: float, doing: str) -> float:
+        left = deadline - self.host.monotonic()
+        if left <= 0:
+            raise TimedOut(f"no time left for {doing}")
+        return left
 
 
 def _text(address: Address) -> str:

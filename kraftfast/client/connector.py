@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from kraftfast.client.admin_ways import Reached
+from kraftfast.client.host import Host
 from kraftfast.client.ledger import Ledger
 from kraftfast.client.sender import Sender
 
@@ -12,6 +13,7 @@ from kraftfast.client.sender import Sender
 class Connector(Protocol):
     """Finds the leader. A producer calls it from one thread at a time."""
 
+    host: Host  # what its producers run on
     window: int  # batches that a sender has under way at most
 
     def connect(self, ledger: Ledger, record_bytes: int, deadline: float) -> Sender:

@@ -16,7 +16,6 @@ replica's high watermark (a word in shared memory) says how far they may be read
 
 from __future__ import annotations
 
-import time
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
@@ -24,6 +23,7 @@ from typing import Any, Self
 
 from kraftfast import forks
 from kraftfast.arguments import OFFSET_MAX, flag, offset
+from kraftfast.client.host import HOST, Host
 from kraftfast.client.local import Watch
 from kraftfast.client.timing import FOREVER_S, deadline_after
 from kraftfast.errors import (
@@ -53,9 +53,10 @@ class RecordStream(ABC):
     Close it: one that is forgotten warns (ResourceWarning), and is closed once it is collected.
     """
 
-    # position, follow: as above. closed: no more calls, which raise refusal.
+    # position, follow: as above. closed: no more calls, which raise refusal. host: what it runs on.
 
-    def __init__(self, from_offset: int, follow: bool) -> None:
+    def __init__(self, from_offset: int, follow: bool, host: Host = HOST) -> None:
+        self.host = host
         self.position = offset("from_offset", from_offset)
         self.follow = flag("follow", follow)
         self.closed = False
@@ -87,6 +88,9 @@ class RecordStream(ABC):
             if not self.follow:
                 return
             self.wait(None)
+
+    def _deadline(self, timeout: Any) -> float:
+        return deadline_after(timeout, now=self.host.monotonic)
 
     def _check_open(self) -> None:
         if self.closed:
@@ -123,7 +127,7 @@ class RecordStream(ABC):
         found: list[Any] = []
         count = offset("count", count)
         self._check_open()
-        began, deadline = self.position, deadline_after(timeout)
+        began, deadline = self.position, self._deadline(timeout)
         follow, self.follow = self.follow, False
         try:
             while True:
@@ -134,7 +138,7 @@ class RecordStream(ABC):
                             break
                 if len(found) == count:
                     return found
-                if not self.wait(max(0.0, deadline - time.monotonic())):
+                if not self.wait(max(0.0, deadline - self.host.monotonic())):
                     raise TimedOut(f"{len(found)} of {count} records within {timeout} s")
         except BaseException:
             self.position = began  # what was found is not handed out: it comes again
@@ -204,7 +208,7 @@ class Consumer(RecordStream):
 
     def _look_around(self) -> None:
         """Watch every replica that runs; let go of those that do not."""
-        now = time.monotonic()
+        now = self.host.monotonic()
         for id, directory in list(self.directories.items()):
             watch = self._watches.get(id)
             if watch is not None and not watch.alive():
@@ -214,8 +218,10 @@ class Consumer(RecordStream):
                 try:
                     self._watches[id] = Watch(directory)
                 except PeerGone:  # one that is stopped costs time: it is asked seldom
-                    spent = time.monotonic() - now
-                    self._absent_until[id] = time.monotonic() + RETRY_S + PATIENCE_FACTOR * spent
+                    spent = self.host.monotonic() - now
+                    self._absent_until[id] = (
+                        self.host.monotonic() + RETRY_S + PATIENCE_FACTOR * spent
+                    )
 
     def _forget(self, id: int) -> None:
         watch = self._watches.pop(id)
@@ -241,9 +247,9 @@ class Consumer(RecordStream):
                 self._source, self._reader = best, LogReader(best.log_path)
                 return self._source, self._reader
             self._check_open()
-            if time.monotonic() >= deadline:
+            if self.host.monotonic() >= deadline:
                 raise NoQuorum("no replica runs")
-            time.sleep(RETRY_S)
+            self.host.sleep(RETRY_S)
 
     def _worth(self, watch: Watch) -> tuple[bool, int, bool]:
         """Order sources: first of all one that holds the record at ``position``."""
@@ -265,16 +271,16 @@ class Consumer(RecordStream):
                     return
             source, reader = self._caught_up(self.high_watermark)
             if self.position < source.log_start_offset:  # another one may start earlier
-                source, reader = self._choose_source(time.monotonic() + SEARCH_S)
+                source, reader = self._choose_source(self.host.monotonic() + SEARCH_S)
             self._check_start(source.log_start_offset)
             try:
                 yield from reader.batches(self.position, source.high_watermark)
             except CorruptLog:  # or a snapshot takes the place of that replica's log just now
-                deadline = time.monotonic() + REPLACED_S_MAX
+                deadline = self.host.monotonic() + REPLACED_S_MAX
                 while self.position >= source.log_start_offset:
-                    if time.monotonic() >= deadline:
+                    if self.host.monotonic() >= deadline:
                         raise
-                    time.sleep(RETRY_S)
+                    self.host.sleep(RETRY_S)
 
     def _check_start(self, start: int) -> None:
         """Records below the log's start are not handed out, be they still there or not."""
@@ -295,25 +301,27 @@ class Consumer(RecordStream):
                     return source, reader
             except PeerGone:
                 pass
-        return self._choose_source(time.monotonic() + SEARCH_S)
+        return self._choose_source(self.host.monotonic() + SEARCH_S)
 
     def wait(self, timeout: float | None = None) -> bool:
         self._check_open()
-        deadline = deadline_after(FOREVER_S if timeout is None else timeout)
+        deadline = self._deadline(FOREVER_S if timeout is None else timeout)
         while True:
             try:
                 source = self._source
                 if source is None:
-                    until = min(deadline, time.monotonic() + SEARCH_S)
+                    until = min(deadline, self.host.monotonic() + SEARCH_S)
                     source = self._choose_source(until)[0]
-                if source.wait_beyond(self.position, min(SLEEP_S_MAX, deadline - time.monotonic())):
+                if source.wait_beyond(
+                    self.position, min(SLEEP_S_MAX, deadline - self.host.monotonic())
+                ):
                     return True
             except PeerGone:
                 self._let_go_of_source()
             self._look_around()
             if self.high_watermark > self.position:
                 return True
-            if time.monotonic() >= deadline:
+            if self.host.monotonic() >= deadline:
                 return False
 
     def close(self) -> None:

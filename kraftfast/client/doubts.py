@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import time
-
 from kraftfast.client.connector import Connector
+from kraftfast.client.host import Host
 from kraftfast.client.ledger import Ledger
 from kraftfast.client.own_threads import DOUBT_S
 from kraftfast.client.sender import Sender
@@ -14,6 +13,7 @@ from kraftfast.errors import KraftfastError, PeerGone
 class Doubts:
     """A part of :class:`~kraftfast.client.producer.Producer`, whose fields these are."""
 
+    host: Host
     ledger: Ledger
     _connector: Connector
     _progress_at: tuple[int, float]
@@ -24,7 +24,7 @@ class Doubts:
         A process that was stopped, or a host that went silent, closes no connection.
         """
         resolved, at = self._progress_at
-        now = time.monotonic()
+        now = self.host.monotonic()
         if self.ledger.resolved != resolved or not sender.under_way:
             self._progress_at = (self.ledger.resolved, now)
         elif now - at >= DOUBT_S:

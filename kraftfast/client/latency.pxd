@@ -12,5 +12,5 @@ cdef class Latencies:
 
     # The commit of a batch whose first record was handed over `took` ns ago.
     cdef void note_commit(self, uint64_t took) noexcept
-    # The leader answered these batches then.
-    cdef void note_told(self, uint64_t sent_ns, uint64_t batches) noexcept
+    # The leader's answer to these batches was `took` ns on its way.
+    cdef void note_told(self, uint64_t took, uint64_t batches) noexcept

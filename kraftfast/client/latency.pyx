@@ -5,7 +5,6 @@ from libc.stdint cimport uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
-from kraftfast.client.clock cimport monotonic_ns
 from kraftfast.link.stats cimport kf_histogram, kf_histogram_add, kf_histogram_add_n, quantiles
 
 
@@ -29,9 +28,7 @@ cdef class Latencies:
     cdef void note_commit(self, uint64_t took) noexcept:
         kf_histogram_add(<kf_histogram *>self.samples, took)
 
-    cdef void note_told(self, uint64_t sent_ns, uint64_t batches) noexcept:
-        cdef uint64_t now = monotonic_ns()
-        cdef uint64_t took = now - sent_ns if now > sent_ns else 0
+    cdef void note_told(self, uint64_t took, uint64_t batches) noexcept:
         kf_histogram_add_n(<kf_histogram *>self.told, took, batches)
 
     def commit_latency(self) -> dict[str, float]:

@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from kraftfast import forks
+from kraftfast.client.host import HOST
 from kraftfast.client.ledger import Ledger
 from kraftfast.client.refusals import FEWER, Full
 from kraftfast.client.ring_sender import RingSender
@@ -57,6 +58,8 @@ class LocalConnector:
     """
 
     # directories: replica id -> directory. _order: ids, the most promising first.
+
+    host = HOST
 
     def __init__(self, directories: Mapping[int, str], batch_bytes: int, window: int) -> None:
         self.directories = directories

@@ -3,6 +3,7 @@
 
 cdef class News:
     cdef list waiters
+    cdef object lock
 
     # A thread that will wait: what it looks at after this cannot change without its being told.
     cdef object enter(self)

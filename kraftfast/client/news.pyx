@@ -15,13 +15,13 @@ from kraftfast.errors import NoQuorum
 cdef class News:
     """Wakes all threads that wait for something to happen."""
 
-    # waiters: a lock for each, taken; released by tell().
+    # waiters: a lock for each, taken; released by tell(). lock: makes one.
 
-    def __init__(self):
-        self.waiters = []
+    def __init__(self, lock=allocate_lock):
+        self.waiters, self.lock = [], lock
 
     cdef object enter(self):
-        waiter = allocate_lock()
+        waiter = self.lock()
         waiter.acquire()
         self.waiters.append(waiter)
         return waiter
@@ -53,14 +53,14 @@ cdef class News:
 cdef class Held:
     """Hold a lock, waited for until a deadline: ``with Held(lock, deadline):``. Raises NoQuorum."""
 
-    cdef object lock
+    cdef object lock, now
     cdef double deadline
 
-    def __init__(self, lock, double deadline):
-        self.lock, self.deadline = lock, deadline
+    def __init__(self, lock, double deadline, now=time.monotonic):
+        self.lock, self.deadline, self.now = lock, deadline, now
 
     def __enter__(self):
-        if not self.lock.acquire(True, max(0.0, self.deadline - time.monotonic())):
+        if not self.lock.acquire(True, max(0.0, self.deadline - self.now())):
             raise NoQuorum("no leader could be found: another thread is still looking for one")
 
     def __exit__(self, *_exc):

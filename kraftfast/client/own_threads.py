@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import sys
 import threading
-import time
 import weakref
 from collections.abc import Callable
 from typing import Any
 
 from kraftfast.arguments import function
 from kraftfast.client.appender import DEFAULT_TIMEOUT, SLEEP_S_MAX
+from kraftfast.client.host import Host, Thread
 from kraftfast.client.ledger import Ledger
 from kraftfast.client.news import Held, News
 from kraftfast.client.sender import Sender
@@ -29,6 +29,7 @@ DOUBT_S = 1.0  # without an answer, until other replicas are asked who leads
 class OwnThreads:
     """A part of :class:`~kraftfast.client.producer.Producer`, whose fields these are."""
 
+    host: Host
     ledger: Ledger
     sender: Sender | None
     caller_sleeps: bool
@@ -38,9 +39,9 @@ class OwnThreads:
     _exchange: Any
     _callbacks: list[Callable[[Batch], None]]
     _called_back: int
-    _keeper: threading.Thread | None
-    _caller: threading.Thread | None
-    _starting: threading.Lock
+    _keeper: Thread | None
+    _caller: Thread | None
+    _starting: Any
     _wanted: News
     _check_open: Callable[[], None]
     pump: Callable[[Sender, int, float], None]
@@ -56,7 +57,8 @@ class OwnThreads:
         """
         function("callback", callback)
         self._check_open()  # before the lock: in a forked child nobody would release it
-        with Held(self._exchange, time.monotonic() + DEFAULT_TIMEOUT):
+        deadline = self.host.monotonic() + DEFAULT_TIMEOUT
+        with Held(self._exchange, deadline, self.host.monotonic):
             self._check_open()
             if not self._callbacks:
                 self._called_back = self.ledger.resolved
@@ -93,7 +95,7 @@ class OwnThreads:
         if sender is None or sender.broken is not None:
             self._try_reconnect()
         elif sender.has_open or sender.has_backlog:
-            time.sleep(LINGER_S)
+            self.host.sleep(LINGER_S)
             sender.poll()
             sender.seal()
         else:
@@ -132,7 +134,7 @@ class OwnThreads:
                 self._try_reconnect()
             else:
                 # After the sleep there must be time left to ask others who leads (doubt).
-                deadline = time.monotonic() + SLEEP_S_MAX + DOUBT_S
+                deadline = self.host.monotonic() + SLEEP_S_MAX + DOUBT_S
                 self.pump(sender, self._called_back, deadline)
         else:
             self.caller_sleeps = True
@@ -149,9 +151,9 @@ class OwnThreads:
 
     def _try_reconnect(self) -> None:
         try:
-            self.reconnect(time.monotonic() + SLEEP_S_MAX)
+            self.reconnect(self.host.monotonic() + SLEEP_S_MAX)
         except KraftfastError:
-            time.sleep(PAUSE_S)  # whoever waits learns of it
+            self.host.sleep(PAUSE_S)  # whoever waits learns of it
 
     def _call_all_back(self) -> None:
         """Give the callbacks what was resolved, in order."""
@@ -163,13 +165,13 @@ class OwnThreads:
                     _print(self._caller)
             self._called_back = batch.end_ticket
 
-    def _report(self, thread: threading.Thread | None) -> None:
+    def _report(self, thread: Thread | None) -> None:
         """Print the exception at hand, and leave whatever it came from some time."""
         _print(thread)
-        time.sleep(SLEEP_S_MAX)
+        self.host.sleep(SLEEP_S_MAX)
 
 
-def _print(thread: threading.Thread | None) -> None:
+def _print(thread: Any) -> None:
     threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), thread)))
 
 
@@ -197,5 +199,6 @@ def _is_needed(known: Known, needed: Callable[[OwnThreads], bool]) -> bool:
     return producer is None or needed(producer)
 
 
-def _thread(run: Callable[[Known], None], name: str, producer: OwnThreads) -> threading.Thread:
-    return threading.Thread(target=run, args=(weakref.ref(producer),), name=name, daemon=True)
+def _thread(run: Callable[[Known], None], name: str, producer: OwnThreads) -> Thread:
+    known = weakref.ref(producer)
+    return producer.host.thread(lambda: run(known), name)

@@ -16,8 +16,6 @@ raises :class:`~kraftfast.errors.UnknownOutcome` for its tickets.
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable, Iterable
 from typing import Any, Unpack
 
@@ -28,6 +26,7 @@ from kraftfast.client.collected import Collected
 from kraftfast.client.connector import Connector
 from kraftfast.client.doubts import Doubts
 from kraftfast.client.enrolment import Enrolment, Standing
+from kraftfast.client.host import Thread
 from kraftfast.client.latency import Latencies
 from kraftfast.client.ledger import Ledger
 from kraftfast.client.news import Held, News
@@ -90,7 +89,7 @@ class Producer(OwnThreads, Doubts, Collected, Appender):
         name: str | None = None,
         connect: bool = True,
     ) -> None:
-        deadline = deadline_after(timeout)
+        deadline = self._deadline(timeout)
         record_bytes = whole_number("record_bytes_max", record_bytes, 0, RECORD_BYTES_MAX)
         flag("connect", connect)
         self._connector = connector
@@ -105,13 +104,13 @@ class Producer(OwnThreads, Doubts, Collected, Appender):
         self.latencies = Latencies()
         self._backlog: list[tuple[bytes, int, int, int]] = []
         self._record_bytes = record_bytes
-        self._exchange = threading.RLock()
-        self._progress_at = (0, time.monotonic())
+        self._exchange = self.host.reentrant_lock()
+        self._progress_at = (0, self.host.monotonic())
         self._callbacks: list[Callable[[Batch], None]] = []
         self._called_back = 0
-        self._keeper: threading.Thread | None = None
-        self._caller: threading.Thread | None = None
-        self._starting, self._wanted = threading.Lock(), News()
+        self._keeper: Thread | None = None
+        self._caller: Thread | None = None
+        self._starting, self._wanted = self.host.lock(), News(self.host.lock)
         self._closed = self._ended = self._lost = False
         self.refusal: LocalError = Closed("the producer is closed")
         self.keeper_sleeps = True
@@ -134,7 +133,7 @@ class Producer(OwnThreads, Doubts, Collected, Appender):
         timeout: float,
     ) -> int:
         """The rest of :meth:`append`: where there is no room, no leader, or more than a value."""
-        deadline = deadline_after(timeout)
+        deadline = self._deadline(timeout)
         headers = header_pairs(headers)
         while True:
             sender = self._ready_sender(deadline)
@@ -174,7 +173,7 @@ class Producer(OwnThreads, Doubts, Collected, Appender):
         self, value: Any, *, timeout: float = DEFAULT_TIMEOUT, **fields: Unpack[RecordFields]
     ) -> int:
         """Append ``value`` and wait: its offset once committed. Raises as append() and wait()."""
-        deadline = deadline_after(timeout)
+        deadline = self._deadline(timeout)
         ticket = self.append(value, timeout=timeout, **fields)
         self.wait_resolved(ticket, deadline)
         return self.ledger.offset_of(ticket)
@@ -196,7 +195,7 @@ class Producer(OwnThreads, Doubts, Collected, Appender):
         Raises as :meth:`append_many_nowait`; the failure of the first record if all failed and none
         was appended; UnknownOutcome if only some did, or in doubt: its ``tickets`` can be asked.
         """
-        deadline = deadline_after(timeout)
+        deadline = self._deadline(timeout)
         tickets = self.append_many_nowait(values, offsets, size=size, timeout=timeout)
         if tickets:
             self.wait_resolved(tickets[-1].stop - 1, deadline)
@@ -218,7 +217,7 @@ class Producer(OwnThreads, Doubts, Collected, Appender):
         handed over; UnknownOutcome if the time ran out in the middle: then ``handed_over`` of the
         exception says how many records were, the first ones, and ``tickets`` which theirs are.
         """
-        deadline = deadline_after(timeout)
+        deadline = self._deadline(timeout)
         column = values if isinstance(values, Values) else Values(values, offsets, size=size)
         tickets: list[range] = []
         done, checked = 0, False
@@ -245,6 +244,9 @@ class Producer(OwnThreads, Doubts, Collected, Appender):
 
     # --- waiting ----------------------------------------------------------------------------------
 
+    def _deadline(self, timeout: Any) -> float:
+        return deadline_after(timeout, now=self.host.monotonic)
+
     def last_sequence(self, *, timeout: float = DEFAULT_TIMEOUT) -> int:
         """Return the number of the last record of this producer that is committed, from 0, or -1.
 
@@ -256,7 +258,7 @@ class Producer(OwnThreads, Doubts, Collected, Appender):
         and may be committed later: :meth:`flush` first. Where an outcome is unknown the quorum is
         asked: NoQuorum, ProducerFenced, Closed. Raises InvalidOption where not idempotent.
         """
-        deadline = deadline_after(timeout)
+        deadline = self._deadline(timeout)
         if isinstance(self.refusal, WrongProcess):
             raise self.refusal
         if self._enrolment is None:
@@ -276,7 +278,7 @@ class Producer(OwnThreads, Doubts, Collected, Appender):
         """Wait until everything handed over so far is resolved. Raises UnknownOutcome."""
         if isinstance(self.refusal, WrongProcess):
             raise self.refusal
-        self.wait_resolved(self.ledger.next_ticket - 1, deadline_after(timeout))
+        self.wait_resolved(self.ledger.next_ticket - 1, self._deadline(timeout))
 
     # --- the sender -------------------------------------------------------------------------------
 
@@ -298,15 +300,15 @@ class Producer(OwnThreads, Doubts, Collected, Appender):
         Raises NoQuorum when the deadline passes without one, or soon if it has no slot for one more
         producer; RequestRefused, ProducerFenced, Closed.
         """
-        with Held(self._exchange, deadline):
+        with Held(self._exchange, deadline, self.host.monotonic):
             self._give_up_broken()
-            search = Search(deadline, patient=self.ledger.next_ticket > 0)
+            search = Search(deadline, self.ledger.next_ticket > 0, self.host.monotonic)
             problem = ""  # as text: the error holds this frame, and what it tried
             while self.sender is None:
                 self._check_open()
                 try:
                     self.check_fenced()
-                    until = max(deadline, time.monotonic() + PAUSE_S)
+                    until = max(deadline, self.host.monotonic() + PAUSE_S)
                     sender = self._connector.connect(self.ledger, self._record_bytes, until)
                     sender.share(self.latencies)
                     try:
@@ -323,13 +325,13 @@ class Producer(OwnThreads, Doubts, Collected, Appender):
                         # The one before had more time to find out.
                         raise NoQuorum(f"no leader could be found: {problem or error}") from None
                     problem = str(error)
-                    time.sleep(FULL_PAUSE_S if full else PAUSE_S)
+                    self.host.sleep(FULL_PAUSE_S if full else PAUSE_S)
                 except (ProducerFenced, QuorumClosed) as error:
                     self._fail_rest(error)
                     self.news.tell()
                     raise
                 else:
-                    self._progress_at = (self.ledger.resolved, time.monotonic())
+                    self._progress_at = (self.ledger.resolved, self.host.monotonic())
                     # Only now, and before anything of it leaves: whatever is raised from here on,
                     # the producer knows who may have its records (D24). Others append behind them.
                     self.sender, self._backlog = sender, []
@@ -363,7 +365,7 @@ class Producer(OwnThreads, Doubts, Collected, Appender):
             self.sender = None
             self.news.tell()
             if isinstance(sender.broken, TimedOut):
-                time.sleep(PAUSE_S)  # it leads, and did not take all: not at once again
+                self.host.sleep(PAUSE_S)  # it leads, and did not take all: not at once again
 
     def _fail_rest(self, unsent: KraftfastError) -> None:
         """Nothing more is sent."""
@@ -381,13 +383,13 @@ class Producer(OwnThreads, Doubts, Collected, Appender):
             raise RecordTooLarge(
                 f"a record of {record_bytes} bytes; at most {RECORD_BYTES_MAX} can be sent"
             )
-        with Held(self._exchange, deadline):
+        with Held(self._exchange, deadline, self.host.monotonic):
             self._record_bytes = max(record_bytes, self._record_bytes)
             while (sender := self.reconnect(deadline)).record_bytes_max < record_bytes:
                 try:
                     sender.hold(True)  # nothing may be under way while it is exchanged
                     while sender.broken is None and (sender.under_way or sender.has_backlog):
-                        if time.monotonic() >= deadline:
+                        if self.host.monotonic() >= deadline:
                             raise TimedOut(
                                 "what is under way was not acknowledged in time to make room"
                             )
@@ -400,14 +402,14 @@ class Producer(OwnThreads, Doubts, Collected, Appender):
 
     def _wait_room(self, sender: Sender, deadline: float) -> None:
         """Until something was taken or resolved."""
-        if time.monotonic() >= deadline:
+        if self.host.monotonic() >= deadline:
             raise TimedOut("no room: the quorum does not keep up, or has no majority")
         if sender.broken is None:
             sender.want_room()
             self.pump(sender, self.ledger.resolved, deadline)
 
     def wait_resolved(self, ticket: int, deadline: float) -> None:
-        """Until ``time.monotonic()`` is ``deadline``. Raises UnknownOutcome, LocalError.
+        """Until ``self.host.monotonic()`` is ``deadline``. Raises UnknownOutcome, LocalError.
 
         Whatever goes wrong on the way to a leader says nothing of the ticket (D24).
         """
@@ -425,7 +427,7 @@ class Producer(OwnThreads, Doubts, Collected, Appender):
                 if ledger.resolved > ticket:
                     return
                 raise UnknownOutcome(f"not acknowledged: {error}") from None
-            if ledger.resolved <= ticket and time.monotonic() >= deadline:
+            if ledger.resolved <= ticket and self.host.monotonic() >= deadline:
                 raise UnknownOutcome("not acknowledged in time: the record may still be committed")
 
     # --- end --------------------------------------------------------------------------------------
@@ -438,7 +440,7 @@ class Producer(OwnThreads, Doubts, Collected, Appender):
         another thread still waits for a leader's answer, that is told when it has it. Raises
         InvalidOption for what is no ``timeout``.
         """
-        deadline = deadline_after(timeout)
+        deadline = self._deadline(timeout)
         if isinstance(self.refusal, WrongProcess):
             return
         try:
@@ -452,15 +454,14 @@ class Producer(OwnThreads, Doubts, Collected, Appender):
     def _end(self, deadline: float) -> None:
         self._closed = True
         try:
-            with Held(self._exchange, deadline):
+            with Held(self._exchange, deadline, self.host.monotonic):
                 self._resolve_rest()
         except NoQuorum:  # another thread waits for a leader's answer: it sends nothing after that
-            settings = {"timeout": FOREVER_S}
-            threading.Thread(target=self.close, kwargs=settings, daemon=True).start()
+            self.host.thread(lambda: self.close(timeout=FOREVER_S), "kraftfast-close").start()
             return
         for thread, least_s in ((self._keeper, 0.1), (self._caller, CALLBACKS_S)):
-            if thread is not None and thread is not threading.current_thread():
-                thread.join(max(least_s, deadline - time.monotonic()))
+            if thread is not None and not self.host.is_current(thread):
+                thread.join(max(least_s, deadline - self.host.monotonic()))
 
     def _resolve_rest(self) -> None:
         """Let the sender go, and tell what becomes of all that has no answer; _exchange is held."""

@@ -7,12 +7,11 @@ asked at once, and who leads is looked for only where it gives no answer.
 from __future__ import annotations
 
 import contextlib
-import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
 from kraftfast.client.admin_ways import ATTEMPT_S, Reached, Way
+from kraftfast.client.host import HOST, Host
 from kraftfast.client.news import News, call_alone
 from kraftfast.client.timing import deadline_after
 from kraftfast.errors import (
@@ -51,15 +50,15 @@ class ReadBarriers:
     # newest one that was answered, and its offset. _asking: held while one is under way, by whoever
     # changes the two above. news: told when it is not any more.
 
-    def __init__(self, ask: Callable[[float], int]) -> None:
-        self.ask = ask
+    def __init__(self, ask: Callable[[float], int], host: Host) -> None:
+        self.ask, self.host = ask, host
         self.asked = 0
         self.answered = (0, -1)
-        self._asking = threading.Lock()
-        self.news = News()
+        self._asking = host.lock()
+        self.news = News(host.lock)
 
     def read(self, deadline: float) -> int:
-        """Return the offset; ``deadline``: ``time.monotonic()`` seconds.
+        """Return the offset; ``deadline``: by the clock of its host.
 
         Raises TimedOut, and what asking raises. A question that fails fails for its asker alone.
         """
@@ -69,7 +68,7 @@ class ReadBarriers:
             number, offset = self.answered
             if number >= wanted:
                 return offset
-            left = deadline - time.monotonic()
+            left = deadline - self.host.monotonic()
             if left <= 0:
                 raise TimedOut("no read barrier in time: others are asked for")
             self.news.wait(lambda: self.answered[0] >= wanted or not self._asking.locked(), left)
@@ -86,13 +85,13 @@ def likely_barrier(way: Way, deadline: float) -> int | None:
 
     Raises TimedOut if there is no time left to ask another one.
     """
-    until = min(deadline, time.monotonic() + ATTEMPT_S)
+    until = min(deadline, way.host.monotonic() + ATTEMPT_S)
     try:
         replica = way.likely(until)
         if replica is None:
             return None
         with contextlib.closing(replica):
-            return said_by(replica, until, way)
+            return said_by(replica, until, way, way.host)
     except KraftfastError as error:
         if isinstance(error, TimedOut) and until == deadline:
             raise
@@ -101,27 +100,27 @@ def likely_barrier(way: Way, deadline: float) -> int | None:
 
 def barrier_by(replica: Reached, deadline: float) -> int:
     """A read barrier by one replica's word. Raises NoQuorum, TimedOut, PeerGone."""
-    return said_by(replica, deadline, None)
+    return said_by(replica, deadline, None, HOST)
 
 
-def said_by(replica: Reached, deadline: float, way: Way | None) -> int:
+def said_by(replica: Reached, deadline: float, way: Way | None, host: Host) -> int:
     """:func:`barrier_by`; ``way`` hears who leads."""
     try:
-        return barrier_of(replica, deadline, way)
+        return barrier_of(replica, deadline, way, host)
     except RequestRefused as refusal:
         if refusal.code not in TRY_AGAIN:
             raise
         raise TimedOut(f"no read barrier in time: {refusal}") from None
 
 
-def barrier_of(replica: Any, deadline: float, way: Way | None) -> int:
+def barrier_of(replica: Any, deadline: float, way: Way | None, host: Host) -> int:
     """A read barrier by one replica's word, which asks its leader if it does not lead.
 
     ``way`` hears who leads, so that the next question goes there.
     Raises RequestRefused, TimedOut, PeerGone, UnsupportedVersion for one that knows none.
     """
     kind = wire.DescribeQuorumRequest
-    left_ms = max(1, milliseconds(deadline - time.monotonic()))
+    left_ms = max(1, milliseconds(deadline - host.monotonic()))
     body = kind(topics=[], read_barrier=kind.ReadBarrier(timeout_ms=left_ms))
     answer = replica.ask(ApiKey.DESCRIBE_QUORUM, body, deadline + PAUSE_S)
     check(answer.error_code, answer.error_message or "a majority was not reached in time")
@@ -144,5 +143,5 @@ def check(code: int, message: str | None) -> None:
 
 def milliseconds(seconds: float) -> int:
     """Return a timeout for a request's field, which holds 24 days. Raises InvalidOption."""
-    left = deadline_after(seconds) - time.monotonic()
+    left = deadline_after(seconds, now=lambda: 0.0)
     return min(MILLISECONDS_MAX, max(0, round(left * 1000)))

@@ -40,10 +40,15 @@ class Full(NoQuorum):
 class Search:
     """When to give up a search for a leader; one that is ``patient`` only at its deadline."""
 
-    # deadline, full_by: time.monotonic() seconds; full_by: of the answers that there is no room.
+    # deadline, full_by: seconds by the clock ``now``; full_by: of answers that there is no room.
 
-    def __init__(self, deadline: float, patient: bool = False) -> None:
-        self.deadline, self.patient = deadline, patient
+    def __init__(
+        self,
+        deadline: float,
+        patient: bool = False,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.deadline, self.patient, self.now = deadline, patient, now
         self.full_by = math.inf
 
     def is_over(self, error: KraftfastError) -> bool:
@@ -52,7 +57,7 @@ class Search:
         A slot that was just given up may count for a moment still, and a server that ends hangs up
         as one without room does: that is believed once it was said for a while.
         """
-        now = time.monotonic()
+        now = self.now()
         if self.patient or not isinstance(error, Full):
             self.full_by = math.inf
         elif self.full_by == math.inf:

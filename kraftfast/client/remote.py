@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 from kraftfast import arguments
 from kraftfast.arguments import refuse
 from kraftfast.client.connection import Address, Connection, Refused
+from kraftfast.client.host import HOST, Host
 from kraftfast.client.ledger import Ledger
 from kraftfast.client.refusals import FEWER, Full
 from kraftfast.client.socket_sender import SocketSender
@@ -79,7 +79,8 @@ class Leader:
 class Cluster:
     """The servers of one quorum. Thread-safe.
 
-    ``addresses``: where to begin; more are learnt. ``topic``: the quorum's log.
+    ``addresses``: where to begin; more are learnt. ``topic``: the quorum's log. ``host``: what its
+    clients run on.
     """
 
     # cluster_id: what the first server said; None until then. _addresses: those to be asked, the
@@ -87,8 +88,8 @@ class Cluster:
     # leader was when that was last heard, None: it is to be looked for. _servers: replica id ->
     # address, as the last server said that was asked who leads.
 
-    def __init__(self, addresses: Iterable[Address], topic: str) -> None:
-        self.topic = topic
+    def __init__(self, addresses: Iterable[Address], topic: str, host: Host = HOST) -> None:
+        self.topic, self.host = topic, host
         self.cluster_id: str | None = None
         self._lock = threading.Lock()
         self.led: Address | None = None
@@ -100,8 +101,15 @@ class Cluster:
         with self._lock:
             return list(self._addresses)
 
+    def reach(self, address: Address, deadline: float) -> Connection:
+        """A connection to one server. Raises as :class:`Connection`."""
+        return Connection(address, deadline, self.host)
+
+    def _attempt(self, deadline: float) -> float:
+        return min(deadline, self.host.monotonic() + ATTEMPT_S)
+
     def find_leader(self, deadline: float) -> tuple[Connection, Leader]:
-        """A connection to the leader. ``deadline``: ``time.monotonic()`` seconds.
+        """A connection to the leader. ``deadline``: by the clock of its host.
 
         Raises NotLeader (nobody leads at the moment), NoQuorum (no server answers), Full (the
         leader has no room for a connection), RequestRefused (the topic is another one). A server of
@@ -115,11 +123,11 @@ class Cluster:
             address = candidates.pop(0)
             if address in asked:
                 continue
-            if asked and time.monotonic() >= deadline:
+            if asked and self.host.monotonic() >= deadline:
                 break  # whoever was not asked is no less promising for it
             asked.add(address)
             try:
-                connection = Connection(address, min(deadline, time.monotonic() + ATTEMPT_S))
+                connection = self.reach(address, self._attempt(deadline))
             except UNREACHABLE as error:
                 problems.append(str(error))
                 if isinstance(error, Refused):
@@ -127,7 +135,7 @@ class Cluster:
                 self._promise(address, False)
                 continue
             try:
-                leader = self.ask_leader(connection, min(deadline, time.monotonic() + ATTEMPT_S))
+                leader = self.ask_leader(connection, self._attempt(deadline))
             except (*UNREACHABLE, InconsistentClusterId) as error:
                 connection.close()
                 if isinstance(error, InconsistentClusterId):
@@ -215,10 +223,10 @@ class Cluster:
         """
         others = [other for other in self.addresses() if other != address]
         for number, other in enumerate(others):
-            now = time.monotonic()
+            now = self.host.monotonic()
             until = now + min(ATTEMPT_S, (deadline - now) / (len(others) - number))
             try:
-                connection = Connection(other, until)
+                connection = self.reach(other, until)
             except UNREACHABLE:
                 continue
             try:
@@ -239,6 +247,7 @@ class RemoteConnector:
 
     def __init__(self, cluster: Cluster, batch_bytes: int, window: int) -> None:
         self.cluster, self.batch_bytes, self.window = cluster, batch_bytes, window
+        self.host = cluster.host
 
     def connect(self, ledger: Ledger, record_bytes: int, deadline: float) -> SocketSender:
         """A sender to the leader.
@@ -270,7 +279,7 @@ class RemoteConnector:
     def reach(self, sender: Any, deadline: float) -> Connection:
         """Another connection to its leader. Raises as :class:`Connection`; Full where refused."""
         try:
-            return Connection(sender.connection.address, deadline)
+            return self.cluster.reach(sender.connection.address, deadline)
         except Refused as error:
             raise Full(f"{error}; {FEWER}") from None
 
@@ -292,4 +301,4 @@ def connect_producer(
     Raises NotLeader, NoQuorum, RequestRefused.
     """
     connector = RemoteConnector(Cluster(addresses, topic), batch_bytes, window)
-    return connector.connect(ledger, 0, time.monotonic() + timeout)
+    return connector.connect(ledger, 0, HOST.monotonic() + timeout)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Iterator
 from typing import Any
@@ -77,8 +76,8 @@ class RemoteConsumer(RecordStream):
         timeout: float = 10.0,
         fetch_bytes: int = FETCH_BYTES,
     ) -> None:
-        deadline = deadline_after(timeout)
-        super().__init__(from_offset, follow)
+        deadline = deadline_after(timeout, now=cluster.host.monotonic)
+        super().__init__(from_offset, follow, cluster.host)
         self.cluster, self.timeout, self.fetch_bytes = cluster, timeout, fetch_bytes
         self._connection: Connection | None = None
         self._leader: Leader | None = None
@@ -99,7 +98,7 @@ class RemoteConsumer(RecordStream):
     def _committed(self) -> Iterator[Any]:
         while True:
             if not self._next_ahead():
-                deadline = deadline_after(self.timeout)
+                deadline = self._deadline(self.timeout)
                 try:
                     if not self._fill(0, deadline):
                         return
@@ -109,9 +108,9 @@ class RemoteConsumer(RecordStream):
 
     def wait(self, timeout: float | None = None) -> bool:
         self._check_open()
-        deadline = deadline_after(FOREVER_S if timeout is None else timeout)
+        deadline = self._deadline(FOREVER_S if timeout is None else timeout)
         while not self._next_ahead():
-            left = deadline - time.monotonic()
+            left = deadline - self.host.monotonic()
             try:
                 if left <= 0 or (self._fill(min(WAIT_MS_MAX, int(left * 1000)), deadline)):
                     break
@@ -145,14 +144,14 @@ class RemoteConsumer(RecordStream):
                 if found or not early:  # an early question may have missed what came since
                     return found
             except TimedOut:
-                if time.monotonic() >= deadline:
+                if self.host.monotonic() >= deadline:
                     raise
                 self._detach()
             except (PeerGone, MalformedFrame, UnsupportedVersion, NotLeader) as error:
                 self._detach()
-                if time.monotonic() >= deadline:
+                if self.host.monotonic() >= deadline:
                     raise NoQuorum(f"no leader could be read from: {error}") from None
-                time.sleep(RETRY_S)
+                self.host.sleep(RETRY_S)
             except BaseException:
                 self._detach()
                 raise
@@ -169,7 +168,7 @@ class RemoteConsumer(RecordStream):
                 raise OffsetOutOfRange(
                     f"the log starts at offset {start}, beyond offset {self.position}", start
                 )
-            time.sleep(
+            self.host.sleep(
                 RETRY_S
             )  # beyond its end: a new leader may not know yet how much is committed
             return False
@@ -199,7 +198,7 @@ class RemoteConsumer(RecordStream):
         """Find the leader. Raises NoQuorum when the deadline passes without one."""
         self._check_open()
         self._detach()
-        search = Search(deadline, patient=self._leader is not None)
+        search = Search(deadline, self._leader is not None, self.host.monotonic)
         while True:
             try:
                 self._connection, self._leader = self.cluster.find_leader(deadline)
@@ -209,7 +208,7 @@ class RemoteConsumer(RecordStream):
             except (NotLeader, NoQuorum) as error:
                 if search.is_over(error):
                     raise NoQuorum(f"no leader could be found: {error}") from None
-                time.sleep(RETRY_S)
+                self.host.sleep(RETRY_S)
 
     def _detach(self) -> None:
         self._asked = -1
@@ -225,7 +224,7 @@ class RemoteConsumer(RecordStream):
     def _ask(self, connection: Connection, wait_ms: int, offset: int = -1) -> None:
         assert self._leader is not None
         self._asked = offset if offset >= 0 else self.position
-        self._answer_due = time.monotonic() + wait_ms / 1000 + GRACE_S
+        self._answer_due = self.host.monotonic() + wait_ms / 1000 + GRACE_S
         request = PartitionFetch(
             max_wait_ms=wait_ms,
             min_bytes=1,

@@ -5,7 +5,6 @@ import select
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
-from kraftfast.client.clock cimport monotonic_ns
 from kraftfast.client.ledger cimport Ledger
 from kraftfast.client.sender cimport (
     COMMITTED, REFUSED_BATCH, SENT, Sender, Sent,
@@ -20,6 +19,7 @@ from kraftfast.ring.calls cimport (
 )
 from kraftfast.ring.spsc cimport Doorbell, PeerDoorbell, RingIn, RingMessage, RingOut
 
+from kraftfast.client.host import HOST
 from kraftfast.errors import NotLeader, PeerGone
 
 cdef enum:
@@ -49,8 +49,8 @@ cdef class RingSender(Sender):
         self.out, self.inbox, self.bell = link.out, link.inbox, link.bell
         self.doorbell = own_doorbell.bell
         kf_ring_keep(self.out.ring, 0)
-        self.set_up(ledger, batch_bytes, <int64_t>kf_ring_payload_max(self.out.ring) - HEAD, window,
-                    self.doorbell.fd)
+        self.set_up(HOST, ledger, batch_bytes,
+                    <int64_t>kf_ring_payload_max(self.out.ring) - HEAD, window, self.doorbell.fd)
         for fd in (link.sock.fileno(), link.pidfd):
             self.epoll.register(fd, select.EPOLLIN)
 
@@ -72,7 +72,7 @@ cdef class RingSender(Sender):
 
     cdef int commit(self, Sent *entry) except -1:
         cdef BatchMessage head
-        head.sent_ns, head.reserved = monotonic_ns(), 0
+        head.sent_ns, head.reserved = self.clock.monotonic_ns(), 0
         memcpy(entry.batch - HEAD, &head, HEAD)
         self.out.commit(<uint32_t>(entry.size + HEAD), BATCH, 0)
         entry.place = self.out.position
@@ -141,11 +141,12 @@ cdef class RingSender(Sender):
         cdef Sent *entry
         cdef uint64_t number, first = m.first_batch, batches = m.batches
         cdef int64_t offset = m.base_offset, records = 0
+        cdef uint64_t now = self.clock.monotonic_ns()
         if self.under_way_are(first, batches):
             for number in range(first, first + batches):
                 records += self.batch_number(number).records
             if offset >= 0 and m.end_offset - offset == records:
-                self.note_told(m.sent_ns, batches)
+                self.note_told(now - m.sent_ns if now > m.sent_ns else 0, batches)
                 for number in range(first, first + batches):
                     entry = self.batch_number(number)
                     entry.state, entry.base_offset = COMMITTED, offset

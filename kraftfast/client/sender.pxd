@@ -2,6 +2,7 @@
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
+from kraftfast.client.clock cimport Clock
 from kraftfast.client.identity cimport Identity
 from kraftfast.client.latency cimport Latencies
 from kraftfast.client.ledger cimport Ledger
@@ -60,11 +61,13 @@ cdef class Sender(Latencies):
     cdef object backlog                     # deque of what no leader looked at yet, in order
     cdef list given_up                      # what give_up() returned, None before
 
+    cdef object host
+    cdef Clock clock                        # the host's
     cdef object epoll                       # everything that this sender has to attend to
     cdef int wake_fd                        # an eventfd among it: ends a sleep
     cdef int users                          # threads that are using descriptors
 
-    cdef int set_up(self, Ledger ledger, int64_t batch_bytes, int64_t batch_bytes_max,
+    cdef int set_up(self, host, Ledger ledger, int64_t batch_bytes, int64_t batch_bytes_max,
                     int64_t window, int wake_fd) except -1
 
     # --- what a kind of sender does; claim, abandon, commit, publish and waiting run no Python

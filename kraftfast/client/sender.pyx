@@ -25,7 +25,6 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 from posix.unistd cimport write
 
-from kraftfast.client.clock cimport monotonic_ns, wall_ms
 from kraftfast.client.identity cimport is_whole
 from kraftfast.client.ledger cimport Ledger
 from kraftfast.client.values cimport append_number, bytes_of, record_size
@@ -68,13 +67,14 @@ cdef class Sender:
     def __dealloc__(self):
         free(self.sent)
 
-    cdef int set_up(self, Ledger ledger, int64_t batch_bytes, int64_t batch_bytes_max,
+    cdef int set_up(self, host, Ledger ledger, int64_t batch_bytes, int64_t batch_bytes_max,
                     int64_t window, int wake_fd) except -1:
         cdef uint64_t room = 1
         if not 1 <= window <= WINDOW_MAX:
             raise InvalidOption(f"a window is from 1 to {WINDOW_MAX} batches, not {window}")
         if batch_bytes < RECORD_OVERHEAD:
             raise InvalidOption(f"batches of {batch_bytes} bytes hold no record")
+        self.host, self.clock = host, host.clock
         self.ledger, self.window, self.wake_fd = ledger, window, wake_fd
         self.batch_bytes_max = min(batch_bytes_max, limits.BATCH_BYTES_MAX)
         self.batch_bytes = min(batch_bytes, self.batch_bytes_max)
@@ -84,7 +84,7 @@ cdef class Sender:
         self.sent = <Sent *>calloc(room, sizeof(Sent))
         if self.sent == NULL:
             raise MemoryError("producer")
-        self.epoll = select.epoll()
+        self.epoll = host.poller()
         self.epoll.register(wake_fd, select.EPOLLIN)
         self.settings = default_settings(0)
         self.settings.kafka_raft = self.kafka_raft
@@ -147,12 +147,12 @@ cdef class Sender:
     cdef int begin(self, int64_t capacity) except -1:
         """Open a batch in claimed memory: 1, or 0 for no room now."""
         cdef uint8_t *memory = self.claim(capacity)
-        cdef uint64_t now = monotonic_ns()
+        cdef uint64_t now = self.clock.monotonic_ns()
         if memory == NULL:
             return 0
         if now - self.stamped_ns > STAMP_NS:
             self.stamped_ns = now
-            self.settings.timestamp = wall_ms()
+            self.settings.timestamp = self.clock.wall_ms()
         open_batch(&self.batch, memory, capacity, &self.settings)
         self.open_began, self.open_first = now, self.ledger.next_ticket
         self.open = True
@@ -512,7 +512,7 @@ cdef class Sender:
     cdef int settle(self) except -1:
         """Resolve what was answered, oldest first."""
         cdef Sent *entry
-        cdef uint64_t now = monotonic_ns()
+        cdef uint64_t now = self.clock.monotonic_ns()
         while not self.gone and self.sent_tail < self.sent_head:
             entry = self.batch_number(self.sent_tail)
             if entry.state == COMMITTED:

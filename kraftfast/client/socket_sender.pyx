@@ -8,15 +8,14 @@ import os
 import select
 
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize
-from libc.errno cimport EAGAIN, EINTR, errno as c_errno
+from libc.errno cimport EAGAIN, EINTR
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
-from posix.unistd cimport close
 
-from kraftfast.client.clock cimport monotonic_ns
 from kraftfast.client.ledger cimport Ledger
 from kraftfast.client.sender cimport COMMITTED, NOT_APPENDED, REFUSED_BATCH, UNKNOWN, Sender, Sent
+from kraftfast.client.stream cimport Stream
 from kraftfast.wire.produce cimport PartitionProduced
 
 from kraftfast import limits
@@ -26,22 +25,6 @@ from kraftfast.types import ZERO_UUID
 from kraftfast.wire import produce
 from kraftfast.wire.messages import ApiKey
 
-
-cdef extern from "sys/socket.h" nogil:
-    int MSG_DONTWAIT
-    int MSG_NOSIGNAL
-    int MSG_PEEK
-    Py_ssize_t send(int fd, const void *data, size_t size, int flags)
-    Py_ssize_t recv(int fd, void *data, size_t size, int flags)
-
-cdef extern from "poll.h" nogil:
-    short POLLIN
-    short POLLOUT
-    struct pollfd:
-        int fd
-        short events
-        short revents
-    int c_poll "poll"(pollfd *fds, unsigned long count, int timeout_ms)
 
 cdef extern from "varint.h" nogil:
     enum:
@@ -79,7 +62,8 @@ cdef class SocketSender(Sender):
 
     cdef readonly object connection
     cdef object splitter                # of what comes back
-    cdef int fd
+    cdef Stream stream                  # the same
+    cdef object waker                   # its descriptor is wake_fd
     cdef int version
     cdef int32_t first_correlation      # of batch 0; they count up
     cdef bytes prefix, suffix           # of a frame: up to the length of the batch, and behind it
@@ -105,25 +89,25 @@ cdef class SocketSender(Sender):
         version_max = WITHOUT_TOPIC_IDS if topic_id is None else None
         self.version = connection.version_of(ApiKey.PRODUCE, version_max)
         self._make_template(topic, topic_id or ZERO_UUID)
-        wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self.waker = connection.host.waker()
         try:
             self.set_up(
-                ledger, batch_bytes, limits.BATCH_BYTES_MAX, min(window, REQUESTS_MAX), wake_fd)
+                connection.host, ledger, batch_bytes, limits.BATCH_BYTES_MAX, min(window, REQUESTS_MAX),
+                self.waker.fileno())
             self.bytes_max = self.window * self.batch_bytes
             self.buffers, self.spare = [None] * (self.sent_mask + 1), []
             self.frames = <Frame *>calloc(self.sent_mask + 1, sizeof(Frame))
             if self.frames == NULL:
                 raise MemoryError("producer")
-            self.fd, self.first_correlation = connection.hand_over()
-            self.epoll.register(self.fd, select.EPOLLIN)
+            fd, self.first_correlation = connection.hand_over()
+            self.stream = connection.host.stream(fd)
+            self.epoll.register(fd, select.EPOLLIN)
         except BaseException:
             self.wake_fd = -1
-            os.close(wake_fd)
+            self.waker.close()
             raise
 
     def __dealloc__(self):
-        if self.wake_fd >= 0:
-            close(self.wake_fd)  # it was dropped, as where no answer came before it was of use
         free(self.frames)
 
     def _make_template(self, str topic, bytes topic_id):
@@ -190,13 +174,13 @@ cdef class SocketSender(Sender):
             if self.is_idle() and self.has_ended():
                 return 0
             frame = &self.frames[self.send_number & self.sent_mask]
-            count = send(self.fd, frame.start + self.send_at, <size_t>(frame.size - self.send_at),
-                         MSG_DONTWAIT | MSG_NOSIGNAL)
+            count = self.stream.send(frame.start + self.send_at,
+                                     <size_t>(frame.size - self.send_at))
             if count < 0:
-                if c_errno == EINTR:
+                if count == -EINTR:
                     continue
-                if c_errno != EAGAIN:
-                    self.fail(PeerGone(f"connection to the leader broken: {os.strerror(c_errno)}"))
+                if count != -EAGAIN:
+                    self.fail(PeerGone(f"connection to the leader broken: {os.strerror(-count)}"))
                 return 0
             self.send_at += count
             if self.send_at == frame.size:
@@ -213,9 +197,8 @@ cdef class SocketSender(Sender):
 
         The kernel would take one more frame, and nobody could tell what became of it.
         """
-        cdef uint8_t byte
-        cdef Py_ssize_t count = recv(self.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT)
-        if count > 0 or count < 0 and (c_errno == EAGAIN or c_errno == EINTR):
+        cdef Py_ssize_t count = self.stream.peek()
+        if count > 0 or count == -EAGAIN or count == -EINTR:
             return False
         self.fail(PeerGone("the connection to the leader ended"))
         return True
@@ -236,11 +219,7 @@ cdef class SocketSender(Sender):
     # --- what comes back --------------------------------------------------------------------------
 
     cdef bint waiting(self) noexcept nogil:
-        cdef pollfd watched
-        watched.fd, watched.events, watched.revents = self.fd, POLLIN, 0
-        if self.send_number < self.sent_head and not self.leaving:
-            watched.events |= POLLOUT
-        return c_poll(&watched, 1, 0) > 0
+        return self.stream.is_ready(self.send_number < self.sent_head and not self.leaving)
 
     cdef int receive(self) except -1:
         cdef uint8_t[::1] room
@@ -250,12 +229,12 @@ cdef class SocketSender(Sender):
             room = self.splitter.room()  # runs Python code: other threads may have run, too
             if self.gone or self.deaf:
                 return 0
-            count = recv(self.fd, &room[0], <size_t>room.shape[0], MSG_DONTWAIT)
+            count = self.stream.receive(&room[0], <size_t>room.shape[0])
             if count <= 0:
-                if count < 0 and (c_errno == EAGAIN or c_errno == EINTR):
+                if count == -EAGAIN or count == -EINTR:
                     break
                 self.deaf = True
-                why = os.strerror(c_errno) if count < 0 else "closed by the leader"
+                why = os.strerror(-count) if count < 0 else "closed by the leader"
                 self.fail(PeerGone(f"connection to the leader broken: {why}"))
                 break
             try:
@@ -272,7 +251,7 @@ cdef class SocketSender(Sender):
             if count < room.shape[0]:
                 break
         if self.leaving and (
-            self.answer_number == self.send_number or monotonic_ns() > self.leave_ns
+            self.answer_number == self.send_number or self.clock.monotonic_ns() > self.leave_ns
         ):
             self.fail(self.last_word)
         return 0
@@ -312,7 +291,7 @@ cdef class SocketSender(Sender):
             return 0
         self.leaving = True
         self.review()
-        self.leave_ns = monotonic_ns() + LAST_ANSWERS_NS
+        self.leave_ns = self.clock.monotonic_ns() + LAST_ANSWERS_NS
         self.last_word = NotLeader("the replica does not lead", leader_id)
         return 0
 
@@ -322,20 +301,22 @@ cdef class SocketSender(Sender):
         cdef bint wanted = self.send_number < self.sent_head and not self.leaving
         if wanted != self.watches_room:
             self.watches_room = wanted
-            self.epoll.modify(self.fd, select.EPOLLIN | (select.EPOLLOUT if wanted else 0))
+            self.epoll.modify(self.stream.fd, select.EPOLLIN | (select.EPOLLOUT if wanted else 0))
         return 0
 
     cdef int attend_to(self, int fd, int events) except -1:
         if fd == self.wake_fd:
-            try:
-                os.eventfd_read(fd)
-            except BlockingIOError:
-                pass  # another thread took it
+            self.waker.clear()
+        return 0
+
+    cdef int nudge(self) except -1:
+        if self.wake_fd >= 0:
+            self.waker.ring()
         return 0
 
     cdef int close_files(self) except -1:
-        wake_fd, self.wake_fd = self.wake_fd, -1
-        os.close(wake_fd)
+        self.wake_fd = -1
+        self.waker.close()
         self.epoll.close()
         self.connection.close()
         return 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from typing import Any
 
 from kraftfast.arguments import refuse
@@ -14,8 +15,10 @@ NAN = float("nan")
 NO_NUMBERS = (str, bytes, bytearray, bool)
 
 
-def deadline_after(timeout: Any, least: float = -math.inf) -> float:
-    """Return the ``time.monotonic()`` seconds at which ``timeout`` seconds from now are over.
+def deadline_after(
+    timeout: Any, least: float = -math.inf, now: Callable[[], float] = time.monotonic
+) -> float:
+    """Return what ``now()`` will be when ``timeout`` seconds are over.
 
     Raises InvalidOption for what is no number of seconds; infinity is a year, and a negative number
     means that the time is over already.
@@ -33,4 +36,4 @@ def deadline_after(timeout: Any, least: float = -math.inf) -> float:
     if not left >= least:
         more = f" from {least} on" if left == left else ""
         refuse("timeout", f"a number of seconds{more}", timeout)
-    return time.monotonic() + max(-FOREVER_S, min(left, FOREVER_S))
+    return now() + max(-FOREVER_S, min(left, FOREVER_S))

@@ -21,6 +21,8 @@ class KernelNetwork:
 class Eventfd:
     """See :class:`~kraftfast.link.ports.Waker`."""
 
+    fd = -1
+
     def __init__(self) -> None:
         self.fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
 
@@ -36,7 +38,11 @@ class Eventfd:
             os.eventfd_read(self.fd)
 
     def close(self) -> None:
-        os.close(self.fd)
+        fd, self.fd = self.fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    __del__ = close
 
 
 class KernelThreads:

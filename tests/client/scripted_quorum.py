@@ -8,6 +8,7 @@ import threading
 import time
 from typing import Any
 
+from kraftfast.client.host import HOST
 from kraftfast.client.ledger import Ledger
 from kraftfast.errors import ErrorCode, KraftfastError
 from kraftfast.wire.messages import InitProducerIdResponse
@@ -38,6 +39,8 @@ class ScriptedQuorum:
         self._thread.start()
 
     # --- the connector ----------------------------------------------------------------------------
+
+    host = HOST
 
     def connect(self, ledger: Ledger, record_bytes: int, _deadline: float) -> Any:
         if not self.reachable:

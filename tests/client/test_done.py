@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kraftfast.client.host import HOST
 from kraftfast.client.admin import Admin
 from kraftfast.errors import ErrorCode, PeerGone, RequestRefused
 from kraftfast.wire.messages import (
@@ -21,7 +22,7 @@ PLACE = DescribeQuorumResponse
 class Leader:
     """Removes voter 2, and loses its first answer; commits that at once or never."""
 
-    topic = TOPIC
+    topic, host = TOPIC, HOST
 
     def __init__(self, commits: bool) -> None:
         self.commits, self.asked = commits, 0

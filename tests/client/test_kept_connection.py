@@ -18,6 +18,7 @@ from kraftfast.client import local
 from kraftfast.client.admin import Admin
 from kraftfast.client.admin_ways import LocalReached, LocalWay
 from kraftfast.client.connection import Connection
+from kraftfast.client.host import HOST
 from kraftfast.errors import MalformedFrame, PeerGone, TimedOut
 from kraftfast.quorum import LocalQuorum
 from kraftfast.wire import frame
@@ -133,7 +134,7 @@ def test_a_replica_that_hung_up_ends_no_process() -> None:
 
     def over_tcp() -> str:
         connection = Connection.__new__(Connection)
-        connection.address = ("there", 1)
+        connection.address, connection.host = ("there", 1), HOST
         connection.sock, theirs = socket.socketpair()
         theirs.close()
         try:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kraftfast.client.host import HOST
 from kraftfast.client.admin import Admin
 from kraftfast.errors import UnsupportedVersion
 from kraftfast.types import METADATA_TOPIC
@@ -16,7 +17,7 @@ from kraftfast.wire.messages import ApiKey
 class KafkaLeader:
     """A way to a leader that answers without our tagged fields."""
 
-    topic = METADATA_TOPIC
+    topic, host = METADATA_TOPIC, HOST
 
     def to_leader(self, _deadline: float) -> KafkaLeader:
         return self

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from kraftfast.client.host import KernelHost
 from kraftfast.client.aio import AsyncProducer
 from kraftfast.client.own_threads import OwnThreads, _call_back_for_ever
 from kraftfast.client.producer import Producer
@@ -68,7 +69,7 @@ def test_without_descriptors_there_is_no_leader(
 
     fds = len(os.listdir("/proc/self/fd"))
     with monkeypatch.context() as patched:
-        patched.setattr("select.epoll", refuse)
+        patched.setattr(KernelHost, "poller", staticmethod(refuse))
         while not refused:  # a busy server may not answer in time
             with pytest.raises(NoQuorum):
                 quorum.producer(timeout=0.1)

@@ -14,6 +14,7 @@ import pytest
 
 import kraftfast
 from kraftfast.client import local
+from kraftfast.client.host import HOST
 from kraftfast.client.admin import Admin, AsyncAdmin
 from kraftfast.client.admin_ways import LocalWay, RemoteWay
 from kraftfast.client.read_barriers import ReadBarriers
@@ -46,6 +47,8 @@ class Way:
     """``likely`` is known to have led, ``leader`` is found by a search."""
 
     topic = "log"
+
+    host = HOST
 
     def __init__(self, likely: Replica | None, leader: Replica) -> None:
         self.known, self.leader, self.searches = likely, leader, 0
@@ -239,7 +242,7 @@ def waiting(barriers: ReadBarriers) -> int:
 
 def test_all_who_come_while_a_question_is_under_way_share_the_next() -> None:
     question = Question()
-    barriers = ReadBarriers(question)
+    barriers = ReadBarriers(question, HOST)
     first: list[Any] = []
     later: list[Any] = []
     threads = calls(barriers, 1, first)
@@ -257,7 +260,7 @@ def test_all_who_come_while_a_question_is_under_way_share_the_next() -> None:
 
 def test_a_question_that_fails_fails_for_one_caller() -> None:
     question = Question()
-    barriers = ReadBarriers(question)
+    barriers = ReadBarriers(question, HOST)
     found: list[Any] = []
     threads = calls(barriers, 1, found)
     wait_until(lambda: question.begun == 1)
@@ -272,7 +275,7 @@ def test_a_question_that_fails_fails_for_one_caller() -> None:
 
 def test_who_waits_for_others_waits_no_longer_than_wanted() -> None:
     question = Question()
-    barriers = ReadBarriers(question)
+    barriers = ReadBarriers(question, HOST)
     threads = calls(barriers, 1, [])
     wait_until(lambda: question.begun == 1)
     with pytest.raises(TimedOut):

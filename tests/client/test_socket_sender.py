@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from kraftfast.client.host import HOST
 from kraftfast.client.ledger import Ledger
 from kraftfast.client.remote import connect_producer
 from kraftfast.client.socket_sender import REQUEST_TIMEOUT_MS, SocketSender
@@ -322,7 +323,7 @@ def test_an_answer_that_makes_no_sense_ends_the_connection(data: bytes) -> None:
 class FakeConnection:
     """What SocketSender takes over, around one end of a socket pair."""
 
-    CLIENT_ID = "c"
+    CLIENT_ID, host = "c", HOST
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock, self.splitter = sock, frame.FrameSplitter()
