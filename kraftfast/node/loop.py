@@ -43,7 +43,7 @@ class Loop:
     # signals: those that stop it. stop_at_ms: when a graceful end is given up; None while none was
     # asked for.
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Node, sockets: type[Sockets] = Sockets) -> None:
         self.node = node
         self.handlers: dict[int, tuple[Callable[[int], Any], Failed | None]] = {}
         self._forgotten: set[int] = set()
@@ -51,7 +51,7 @@ class Loop:
         self.mesh = Mesh(node, self)
         self.door = LocalDoor(node, self)
         self.resolver = node.host.resolver()
-        self.sockets = Sockets(node, self) if node.config.listeners else None
+        self.sockets = sockets(node, self) if node.config.listeners else None
         node.attach(Prober(node, self), self.sockets)
         Placement(node)
         self.stop_at_ms: int | None = None

@@ -1,16 +1,20 @@
 """A whole quorum in one process, under chance that a seed decides.
 
 Read in this order: ``disk``, ``names`` and ``paged_file`` (system calls beneath the log, and what a
-power cut leaves of them), ``network`` (rings and sockets), ``process`` (one replica: the real
-node), ``watching`` (the same, seen by the oracles), ``host`` (its clock, its disk and its threads),
-``clients``, ``idempotent``, ``named`` and ``consumer`` (who appends and reads), ``nemesis``,
+power cut leaves of them), ``files`` and ``tcp`` (descriptors, and streams between hosts),
+``network`` (rings, and who is cut off), ``process`` (one replica: node, loop and sockets),
+``watching`` (the same, seen by the oracles), ``host`` and ``threads`` (what it runs on),
+``clients``, ``idempotent``, ``named`` and ``consumer`` (who appends and reads by events),
+``program`` and ``remote_clients`` (producers, consumers and admins as they are), ``nemesis``,
 ``aimed`` and ``rotting`` (what goes wrong), ``operator`` (who changes the voters), ``invariants``,
 ``voter_oracle``, ``snapshot_oracle`` and ``history`` (what must hold), ``world`` and ``settling``
 (time, and the run as a whole), ``settings`` (what a seed chooses).
 ``run_seed`` is the door, ``python -m kraftfast.sim`` the command.
 
-Only the host is simulated (``kraftfast.node.ports``). Node, core and log run as they are, compiled,
-with their bytes, CRCs, segments, snapshots and recovery. Not run: the loop, rings, sockets.
+Only the host is simulated (``kraftfast.node.ports``). Loop, sessions, node, core and log run as
+they are, compiled, with their bytes, CRCs, segments, snapshots and recovery, and so do clients over
+sockets. Of rings only what they promise is simulated, and other clients hand over batches as a
+session would.
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
-"""The door of producers: what ``Sockets`` is to a replica in production, for simulated clients."""
+"""The door of simulated producers, beside the ``Sockets`` of a replica."""
 
 from __future__ import annotations
 
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from kraftfast.core import effects as fx
-from kraftfast.core import events as ev
 from kraftfast.errors import ErrorCode
+from kraftfast.node.sockets import Sockets
 from kraftfast.sim.paged_file import append_batch
 
 if TYPE_CHECKING:
@@ -27,20 +26,7 @@ class Door:
         self.runs: deque[Append] = deque()
         self.answered = -1
 
-    def turn(self) -> None:
-        """Have the core look at producers (``Loop.turn``)."""
-        process = self.process
-        if self.queue and not process.appends_held:
-            before = process.log.bytes_appended
-            process.step(ev.AppendsQueued())
-            if process.log.bytes_appended == before and self.queue:
-                process.hold_appends()  # the core takes none now (D14)
-
     # --- what the node calls ------------------------------------------------------------------
-
-    def goes_first(self) -> bool:
-        """Whether these producers come before those with rings, of which there are none."""
-        return True
 
     def drain(self, log: Any, epoch: int, bytes_max: int) -> None:
         """Append what waits, as long as there is room."""
@@ -96,12 +82,29 @@ class Door:
         self.queue.clear()
 
 
-class SimProber:
-    """Asks voters for their versions: ``kraftfast.node.prober.Prober``."""
+class DoorSockets(Sockets):
+    """The TCP side of a replica, with a door for simulated producers beside it."""
 
-    def __init__(self, process: Process) -> None:
-        self.process = process
+    def __init__(self, node: Any, loop: Any) -> None:
+        super().__init__(node, loop)
+        self.door: Door = node.door
 
-    def probe(self, effect: fx.Probe) -> None:
-        """Ask; ``Probed`` follows."""
-        self.process.world.network.probe(self.process, effect)
+    def appends_waiting(self) -> bool:
+        return super().appends_waiting() or bool(self.door.queue)
+
+    def drain(self, log: Any, epoch: int, bytes_max: int) -> None:
+        before = log.bytes_appended
+        super().drain(log, epoch, bytes_max)
+        self.door.drain(log, epoch, before + bytes_max - log.bytes_appended)
+
+    def refuse_appends(self, error: ErrorCode, leader_id: int) -> None:
+        super().refuse_appends(error, leader_id)
+        self.door.refuse_appends(error, leader_id)
+
+    def left_leadership(self, leader_id: int) -> None:
+        super().left_leadership(leader_id)
+        self.door.left_leadership(leader_id)
+
+    def commit(self, offset: int) -> None:
+        super().commit(offset)
+        self.door.commit(offset)

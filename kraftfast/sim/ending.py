@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from kraftfast.sim import history
 from kraftfast.sim.idempotent import check_exactly_once
 from kraftfast.sim.producer_oracle import check_epochs, check_producers
+from kraftfast.sim.remote_clients import RemoteNamed
 from kraftfast.sim.require import require
 
 if TYPE_CHECKING:
@@ -25,6 +26,9 @@ def check_kept(world: World) -> None:
     check_disks(world)
     values = history.read_values(world.oracle.content(0, world.oracle.committed_end))
     places = history.places_of(values)
+    for program in world.programs:
+        if isinstance(program, RemoteNamed):
+            world.counts["records of real names"] += program.check(places)
     world.counts["batches sent once and for all"] += check_exactly_once(world.producers, places)
     for outcome, count in history.check_history(world.history, places).items():
         world.counts[f"appends {outcome or 'open'}"] += count

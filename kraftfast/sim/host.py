@@ -1,20 +1,25 @@
-"""The host of a simulated replica: its clock, its disk, and threads that are events.
+"""The host of a simulated replica: its clock, its disk, its sockets, and threads that are events.
 
-See ``kraftfast.node.ports``. Where the loop of a replica sleeps, its stack is left (a greenlet)
-and the world goes on.
+See ``kraftfast.node.ports``. Where the loop of a replica sleeps, its stack is left and the world
+goes on.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable
+import socket
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from kraftfast.errors import CannotListen, PeerGone
+from kraftfast.link.resolver import Resolver
+from kraftfast.node.beside import Beside
 from kraftfast.node.flusher import Flusher
 from kraftfast.node.idle import Idle
+from kraftfast.sim.files import Poller, SimSignals
 from kraftfast.sim.paged_file import SteppedFlush
 from kraftfast.sim.preparer import SimPreparer
+from kraftfast.sim.tcp import SimNetwork
+from kraftfast.sim.threads import SimThreads
 
 if TYPE_CHECKING:
     from kraftfast.sim.process import Process
@@ -28,6 +33,9 @@ class SimHost:
     def __init__(self, process: Process) -> None:
         self._process, self._machine, self._world = process, process.machine, process.world
         self.disk: Any = process.machine.disk
+        self.network: Any = SimNetwork(process.files, process.world.tcp)
+        self.local: Any = SimLocal()
+        self.threads: Any = SimThreads(process)
 
     def boot_id(self) -> str:
         return self._machine.boot_id
@@ -54,17 +62,33 @@ class SimHost:
         return SimFlusher(self._process)
 
     def idle(self, doorbell: Any, flusher: Any) -> SimIdle:
-        return SimIdle()
+        return SimIdle(self._process)
 
     def preparer(self, doorbell: Any) -> SimPreparer:
-        return SimPreparer(self._process.prepare_later, self._process.tend_soon)
+        return SimPreparer(self._process.prepare_later, self._process.ring)
 
-    def beside(self) -> SimBeside:
-        return SimBeside(self._process)
+    def beside(self) -> Beside:
+        return Beside(self.threads)
+
+    def resolver(self) -> Resolver:
+        return Resolver(self.network, self.threads)
+
+    def signals(self) -> SimSignals:
+        return SimSignals(self._process.files)
 
     def embed(self, node: Any, state_machine: str) -> None:
         node.applier = node.world.applier(node)
         node.on_commit.append(node.applier.committed)
+
+
+class SimLocal:
+    """UNIX sockets: there are none, for the world itself makes rings (``network``)."""
+
+    def listen(self, path: str) -> socket.socket:
+        raise CannotListen(f"cannot listen on {path}: the world makes rings")
+
+    def connect(self, path: str, _timeout: float) -> socket.socket:
+        raise PeerGone(f"no replica answers on {path}: the world makes rings")
 
 
 class SimFlusher(Flusher):  # type: ignore[misc]  # compiled
@@ -106,44 +130,48 @@ class SimFlusher(Flusher):  # type: ignore[misc]  # compiled
         """Whether a flush is under way, or has ended and was not taken."""
         return bool(self._flush.running)
 
+    def has_ended(self) -> bool:
+        """Whether a flush has ended and was not taken."""
+        return self._error is not None
+
     def close(self) -> None:
         """Nothing is left to stop."""
 
 
 class SimIdle(Idle):  # type: ignore[misc]  # compiled
-    """Nothing sleeps here: the world calls the process when something has come."""
+    """Where a loop sleeps its stack is left, until something it watches is ready."""
 
-    def __init__(self) -> None:
+    def __init__(self, process: Process) -> None:
         """Watch nothing."""
+        self._process = process
+        self._poller = Poller(process.files, process.wake)
+
+    def register(self, fd: int, events: int) -> None:
+        self._poller.register(fd, events)
+
+    def modify(self, fd: int, events: int) -> None:
+        self._poller.modify(fd, events)
+
+    def unregister(self, fd: int) -> None:
+        self._poller.unregister(fd)
+
+    def stay_awake(self, keep_us: int) -> None:
+        """No processor halts."""
 
     def keep_awake(self) -> None:
         """No processor halts."""
 
+    def poll(self) -> list[tuple[int, int]]:
+        return self._poller.ready()
+
+    def sleep(self, timeout_ms: int) -> list[tuple[int, int]]:
+        ready = self._poller.ready()
+        process = self._process
+        ended = self.flush_asked and process.flusher.has_ended()
+        if not ready and not ended and not process.has_offers():
+            process.sleep(timeout_ms)
+            ready = self._poller.ready()
+        return ready
+
     def close(self) -> None:
         """Nothing was opened."""
-
-
-class SimBeside:
-    """One job after the other, each an event of its own: ``kraftfast.node.beside.Beside``."""
-
-    def __init__(self, process: Process) -> None:
-        self._process = process
-        self._jobs: deque[tuple[Callable[[], Any], Callable[[Any], None]]] = deque()
-
-    def ask(self, job: Callable[[], Any], done: Callable[[Any], None]) -> None:
-        """Have ``job()`` run beside the loop, then ``done(result)`` in it."""
-        self._jobs.append((job, done))
-        if len(self._jobs) == 1:
-            self._process.beside_later(self._run)
-
-    def _run(self) -> None:
-        job, done = self._jobs[0]
-        result = job()
-        self._jobs.popleft()
-        if self._jobs:
-            self._process.beside_later(self._run)
-        self._process.enter(done, result)
-
-    def close(self) -> None:
-        """No more jobs."""
-        self._jobs.clear()

@@ -91,7 +91,8 @@ class Oracle:
         self.observe(process)
         self.voters.check(process)
         self.snapshots.check(process)
-        self.flushes.check(process, False)
+        self.flushes.check(process, process.ticked)
+        process.ticked = False
 
     def _extend(self, shadow: Shadow, process: Process) -> None:
         log = process.log
@@ -339,9 +340,8 @@ class Oracle:
             f"I10: {process.id} fetches in {request.epoch} before that is on its disk",
         )
 
-    def response_leaves(self, process: Process, source: Any, response: Response) -> None:
+    def response_leaves(self, process: Process, request: Any, response: Response) -> None:
         """A granted vote is a promise, and an epoch that is told."""
-        request = source.request
         if isinstance(response, VoteResponse) and isinstance(request, VoteRequest):
             if response.vote_granted:
                 self.votes.granted(process, request)
@@ -462,7 +462,8 @@ class Oracle:
             return True  # it may have; while a minority is in doubt nothing is lost by that
         wanted = [each for each in entries if each.batch.end_offset > shadow.start]
         if [entry.batch for entry in mine] != [entry.batch for entry in wanted]:
-            return False
+            last = entries[-1].batch  # it said so before its disk lost that: it knows (D10)
+            return machine.rotten and (shadow.lost or (0, 0)) >= (last.epoch, last.end_offset)
         if self.world.settings.durability == "memory" or machine.rotten:
             return True
         return all(self.is_stable(machine, entry) for entry in mine)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 from kraftfast import limits
 from kraftfast.core.config import QuorumConfig
 from kraftfast.log.directory import LogOptions, MetaProperties, format_directory
-from kraftfast.node.config import NodeConfig
+from kraftfast.node.config import ListenerConfig, NodeConfig, VoterConfig
 from kraftfast.sim.clock import Clock
 from kraftfast.sim.disk import SimDisk
 from kraftfast.types import Endpoint, KRaftVersion, KRaftVoters, ReplicaKey, Voter, VoterSet
@@ -50,6 +50,7 @@ class Machine:
     flushes_hang: bool  # nothing else does: no flush of its log ends for now
     nursery_hangs: bool  # nothing else does: no byte is prepared for its log for now
     crash_loses_power: bool  # what a crash inside a system call takes with it
+    dark: bool  # it lost its power, and has not started since: nobody hears of it
     memory_in_doubt: bool  # durability=memory: it lost what it held, and nobody told it since
     rotten: bool  # bytes of its disk have changed by themselves
     damaged_end: int  # exclusive end of the batch that did, -1 if it was something else
@@ -68,7 +69,7 @@ class Machine:
         self.disk_factor = 1
         self.flushes_hang = self.nursery_hangs = False
         self.crash_loses_power = False
-        self.memory_in_doubt = self.rotten = False
+        self.memory_in_doubt = self.rotten = self.dark = False
         self.damaged_end = -1
         self.dead = ""
         self.starting = False
@@ -86,15 +87,25 @@ class Machine:
 
     @property
     def endpoints(self) -> tuple[Endpoint, ...]:
-        """Where it can be reached now; of a static quorum nobody is told."""
-        return endpoints_of(self.id, self.moves) if self.settings.has_endpoints else ()
+        """Where it can be reached now."""
+        return endpoints_of(self.id, self.moves)
 
     def node_config(self) -> SimConfig:
-        """What its process is told at its start."""
+        """What its process is told at its start: where all others are now, among other things."""
+        machines, network = self.world.machines, self.world.network
+        others = [each for each in machines if each is not self]
+        beside = [each for each in others if network.is_ring(self.id, each.id)]
+        servers = [each.endpoints[0][1:] for each in others if each not in beside]
+        asked = (*(-2 - index for index in range(len(servers))), *(each.id for each in beside))
+        (place,) = self.endpoints
         return SimConfig(
             node_id=self.id,
             directory=self.path,
-            voters=[],
+            voters=[VoterConfig(each.id, directory=each.path) for each in beside],
+            listeners=[ListenerConfig(*place)],
+            bootstrap_servers=servers if self.settings.kraft_version else [],
+            idle="block",
+            request_timeout_ms=self.settings.request_timeout_ms,
             cluster_id=self.world.cluster_id,
             segment_bytes=self.settings.segment_bytes,
             segment_ms=self.settings.segment_ms,
@@ -103,8 +114,13 @@ class Machine:
             retention_bytes=self.settings.retention_bytes,
             retention_ms=-1,
             state_machine="simulated" if self.settings.snapshots in ("machine", "own") else "",
-            quorum=self.settings.quorum_config(self.endpoints),
-            static_voters=self.voters,
+            quorum=self.settings.quorum_config(
+                self.endpoints, asked if self.settings.kraft_version else ()
+            ),
+            static_voters=VoterSet(
+                Voter(each.id, each.directory_id, self.world.machine(each.id).endpoints)
+                for each in self.voters
+            ),
         )
 
     def format(self, bootstrap: VoterSet | None = None) -> None:
@@ -125,6 +141,7 @@ class Machine:
     def lose_power(self) -> None:
         """Only what is on the disk is left."""
         self.boots += 1
+        self.dark = True
         self.memory_in_doubt = self.settings.durability == "memory"
         self.disk.lose_power()
 

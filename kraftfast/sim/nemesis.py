@@ -182,7 +182,7 @@ class Nemesis(Rotting, Aimed, LosingMajority, Planned):
         self._after(5, self.settings.fetch_timeout_ms * 5, network.cut.difference_update, pairs)
 
     def _reset(self) -> None:
-        pairs = sorted(self.world.network.links)
+        pairs = self.world.network.pairs()
         for pair in pairs if self.random.random() < 0.3 else pairs[:1]:
             self.world.network.reset(pair)
 
@@ -199,6 +199,13 @@ class Nemesis(Rotting, Aimed, LosingMajority, Planned):
             return data
         if self.random.random() < 0.3:
             return data[: self.random.randint(1, len(data))]
+        return self._flipped(data, aligned)
+
+    def flip(self, data: bytes) -> bytes:
+        """Records as they arrive over a socket: a bit may differ."""
+        return self._flipped(data, True) if self.random.random() < 0.1 else data
+
+    def _flipped(self, data: bytes, aligned: bool) -> bytes:
         place = self.random.randrange(len(data))
         if aligned and 12 <= place - _batch_start(data, place) < 16:
             return data  # the leader epoch lies outside the CRC: TCP's checksum has to hold there
@@ -235,6 +242,10 @@ class Nemesis(Rotting, Aimed, LosingMajority, Planned):
         named = [each for each in self.world.producers if isinstance(each, NamedProducer)]
         if named:
             self.random.choice(named).restart()
+
+    def _client_kill(self) -> None:
+        if self.world.programs:
+            self.random.choice(self.world.programs).restart()
 
     def _poison(self) -> None:
         for producer in self.world.producers:

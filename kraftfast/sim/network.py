@@ -1,8 +1,7 @@
-"""Links between replicas: rings are ordered streams, sockets carry requests and answers.
+"""Rings between replicas of one host, as ordered streams of messages; and who is cut off.
 
 A ring loses nothing while it stands and has bounded room; it breaks and is replaced by a fresh
-one. A socket's messages are delayed each on its own, lost and doubled: more than TCP does, so that
-nothing is built on what it happens to do. No message outlives the processes at both ends.
+one. No message outlives the processes at both ends. Sockets are in ``tcp``.
 """
 
 from __future__ import annotations
@@ -10,16 +9,13 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from kraftfast import limits
 from kraftfast.core import events as ev
 from kraftfast.core.effects import AnswerFetch
 from kraftfast.core.messages import FetchResponse, Request, Response
-from kraftfast.errors import ErrorCode
 from kraftfast.node.translate_snapshot import Slice
 from kraftfast.sim.records import Records, Reference, read_answer
 
 if TYPE_CHECKING:
-    from kraftfast.core.effects import Probe
     from kraftfast.sim.process import Process
     from kraftfast.sim.world import World
 
@@ -117,25 +113,21 @@ class Source:
 
 
 class Link:
-    """One connection between two running processes, until it breaks."""
+    """One pair of rings between two running processes, until it breaks."""
 
     ends: tuple[Process, Process]
-    ring: bool
     open: bool
     attached: set[int]  # ids of the ends that know of it: who does not, reads nothing
-    queues: dict[int, deque[Message]]  # by receiver: what has not been read (rings)
+    queues: dict[int, deque[Message]]  # by receiver: what has not been read
     arrived: dict[int, int]  # by receiver: how many of them it may read
-    waiting: set[int]  # correlations of the asker that were not answered (sockets)
 
-    def __init__(self, network: Network, first: Process, second: Process, ring: bool) -> None:
+    def __init__(self, network: Network, first: Process, second: Process) -> None:
         self.network = network
         self.ends = (first, second)
-        self.ring = ring
         self.open = True
         self.attached = set()
         self.queues = {first.id: deque(), second.id: deque()}
         self.arrived = {first.id: 0, second.id: 0}
-        self.waiting = set()
         self._last_us = {first.id: 0, second.id: 0}
 
     def other(self, process: Process) -> Process:
@@ -145,14 +137,12 @@ class Link:
     def has_room(self, sender: Process) -> bool:
         """Whether the ring takes another message from this end."""
         receiver = self.other(sender).id
-        return not self.ring or len(self.queues[receiver]) < self.network.settings.ring_messages
+        return len(self.queues[receiver]) < self.network.settings.ring_messages
 
     def ask(self, sender: Process, correlation: int, request: Request) -> bool:
         """Send a request; False if it cannot go out now."""
-        if not self.open and self.ring or not self.has_room(sender):
+        if not self.open or not self.has_room(sender):
             return False
-        if correlation and not self.ring:
-            self.waiting.add(correlation)
         self.send(sender, Message(correlation, request, None, True))
         return True
 
@@ -162,26 +152,10 @@ class Link:
             return
         world, receiver = self.network.world, self.other(sender)
         delay_us = world.network_delays.draw(world.random)
-        if self.ring:
-            due_us = max(world.now_us + delay_us, self._last_us[receiver.id])
-            self._last_us[receiver.id] = due_us
-            self.queues[receiver.id].append(message)
-            world.at(due_us, self._arrive, receiver)
-            return
-        if world.random.random() < world.drop:
-            return
-        world.later(delay_us, self._deliver, receiver, message)
-        if world.random.random() < world.duplicate:
-            delay_us = world.network_delays.draw(world.random)
-            world.later(delay_us * 3, self._deliver, receiver, message)
-
-    def _deliver(self, receiver: Process, message: Message) -> None:
-        """A message over a socket is here, unless the way is cut."""
-        if not self.open or self.network.is_cut(self.other(receiver).id, receiver.id):
-            return
-        if not message.is_request:
-            self.waiting.discard(message.correlation)
-        receiver.enter(receiver.receive, self, message)
+        due_us = max(world.now_us + delay_us, self._last_us[receiver.id])
+        self._last_us[receiver.id] = due_us
+        self.queues[receiver.id].append(message)
+        world.at(due_us, self._arrive, receiver)
 
     def _arrive(self, receiver: Process) -> None:
         """One more message of a ring may be read; a ring over a cut stands still."""
@@ -213,11 +187,11 @@ class Link:
 
 
 class Network:
-    """All links, who is cut off from whom, and the making of links."""
+    """All rings, who is cut off from whom, and the making of rings."""
 
     world: World
     cut: set[tuple[int, int]]  # (from, to) that does not get through
-    links: dict[tuple[int, int], Link]  # rings by (lower, higher), sockets by (asker, asked)
+    links: dict[tuple[int, int], Link]  # rings by (lower, higher)
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -243,14 +217,10 @@ class Network:
     # --- making links -------------------------------------------------------------------------
 
     def started(self, process: Process) -> None:
-        """A process has begun: links to all others are made."""
+        """A process has begun: rings with others on its host are made."""
         for other in self.world.machines:
-            if other.id == process.id:
-                continue
-            pairs = [(min(process.id, other.id), max(process.id, other.id))]
-            if not self.is_ring(process.id, other.id):
-                pairs = [(process.id, other.id), (other.id, process.id)]
-            for pair in pairs:
+            if other.id != process.id and self.is_ring(process.id, other.id):
+                pair = (min(process.id, other.id), max(process.id, other.id))
                 self._pause_us[pair] = RETRY_US_MIN
                 self.connect_later(pair, self.world.random.randint(1, 3_000))
 
@@ -272,79 +242,52 @@ class Network:
             self.connect_later(pair, CUT_RETRY_US)
         elif asked is None:
             self.connect_later(pair, pause_us)
-            if self.is_ring(*pair):  # refused: nobody listens there
-                asker.enter(asker.step, ev.PeerEnded(pair[1]))
+            asker.enter(asker.step, ev.PeerEnded(pair[1]))  # refused: nobody listens there
         else:
             self._open(pair, asker, asked)
 
     def _open(self, pair: tuple[int, int], asker: Process, asked: Process) -> None:
-        ring = self.is_ring(*pair)
-        link = self.links[pair] = Link(self, asker, asked, ring)
+        link = self.links[pair] = Link(self, asker, asked)
         self._pause_us[pair] = RETRY_US_MIN
         random = self.world.random
-        self.world.later(random.randint(1, 500), asker.enter, asker.attach, link)
-        if ring:
-            self.world.later(random.randint(1, 500), asked.enter, asked.attach, link)
-        else:
-            link.attached.add(asked.id)
+        self.world.later(random.randint(1, 500), asker.enter, asker.attach_ring, link)
+        self.world.later(random.randint(1, 500), asked.enter, asked.attach_ring, link)
 
     # --- ends ---------------------------------------------------------------------------------
 
     def ended(self, process: Process, silent: bool) -> None:
-        """A process is gone. ``silent``: its machine too, and no kernel says so over sockets."""
+        """A process is gone. ``silent``: its machine too, and perhaps nobody is told why."""
         for pair, link in list(self.links.items()):
             if process in link.ends and link.open:
                 link.close()
-                told = link.ring or not silent
-                if told:
-                    self._tell(pair, link, ended=not silent or self.world.random.random() < 0.8)
+                self._tell(link, ended=not silent or self.world.random.random() < 0.8)
                 self.connect_later(pair, RETRY_US_MIN)
 
+    def pairs(self) -> list[tuple[int, int]]:
+        """Pairs of replicas with a link between them: (asker, asked) of those over sockets."""
+        streams = {
+            (each.files.host, each.peer.files.host) for each in self.world.tcp.streams if each.peer
+        }
+        return sorted({*(pair for pair, link in self.links.items() if link.open), *streams})
+
     def reset(self, pair: tuple[int, int]) -> None:
-        """A link breaks; the processes live on."""
+        """Links break; the processes live on."""
         link = self.links.get(pair)
         if link is not None and link.open:
             link.close()
-            self._tell(pair, link, ended=False)
+            self._tell(link, ended=False)
             self.connect_later(pair, self.world.random.randint(500, 30_000))
+        for stream in list(self.world.tcp.streams):
+            assert stream.peer is not None
+            if (stream.files.host, stream.peer.files.host) == pair:
+                self.world.tcp.break_off(stream)
 
-    def _tell(self, pair: tuple[int, int], link: Link, ended: bool) -> None:
+    def _tell(self, link: Link, ended: bool) -> None:
         """The ends learn that the link broke, and perhaps that the other process is gone."""
-        for end in link.ends if link.ring else link.ends[:1]:
-            other = link.other(end)
-            reachable = not self.is_cut(*pair) and not self.is_cut(pair[1], pair[0])
-            news = ended and not other.alive and (link.ring or reachable)
+        for end in link.ends:
+            news = ended and not link.other(end).alive
             delay_us = self.world.random.randint(1, 2_000)
-            self.world.later(delay_us, end.enter, end.detach, link, news)
-
-    # --- without a link -----------------------------------------------------------------------
-
-    def probe(self, process: Process, effect: Probe) -> None:
-        """ApiVersions to somebody's endpoints: who listens there now answers, or nobody does."""
-        world = self.world
-        delay_us = 2 * world.network_delays.draw(world.random)
-        machine = world.machine(effect.voter_id)
-        there = machine.process is not None and machine.endpoints == effect.endpoints
-        cut = self.is_cut(process.id, machine.id) or self.is_cut(machine.id, process.id)
-        if there and not cut:
-            least, most = limits.KRAFT_VERSION_MIN, limits.KRAFT_VERSION_MAX
-            found = ev.Probed(effect.probe, ErrorCode.NONE, least, most)
-        else:
-            found = ev.Probed(effect.probe, ErrorCode.REQUEST_TIMED_OUT)
-            delay_us += self.settings.request_timeout_ms * 500
-        world.later(delay_us, process.enter, process.step, found)
-
-    def failed(self, link: Link) -> list[ev.Event]:
-        """What becomes of requests over a socket that broke."""
-        failures: list[ev.Event] = []
-        if not link.ring:
-            peer_id = link.ends[1].id
-            for correlation in sorted(link.waiting):
-                failures.append(
-                    ev.RequestFailed(peer_id, correlation, ErrorCode.BROKER_NOT_AVAILABLE)
-                )
-            link.waiting.clear()
-        return failures
+            self.world.later(delay_us, end.enter, end.detach_ring, link, news)
 
     def heal(self) -> None:
         """Everybody reaches everybody."""
@@ -352,5 +295,4 @@ class Network:
 
     def state(self) -> dict[str, Any]:
         """For reports."""
-        standing = sorted(pair for pair, link in self.links.items() if link.open)
-        return {"cut": sorted(self.cut), "links": standing}
+        return {"cut": sorted(self.cut), "links": self.pairs()}

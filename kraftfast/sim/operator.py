@@ -133,9 +133,15 @@ class Operator:
         return found
 
     def goes_on(self, voters: VoterSet, without: Machine | None = None) -> bool:
-        """Whether a majority of these is whole."""
+        """Whether a majority of these is whole, and where the set says."""
         machines = self.world.oracle.voters.machines(voters)
-        whole = [each for each in machines if each.is_sound and each is not without]
+        whole = [
+            each
+            for each in machines
+            if each.is_sound
+            and each is not without
+            and voters.endpoints(each.id) in ((), each.endpoints)
+        ]
         return len(whole) >= voters.majority
 
     def _gets_through(self, now: VoterSet, then: VoterSet, between: VoterSet) -> bool:
@@ -320,10 +326,15 @@ class Operator:
     # --- machines -------------------------------------------------------------------------------
 
     def move(self) -> None:
-        """A machine comes back at another address."""
+        """A machine comes back at another address, while those that have not moved go on.
+
+        Static voters are where their configurations say, until the log names them.
+        """
         machine = self.random.choice(self.world.machines)
-        machine.moves += 1
-        self.world.end(machine, power=False)
+        named = self.settings.kraft_version > 0 or bool(self.world.oracle.voters.committed)
+        if named and self.can_spare(machine):
+            machine.moves += 1
+            self.world.end(machine, power=False)
 
     def wipe(self) -> None:
         """A machine comes back with nothing, as another replica of the same id."""

@@ -1,10 +1,11 @@
-"""One end of a link, as the effects of the node know it: its ``MeshPeer`` or ``SocketPeer``."""
+"""One end of a ring, as the effects of the node know it: its ``MeshPeer``."""
 
 from __future__ import annotations
 
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from kraftfast import limits
 from kraftfast.core import events as ev
 from kraftfast.core.messages import FetchResponse, Request
 from kraftfast.errors import MalformedFrame
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 class SimPeer:
     """Another replica, at the other end of ``link``."""
+
+    kraft_versions = (limits.KRAFT_VERSION_MIN, limits.KRAFT_VERSION_MAX)
 
     # records: those of the answer at hand, until they are copied.
 
@@ -49,10 +52,7 @@ class SimPeer:
     def copy_records(self, log: Any, epoch: int, stats: Any) -> tuple[bool, bool]:
         """Copy the records at hand into the log: (all taken, a part rejected)."""
         assert self.records is not None
-        whole, rejected = self.records.copy(self.process, epoch)
-        if rejected:
-            self.process.world.count("rejected copies")
-        return whole, rejected
+        return self.records.copy(self.process, epoch)
 
     def failed(self, error: Exception) -> None:
         """End the link for bytes of the other side's. Raise everything else."""
@@ -64,7 +64,7 @@ class SimPeer:
 
     def resume(self) -> None:
         """Read on: a copy does not wait for room any more."""
-        self.process.world.later(1, self.process.enter, self.process.read_on)
+        self.process.world.later(1, self.process.read_on)
 
     def publish(self) -> None:
         """What was sent is on its way already."""

@@ -20,7 +20,16 @@ DYNAMIC: dict[str, Any] = {
 }
 """The log says who votes, and nobody but the plan changes that."""
 OFTEN: dict[str, Any] = {"fault_every_ms": 100.0, "chaos_ms": 2_000}
-QUIET: dict[str, Any] = {"producers": 1, "idempotent": 0, "named": 0, "append_every_ms": 30.0}
+ALONE: dict[str, Any] = {
+    "idempotent": 0,
+    "named": 0,
+    "real_producers": 0,
+    "real_named": 0,
+    "real_readers": 0,
+    "real_admins": 0,
+}
+"""Nobody else appends or asks than the plan says."""
+QUIET: dict[str, Any] = ALONE | {"producers": 1, "append_every_ms": 30.0}
 
 PLANS: dict[str, dict[str, Any]] = {
     "upgrade_again": DYNAMIC
@@ -51,15 +60,15 @@ PLANS: dict[str, dict[str, Any]] = {
         "value_bytes_max": 600,
         "faults": ("resign", "kill"),
     },
-    "cut_at_page": {
+    "cut_at_page": ALONE
+    | {
         "durability": "majority",
         "voters": 3,
         "transport": "socket",
         "producers": 0,
-        "idempotent": 0,
-        "named": 0,
         "filling": 1,
         "snapshots": "",
+        "retention_bytes": -1,
         "segment_bytes": 32 * 1024,
         "append_every_ms": 8.0,
         "fetch_timeout_ms": 400,

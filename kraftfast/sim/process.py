@@ -1,52 +1,48 @@
-"""One replica's process: the node itself without its loop.
+"""One replica's process: node, loop and sockets themselves.
 
-What the loop does, the world does here: it calls the process when something has come. Where the
-node waits for its disk (a cut beside a flush) the process is ``blocked``: the world goes on around
-it, and it reads nothing until its wait is over.
+Where the loop sleeps, the world goes on; it comes back when something is ready. Where the node
+waits for its disk (a cut beside a flush) the process is ``blocked``: it reads nothing until that
+wait is over.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from kraftfast.core import events as ev
-from kraftfast.errors import HostUnsupported
+from kraftfast.node.loop import Loop
 from kraftfast.node.node import Node
-from kraftfast.sim.door import Door, SimProber
+from kraftfast.sim.door import Door, DoorSockets
+from kraftfast.sim.files import Files
 from kraftfast.sim.host import SimFlusher, SimHost
 from kraftfast.sim.network import Link, Message, Source
 from kraftfast.sim.paged_file import SimSegmentFile
 from kraftfast.sim.peer import SimPeer
 from kraftfast.sim.state_machine import SimStateMachine
-from kraftfast.types import ZERO_UUID, OffsetAndEpoch
+from kraftfast.sim.threads import SimThread, drop, getcurrent, greenlet, is_world, leave, switch_to
+from kraftfast.types import OffsetAndEpoch
 
 if TYPE_CHECKING:
     from kraftfast.core.config import QuorumConfig
-    from kraftfast.types import QuorumState
     from kraftfast.core.replica import Replica
     from kraftfast.log.recovery import Recovered
     from kraftfast.node.floor import CommittedFloor
     from kraftfast.sim.clients import Append
     from kraftfast.sim.machine import Machine
-
-try:
-    from greenlet import GreenletExit, getcurrent, greenlet
-except ModuleNotFoundError:
-    text = "the simulator needs the package greenlet -> pip install 'kraftfast[sim]'"
-    raise HostUnsupported(text) from None
+    from kraftfast.types import QuorumState
 
 MAPPED_SEGMENTS_MAX = 2
-RETRY_US = 1_000
 REQUEST_US_MAX = 5_000_000
 """A request to a slow disk: shorter than what a healed world has to catch up in (L6)."""
 HANGS_US = 2_000  # until a flush that hangs is looked at again
-TEND_SHARE = 0.05  # of its turns after which a process looks after its files
+LATE_US = 200
+"""A loop wakes so much later than it wanted, at most."""
+NEVER_US = 1 << 62
 
 
 class Process(Node):
-    """A running replica. Everything that happens to it goes through :meth:`enter`."""
+    """A running replica. What the world does to it goes through :meth:`enter`."""
 
     core: Replica
     log: Any
@@ -54,36 +50,41 @@ class Process(Node):
     floor: CommittedFloor
     flusher: SimFlusher
     quorum_config: QuorumConfig
-    links: dict[int, SimPeer]
+    links: dict[int, Any]
     durability: str
     alive: bool
     paused: bool  # SIGSTOP: nothing runs until it is resumed
+    blocked: bool  # the loop waits for its disk; flusher and threads go on
     closed: bool  # it has ended in order
+    asleep: bool  # the loop waits for something to do
     persisted: QuorumState | None  # what quorum-state holds
     steps: int  # of the core
     steps_in_a_row: int  # since the world last called
     away_us: int  # when it last took up what had waited for it, the world's time
     seen: tuple[int, ...]  # steps taken and ends of the log when the oracles looked last
     heard: dict[int, bytes]  # while it leads: the directory that it heard of last, by id (D19)
+    threads: list[SimThread]
 
     def __init__(self, machine: Machine) -> None:
-        """Open the directory. Raises StorageError or a subclass, and Crash."""
+        """Open the directory and the listeners. Raises StorageError or a subclass, and Crash."""
         self.machine, self.world, self.id = machine, machine.world, machine.id
         self.settings = machine.settings
         self.alive = True
-        self.paused = self.closed = False
+        self.paused = self.closed = self.blocked = self.asleep = False
         self.away_us = self.steps = self.steps_in_a_row = 0
         self.heard, self.seen = {}, ()
+        self.files = Files(self.world, self.id)
         self.door = Door(self)
-        self._inbox: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
-        self._threads: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
-        self._waiting: greenlet | None = None
+        self.threads = []
+        self._late: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
+        self._stack: greenlet | None = None
         self._maps: dict[tuple[int, str, int], SimSegmentFile] = {}
-        self._tick_at_us = -1
-        self._turning = self._tending = False
+        self._wake_us, self._alarm_us = NEVER_US, NEVER_US
+        self._news = False
         self._opened_rotten = machine.rotten
         super().__init__(machine.node_config(), SimHost(self))
-        self.sockets, self.prober = self.door, SimProber(self)
+        self.loop = Loop(self, DoorSockets)
+        self.loop.sockets.open()
 
     @property
     def rots(self) -> bool:
@@ -96,106 +97,121 @@ class Process(Node):
         found: SimStateMachine | None = self.applier
         return found
 
-    # --- the one door -------------------------------------------------------------------------
+    # --- the loop -----------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Run the loop until it sleeps for the first time."""
+        self.world.trace_step(self, "start", None)
+        self._stack = greenlet(self.loop.run)
+        switch_to(self._stack)
 
     def enter(self, call: Callable[..., None], *arguments: Any) -> None:
-        """Do something in this process, now or when it runs again."""
+        """Do something in the loop, now or when it runs again."""
         if not self.alive:
             return
-        beside_the_loop = call in (self.flush_step, self._tend)
-        if self.paused and beside_the_loop:
-            self._threads.append((call, arguments))
-        elif self.paused or (self.blocked and not beside_the_loop):
-            self._inbox.append((call, arguments))
+        if getcurrent() is self._stack:
+            call(*arguments)
+            return
+        told, self._news = self._news, True  # it may not run while a lock of it is held
+        self.beside.tell(lambda: call(*arguments))
+        self._news = told
+        if is_world():
+            self.run_on()
         else:
-            self.steps_in_a_row = 0
-            self.world.guard(self, self._in_loop, call, arguments)
+            self.wake()
 
-    @property
-    def blocked(self) -> bool:
-        """Whether the loop waits for its disk; flush and nursery go on."""
-        return self._waiting is not None
+    def sleep(self, timeout_ms: int) -> None:
+        """Leave the loop until something wakes it, or its time has passed; -1: for ever."""
+        world, self._wake_us = self.world, NEVER_US
+        if timeout_ms >= 0:
+            shown_ms = self.machine.clock.ms(world.now_us) + timeout_ms
+            delay_us = max(1, self.machine.clock.delay_us(shown_ms, world.now_us))
+            self._wake_us = world.now_us + delay_us + world.random.randint(0, LATE_US)
+            self._set_alarm()
+        self.asleep = True
+        leave()
+        self.asleep = False
+
+    def _set_alarm(self) -> None:
+        if self._wake_us < self._alarm_us:
+            self._alarm_us = self._wake_us
+            self.world.at(self._wake_us, self._alarm)
+
+    def _alarm(self) -> None:
+        """It is time, unless it has slept anew since this was set."""
+        if not self.alive or self.world.now_us < self._alarm_us:
+            return  # an earlier one took its place
+        self._alarm_us = NEVER_US
+        if self._wake_us <= self.world.now_us:
+            self.run_on()
+        else:
+            self._set_alarm()
+
+    def wake(self) -> None:
+        """There is something to do."""
+        if self.asleep and not self._news:
+            if is_world():
+                self.run_on()
+            else:
+                self._news = True
+                self.world.later(self.world.random.randint(1, LATE_US), self._heard)
+
+    def ring(self) -> None:
+        """The doorbell of the loop."""
+        self.wake()
+
+    def _heard(self) -> None:
+        self._news = False
+        self.run_on()
+
+    def run_on(self) -> None:
+        """Let the loop go on, if it sleeps and is not stopped."""
+        if self.alive and self.asleep and not self.paused:
+            assert self._stack is not None
+            self.steps_in_a_row = 0
+            self.world.guard(self, switch_to, self._stack)
 
     def block(self) -> None:
         """Leave the loop where it is, until a flush has ended."""
-        self._waiting = getcurrent()
-        assert self._waiting.parent is not None, "it waits in its loop"
-        self._waiting.parent.switch()
+        assert getcurrent() is self._stack, "it waits in its loop"
+        self.blocked = True
+        leave()
+        self.blocked = False
 
-    def _in_loop(self, call: Callable[..., None], arguments: tuple[Any, ...]) -> None:
-        """Call this on a stack that may be left; the flush it asked for comes at its end."""
-        if getcurrent().parent is not None:
-            call(*arguments)
-            return
+    def pause(self, delay_us: int) -> None:
+        """Leave the loop where it is for a while."""
+        self.world.later(delay_us, self._go_on)
+        self.block()
 
-        idle = self.world.idle_stacks
-        (idle.pop() if idle else greenlet(_take_turns)).switch(self, call, arguments)
-
-    def turn(self, call: Callable[..., None], arguments: tuple[Any, ...]) -> None:
-        """Call this, then flush what it asked to have flushed in the loop."""
-        call(*arguments)
-        while self.alive and not self.blocked and self.flush_inline():
-            pass
-
-    def _unblock(self) -> None:
-        """A flush has ended: go on where it was waited for."""
-        waiting, self._waiting = self._waiting, None
-        assert waiting is not None
-        waiting.switch()
-
-    def begin(self) -> None:
-        """Take up the first role; links come after."""
-        self.world.trace_step(self, "start", None)
-        self.start()
+    def _go_on(self) -> None:
+        """What the loop waits for has come: it goes on, then reads what came meanwhile."""
+        if self.alive and self.blocked:
+            if self.paused:
+                self._late.append((self._go_on, ()))
+                return
+            self.steps_in_a_row = 0
+            self.world.guard(self, switch_to, self._stack)
+            if self.alive and not self.blocked:
+                self.away_us = self.world.now_us
+                self.read_on()
 
     def resume(self) -> None:
         """SIGCONT."""
         self.paused = False
-        threads, self._threads = self._threads, []
-        for call, arguments in threads:
-            if self.alive:
-                self.world.guard(self, self._in_loop, call, arguments)
+        late, self._late = self._late, []
+        for call, arguments in late:
+            call(*arguments)
+        self.away_us = self.world.now_us
+        self.run_on()
         self.read_on()
 
     def read_on(self) -> None:
-        """Look at what came while nothing was looked at."""
-        self.away_us = self.world.now_us
-        while self._inbox and self.alive and not self.paused and not self.blocked:
-            call, arguments = self._inbox.popleft()
-            self.world.guard(self, self._in_loop, call, arguments)
+        """Look at what came over rings while nothing was looked at."""
         for peer in list(self.links.values()):
-            peer.link.read(self)
+            if isinstance(peer, SimPeer):
+                peer.link.read(self)
 
-    # --- time ---------------------------------------------------------------------------------
-
-    def schedule(self) -> None:
-        """See to it that a Tick comes when the core wants one, and a turn while appends wait."""
-        world = self.world
-        delay_us = self.machine.clock.delay_us(self.core.deadline_ms, world.now_us)
-        due_us = world.now_us + max(delay_us, 1000) + world.random.randint(0, 200)
-        if self._tick_at_us < world.now_us or due_us < self._tick_at_us:
-            self._tick_at_us = due_us
-            world.at(due_us, self.enter, self._tick, due_us)
-        if self.door.queue and not self.appends_held and not self._turning:
-            self._turning = True
-            self.world.later(RETRY_US, self.enter, self._turn)
-        waits = self.stalled is not None or self.control is not None or self.appends_held
-        waits = waits or self.snapshots.is_waiting or self.log.error is not None
-        if waits or world.random.random() < TEND_SHARE:
-            self.tend_soon()
-
-    def _tick(self, due_us: int) -> None:
-        if due_us != self._tick_at_us:
-            return  # an earlier one took its place
-        self._tick_at_us = -1
-        if self.now_ms() >= self.core.deadline_ms:
-            self.step(ev.Tick())
-            self.flush_inline()
-            self.world.oracle.flushes.check(self, True)
-
-    def _turn(self) -> None:
-        self._turning = False
-        self.door.turn()
+    # --- threads ------------------------------------------------------------------------------
 
     def beside_later(self, piece: Callable[[], None]) -> None:
         """In a thread: it runs beside a blocked loop, but not in a stopped process."""
@@ -211,6 +227,10 @@ class Process(Node):
         else:
             self._piece(piece)
 
+    def thread_later(self, thread: SimThread, delay_us: int) -> None:
+        """Let a thread go on after a while."""
+        self.world.later(delay_us, self._piece, thread.go_on)
+
     def disk_delay_us(self) -> int:
         """How long the next request of its disk takes: one that began as the world healed ends."""
         drawn: int = self.world.disk_delays.draw(self.world.random)
@@ -218,76 +238,48 @@ class Process(Node):
 
     def _piece(self, piece: Callable[[], None]) -> None:
         if self.paused:
-            self._threads.append((piece, ()))
+            self._late.append((self._piece, (piece,)))
         elif self.alive:
             self.world.guard(self, piece)
-
-    def tend_soon(self) -> None:
-        """Have files looked after."""
-        if not self._tending:
-            self._tending = True
-            self.world.later(RETRY_US, self.enter, self._tend)
-
-    def _tend(self) -> None:
-        """What the loop does now and then; in a blocked one only the nursery gets on."""
-        self._tending = False
-        if self.world.random.random() < 0.3:
-            self.log.retire()
-        if self.blocked:
-            self.log.tend(self.now_ms())
-            return
-        self.tend()
-        self.world.early.floors(self)
-        self.release_appends()
 
     # --- the flusher --------------------------------------------------------------------------
 
     def flush_later(self) -> None:
         """The flusher's thread gets on."""
-        self.world.later(self.disk_delay_us(), self.enter, self.flush_step)
+        self.world.later(self.disk_delay_us(), self._piece, self.flush_step)
 
     def flush_step(self) -> None:
-        """One step of the flusher's thread."""
+        """One step of the flusher's thread; its end is news for the loop."""
         if self.machine.flushes_hang:
-            self.world.later(HANGS_US, self.enter, self.flush_step)
+            self.world.later(HANGS_US, self._piece, self.flush_step)
         elif not self.flusher.step():
             self.flush_later()
         elif self.blocked:
             self.world.later(0, self._go_on)
         else:
-            self.take_flush()
-
-    def _go_on(self) -> None:
-        """The flush that the loop waits for has ended: it goes on, then reads what came."""
-        if self.alive and self.blocked:
-            if self.paused:
-                self._threads.append((self._go_on, ()))
-                return
-            self.world.guard(self, self._unblock)
-            if self.alive and not self.blocked:
-                self.read_on()
+            self.world.later(0, self.run_on)
 
     # --- links --------------------------------------------------------------------------------
 
     def can_read(self) -> bool:
         """Whether rings are looked at: not while a copy waits for room."""
-        return self.alive and not self.paused and not self.blocked and self.stalled is None
+        return self.alive and self.asleep and not self.paused and self.stalled is None
 
-    def attach(self, link: Link) -> None:
+    def attach_ring(self, link: Link) -> None:
         """A link stands."""
         if not link.open:
             return
         peer = SimPeer(self, link)
         old = self.links.get(peer.id)
         if old is not None:
-            self.detach(old.link, False)
+            self.detach_ring(old.link, False)
         self.links[peer.id] = peer
         link.attached.add(self.id)
-        told = link.other(self).machine.key.directory_id if link.ring else ZERO_UUID
-        self.step(ev.LinkUp(peer.id, link.ring, True, told))
-        link.read(self)
+        told = link.other(self).machine.key.directory_id
+        self.step(ev.LinkUp(peer.id, True, True, told))
+        self.world.later(1, self.read_on)
 
-    def detach(self, link: Link, ended: bool) -> None:
+    def detach_ring(self, link: Link, ended: bool) -> None:
         """A link broke; ``ended``: its peer's process is gone."""
         id = link.other(self).id
         peer = self.links.get(id)
@@ -298,13 +290,11 @@ class Process(Node):
                 waited = True
                 self.drop_stalled()
             self.queue(ev.LinkDown(id))
-            for failure in self.world.network.failed(link):
-                self.queue(failure)
         if ended and id not in self.links:
             self.queue(ev.PeerEnded(id))
         self.run_events()
         if waited:  # what other links brought meanwhile was not looked at
-            self.read_on()
+            self.world.later(1, self.read_on)
 
     def receive(self, link: Link, message: Message) -> None:
         """A message is here."""
@@ -337,7 +327,11 @@ class Process(Node):
     def offer(self, append: Append) -> None:
         """A producer puts a batch into its ring, whether this process runs or not."""
         self.door.queue.append(append)
-        self.enter(self._turn)
+        self.wake()
+
+    def has_offers(self) -> bool:
+        """Whether producers wait for it."""
+        return bool(self.door.queue) and not self.appends_held
 
     def resign(self) -> None:
         """An operator asks the leader to step down."""
@@ -362,30 +356,20 @@ class Process(Node):
         """The graceful end: everything flushed and left as Kafka would."""
         super().close()
         self.closed = True
-        self.vanish()
+        self.vanish(power=False)
 
-    def vanish(self) -> None:
+    def abandon(self) -> None:
+        """Let go after a failed flush (D9); the oracle looks at the log once more before that."""
+        self.world.oracle.crashed(self, False)
+        super().abandon()
+
+    def vanish(self, power: bool) -> None:
         """The process is no more; what producers gave it has an unknown outcome."""
         self.alive = False
         self.door.vanish()
+        self.files.vanish(power)
         for file in self._maps.values():
             file.close()
         self._maps.clear()
-        waiting, self._waiting = self._waiting, None
-        if waiting is not None:
-            waiting.throw(GreenletExit)
-
-
-def _take_turns(process: Any, call: Any, arguments: Any) -> None:
-    """Take turns of any process on this stack, which is far quicker than a new one for each.
-
-    A turn that raises, or is given up where it waits, ends its stack. A stack that waits for a turn
-    refers to nothing: the collector does not look into it.
-    """
-    while True:
-        process.turn(call, arguments)
-        world, process, call, arguments = process.world, None, None, None
-        stack = getcurrent()
-        world.idle_stacks.append(stack)
-        parent, world, stack = stack.parent, None, None
-        process, call, arguments = parent.switch()
+        for stack in (self._stack, *self.threads):
+            drop(stack)

@@ -52,6 +52,10 @@ HANGING = (
     "stop_far_ahead",  # a leader ends in order with more unflushed segments than one flush covers
 )
 """Faults of a disk whose flushes hang while everything else goes on, drawn apart from those."""
+OF_CLIENTS = (
+    "client_kill",  # a program that appends, reads or asks dies at any moment, and begins anew
+)
+"""Faults of runs in which clients run as they are, drawn apart."""
 NOT_IN_MEMORY = ("rot_file", "rot_running", "lost_file")
 """What durability=memory gives up, and when, is a test of its own."""
 
@@ -102,7 +106,7 @@ class Settings:
     durability: str = "majority"
     flush: str = "adaptive"
     transport: str = "ring"
-    """``ring``: ordered streams; ``socket``: requests and answers; ``mixed``: by pair."""
+    """How replicas reach each other; ``mixed``: by pair."""
     references: bool = True
     """Over rings large answers name a place in the leader's segment."""
     election_timeout_ms: int = 150
@@ -125,8 +129,9 @@ class Settings:
     network: Delays = Delays()
     disk: Delays = Delays(150, 3_000, 0.02)
     drop: float = 0.0
-    """How likely a message over a socket is lost; ``duplicate`` likewise."""
-    duplicate: float = 0.0
+    """How likely a segment of a stream is lost, and comes later."""
+    resets: float = 0.0
+    """How likely its connection breaks."""
     producers: int = 3
     idempotent: int = 0
     """How many of them try again, and rely on the log to take nothing twice."""
@@ -140,6 +145,11 @@ class Settings:
     consumers: int = 0
     """How many list offsets, ask for ends of epochs and fetch, as Kafka's clients do."""
     readers: int = 1
+    real_producers: int = 0
+    """How many producers run as they are, each in a program of its own; the next three likewise."""
+    real_named: int = 0
+    real_readers: int = 0
+    real_admins: int = 0
     barrier_every_ms: float = 0.0
     """How often somebody asks for a read barrier; 0: never."""
     faults: tuple[str, ...] = FAULTS
@@ -217,7 +227,7 @@ class Settings:
             ),
             disk=random.choice((Delays(150, 3_000, 0.02), Delays(2_000, 40_000, 0.05))),
             drop=random.choice((0.01, 0.05)) if lossy else 0.0,
-            duplicate=random.choice((0.0, 0.05)) if lossy else 0.0,
+            resets=random.choice((0.0, 0.002)) if lossy else 0.0,
             append_every_ms=random.choice((2.0, 8.0, 30.0)),
             value_bytes_max=random.choice((20, 600, 3_000)),
             values_max=random.choice((1, 3, 10)),
@@ -247,6 +257,9 @@ class Settings:
             found["faults"] += AIMED * 3
         found["idempotent"] = Random(seed * 2 + 1 + (1 << 43)).choice((0, 1, 2))
         found["barrier_every_ms"] = Random(seed * 2 + 1 + (1 << 42)).choice((0.0, 5.0, 30.0))
+        if reach:
+            found |= _clients_of_seed(seed)
+            found["faults"] += found.pop("of_clients", ())
         return found
 
     def _shortened(self, **overrides: Any) -> Settings:
@@ -318,13 +331,10 @@ class Settings:
             "auto_join": random.random() < 0.2,
         }
 
-    @property
-    def has_endpoints(self) -> bool:
-        """Whether machines know where they can be reached, and tell."""
-        return self.kraft_version > 0 or bool(self.changes)
-
-    def quorum_config(self, endpoints: tuple[Endpoint, ...] = ()) -> QuorumConfig:
-        """The core's part, of a machine that can be reached there."""
+    def quorum_config(
+        self, endpoints: tuple[Endpoint, ...], bootstrap_ids: tuple[int, ...]
+    ) -> QuorumConfig:
+        """The core's part, of a machine that can be reached there, and asks those first."""
         return QuorumConfig(
             election_timeout_ms=self.election_timeout_ms,
             fetch_timeout_ms=self.fetch_timeout_ms,
@@ -342,9 +352,7 @@ class Settings:
             held_age_ms_max=max(limits.HELD_AGE_MS_MAX, self.unflushed_age_ms_max),
             durability=Durability(self.durability),
             flush=FlushPolicy(self.flush),
-            bootstrap_ids=tuple(range(1, self.voters + self.observers + 1))
-            if self.kraft_version
-            else (),
+            bootstrap_ids=bootstrap_ids,
             endpoints=endpoints,
             auto_join=self.auto_join,
         )
@@ -352,3 +360,17 @@ class Settings:
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for reports."""
         return asdict(self)
+
+
+def _clients_of_seed(seed: int) -> dict[str, Any]:
+    """How many clients run as they are in this run."""
+    random = Random(seed * 2 + 1 + (1 << 47))
+    if random.random() < 0.5:
+        return {}
+    return {
+        "real_producers": random.choice((0, 1, 1, 2)),
+        "real_named": random.choice((0, 1)),
+        "real_readers": random.choice((0, 1)),
+        "real_admins": random.choice((0, 1)),
+        "of_clients": OF_CLIENTS * random.choice((0, 2)),
+    }

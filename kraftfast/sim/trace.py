@@ -30,6 +30,12 @@ _DEFAULTS = {
 }
 
 
+def _asker(source: Any) -> Any:
+    """Who asked: a replica, or the host of a connection."""
+    session = getattr(source, "session", None)
+    return getattr(source, "peer_id", "a client") if session is None else session.host
+
+
 def words(value: Any) -> str:
     """A message, event or effect on one line, without what says nothing."""
     if isinstance(value, ReplicaKey):
@@ -40,7 +46,8 @@ def words(value: Any) -> str:
         return value.name
     if isinstance(value, (ev.RequestReceived, ev.ResponseReceived)):
         body = value.request if isinstance(value, ev.RequestReceived) else value.response
-        peer = value.source.peer_id if isinstance(value, ev.RequestReceived) else value.peer_id
+        asked = isinstance(value, ev.RequestReceived)
+        peer = _asker(value.source) if asked else value.peer_id
         return f"from {peer}: {words(body)}"
     if is_dataclass(value):
         parts = []

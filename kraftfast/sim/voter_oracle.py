@@ -145,7 +145,8 @@ class VoterOracle:
             for offset, control in reversed(changes):
                 if offset < end and isinstance(control, KRaftVoters):
                     return control.voters
-        return process.machine.voters
+        configured: VoterSet = process.config.voter_set()
+        return configured
 
     def machines(self, voters: VoterSet) -> list[Machine]:
         """Where the voters of a set are; one whose disk was replaced is nowhere (D19)."""

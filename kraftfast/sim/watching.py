@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from kraftfast.core import effects as fx
 from kraftfast.core import events as ev
-from kraftfast.core.messages import VoteResponse
-from kraftfast.errors import DiskFull
+from kraftfast.core.messages import VoteRequest, VoteResponse
+from kraftfast.errors import DiskFull, KraftfastError
 from kraftfast.log.newest_snapshot import clip
+from kraftfast.node.failures import Failures
 from kraftfast.node.own_directory import stored_state
 from kraftfast.sim.process import Process
 from kraftfast.sim.require import Violation, require
@@ -20,18 +21,32 @@ if TYPE_CHECKING:
 STEPS_IN_A_ROW_MAX = 2_000
 
 
+class WatchedFailures(Failures):
+    """Ends sessions for what other processes did; what this one should never do ends the run."""
+
+    def end(self, error: Exception, who: str, end: Callable[[], Any]) -> None:
+        if isinstance(error, AssertionError) or not isinstance(error, (KraftfastError, OSError)):
+            raise error
+        super().end(error, who, end)
+
+
 class WatchedProcess(Process):
     """A process that shows the oracles of its world what it does; else it is a process."""
 
     # on_all_disks: the core reported that every voter has it on disk.
     # _when_flushed: called once no flush is under way: a cut, or a snapshot in place of the log,
-    # comes next.
+    # comes next. ticked: the core was told the time in this turn. checks_itself: what the core
+    # asserts of itself is asked. _asked: votes that were asked of it and not answered, by source.
 
     on_all_disks = 0
+    ticked = False
+    checks_itself = True
     _when_flushed: Callable[[], None] | None = None
 
     def __init__(self, machine: Machine) -> None:
+        self._asked: dict[Any, VoteRequest] = {}
         super().__init__(machine)
+        self.failures = WatchedFailures(self)
         self.note_persisted()
 
     def note_persisted(self) -> None:
@@ -43,6 +58,9 @@ class WatchedProcess(Process):
 
     def _decide(self, event: ev.Event) -> list[Any]:
         self.world.trace_step(self, "event", event)
+        self.ticked |= type(event) is ev.Tick
+        if type(event) is ev.RequestReceived and isinstance(event.request, VoteRequest):
+            self._asked[event.source] = event.request
         role = self.core.role
         if role == "candidate":
             self.world.oracle.counts_votes(self, self.core.epoch)
@@ -58,7 +76,8 @@ class WatchedProcess(Process):
         self.steps += 1
         self.steps_in_a_row += 1
         assert self.steps_in_a_row < STEPS_IN_A_ROW_MAX, "L7: one event leads to steps without end"
-        self.core.check_invariants()
+        if self.checks_itself:
+            self.core.check_invariants()
         self.world.trace_effects(self, effects)
 
     def _carry_out(self, effects: list[Any]) -> None:
@@ -85,14 +104,19 @@ class WatchedProcess(Process):
         super()._send(effect)
 
     def _reply(self, effect: fx.Reply) -> None:
-        if type(effect.response) is VoteResponse and effect.response.vote_granted:
-            self.world.early.grants(self, effect.source.request)
-        self.world.oracle.response_leaves(self, effect.source, effect.response)
+        asked = self._asked.pop(effect.source, None)
+        if asked and type(effect.response) is VoteResponse and effect.response.vote_granted:
+            self.world.early.grants(self, asked)
+        self.world.oracle.response_leaves(self, asked, effect.response)
         super()._reply(effect)
 
     def _answer_fetch(self, effect: fx.AnswerFetch) -> None:
-        self.world.oracle.response_leaves(self, effect.source, effect.response)
+        self.world.oracle.response_leaves(self, None, effect.response)
         super()._answer_fetch(effect)
+
+    def tend(self) -> None:
+        super().tend()
+        self.world.early.floors(self)
 
     # --- the log ------------------------------------------------------------------------------
 
@@ -107,8 +131,12 @@ class WatchedProcess(Process):
         super()._append_control(effect)
 
     def _write_fetched(self, effect: fx.WriteFetched) -> None:
-        self.world.early.copies(self, self.at_hand.leader)
+        leader = self.world.machine(self.core.leader_id).process
+        if leader is not None and leader.core._state.local == leader.machine.key:
+            self.world.early.copies(self, leader)
         super()._write_fetched(effect)
+        if self.log.damaged():
+            self.world.count("rejected copies")
 
     def _flush(self, effect: fx.Flush) -> None:
         super()._flush(effect)

@@ -28,11 +28,13 @@ from kraftfast.sim.nemesis import Nemesis
 from kraftfast.sim.network import Network
 from kraftfast.sim.operator import Operator
 from kraftfast.sim.process import Process
+from kraftfast.sim.remote_clients import RemoteClient, programs
 from kraftfast.sim.watching import WatchedProcess
 from kraftfast.sim.require import Violation, require
 from kraftfast.sim.settings import Delays, Settings
 from kraftfast.sim.settling import Settling
 from kraftfast.sim.state_machine import SimStateMachine
+from kraftfast.sim.tcp import Tcp
 from kraftfast.sim.trace import words
 from kraftfast.types import METADATA_TOPIC
 
@@ -55,6 +57,7 @@ class World(Settling):
     producers: list[Producer]
     readers: list[Reader]
     consumers: list[Consumer]
+    programs: list[RemoteClient]  # clients as they are; those that append are producers, too
     history: list[Append]
     acknowledged_end: int  # the highest end that any producer was told
     counts: Counter[str]  # what happened how often
@@ -63,9 +66,8 @@ class World(Settling):
     tracer: Callable[[str], Any] | None
     network_delays: Delays  # of now: a healed world is calm
     disk_delays: Delays
-    drop: float  # how likely a message over a socket is lost now
-    duplicate: float
-    idle_stacks: list[Any]  # on which the next turns of processes run
+    drop: float  # how likely a segment of a stream is lost now, and comes later
+    resets: float  # how likely its connection breaks
     survivors: Survivors | None  # once a majority of the disks was replaced: who is left
 
     def __init__(
@@ -80,9 +82,8 @@ class World(Settling):
         self.acknowledged_end = 0
         self.history = []
         self.survivors = None
-        self.idle_stacks = []
         self.network_delays, self.disk_delays = settings.network, settings.disk
-        self.drop, self.duplicate = settings.drop, settings.duplicate
+        self.drop, self.resets = settings.drop, settings.resets
         self.applier: Callable[[Process], SimStateMachine] = SimStateMachine
         self._queue: list[tuple[int, int, Callable[..., Any], tuple[Any, ...]]] = []
         self._sequence = 0
@@ -90,7 +91,7 @@ class World(Settling):
         self.early = EarlyOracle(self)
         ids = range(1, settings.voters + settings.observers + 1)
         self.machines = [Machine(self, id) for id in ids]
-        self.network = Network(self)
+        self.network, self.tcp = Network(self), Tcp(self)
         self.nemesis = Nemesis(self)
         self.operator = Operator(self)
         self.producers = [
@@ -103,6 +104,8 @@ class World(Settling):
         self.producers += [
             FillingProducer(self, len(self.producers) + id) for id in range(settings.filling)
         ]
+        self.programs = programs(self)
+        self.producers += [each for each in self.programs if each.appends]
         self.consumers = [Consumer(self) for _ in range(settings.consumers)]
         self.readers = [Reader(self) for _ in range(settings.readers)]
         self.barriers = BarrierReader(self)
@@ -202,17 +205,13 @@ class World(Settling):
             process.seen = seen
             self.oracle.after_turn(process)
             self.early.check(process)
-        if not process.stopped:
-            process.schedule()
-        elif not process.blocked:
-            process.enter(process.close)
 
     def end(self, machine: Machine, power: bool) -> None:
         """The process of a machine ends, abruptly; ``power``: the machine too."""
         process = machine.process
         if process is not None:
             self.oracle.crashed(process, power)
-            process.vanish()
+            process.vanish(power)
             machine.disk.kill()
         if power:
             machine.lose_power()
@@ -241,6 +240,7 @@ class World(Settling):
         if machine.process is not None or machine.dead or not machine.may_start:
             return
         power = self.oracle.shadow(machine.id).lost_memory
+        machine.dark = False
         try:
             process = WatchedProcess(machine)
         except Crash as crash:
@@ -335,6 +335,9 @@ class World(Settling):
         for clients in (self.producers, self.readers, self.consumers):
             for client in clients:
                 client.start()
+        for program in self.programs:
+            if not program.appends:
+                program.start()
         if self.settings.barrier_every_ms:
             self.barriers.start()
 
@@ -348,7 +351,7 @@ class World(Settling):
         self.nemesis.heal()
         self.operator.running = False
         self.network_delays = self.disk_delays = CALM
-        self.drop = self.duplicate = 0.0
+        self.drop = self.resets = 0.0
         left: set[int] = set()
         broken = sum(1 for machine in self.voters() if machine.dead or machine.rotten)
         spare = (len(self.voters()) - 1) // 2 - broken
@@ -372,6 +375,14 @@ class World(Settling):
         self.operator.start()
         self.run(self.settings.chaos_ms)
         self.finish()
+
+    def close(self) -> None:
+        """End whatever runs; nothing is checked any more."""
+        for program in self.programs:
+            program.end()
+        for machine in self.machines:
+            if machine.process is not None:
+                machine.process.vanish(power=True)
 
     def state(self) -> dict[str, Any]:
         """Where everybody is, for reports."""
@@ -409,6 +420,7 @@ def run_seed(
     except Exception as error:  # whatever a run ends with is its result
         violation = f"{type(error).__name__}: {error}"
         where = traceback.format_exc()
+    world.close()
     result = {
         "seed": seed,
         "ok": not violation,

@@ -26,8 +26,8 @@ from tests.sim.steps import NEVER_ENDS
 @plant("I23: {} is acknowledged, committed: {}")
 def acknowledged_before_its_commit(scene: Scene) -> None:
     scene.unflushed()
-    for append in scene.leader.door.runs:
-        append.acknowledged(0)
+    while scene.leader.door.runs:
+        scene.leader.door.runs.popleft().acknowledged(0)
 
 
 def appended(scene: Scene, values: list[bytes], base_offset: int = -1, outcome: str = "") -> Append:
@@ -307,7 +307,7 @@ def events_without_end(scene: Scene) -> None:
 def other_voters_at_the_end(scene: Scene) -> None:
     history = SimpleNamespace(latest="others")
     core = scene.core_of(scene.other, history=history)
-    scene.other.machine.process = scene.process_of(core=core)
+    scene.patch.setattr(scene.other.machine, "process", scene.process_of(core=core))
     scene.world._check_end()
 
 

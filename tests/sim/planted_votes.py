@@ -70,7 +70,7 @@ def fetch_before_the_epoch_is_written(scene: Scene) -> None:
 @plant("I10: {} answers in {} before that is on its disk")
 def answer_before_the_epoch_is_written(scene: Scene) -> None:
     told = QuorumEpochResponse(leader_epoch=scene.epoch + 1)
-    scene.oracle.response_leaves(scene.other, SimpleNamespace(request=None), told)
+    scene.oracle.response_leaves(scene.other, None, told)
 
 
 @plant("I10: {} is a candidate in {} with {} on its disk")
@@ -87,8 +87,7 @@ def asks(scene: Scene, epoch: int, last_epoch: int, end: int) -> VoteRequest:
 
 def grants(scene: Scene, request: VoteRequest) -> None:
     """The other replica gives the leader of now its vote."""
-    source = SimpleNamespace(request=request)
-    scene.oracle.response_leaves(scene.other, source, VoteResponse(vote_granted=True))
+    scene.oracle.response_leaves(scene.other, request, VoteResponse(vote_granted=True))
 
 
 def promised(scene: Scene, epoch: int) -> None:

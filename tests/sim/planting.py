@@ -19,6 +19,7 @@ from tests.sim.kit import Quorum
 from tests.sim.steps import BESIDE, NEVER_ENDS, dynamic, with_snapshots
 
 Patch = pytest.MonkeyPatch
+NAMES = "id", "machine", "directory", "disk", "config"
 
 
 class Scene:
@@ -68,7 +69,7 @@ class Scene:
 
     def process_of(self, **words: Any) -> Any:
         """The other replica's process, but for what a bug did to it."""
-        mine = {each: getattr(self.other, each) for each in ("id", "machine", "directory", "disk")}
+        mine = {each: getattr(self.other, each) for each in NAMES}
         values: dict[str, Any] = mine | {"durability": self.other.durability, "rots": False}
         values |= {
             "core": self.other.core,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from greenlet import getcurrent
 
 from kraftfast.sim import Settings, run_seed
-from kraftfast.sim.process import Process
-from kraftfast.sim.world import World
-from tests.sim.kit import Home
+from tests.sim.kit import Home, Quorum
+from tests.sim.steps import begun
 
 
 def test_a_flush_counts_only_the_segments_that_fit_its_job() -> None:
@@ -57,7 +58,7 @@ def test_a_voter_in_doubt_without_a_log_does_not_keep_a_new_quorum_from_beginnin
 
 def test_durability_all_waits_for_a_voter_whose_damage_is_found_last() -> None:
     """A voter that starts when all heals refuses its damaged log: appends wait for it (L1)."""
-    result = run_seed(7310206, Settings.of_seed(7310206, reach=False))
+    result = run_seed(50, Settings.of_seed(50, reach=False))
     assert result["ok"] and result["counts"]["a voter of all is missing"], result["violation"]
 
 
@@ -97,20 +98,12 @@ def holds(seed: int) -> None:
     assert result["ok"], result["violation"]
 
 
-def test_threads_of_a_resumed_process_run_on_a_stack_that_may_be_left() -> None:
+def test_what_a_stopped_process_was_told_runs_on_a_stack_that_may_be_left() -> None:
     """What SIGSTOP kept back could not wait for the disk: it ran on the world's own stack."""
-    world = World(0, Settings.of_seed(0))
-    process = Process(world.machines[0])
-    stacks = []
-    process._threads.append((lambda: stacks.append(getcurrent().parent), ()))
-    world.guard = lambda _process, call, *arguments: call(*arguments)  # type: ignore[method-assign]
+    process = begun(Quorum(1))
+    process.paused = True
+    stacks: list[Any] = []
+    process.enter(lambda: stacks.append(getcurrent().parent))
+    assert not stacks
     process.resume()
-    assert stacks != [None]
-
-
-def test_a_blocked_loop_does_not_flush_inside_itself() -> None:
-    """Beside a loop that waits for its disk only threads run: an inline flush is the loop's."""
-    process = Process(World(0, Settings.of_seed(0)).machines[0])
-    process.flush_wanted, process._waiting = True, getcurrent()
-    process._in_loop(lambda: None, ())
-    assert process.flush_wanted
+    assert stacks and None not in stacks

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -19,8 +18,10 @@ from pathlib import Path
 import pytest
 
 from tests.ahead import in_threads
-from tests.core.test_mutants import PATCHES, apply
+from tests.core.test_mutants import PATCHES
+from tests.log.mutate import apply, copy_tree
 from tests.sim.kill import KILLED
+from tests.sim.reached import build_changed
 
 ROOT = Path(__file__).parents[2]
 Completed = subprocess.CompletedProcess[str]
@@ -90,23 +91,13 @@ SNAPSHOTS = {
 """Of the log too, where replicas make snapshots, and the seeds."""
 
 
-INTERPRETED = ("core", "node")
-
-
-def copy_sources(root: Path) -> None:
-    """The sources, with core and node interpreted, but for what exists compiled only."""
-    (root / "kraftfast").mkdir(parents=True)
-    for path in (ROOT / "kraftfast").iterdir():
-        if path.name not in INTERPRETED:
-            (root / "kraftfast" / path.name).symlink_to(path)
-    for path in (each for room in INTERPRETED for each in (ROOT / "kraftfast" / room).iterdir()):
-        twin = path.parent / f"{path.name.split('.')[0]}.py"
-        if path.suffix == ".py" or (path.suffix == ".so" and not twin.exists()):
-            copy = root / "kraftfast" / path.parent.name / path.name
-            copy.parent.mkdir(exist_ok=True)
-            shutil.copy(path, copy)
-    (root / "tests").mkdir()
+def mutant_of_core(name: str, root: Path) -> None:
+    """The sources with one patch; what it changes is compiled if it is compiled elsewhere."""
+    copy_tree(root)
     (root / "tests" / "sim").symlink_to(ROOT / "tests" / "sim")
+    (patch,) = [each for each in PATCHES if each.stem == name]
+    for path in apply(patch.read_text(), root):
+        build_changed(path, root)
 
 
 def run(root: Path, *seam: str, seeds: tuple[str, str] = SEEDS, kind: str = "log") -> Completed:
@@ -122,21 +113,17 @@ def run(root: Path, *seam: str, seeds: tuple[str, str] = SEEDS, kind: str = "log
 
 def outcome_of(matrix: str, name: str) -> Completed:
     """Run what a mutant of one of the lists below must die of; the empty name is no mutant."""
-    with tempfile.TemporaryDirectory() as root:
-        path = Path(root)
-        copy_sources(path)
-        if matrix in ("core", "directed"):
-            (patch,) = [each for each in PATCHES if each.stem == name]
-            apply(patch.read_text(), path)
-        if matrix == "core":
-            return run(path)
-        if matrix == "directed":
-            return run(path, seeds=DIRECTED_SEEDS, kind=DIRECTED[name])
-        if matrix == "directed log":
-            return run(path, name, seeds=DIRECTED_SEEDS, kind=DIRECTED_LOG[name])
+    if matrix == "directed log":
+        return run(ROOT, name, seeds=DIRECTED_SEEDS, kind=DIRECTED_LOG[name])
+    if matrix not in ("core", "directed"):
         seam = [name] if name else []
-        seeds = SNAPSHOTS.get(name, SEEDS)
-        return run(path, *seam, seeds=seeds, kind=matrix)
+        return run(ROOT, *seam, seeds=SNAPSHOTS.get(name, SEEDS), kind=matrix)
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        mutant_of_core(name, root)
+        if matrix == "core":
+            return run(root)
+        return run(root, seeds=DIRECTED_SEEDS, kind=DIRECTED[name])
 
 
 def mutants(matrix: str, names: Iterable[str]) -> pytest.MarkDecorator:

@@ -15,7 +15,13 @@ import pytest
 
 from kraftfast import sim
 from kraftfast.sim.require import Violation
-from tests.sim import planted_clients, planted_early, planted_logs, planted_votes  # noqa: F401
+from tests.sim import (  # noqa: F401
+    planted_clients,
+    planted_early,
+    planted_logs,
+    planted_programs,
+    planted_votes,
+)
 from tests.sim.kit import Quorum
 from tests.sim.planting import PLANTS, Scene
 
@@ -57,6 +63,8 @@ def test_what_is_planted_is_seen(rule: str, monkeypatch: pytest.MonkeyPatch) -> 
     said = "(?s)^" + ".*".join(map(re.escape, rule.split("{}"))) + "$"
     with pytest.raises(Violation, match=said):
         function(scene)
+    monkeypatch.undo()
+    scene.world.close()
 
 
 def test_a_run_that_is_stuck_as_designed_is_judged() -> None:

@@ -1,0 +1,169 @@
+"""Clients as they are, in the simulator: what they do there, and what is seen of their defects."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from kraftfast.sim.program import Program, SimLock
+from kraftfast.sim.remote_clients import RemoteNamed, RemoteReader
+from kraftfast.sim.tcp import Stream
+from tests.sim.kit import Quorum
+from tests.sim.steps import begun
+
+CLIENTS = {"producers": 0, "real_producers": 2, "real_named": 1, "real_readers": 1}
+
+
+@pytest.fixture
+def quorum() -> Iterator[Quorum]:
+    """A quorum over sockets whose clients are all as they are."""
+    made = Quorum(3, transport="socket", real_admins=1, **CLIENTS)
+    yield made
+    made.world.close()
+
+
+def programs(quorum: Quorum, kind: Any) -> list[Any]:
+    return [each for each in quorum.world.programs if isinstance(each, kind)]
+
+
+def test_clients_go_on_through_failovers(quorum: Quorum) -> None:
+    """Leaders are killed, cut off and stopped; every record is where its producer was told."""
+    begun(quorum)
+    world = quorum.world
+    for round in range(6):
+        before = quorum.elections()
+        world.run(400)
+        leader = quorum.process(quorum.leader())
+        if round % 3 == 0:
+            world.end(leader.machine, power=True)
+        elif round % 3 == 1:
+            quorum.isolate(leader.id)
+        else:
+            leader.paused = True
+        quorum.wait(lambda: quorum.elections() > before)  # noqa: B023
+        quorum.heal()
+        if leader.paused:
+            leader.resume()
+    quorum.finish()
+    counts = world.counts
+    assert counts["appends acknowledged"] > 50 and counts["records of real names"] > 10
+    assert counts["real read barriers"] > 10
+    (reader,) = programs(quorum, RemoteReader)
+    assert reader.position > 50
+
+
+def test_programs_that_are_killed_lose_nothing(quorum: Quorum) -> None:
+    begun(quorum)
+    for _ in range(30):
+        quorum.world.run(60)
+        quorum.world.nemesis._client_kill()
+    quorum.finish()
+    assert quorum.world.counts["real names taken"] > 3
+
+
+def test_a_name_goes_on_where_its_last_program_ended(quorum: Quorum) -> None:
+    begun(quorum)
+    (named,) = programs(quorum, RemoteNamed)
+    for _ in range(3):
+        before = named.acknowledged
+        named.restart()
+        quorum.wait(lambda: named.acknowledged > before + 2)  # noqa: B023
+    quorum.finish()
+
+
+def test_equal_seeds_are_equal_runs_with_them() -> None:
+    digests = set()
+    for _ in range(2):
+        made = Quorum(5, transport="socket", **CLIENTS)
+        made.start()
+        made.world.run(1_500)
+        digests.add((made.world.digest, made.world.events))
+        made.world.close()
+    assert len(digests) == 1
+
+
+def test_a_lock_is_held_by_one_thread_and_waited_for(quorum: Quorum) -> None:
+    program = Program(quorum.world, 99)
+    lock, found = SimLock(program), []
+
+    def hold(name: str, timeout: float) -> None:
+        if lock.acquire(True, timeout):
+            found.append(name)
+            program.host.sleep(0.5)
+            lock.release()
+        else:
+            found.append(f"{name} waits no more")
+
+    for name, timeout in (("one", 1.0), ("two", 0.1), ("three", 2.0)):
+        program.run(lambda name=name, timeout=timeout: hold(name, timeout))  # type: ignore[misc]
+    quorum.world.run(3_000)
+    assert found == ["one", "two waits no more", "three"]
+    assert not lock.locked()
+
+
+# --- streams --------------------------------------------------------------------------------------
+
+
+def connected(quorum: Quorum) -> tuple[Stream, Stream]:
+    """Two ends of a connection, the asking one first, between two hosts that run nothing."""
+    tcp = quorum.world.tcp
+    asker, asked = (Program(quorum.world, id).files for id in (98, 99))
+    listener = Stream(asked, tcp)
+    listener.bind(("host-99", 7))
+    listener.listen(4)
+    stream = Stream(asker, tcp)
+    stream.connect_ex(("host-99", 7))
+    quorum.wait(lambda: stream.state == "open")
+    return stream, listener.accept()[0]
+
+
+def read(stream: Stream) -> bytes:
+    room = bytearray(1 << 16)
+    try:
+        return bytes(room[: stream.recv_into(room)])
+    except BlockingIOError:
+        return b""
+
+
+def test_bytes_arrive_in_order_and_no_more_than_there_is_room_for(quorum: Quorum) -> None:
+    asker, asked = connected(quorum)
+    sent, got = 0, b""
+    data = bytes(range(256)) * 20_000
+    while len(got) < len(data):
+        try:
+            sent += asker.sendmsg([data[sent : sent + 300_000]])
+        except BlockingIOError:
+            assert asker.unread >= asker.room
+        quorum.world.run(50)
+        got += read(asked)
+        assert sent - len(got) <= asker.room
+    assert got == data
+
+
+def test_what_is_cut_off_waits(quorum: Quorum) -> None:
+    asker, asked = connected(quorum)
+    quorum.world.network.cut.add((98, 99))
+    asker.sendmsg([b"late"])
+    quorum.world.run(3_000)
+    assert read(asked) == b""
+    asked.sendmsg([b"the other way"])
+    quorum.world.run(100)
+    assert read(asker) == b"the other way"
+    quorum.heal()
+    quorum.world.run(1_000)
+    assert read(asked) == b"late"
+
+
+@pytest.mark.parametrize("power", [False, True])
+def test_who_ends_hangs_up_and_who_loses_power_says_nothing(quorum: Quorum, power: bool) -> None:
+    asker, asked = connected(quorum)
+    asked.vanish(power)
+    quorum.world.run(3_000)
+    assert asker.at_end != power
+    assert (asker.state == "ended") is False
+    asker.sendmsg([b"is anybody there"])
+    quorum.world.run(3_000)
+    with pytest.raises(ConnectionResetError):
+        asker.sendmsg([b"x"])
