@@ -5,10 +5,21 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
+import select
 import socket
 import threading
 import time
 from collections.abc import Callable
+
+from kraftfast.link import unix_socket
+from kraftfast.link.memory_file import (
+    MemoryFile,
+    map_peer_file,
+    own_bell,
+    receive_with_fds,
+    send_with_fds,
+)
+from kraftfast.ring.spsc import PeerDoorbell
 
 
 class KernelNetwork:
@@ -16,6 +27,34 @@ class KernelNetwork:
 
     getaddrinfo = staticmethod(socket.getaddrinfo)
     socket = socket.socket
+
+
+class KernelLocal:
+    """See :class:`~kraftfast.link.ports.Local`."""
+
+    ring_bytes = 4 * 1024 * 1024
+    listen = staticmethod(unix_socket.listen)
+    connect = staticmethod(unix_socket.connect)
+    credentials = staticmethod(unix_socket.credentials)
+    open_pidfd = staticmethod(unix_socket.open_pidfd)
+    send = staticmethod(send_with_fds)
+    receive = staticmethod(receive_with_fds)
+    memory_file = MemoryFile
+    map_peer_file = staticmethod(map_peer_file)
+    dup = staticmethod(os.dup)
+    close = staticmethod(os.close)
+
+    def unlink(self, path: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+
+    def peer_bell(self, flag: memoryview, fd: int) -> PeerDoorbell:
+        return PeerDoorbell(flag, own_bell(fd))
+
+    def has_ended(self, pidfd: int) -> bool:
+        poll = select.poll()
+        poll.register(pidfd, select.POLLIN)
+        return bool(poll.poll(0))
 
 
 class Eventfd:
@@ -59,4 +98,5 @@ class KernelThreads:
 
 
 NETWORK = KernelNetwork()
+LOCAL = KernelLocal()
 THREADS = KernelThreads()

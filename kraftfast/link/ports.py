@@ -22,14 +22,56 @@ class Network(Protocol):
         """Return the addresses of a name; it may wait for a name server. Raises OSError."""
 
 
-class LocalSockets(Protocol):
-    """UNIX sockets by path, as the module ``unix_socket`` has them."""
+class Local(Protocol):
+    """Other processes of this host: UNIX sockets, what is passed over them, and who has ended.
+
+    Descriptors are numbers, to be closed by :meth:`close`.
+    """
+
+    ring_bytes: int
+    """Capacity of a ring between replicas, a power of two."""
 
     def listen(self, path: str) -> socket.socket:
         """Return a socket that listens. Raises CannotListen."""
 
     def connect(self, path: str, timeout: float) -> socket.socket:
         """Return a connection to whoever listens. Raises PeerGone (``is_refused``)."""
+
+    def unlink(self, path: str) -> None:
+        """Remove the name of a socket, if it is there."""
+
+    def credentials(self, sock: socket.socket) -> Any:
+        """Return the ``pid`` and ``uid`` at the other end. Raises PeerGone for another user's."""
+
+    def send(self, sock: socket.socket, data: bytes, fds: list[int]) -> None:
+        """Send one message with descriptors. Raises OSError."""
+
+    def receive(self, sock: socket.socket, bytes_max: int) -> tuple[bytes, list[int]]:
+        """Return one message and its descriptors. Raises MalformedFrame, OSError."""
+
+    def memory_file(self, name: str, size: int) -> Any:
+        """Return a memory file of this process (``MemoryFile``). Raises OSError."""
+
+    def map_peer_file(self, fd: int, size: int) -> Any:
+        """Return a read-only map of a passed memory file; closes ``fd``. Raises PeerGone."""
+
+    def peer_bell(self, flag: Any, fd: int) -> Any:
+        """Return the doorbell of another process (``PeerDoorbell``); takes ``fd``. Raises PeerGone.
+
+        ``flag``: the map of its page.
+        """
+
+    def open_pidfd(self, pid: int) -> int:
+        """Return a descriptor that is readable once the process has ended. Raises PeerGone."""
+
+    def has_ended(self, pidfd: int) -> bool:
+        """Return whether that process has ended."""
+
+    def dup(self, fd: int) -> int:
+        """Return another descriptor of the same file. Raises OSError."""
+
+    def close(self, fd: int) -> None:
+        """Close a descriptor."""
 
 
 class Waker(Protocol):

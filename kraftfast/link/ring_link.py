@@ -17,18 +17,13 @@ import msgspec
 from kraftfast import forks
 from kraftfast.errors import InvalidOption, PeerGone
 from kraftfast.link.hello import HELLO_BYTES_MAX, Hello, decode_hello, encode_hello
-from kraftfast.link.memory_file import (
-    MemoryFile,
-    map_peer_file,
-    own_bell,
-    receive_with_fds,
-    send_with_fds,
-)
-from kraftfast.link.unix_socket import PidfdOwner, credentials, open_pidfd
+from kraftfast.link.kernel import LOCAL
+from kraftfast.link.memory_file import MemoryFile
+from kraftfast.link.ports import Local
+from kraftfast.link.unix_socket import PidfdOwner
 from kraftfast.ring.spsc import (
     PAGE_BYTES,
     Doorbell,
-    PeerDoorbell,
     RingIn,
     RingOut,
     format_consumer,
@@ -62,10 +57,12 @@ class RingFiles:
     Raises InvalidOption or OverflowError for a bad capacity, OSError without descriptors or memory.
     """
 
-    def __init__(self, generation: int, capacity_out: int, capacity_in: int) -> None:
-        self.data = MemoryFile("kraftfast-ring", producer_file_bytes(capacity_out))
+    def __init__(
+        self, generation: int, capacity_out: int, capacity_in: int, local: Local = LOCAL
+    ) -> None:
+        self.data = local.memory_file("kraftfast-ring", producer_file_bytes(capacity_out))
         try:
-            self.cursor = MemoryFile("kraftfast-cursor", PAGE_BYTES)
+            self.cursor = local.memory_file("kraftfast-cursor", PAGE_BYTES)
         except OSError:
             self.data.close()
             raise
@@ -90,28 +87,36 @@ class RingLink(PidfdOwner):
 
     ``out``, ``inbox``: our ends. ``bell``: the other side's doorbell. ``sock``, ``pidfd``: readable
     when the other process is gone. ``hello``: what it said of itself. ``pid``: its process id.
+    ``local``: what the link is made of.
 
     Takes over ``fds``, also when it raises PeerGone: the other side did not keep the rules.
     """
 
     def __init__(
-        self, sock: socket.socket, files: RingFiles, fds: list[int], capacity: int, hello: Hello
+        self,
+        sock: socket.socket,
+        files: RingFiles,
+        fds: list[int],
+        capacity: int,
+        hello: Hello,
+        local: Local = LOCAL,
     ) -> None:
-        self.sock, self.hello = sock, hello
+        self.sock, self.hello, self.local = sock, hello, local
+        self._close_fd = local.close
         left = list(fds)
         try:
-            self.pid = credentials(sock).pid
+            self.pid = local.credentials(sock).pid
             if len(fds) != RING_FDS:
                 raise PeerGone(f"the other side passed {len(fds)} files instead of {RING_FDS}")
-            data = map_peer_file(left.pop(0), producer_file_bytes(capacity))
-            cursor = map_peer_file(left.pop(0), PAGE_BYTES)
-            flag = map_peer_file(left.pop(0), PAGE_BYTES)
+            data = local.map_peer_file(left.pop(0), producer_file_bytes(capacity))
+            cursor = local.map_peer_file(left.pop(0), PAGE_BYTES)
+            flag = local.map_peer_file(left.pop(0), PAGE_BYTES)
             self.out = RingOut(files.data.memory, cursor)
             self.inbox = RingIn(files.cursor.memory, data)
-            self.bell = PeerDoorbell(flag, own_bell(left.pop(0)))
-            self.pidfd = open_pidfd(self.pid)
+            self.bell = local.peer_bell(flag, left.pop(0))
+            self.pidfd = local.open_pidfd(self.pid)
         except BaseException:
-            close_all(left)
+            close_all(left, local)
             raise
         forks.own(self)
 
@@ -124,10 +129,10 @@ class RingLink(PidfdOwner):
     disown = close
 
 
-def close_all(fds: list[int]) -> None:
-    """Give up descriptors that came with a message which is not taken."""
+def close_all(fds: list[int], local: Local = LOCAL) -> None:
+    """Close descriptors that came with a message which is not taken."""
     for fd in fds:
-        os.close(fd)
+        local.close(fd)
 
 
 class RingOffer:
@@ -143,18 +148,19 @@ class RingOffer:
         hello: Hello,
         capacity_out: int,
         capacity_in: int,
+        local: Local = LOCAL,
     ) -> None:
-        self.sock, self.capacity_in = sock, capacity_in
+        self.sock, self.capacity_in, self.local = sock, capacity_in, local
         generation = int.from_bytes(os.urandom(7)) << 1 | 1
         try:
-            self.files = RingFiles(generation, capacity_out, capacity_in)
+            self.files = RingFiles(generation, capacity_out, capacity_in, local)
         except OSError as error:
             raise PeerGone(f"no memory for rings: {error.strerror}") from None
         offer = msgspec.structs.replace(
             hello, generation=generation, out=capacity_out, into=capacity_in
         )
         try:
-            send_with_fds(sock, encode_hello(offer), self.files.fds(doorbell))
+            local.send(sock, encode_hello(offer), self.files.fds(doorbell))
         except OSError as error:
             self.files.close()
             raise PeerGone(f"cannot offer rings: {error.strerror}") from None
@@ -163,10 +169,10 @@ class RingOffer:
         """The other side's answer, for :meth:`finish`. Raises PeerGone, MalformedFrame."""
         fds: list[int] = []
         try:
-            data, fds = receive_with_fds(self.sock, HELLO_BYTES_MAX)
+            data, fds = self.local.receive(self.sock, HELLO_BYTES_MAX)
             return decode_hello(data), fds
         except BaseException as error:
-            close_all(fds)
+            close_all(fds, self.local)
             self.files.close()
             if isinstance(error, OSError):
                 raise PeerGone(f"no answer to the offer of rings: {error.strerror}") from None
@@ -176,9 +182,9 @@ class RingOffer:
         """The link, from the other side's answer. Raises PeerGone with its reason if it refused."""
         try:
             if answer.error:
-                close_all(fds)
+                close_all(fds, self.local)
                 raise PeerGone(answer.error)
-            return RingLink(self.sock, self.files, fds, self.capacity_in, answer)
+            return RingLink(self.sock, self.files, fds, self.capacity_in, answer, self.local)
         finally:
             self.files.close()
 
@@ -189,7 +195,12 @@ class RingOffer:
 
 
 def accept_rings(
-    sock: socket.socket, doorbell: OwnDoorbell, offer: Hello, fds: list[int], answer: Hello
+    sock: socket.socket,
+    doorbell: OwnDoorbell,
+    offer: Hello,
+    fds: list[int],
+    answer: Hello,
+    local: Local = LOCAL,
 ) -> RingLink:
     """Take an offer of rings that came over ``sock`` and answer it; takes over ``fds``.
 
@@ -198,17 +209,17 @@ def accept_rings(
     try:
         if not 0 < offer.generation < 2**63 or max(offer.out, offer.into) > RING_BYTES_MAX:
             raise InvalidOption("out of range")
-        files = RingFiles(offer.generation, offer.into, offer.out)
+        files = RingFiles(offer.generation, offer.into, offer.out, local)
     except (InvalidOption, OverflowError):
-        close_all(fds)
+        close_all(fds, local)
         raise PeerGone("an offer of rings without a generation or with a bad capacity") from None
     except OSError as error:
-        close_all(fds)
+        close_all(fds, local)
         raise PeerGone(f"no memory for the rings on offer: {error.strerror}") from None
     try:
-        link = RingLink(sock, files, fds, offer.out, offer)
+        link = RingLink(sock, files, fds, offer.out, offer, local)
         try:
-            send_with_fds(sock, encode_hello(answer), files.fds(doorbell))
+            local.send(sock, encode_hello(answer), files.fds(doorbell))
         except OSError as error:
             link.close()
             raise PeerGone(f"cannot answer an offer of rings: {error.strerror}") from None

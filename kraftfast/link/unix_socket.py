@@ -95,12 +95,13 @@ class PidfdOwner:
     """Base of what holds a process by ``pidfd``, -1 while there is none, and closes it once."""
 
     pidfd = -1
+    _close_fd = staticmethod(os.close)
 
     def close_pidfd(self) -> None:
         """Close it; a second call does nothing."""
         pidfd, self.pidfd = self.pidfd, -1
         if pidfd >= 0:
-            os.close(pidfd)
+            self._close_fd(pidfd)
 
     def __del__(self) -> None:
         self.close_pidfd()

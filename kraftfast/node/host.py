@@ -7,9 +7,8 @@ import resource
 import time
 from typing import Any
 
-from kraftfast.link import unix_socket
-from kraftfast.link.kernel import NETWORK, THREADS
-from kraftfast.link.ports import LocalSockets, Network, Threads
+from kraftfast.link.kernel import LOCAL, NETWORK, THREADS
+from kraftfast.link.ports import Local, Network, Threads
 from kraftfast.link.resolver import Resolver
 from kraftfast.link.ring_link import OwnDoorbell
 from kraftfast.log.disk import Disk
@@ -20,6 +19,7 @@ from kraftfast.node.beside import Beside
 from kraftfast.node.flusher import Flusher
 from kraftfast.node.idle import Idle
 from kraftfast.node.line import write_line
+from kraftfast.node.ring_peer import INLINE_MAX, open_peer_segment
 from kraftfast.node.signals import Signals
 
 
@@ -28,7 +28,9 @@ class LocalHost:
 
     unmap_wait_s = CLOSE_WAIT_S
     network: Network = NETWORK
-    local: LocalSockets = unix_socket
+    local: Local = LOCAL
+    inline_bytes_max = INLINE_MAX
+    open_segment = staticmethod(open_peer_segment)
     threads: Threads = THREADS
     monotonic_ns = staticmethod(time.monotonic_ns)
     sleep = staticmethod(time.sleep)

@@ -30,6 +30,7 @@ cdef class Idle:
     cdef dict watched              # RingIn -> its slot
     cdef kf_flusher *flusher
     cdef public bint flush_asked   # the loop waits for the flusher: its end is news
+    cdef public bint muted         # rings are no news: nothing that came could be stored now
     cdef readonly uint64_t sleeps, idle_ns, woke_ns  # woke_ns: when the last wait ended
     cdef int epoll_fd
     cdef kf_vigil *vigil           # NULL: processors may halt

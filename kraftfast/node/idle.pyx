@@ -100,6 +100,8 @@ cdef class Idle:
         cdef int i
         if self.flush_asked and not kf_flusher_busy(self.flusher):
             return True
+        if self.muted:
+            return False
         for i in range(self.ring_count):
             if kf_ring_waiting(self.rings[i]):
                 return True

@@ -16,9 +16,7 @@ import msgspec
 
 from kraftfast.errors import PeerGone
 from kraftfast.link.hello import HELLO_BYTES_MAX, Hello, decode_hello, encode_hello
-from kraftfast.link.memory_file import map_peer_file, own_bell, receive_with_fds, send_with_fds
 from kraftfast.link.ring_link import SOCKET_NAME, accept_rings, close_all
-from kraftfast.link.unix_socket import credentials
 from kraftfast.node import local_request, questions
 from kraftfast.node.acceptor import Acceptor
 from kraftfast.node.intake import RingProducer
@@ -58,10 +56,10 @@ class LocalDoor:
     # asking: socket of a question that is not answered yet -> (its kind, process id).
     # keeping: those among them that are kept for another one.
     # asked_until: socket of a request that is not answered yet -> until ms, oldest first.
-    # repeated: what was last said at this door.
+    # repeated: what was last said at this door. local: processes of this host.
 
     def __init__(self, node: Any, loop: Any) -> None:
-        self.node, self.loop = node, loop
+        self.node, self.loop, self.local = node, loop, node.host.local
         self.path = os.path.join(node.config.directory, SOCKET_NAME)
         self.acceptor: Acceptor | None = None
         self.strangers: dict[int, Stranger] = {}
@@ -75,14 +73,14 @@ class LocalDoor:
 
     def open(self) -> None:
         """Listen. Raises StorageError."""
-        sock = self.node.host.local.listen(self.path)
+        sock = self.local.listen(self.path)
         self.acceptor = Acceptor(self.loop, sock, self._accepted)
         self.node.on_commit.append(self._committed)
 
     def _accepted(self, sock: socket.socket, _address: Any) -> None:
         sock.setblocking(False)
         try:
-            pid = credentials(sock).pid
+            pid = self.local.credentials(sock).pid
         except PeerGone:
             sock.close()
             return
@@ -115,7 +113,7 @@ class LocalDoor:
         stranger = self._forget_stranger(fd)
         sock = stranger.sock
         try:
-            data, fds = receive_with_fds(sock, HELLO_BYTES_MAX)
+            data, fds = self.local.receive(sock, HELLO_BYTES_MAX)
             if stranger.kept and not data:
                 sock.close()  # nothing more is asked
                 return
@@ -132,10 +130,10 @@ class LocalDoor:
             hello = decode_hello(data)
             refusal = self.slots.refusal(hello.kind, pid) if hello.kind in self.slots.room else ""
             if refusal:
-                send_with_fds(sock, encode_hello(Hello(error=refusal)), [])
+                self.local.send(sock, encode_hello(Hello(error=refusal)), [])
                 raise PeerGone(refusal)
         except BaseException:
-            close_all(fds)
+            close_all(fds, self.local)
             raise
         if hello.kind == "peer":
             self.loop.mesh.accept(sock, hello, fds)
@@ -146,7 +144,7 @@ class LocalDoor:
         elif hello.kind == "query":
             self._query(sock, hello, fds, pid)
         else:
-            close_all(fds)
+            close_all(fds, self.local)
             if hello.kind == "poke":
                 self.loop.mesh.poked(hello)
                 sock.close()
@@ -168,11 +166,11 @@ class LocalDoor:
             error=PRODUCES_NOTHING if node.witness else "",
         )
         if node.witness or not leads:
-            close_all(fds)
-            send_with_fds(sock, encode_hello(answer), [])
+            close_all(fds, self.local)
+            self.local.send(sock, encode_hello(answer), [])
             sock.close()
             return
-        link = accept_rings(sock, node.doorbell, hello, fds, answer)
+        link = accept_rings(sock, node.doorbell, hello, fds, answer, self.local)
         producer = RingProducer(link)
         node.intake.add(producer, node.idle)
         fd = sock.fileno()
@@ -198,12 +196,12 @@ class LocalDoor:
         try:
             if len(fds) != 2:
                 raise PeerGone("a watcher passes the flag and the pipe of its doorbell")
-            flag = map_peer_file(left.pop(0), PAGE_BYTES)
-            bell = PeerDoorbell(flag, own_bell(left.pop(0)))
+            flag = self.local.map_peer_file(left.pop(0), PAGE_BYTES)
+            bell = self.local.peer_bell(flag, left.pop(0))
             answer = self.loop.mesh.hello("watch")
-            send_with_fds(sock, encode_hello(answer), [self.node.stats.file.fd])
+            self.local.send(sock, encode_hello(answer), [self.node.stats.file.fd])
         except BaseException:
-            close_all(left)
+            close_all(left, self.local)
             raise
         watcher = Watcher(sock, bell, pid)
         self.slots.take("watch", pid)
@@ -241,7 +239,7 @@ class LocalDoor:
         known = question.kind == "status"
         answer = status(self.node) if known else {"error": f"unknown question {question.kind!r}"}
         try:
-            send_with_fds(sock, msgspec.json.encode(answer), [])
+            self.local.send(sock, msgspec.json.encode(answer), [])
         finally:
             sock.close()
 
@@ -309,10 +307,7 @@ class LocalDoor:
             return
         self.acceptor.close()
         self.acceptor = None
-        try:
-            os.unlink(self.path)
-        except FileNotFoundError:
-            pass
+        self.local.unlink(self.path)
         for fd in list(self.producers):
             self.drop_producer(fd)
         for fd in list(self.watchers):

@@ -16,7 +16,7 @@ from kraftfast.core import events as ev
 from kraftfast.errors import FlushFailed
 from kraftfast.node.config import IDLE_SPIN_US
 from kraftfast.node.local_door import LocalDoor
-from kraftfast.node.mesh import Mesh
+from kraftfast.node.mesh import Mesh, MeshPeer
 from kraftfast.node.node import Node
 from kraftfast.node.placement import Placement
 from kraftfast.node.prober import Prober
@@ -43,12 +43,14 @@ class Loop:
     # signals: those that stop it. stop_at_ms: when a graceful end is given up; None while none was
     # asked for.
 
-    def __init__(self, node: Node, sockets: type[Sockets] = Sockets) -> None:
+    def __init__(
+        self, node: Node, sockets: type[Sockets] = Sockets, peer: type[MeshPeer] = MeshPeer
+    ) -> None:
         self.node = node
         self.handlers: dict[int, tuple[Callable[[int], Any], Failed | None]] = {}
         self._forgotten: set[int] = set()
         self.spin_us = IDLE_SPIN_US[node.config.idle]
-        self.mesh = Mesh(node, self)
+        self.mesh = Mesh(node, self, peer)
         self.door = LocalDoor(node, self)
         self.resolver = node.host.resolver()
         self.sockets = sockets(node, self) if node.config.listeners else None
@@ -200,6 +202,7 @@ class Loop:
         """Spin while something may come soon, then block until something has."""
         node = self.node
         assert not node.flush_wanted, "a turn ends with what it asked for"
+        node.idle.muted = node.stalled is not None
         if self.spin_us and self._in_flight():
             ready = node.idle.spin(self.spin_us)
             node.seen_ns = node.idle.woke_ns

@@ -11,6 +11,7 @@ cdef class MeshPeer(RingPeer):
     cdef public long long since_ms
     cdef public dict waiting
     cdef public object repeated
+    cdef public long long ring_bytes
 
     @cython.locals(kind=int)
     cpdef bint handle(self) except -1
@@ -18,7 +19,7 @@ cdef class MeshPeer(RingPeer):
 
 cdef class Mesh:
     cdef public Node node
-    cdef public object loop
+    cdef public object loop, local, peer_type
     cdef public dict directories, offers, retry, dying
     cdef public list peers
     cdef public long long due_ms

@@ -16,7 +16,6 @@ from kraftfast.core import events as ev
 from kraftfast.core import messages as core
 from kraftfast.errors import MalformedFrame, PeerGone, UnsupportedVersion
 from kraftfast.link.hello import Hello, encode_hello
-from kraftfast.link.memory_file import send_with_fds
 from kraftfast.link.ring_link import SOCKET_NAME, RingLink, RingOffer, accept_rings, close_all
 from kraftfast.link.unix_socket import is_refused
 from kraftfast.node import translate
@@ -38,7 +37,6 @@ from kraftfast.wire.messages import ApiKey
 from kraftfast.wire.repeated import Repeated
 from kraftfast.wire.versions import SERVED
 
-RING_BYTES = 4 * 1024 * 1024
 OFFER_TIMEOUT_MS = 2000
 RETRY_MS_MIN, RETRY_MS_MAX = 10, 500
 MESSAGES_A_TURN = 64
@@ -50,12 +48,12 @@ KRAFT_VERSIONS = (limits.KRAFT_VERSION_MIN, limits.KRAFT_VERSION_MAX)
 class RingRequest:
     """A cold request that came over a ring, to be answered there."""
 
-    __slots__ = ("peer", "api_key", "version", "correlation_id")
-    slice_bytes_max = RING_BYTES // 16
-    """Of a snapshot at once: what streams carry beside it waits behind it."""
+    __slots__ = ("peer", "api_key", "version", "correlation_id", "slice_bytes_max")
+
+    # slice_bytes_max: of a snapshot at once: what streams carry beside it waits behind it.
 
     def __init__(self, peer: MeshPeer, header: frame.RequestHeader) -> None:
-        self.peer = peer
+        self.peer, self.slice_bytes_max = peer, peer.ring_bytes // 16
         self.api_key, self.version, self.correlation_id = header[:3]
 
     def failed(self, error: Exception) -> None:
@@ -86,7 +84,7 @@ class RingRequest:
         """Answer a Fetch that is none of a stream, with the bytes themselves."""
         records = None
         if effect.read_offset >= 0:
-            bound = min(effect.max_bytes, RING_BYTES // 4)
+            bound = min(effect.max_bytes, self.peer.ring_bytes // 4)
             found = log.locate(effect.read_offset, bound, effect.read_end_offset)
             if found is not None:
                 segment, position, length = found
@@ -98,8 +96,9 @@ class MeshPeer(RingPeer):  # type: ignore[misc]  # it is compiled
     """A replica on this host, as the node's effects and the core's events know it."""
 
     def __init__(self, node: Any, link: RingLink, key: ReplicaKey, log_path: str) -> None:
-        super().__init__(link, key, log_path)
-        self.node = node
+        host = node.host
+        super().__init__(link, key, log_path, host.open_segment, host.inline_bytes_max)
+        self.node, self.ring_bytes = node, host.local.ring_bytes
         self.since_ms = node.now_ms()
         self.waiting: dict[int, int] = {}  # correlation id -> API of what we asked
         self.repeated = Repeated()
@@ -150,8 +149,8 @@ class MeshPeer(RingPeer):  # type: ignore[misc]  # it is compiled
 
     def handle(self) -> bool:
         """Everything that came over the ring, up to a bound; True if there was anything."""
-        if self.broken is not None:
-            return False  # dropped by the next ``drop_broken``
+        if self.broken is not None or self.node.stalled is not None:
+            return False  # dropped by the next ``drop_broken``, or nothing can be written now
         kind = self.peek()
         if not kind:
             return False
@@ -262,9 +261,10 @@ class Mesh:
     # until ms).
     # retry: peer id -> [next attempt ms, pause ms]. due_ms: when ``tend`` is due, -1 for never.
     # dying: peer id -> pidfd of the process behind a link that broke while it lived.
+    # local: processes of this host.
 
-    def __init__(self, node: Any, loop: Any) -> None:
-        self.node, self.loop = node, loop
+    def __init__(self, node: Any, loop: Any, peer_type: type[MeshPeer] = MeshPeer) -> None:
+        self.node, self.loop, self.local, self.peer_type = node, loop, node.host.local, peer_type
         config = node.config
         self.directories = {
             voter.id: voter.directory
@@ -304,13 +304,13 @@ class Mesh:
     def _poke(self, peer_id: int) -> None:
         try:
             with self._connect(peer_id) as sock:
-                send_with_fds(sock, encode_hello(self.hello("poke")), [])
+                self.local.send(sock, encode_hello(self.hello("poke")), [])
         except (PeerGone, OSError):
             pass  # it will find us
 
     def _connect(self, peer_id: int) -> socket.socket:
         path = os.path.join(self.directories[peer_id], SOCKET_NAME)
-        connected: socket.socket = self.node.host.local.connect(path, 0)
+        connected: socket.socket = self.local.connect(path, 0)
         return connected
 
     def poked(self, hello: Hello) -> None:
@@ -353,7 +353,8 @@ class Mesh:
                 self.node.step(ev.PeerEnded(peer_id))  # no process listens there
             return
         try:
-            offer = RingOffer(sock, self.node.doorbell, self.hello("peer"), RING_BYTES, RING_BYTES)
+            room, local = self.local.ring_bytes, self.local
+            offer = RingOffer(sock, self.node.doorbell, self.hello("peer"), room, room, local)
         except PeerGone:
             sock.close()
             return
@@ -368,7 +369,7 @@ class Mesh:
             answer, fds = offer.receive()
             refusal = answer.error or self._refusal(answer, peer_id)
             if refusal:
-                close_all(fds)
+                close_all(fds, self.local)
                 raise PeerGone(refusal)
             self._attach(peer_id, offer.finish(answer, fds))
         except Exception as error:
@@ -415,12 +416,12 @@ class Mesh:
         """A replica offers rings; takes over ``fds``. Raises PeerGone if it is not one of ours."""
         refusal = self._refusal(offer, offer.node_id)
         if refusal:
-            close_all(fds)
-            send_with_fds(sock, encode_hello(Hello(error=refusal)), [])
+            close_all(fds, self.local)
+            self.local.send(sock, encode_hello(Hello(error=refusal)), [])
             raise PeerGone(refusal)
-        self._attach(
-            offer.node_id, accept_rings(sock, self.node.doorbell, offer, fds, self.hello("peer"))
-        )
+        answer = self.hello("peer")
+        link = accept_rings(sock, self.node.doorbell, offer, fds, answer, self.local)
+        self._attach(offer.node_id, link)
 
     def _attach(self, peer_id: int, link: RingLink) -> None:
         if self.node.sockets is not None:
@@ -429,7 +430,7 @@ class Mesh:
             self._detach(self.node.links[peer_id])
         self._forget_dying(peer_id)
         key = ReplicaKey(peer_id, uuid_from_text(link.hello.directory_id))
-        peer = MeshPeer(self.node, link, key, link.hello.log)
+        peer = self.peer_type(self.node, link, key, link.hello.log)
         self.peers.append(peer)
         self.node.links[peer_id] = peer
         self.node.idle.watch(link.inbox)
@@ -440,10 +441,10 @@ class Mesh:
 
     def _broken(self, peer: MeshPeer) -> None:
         """The connection ended: the process is going, or has dropped us."""
-        pidfd = os.dup(peer.link.pidfd)
+        pidfd = self.local.dup(peer.link.pidfd)
         self._detach(peer)
-        if _readable(pidfd):
-            os.close(pidfd)
+        if self.local.has_ended(pidfd):
+            self.local.close(pidfd)
             self.node.step(ev.PeerEnded(peer.id))
             return
         self.dying[peer.id] = pidfd
@@ -458,7 +459,7 @@ class Mesh:
         pidfd = self.dying.pop(peer_id, -1)
         if pidfd >= 0:
             self.loop.unwatch(pidfd)
-            os.close(pidfd)
+            self.local.close(pidfd)
 
     def _ended(self, peer: MeshPeer) -> None:
         self._detach(peer)
@@ -495,9 +496,3 @@ class Mesh:
                 text = f"dropping the link to replica {peer.id}: {peer.broken}"
                 self.node.failures.complain(text)
                 self._detach(peer)
-
-
-def _readable(fd: int) -> bool:
-    poll = select.poll()
-    poll.register(fd, select.POLLIN)
-    return bool(poll.poll(0))

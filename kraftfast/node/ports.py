@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from kraftfast.link.ports import LocalSockets, Network, Threads
+from kraftfast.link.ports import Local, Network, Threads
 from kraftfast.log.disk import Disk
 
 
@@ -22,8 +22,10 @@ class Host(Protocol):
 
     network: Network
     """TCP, to clients and replicas of other hosts."""
-    local: LocalSockets
-    """UNIX sockets, to processes of this host."""
+    local: Local
+    """Processes of this host."""
+    inline_bytes_max: int
+    """Up to here records travel to replicas of this host as bytes, above it as references."""
     threads: Threads
     """What runs beside the loop."""
 
@@ -41,6 +43,9 @@ class Host(Protocol):
 
     def sleep(self, seconds: float) -> None:
         """Pause the loop; other threads of the replica go on."""
+
+    def open_segment(self, path: str, inode: int) -> Any:
+        """Return another replica's segment (``SegmentFile``); None if it is not to be had."""
 
     def print_line(self, text: str) -> None:
         """Show people one line; never wait for who reads it."""

@@ -31,6 +31,9 @@ cdef class RingPeer:
     cdef dict maps
     cdef AnswerMessage answer_message
     cdef bint ask_for_bytes
+    cdef object open_segment         # (path, inode) -> SegmentFile or None
+    cdef uint64_t inline_max         # up to here records travel as bytes
+    cdef uint64_t bytes_max          # of them in one answer
 
     cdef bint intact(self)
     cpdef int peek(self)

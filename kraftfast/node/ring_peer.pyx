@@ -36,6 +36,7 @@ cdef enum:
     INLINE_BYTES_MAX = 16 * 1024   # up to here bytes are cheaper than a reference
     BYTES_TURN_MAX = 256 * 1024    # what one answer carries as bytes at most
 
+INLINE_MAX, ANSWER_HEAD_BYTES = INLINE_BYTES_MAX, sizeof(AnswerMessage)
 KIND_REQUEST, KIND_RESPONSE, KIND_FETCH, KIND_ANSWER = REQUEST, RESPONSE, FETCH, ANSWER
 KIND_FAULT = -1
 cdef object NO_ERROR = ErrorCode.NONE
@@ -45,6 +46,22 @@ cdef uint64_t TURN_BYTES_MAX = limits.TURN_BYTES_MAX
 MAPPED_SEGMENTS_MAX = 2
 
 
+def open_peer_segment(str path, uint64_t inode):
+    """Return another replica's segment as a SegmentFile; None if it is not to be had."""
+    try:  # where another process says: a pipe there must not make this one wait
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    except (OSError, ValueError):
+        return None
+    try:
+        status = os.fstat(fd)
+        if status.st_ino != inode or not stat.S_ISREG(status.st_mode):
+            os.close(fd)
+            return None
+        return SegmentFile(path, fd, status.st_size, False)
+    except (OSError, StorageError):
+        return None
+
+
 cdef class RingPeer:
     """A replica at the other end of two rings.
 
@@ -52,9 +69,12 @@ cdef class RingPeer:
     the link has to be dropped, or None.
     """
 
-    def __init__(self, link, key, str log_path):
+    def __init__(self, link, key, str log_path, open_segment=open_peer_segment,
+                 uint64_t inline_max=INLINE_BYTES_MAX):
+        self.open_segment, self.inline_max = open_segment, inline_max
         self.link, self.key, self.id, self.log_path = link, key, key.id, log_path
         self.inbox, self.out = link.inbox, link.out
+        self.bytes_max = min(BYTES_TURN_MAX, self.out.payload_max - sizeof(AnswerMessage))
         self.cluster_id = link.hello.cluster_id
         self.endpoints = tuple(Endpoint(*each) for each in link.hello.endpoints)
         self.kraft_versions = link.hello.kraft_versions or ()
@@ -208,17 +228,8 @@ cdef class RingPeer:
         if file is not None:
             return file
         path = os.path.join(self.log_path, segment_name(base) + LOG_SUFFIX)
-        try:  # where another process says: a pipe there must not make this one wait
-            fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
-        except (OSError, ValueError):
-            return None
-        try:
-            status = os.fstat(fd)
-            if status.st_ino != inode or not stat.S_ISREG(status.st_mode):
-                os.close(fd)
-                return None
-            file = SegmentFile(path, fd, status.st_size, False)
-        except (OSError, StorageError):
+        file = self.open_segment(path, inode)
+        if file is None:
             return None
         if not file.share():  # its owner is about to trim or cut it
             file.close()
@@ -274,16 +285,16 @@ cdef class RingPeer:
         if read_offset >= 0 and read_offset < log.end_offset:
             if not self._seek(log, read_offset):
                 return read_offset
-            bound = min(max_bytes, TURN_BYTES_MAX if not self.bytes_only else BYTES_TURN_MAX)
+            bound = min(max_bytes, TURN_BYTES_MAX if not self.bytes_only else self.bytes_max)
             length, end_offset = log.span(self.segment, self.position, bound, below)
-            if length > INLINE_BYTES_MAX and not self.bytes_only and self.segment is log.active:
+            if length > self.inline_max and not self.bytes_only and self.segment is log.active:
                 m.flags |= ANSWER_REFERENCE
             elif length > kf_ring_payload_max(self.out.ring) - sizeof(m):
                 m.flags |= ANSWER_REFERENCE  # a batch larger than the ring
             else:
-                if length > BYTES_TURN_MAX:
+                if length > self.bytes_max:
                     length, end_offset = log.span(
-                        self.segment, self.position, BYTES_TURN_MAX, below
+                        self.segment, self.position, self.bytes_max, below
                     )
                 inline_length = length
         slot = kf_ring_claim(self.out.ring, sizeof(m) + inline_length)

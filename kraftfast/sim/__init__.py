@@ -2,7 +2,8 @@
 
 Read in this order: ``disk``, ``names`` and ``paged_file`` (system calls beneath the log, and what a
 power cut leaves of them), ``files`` and ``tcp`` (descriptors, and streams between hosts),
-``network`` (rings, and who is cut off), ``process`` (one replica: node, loop and sockets),
+``local`` (rings, UNIX sockets and who has ended), ``network`` (who is cut off), ``process`` (one
+replica: node, loop and sockets),
 ``watching`` (the same, seen by the oracles), ``host`` and ``threads`` (what it runs on),
 ``clients``, ``idempotent``, ``named`` and ``consumer`` (who appends and reads by events),
 ``program`` and ``remote_clients`` (producers, consumers and admins as they are), ``nemesis``,
@@ -13,8 +14,7 @@ power cut leaves of them), ``files`` and ``tcp`` (descriptors, and streams betwe
 
 Only the host is simulated (``kraftfast.node.ports``). Loop, sessions, node, core and log run as
 they are, compiled, with their bytes, CRCs, segments, snapshots and recovery, and so do clients over
-sockets. Of rings only what they promise is simulated, and other clients hand over batches as a
-session would.
+sockets. Rings are their own memory. Other clients hand over batches as a session would.
 """
 
 from __future__ import annotations

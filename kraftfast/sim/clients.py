@@ -86,6 +86,21 @@ class Append:
         self.producer.outstanding -= 1
 
 
+class Told:
+    """One record of a producer, from the call to its outcome: see :class:`Append`.
+
+    ``ring``: its program, negative, and which of the producers that were made there.
+    """
+
+    __slots__ = ("values", "floor", "base_offset", "end_offset", "outcome", "ring", "ticket")
+
+    def __init__(self, world: World, value: bytes, ring: tuple[int, int]) -> None:
+        self.values, self.ring = [value], ring
+        self.floor = world.acknowledged_end
+        self.base_offset = self.end_offset = self.ticket = -1
+        self.outcome = ""
+
+
 class Producer:
     """Appends values that nobody else appends: ``p3:17:...`` is the 17th of producer 3."""
 
@@ -305,7 +320,7 @@ class ReaderSource:
             reader.position = max(reader.position, self.target.log.log_start_offset)
         if response.partition_error != ErrorCode.NONE or records is None:
             return
-        for batch in checked(records.data, self.target):
+        for batch in checked(records, self.target):
             reader.world.oracle.was_read(batch.base_offset, batch.end_offset, batch.crc)
             if batch.base_offset <= reader.position < batch.end_offset:
                 reader.position = batch.end_offset

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kraftfast.record import pure
-from kraftfast.sim.clients import ACKNOWLEDGED, FAILED, UNKNOWN, Append
+from kraftfast.sim.clients import ACKNOWLEDGED, FAILED, UNKNOWN, Append, Told
 from kraftfast.sim.require import require
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def places_of(values: dict[int, bytes | None]) -> dict[bytes, int]:
     return places
 
 
-def check_history(history: list[Append], places: dict[bytes, int]) -> dict[str, int]:
+def check_history(history: list[Append | Told], places: dict[bytes, int]) -> dict[str, int]:
     """Hold every outcome against the committed values; returns how many there were of each."""
     counts = {ACKNOWLEDGED: 0, FAILED: 0, UNKNOWN: 0, "": 0}
     last_of: dict[tuple[int, int], int] = {}

@@ -6,23 +6,31 @@ goes on.
 
 from __future__ import annotations
 
-import socket
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from kraftfast.errors import CannotListen, PeerGone
 from kraftfast.link.resolver import Resolver
 from kraftfast.node.beside import Beside
 from kraftfast.node.flusher import Flusher
 from kraftfast.node.idle import Idle
 from kraftfast.sim.files import Poller, SimSignals
-from kraftfast.sim.paged_file import SteppedFlush
+from kraftfast.sim.local import SimDoorbell, SimLocal
+from kraftfast.sim.paged_file import SimSegmentFile, SteppedFlush
 from kraftfast.sim.preparer import SimPreparer
+from kraftfast.sim.require import require
 from kraftfast.sim.tcp import SimNetwork
 from kraftfast.sim.threads import SimThreads
 
 if TYPE_CHECKING:
+    from kraftfast.ring.spsc import RingIn
     from kraftfast.sim.process import Process
+
+
+INLINE_BYTES_MAX = 512
+"""Up to here records travel over rings as bytes."""
+
+
+POLLS_MAX = 1_000
+"""How often a loop that is busy looks at its descriptors before it has taken what has come."""
 
 
 class SimHost:
@@ -34,7 +42,8 @@ class SimHost:
         self._process, self._machine, self._world = process, process.machine, process.world
         self.disk: Any = process.machine.disk
         self.network: Any = SimNetwork(process.files, process.world.tcp)
-        self.local: Any = SimLocal()
+        self.local: Any = SimLocal(process, process.world.local)
+        self.inline_bytes_max = INLINE_BYTES_MAX if process.settings.references else 1 << 62
         self.threads: Any = SimThreads(process)
 
     def boot_id(self) -> str:
@@ -55,8 +64,11 @@ class SimHost:
     def print_line(self, text: str) -> None:
         self._world.trace(f"{self._machine.id}: {text}")
 
-    def doorbell(self) -> Any:
-        return SimpleNamespace(close=lambda: None)
+    def open_segment(self, path: str, inode: int) -> SimSegmentFile | None:
+        return self._process.open_segment(path, inode)
+
+    def doorbell(self) -> SimDoorbell:
+        return SimDoorbell(self._process)
 
     def flusher(self, doorbell: Any) -> SimFlusher:
         return SimFlusher(self._process)
@@ -79,16 +91,6 @@ class SimHost:
     def embed(self, node: Any, state_machine: str) -> None:
         node.applier = node.world.applier(node)
         node.on_commit.append(node.applier.committed)
-
-
-class SimLocal:
-    """UNIX sockets: there are none, for the world itself makes rings (``network``)."""
-
-    def listen(self, path: str) -> socket.socket:
-        raise CannotListen(f"cannot listen on {path}: the world makes rings")
-
-    def connect(self, path: str, _timeout: float) -> socket.socket:
-        raise PeerGone(f"no replica answers on {path}: the world makes rings")
 
 
 class SimFlusher(Flusher):  # type: ignore[misc]  # compiled
@@ -145,6 +147,14 @@ class SimIdle(Idle):  # type: ignore[misc]  # compiled
         """Watch nothing."""
         self._process = process
         self._poller = Poller(process.files, process.wake)
+        self._rings: dict[RingIn, None] = {}
+        self._polls = 0  # since it slept
+
+    def watch(self, ring: RingIn) -> None:
+        self._rings[ring] = None
+
+    def unwatch(self, ring: RingIn) -> None:
+        del self._rings[ring]
 
     def register(self, fd: int, events: int) -> None:
         self._poller.register(fd, events)
@@ -162,16 +172,26 @@ class SimIdle(Idle):  # type: ignore[misc]  # compiled
         """No processor halts."""
 
     def poll(self) -> list[tuple[int, int]]:
+        self._polls += 1
+        require(self._polls < POLLS_MAX, f"L7: the loop of {self._process.id} never sleeps")
         return self._poller.ready()
 
     def sleep(self, timeout_ms: int) -> list[tuple[int, int]]:
         ready = self._poller.ready()
         process = self._process
+        self._polls = 0
         ended = self.flush_asked and process.flusher.has_ended()
         if not ready and not ended and not process.has_offers():
-            process.sleep(timeout_ms)
+            process.sleep(0 if self._has_mail() else timeout_ms)
             ready = self._poller.ready()
         return ready
+
+    def _has_mail(self) -> bool:
+        """Whether there is something in a ring, which may be looked into."""
+        if self.muted:
+            return False
+        hidden = self._process.hidden_rings()
+        return any(ring.waiting() and ring not in hidden for ring in self._rings)
 
     def close(self) -> None:
         """Nothing was opened."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kraftfast.core import events as ev
 from kraftfast.limits import BATCH_HEADER_BYTES, BATCH_OVERHEAD_BYTES
@@ -190,24 +190,12 @@ class Nemesis(Rotting, Aimed, LosingMajority, Planned):
         self.corrupting = True
         self._after(20, 500, setattr, self, "corrupting", False)
 
-    def on_the_wire(self, source: Any, data: bytes, aligned: bool = True) -> bytes:
-        """Records as they arrive: a bit may differ, or the last batch be cut off.
-
-        ``aligned``: they begin with a batch, which a slice of a snapshot need not.
-        """
-        if not self.corrupting or not data or source.peer_id < 0 or self.random.random() > 0.1:
-            return data
-        if self.random.random() < 0.3:
-            return data[: self.random.randint(1, len(data))]
-        return self._flipped(data, aligned)
-
     def flip(self, data: bytes) -> bytes:
-        """Records as they arrive over a socket: a bit may differ."""
-        return self._flipped(data, True) if self.random.random() < 0.1 else data
-
-    def _flipped(self, data: bytes, aligned: bool) -> bytes:
+        """Records as they arrive: a bit may differ."""
+        if self.random.random() > 0.1:
+            return data
         place = self.random.randrange(len(data))
-        if aligned and 12 <= place - _batch_start(data, place) < 16:
+        if 12 <= place - _batch_start(data, place) < 16:
             return data  # the leader epoch lies outside the CRC: TCP's checksum has to hold there
         flipped = data[place] ^ (1 << self.random.randrange(8))
         return data[:place] + bytes([flipped]) + data[place + 1 :]

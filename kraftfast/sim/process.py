@@ -16,9 +16,8 @@ from kraftfast.node.node import Node
 from kraftfast.sim.door import Door, DoorSockets
 from kraftfast.sim.files import Files
 from kraftfast.sim.host import SimFlusher, SimHost
-from kraftfast.sim.network import Link, Message, Source
+from kraftfast.sim.local import SimMeshPeer
 from kraftfast.sim.paged_file import SimSegmentFile
-from kraftfast.sim.peer import SimPeer
 from kraftfast.sim.state_machine import SimStateMachine
 from kraftfast.sim.threads import SimThread, drop, getcurrent, greenlet, is_world, leave, switch_to
 from kraftfast.types import OffsetAndEpoch
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
     from kraftfast.sim.machine import Machine
     from kraftfast.types import QuorumState
 
-MAPPED_SEGMENTS_MAX = 2
 REQUEST_US_MAX = 5_000_000
 """A request to a slow disk: shorter than what a healed world has to catch up in (L6)."""
 HANGS_US = 2_000  # until a flush that hangs is looked at again
@@ -61,6 +59,7 @@ class Process(Node):
     steps: int  # of the core
     steps_in_a_row: int  # since the world last called
     away_us: int  # when it last took up what had waited for it, the world's time
+    ticked: bool  # the core was told the time in this turn
     seen: tuple[int, ...]  # steps taken and ends of the log when the oracles looked last
     heard: dict[int, bytes]  # while it leads: the directory that it heard of last, by id (D19)
     threads: list[SimThread]
@@ -74,16 +73,19 @@ class Process(Node):
         self.away_us = self.steps = self.steps_in_a_row = 0
         self.heard, self.seen = {}, ()
         self.files = Files(self.world, self.id)
+        self.pid = self.world.local.began(self)
         self.door = Door(self)
         self.threads = []
         self._late: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
         self._stack: greenlet | None = None
-        self._maps: dict[tuple[int, str, int], SimSegmentFile] = {}
+        self._maps: list[SimSegmentFile] = []
         self._wake_us, self._alarm_us = NEVER_US, NEVER_US
         self._news = False
         self._opened_rotten = machine.rotten
         super().__init__(machine.node_config(), SimHost(self))
-        self.loop = Loop(self, DoorSockets)
+        self.loop = Loop(self, DoorSockets, SimMeshPeer)
+        assert self.loop.sockets is not None
+        self.loop.door.open()
         self.loop.sockets.open()
 
     @property
@@ -184,7 +186,7 @@ class Process(Node):
         self.block()
 
     def _go_on(self) -> None:
-        """What the loop waits for has come: it goes on, then reads what came meanwhile."""
+        """What the loop waits for has come: it goes on."""
         if self.alive and self.blocked:
             if self.paused:
                 self._late.append((self._go_on, ()))
@@ -193,7 +195,6 @@ class Process(Node):
             self.world.guard(self, switch_to, self._stack)
             if self.alive and not self.blocked:
                 self.away_us = self.world.now_us
-                self.read_on()
 
     def resume(self) -> None:
         """SIGCONT."""
@@ -203,13 +204,6 @@ class Process(Node):
             call(*arguments)
         self.away_us = self.world.now_us
         self.run_on()
-        self.read_on()
-
-    def read_on(self) -> None:
-        """Look at what came over rings while nothing was looked at."""
-        for peer in list(self.links.values()):
-            if isinstance(peer, SimPeer):
-                peer.link.read(self)
 
     # --- threads ------------------------------------------------------------------------------
 
@@ -259,68 +253,25 @@ class Process(Node):
         else:
             self.world.later(0, self.run_on)
 
-    # --- links --------------------------------------------------------------------------------
+    # --- rings --------------------------------------------------------------------------------
 
-    def can_read(self) -> bool:
-        """Whether rings are looked at: not while a copy waits for room."""
-        return self.alive and self.asleep and not self.paused and self.stalled is None
+    def hidden_rings(self) -> set[Any]:
+        """The rings of those that this process is cut off from."""
+        network = self.world.network
+        peers = self.loop.mesh.peers if network.cut else ()
+        return {each.link.inbox for each in peers if network.is_cut(each.id, self.id)}
 
-    def attach_ring(self, link: Link) -> None:
-        """A link stands."""
-        if not link.open:
-            return
-        peer = SimPeer(self, link)
-        old = self.links.get(peer.id)
-        if old is not None:
-            self.detach_ring(old.link, False)
-        self.links[peer.id] = peer
-        link.attached.add(self.id)
-        told = link.other(self).machine.key.directory_id
-        self.step(ev.LinkUp(peer.id, True, True, told))
-        self.world.later(1, self.read_on)
-
-    def detach_ring(self, link: Link, ended: bool) -> None:
-        """A link broke; ``ended``: its peer's process is gone."""
-        id = link.other(self).id
-        peer = self.links.get(id)
-        waited = False
-        if peer is not None and peer.link is link:
-            del self.links[id]
-            if self.stalled is not None and self.stalled[0] is peer:
-                waited = True
-                self.drop_stalled()
-            self.queue(ev.LinkDown(id))
-        if ended and id not in self.links:
-            self.queue(ev.PeerEnded(id))
-        self.run_events()
-        if waited:  # what other links brought meanwhile was not looked at
-            self.world.later(1, self.read_on)
-
-    def receive(self, link: Link, message: Message) -> None:
-        """A message is here."""
-        if message.is_request:
-            self.step(ev.RequestReceived(Source(link, self, message), message.body))
-            return
-        peer = self.links.get(link.other(self).id)
-        if peer is not None and peer.link is link:
-            peer.take(message)
-
-    def map_segment(self, machine: Machine, path: str, inode: int) -> SimSegmentFile | None:
-        """Another replica's segment, mapped and held by its shared lock (D20)."""
-        key = (machine.id, path, inode)
-        file = self._maps.get(key)
-        if file is None:
-            paged = machine.disk.paged_file(path)
-            if paged is None or paged.number != inode:
-                return None
-            file = machine.disk.open_segment(path, False)
-            if not file.share():
-                file.close()
-                return None  # its owner is about to trim or cut it
-            self._maps[key] = file
-            while len(self._maps) > MAPPED_SEGMENTS_MAX:
-                self._maps.pop(next(iter(self._maps))).close()
-        return file
+    def open_segment(self, path: str, inode: int) -> SimSegmentFile | None:
+        """Another replica's segment, held until this process ends or closes it (D20)."""
+        for machine in self.world.machines:
+            if path.startswith(f"{machine.path}/"):
+                paged = machine.disk.paged_file(path)
+                if paged is None or paged.number != inode:
+                    return None
+                file = machine.disk.open_segment(path, False)
+                self._maps.append(file)
+                return file
+        return None
 
     # --- clients ------------------------------------------------------------------------------
 
@@ -367,8 +318,9 @@ class Process(Node):
         """The process is no more; what producers gave it has an unknown outcome."""
         self.alive = False
         self.door.vanish()
+        self.world.local.ended(self.pid)
         self.files.vanish(power)
-        for file in self._maps.values():
+        for file in self._maps:
             file.close()
         self._maps.clear()
         for stack in (self._stack, *self.threads):

@@ -54,7 +54,7 @@ class Program:
         """Be another process: with nothing of the one before."""
         self.alive = True
         self.files = Files(self.world, self.id)
-        self.host = SimClientHost(self)
+        self.host: Any = SimClientHost(self)
         self.stacks: list[greenlet] = []
 
     def end(self) -> None:

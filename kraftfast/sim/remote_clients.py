@@ -21,7 +21,7 @@ from kraftfast.errors import (
     ProducerFenced,
     UnknownOutcome,
 )
-from kraftfast.sim.clients import ACKNOWLEDGED, FAILED, UNKNOWN
+from kraftfast.sim.clients import ACKNOWLEDGED, FAILED, UNKNOWN, Told
 from kraftfast.sim.program import Program
 from kraftfast.sim.require import require
 from kraftfast.types import METADATA_TOPIC
@@ -34,21 +34,6 @@ CALL_S = 3.0
 PAUSE_S = 0.05
 TICKETS_MAX = 60
 LIVES_APPENDS = 400
-
-
-class Told:
-    """One record of a producer, from the call to its outcome: see ``clients.Append``.
-
-    ``ring``: its program, negative, and which of the producers that were made there.
-    """
-
-    __slots__ = ("values", "floor", "base_offset", "end_offset", "outcome", "ring", "ticket")
-
-    def __init__(self, world: World, value: bytes, ring: tuple[int, int]) -> None:
-        self.values, self.ring = [value], ring
-        self.floor = world.acknowledged_end
-        self.base_offset = self.end_offset = self.ticket = -1
-        self.outcome = ""
 
 
 class RemoteClient(Program):

@@ -124,7 +124,7 @@ class Settings:
     segment_ms: int = limits.SEGMENT_MS
     stride_bytes: int = 32 * 1024
     prepare_bytes: int = 32 * 1024
-    ring_messages: int = 64
+    ring_bytes: int = 1 << 20
     """How many messages a ring holds."""
     network: Delays = Delays()
     disk: Delays = Delays(150, 3_000, 0.02)
@@ -221,7 +221,7 @@ class Settings:
             segment_ms=random.choice((300, limits.SEGMENT_MS, limits.SEGMENT_MS)),
             stride_bytes=random.choice((4, 8, 32, 64)) * 1024,
             prepare_bytes=random.choice((0, 8, 64)) * 1024,
-            ring_messages=random.choice((2, 8, 64)),
+            ring_bytes=random.choice((1 << 18, 1 << 20)),
             network=random.choice(
                 (Delays(), Delays(100, 200_000, 0.01), Delays(5_000, 60_000, 0.05))
             ),

@@ -12,7 +12,7 @@ from kraftfast.sim.lost_majority import AFTER_MS
 from kraftfast.sim.require import Violation, require
 
 if TYPE_CHECKING:
-    from kraftfast.sim.clients import Append, BarrierReader, Producer
+    from kraftfast.sim.clients import Append, BarrierReader, Producer, Told
     from kraftfast.sim.consumer import Consumer
     from kraftfast.sim.invariants import Oracle
     from kraftfast.sim.lost_majority import Survivors
@@ -38,7 +38,7 @@ class Settling:
     producers: list[Producer]
     consumers: list[Consumer]
     barriers: BarrierReader
-    history: list[Append]
+    history: list[Append | Told]
     counts: Counter[str]
     nemesis: Nemesis
     survivors: Survivors | None

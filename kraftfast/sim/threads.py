@@ -18,7 +18,7 @@ except ModuleNotFoundError:
 if TYPE_CHECKING:
     from kraftfast.sim.process import Process
 
-JOIN_US_MIN = 1
+__all__ = ["GreenletExit", "SimThread", "SimThreads", "drop", "getcurrent", "greenlet", "leave"]
 
 
 def is_world() -> bool:

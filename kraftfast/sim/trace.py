@@ -45,10 +45,9 @@ def words(value: Any) -> str:
     if isinstance(value, ErrorCode):
         return value.name
     if isinstance(value, (ev.RequestReceived, ev.ResponseReceived)):
-        body = value.request if isinstance(value, ev.RequestReceived) else value.response
-        asked = isinstance(value, ev.RequestReceived)
-        peer = _asker(value.source) if asked else value.peer_id
-        return f"from {peer}: {words(body)}"
+        if isinstance(value, ev.RequestReceived):
+            return f"from {_asker(value.source)}: {words(value.request)}"
+        return f"from {value.peer_id}: {words(value.response)}"
     if is_dataclass(value):
         parts = []
         for field in fields(value):

@@ -35,8 +35,8 @@ class WatchedProcess(Process):
 
     # on_all_disks: the core reported that every voter has it on disk.
     # _when_flushed: called once no flush is under way: a cut, or a snapshot in place of the log,
-    # comes next. ticked: the core was told the time in this turn. checks_itself: what the core
-    # asserts of itself is asked. _asked: votes that were asked of it and not answered, by source.
+    # comes next. checks_itself: what the core asserts of itself is asked. _asked: votes that were
+    # asked of it and not answered, by source.
 
     on_all_disks = 0
     ticked = False

@@ -13,7 +13,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from kraftfast.errors import CorruptLog, DiskFull, FlushFailed, ForeignDirectory, KraftfastError
-from kraftfast.sim.clients import Append, BarrierReader, Producer, Reader
+from kraftfast.sim.clients import Append, BarrierReader, Producer, Reader, Told
 from kraftfast.sim.consumer import Consumer
 from kraftfast.sim.disk import Crash
 from kraftfast.sim.early_oracle import EarlyOracle
@@ -22,6 +22,7 @@ from kraftfast.sim.filling import FillingProducer
 from kraftfast.sim.idempotent import IdempotentProducer
 from kraftfast.sim.invariants import Oracle
 from kraftfast.sim.lost_majority import SilentOracle, Survivors
+from kraftfast.sim.local import Host
 from kraftfast.sim.machine import Machine
 from kraftfast.sim.named import NamedProducer
 from kraftfast.sim.nemesis import Nemesis
@@ -58,7 +59,7 @@ class World(Settling):
     readers: list[Reader]
     consumers: list[Consumer]
     programs: list[RemoteClient]  # clients as they are; those that append are producers, too
-    history: list[Append]
+    history: list[Append | Told]
     acknowledged_end: int  # the highest end that any producer was told
     counts: Counter[str]  # what happened how often
     events: int  # handled so far
@@ -91,7 +92,7 @@ class World(Settling):
         self.early = EarlyOracle(self)
         ids = range(1, settings.voters + settings.observers + 1)
         self.machines = [Machine(self, id) for id in ids]
-        self.network, self.tcp = Network(self), Tcp(self)
+        self.network, self.tcp, self.local = Network(self), Tcp(self), Host(self)
         self.nemesis = Nemesis(self)
         self.operator = Operator(self)
         self.producers = [
@@ -105,7 +106,8 @@ class World(Settling):
             FillingProducer(self, len(self.producers) + id) for id in range(settings.filling)
         ]
         self.programs = programs(self)
-        self.producers += [each for each in self.programs if each.appends]
+        appending: list[Any] = [each for each in self.programs if each.appends]
+        self.producers += appending
         self.consumers = [Consumer(self) for _ in range(settings.consumers)]
         self.readers = [Reader(self) for _ in range(settings.readers)]
         self.barriers = BarrierReader(self)
@@ -222,7 +224,6 @@ class World(Settling):
     def _gone(self, machine: Machine, process: Process, power: bool) -> None:
         self.trace(f"{machine.id}: is gone{' (power)' if power else ''}")
         machine.process, machine.ended_us = None, self.now_us
-        self.network.ended(process, silent=power)
         self.start_later(machine)
 
     def start_later(self, machine: Machine, delay_us: int = -1) -> None:
@@ -266,8 +267,6 @@ class World(Settling):
         self.early.starts(process)
         self.oracle.recovered(process, power)
         self.guard(process, process.begin)
-        if machine.process is process:
-            self.network.started(process)
 
     def _start_failed(self, machine: Machine, power: bool) -> None:
         machine.disk.kill()
@@ -289,7 +288,7 @@ class World(Settling):
 
     # --- what is told -----------------------------------------------------------------------------
 
-    def note_acknowledged(self, append: Append) -> None:
+    def note_acknowledged(self, append: Append | Told) -> None:
         """I23: a producer is told of what is committed, and of nothing else."""
         require(
             append.end_offset <= self.oracle.committed_end,

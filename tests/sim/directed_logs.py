@@ -7,7 +7,6 @@ from typing import Any
 
 from kraftfast.core import messages as msg
 from kraftfast.log.segment import LOG_SUFFIX, segment_name
-from kraftfast.sim.network import Message
 from kraftfast.sim.shadow import Shadow
 from kraftfast.types import OffsetAndEpoch
 from tests.sim.kit import Quorum
@@ -68,9 +67,10 @@ def a_cut_inside_a_batch_ends_the_link(seed: int) -> None:
         leader_epoch=leader.core.epoch,
         diverging=OffsetAndEpoch(records_of(shadow)[1], leader.core.epoch),
     )
-    link, end = process.links[leader.id].link, process.log.end_offset
-    process.enter(process.receive, link, Message(0, answer, None, False))
-    assert process.alive and not link.open and process.log.end_offset == end
+    link, end = process.links[leader.id], process.log.end_offset
+    leader.enter(leader.links[process.id].reply, answer)
+    quorum.wait(lambda: process.links.get(leader.id) is not link)
+    assert process.alive and link.broken and process.log.end_offset == end
     for id in followers(quorum, leader):
         quorum.stop(id, "kill")
         world.machine(id).disk_factor = 1

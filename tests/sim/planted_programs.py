@@ -1,4 +1,4 @@
-"""What is planted for the rules of clients that run as they are."""
+"""What is planted for the rules of loops and clients that run as they are."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from kraftfast.client.admin import Admin
+from kraftfast.sim.host import POLLS_MAX
 from kraftfast.sim.remote_clients import RemoteAdmin, RemoteClient, RemoteNamed, RemoteReader
 from tests.sim.kit import Quorum
 from tests.sim.planting import Scene, plant
@@ -67,3 +68,9 @@ def admin_is_told_too_much(scene: Scene) -> None:
     told = SimpleNamespace(high_watermark=1 << 40)
     scene.patch.setattr(Admin, "describe", lambda self, **words: told)
     scene.world.run(10_000)
+
+
+@plant("L7: the loop of {} never sleeps")
+def loop_never_sleeps(scene: Scene) -> None:
+    for _ in range(POLLS_MAX):
+        scene.other.idle.poll()

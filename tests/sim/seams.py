@@ -14,11 +14,10 @@ from kraftfast.sim.paged_file import SteppedFlush
 
 from kraftfast.errors import FlushFailed
 from kraftfast.log import activation, recovery
-from kraftfast.node.fetched_bytes import FetchedBytes
 from kraftfast.node.snapshots import Snapshots
 from kraftfast.sim import door, host
 from kraftfast.sim.disk import SimDisk, SmallFile
-from kraftfast.sim.records import Records
+from kraftfast.sim.nemesis import Nemesis
 
 
 def _log(**methods: Any) -> None:
@@ -124,7 +123,7 @@ def d18_the_epoch_checkpoint_is_not_synced() -> None:
 
 def d20_a_copy_is_taken_unchecked() -> None:
     """The CRC of what comes from another process is made to fit, whatever came."""
-    copy, append, fetched = Records.copy, door.append_batch, FetchedBytes.copy_records
+    flip, append = Nemesis.flip, door.append_batch
 
     def fitted(data: bytes) -> bytes:
         out, at = bytearray(data), 0
@@ -136,16 +135,7 @@ def d20_a_copy_is_taken_unchecked() -> None:
             at = end
         return bytes(out)
 
-    def copy_anything(self: Any, process: Any, epoch: int) -> tuple[bool, bool]:
-        self.data = fitted(self.data)
-        return copy(self, process, epoch)
-
-    def copy_fetched(self: Any, *words: Any) -> tuple[bool, bool]:
-        self.records = fitted(self.records)
-        return fetched(self, *words)
-
-    Records.copy = copy_anything  # type: ignore[method-assign]
-    FetchedBytes.copy_records = copy_fetched  # type: ignore[method-assign]
+    Nemesis.flip = lambda self, data: fitted(flip(self, data))  # type: ignore[method-assign]
     door.append_batch = lambda log, batch, epoch: append(log, fitted(batch), epoch)
 
 
