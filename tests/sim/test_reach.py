@@ -122,9 +122,10 @@ def test_a_consumer_that_is_told_wrong_is_seen(name: str, monkeypatch: pytest.Mo
 
 
 def test_who_does_not_catch_up_under_load_is_seen() -> None:
-    quorum = with_snapshots(2, observers=1, latecomer=True, load_ms=600)
+    settings = dict(snapshot_bytes=2_000, retention_bytes=0)
+    quorum = with_snapshots(2, observers=1, latecomer=True, load_ms=600, **settings)
     quorum.start()
-    quorum.reach(10, quorum.voters)
+    quorum.wait(lambda: quorum.process(quorum.leader()).log.log_start_offset > 10)
     last = quorum.world.machines[-1]
     quorum.world.nemesis._heal = lambda machine: None  # type: ignore[method-assign]
     last.disk_factor = NEVER_ENDS
