@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import NoReturn
 
 REFUSED = 2
+VIOLATED = 3
 EXIT_PIPE = 128 + signal.SIGPIPE
 ASKED: list[int] = []
 """Signals that came: a search stops at the next place from which it can go on another day."""

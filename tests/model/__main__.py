@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 from tests.command import (
     ASKED,
     REFUSED,
+    VIOLATED,
     Refused,
     duration,
     finish,
@@ -24,8 +26,8 @@ from tests.model.settings import SETTINGS
 if TYPE_CHECKING:
     from tests.model.fingerprints import Fingerprints
     from tests.model.quorum import Quorum, State
+    from tests.model.replay import Histories
 
-VIOLATED = 3
 STORED_EVERY_S = 60
 BESIDE = 2000
 """States beside each walk that --all judges, unless it is said."""
@@ -37,6 +39,8 @@ KIND = (
     "voters", "observers", "sockets", "dynamic", "upgrades", "upgraded", "asks", "wipes", "first",
 )  # fmt: skip
 """Options that say what kind of quorum it is."""
+VOTERS_SEARCHED_MAX = 9
+"""With more, the steps until the first voter leads are too many to be taken."""
 NOT_WITH_ALL = ("setting", "way", "delays", "length", "liveness", "named")
 
 
@@ -208,7 +212,8 @@ def run(options: argparse.Namespace, prints: Fingerprints, name: str = "") -> in
     for history in outcome.kept:
         options.kept.keep(options.words, quorum, start, history)
     keep(prints.told, name, outcome)
-    tell(quorum, start, outcome, options.words, options.verbose)
+    beside = options.resume.parent if options.resume else Path(tempfile.gettempdir())
+    tell(quorum, start, outcome, options.words, options.verbose, beside)
     sys.stdout.flush()
     return VIOLATED if outcome.violation else 0
 
@@ -232,7 +237,7 @@ def run_all(options: argparse.Namespace, prints: Fingerprints) -> int:
         one.seconds = min(options.turn_seconds, max(end - time.monotonic(), 1))
         one.states, one.verbose, one.walks = options.states, options.verbose, options.walks
         one.beside = options.beside or BESIDE
-        one.words, one.kept = words, options.kept
+        one.words, one.kept, one.resume = words, options.kept, options.resume
         print(f"{name}: ", end="", flush=True)
         found = run(one, prints, name)
         if time.monotonic() - stored > STORED_EVERY_S:
@@ -253,14 +258,32 @@ def stores(prints: Fingerprints) -> bool:
     return True
 
 
+def stores_walks(kept: Histories, path: Path) -> bool:
+    """Return whether the walks could be written; what was written before stays otherwise."""
+    try:
+        kept.store(path)
+    except OSError as error:
+        print(f"the walks are not kept: {error}", file=sys.stderr)
+        return False
+    return True
+
+
 def refuse(options: argparse.Namespace) -> None:
     """Raise Refused for options that do not fit each other: none is passed over in silence."""
     usual = arguments().parse_args([])
     own = argparse.ArgumentParser()
     of_quorum(own)
+    given = {name for name, value in vars(options).items() if value != getattr(usual, name)}
+    if options.replay and given - {"replay", "compiled"}:
+        raise Refused("--replay takes walks as they were kept: it goes with --compiled alone")
+    for name in ("turn_seconds", "rounds"):
+        if name in given and not options.all:
+            raise Refused(f"--{name.replace('_', '-')} goes with --all")
+    if "delays" in given and options.way != "delays":
+        raise Refused("--delays goes with --way delays")
     if options.all:
         for name in (*NOT_WITH_ALL, *vars(own.parse_args([]))):
-            if getattr(options, name) != getattr(usual, name):
+            if name in given:
                 raise Refused(f"--all has its own settings: without --{name.replace('_', '-')}")
     elif options.way != "pct" and (options.beside or options.histories):
         raise Refused("--beside and --histories go with --way pct")
@@ -270,12 +293,18 @@ def refuse(options: argparse.Namespace) -> None:
         raise Refused(
             f"--voters {options.voters}: at most --voters-max {options.voters_max}, or 64"
         )
-    for name in ("floors", "witnesses", "memory", "moved"):
+    if options.voters > VOTERS_SEARCHED_MAX:
+        raise Refused(f"--voters {options.voters}: at most {VOTERS_SEARCHED_MAX} are searched")
+    for name in ("floors", "witnesses", "memory", "moved", "emptied"):
         for id in getattr(options, name):
             if not 1 <= id <= options.voters + options.observers:
                 raise Refused(f"--{name} {id}: there is no such replica")
     if options.begin:
         refuse_unfit(options)
+    minority = (options.voters + (options.observers if options.upgraded else 0) - 1) // 2
+    most = options.hurt_max if options.hurt_max >= 0 else minority
+    if len({*options.emptied}) > most:
+        raise Refused(f"--emptied {options.emptied}: --hurt-max allows {most} disks to be hurt")
     if 1 in options.witnesses:
         raise Refused("--witnesses 1: that one leads first")
     if {*options.wipes.split(",")} - {"", "empty", "alone"}:
@@ -309,6 +338,8 @@ def main(words: list[str]) -> int:
     prints = Fingerprints(options.resume, reads_only=options.table)
     options.words = words
     options.kept = Histories() if options.histories else None
+    if options.histories:
+        Histories.try_to_store(options.histories)
     if options.table:
         print("\n".join([prints.versions(), *table(prints.told)]))
         return 0
@@ -323,7 +354,7 @@ def main(words: list[str]) -> int:
     finally:
         stored = stores(prints)
     if options.histories:
-        options.kept.store(options.histories)
+        stored = stores_walks(options.kept, options.histories) and stored
     if options.all:
         print("\n".join(table(prints.told)))
     if ASKED:

@@ -8,6 +8,7 @@ by the words of its line ``Found by:``, or else by each named setting for N seco
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import shlex
 import shutil
@@ -18,11 +19,11 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.command import VIOLATED
 from tests.core.test_mutants import ROOT, copy_sources
 from tests.log.mutate import apply
 
 MODEL = Path(__file__).parent
-VIOLATED = 3
 BESIDE_CORE = ("kraftfast/node/diverging.py", "tests/command.py")
 """What the search uses beside the core."""
 
@@ -52,7 +53,8 @@ def search_core(root: Path, words: list[str], timeout: float = 900) -> Found:
     began = time.monotonic()
     done = subprocess.run(
         [sys.executable, "-m", "tests.model", *words],
-        cwd=root, capture_output=True, text=True, timeout=timeout,
+        cwd=root, env=os.environ | {"TMPDIR": str(root)}, capture_output=True, text=True,
+        timeout=timeout,
     )  # fmt: skip
     if done.returncode not in (0, VIOLATED):
         raise RuntimeError(done.stderr)

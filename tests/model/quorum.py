@@ -96,7 +96,7 @@ class Quorum:
     def calm(self, state: State) -> State:
         """Let messages and flushes go on until nothing new comes of it."""
         seen = set()
-        for _ in range(400):
+        for _ in range(max(400, 40 * len(self.ids) ** 2)):
             seen.add(state)
             for action in self.default_order(state):
                 after = self.apply(state, action)

@@ -6,6 +6,7 @@ be the same.
 
 from __future__ import annotations
 
+import os
 import pickle
 import subprocess
 import sys
@@ -15,8 +16,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import kraftfast.core.state
-from tests.command import Refused
+from tests.command import VIOLATED, Refused
 from tests.model.alone import Violation
+from tests.model.fingerprints import version
 from tests.model.quorum import Action, Quorum, State
 
 ROOT = Path(__file__).parents[2]
@@ -40,41 +42,89 @@ def prints_of(quorum: Quorum, start: State, history: list[Action]) -> list[Any]:
 
 
 class Histories:
-    """Histories by the words of their settings, each with what stands for its states."""
+    """Histories by the words of their settings, each with what stands for its states.
+
+    And with the version of the sources that took them.
+    """
 
     def __init__(self) -> None:
-        self.kept: list[tuple[list[str], list[Action], list[Any]]] = []
+        self.kept: list[tuple[list[str], list[Action], list[Any], str]] = []
 
     def keep(self, words: list[str], quorum: Quorum, start: State, history: list[Action]) -> None:
-        self.kept.append((words, history, prints_of(quorum, start, history)))
+        self.kept.append((words, history, prints_of(quorum, start, history), version()))
 
     def store(self, path: Path) -> None:
-        path.write_bytes(pickle.dumps(self.kept))
+        """Write all to a file; raises OSError, and leaves what stood there then."""
+        part = path.with_name(f"{path.name}.part")
+        try:
+            part.write_bytes(pickle.dumps(self.kept))
+            part.replace(path)
+        except OSError:
+            part.unlink(missing_ok=True)
+            raise
+
+    @staticmethod
+    def try_to_store(path: Path) -> None:
+        """Raise OSError now if nothing could be stored there at the end."""
+        if path.is_dir():
+            raise Refused(f"--histories {path}: is a folder")
+        part = path.with_name(f"{path.name}.part")
+        os.close(os.open(part, os.O_WRONLY | os.O_CREAT, 0o666))
+        part.unlink()
 
 
 def replay(path: Path, begin: Begin) -> int:
-    """Take the histories of a file, and say where the first of them parts from it."""
+    """Take the histories of a file, and say where the first of them parts from it.
+
+    VIOLATED if none does and one ends in a violation.
+    """
     data = path.read_bytes()
     try:
-        kept = [(words, history, wanted) for words, history, wanted in pickle.loads(data)]
+        kept = [
+            (words, history, wanted, made) for words, history, wanted, made in pickle.loads(data)
+        ]
     except Exception as error:  # noqa: BLE001 - what other bytes make of pickle may be anything
         raise Refused(f"{path} holds no histories of --histories: {error}") from error
     if not kept:
         raise Refused(f"{path} holds no history")
+    others = {made for *_, made in kept} != {version()}
+    if others:
+        print(f"{path} was written by other sources: what parts may be theirs", file=sys.stderr)
     known: dict[str, tuple[Quorum, State]] = {}
-    steps = 0
-    for words, history, wanted in kept:
+    steps, violated = 0, []
+    for words, history, wanted, _ in kept:
         name = " ".join(words)
         if name not in known:
             known[name] = begin(words)
         quorum, start = known[name]
-        found = prints_of(quorum, start, history)
+        try:
+            found = prints_of(quorum, start, history)
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
+            if not others:
+                raise
+            raise Refused(f"{path}: its actions are not of these sources: {error!r}") from error
         steps += len(found)
         if found != wanted:
             tell_parting(quorum, start, history, found, wanted)
             return PARTED
+        if isinstance(found[-1], str):
+            violated.append((quorum, start, history))
     print(f"{len(kept)} histories, {steps:,} states: the same in the {form()} core")
-    return 0
+    for quorum, start, history in violated:
+        print(quorum.describe(take(quorum, start, history)))
+    return VIOLATED if violated else 0
+
+
+def take(quorum: Quorum, start: State, history: list[Action]) -> State:
+    """Print each action, and the violation where one comes about; return the last state."""
+    state = start
+    for action in history:
+        print("  ", *action)
+        try:
+            state = quorum.apply(state, action) or state
+        except Violation as error:
+            print(f"VIOLATION: {error}")
+    return state
 
 
 def tell_parting(
@@ -83,14 +133,7 @@ def tell_parting(
     """Print the first state that is another, and how it came about."""
     place = next(i for i, pair in enumerate(zip([*found, None], [*wanted, 0])) if len({*pair}) > 1)
     print(f"PARTED after {place} actions, in the {form()} core:")
-    state = start
-    for action in history[:place]:
-        print("  ", *action)
-        try:
-            state = quorum.apply(state, action) or state
-        except Violation as error:
-            print(error)
-    print(quorum.describe(state))
+    print(quorum.describe(take(quorum, start, history[:place])))
     print(f"it is {found[place:][:1]}, not {wanted[place:][:1]}")
 
 
@@ -110,4 +153,6 @@ def in_other_form(histories: Histories) -> str:
             [sys.executable, "-m", "tests.model", "--replay", str(path), *other],
             cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT_S,
         )  # fmt: skip
+    if done.returncode == VIOLATED:  # it is told already, by this form
+        return done.stdout.partition("\n")[0]
     return done.stdout.strip() or done.stderr.strip()

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import shlex
+import tempfile
+from pathlib import Path
 from typing import Any
 
 from tests.model.quorum import Quorum, State
-from tests.model.replay import Histories, in_other_form
+from tests.model.replay import Histories, form, in_other_form
 from tests.model.scenario_of import scenario_of
 from tests.model.search import Outcome, shrink
 from tests.model.alone import Violation
@@ -44,9 +48,14 @@ def table(told: dict[str, Any]) -> list[str]:
 
 
 def tell(
-    quorum: Quorum, start: State, outcome: Outcome, words: list[str], verbose: bool = False
-) -> None:
-    """Print the figures, and a history that ends in a violation, in both forms of the core."""
+    quorum: Quorum, start: State, outcome: Outcome, words: list[str], verbose: bool = False,
+    folder: Path | None = None,
+) -> None:  # fmt: skip
+    """Print the figures, and a history that ends in a violation, in both forms of the core.
+
+    ``folder``: where that history is written, so that the command printed last takes it again.
+    Only the history is sure to show a violation: walks depend on what was seen before them.
+    """
     rate = outcome.fresh / max(outcome.seconds, 0.001)
     walks = f", {outcome.walks:,} walks" if outcome.walks else ""
     walks += f", {outcome.asked:,} ends asked for liveness" if outcome.asked else ""
@@ -87,3 +96,17 @@ def tell(
     histories = Histories()
     histories.keep(words, quorum, start, history)
     print(f"\nIn the other form of the core: {in_other_form(histories)}")
+    if folder is not None:
+        print(again(histories, folder))
+
+
+def again(histories: Histories, folder: Path) -> str:
+    """Write a history to a file of its own, and return the command that takes it again."""
+    try:
+        number, name = tempfile.mkstemp(prefix="violation-", suffix=".walk", dir=folder)
+        os.close(number)
+        histories.store(Path(name))
+    except OSError as error:
+        return f"it cannot be kept, so only the actions above show it again: {error}"
+    compiled = " --compiled" if form() == "compiled" else ""
+    return f"again: python -m tests.model --replay {shlex.quote(name)}{compiled}"

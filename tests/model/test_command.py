@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import pickle
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -13,6 +15,9 @@ import numpy as np
 import pytest
 
 from tests.model.fingerprints import Fingerprints
+from tests.model.mutant import VIOLATED, broken_core, search_core
+from tests.model.replay import PARTED
+from tests.model.settings import SETTINGS
 from tests.model.test_search import ROOT, run, search
 
 REFUSED = 2
@@ -28,6 +33,9 @@ REFUSED = 2
         "--liveness -1", "--beside -1", "--crashes -5", "--epochs 0", "--table", "--sec 5",
         "--table --resume none.npz", "--replay none", "--replay README.md", "--resume README.md",
         "--resume none/seen.npz", "--resume tests", "--way guided --histories none",
+        "--emptied 99", "--emptied 1,2,3 --hurt-max 2", "--emptied 2,3 --wipes empty",
+        "--voters 10", "--turn-seconds 5", "--rounds 2", "--delays 1", "--histories none/walks",
+        "--histories tests", "--replay README.md --all", "--replay README.md --setting rings",
         "--begin nowhere", "--begin older-tail --first", "--begin undone-removal",
     ],
 )  # fmt: skip
@@ -104,6 +112,55 @@ def test_a_full_disk_leaves_what_was_written(tmp_path: Path) -> None:
     assert done.returncode == REFUSED and "not written, it stays as it was" in done.stderr
     assert "Traceback" not in done.stderr and path.read_bytes() == whole
     assert {each.name for each in tmp_path.iterdir()} == {"seen.npz", "seen.lock"}
+
+
+def test_nothing_is_lost_where_the_histories_cannot_be_written(tmp_path: Path) -> None:
+    path = tmp_path / "walks"
+    path.write_bytes(b"as it was")
+    words = f"ulimit -f 1; trap '' XFSZ; exec {sys.executable} -m tests.model --walks 9 --all "
+    words += f"--rounds 1 --turn-seconds 1 --seconds 4 --histories {path}"
+    done = subprocess.run(
+        ["bash", "-c", words], cwd=ROOT, capture_output=True, text=True, timeout=100
+    )
+    assert done.returncode == REFUSED and "walks are not kept" in done.stderr, done.stderr
+    assert "| rings |" in done.stdout and path.read_bytes() == b"as it was"
+
+
+def test_seven_voters_are_searched() -> None:
+    search("--voters 7 --walks 1 --liveness 0 --seconds 60".split())
+
+
+def test_a_violation_of_all_is_shown_again(tmp_path: Path) -> None:
+    """By the very command that is printed, whatever else the search had seen before."""
+    (patch,) = (Path(__file__).parent / "mutants").glob("version_outlives_a_cut.patch")
+    broken_core(patch.read_text(), tmp_path)
+    words = "--all --rounds 1 --walks 40 --turn-seconds 20 --seconds 300"
+    for name in set(SETTINGS) - {"sockets", "cut upgrades"}:  # to be there sooner
+        settings = tmp_path / "tests" / "model" / "settings.py"
+        settings.write_text(re.sub(rf'    "{name}": (?:"[^"]*"\s*)+,\n', "", settings.read_text()))
+    found = search_core(tmp_path, words.split())
+    assert found.violation, found.printed
+    (again,) = re.findall(r"^again: python (-m tests.model .*)$", found.printed, re.MULTILINE)
+    done = subprocess.run(
+        [sys.executable, *shlex.split(again)],
+        cwd=tmp_path, capture_output=True, text=True, timeout=100,
+    )  # fmt: skip
+    assert done.returncode == VIOLATED, done.stdout + done.stderr
+    assert found.violation.partition(" at ")[0] in done.stdout
+
+
+def test_walks_of_another_version_are_called_that(tmp_path: Path) -> None:
+    path = tmp_path / "walks"
+    search(["--walks", "1", "--seconds", "9", "--histories", str(path)])
+    assert "other sources" not in run(["--replay", str(path)]).stderr
+    words, history, prints, _ = pickle.loads(path.read_bytes())[0]
+    path.write_bytes(pickle.dumps([(words, history, prints, "another")]))
+    done = run(["--replay", str(path)])
+    assert done.returncode == 0 and f"{path} was written by other sources" in done.stderr
+    for bad in ([("--nothing",), history, prints, "another"], [words, [("fly", 1)], prints, "x"]):
+        path.write_bytes(pickle.dumps([tuple(bad)]))
+        done = run(["--replay", str(path)])
+        assert "Traceback" not in done.stderr and done.returncode in (REFUSED, PARTED), done.stderr
 
 
 def test_a_reader_that_goes_ends_it_quietly() -> None:
