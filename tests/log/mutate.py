@@ -84,6 +84,7 @@ def patched(text: str, root: Path) -> dict[Path, str]:
             assert source.count(old) == 1, f"the sources have moved away from this patch:\n{hunk}"
             source = source.replace(old, new)
         changed[path] = source
+    assert changed, "no diff of any file: the sources would stay as they are"
     return changed
 
 

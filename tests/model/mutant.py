@@ -19,9 +19,10 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.command import VIOLATED
+from tests.command import VIOLATED, Refused, duration, finish
 from tests.core.test_mutants import ROOT, copy_sources
 from tests.log.mutate import apply
+from tests.model.settings import SETTINGS
 
 MODEL = Path(__file__).parent
 BESIDE_CORE = ("kraftfast/node/diverging.py", "tests/command.py")
@@ -57,7 +58,7 @@ def search_core(root: Path, words: list[str], timeout: float = 900) -> Found:
         timeout=timeout,
     )  # fmt: skip
     if done.returncode not in (0, VIOLATED):
-        raise RuntimeError(done.stderr)
+        raise Refused(f"the search ended with {done.returncode}:\n{done.stderr}")
     counts = re.findall(r"([\d,]+) states.* in [\d.]+ s", done.stdout)
     states = int(counts[-1].replace(",", "")) if counts else 0
     violation = ""
@@ -79,15 +80,25 @@ def search_of(patch: str, options: argparse.Namespace) -> list[str]:
     words = shlex.split(options.words) or words_of(patch)
     if words:
         return [*words, "--seconds", str(options.seconds)]
-    every = "--all --rounds 1 --beside 300 --seconds 3600 --turn-seconds"
-    return [*every.split(), str(options.seconds)]
+    every = "--all --rounds 1 --beside 300 --turn-seconds"
+    whole = options.seconds * 2 * len(SETTINGS)
+    return [*every.split(), str(options.seconds), "--seconds", str(whole)]
+
+
+def time_for(words: list[str]) -> float:
+    """Return after how many seconds a search by these words hangs: it may shrink what it found."""
+    return float(words[words.index("--seconds") + 1]) + 900
+
+
+def some_seeds(text: str) -> list[int]:
+    return [int(each) for each in text.split(",")]
 
 
 def arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.model.mutant", description=__doc__)
     parser.add_argument("patches", nargs="+", type=Path, metavar="PATCH")
-    parser.add_argument("--seeds", default="1")
-    parser.add_argument("--seconds", type=float, default=20, help="for each search")
+    parser.add_argument("--seeds", type=some_seeds, default=[1], metavar="1,2,3")
+    parser.add_argument("--seconds", type=duration, default=20, help="for each search")
     parser.add_argument("--with", dest="words", default="", metavar="WORDS")
     return parser
 
@@ -111,9 +122,9 @@ def main(arguments_given: list[str]) -> int:
 def search_one(name: str, patch: str, root: Path, options: argparse.Namespace) -> bool:
     """Print what the searches find in one broken core, and return whether any found it."""
     any_found = False
-    for seed in options.seeds.split(","):
+    for seed in options.seeds:
         words = search_of(patch, options)
-        found = search_core(root, [*words, "--seed", seed])
+        found = search_core(root, [*words, "--seed", str(seed)], time_for(words))
         told = f"{found.states:,} states | {found.seconds:.1f} s | "
         told += found.violation[:90] or "nothing found"
         print(f"{name} | {found.setting or shlex.join(words)} | seed {seed} | {told}", flush=True)
@@ -122,4 +133,4 @@ def search_one(name: str, patch: str, root: Path, options: argparse.Namespace) -
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    finish("python -m tests.model.mutant", lambda: main(sys.argv[1:]))

@@ -16,8 +16,9 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.command import duration, finish, from_least
 from tests.core.test_mutants import PATCHES
-from tests.model.mutant import broken_core, search_core
+from tests.model.mutant import broken_core, search_core, time_for
 from tests.model.settings import SETTINGS
 
 TABLE = Path(__file__).parent / "core_mutants.txt"
@@ -178,7 +179,7 @@ def search_mutant(path: Path, walks: int, most: int, each: float) -> Row:
         broken_core(path.read_text(), Path(folder))
         for setting in [name + way for way in ("", " by pct") for name in tried]:
             words = [*words_for(setting, walks), "--seconds", str(each)]
-            found = search_core(Path(folder), words)
+            found = search_core(Path(folder), words, time_for(words))
             states, seconds = states + found.states, seconds + found.seconds
             if found.violation and is_report(found.violation):
                 told = found.violation[:70].replace("\n", " ")
@@ -190,10 +191,15 @@ def arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.model.table", description=__doc__)
     add = parser.add_argument
     add("names", nargs="*", metavar="NAME", help="of mutants; without any: all")
-    add("--walks", type=int, default=60, help="in each setting")
-    add("--settings", type=int, default=3, help="that are searched for each mutant at most")
-    add("--each", type=float, default=120, help="seconds of each setting and way at most")
-    add("--seconds", type=float, default=1e9, help="no mutant is begun after these")
+    add("--walks", type=from_least(1), default=60, help="in each setting")
+    add(
+        "--settings",
+        type=from_least(1),
+        default=3,
+        help="that are searched for each mutant at most",
+    )
+    add("--each", type=duration, default=120, help="seconds of each setting and way at most")
+    add("--seconds", type=duration, default=1e9, help="no mutant is begun after these")
     return parser
 
 
@@ -215,6 +221,8 @@ def main(words: list[str]) -> int:
         if options.names and path.stem not in options.names:
             continue
         if is_settled(table.get(path.stem), options):
+            if options.names:
+                print(f"{path.stem} is not searched again: {table[path.stem].told()}", end="")
             continue
         if time.monotonic() > end:
             break
@@ -228,4 +236,4 @@ def main(words: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    finish("python -m tests.model.table", lambda: main(sys.argv[1:]))

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import argparse
 import re
-import sys
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from tests.command import Refused, finish
 from tests.log.mutate import apply, copy_tree
 from tests.sim.reached import UNPROBED, build_changed, read_or_refuse, run
 
@@ -116,9 +116,13 @@ def chosen(names: list[str]) -> list[Path]:
 
 
 def make(patch: Path, root: Path) -> None:
-    """A copy of the sources without a mend."""
+    """Make a copy of the sources without a mend; raises Refused where the patch does not apply."""
     copy_tree(root)
-    for path in apply(patch.read_text(), root):
+    try:
+        changed = apply(patch.read_text(), root)
+    except AssertionError as error:
+        raise Refused(f"{patch.name} does not apply: {error}") from error
+    for path in changed:
         build_changed(path, root)
 
 
@@ -144,4 +148,4 @@ def told(result: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    finish("python -m tests.sim.mended", main)

@@ -20,6 +20,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from tests.command import finish
 from tests.log.mutate import apply, build, copy_tree
 
 PROBES = Path(__file__).parent / "mended" / "probes.diff"
@@ -129,4 +130,4 @@ def build_changed(path: Path, root: Path) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    finish("python -m tests.sim.reached", main)

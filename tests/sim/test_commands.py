@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import re
+import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
+from tests.formal.quorum import searches, tlc
+from tests.formal.quorum.__main__ import told
+from tests.formal.quorum.tlc import Report
+from tests.model import mutant
+from tests.model.settings import SETTINGS
 from tests.sim import reached
 
 ROOT = Path(__file__).parents[2]
+PATCH = "tests/model/mutants/version_outlives_a_cut.patch"
 REFUSED = {
     "kraftfast.sim": [
         "--seeds 5:5",
@@ -22,8 +31,15 @@ REFUSED = {
     "tests.sim.mended": ["nosuch", "--seeds 0", "--minutes nan", "--reached /none", "no.patch"],
     "tests.sim.coverage": ["--seeds 3", "--short"],
     "tests.sim.reached": ["x --seeds 3", "x --seeds 3:3", "x --minutes 0", "/proc/version"],
-    "tests.formal.quorum": ["--only nosuch", "--seconds nan", "--seconds 0", "--heap foo"],
-    "tests.model.table": ["nosuch"],
+    "tests.formal.quorum": [
+        "--only D8 --heap 2g",
+        "--only nosuch",
+        "--seconds nan",
+        "--seconds 0",
+        "--deep --heap foo",
+    ],
+    "tests.model.table": ["nosuch", "--walks 0", "--settings 0", "--each nan", "--seconds 0"],
+    "tests.model.mutant": ["none.patch", f"{PATCH} --seeds x", f"{PATCH} --seconds 0"],
 }
 
 
@@ -37,6 +53,74 @@ def test_it_is_refused_in_a_line(module: str, words: str, tmp_path: Path) -> Non
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (2, ""), done.stdout
     assert "error: " in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "tests.formal.quorum --only damage",
+        "tests.sim.mended d18_close_without_flush",
+        f"tests.model.mutant {PATCH}",
+        "tests.model.table --walks 9000 --settings 60 d23_a_new_log_is_begun_in_silence",
+    ],
+)
+def test_ctrl_c_ends_it_without_a_traceback(words: str, tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", *words.split()],
+        cwd=ROOT, env=os.environ | {"TMPDIR": str(tmp_path)}, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, process_group=0,
+    ) as running:  # fmt: skip
+        if not words.startswith("tests.formal") or not tlc.missing():
+            while not list(tmp_path.iterdir()) and running.poll() is None:
+                time.sleep(0.1)
+            time.sleep(1)
+            os.killpg(running.pid, signal.SIGINT)
+        _, err = running.communicate(timeout=60)
+    assert "Traceback" not in err, err
+    assert running.returncode in (128 + signal.SIGINT, 2), err
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(bool(tlc.missing()), reason=tlc.missing())
+def test_what_the_checker_says_is_printed_without_a_traceback() -> None:
+    words = "tests.formal.quorum --deep --only restarts --heap 1k"
+    done = subprocess.run(
+        [sys.executable, "-m", *words.split()], cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+    assert "heap" in done.stderr and "error: two restarts: TLC came to no verdict" in done.stderr
+
+
+@pytest.mark.parametrize("module", ["tests.sim.mended", "tests.model.mutant"])
+def test_a_patch_that_changes_nothing_is_refused(module: str, tmp_path: Path) -> None:
+    """A search of the sources as they are would find nothing, as if the rules were blind."""
+    gone = "--- a/kraftfast/core/on_vote.py\n+++ b/kraftfast/core/on_vote.py\n@@ @@\n-gone\n+new\n"
+    for text in ("", "not a patch\n", gone):
+        path = tmp_path / "any.patch"
+        path.write_text(text)
+        done = subprocess.run(
+            [sys.executable, "-m", module, str(path), *"--seeds 1".split()],
+            cwd=ROOT, capture_output=True, text=True, timeout=100,
+        )  # fmt: skip
+        assert done.returncode in (1, 2) and "Traceback" not in done.stderr, done.stderr
+        assert "does not apply: " in done.stderr + done.stdout
+
+
+def test_a_plant_that_is_not_seen_is_named() -> None:
+    plant = searches.MUTANTS[0]
+    said = told(plant, Report("", True, 0, 9, 9, 1.0, ""), plant.must_hold[0])
+    assert f"WRONG: {plant.must_hold[0]} must be violated" in said
+    sound = told(searches.SOUND[0], Report("Durability", True, 3, 9, 9, 1.0, ""), "")
+    assert "WRONG: nothing may be violated" in sound
+
+
+def test_a_search_of_all_settings_has_the_time_for_all() -> None:
+    options = mutant.arguments().parse_args(["x.patch"])
+    words = mutant.search_of("", options)
+    needed = options.seconds * len(SETTINGS)
+    assert float(words[words.index("--seconds") + 1]) >= needed
+    assert mutant.time_for(words) > needed
 
 
 def test_a_runner_that_dies_is_no_hole(tmp_path: Path) -> None:

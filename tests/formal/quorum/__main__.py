@@ -12,21 +12,25 @@ import sys
 import tempfile
 from pathlib import Path
 
+from tests.command import Refused, finish
 from tests.formal.quorum import tlc
 from tests.formal.quorum.searches import DEEP, MUTANTS, PLANTED, SOUND
 from tests.formal.quorum.tlc import Report, Search
 
 
 def main() -> int:
-    """0, 1 if a search did not end as it must, 2 without TLC."""
+    """Run the command: 1 if a search did not end as it must, 2 without TLC or its verdict."""
     parser = argparse.ArgumentParser(prog="python -m tests.formal.quorum", description=__doc__)
     parser.add_argument("--deep", action="store_true", help="search further")
     parser.add_argument("--only", default="", metavar="WORDS", help="searches with these words")
     parser.add_argument("--seconds", type=float, default=6 * 3600.0, help="bound of each search")
-    parser.add_argument("--heap", default="4g", help="memory for a deep search")
+    parser.add_argument("--heap", help="memory for --deep (4g)")
     options = parser.parse_args()
     if not 0 < options.seconds < float("inf"):
         parser.error(f"--seconds wants a bound above 0, not {options.seconds}")
+    if options.heap and not options.deep:
+        parser.error("--heap goes with --deep")
+    options.heap = options.heap or "4g"
     if not re.fullmatch("[1-9][0-9]{0,5}[kmgKMG]?", options.heap):
         parser.error(f"--heap wants a size such as 4g, not {options.heap!r}")
     searches = [each for each in searches_of(options) if options.only in each.name]
@@ -39,9 +43,12 @@ def main() -> int:
     for search in searches:
         with tempfile.TemporaryDirectory(prefix="quorum-") as folder:
             heap = options.heap if options.deep else "512m"
-            report = tlc.run(search, Path(folder), options.seconds, heap)
-        print(told(search, report), flush=True)
+            try:
+                report = tlc.run(search, Path(folder), options.seconds, heap)
+            except RuntimeError as error:
+                raise Refused(f"{search.name}: TLC came to no verdict:\n{error}") from error
         wanted = search.must_hold[0] if search in MUTANTS + PLANTED else ""
+        print(told(search, report, wanted), flush=True)
         cut_short = not report.complete and not (options.deep and report.distinct)
         if report.violated != wanted or cut_short:
             failed = True
@@ -54,8 +61,8 @@ def searches_of(options: argparse.Namespace) -> list[Search]:
     return list(DEEP if options.deep else SOUND + MUTANTS + PLANTED)
 
 
-def told(search: Search, report: Report) -> str:
-    """One line."""
+def told(search: Search, report: Report, wanted: str = "") -> str:
+    """Return one line; ``wanted``: what the search must find violated, empty if nothing."""
     if report.violated:
         found = f"{report.violated} violated after {report.steps} steps"
     elif not report.complete:
@@ -64,8 +71,10 @@ def told(search: Search, report: Report) -> str:
         found = f"holds in {search.walks:,} histories of {report.distinct:,} states"
     else:
         found = f"holds in all {report.distinct:,} states, depth {report.depth}"
+    if report.violated != wanted:
+        found += f"; WRONG: {wanted or 'nothing'} {'must' if wanted else 'may'} be violated"
     return f"{search.name}: {found} ({report.seconds:.0f} s)"
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    finish("python -m tests.formal.quorum", main)
