@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Callable
@@ -30,11 +31,18 @@ def finish(name: str, main: Callable[[], int]) -> NoReturn:
         if isinstance(error, BrokenPipeError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(EXIT_PIPE)
-        print(f"{name}: error: {error}", file=sys.stderr)
+        print(f"{name}: error: {in_short(error)}", file=sys.stderr)
         code = REFUSED
     except KeyboardInterrupt:
         code = 128 + (ASKED[0] if ASKED else signal.SIGINT)
     sys.exit(code)
+
+
+def in_short(error: Exception) -> str:
+    """Return what an error says; of a copy of many files, what it says of the first."""
+    if isinstance(error, shutil.Error) and isinstance(error.args[0], list):
+        return f"{error.args[0][0][2]}; {len(error.args[0])} files were not copied"
+    return str(error)
 
 
 def stop_when_asked() -> None:

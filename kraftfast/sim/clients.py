@@ -283,7 +283,7 @@ class Question:
         raise error
 
     def reply(self, answer: ReadBarrierResponse) -> None:
-        """Whoever reads up to its offset sees what was acknowledged when he asked."""
+        """Check that the offset covers everything acknowledged before the question was asked."""
         offset, error = answer.offset, answer.error
         require(self.offset is None, "a read barrier is answered twice")
         self.offset, self.error = offset, error

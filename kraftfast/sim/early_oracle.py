@@ -1,4 +1,4 @@
-"""Check what would do harm only after more faults than a run makes: told as soon as it happens."""
+"""Check what loses data only after more faults than a run has; report it when it happens."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ IN_FLIGHT_US = 500_000
 
 
 class EarlyOracle:
-    """Rules that a quorum whose minority alone is broken could do without, and nobody else."""
+    """Rules whose breach does harm only once more than a minority has failed."""
 
     def __init__(self, world: World) -> None:
         self.world = world
         settings = world.settings
         self.hears_disks = bool(settings.changes) and "clock" not in settings.faults
-        """Whether to note directories that leaders hear of: not by clocks that stand still."""
+        """Whether to note which directories leaders hear of: not where clocks may stop."""
 
     @property
     def oracle(self) -> Oracle:

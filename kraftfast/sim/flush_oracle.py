@@ -38,7 +38,7 @@ class Unflushed:
             self.bytes -= appends.popleft()[1]
 
     def age_ms(self, process: Process) -> int:
-        """Of the oldest."""
+        """Return how long the oldest record has been waiting for the disk."""
         return process.now_ms() - self.appends[0][2] if self.appends else 0
 
 

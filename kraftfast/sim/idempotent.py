@@ -27,7 +27,7 @@ SILENCE_MS = 2_000
 
 
 class Batch:
-    """What is to be in the log once, from the call to the acknowledgement."""
+    """A batch that must be in the log exactly once, from the call to the acknowledgement."""
 
     __slots__ = ("number", "values", "data", "sequence", "floor", "base_offset", "end_offset")
 
@@ -148,7 +148,7 @@ class IdempotentProducer(Producer):
         self._send_on()
 
     def ended(self, attempt: Attempt) -> None:
-        """An attempt has its outcome; one of an earlier generation may still tell the truth."""
+        """Handle the outcome of an attempt; one of an earlier generation may still acknowledge."""
         if attempt.outcome == ACKNOWLEDGED:
             self._acknowledged(attempt)
         elif attempt.generation == self.generation:

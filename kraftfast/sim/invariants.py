@@ -69,7 +69,7 @@ class Oracle:
         return self.committed[-1].end_offset if self.committed else 0
 
     def shadow(self, id: int) -> Shadow:
-        """That of one replica."""
+        """Return what is known of the log of one replica."""
         if id not in self.shadows:
             self.shadows[id] = Shadow()
         return self.shadows[id]
@@ -191,7 +191,7 @@ class Oracle:
         shadow.being_cut = cut
 
     def truncated(self, process: Process) -> None:
-        """From now on nothing of it may come back."""
+        """Finish a cut: none of the batches that were cut may be recovered."""
         self.shadow(process.id).being_cut = []
         check_producers(process)
         check_epochs(process, self.shadow(process.id))
@@ -208,14 +208,14 @@ class Oracle:
         shadow.lost_memory |= power
 
     def forgets(self, machine: Machine) -> None:
-        """Its disk is about to be replaced: what it held counts for who it was, and nobody else."""
+        """Note that a disk is replaced: what it held counts only for its old directory id (D19)."""
         shadow = self.shadow(machine.id)
         held = {each.batch for each in shadow.entries if each.batch.end_offset <= shadow.durable}
         self.gone[machine.key] = held
         self.shadows[machine.id] = Shadow()
 
     def recovered(self, process: Process, power: bool) -> None:
-        """I14, I5: what was there, nothing else, and all that was flushed or is in a snapshot."""
+        """Check a recovered log (I14, I5): nothing is new, and nothing flushed is missing."""
         machine, log = process.machine, process.log
         old, new = self.shadow(process.id), Shadow()
         known = {each.batch.base_offset: each for each in old.entries + old.being_cut}
@@ -341,7 +341,7 @@ class Oracle:
         )
 
     def response_leaves(self, process: Process, request: Any, response: Response) -> None:
-        """A granted vote is a promise, and an epoch that is told."""
+        """Check that a promised vote or epoch is on disk before the answer leaves (I10)."""
         if isinstance(response, VoteResponse) and isinstance(request, VoteRequest):
             if response.vote_granted:
                 self.votes.granted(process, request)

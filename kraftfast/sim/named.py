@@ -147,7 +147,7 @@ class NamedProducer(IdempotentProducer):
     # --- at the end -------------------------------------------------------------------------------
 
     def check(self, places: dict[bytes, int]) -> int:
-        """I23, D22: its records are there once, in order, and were told of as they stand."""
+        """I23, D22: its records must be in the log once, in order, at the offsets it was told."""
         prefix = b"n%d:" % self.id
         found = [value for value in places if value.startswith(prefix)]
         found.sort(key=lambda value: places[value])

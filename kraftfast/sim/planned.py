@@ -32,7 +32,7 @@ LOOK_US = 50
 LOOKING_MAX = 4
 """Moments that are looked for side by side: a run that does little else looks endless (L7)."""
 ASK_US = 20_000
-"""How often it is brought about by a request."""
+"""How often a request is made that may bring the moment about."""
 
 
 class Planned:
@@ -106,7 +106,7 @@ class Planned:
         self._await(look)
 
     def _remove_needed(self) -> None:
-        """A voter is to go that the others need: so many of them are down for long enough."""
+        """Remove a voter that the rest needs, because so many of the others are down."""
         leader, latest = self.world.leader(), self.world.oracle.voters.latest()
         voters = latest.voters
         there = [
@@ -155,7 +155,7 @@ class Planned:
         self._await(lambda: self._is_unaware(leader, machine))
 
     def _is_unaware(self, leader: Process, machine: Machine) -> bool:
-        """Once the leader has appended the set with it, nobody reaches that one for a while."""
+        """Cut the new voter off once the leader has appended the voter set that names it."""
         if not leader.alive or machine.process is None:
             return True
         if not leader.core.voters.is_voter(machine.key):

@@ -290,7 +290,7 @@ class Process(Node):
             self.step(ev.ResignRequested(self.core.epoch))
 
     def snapshot_made(self, snapshot_id: OffsetAndEpoch) -> None:
-        """By the state machine: the core is told, if nothing later took its place meanwhile."""
+        """Report a snapshot that the state machine made to the oracle and to the core."""
         if snapshot_id.offset > self.log.log_start_offset:
             self.world.oracle.snapshots.created(self, snapshot_id)
         self.snapshots.created(snapshot_id)

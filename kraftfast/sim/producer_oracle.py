@@ -43,7 +43,7 @@ def check_producers(process: Process) -> None:
 
 
 def check_epochs(process: Process, shadow: Shadow) -> None:
-    """Compare the epochs that a log tells with those of its batches, as they were written."""
+    """Compare the epoch index of a log with the epochs of its batches."""
     start, last, found = process.log.log_start_offset, -1, []
     for batch, _, _ in shadow.entries:
         if batch.end_offset > start and batch.epoch != last:

@@ -59,7 +59,7 @@ class Rotting:
     settings: Settings
 
     def _rottable(self) -> Machine | None:
-        """A machine that the rest can do without."""
+        """Return a machine whose loss leaves a majority undamaged, if there is one."""
         machine = self.random.choice(self.world.machines)
         if machine.rotten or not self.world.operator.can_spare(machine):
             return None
@@ -165,7 +165,7 @@ class Rotting:
             lost.directory.stable.pop(lost.name, None)
 
     def _may_lose(self, machine: Machine, lost: Named) -> bool:
-        """Whether something else that is on the disk tells that this file was there."""
+        """Return whether another file on the disk shows that this one existed."""
         shadow, log_path = self.world.oracle.shadow(machine.id), self.world.log_path(machine)
         if lost.name == quorum_state.NAME:
             return shadow.durable > 0

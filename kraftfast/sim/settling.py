@@ -123,7 +123,7 @@ class Settling:
         return self.is_settled() or self._settle("L1, L3, L6")
 
     def _takes_appends(self) -> bool:
-        """L2: each producer is told that its append is committed; that it failed is not enough."""
+        """L2: an append of each producer must be acknowledged; a refusal does not count."""
         for _ in range(APPENDS_MAX):
             before = len(self.history)
             for producer in self.producers:
@@ -184,7 +184,7 @@ class Settling:
         return False
 
     def _may_be_stuck(self) -> bool:
-        """Doubt about the head of a log wants every voter, and one will never come (D10)."""
+        """Return whether doubt asks for every voter, and one of them is gone for good (D10)."""
         in_doubt = any(
             machine.process is not None and machine.process.core.in_doubt
             for machine in self.voters()

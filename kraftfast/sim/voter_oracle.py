@@ -149,7 +149,7 @@ class VoterOracle:
         return configured
 
     def machines(self, voters: VoterSet) -> list[Machine]:
-        """Where the voters of a set are; one whose disk was replaced is nowhere (D19)."""
+        """Return the machines of a voter set, without those whose disk was replaced (D19)."""
         return [machine for machine in self.world.machines if voters.is_voter(machine.key)]
 
     # --- what must hold -------------------------------------------------------------------------
@@ -221,7 +221,7 @@ class VoterOracle:
 
 
 def filed_from(history: VoterHistory, begin: int) -> VoterHistory:
-    """The same, with the newest of each kind below ``begin`` where a snapshot's would be."""
+    """Return the history as a snapshot that ends at ``begin`` would keep it."""
 
     def filed(entries: list[tuple[int, Kind]]) -> list[tuple[int, Kind]]:
         below = [(begin - 1, value) for offset, value in entries if offset < begin]

@@ -1,4 +1,4 @@
-"""What a replica must not do by voters that count no more (D23), and what tells it so.
+"""Check what a replica must not do by an outdated voter set (D23), and how it learns of that.
 
 A disk that was replaced may be given an old configuration. Whatever shows it that the cluster has a
 quorum, or voters in its log, it keeps; until it knows them itself it neither campaigns nor, where
@@ -148,7 +148,7 @@ def leads_alone(host: Lone) -> bool:
 
 
 def stays_alone(host: Lone, event: ev.Event) -> None:
-    """Assert that who leads alone does not while a quorum calls its id by another directory, and
+    """Assert that an only voter stops leading once a quorum names another directory for its id, and
     never follows: what it acknowledged would be gone, or be in no log of the quorum."""
     replica, looked = host.replica, host.world.looked
     assert replica is not None

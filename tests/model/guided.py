@@ -44,7 +44,7 @@ OPTIONAL = frozenset((
     "resign", "transfer", "timer", "lose", "late", "double", "overtake", "cut", "dies", "snapshot",
     "retain", "barrier", "consume", "add", "remove", "assign", "upgrade", "wipe", "probed",
 ))  # fmt: skip
-"""Kinds of events that a walk may do without: what is left meets more often."""
+"""Kinds of events that a walk may leave out, so that the others meet more often."""
 MANY_FORMS = frozenset((
     "transfer", "add", "remove", "assign", "wipe", "lose", "late", "double", "overtake", "cut",
 ))  # fmt: skip
@@ -144,13 +144,13 @@ def abstract(quorum: Quorum, state: State) -> tuple[object, ...]:
 
 
 def is_settled(seen: Seen) -> bool:
-    """Return whether one lost what it may have acknowledged, and has it again: soon in no doubt."""
+    """Return whether a replica in doubt (D10) has fetched again all that it may have lost."""
     return seen.phantom is not None and is_covered(seen)
 
 
 def who_is_missed(quorum: Quorum, state: State) -> list[int | None]:
-    """Return who is away, one at a time, as it is asked what comes of a state in which doubts
-    decide (D10): None for nobody."""
+    """Return the replicas to keep down, one at a time, in liveness checks of a state with doubts
+    (D10); None: all run."""
     every = {id: quorum.see(state, id) for id in quorum.ids}
     needed = [id for id, seen in every.items() if is_settled(seen)]
     nobody = any(seen.memory_lost and not seen.running for seen in every.values())

@@ -1,4 +1,4 @@
-"""From any state: once links and a majority stand, they lead to a commit (L1, L2, L4).
+"""Check that from any state healed links and a majority lead to a commit (L1, L2, L4).
 
 What is broken ends: processes start, links are made, disks answer, messages arrive. Timers are over
 one at a time, and the next only when the last has led nowhere: fair, as chance makes them. After

@@ -1,4 +1,4 @@
-"""What must never be between replicas; within one, the core and its host assert it.
+"""Check what must hold between replicas; the core and its host assert what holds within one.
 
 I1 to I8, I13 to I15, I19, D3, D6, D16, D17 and the read barrier. A commit owes the leaders of later
 epochs only: so the epoch in which each offset was committed is kept. Where more disks were hurt
@@ -177,7 +177,7 @@ class Oracle:
                     )
 
     def is_sure(self, id: int) -> bool:
-        """Return whether this voter acknowledges only what it does not lose by itself."""
+        """Return whether what this voter acknowledges survives its own power cut."""
         setting = self.turns.setting
         return setting.volatile or id not in setting.in_memory
 
@@ -189,7 +189,7 @@ class Oracle:
     def _removed(
         self, known: Known, seen: list[Seen], mine: Seen, offset: int, after: VoterSet
     ) -> Known:
-        """Of those that a removal leaves, a majority has the set before on disk, or never will."""
+        """A removal must leave a majority with the previous voter set, or with a later epoch."""
         name, end = mine.key.id, offset + 1
         there = [each.key.id for each in seen if is_voter(after, each) and (
             each.key.id == name or each.epoch > mine.epoch or holds(each, mine.records, end)

@@ -46,7 +46,7 @@ class Seen(NamedTuple):
 
 
 def look(host: Lone, volatile: bool = False) -> Seen:
-    """What is asked of this replica, read once; ``volatile``: memory is all that commits need."""
+    """Read all of it once; ``volatile``: commits count what is in memory (durability=memory)."""
     disk, replica = host.disk, host.replica
     log = " ".join(f"{each.value}@{each.epoch}" for each in disk.records[disk.start :])
     state = disk.quorum_state
@@ -88,7 +88,7 @@ def look(host: Lone, volatile: bool = False) -> Seen:
 
 
 def is_moving(host: Lone) -> bool:
-    """Return whether the voters may change without anybody's asking."""
+    """Return whether a change of the voters is under way, which goes on without a new request."""
     latest = host.disk.history().latest
     if latest is not None and latest.target is not None:
         return True

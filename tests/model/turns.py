@@ -143,7 +143,7 @@ class Turns:
         return found
 
     def parts_of(self, number: int) -> tuple[Any, ...]:
-        """Return what makes a message or a piece of news what it is."""
+        """Return the content of a message or of news: equal ones are the same."""
         kind, correlation = self.heads[number]
         message: Message | None = pickle.loads(self.messages[number])
         if message is None:
@@ -152,7 +152,7 @@ class Turns:
         return kind, correlation, body, records, message.base_offset, message.snapshot
 
     def late(self, number: int) -> int:
-        """Return the same message for nobody who waits."""
+        """Return the same message as one whose sender does not wait for an answer any more."""
         kind, correlation = self.heads[number]
         if kind not in ("ask", "answer") or correlation == LATE:
             return number

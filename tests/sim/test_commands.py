@@ -107,6 +107,13 @@ def test_a_patch_that_changes_nothing_is_refused(module: str, tmp_path: Path) ->
         assert "does not apply: " in done.stderr + done.stdout
 
 
+def test_a_full_disk_is_told_in_a_line() -> None:
+    words = f"ulimit -f 8; trap '' XFSZ; exec {sys.executable} -m tests.sim.mended {PATCH}"
+    done = subprocess.run(["bash", "-c", words], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 2 and "File too large" in done.stderr
+    assert len(done.stderr) < 400, done.stderr
+
+
 def test_a_plant_that_is_not_seen_is_named() -> None:
     plant = searches.MUTANTS[0]
     said = told(plant, Report("", True, 0, 9, 9, 1.0, ""), plant.must_hold[0])
