@@ -123,8 +123,10 @@ def never_ms(state: ReplicaState, current: Any) -> int:
 
 def campaigns(state: ReplicaState) -> bool:
     """Return whether this replica's timers lead to an election: not those of observers, of
-    witnesses, and of a replica that is shutting down."""
-    return state.config.campaign and state.may_campaign() and not state.shutting_down
+    witnesses, of a replica that is shutting down, and in the last epoch."""
+    if state.shutting_down or state.epoch >= limits.EPOCH_MAX:
+        return False
+    return state.config.campaign and state.may_campaign()
 
 
 def is_only_witness(state: ReplicaState) -> bool:
