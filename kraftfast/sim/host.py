@@ -116,6 +116,8 @@ class SimFlusher(Flusher):  # type: ignore[misc]  # compiled
 
     def step(self) -> bool:
         """Do the next step; True once the flush has ended."""
+        if self._error is not None:
+            return True
         state: int = self._flush.step(self._process.disk)
         if state <= 0:
             self._error = -state
@@ -137,7 +139,9 @@ class SimFlusher(Flusher):  # type: ignore[misc]  # compiled
         return self._error is not None
 
     def close(self) -> None:
-        """Nothing is left to stop."""
+        """End the thread, after the flush under way."""
+        while self.busy() and not self.step():
+            pass
 
 
 class SimIdle(Idle):  # type: ignore[misc]  # compiled

@@ -8,6 +8,7 @@ import pytest
 from greenlet import getcurrent
 
 from kraftfast.sim import Settings, run_seed
+from tests.sim.kill import outcome
 from tests.sim.kit import Home, Quorum
 from tests.sim.steps import begun
 
@@ -90,6 +91,11 @@ def test_the_operator_reassigns_only_through_sets_that_go_on() -> None:
 def test_many_moments_looked_for_side_by_side_are_no_endless_run() -> None:
     """Twenty-three strikes of one planned fault each looked for theirs every 50 us (L7)."""
     holds(5128)
+
+
+def test_a_flush_under_way_ends_before_its_files_are_closed() -> None:
+    """A loop that ended by a failed sync left its flusher with a descriptor that was free again."""
+    assert outcome("log", 28) == ""
 
 
 def holds(seed: int) -> None:
