@@ -1,7 +1,7 @@
 """The kill matrix of the node: without the line that keeps a condition, seeds see it.
 
 Each file in ``mutants/`` says what is broken and the kind of world (``tests.sim.kill``) that must
-show it. The simulator runs the node itself; here a copy, interpreted, with the patch applied.
+show it. The simulator runs the node itself; here a copy with the patch applied.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.log.mutate import apply
 from tests.sim.kill import KILLED
-from tests.sim.test_mutants import copy_sources, run
+from tests.sim.test_mutants import copy_with, run
 
 PATCHES = sorted((Path(__file__).parent / "mutants").glob("*.patch"))
 
@@ -24,7 +23,6 @@ def test_a_mutant_of_the_node_is_killed(patch: Path) -> None:
     text = patch.read_text()
     (kind,) = re.findall(r"^Killed by: seeds of (\w+)$", text, re.MULTILINE)
     with tempfile.TemporaryDirectory() as root:
-        copy_sources(Path(root))
-        apply(text, Path(root))
+        copy_with(patch, Path(root))
         done = run(Path(root), kind=kind)
     assert done.returncode == KILLED, f"it lives: {done.stdout}{done.stderr}"

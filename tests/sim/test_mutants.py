@@ -93,11 +93,10 @@ LATER = {"d03_a_restart_takes_the_page_cache_for_the_disk": ("60", "120")}
 """Seeds of others: it needs an end between an append and its flush, and power cut soon after."""
 
 
-def mutant_of_core(name: str, root: Path) -> None:
-    """The sources with one patch; what it changes is compiled if it is compiled elsewhere."""
+def copy_with(patch: Path, root: Path) -> None:
+    """Copy the sources with one patch; compile what it changes if that is compiled here."""
     copy_tree(root)
     (root / "tests" / "sim").symlink_to(ROOT / "tests" / "sim")
-    (patch,) = [each for each in PATCHES if each.stem == name]
     for path in apply(patch.read_text(), root):
         build_changed(path, root)
 
@@ -122,7 +121,8 @@ def outcome_of(matrix: str, name: str) -> Completed:
         return run(ROOT, *seam, seeds=(SNAPSHOTS | LATER).get(name, SEEDS), kind=matrix)
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
-        mutant_of_core(name, root)
+        (patch,) = [each for each in PATCHES if each.stem == name]
+        copy_with(patch, root)
         if matrix == "core":
             return run(root)
         return run(root, seeds=DIRECTED_SEEDS, kind=DIRECTED[name])
