@@ -54,10 +54,10 @@ int kf_batch_take_records(uint8_t *dst, const uint8_t *src, const uint8_t header
  * record. Compressed ones kraftfast.record.check_batches looks at. `batch` is private; its header
  * is not read, but h. */
 int kf_batch_is_plain(const uint8_t *batch, const kf_batch_header *h);
-/* What vouches for the batches of a file that is used again, up to the end of this one: made of what
- * vouches for those before it (KF_VOUCHER_START: none) and of the header, whose CRC stands for the
- * body. A polynomial in the key, modulo a prime: of a key that is drawn when both are fixed, two
- * runs of n batches have the same voucher with a probability of 3n / 2^61 at most. */
+/* What vouches for the batches of a file that is used again, up to the end of this one: made of
+ * what vouches for those before it (KF_VOUCHER_START: none) and of the header, whose CRC stands for
+ * the body. A polynomial in the key, modulo a prime: of a key that is drawn when both are fixed,
+ * two runs of n batches have the same voucher with a probability of 3n / 2^61 at most. */
 #define KF_VOUCHER_START 1
 uint64_t kf_batch_vouch(uint64_t voucher, uint64_t key, const kf_batch_header *h,
                         int64_t base_offset);

@@ -23,8 +23,8 @@ int kf_flush_run(kf_flush_job *job) {
         int failed;
         do failed = f->page ? fdatasync(f->fd) : fsync(f->fd);
         while (failed && errno == EINTR); /* cut short before it failed or ended: not an answer */
-        if (failed) return errno;                                       /* D9: never retried */
-        if (f->page) /* ... flushed after it */
+        if (failed) return errno; /* D9: never retried */
+        if (f->page)              /* ... flushed after it */
             kf_watermark_store(f->page, f->target, f->target, f->voucher, f->voucher);
     }
     return 0;

@@ -16,8 +16,8 @@
 
 typedef struct {
     int fd;
-    uint8_t *page;  /* NULL: none; then fsync: a directory's names, a cut's length */
-    kf_mark target; /* what of this file will be on disk: sampled before the ask (D1) */
+    uint8_t *page;    /* NULL: none; then fsync: a directory's names, a cut's length */
+    kf_mark target;   /* what of this file will be on disk: sampled before the ask (D1) */
     uint64_t voucher; /* of the target */
 } kf_flush_file;
 

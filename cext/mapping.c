@@ -197,7 +197,8 @@ int kf_reserve(int fd, uint64_t from, uint64_t to) {
     if (from >= to) return 0;
     do failed = fallocate(fd, 0, (off_t)from, (off_t)(to - from));
     while (failed && errno == EINTR);
-    return failed && errno != EOPNOTSUPP ? errno : 0;
+    if (failed && errno == EOPNOTSUPP) return kf_write_zeros(fd, from, to, KF_PIECE_MAX);
+    return failed ? errno : 0;
 }
 
 void kf_populate(uint8_t *map, uint64_t from, uint64_t to) {

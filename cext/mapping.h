@@ -63,8 +63,9 @@ int kf_write_all(int fd, const uint8_t *src, size_t n, uint64_t at);
 
 #define KF_PIECE_MAX (1u << 16)
 
-/* The blocks of [from, to): ENOSPC comes here, cleanly, and in one extent where the disk has one.
- * Returns 0 or an errno; 0 also where the file system cannot reserve (then the writes allocate). */
+/* The blocks of [from, to), where nothing stands that is needed: ENOSPC comes here, cleanly (R10),
+ * and in one extent where the disk has one. Where the file system cannot reserve, zeros are written
+ * there. Returns 0 or an errno. */
 int kf_reserve(int fd, uint64_t from, uint64_t to);
 /* Write zeros in aligned pieces of `piece` bytes, at most KF_PIECE_MAX: small folios, so that small
  * flushes stay small. Returns 0 or an errno. */

@@ -7,8 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* seq_cst, and so is `writing`: either the thread sees that it has to stop, or who asked for it sees
- * that it writes. */
+/* seq_cst, and so is `writing`: either the thread sees that it has to stop, or who asked for it
+ * sees that it writes. */
 static int cancelled(kf_nursery *n) {
     return atomic_load_explicit(&n->cancel, memory_order_seq_cst) != 0;
 }

@@ -57,7 +57,8 @@ void kf_page_format(uint8_t *page, kf_mark at, uint64_t generation);
 /* Whether the magic is there; the slots may still be unreadable. */
 int kf_page_valid(const uint8_t *page);
 /* Batches stand in so many bytes from the start at most: what lies behind may be older ones.
- * UINT64_MAX if the page does not say; 0 if the end of a file with a key cannot be read just now. */
+ * UINT64_MAX if the page does not say; 0 if the end of a file with a key cannot be read just now.
+ */
 uint64_t kf_page_batches_end(const uint8_t *page);
 /* The newest slot that its CRC proves; returns 0, or -1 if neither does. */
 int kf_watermark_load(const uint8_t *page, kf_watermark *w);

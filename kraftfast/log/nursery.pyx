@@ -151,7 +151,9 @@ class Spare:
     def __init__(self, file, capacity, stride, generation, key=0, paged=False):
         self.file, self.capacity, self.generation = file, capacity, generation
         self.key, self.paged = key, paged
-        self.wanted = capacity + PAGE_BYTES if key else min(page_end(stride), capacity)
+        self.wanted = min(page_end(stride), capacity)
+        if key:  # all of it, and its last page unless that is there with its words
+            self.wanted = capacity if paged else capacity + PAGE_BYTES
         self.reserved = self.zeroed = 0
         self.stage = Spare.BLOCKS
 

@@ -162,7 +162,7 @@ static void zeros_overwrite_exactly(void) {
     CHECK(__real_pwrite(fd, junk, MIB, 0) == MIB);
     uint8_t *map = kf_map(fd, MIB, 1);
     uint64_t from = 12345, to = MIB - 777;
-    kf_populate(map, 0, MIB);                                      /* changes nothing */
+    kf_populate(map, 0, MIB); /* changes nothing */
     CHECK(kf_reserve(fd, 0, MIB) == 0 && !memcmp(map, junk, MIB)); /* nor does this */
     CHECK(kf_write_zeros(fd, from, to, PIECE) == 0 && kf_is_zero(map, from, to));
     for (uint64_t i = 0; i < from; i++) CHECK(map[i] == 0xa5);
@@ -194,8 +194,12 @@ static void calls_that_fail(void) {
     CHECK(kf_reserve(fd, 0, MIB) == 0 && fallocate_interrupts == 0);
     sync_errors[0] = EIO, sync_errors[1] = EINTR, sync_error_count = 2;
     CHECK(kf_sync(fd) == EIO && atomic_load(&syncs) == 2);
-    fallocate_error = EOPNOTSUPP; /* then plain writes allocate */
-    CHECK(kf_reserve(fd, 0, MIB) == 0);
+    fallocate_error = EOPNOTSUPP; /* then plain writes allocate (R10) */
+    uint8_t *map = kf_map(fd, MIB, 1);
+    CHECK(ftruncate(fd, MIB) == 0 && kf_reserve(fd, 5000, MIB) == 0);
+    CHECK(atomic_load(&writes) == MIB / KF_PIECE_MAX);
+    check_real(fd, map, 5000, MIB);
+    kf_unmap(map, MIB);
     fallocate_error = ENOSPC;
     CHECK(kf_reserve(fd, 0, MIB) == ENOSPC);
     close(fd);
@@ -212,8 +216,7 @@ static void populated_pages(void) {
     CHECK(getrusage(RUSAGE_SELF, &before) == 0);
     for (uint64_t at = MIB; at < 8 * MIB; at += 4096) map[at] = 1;
     CHECK(getrusage(RUSAGE_SELF, &after) == 0);
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* which have pages of theirs  \
-                                                                     */
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* they have their own pages */
     CHECK(after.ru_minflt - before.ru_minflt < 200 || madvise(map, 4096, MADV_POPULATE_WRITE));
 #endif
     CHECK(atomic_load(&syncs) == 0);
