@@ -36,7 +36,7 @@ AT_LEAST = {
     "torn tails": 2,
     "rejected copies": 5,
     "crashes in a call": 6,
-    "ended by FlushFailed": 5,
+    "ended by FlushFailed": 2,
     "kill": 10,
     "power": 6,
     "blackout": 4,
