@@ -49,11 +49,12 @@ class RecordStream(ABC):
     """Committed records in offset order from ``from_offset`` on, without control records.
 
     Iterating ends at what is committed when the end is reached; with ``follow`` it waits for more,
-    for ever. ``position``: the offset of the next record. Not thread-safe.
-    Close it: one that is forgotten warns (ResourceWarning), and is closed once it is collected.
+    for ever. ``position``: the offset of the next record. ``host``: what it runs on. Not
+    thread-safe. Close it: one that is forgotten warns (ResourceWarning), and is closed once it is
+    collected.
     """
 
-    # position, follow: as above. closed: no more calls, which raise refusal. host: what it runs on.
+    # position, follow: as above. closed: no more calls, which raise refusal.
 
     def __init__(self, from_offset: int, follow: bool, host: Host = HOST) -> None:
         self.host = host

@@ -92,8 +92,8 @@ cdef class SocketSender(Sender):
         self.waker = connection.host.waker()
         try:
             self.set_up(
-                connection.host, ledger, batch_bytes, limits.BATCH_BYTES_MAX, min(window, REQUESTS_MAX),
-                self.waker.fileno())
+                connection.host, ledger, batch_bytes, limits.BATCH_BYTES_MAX,
+                min(window, REQUESTS_MAX), self.waker.fileno())
             self.bytes_max = self.window * self.batch_bytes
             self.buffers, self.spare = [None] * (self.sent_mask + 1), []
             self.frames = <Frame *>calloc(self.sent_mask + 1, sizeof(Frame))
