@@ -109,7 +109,7 @@ cdef class PreparerThread:
         return self.thread.error
 
     def halt(self):
-        """Give up the range at hand: from now on no zeros are written, though it may not end yet."""
+        """Give up the range at hand: no zeros are written from now on, though it may end later."""
         with nogil:
             kf_nursery_halt(self.thread)
 

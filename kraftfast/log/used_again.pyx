@@ -2,8 +2,8 @@
 
 Nothing is written over when a file is taken in again: behind the batches, and after a power cut in
 the place of pages that did not reach the disk, stands what it held before. That may be batches, at
-any place, of any offset and epoch: a record's value may hold whatever its producer liked. So nothing
-behind the flushed end is believed for being a batch that follows. The words of the last page vouch
+any place, of any offset and epoch: a record's value may hold what its producer liked. So no batch
+behind the flushed end is believed for being one that follows. The words of the last page vouch
 for it: they say where batches ended, and a digest of all their headers under a key that was drawn
 when the file was taken in (``kf_batch_vouch``), after everything that it held before was written.
 """

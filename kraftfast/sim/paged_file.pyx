@@ -458,7 +458,8 @@ cdef class SteppedFlush:
             if file.page != NULL:
                 if kf_watermark_load(file.page, &w):
                     return -5
-                kf_watermark_store(file.page, file.target, w.flushed, file.voucher, w.flushed_voucher)
+                kf_watermark_store(
+                    file.page, file.target, w.flushed, file.voucher, w.flushed_voucher)
             disk.begin_sync(file.fd)
             self.begun = True
             return 1

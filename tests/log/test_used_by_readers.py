@@ -1,0 +1,81 @@
+"""Who reads files that are used again: readers, verify, a trim, and the next life."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from kraftfast.log.at_rest import trim_log
+from kraftfast.log.directory import ReplicaDirectory
+from kraftfast.log.held_segment import HeldSegment
+from kraftfast.log.log_start import delete_before
+from kraftfast.log.reader import LogReader
+from kraftfast.log.verify import verify
+from kraftfast.types import OffsetAndEpoch
+from tests.log.kit import Home, fill, snapshot
+from tests.log.test_used_again import BEGIN, ROOM, WAYS, expected, put, second_life
+
+
+@WAYS
+def test_readers_end_where_the_log_does(tmp_path: Path, how: str) -> None:
+    home = Home(tmp_path / "replica")
+    log = second_life(home, how)
+    for count in (0, 1, 3, 4, 12):
+        put(log, count)
+        with LogReader(home.log_path) as reader:
+            assert reader.end_offset() == log.end_offset
+            assert [r.offset for r in reader.records(BEGIN)] == list(range(BEGIN, log.end_offset))
+        held = HeldSegment(home.log_path, BEGIN)
+        assert held.limit == log.active.position
+        held.close()
+    log.flush()
+    home.kill()
+    found = verify(home.path)
+    assert (found.end_offset, found.tail.kind) == (
+        BEGIN + 20,
+        "zeros" if found.tail.bytes else "none",
+    )
+    found = verify(os.path.join(home.log_path, f"{BEGIN:020d}.log"))
+    assert found.end_offset == BEGIN + 20
+
+
+def test_trimmed_files_hold_nothing_but_the_log(tmp_path: Path) -> None:
+    home = Home(tmp_path / "replica")
+    log = second_life(home)
+    put(log, 10)
+    log.flush()
+    home.kill()
+    directory = ReplicaDirectory(home.disk, home.path)
+    trim_log(home.disk, directory)
+    directory.close()
+    path = os.path.join(home.log_path, f"{BEGIN:020d}.log")
+    assert Path(path).read_bytes() == b"".join(expected(BEGIN + 10))
+    log = home.open(**ROOM)
+    assert not log.active.key, "zeros stand behind the batches again"
+    put(log, 3)
+    home.close()
+    assert Path(path).read_bytes() == b"".join(expected(BEGIN + 13))
+
+
+def test_old_words_are_true_of_the_log_as_it_was(tmp_path: Path) -> None:
+    """A file that was never trimmed keeps its page: what it says was flushed lies far behind."""
+    home = Home(tmp_path / "replica")
+    log = home.open(**ROOM, how="mapped")
+    fill(log, 150)
+    log.flush()
+    first = log.segments[0]
+    assert first.has_page
+    number = first.file.inode()
+    delete_before(log, snapshot(home, log.segments[1].base_offset).offset)
+    while not any(s.file.inode() == number for s in log.segments):
+        fill(log, 1)
+    again = log.active
+    assert again.file.inode() == number and again.key
+    assert again.watermark()[0] < (again.base_offset, 1), "still the old ones"
+    fill(log, 3)
+    end = log.end_offset
+    home.kill()
+    log = home.open(**ROOM, how="mapped")
+    assert log.end_offset == end
+    home.close()
+    assert OffsetAndEpoch(*log.durable_end).offset <= end
