@@ -16,8 +16,9 @@
  *   +8  kind (low 32 bits) | CRC-32C of the payload, or 0 where the payload has its own
  *
  * The sequence counts messages from a start that the generation gives, so that a header proves its
- * ring and its lap, and a gap is seen (I22). A message with its header takes at most half the ring: with the padding before
- * it, it always fits an empty ring, and two paddings never follow each other.
+ * ring and its lap, and a gap is seen (I22). A message with its header takes at most half the ring:
+ * with the padding before it, it always fits an empty ring, and two paddings never follow each
+ * other.
  *
  * Nothing here waits, allocates or trusts a word that the other side can still change: a message's
  * header is copied once, lengths and cursors are checked (R7), and a fault fences the peer. A full

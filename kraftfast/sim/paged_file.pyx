@@ -411,6 +411,17 @@ def append_batch(Log log, const uint8_t[::1] batch, int32_t epoch) -> bool:
     return log.append_batch(&batch[0], batch.shape[0], epoch) == 1
 
 
+def copy_reference(Log log, SegmentFile source, uint64_t position, uint64_t length,
+                   int32_t epoch_max, uint64_t generation) -> int:
+    """Copy batches out of another replica's mapped segment (D20); return the bytes taken."""
+    cdef const uint8_t *page = NULL
+    if source.base == NULL or position + length > source.size:
+        raise ValueError(f"[{position}, {position + length}) is not mapped")
+    if generation:
+        page = source.base + source.size - PAGE
+    return log.copy_fetched(source.base + position, length, epoch_max, page, generation)
+
+
 def batches_of(Segment segment not None, int64_t offset) -> list[tuple[int, ...]]:
     """(base offset, end offset, epoch, CRC, position, size) of a segment's batches from one on."""
     cdef kf_batch_header h

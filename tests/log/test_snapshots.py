@@ -229,14 +229,14 @@ def test_ids_are_listed_by_epoch_first_and_deleted(tmp_path: Path) -> None:
                     leader_epoch=4,
                 )
             ],
-            "behind",
+            "follows",
         ),
         (
             [
                 control_batch([SnapshotHeader(0), SnapshotFooter()], timestamp=0, leader_epoch=4),
                 encode_batch([Record(2, 0, None, b"v")], leader_epoch=4),
             ],
-            "behind",
+            "follows",
         ),
     ],
 )
