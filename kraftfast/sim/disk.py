@@ -39,10 +39,12 @@ class SimDisk:
     failing_syncs: int  # so many syncs from now on fail (EIO)
     lying_syncs: int  # so many syncs of segments from now on lose a page
     calls: int  # system calls so far
+    ended_in_write: bool  # a process stopped inside a pwrite into a segment
     log: list[str] | None  # what was called, for traces
 
     def __init__(self, random: Random) -> None:
         self.random = random
+        self.ended_in_write = False
         self.root = Directory()
         self.blocks_max = NO_LIMIT
         self.failing_syncs = 0

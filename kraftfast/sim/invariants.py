@@ -28,7 +28,7 @@ from kraftfast.sim.flush_oracle import FlushOracle
 from kraftfast.sim.paged_file import PagedFile, batches_of
 from kraftfast.sim.producer_oracle import check_epochs, check_producers
 from kraftfast.sim.require import Violation, require
-from kraftfast.sim.shadow import Entry, Identity, Shadow
+from kraftfast.sim.shadow import Entry, Identity, Shadow, was_writing
 from kraftfast.sim.small_file import SmallFile
 from kraftfast.sim.snapshot_oracle import SnapshotOracle
 from kraftfast.sim.vote_oracle import VoteOracle, is_same_vote
@@ -134,7 +134,7 @@ class Oracle:
         known = self.batches.get(key)
         if known is None:
             leader = self.leaders.get(batch.epoch)
-            if leader is not process:
+            if leader is not process and not was_writing(leader, process, batch):
                 raise Violation(
                     f"I2: {process.id} holds {batch}, which the leader of epoch {batch.epoch} "
                     f"({leader.id if leader else 'nobody'}) never appended"
@@ -228,10 +228,13 @@ class Oracle:
         self._extend(new, process)
         check_producers(process)
         check_epochs(process, new)
+        in_flight = old.end if machine.disk.ended_in_write else -1
+        machine.disk.ended_in_write = False
         for entry in new.entries:
             before = known.get(entry.batch.base_offset)
+            is_known = before is not None and entry.batch == before.batch
             require(
-                before is not None and entry.batch == before.batch,
+                is_known or entry.batch.base_offset == in_flight,
                 f"I14: {process.id} recovered {entry.batch} where {before} stood",
             )
         self.snapshots.check(process)

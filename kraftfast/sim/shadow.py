@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from kraftfast.types import OffsetAndEpoch, QuorumState
 
 if TYPE_CHECKING:
+    from kraftfast.sim.process import Process
     from kraftfast.types import KRaftVersion, KRaftVoters
 
 
@@ -79,3 +80,10 @@ class Shadow:
         first = bisect_left(self.entries, start, key=lambda entry: entry.batch.base_offset)
         last = bisect_right(self.entries, end, key=lambda entry: entry.batch.end_offset)
         return self.entries[first:last]
+
+
+def was_writing(leader: Process | None, process: Process, batch: Identity) -> bool:
+    """Return whether a leader ended inside the pwrite of a batch that its successor here finds."""
+    if leader is None or leader.alive or leader.machine is not process.machine:
+        return False
+    return leader.machine.disk.ended_in_write and leader.log.end_offset == batch.base_offset

@@ -49,12 +49,13 @@ class SimStateMachine:
         self.applied = self.digest = self.epoch = 0
         self._committed = -1
         self._bytes = 0
-        self._at_work = False
+        self._at_work = self._closed = False
         self.calls = Calls()
         self._restore()
 
     def close(self) -> None:
-        """It ends with its process."""
+        """Apply nothing more: the log is closed already where its process gives up (D9)."""
+        self._closed = True
 
     def committed(self, offset: int) -> None:
         """There is more to apply."""
@@ -68,6 +69,8 @@ class SimStateMachine:
 
     def _turn(self) -> None:
         """Apply some, and make a snapshot if one is due."""
+        if self._closed:
+            return
         log = self.process.log
         self._at_work = False
         if log.log_start_offset > self.applied:

@@ -33,6 +33,7 @@ class UsersMachine(SimStateMachine):
         process.on_role.append(self._role_changed)
 
     def close(self) -> None:
+        super().close()
         self.machine.begin_shutdown()
 
     def _take(self, batch: bytes) -> None:

@@ -28,6 +28,7 @@ SURVIVED, KILLED = 0, 1
 """Exit codes of pytest."""
 DIRECTIVES = ("boundscheck=True", "cdivision=True", "annotation_typing=False", "auto_pickle=False")
 COMPILE = ["-O0", "-g0", "-w", "-std=gnu11", "-fno-strict-aliasing", "-fPIC", "-shared"]
+SUFFIX = str(sysconfig.get_config_var("EXT_SUFFIX"))  # read here: its cache is for one thread
 BUILD_SECONDS_MAX = 300
 TEST_SECONDS_MAX = 120
 
@@ -99,7 +100,7 @@ def apply(text: str, root: Path) -> list[Path]:
 def build(path: Path, root: Path) -> None:
     """Compile the extension of one ``.pyx`` anew, in place."""
     name = ".".join(path.relative_to(root).with_suffix("").parts)
-    c, so = path.with_suffix(".c"), path.with_suffix(sysconfig.get_config_var("EXT_SUFFIX"))
+    c, so = path.with_suffix(".c"), path.with_suffix(SUFFIX)
     options = [word for directive in DIRECTIVES for word in ("-X", directive)]
     command = [sys.executable, "-m", "cython", "-3", *options, "-o", str(c), str(path)]
     _run(command, root)
