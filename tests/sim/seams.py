@@ -13,7 +13,7 @@ from kraftfast.log.log import Log
 from kraftfast.sim.paged_file import SteppedFlush
 
 from kraftfast.errors import FlushFailed
-from kraftfast.log import activation, recovery
+from kraftfast.log import activation, cutting, recovery
 from kraftfast.node.snapshots import Snapshots
 from kraftfast.sim import door, host
 from kraftfast.sim.disk import SimDisk, SmallFile
@@ -48,27 +48,27 @@ def d03_a_restart_takes_the_page_cache_for_the_disk() -> None:
 def d08_a_cut_leaves_its_bytes() -> None:
     """What was cut stays behind the log's end, where the next start finds it (I14)."""
 
-    def cut_prepared(self: Any, segment: Any, position: int) -> None:
-        self.nursery.release(segment)
+    def cut_prepared(log: Any, segment: Any, position: int) -> None:
+        log.nursery.release(segment)
         segment.cut(position)
-        segment.aim_watermark(segment.end_offset, self.last_epoch)
-        self.sync_file(segment.file)
+        segment.aim_watermark(segment.end_offset, log.last_epoch, segment.voucher)
+        log.sync_file(segment.file)
         segment.note_flushed(segment.position)
 
-    _log(_cut_prepared=cut_prepared)
+    cutting._cut_prepared = cut_prepared
 
 
 def d08_a_cut_is_not_synced() -> None:
     """The zeros over what was cut are not on the disk when appends go on."""
 
-    def cut_prepared(self: Any, segment: Any, position: int) -> None:
-        self.nursery.release(segment)
+    def cut_prepared(log: Any, segment: Any, position: int) -> None:
+        log.nursery.release(segment)
         segment.cut(position)
-        segment.aim_watermark(segment.end_offset, self.last_epoch)
+        segment.aim_watermark(segment.end_offset, log.last_epoch, segment.voucher)
         segment.clear_dirt()
         segment.note_flushed(segment.position)
 
-    _log(_cut_prepared=cut_prepared)
+    cutting._cut_prepared = cut_prepared
 
 
 def d09_a_failed_sync_is_tried_again() -> None:
