@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import select
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kraftfast.core import events as ev
 from kraftfast.errors import FlushFailed
@@ -20,8 +20,10 @@ from kraftfast.node.mesh import Mesh, MeshPeer
 from kraftfast.node.node import Node
 from kraftfast.node.placement import Placement
 from kraftfast.node.prober import Prober
-from kraftfast.node.sockets import Sockets
 from kraftfast.node.witness import start_line
+
+if TYPE_CHECKING:
+    from kraftfast.node.sockets import Sockets
 
 SLEEP_MS_MAX = 500
 TURNS_BETWEEN_POLLS = 16
@@ -44,8 +46,10 @@ class Loop:
     # asked for.
 
     def __init__(
-        self, node: Node, sockets: type[Sockets] = Sockets, peer: type[MeshPeer] = MeshPeer
+        self, node: Node, sockets: type[Sockets] | None = None, peer: type[MeshPeer] = MeshPeer
     ) -> None:
+        if sockets is None and node.config.listeners:  # most replicas of one host have none
+            from kraftfast.node.sockets import Sockets as sockets
         self.node = node
         self.handlers: dict[int, tuple[Callable[[int], Any], Failed | None]] = {}
         self._forgotten: set[int] = set()
@@ -53,7 +57,7 @@ class Loop:
         self.mesh = Mesh(node, self, peer)
         self.door = LocalDoor(node, self)
         self.resolver = node.host.resolver()
-        self.sockets = sockets(node, self) if node.config.listeners else None
+        self.sockets = sockets(node, self) if sockets and node.config.listeners else None
         node.attach(Prober(node, self), self.sockets)
         Placement(node)
         self.stop_at_ms: int | None = None

@@ -32,7 +32,7 @@ def disks() -> Iterator[SimDisk]:
 def segment(disk: SimDisk, synced: bool = True) -> SimSegmentFile:
     """A file of old pages, all of it on the disk, with its name."""
     file = disk.create_segment("/d/s", PAGES * PAGE_BYTES)
-    disk.prepare_file(file.fd, "/d/s", 0, PAGES * PAGE_BYTES)
+    disk.zero_file(file.fd, "/d/s", 0, PAGES * PAGE_BYTES)
     for page in range(PAGES):
         store(file, page, OLD)
     if synced:
@@ -193,7 +193,7 @@ def test_a_store_into_a_hole_is_noticed() -> None:
     file = disk.create_segment("/d/s", PAGES * PAGE_BYTES)
     paged = disk.paged_file("/d/s")
     assert paged is not None
-    disk.prepare_file(file.fd, "/d/s", 0, PAGE_BYTES)
+    disk.zero_file(file.fd, "/d/s", 0, PAGE_BYTES)
     store(file, 0, NEW)
     assert paged.unallocated_stores() == 0
     store(file, 1, NEW)
