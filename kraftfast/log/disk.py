@@ -112,7 +112,7 @@ class Disk:
 
     def secret(self, most: int) -> int:
         """Return a number from 1 to ``most`` that nobody can foretell."""
-        return 1 + int.from_bytes(os.urandom(16)) % (most)
+        return 1 + int.from_bytes(os.urandom(16)) % most
 
     def exists(self, path: str) -> bool:
         return os.path.exists(path)

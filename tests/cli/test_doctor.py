@@ -155,7 +155,8 @@ def test_every_compiled_module_is_tried() -> None:
         ".".join(path.relative_to(package.parent).with_name(path.name.split(".")[0]).parts)
         for path in package.rglob("*.so")
     }
-    assert compiled - set(loaded) == {"kraftfast.sim.paged_file"}
+    left = compiled - set(loaded)
+    assert left == {each for each in compiled if each.startswith("kraftfast.sim.")}
 
 
 @pytest.mark.parametrize(
