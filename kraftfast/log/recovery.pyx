@@ -239,17 +239,22 @@ class Recovery:
         self.check_log_start()
         if self.phantom_tail != self.stored_phantom_tail:
             marks.write(self.disk, self.directory.path, marks.PHANTOM_TAIL, self.phantom_tail)
-        if self.stored != self.epochs:
-            file = os.path.join(self.path, epoch_checkpoint.NAME)
-            self.disk.rewrite_file(file, epoch_checkpoint.encode(self.epochs))
+        if not self.anew:
+            self._store_epochs()
         self._cut_after(self.keep)
         if self.anew:  # before there is a segment that could be taken for a log that lost its tail
+            self._store_epochs()  # not before: without epochs, segments that are left are damaged
             marks.write(self.disk, self.path, marks.DURABLE_END, self.start)
             self.durable_end = self.start
         self._put_on_disk()
         older = [each for each in self.snapshots if each.offset < self.start.offset]
         delete_snapshots(self.disk, self.path, older)
         self.snapshots = [each for each in self.snapshots if each.offset >= self.start.offset]
+
+    def _store_epochs(self):
+        if self.stored != self.epochs:
+            file = os.path.join(self.path, epoch_checkpoint.NAME)
+            self.disk.rewrite_file(file, epoch_checkpoint.encode(self.epochs))
 
     def _holds_newest(self):
         """Whether the log has the record before the newest snapshot's end, or begins behind it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -90,6 +91,29 @@ def test_installed_wholly_or_not_at_all(place: tuple[int, int]) -> None:
 
 
 # covers: testTruncateFullyToLatestSnapshot
+def test_a_start_that_ends_too_is_finished_by_the_next() -> None:
+    """The power goes while a snapshot takes the log's place, and again at each step of a start."""
+
+    def stopped() -> CrashDisk:
+        home = filled(CrashDisk())
+        snapshot(home, 200, 4)
+        home.disk.cut_at = len(home.disk.steps)  # before the first segment goes
+        with pytest.raises(PowerCut):
+            begin_at(home.log, OffsetAndEpoch(200, 4))
+        return home.disk.after_cut(random.Random(1), 1.0)
+
+    whole = stopped()
+    Home("/replica", whole).open(**SETTINGS)
+    for cut in range(len(whole.steps)):
+        disk = stopped()
+        disk.cut_at = cut
+        with pytest.raises(PowerCut):
+            Home("/replica", disk).open(**SETTINGS)
+        for after in cuts(disk, cut):
+            log = Home("/replica", after).open(**SETTINGS)
+            assert log.log_start_offset == log.end_offset == 200
+
+
 def test_it_is_counted_and_empties_the_log() -> None:
     home = filled(CrashDisk())
     log = home.log
