@@ -5,6 +5,7 @@ bytes (small or old data). As a follower's side it maps the leader's segments re
 from there, checking the generation before and after each batch (D20).
 """
 
+import fcntl
 import os
 import stat
 
@@ -47,19 +48,26 @@ MAPPED_SEGMENTS_MAX = 2
 
 
 def open_peer_segment(str path, uint64_t inode):
-    """Return another replica's segment as a SegmentFile; None if it is not to be had."""
+    """Return another replica's segment as a SegmentFile, locked; None if it is not to be had.
+
+    Its owner may have used the file again for another segment before it was locked.
+    """
     try:  # where another process says: a pipe there must not make this one wait
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     except (OSError, ValueError):
         return None
     try:
         status = os.fstat(fd)
-        if status.st_ino != inode or not stat.S_ISREG(status.st_mode):
-            os.close(fd)
-            return None
-        return SegmentFile(path, fd, status.st_size, False)
-    except (OSError, StorageError):
+        if status.st_ino == inode and stat.S_ISREG(status.st_mode):
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            if os.stat(path).st_ino == inode:
+                return SegmentFile(path, fd, os.fstat(fd).st_size, False)
+    except StorageError:
         return None
+    except OSError:
+        pass
+    os.close(fd)
+    return None
 
 
 cdef class RingPeer:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from kraftfast.log.at_rest import trim_log
 from kraftfast.log.directory import ReplicaDirectory
@@ -11,6 +14,7 @@ from kraftfast.log.held_segment import HeldSegment
 from kraftfast.log.log_start import delete_before
 from kraftfast.log.reader import LogReader
 from kraftfast.log.verify import verify
+from kraftfast.node.ring_peer import open_peer_segment
 from kraftfast.types import OffsetAndEpoch
 from tests.log.kit import Home, fill, snapshot
 from tests.log.test_used_again import BEGIN, ROOM, WAYS, expected, put, second_life
@@ -79,3 +83,35 @@ def test_old_words_are_true_of_the_log_as_it_was(tmp_path: Path) -> None:
     assert log.end_offset == end
     home.close()
     assert OffsetAndEpoch(*log.durable_end).offset <= end
+
+
+def test_a_follower_that_pauses_before_its_lock_gets_no_other_segment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file is opened under one name, used again under another, and only then locked."""
+    home = Home(tmp_path / "replica")
+    log = home.open(**ROOM)
+    fill(log, 100)
+    log.flush()
+    log.retire()
+    first, system_open = log.segments[0], os.open
+    path, number = first.file.path, first.file.inode()
+
+    def paused(name: str, *flags: Any) -> int:
+        fd = system_open(name, *flags)
+        if name == path:
+            monkeypatch.undo()
+            delete_before(log, snapshot(home, log.segments[1].base_offset).offset)
+            while log.active.file.inode() != number:
+                fill(log, 1)
+            fill(log, 1)
+        return fd
+
+    monkeypatch.setattr(os, "open", paused)
+    assert open_peer_segment(path, number) is None
+    assert log.active.file.inode() == number and log.active.base_offset > 0
+    held = open_peer_segment(log.active.file.path, number)
+    assert held.share() and not log.active.file.exclude()
+    held.close()
+    assert log.active.file.exclude()
+    home.kill()
