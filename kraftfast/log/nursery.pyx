@@ -292,12 +292,18 @@ class Nursery:
     def prepare_now(self, segment, ahead):
         """Prepare ``ahead`` bytes beyond the head (and the spare) before going on; for start-up.
 
-        What was prepared earlier is reserved again: a power cut may have taken it.
+        What was prepared earlier is reserved again: a power cut may have taken it, and where a full
+        disk does not give it back, appends have to wait. Raises DiskFull.
         """
+        try:
+            segment.file.reserve(segment.position, segment.reserved)
+        except DiskFull:
+            segment.note_reserved(segment.position)
+            raise
         limit = min(segment.capacity, page_end(max(self.segment_bytes, segment.position)))
         end = segment.position + max(ahead, self.stride)
         end = segment.capacity if segment.key else min(limit, page_end(end))
-        segment.file.reserve(segment.position, end)
+        segment.file.reserve(max(segment.position, segment.reserved), end)
         segment.note_reserved(end, segment.capacity if segment.key else 0)
         if segment.zeroed < end:
             segment.file.prepare(segment.position, end, self.how)

@@ -392,6 +392,31 @@ def test_a_disk_that_is_full_at_the_start(small_disk: Path) -> None:
     home.close()
 
 
+def test_blocks_that_a_power_cut_took_are_not_there_on_a_full_disk(small_disk: Path) -> None:
+    """What the last page calls prepared has to be reserved again, or appends wait."""
+    home = Home(small_disk / "replica")
+    room = {"segment_bytes": 2 << 20, "stride_bytes": 1 << 20, "prepare_bytes": 1 << 20}
+    log = home.open(**room)
+    fill(log, 3)
+    log.flush()
+    path, prepared = log.active.file.path, log.active.prepared
+    home.kill()
+    holes = [f"--offset={PAGE * 2}", f"--length={prepared - PAGE * 2}"]
+    subprocess.run(["fallocate", "--punch-hole", *holes, path], check=True)
+    with open(small_disk / "full", "wb", buffering=0) as file, pytest.raises(OSError):
+        while True:
+            file.write(bytes(PAGE))
+    log = home.open(**room)
+    assert isinstance(log.error, DiskFull) and log.end_offset == 3
+    while log.append(batch_of_size(PAGE), 1):
+        pass
+    assert log.failed is None
+    os.unlink(small_disk / "full")
+    fill(log, 500)
+    log.flush()
+    home.close()
+
+
 def test_a_disk_that_is_full_at_a_cut_cuts_nothing(tmp_path: Path) -> None:
     disk = CrashDisk()
     home = Home("/replica", disk)
