@@ -377,6 +377,9 @@ class Nursery:
             error = storage_failure("cannot prepare the log in", self.path, code)
             if code == errno.EIO:  # D9: the log's own pages may be among those that failed
                 raise FlushFailed(str(error))
+            if what is self.spare and work == "sync":  # another one would find nothing to write
+                self._drop(what.file)
+                self.spare = None
             self.note_error(error, now_ms)
             return
         if what is self.spare:

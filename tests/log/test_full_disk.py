@@ -273,3 +273,22 @@ def test_a_log_begins_later_on_a_disk_without_space_for_its_epochs(
     home.kill()
     log = home.open()
     assert (log.log_start_offset, log.end_offset, content(log)) == (start, 81, stored)
+
+
+def test_a_file_that_could_not_be_synced_does_not_become_a_segment(home: Home) -> None:
+    """D9: the next sync would succeed, and what the first one lost is not on disk."""
+
+    class FullAtSyncs(SteadyPreparer):
+        def ask(self, file: Any, what: str, start: int, end: int) -> None:
+            self.refuse = errno.ENOSPC if what == "sync" and not lost else 0
+            if self.refuse:
+                lost.append(file.path)
+            super().ask(file, what, start, end)
+
+    lost: list[str] = []
+    log = home.open(FullAtSyncs())
+    log.nursery.spare_wanted = True
+    tend_until(log, lambda: lost)
+    tend_until(log, lambda: log.nursery.spare and log.nursery.spare.stage == Spare.READY)
+    assert log.nursery.spare.file.path != lost[0] and not os.path.exists(lost[0])
+    home.kill()
