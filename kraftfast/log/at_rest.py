@@ -91,12 +91,17 @@ def _open_held(disk: Disk, directory: ReplicaDirectory | LooseLog, segments: lis
     """Open all segments while their owner, if there is one, leaves their lengths alone."""
     deadline = time.monotonic() + OWNER_BUSY_S_MAX
     while True:
-        open_segments(disk, directory, segments, writable=False)
-        files = [segment.file for segment in segments]
-        if all(file.share() and disk.file_bytes(file.path) == file.size for file in files):
-            for file in files:
-                file.copy_page()  # as its owner left it
-            return
+        names = disk.list_directory(directory.log_path)
+        try:
+            open_segments(disk, directory, segments, writable=False)
+            files = [segment.file for segment in segments]
+            if all(file.share() and disk.file_bytes(file.path) == file.size for file in files):
+                for file in files:
+                    file.copy_page()  # as its owner left it
+                return
+        except StorageError:
+            if disk.list_directory(directory.log_path) == names:
+                raise  # else its owner has removed a segment meanwhile
         _close(segments)
         if time.monotonic() >= deadline:
             raise StorageError(f"{directory.log_path}: a segment stays locked by its owner")

@@ -19,17 +19,23 @@ INDEX_ENTRIES = {INDEX_SUFFIX: INDEX_ENTRY, TIME_INDEX_SUFFIX: TIME_ENTRY}
 
 
 class IndexCheck:
-    """The entries of one index file, compared as the batches come by."""
+    """The entries of one index file, compared as the batches come by.
+
+    A replica that runs may remove the file at any time: it is missing then.
+    """
 
     # entries: those that are left. next: the one that comes, or None. count: those that were right.
     # largest: the largest timestamp of the batches that were met.
 
     def __init__(self, path: str, base_offset: int, indexed: bool) -> None:
         self.path, self.base_offset = path, base_offset
-        self.missing = not indexed or not os.path.exists(path)
-        self.entries = iter(()) if self.missing else index_entries(path)
-        self.count, self.largest = 0, -1
-        self.next = next(self.entries, None)
+        self.missing = not indexed
+        self.entries = index_entries(path) if indexed else iter(())
+        self.count, self.largest, self.next = 0, -1, None
+        try:
+            self.next = next(self.entries, None)
+        except FileNotFoundError:
+            self.missing = True
 
     def meet_place(self, found: BatchView, position: int) -> None:
         """An entry: (offset of the batch's last record, its position)."""
@@ -63,7 +69,10 @@ class IndexCheck:
 
     def hold_whole(self, made: bytes) -> None:
         """Compare the file, if there is one, with the bytes that its segment's batches make."""
-        stored = made if self.missing else Disk().read_file(self.path, INDEX_FILE_BYTES_MAX)
+        try:
+            stored = made if self.missing else Disk().read_file(self.path, INDEX_FILE_BYTES_MAX)
+        except FileNotFoundError:
+            stored, self.missing = made, True
         if stored != made:
             same = len(os.path.commonprefix([stored, made]))
             self.count = same // INDEX_ENTRIES[os.path.splitext(self.path)[1]].size

@@ -10,6 +10,7 @@ import pytest
 
 from kraftfast.log.at_rest import trim_log
 from kraftfast.log.directory import ReplicaDirectory
+from kraftfast.log.disk import Disk
 from kraftfast.log.held_segment import HeldSegment
 from kraftfast.log.log_start import delete_before
 from kraftfast.log.reader import LogReader
@@ -83,6 +84,50 @@ def test_old_words_are_true_of_the_log_as_it_was(tmp_path: Path) -> None:
     assert log.end_offset == end
     home.close()
     assert OffsetAndEpoch(*log.durable_end).offset <= end
+
+
+def test_a_verify_meets_a_segment_that_retention_frees(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = Home(tmp_path / "replica")
+    log = home.open(**ROOM)
+    fill(log, 200)
+    log.flush()
+    log.retire()
+    begin, open_segment = log.segments[1].base_offset, Disk.open_segment
+
+    def open_late(disk: Disk, path: str, writable: bool) -> Any:
+        monkeypatch.undo()
+        delete_before(log, snapshot(home, begin).offset)
+        return open_segment(disk, path, writable)
+
+    monkeypatch.setattr(Disk, "open_segment", open_late)
+    found = verify(home.path)
+    assert (found.start_offset, found.end_offset) == (begin, 200)
+    home.kill()
+
+
+def test_a_verify_meets_an_index_that_retention_removes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = Home(tmp_path / "replica")
+    log = home.open(**ROOM)
+    fill(log, 200)
+    log.flush()
+    log.retire()
+    index = log.segments[0].file.path.removesuffix(".log") + ".index"
+    read_file = Disk.read_file
+
+    def read(disk: Disk, path: str, *more: int) -> bytes:
+        data = read_file(disk, path, *more)
+        if path == index:
+            os.unlink(path)  # it is read a second time
+        return data
+
+    monkeypatch.setattr(Disk, "read_file", read)
+    assert verify(home.path).end_offset == 200 and not os.path.exists(index)
+    assert verify(home.path).end_offset == 200
+    home.kill()
 
 
 def test_a_follower_that_pauses_before_its_lock_gets_no_other_segment(
