@@ -6,10 +6,10 @@ A fault that never strikes and an oracle that never reports show nothing.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from kraftfast.core.messages import AddRaftVoterRequest, RemoveRaftVoterRequest
 from kraftfast.errors import ErrorCode
