@@ -26,6 +26,12 @@ cdef enum:
     RELATIVE_OFFSET_ROLL = RELATIVE_OFFSET_MAX - KF_BATCH_RECORDS_MAX  # one more batch fits
 
 
+def install_guard():
+    """Survive a SIGBUS inside copies that this extension makes from others' files (R10)."""
+    if kf_guard_install():
+        raise OSError("cannot handle SIGBUS")
+
+
 cdef inline bint changed(const uint8_t *page, uint64_t generation) noexcept nogil:
     """Whether another replica cut or reused its segment since it told ``generation`` (D20)."""
     cdef uint64_t now
@@ -477,10 +483,7 @@ cdef class Log:
     # --- cut and close ------------------------------------------------------------------------
 
     def truncate(self, int64_t end_offset):
-        """Cut the log to ``end_offset``, which lies between batches, durably (D8).
-
-        Raises DiskFull, and then nothing was cut.
-        """
+        """Cut the log between batches, durably (D8). Raises DiskFull, and then nothing was cut."""
         cutting.truncate(self, end_offset)
 
     def close(self, double wait_s=CLOSE_WAIT_S):

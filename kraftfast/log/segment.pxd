@@ -61,6 +61,7 @@ cdef extern from "mapping.h":
     uint64_t kf_stage_pad(kf_stage *s, uint64_t at, size_t n, uint64_t limit) nogil
     void kf_stage_keep(kf_stage *s, const uint8_t *map, uint64_t at, size_t n) nogil
     uint64_t kf_zero_dirty(uint8_t *map, uint64_t start, uint64_t end) nogil
+    int kf_guard_install()
     int kf_guarded_generation(uint64_t *generation, const uint8_t *page) nogil
     int kf_is_zero(const uint8_t *map, uint64_t start, uint64_t end) nogil
 

@@ -27,17 +27,10 @@ cdef extern from "mapping.h":
     int kf_sync(int fd) nogil
     int kf_write_all(int fd, const uint8_t *source, size_t n, uint64_t at) nogil
     int kf_exchange_names(const char *one, const char *other) nogil
-    int kf_guard_install()
 
 cdef uint64_t LOOK_BYTES = BATCH_BYTES_MAX  # ahead: a batch is all there
 cdef uint64_t PAGE = PAGE_BYTES
 cdef uint64_t ZERO_BYTES = 64 * PREPARE_PIECE_BYTES  # flushed at once
-
-
-def install_guard():
-    """Survive a SIGBUS inside a copy from another replica's file (R10). Once a process."""
-    if kf_guard_install():
-        raise OSError("cannot handle SIGBUS")
 
 
 def exchange_names(str one, str other) -> bool:

@@ -14,7 +14,7 @@ from kraftfast.link.ring_link import OwnDoorbell
 from kraftfast.log.disk import Disk
 from kraftfast.log.log import CLOSE_WAIT_S
 from kraftfast.log.nursery import PreparerThread
-from kraftfast.log.segment_file import install_guard
+from kraftfast.log.log import install_guard
 from kraftfast.node.beside import Beside
 from kraftfast.node.flusher import Flusher
 from kraftfast.node.idle import Idle
