@@ -193,7 +193,7 @@ def test_last_pages() -> None:
         other[at : at + 64] = page[512 + 576 - at :][:64]  # no slot is where it belongs
     assert twins.page_words(other) == (7, 5 << 20, None, None) == scan.page_words(other)
     struct.pack_into("=QQ", page, 1152, 77, 77 ^ 2**64 - 1)  # a file that is used again
-    assert twins.page_words(page) == scan.page_words(page) == (7, 5 << 20, (30, 3), (20, 2))
+    assert twins.page_words(page) == scan.page_words(page) == (7, 0, (30, 3), (20, 2))  # no end
     ends = [slot(4, 30, 3, 0, 20, 2, 0, 9, 0), slot(5, 30, 3, 0, 20, 2, 0, 9, 4711)]
     page[1536:1664] = b"".join(ends)
     assert twins.page_words(page) == scan.page_words(page) == (7, 4711, (30, 3), (20, 2))
