@@ -16,7 +16,7 @@ enum {
     KF_SYNC,     /* what was stored into the file is put on disk; the range does not matter */
 };
 
-/* One range at a time. The thread opens the file anew (/proc/self/fd), so that its syncs report no
+/* One range at a time. The thread opens the file again (/proc/self/fd), so that its syncs report no
  * error of the log's own write-back in the flusher's stead (D9); its own errors are no verdict on
  * the log. */
 typedef struct {

@@ -19,7 +19,7 @@
  * A file that is used again holds what it held before, behind the batches and, after a power cut,
  * in the place of pages that were not written. A voucher tells one from the other: it is made of
  * the headers of all batches in front of it (batch.h) and of a key that was drawn when the file was
- * taken in, which nobody knew who wrote what stands there.
+ * taken in: what the file held before was written without knowledge of it.
  */
 #ifndef KF_PAGE_H
 #define KF_PAGE_H

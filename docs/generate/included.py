@@ -22,6 +22,7 @@ def home() -> str:
     text = (ROOT / "README.md").read_text()
     text = text.replace("](ARCHITECTURE.md)", "](explanation/architecture.md)")
     text = text.replace("](profiles/README.md)", "](benchmarks/profiles.md)")
+    text = re.sub(r"\[(\w+\.md)\]\(\1\)", r"`\1`", text)  # of the repository, not of the site
     return re.sub(r'(\]\(|src(?:set)?=")docs/', r"\1", text)
 
 
@@ -29,7 +30,8 @@ def architecture() -> str:
     """Return ARCHITECTURE.md. A table stands for its diagram, which needs a script to be drawn."""
     text = (ROOT / "ARCHITECTURE.md").read_text()
     assert PICTURE.search(text), "ARCHITECTURE.md has no table of roles"
-    return PICTURE.sub(roles(), text).replace("](README.md)", "](../index.md)")
+    text = PICTURE.sub(roles(), text).replace("](README.md)", "](../index.md)")
+    return text.replace("](docs/explanation/", "](")
 
 
 def roles() -> str:

@@ -40,6 +40,17 @@ def test_it_loads_nothing_from_elsewhere(site: Path) -> None:
         assert IMPORTED.findall(sheet.read_text()) == [], sheet
 
 
+def test_every_link_within_it_leads_to_a_file(site: Path) -> None:
+    """Pages that are stored elsewhere (README, ARCHITECTURE) are links of the site here, too."""
+    gone = [
+        f"{page.relative_to(site)}: {link}"
+        for page in site.rglob("*.html")
+        for link in re.findall(r'href="([^"#?:]+)[#?"]', page.read_text())
+        if not link.startswith("/") and not (page.parent / link).exists()
+    ]
+    assert not gone
+
+
 def test_no_page_shows_what_markdown_did_not_understand(site: Path) -> None:
     for page in site.rglob("*.html"):
         text = page.read_text()
