@@ -12,7 +12,7 @@ from kraftfast.core.messages import (
     RemoveRaftVoterRequest,
     UpdateFeaturesRequest,
 )
-from kraftfast.limits import BATCH_HEADER_BYTES
+from kraftfast.limits import PAGE_BYTES
 from kraftfast.log.marks import PHANTOM_TAIL
 from kraftfast.log.segment import LOG_SUFFIX, segment_name
 from kraftfast.sim.early_oracle import IN_FLIGHT_US
@@ -334,64 +334,24 @@ class Planned:
 
         self._await(look, 8)
 
-    def _end_of_prepared(self) -> None:
-        """Have a log in a recycled file roll by age at the very end of the prepared bytes.
+    def _old_batches(self) -> None:
+        """Cut the power of a leader while its file holds older batches behind the log's end (D10).
 
-        No header fits there, and behind it stand batches that the file held before. The process
-        ends before that segment is trimmed, so that its next start reads up to there.
+        Which pages are lost is chance: none of the older batches may be taken at the next start.
         """
         leader = self.world.leader()
-        if leader is None or self.looking or leader.machine.nursery_hangs:
+        if leader is None or self.looking:
             return
-        machine = leader.machine
 
         def look() -> bool:
             if leader.alive and leader.core.role == "leader":
                 if not _ends_before_old_batches(leader):
                     return False
-                machine.nursery_hangs = True
-                self._after(1_500, 1_500, setattr, machine, "nursery_hangs", False)
-                segment = leader.log.active
-                self._await(lambda: self._is_at_end(leader, segment))
+                self.world.count("power cuts before old batches")
+                self.world.end(leader.machine, power=True)
             return True
 
         self._await(look)
-
-    def _is_at_end(self, leader: Process, segment: Any) -> bool:
-        """Stop the producers at the end of the prepared bytes until the segment is old enough."""
-        waits = leader.alive and leader.log.active is segment and not leader.door.queue
-        if not waits:
-            leader.machine.nursery_hangs = False
-            return True
-        if segment.prepared - segment.position >= BATCH_HEADER_BYTES:
-            return False
-        for producer in self.world.producers:
-            producer.running = False
-        due_ms = segment.first_timestamp + self.settings.segment_ms + 2
-        self.world.at(due_ms * 1000, self._append_again)
-        self._await(lambda: self._has_rolled(leader, segment))
-        return True
-
-    def _append_again(self) -> None:
-        """Start the producers again: the next batch is late enough to begin another segment."""
-        for producer in self.world.producers:
-            if self.running and not producer.running:
-                producer.running = True
-                producer.start()
-
-    def _has_rolled(self, leader: Process, segment: Any) -> bool:
-        """End the process once the next segment has something on disk, before a trim."""
-        segments = leader.log.segments
-        if not leader.alive or segments[-1] is segment:
-            return not leader.alive
-        if leader.log.flushed_end_offset <= segment.end_offset:
-            return False
-        leader.machine.nursery_hangs = False
-        at_end = segment.prepared - segment.position < BATCH_HEADER_BYTES
-        if at_end and segment.has_page and segment in segments:
-            self.world.count("ends at old batches")
-            self.world.end(leader.machine, power=False)
-        return True
 
     def _part(self, machine: Machine, lasts_ms: int) -> None:
         """Nobody reaches this machine for a while, nor does it reach anybody."""
@@ -407,10 +367,9 @@ def _looks_prepared(segment: Any) -> bool:
 
 
 def _ends_before_old_batches(process: Process) -> bool:
-    """Return whether old bytes follow the prepared ones, and the next segment is ready."""
+    """Return whether older bytes follow what is not flushed yet, behind the zeros of a page."""
     log, active = process.log, process.log.active
-    spare, begin = log.nursery.spare, active.prepared
-    ready = spare is not None and spare.stage == spare.READY
-    if not ready or begin == active.capacity or begin - active.position < BATCH_HEADER_BYTES:
+    begin = (active.position // PAGE_BYTES + 2) * PAGE_BYTES
+    if not active.key or begin >= active.capacity or log.flushed_end_offset == log.end_offset:
         return False
-    return any(active.file.view(begin, begin + BATCH_HEADER_BYTES))
+    return any(active.file.view(begin, min(begin + PAGE_BYTES, active.capacity)))

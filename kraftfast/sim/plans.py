@@ -106,7 +106,7 @@ PLANS: dict[str, dict[str, Any]] = {
         "chaos_ms": 8_000,
         "faults": ("kill", "reset", "resign", "isolate"),
     },
-    "end_of_prepared": QUIET
+    "old_batches": QUIET
     | {
         "durability": "majority",
         "voters": 3,

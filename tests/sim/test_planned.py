@@ -21,21 +21,13 @@ MOMENTS = {
     "cut_at_page": "files that end like prepared ones",
     "replace_added": "disks of additions replaced",
     "replace_majority": "replaced majorities that lead",
-    "end_of_prepared": "ends at old batches",
+    "old_batches": "power cuts before old batches",
 }
 """What is counted once the moment came."""
-
-GONE = {
-    "end_of_prepared": "since files are used again as they are, old bytes follow every head: the "
-    "attack on that is tests/log/test_used_again.py",
-}
-"""Plans whose moment no longer comes by, since the log has changed."""
 
 
 @pytest.mark.parametrize("name", PLANS)
 def test_a_plan_meets_its_moment(name: str) -> None:
-    if name in GONE:
-        pytest.skip(GONE[name])
     for seed in islice(seeds_of(name), 12):
         world, moment = World(seed, Settings.of_seed(seed)), MOMENTS[name]
         world.start()
