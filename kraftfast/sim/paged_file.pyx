@@ -108,6 +108,17 @@ cdef class PagedFile:
         memcpy(self.stable + page * PAGE, <const uint8_t *>content, PAGE)
         self.given_up.pop(page, None)
 
+    def plant(self, uint64_t page, bytes content) -> bool:
+        """Have the disk hold ``content`` in a page, if it does not hold what is in the cache.
+
+        It is what the file held in an earlier life; what was written since stays in the cache.
+        """
+        assert len(content) == PAGE
+        if not self.differs(page):
+            return False
+        self.put(page, content)
+        return True
+
     def dirty_pages(self) -> list[int]:
         """Pages that are not on the disk and that the kernel knows to be dirty."""
         cdef uint64_t page

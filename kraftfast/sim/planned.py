@@ -15,6 +15,8 @@ from kraftfast.core.messages import (
 from kraftfast.limits import PAGE_BYTES
 from kraftfast.log.marks import PHANTOM_TAIL
 from kraftfast.log.segment import LOG_SUFFIX, segment_name
+from kraftfast.record.pure import encode_batch
+from kraftfast.record.shapes import Record
 from kraftfast.sim.early_oracle import IN_FLIGHT_US
 from kraftfast.sim.operator import TIMEOUT_MS
 from kraftfast.sim.rotting import CRC_AT
@@ -335,23 +337,32 @@ class Planned:
         self._await(look, 8)
 
     def _old_batches(self) -> None:
-        """Cut the power of a leader while its file holds older batches behind the log's end (D10).
+        """Cut the power of a leader whose file held what would pass for its next batch (D10).
 
-        Which pages are lost is chance: none of the older batches may be taken at the next start.
+        A producer may have planted it in the life of the file before: whole, with the offset and
+        the epoch that it needs. Which pages are lost is chance; it may not be taken in any case.
         """
         leader = self.world.leader()
-        if leader is None or self.looking:
+        if leader is None or self.looking or leader.machine.flushes_hang:
             return
+        machine = leader.machine
 
         def look() -> bool:
-            if leader.alive and leader.core.role == "leader":
-                if not _ends_before_old_batches(leader):
-                    return False
+            if not leader.alive or leader.core.role != "leader":
+                return True
+            if not leader.log.active.key:
+                return False
+            if not machine.flushes_hang:  # so that there are batches to lose
+                machine.flushes_hang = True
+                self._after(300, 300, setattr, machine, "flushes_hang", False)
+            shadow = self.world.oracle.shadow(leader.id)
+            if _plant_batch(leader, shadow.between(leader.log.flushed_end_offset, shadow.end)):
                 self.world.count("power cuts before old batches")
-                self.world.end(leader.machine, power=True)
-            return True
+                self.world.end(machine, power=True)
+                return True
+            return False
 
-        self._await(look)
+        self._await(look, 12)
 
     def _part(self, machine: Machine, lasts_ms: int) -> None:
         """Nobody reaches this machine for a while, nor does it reach anybody."""
@@ -366,10 +377,19 @@ def _looks_prepared(segment: Any) -> bool:
     return not (segment.has_page or segment.may_trim())
 
 
-def _ends_before_old_batches(process: Process) -> bool:
-    """Return whether older bytes follow what is not flushed yet, behind the zeros of a page."""
-    log, active = process.log, process.log.active
-    begin = (active.position // PAGE_BYTES + 2) * PAGE_BYTES
-    if not active.key or begin >= active.capacity or log.flushed_end_offset == log.end_offset:
-        return False
-    return any(active.file.view(begin, min(begin + PAGE_BYTES, active.capacity)))
+def _plant_batch(process: Process, unflushed: list[Entry]) -> bool:
+    """Have the disk hold another batch where one of these stands; return whether that could be.
+
+    It can only where the file had another life, in a page that no flush of this one has reached.
+    """
+    active = process.log.active
+    flushed_pages = active.flushed_position // PAGE_BYTES + 2  # with the zeros behind its end
+    for entry in unflushed[1:]:  # the first has its header in a page that was flushed
+        page, at = divmod(entry.position, PAGE_BYTES)
+        batch, is_here = entry.batch, entry.segment_base == active.base_offset
+        planted = encode_batch([Record(batch.base_offset, 0, None, b"")], leader_epoch=batch.epoch)
+        if active.key and is_here and page >= flushed_pages and at + len(planted) <= PAGE_BYTES:
+            image = bytearray(active.file.view(page * PAGE_BYTES, (page + 1) * PAGE_BYTES))
+            image[at : at + len(planted)] = planted
+            return bool(active.file.paged.plant(page, bytes(image)))
+    return False

@@ -6,9 +6,10 @@ from itertools import islice
 
 import pytest
 
+from kraftfast.log import recovery  # type: ignore[attr-defined]
 from kraftfast.sim import Settings
 from kraftfast.sim.plans import PLANS, SLOTS, plan_of, seeds_of
-from kraftfast.sim.world import World
+from kraftfast.sim.world import World, run_seed
 
 MOMENTS = {
     "upgrade_again": "upgrades asked for again",
@@ -43,3 +44,12 @@ def test_most_seeds_have_no_plan_and_each_plan_has_its_own() -> None:
     assert all(name in planned[next(seeds_of(name))]["faults"] for name in PLANS)
     for seed in planned:
         assert not {*PLANS} & {*Settings.of_seed(seed, reach=False).faults}
+
+
+def test_older_batches_are_taken_where_no_voucher_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """D10: framing, CRC, offset and epoch of what a file held before are all as they must be."""
+    monkeypatch.setattr(recovery, "vouched_end", lambda segment, _: segment.batches_end_max())
+    found = (run_seed(seed, Settings.of_seed(seed)) for seed in islice(seeds_of("old_batches"), 12))
+    assert any("I2" in str(each["violation"]) for each in found)
