@@ -109,10 +109,7 @@ cdef class PagedFile:
         self.given_up.pop(page, None)
 
     def plant(self, uint64_t page, bytes content) -> bool:
-        """Have the disk hold ``content`` in a page, if it does not hold what is in the cache.
-
-        It is what the file held in an earlier life; what was written since stays in the cache.
-        """
+        """Have the disk hold ``content`` of an earlier life, unless the page was written since."""
         assert len(content) == PAGE
         if not self.differs(page):
             return False
