@@ -61,7 +61,7 @@ def test_it_is_refused_in_a_line(module: str, words: str, tmp_path: Path) -> Non
     [
         "tests.formal.quorum --only damage",
         "tests.sim.mended d18_close_without_flush",
-        f"tests.model.mutant {PATCH}",
+        "tests.model.mutant tests/core/mutants/d13_a_late_flush_looks_stuck.patch",
         "tests.model.table --walks 9000 --settings 60 d23_a_new_log_is_begun_in_silence",
     ],
 )

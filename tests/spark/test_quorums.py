@@ -18,6 +18,7 @@ pytest.importorskip("pyspark")
 import kraftfast  # noqa: E402
 from kraftfast import errors  # noqa: E402
 from kraftfast.client.connection import Connection  # noqa: E402
+from kraftfast.node.tuning import free_port  # noqa: E402
 from kraftfast.spark import fetched, remote  # noqa: E402
 from kraftfast.spark.conversion import convert  # noqa: E402
 from kraftfast.spark.options import LOG_OPTIONS, LogOptions  # noqa: E402
@@ -131,7 +132,8 @@ def test_a_stopped_quorum_is_read_to_its_last_batch(tmp_path: Path) -> None:
 
 def test_a_quorum_that_goes_away_and_comes_back(tmp_path: Path) -> None:
     """A task waits for it as long as it may; without it, one line says so."""
-    made = {"port": 29270, "transport": "socket", "durability": "majority", **SMALL}
+    port = free_port("127.0.0.1") - 1  # replica 1 listens on the next one
+    made = {"port": port, "transport": "socket", "durability": "majority", **SMALL}
     with kraftfast.LocalQuorum(tmp_path, 1, **made) as quorum:
         with quorum.producer() as producer:
             producer.append_many([b"value %d" % n for n in range(100)])

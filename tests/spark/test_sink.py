@@ -49,7 +49,7 @@ SMALL: dict[str, Any] = {
 @pytest.fixture(scope="module")
 def quorum(tmp_path_factory: pytest.TempPathFactory) -> Iterator[kraftfast.LocalQuorum]:
     path = tmp_path_factory.mktemp("sink")
-    with kraftfast.LocalQuorum(path, 1, port=29170, durability="memory", **SMALL) as found:
+    with kraftfast.LocalQuorum(path, 1, transport="socket", durability="memory", **SMALL) as found:
         yield found
 
 

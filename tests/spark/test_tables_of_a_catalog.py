@@ -55,7 +55,7 @@ def test_insert_names_some_columns(log: LogFiles) -> None:
 @pytest.fixture
 def quorum(tmp_path: Path) -> Iterator[kraftfast.LocalQuorum]:
     with kraftfast.LocalQuorum(
-        tmp_path / "q", 1, port=29270, durability="memory", **SMALL
+        tmp_path / "q", 1, transport="socket", durability="memory", **SMALL
     ) as found:
         yield found
 
