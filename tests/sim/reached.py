@@ -96,7 +96,7 @@ def run(root: Path, seeds: Iterable[int], minutes: float) -> Iterator[dict[str, 
         subprocess.Popen(
             command, cwd=root, env=environment, stdin=asked, stdout=subprocess.PIPE, text=True,
             process_group=0,  # Ctrl-C is for this process, which ends that one
-        ) as running,  # fmt: skip
+        ) as running,
     ):
         assert running.stdout is not None
         try:
