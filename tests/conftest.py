@@ -29,17 +29,28 @@ def pytest_configure() -> None:
     os.environ.pop("PYTEST_ADDOPTS", None)
 
 
-@pytest.hookimpl(tryfirst=True)
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Keep each file together where files go to several processes; two rooms are one group each.
+
+    The groups of ``--dist loadgroup`` do not reach the scheduler of pytest-xdist 3.8 in pytest 9.2.
+    """
+    from xdist.scheduler import LoadScopeScheduling
+
+    def group_of(nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        room = Path(file).parent.name
+        return room if room in SHARED else file
+
+    scheduler = LoadScopeScheduling(config, log)
+    scheduler._split_scope = group_of
+    return scheduler
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Where files go to several processes, keep each together, and begin with the longest rooms."""
-    if config.getoption("dist", "no") == "no" and "PYTEST_XDIST_WORKER" not in os.environ:
-        return
-    for item in items:
-        room = item.path.parent.name
-        item.add_marker(
-            pytest.mark.xdist_group(room if room in SHARED else f"{room}.{item.path.stem}")
-        )
-    items.sort(key=lambda item: item.path.parent.name not in SHARED)
+    """Begin with the longest rooms where files go to several processes."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        items.sort(key=lambda item: item.path.parent.name not in SHARED)
 
 
 @pytest.fixture(autouse=True)
