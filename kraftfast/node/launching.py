@@ -8,6 +8,7 @@ nothing when it forks, and the siblings that it makes are children of this proce
 from __future__ import annotations
 
 import os
+import resource
 import select
 import signal
 import socket
@@ -16,11 +17,12 @@ import sys
 import threading
 import time
 from contextlib import suppress
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
 import kraftfast
+from kraftfast import forks
 
 SIBLINGS_BYTES_MAX = 64 * 1024
 
@@ -131,6 +133,70 @@ class Launch:
         """Kill them all."""
         for each in reversed(self.take(0)):
             each.end()
+
+    def disown(self) -> None:
+        """In a forked child: close what leads to them."""
+        for sock in (self.first.sock, *self.socks):
+            sock.close()
+        os.close(self.first.pidfd)
+
+
+class Spare:
+    """Processes that are ready before a quorum asks for them: what a series of quorums starts with.
+
+    One of these at a time: those of a program that ends, or forks, end with it.
+    """
+
+    # _launch, _made_for: what is ready, and what it took over from this process when it was made.
+
+    def __init__(self) -> None:
+        self._launch: Launch | None = None
+        self._made_for: tuple[Any, ...] = ()
+        self._lock = threading.Lock()
+        forks.own(self)
+        forks.at_exit(self.end)
+
+    def make(self, count: int) -> None:
+        """Start ``count`` processes for the next quorum, unless there are some. Raises OSError."""
+        with self._lock:
+            if self._launch is None:
+                self._launch, self._made_for = Launch(count), (count, *taken_over())
+
+    def take(self, count: int) -> Launch:
+        """Return what is ready, if it is what would be started now, or start it. Raises OSError."""
+        with self._lock:
+            launch, self._launch = self._launch, None
+        if launch is not None:
+            if self._made_for == (count, *taken_over()) and launch.first.process.poll() is None:
+                return launch
+            launch.end()
+        return Launch(count)
+
+    def end(self) -> None:
+        """End what is ready and was not wanted."""
+        with self._lock:
+            launch, self._launch = self._launch, None
+        if launch is not None:
+            launch.end()
+
+    def disown(self) -> None:
+        """In a forked child: they are the parent's, and end with that."""
+        launch, self._launch = self._launch, None
+        if launch is not None:
+            launch.disown()
+        self._lock = threading.Lock()
+
+
+spare = Spare()
+
+
+def taken_over() -> tuple[Any, ...]:
+    """Return what a child takes over from this process, and what a program may change."""
+    limits = [each for each in dir(resource) if each.startswith("RLIMIT_")]
+    return (
+        sys.executable, dict(os.environ), os.getcwd(), python_path(), os.sched_getaffinity(0),
+        [resource.getrlimit(getattr(resource, each)) for each in limits],
+    )  # fmt: skip
 
 
 def python_path() -> str:

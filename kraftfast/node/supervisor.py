@@ -32,7 +32,7 @@ from kraftfast.errors import (
 )
 from kraftfast.link.host import check_tasks
 from kraftfast.node.config import NodeConfig
-from kraftfast.node.launching import Child, Launch, Launched
+from kraftfast.node.launching import Child, Launch, Launched, spare
 from kraftfast.node.line import write_line
 
 READY_BYTES_MAX = 64 * 1024
@@ -177,7 +177,7 @@ class Supervisor:
         """
         check_tasks(count)
         with suppress(OSError):
-            self._launch = Launch(count)
+            self._launch = spare.take(count)
 
     def start(self, timeout_s: float) -> dict[int, KraftfastError]:
         """Start every worker and wait until each has opened its log, or says why it cannot.
@@ -187,7 +187,7 @@ class Supervisor:
         """
         if self._launch is None:
             check_tasks(len(self.workers))
-            self._launch = Launch(len(self.workers))
+            self._launch = spare.take(len(self.workers))
         began = time.monotonic()
         self._orphans_end_at = began + ORPHAN_S_MAX
         launched, self._launch = self._launch.take(timeout_s), None

@@ -19,7 +19,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
@@ -30,6 +30,7 @@ from kraftfast.client.timing import deadline_after
 from kraftfast.errors import InvalidOption, NoQuorum, TimedOut, VerificationFailed
 from kraftfast.limits import EPOCH_MAX
 from kraftfast.node.config import NodeConfig, VoterConfig
+from kraftfast.node.launching import spare
 from kraftfast.node.state_machine import StateMachine
 from kraftfast.node.tuning import Settings
 from kraftfast.quorum import LocalQuorum
@@ -81,6 +82,8 @@ class QuorumUnderTest(LocalQuorum):
             if self._links is not None:
                 self._links.close()
             raise
+        with suppress(OSError):  # the next quorum's start says why it cannot be
+            spare.make(len(self.directories))
 
     def status(self, id: int) -> dict[str, Any]:
         """Ask replica ``id`` for its status. Raises as LocalQuorum's; TimedOut at once if cut."""
