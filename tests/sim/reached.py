@@ -94,7 +94,12 @@ def run(root: Path, seeds: Iterable[int], minutes: float) -> Iterator[dict[str, 
     with (
         wanted.open() as asked,
         subprocess.Popen(
-            command, cwd=root, env=environment, stdin=asked, stdout=subprocess.PIPE, text=True,
+            command,
+            cwd=root,
+            env=environment,
+            stdin=asked,
+            stdout=subprocess.PIPE,
+            text=True,
             process_group=0,  # Ctrl-C is for this process, which ends that one
         ) as running,
     ):
