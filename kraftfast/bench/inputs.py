@@ -54,13 +54,16 @@ class Checker:
 class Rows:
     """``count`` generated records of ``size`` bytes: random rows, in a cycle.
 
-    ``numbered``: each record begins with its number. ``count`` None: without end.
+    ``numbered``: each record begins with its number. ``json``: rows look like JSON with random
+    numbers, so that they can be compressed. ``count`` None: without end.
     Raises InvalidOption.
     """
 
     # rows: the cycle, (n, size) bytes. numbered: the first bytes of a row are its record's number.
 
-    def __init__(self, count: int | None, size: int, *, numbered: bool = False) -> None:
+    def __init__(
+        self, count: int | None, size: int, *, numbered: bool = False, json: bool = False
+    ) -> None:
         if not 1 <= size <= RECORD_BYTES_MAX:
             raise InvalidOption(f"a record has from 1 to {RECORD_BYTES_MAX} bytes, not {size}")
         if count is not None and count < 1:
@@ -70,6 +73,8 @@ class Rows:
         n = max(1, ROWS_BYTES // size)
         n = n if count is None else min(n, count)
         self.rows = np.random.default_rng(2026).integers(0, 256, (n, size), dtype=np.uint8)
+        if json:
+            self.rows = as_json(self.rows)
 
     @property
     def value_bytes(self) -> int | None:
@@ -93,6 +98,15 @@ class Rows:
     def checker(self, count: int | None = None) -> Checker:
         """For what came back, from the first record on; ``count``: how many were appended."""
         return _RowsChecker(self, self.count if count is None else count)
+
+
+def as_json(rows: Any) -> Any:
+    """Return rows of the same size that look like JSON; their numbers are from the random bytes."""
+    row = bytearray(b"{")
+    while len(row) < rows.shape[1]:
+        row += f'"field_{len(row):05d}": #######.##, "text_{len(row)}": "of a record", '.encode()
+    template = np.frombuffer(bytes(row[: rows.shape[1]]), np.uint8)
+    return np.where(template == ord("#"), ord("0") + rows % 10, template).astype(np.uint8)
 
 
 class _RowsChecker(Checker):

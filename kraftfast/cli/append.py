@@ -18,6 +18,7 @@ from kraftfast.cli import options, reach
 @click.option(
     "--key-separator", metavar="TEXT", help="The text before it in a line is the record's key."
 )
+@options.compression
 @options.timeout
 @options.as_json
 def append(
@@ -27,6 +28,7 @@ def append(
     key_separator: str | None,
     timeout: float,
     as_json: bool,
+    **compression: Any,
 ) -> None:
     """Append the lines of a file to a running quorum.
 
@@ -39,7 +41,8 @@ def append(
     if key_separator == "":
         raise click.UsageError("--key-separator must not be empty")
     name = "stdin" if file == "-" else file
-    with open_input(file) as lines, reach.producer(directory, servers, timeout) as producer:
+    made = reach.producer(directory, servers, timeout, **compression)
+    with open_input(file) as lines, made as producer:
         chunks = read_lines(lines, name)
         if key_separator is None:
             append_all(producer, chunks, timeout=timeout)

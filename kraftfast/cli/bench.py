@@ -86,6 +86,13 @@ def load_options(command: Callable[..., Any]) -> Callable[..., Any]:
             type=click.Path(dir_okay=False),
             help="Write the time of every commit in every stage as Parquet.",
         ),
+        click.option(
+            "--values",
+            type=click.Choice(["random", "json"]),
+            default="random",
+            show_default=True,
+            help="What the records hold: random bytes, or what looks like JSON.",
+        ),
         click.option("--stages", is_flag=True, help="Add the latency of each stage to the line."),
         click.option("--json", "as_json", is_flag=True, help="Print JSON, as most do anyway."),
     ]
@@ -98,6 +105,7 @@ def load_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @load_options
 @options.batch_bytes
 @options.window(WINDOW)
+@options.compression
 def throughput(**asked: Any) -> None:
     """Records per second, as fast as the window allows.
 
@@ -111,13 +119,20 @@ def throughput(**asked: Any) -> None:
 @load_options
 def latency(**asked: Any) -> None:
     """Time from an append to its commit, one record outstanding."""
-    measure("latency", asked | {"window": 1, "batch_bytes": 64 * 1024})
+    fixed = {
+        "window": 1,
+        "batch_bytes": 64 * 1024,
+        "compression": "none",
+        "compression_level": None,
+    }
+    measure("latency", asked | fixed)
 
 
 @bench.command()
 @load_options
 @options.batch_bytes
 @options.window(WINDOW)
+@options.compression
 def sustained(**asked: Any) -> None:
     """Records per second and the slowest batches, second by second, and what it costs.
 
@@ -146,7 +161,7 @@ def measure(mode: str, asked: dict[str, Any]) -> None:
     if asked["total"] is not None and asked["seconds"] is not None:
         raise click.UsageError("--total or --seconds, not both")
     size, total = asked["record_size"], asked["total"]
-    rows = Rows(None, size)
+    rows = Rows(None, size, json=asked["values"] == "json")
     refuse_without_space(asked["directory"], asked["voters"] * kept_bytes(asked))
     count = None if total is None else max(1, int(total * MIB) // size)
     asked["count"], asked["seconds"] = count, (asked["seconds"] or 5.0) if count is None else None
@@ -203,7 +218,8 @@ def run(
         timeout=600.0,
     )
     settings = {"batch_bytes": asked["batch_bytes"], "window": asked["window"]}
-    with quorum, quorum.producer(record_bytes_max=rows.size, **settings) as producer:
+    compression = {each: asked[each] for each in ("compression", "compression_level")}
+    with quorum, quorum.producer(record_bytes_max=rows.size, **settings, **compression) as producer:
         before = quorum.statuses()
         first_offset = max(status["high_watermark"] for status in before.values())
         done, more = drive(mode, quorum, producer, rows, asked)
@@ -229,6 +245,8 @@ def run(
             "transport": asked["transport"],
             "idle": asked["idle"],
             "batch_bytes": asked["batch_bytes"],
+            "compression": asked["compression"],
+            "values": asked["values"],
             "prepared_mib": round(prepare_bytes / MIB),
             "retention_mib": asked["retention"],
             "filesystem": filesystem_of(place),

@@ -40,6 +40,7 @@ WINDOW = 64
 @options.idle
 @options.batch_bytes
 @options.window(WINDOW)
+@options.compression
 @click.option(
     "--dir",
     "directory",
@@ -100,7 +101,15 @@ def run(given: Any, place: str, asked: dict[str, Any]) -> Any:
         prepare_bytes=limits.PREPARE_STRIDE_BYTES,  # its input comes at once
     )
     settings = {"batch_bytes": asked["batch_bytes"], "window": asked["window"]}
-    with quorum, quorum.producer(record_bytes_max=inputs.RECORD_BYTES_MAX, **settings) as producer:
+    with (
+        quorum,
+        quorum.producer(
+            record_bytes_max=inputs.RECORD_BYTES_MAX,
+            compression=asked["compression"],
+            compression_level=asked["compression_level"],
+            **settings,
+        ) as producer,
+    ):
         before = quorum.statuses()
         first_offset = max(status["high_watermark"] for status in before.values())
         with progress_bar(given.count) as progress:

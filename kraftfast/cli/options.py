@@ -191,6 +191,23 @@ batch_bytes = click.option(
 )
 
 
+def compression(command: Any) -> Any:
+    """``--compression NAME --compression-level N``"""
+    named = click.option(
+        "--compression",
+        type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
+        default="none",
+        show_default=True,
+        help="How batches are compressed, in this process.",
+    )
+    level = click.option(
+        "--compression-level",
+        type=int,
+        help="Of zstd 1 to 22 (3 by default), of lz4 0 to 16 (0), of gzip 1 to 9 (6).",
+    )
+    return named(level(command))
+
+
 RECORD_BYTES = Size(1, limits.BATCH_BYTES_MAX - limits.BATCH_HEADER_BYTES - 64)
 """The bounds of ``kraftfast.bench.inputs.Rows``."""
 SEGMENT_BYTES = Size(limits.SEGMENT_BYTES_MIN, 2**31 - 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -97,8 +97,10 @@ def patiently(attempt: Callable[[float], T], timeout: float) -> T:
     return attempt(left)
 
 
-def producer(directory: str | None, servers: str | None, timeout: float) -> Producer:
-    """A blocking producer. Raises NoQuorum, NotFormatted."""
+def producer(
+    directory: str | None, servers: str | None, timeout: float, **settings: Any
+) -> Producer:
+    """A blocking producer with these settings. Raises NoQuorum, NotFormatted, InvalidOption."""
     from kraftfast.bench.inputs import RECORD_BYTES_MAX
 
     one_of(directory, servers)
@@ -107,7 +109,8 @@ def producer(directory: str | None, servers: str | None, timeout: float) -> Prod
     else:
         assert directory is not None
         quorum, largest = here(directory), RECORD_BYTES_MAX
-    return patiently(lambda left: quorum.producer(timeout=left, record_bytes_max=largest), timeout)
+    settings["record_bytes_max"] = largest
+    return patiently(lambda left: quorum.producer(timeout=left, **settings), timeout)
 
 
 def consumer(

@@ -213,7 +213,7 @@ class AsyncProducer:
         try:
             if sender is not None:
                 sender.hold(True)  # nothing may be under way while it is exchanged
-                while sender.broken is None and (sender.under_way or sender.has_backlog):
+                while sender.broken is None and (sender.under_way or sender.backlog):
                     await self._wait_room(deadline)
             self._unwatch()  # before a thread closes it
             await asyncio.to_thread(self.producer.enlarge, record_bytes, deadline)

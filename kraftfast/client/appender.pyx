@@ -38,7 +38,7 @@ cdef class Appender:
         if sender is not None and key is None and timestamp is None and headers is NO_HEADERS:
             ticket = sender.append_value(value)
             if ticket >= 0:
-                if self.caller_sleeps or (self.keeper_sleeps and sender.open):
+                if self.caller_sleeps or (self.keeper_sleeps and sender.has_open):
                     self.wake_threads()
                 return ticket
         return self.append_waiting(value, key, headers, timestamp, timeout)

@@ -14,6 +14,7 @@ from kraftfast.client.producer import BATCH_BYTES, WINDOW_BATCHES, Producer
 from kraftfast.client.sender import BATCH_BYTES_LEAST, WINDOW_BATCHES_MAX
 from kraftfast.client.timing import deadline_after
 from kraftfast.errors import LocalError
+from kraftfast.record.compression import compressor_of
 
 if TYPE_CHECKING:
     from kraftfast.client.aio import AsyncProducer
@@ -52,6 +53,8 @@ class MakesProducers(ABC):
         idempotent: bool | None = None,
         name: str | None = None,
         connect: bool = True,
+        compression: str | None = None,
+        compression_level: int | None = None,
     ) -> Producer:
         """Return a blocking producer.
 
@@ -60,15 +63,21 @@ class MakesProducers(ABC):
         ``record_bytes_max``: be ready for records of this size from the start; larger ones than
         the usual ring takes are possible at any time, but the first waits for what is under way.
         ``idempotent``, ``name``, ``connect``: as of :class:`Producer`.
+        ``compression``: of batches, in this process: ``zstd``, ``lz4``, ``gzip``, ``snappy``, or
+        ``none``. ``compression_level``: zstd has 1 to 22, lz4 0 to 16, gzip 1 to 9; None: 3, 0, 6.
 
-        Raises InvalidOption; NoQuorum if no leader is found in time, or if it takes no more
-        producers; ProducerFenced, Closed, WrongProcess.
+        Raises InvalidOption; UnsupportedCodec where a codec's package is not installed; NoQuorum if
+        no leader is found in time, or if it takes no more producers; ProducerFenced, Closed,
+        WrongProcess.
         """
         self._check_open()
         batch_bytes = whole_number("batch_bytes", batch_bytes, BATCH_BYTES_LEAST, OFFSET_MAX)
         window = whole_number("window", window, 1, WINDOW_BATCHES_MAX)
         connector = self._connector(batch_bytes, window)
-        producer = Producer(connector, timeout, record_bytes_max, idempotent, name, connect)
+        producer = Producer(
+            connector, timeout, record_bytes_max, idempotent, name, connect,
+            compressor_of(compression, compression_level),
+        )  # fmt: skip
         return self._kept(producer)
 
     def _keep_clients(self) -> None:
@@ -98,6 +107,8 @@ class MakesProducers(ABC):
         timeout: float = 30.0,
         idempotent: bool | None = None,
         name: str | None = None,
+        compression: str | None = None,
+        compression_level: int | None = None,
     ) -> AsyncProducer:
         """Return an asyncio producer, for use inside a running loop; arguments as :meth:`producer`.
 
@@ -115,6 +126,8 @@ class MakesProducers(ABC):
             idempotent=idempotent,
             name=name,
             connect=False,
+            compression=compression,
+            compression_level=compression_level,
         )
         return AsyncProducer(producer, timeout)
 

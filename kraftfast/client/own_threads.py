@@ -69,7 +69,7 @@ class OwnThreads:
                     self._caller.start()
 
     def _tell_threads(self, sender: Sender) -> None:
-        if self.caller_sleeps or (self.keeper_sleeps and (sender.has_open or sender.has_backlog)):
+        if self.caller_sleeps or (self.keeper_sleeps and (sender.has_open or sender.backlog)):
             self.wake_threads()
 
     def wake_threads(self) -> None:
@@ -94,7 +94,7 @@ class OwnThreads:
         sender = self.sender
         if sender is None or sender.broken is not None:
             self._try_reconnect()
-        elif sender.has_open or sender.has_backlog:
+        elif sender.has_open or sender.backlog:
             self.host.sleep(LINGER_S)
             sender.poll()
             sender.seal()
@@ -106,7 +106,7 @@ class OwnThreads:
     def _keeper_is_needed(self) -> bool:
         """Whether there is something for it to do; if so, it does not sleep."""
         sender = self.sender
-        busy = sender is None or sender.has_open or sender.has_backlog
+        busy = sender is None or sender.has_open or sender.backlog
         if not self.keeper_sleeps or self._closed or busy:
             self.keeper_sleeps = False
             return True

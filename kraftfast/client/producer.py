@@ -51,11 +51,11 @@ from kraftfast.errors import (
     WrongProcess,
 )
 from kraftfast.record.builder import Values
+from kraftfast.record.compression import Compressor
 
 BATCH_BYTES = 64 * 1024
 WINDOW_BATCHES = 64
-FULL_PAUSE_S = 0.1
-CALLBACKS_S = 2.0  # for so long, at least, a close waits for callbacks
+FULL_PAUSE_S, CALLBACKS_S = 0.1, 2.0  # a close waits for callbacks for CALLBACKS_S, at least
 
 
 class Producer(OwnThreads, Doubts, Collected, Appender):
@@ -65,6 +65,7 @@ class Producer(OwnThreads, Doubts, Collected, Appender):
     what is sent twice is appended once; None: where the window allows it (Kafka's default, too: it
     costs nothing that can be measured). ``name``: see :meth:`last_sequence`. ``connect`` False: the
     first append looks for the leader. ``record_bytes``: be ready for records of this size.
+    ``compressor``: of its batches, in this process; None: none.
 
     Close it: one that is forgotten warns (ResourceWarning), and is closed once it is collected.
     """
@@ -88,6 +89,7 @@ class Producer(OwnThreads, Doubts, Collected, Appender):
         idempotent: bool | None = None,
         name: str | None = None,
         connect: bool = True,
+        compressor: Compressor | None = None,
     ) -> None:
         deadline = self._deadline(timeout)
         record_bytes = whole_number("record_bytes_max", record_bytes, 0, RECORD_BYTES_MAX)
@@ -103,7 +105,7 @@ class Producer(OwnThreads, Doubts, Collected, Appender):
         self.ledger = Ledger()
         self.latencies = Latencies()
         self._backlog: list[tuple[bytes, int, int, int]] = []
-        self._record_bytes = record_bytes
+        self._record_bytes, self._compressor = record_bytes, compressor
         self._exchange = self.host.reentrant_lock()
         self._progress_at = (0, self.host.monotonic())
         self._callbacks: list[Callable[[Batch], None]] = []
@@ -312,6 +314,7 @@ class Producer(OwnThreads, Doubts, Collected, Appender):
                     sender = self._connector.connect(self.ledger, self._record_bytes, until)
                     sender.share(self.latencies)
                     try:
+                        sender.compressor = self._compressor
                         self._hand_over_to(sender, until)
                         self._check_open()  # closed meanwhile: nothing leaves any more
                     except BaseException:
@@ -356,9 +359,8 @@ class Producer(OwnThreads, Doubts, Collected, Appender):
     def _give_up_broken(self) -> None:
         sender = self.sender
         if sender is not None and sender.broken is not None:
-            reason = UnknownOutcome(
-                f"the leader was lost after it took the record: {sender.broken}"
-            )
+            why = f"the leader was lost after it took the record: {sender.broken}"
+            reason = UnknownOutcome(why)
             self._backlog = sender.give_up(reason)  # the same if this was interrupted before
             if isinstance(sender.broken, ProducerFenced):
                 self._fail_rest(sender.broken)
@@ -388,7 +390,7 @@ class Producer(OwnThreads, Doubts, Collected, Appender):
             while (sender := self.reconnect(deadline)).record_bytes_max < record_bytes:
                 try:
                     sender.hold(True)  # nothing may be under way while it is exchanged
-                    while sender.broken is None and (sender.under_way or sender.has_backlog):
+                    while sender.broken is None and (sender.under_way or sender.backlog):
                         if self.host.monotonic() >= deadline:
                             raise TimedOut(
                                 "what is under way was not acknowledged in time to make room"
@@ -467,9 +469,8 @@ class Producer(OwnThreads, Doubts, Collected, Appender):
         """Let the sender go, and tell what becomes of all that has no answer; _exchange is held."""
         sender = self.sender
         if sender is not None:
-            self._backlog = sender.give_up(
-                UnknownOutcome("the producer was closed before the answer came")
-            )
+            reason = UnknownOutcome("the producer was closed before the answer came")
+            self._backlog = sender.give_up(reason)
         self._fail_rest(Closed("the producer was closed; the record never left"))
         self.sender = None
         self._ended = True  # only now: callbacks are called for all of that, too

@@ -41,13 +41,14 @@ cdef class Sender(Latencies):
     cdef readonly uint64_t bytes_sent
 
     # ready: appends are taken; implies none of broken, gone, held, busy, leaving, no backlog.
-    # busy: a thread encodes into the claimed memory without the interpreter's lock.
+    # busy: a thread encodes or compresses, and gives the interpreter's lock up meanwhile.
     # polling: a thread takes answers in. gone: given up or closed. held: hold() was called.
     # leaving: only answers to what is under way are waited for, then it breaks.
     cdef bint ready, busy, polling, gone, held, leaving
     cdef bint kafka_raft
+    cdef public object compressor           # of batches (``compression.Compressor``), or None
 
-    cdef bint open                          # a batch is being built, in claimed memory
+    cdef readonly bint has_open             # a batch is being built, in claimed memory
     cdef OpenBatch batch
     cdef BatchSettings settings
     cdef uint64_t stamped_ns                # when settings.timestamp was taken
@@ -58,7 +59,7 @@ cdef class Sender(Latencies):
     # Batches [sent_tail, sent_head) are under way, number n in sent[n & sent_mask].
     cdef Sent *sent
     cdef uint64_t sent_mask, sent_head, sent_tail
-    cdef object backlog                     # deque of what no leader looked at yet, in order
+    cdef readonly object backlog            # deque of what no leader looked at yet, in order
     cdef list given_up                      # what give_up() returned, None before
 
     cdef object host
@@ -121,6 +122,7 @@ cdef class Sender(Latencies):
     cdef int hand_over(self) except -1
     cdef object failure_of(self, Sent *entry)
     cdef int64_t close_open(self) noexcept
+    cdef int64_t pack(self, uint8_t *batch, int64_t size) except -1
     cdef list resolve(self, uint64_t untouched, exception)
     cdef bytes copy_of(self, Sent *entry)
     cdef tuple entry_of(self, Sent *entry)

@@ -5,8 +5,9 @@ over TCP. A batch leaves when it is full, when nothing else is under way (so tha
 answers at once), or when it is sealed.
 
 Thread-safety: everything runs under the interpreter's lock, and what changes state runs no Python
-code between its first and last store, so that no other thread sees it half done. Two things give
-the lock up: encoding of columns (``busy``: appends are refused meanwhile) and taking answers in
+code between its first and last store, so that no other thread sees it half done. Three things give
+the lock up: encoding of columns and compressing (``busy``: appends are refused meanwhile), and
+taking answers in
 (``polling``: one thread at a time; it looks at ``gone`` whenever it has the lock back).
 
 What is reported, and when (I24): a batch is *committed* by its acknowledgement alone; *failed* only
@@ -40,6 +41,7 @@ from kraftfast.arguments import offset
 from kraftfast.client.refusals import refusal
 from kraftfast.client.values import check_values
 from kraftfast.errors import ErrorCode, InvalidOption, RecordsRefused, RecordTooLarge, TimedOut
+from kraftfast.record.builder import compressed
 
 
 cdef extern from "Python.h" nogil:
@@ -70,10 +72,8 @@ cdef class Sender:
     cdef int set_up(self, host, Ledger ledger, int64_t batch_bytes, int64_t batch_bytes_max,
                     int64_t window, int wake_fd) except -1:
         cdef uint64_t room = 1
-        if not 1 <= window <= WINDOW_MAX:
-            raise InvalidOption(f"a window is from 1 to {WINDOW_MAX} batches, not {window}")
-        if batch_bytes < RECORD_OVERHEAD:
-            raise InvalidOption(f"batches of {batch_bytes} bytes hold no record")
+        if not (1 <= window <= WINDOW_MAX and batch_bytes >= RECORD_OVERHEAD):
+            raise InvalidOption(f"a window of {window} batches of {batch_bytes} bytes is none")
         self.host, self.clock = host, host.clock
         self.ledger, self.window, self.wake_fd = ledger, window, wake_fd
         self.batch_bytes_max = min(batch_bytes_max, limits.BATCH_BYTES_MAX)
@@ -110,27 +110,16 @@ cdef class Sender:
     # --- what each kind of sender does in its own way: sender.pxd says what -----------------------
 
     cdef uint8_t *claim(self, int64_t capacity) except? NULL: raise NotImplementedError
-
     cdef void abandon(self) noexcept: pass
-
     cdef int commit(self, Sent *entry) except -1: raise NotImplementedError
-
     cdef int publish(self) except -1: raise NotImplementedError
-
     cdef bint waiting(self) noexcept nogil: return False
-
     cdef int receive(self) except -1: raise NotImplementedError
-
     cdef int release(self, uint64_t number) except -1: return 0
-
     cdef uint64_t untouched(self): raise NotImplementedError
-
     cdef bint news(self) except -1: return self.waiting()
-
     cdef int announce_sleep(self) except -1: raise NotImplementedError
-
     cdef int attend_to(self, int fd, int events) except -1: raise NotImplementedError
-
     cdef int close_files(self) except -1: raise NotImplementedError
 
     def woke_up(self):
@@ -155,7 +144,7 @@ cdef class Sender:
             self.settings.timestamp = self.clock.wall_ms()
         open_batch(&self.batch, memory, capacity, &self.settings)
         self.open_began, self.open_first = now, self.ledger.next_ticket
-        self.open = True
+        self.has_open = True
         return 1
 
     cdef int open_for(self, int64_t size) except -1:
@@ -167,24 +156,48 @@ cdef class Sender:
             self.poll()  # other threads may have run
             if not self.ready or self.window_full():
                 return 0
-            if self.open:
+            if self.has_open:
                 return 1
         return self.begin(capacity)
 
     cdef int send_open(self) except -1:
-        """Close the open batch; it leaves now."""
+        """Close the open batch; it leaves now, or when it is compressed."""
         cdef int64_t size = self.close_open()
         if size == 0:
             self.abandon()
             return 0
+        if self.compressor is not None:
+            self.has_open = True  # give_up() takes it meanwhile; if it raises, nothing was done
+            size = self.pack(self.batch.start, size)
+            if self.gone:
+                return 0
+            self.has_open = False
         self.send(self.batch.start, size, self.open_first,
                   self.ledger.next_ticket - self.open_first, self.open_began)
         return 0
 
+    cdef int64_t pack(self, uint8_t *batch, int64_t size) except -1:
+        """Compress a batch where it lies, if it can be; return its size after that.
+
+        Other threads may give this sender up meanwhile: the memory is not touched then.
+        """
+        cdef bytes whole = PyBytes_FromStringAndSize(<char *>batch, size)
+        self.busy, self.ready = True, False
+        try:
+            whole = compressed(whole, self.compressor)
+        except Exception:  # no memory, say: it is sent as it is
+            pass
+        finally:
+            self.busy = False
+            self.review()
+        if not self.gone:
+            memcpy(batch, <const uint8_t *>whole, len(whole))
+        return len(whole)
+
     cdef int64_t close_open(self) noexcept:
         if self.identity is not None:
             self.identity.stamp(&self.batch.settings, self.open_first)
-        self.open = False
+        self.has_open = False
         return close_batch(&self.batch)
 
     cdef int send(self, uint8_t *batch, int64_t size, int64_t first_ticket, int64_t records,
@@ -211,7 +224,7 @@ cdef class Sender:
             return -1
         data = <const uint8_t *>PyBytes_AS_STRING(<PyObject *>value)
         size = PyBytes_GET_SIZE(<PyObject *>value)
-        if not self.open and not self.open_for(size):
+        if not self.has_open and not self.open_for(size):
             return -1
         if encode_value(&self.batch, data, size) != 1:
             return self.put(value, None, b"", 0, 0, False)
@@ -249,7 +262,7 @@ cdef class Sender:
         header_bytes = encode_headers(headers)
         if timestamp is not None:
             stamp = offset("timestamp", timestamp)
-        size = self.record_bytes(value_bytes, key_bytes, header_bytes)
+        size = sum(len(part) for part in (value_bytes, key_bytes, header_bytes) if part)
         if size > self.record_bytes_max:
             error = RecordTooLarge(
                 f"a record of {size} bytes; at most {self.record_bytes_max} can be sent")
@@ -257,12 +270,6 @@ cdef class Sender:
             raise error
         return self.put(
             value_bytes, key_bytes, header_bytes, len(headers), stamp, timestamp is not None)
-
-    @staticmethod
-    def record_bytes(bytes value, bytes key, bytes headers) -> int:
-        """What counts towards ``record_bytes_max``."""
-        return ((0 if value is None else len(value)) + (0 if key is None else len(key))
-                + (0 if headers is None else len(headers)))
 
     cdef int64_t put(self, bytes value, bytes key, bytes headers, int32_t header_count,
                      int64_t timestamp, bint stamped) except -2:
@@ -272,7 +279,7 @@ cdef class Sender:
         cdef int64_t value_size = -1, key_size = -1
         cdef Py_ssize_t size = len(headers)
         if self.kafka_raft and (not value or key is not None or header_count):
-            if self.open and self.batch.count == 0:
+            if self.has_open and self.batch.count == 0:
                 self.send_open()  # nothing stays open for it
             raise RecordsRefused("this log takes only records with a value that is not empty, "
                                  "without key and headers (records=kafka-raft)")
@@ -283,7 +290,7 @@ cdef class Sender:
             key_data, key_size = <const uint8_t *>key, len(key)
             size += key_size
         while self.ready:
-            if not self.open and not self.open_for(size):
+            if not self.has_open and not self.open_for(size):
                 return -1
             if append_record(
                 &self.batch, timestamp if stamped else self.settings.timestamp, key_data, key_size,
@@ -305,14 +312,14 @@ cdef class Sender:
         if self.ready:
             self.seal()
         start = self.ledger.next_ticket
-        while first + taken < values.column.count and self.ready and not self.open:
+        while first + taken < values.column.count and self.ready and not self.has_open:
             if self.window_full():
                 self.poll()
-                if not self.ready or self.open or self.window_full():
+                if not self.ready or self.has_open or self.window_full():
                     break
             if self.ledger.next_ticket != start + taken or not self.begin(self.batch_bytes):
                 break
-            self.open, self.busy, self.ready = False, True, False
+            self.has_open, self.busy, self.ready = False, True, False
             if self.identity is not None:
                 self.identity.stamp(&self.settings, self.open_first)
             with nogil:
@@ -321,6 +328,8 @@ cdef class Sender:
                     NULL, first + taken, &self.settings)
             self.busy = False
             self.review()
+            if self.compressor is not None and self.ready and encoded.records:
+                encoded.size = self.pack(self.batch.start, encoded.size)
             if not self.ready or encoded.records == 0:
                 self.abandon()
                 if not self.ready or not self.append_large(values, first + taken):
@@ -348,8 +357,8 @@ cdef class Sender:
         return check_values(values, self.kafka_raft, RECORD_BYTES_MAX)
 
     def seal(self):
-        """Send what is in the open batch."""
-        if self.open and not self.gone:
+        """Send what is in the open batch; one that is being compressed leaves after that."""
+        if self.has_open and not self.gone and not self.busy:
             self.send_open()
         else:
             self.publish()
@@ -399,13 +408,13 @@ cdef class Sender:
         untouched = self.untouched()
         self.ready, self.gone, taken_back = False, True, self.identity is not None
         again = self.take_back(untouched) if taken_back else self.resolve(untouched, exception)
-        if self.open and (size := self.close_open()):
-            self.open = True  # until nothing can fail any more: else it is closed once more
+        if self.has_open and (size := self.close_open()):
+            self.has_open = True  # until nothing can fail any more: else it is closed once more
             batch = PyBytes_FromStringAndSize(<char *>self.batch.start, size)
             records = self.ledger.next_ticket - self.open_first
             again.append((batch, self.open_first, records, self.open_began))
         self.given_up = [*again, *self.backlog]
-        self.open, self.sent_tail = False, self.sent_head
+        self.has_open, self.sent_tail = False, self.sent_head
         self.backlog.clear()
         self.close()
         return self.given_up
@@ -479,7 +488,7 @@ cdef class Sender:
 
     def disown(self):
         """In a forked child: leave the connection to the parent, whose batches these are."""
-        self.ready, self.gone, self.open = False, True, False
+        self.ready, self.gone, self.has_open = False, True, False
         if self.wake_fd >= 0:
             self.close_files()
 
@@ -501,7 +510,7 @@ cdef class Sender:
                 self.hand_over()
         finally:
             self.polling = False
-        if self.open and self.sent_head == self.sent_tail and self.ready:
+        if self.has_open and self.sent_head == self.sent_tail and self.ready:
             self.send_open()
         if self.ledger.resolved == before:
             return False
@@ -609,18 +618,8 @@ cdef class Sender:
 
     @property
     def under_way(self) -> int:
-        """Batches that are sent and not resolved."""
-        return self.sent_head - self.sent_tail
-
-    @property
-    def has_open(self) -> bool:
-        """Whether records wait in an open batch."""
-        return self.open
-
-    @property
-    def has_backlog(self) -> bool:
-        """Whether batches of an earlier sender still wait to be handed over."""
-        return bool(self.backlog)
+        """Batches that are sent and not resolved, and one that is being compressed."""
+        return self.sent_head - self.sent_tail + (1 if self.has_open and self.busy else 0)
 
     @property
     def record_bytes_max(self) -> int:

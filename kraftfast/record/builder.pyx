@@ -439,25 +439,29 @@ cdef bytes encode_headers(headers):
         refuse("headers", "pairs of a str and bytes-like or None", headers)
 
 
-def compress_batch(batch, codec=Codec.ZSTD, *, int level=3) -> bytes:
+def compress_batch(batch, codec=Codec.ZSTD, *, level=None) -> bytes:
     """A copy of an uncompressed batch with its records compressed; ``level`` is the codec's.
 
     As it was if that is not smaller (or so small that readers would take it for a bomb, S9).
-    Raises :class:`~kraftfast.errors.InvalidOption` for a codec that is only read.
+    Raises as :func:`kraftfast.record.compression.compressor_of`.
     """
+    return compressed(batch, compression.compressor_of(Codec(codec).name.lower(), level))
+
+
+def compressed(batch, compressor) -> bytes:
+    """The same by a :class:`~kraftfast.record.compression.Compressor`; None compresses nothing."""
     cdef BatchView view = batch_at(batch)
     cdef kf_batch_header header = view.header
     cdef bytes out
-    cdef uint8_t *p
     if header.attributes & KF_ATTRIBUTE_CODEC:
         raise errors.InvalidOption("the batch is compressed already")
-    records = view.bytes_from(KF_BATCH_HEADER)
-    block = compression.compress(codec, records, level)
+    records = bytes(view.bytes_from(KF_BATCH_HEADER))
+    block = records if compressor is None else compressor.compress(records)
     if not compression.worth_storing(len(block), len(records)):
         return bytes(view.bytes_from(0))
-    header.attributes |= <int16_t>codec
+    header.attributes |= <int16_t>compressor.codec
     header.size = KF_BATCH_HEADER + len(block)
     out = bytes(KF_BATCH_HEADER) + block
-    p = <uint8_t *>PyBytes_AS_STRING(<PyObject *>out)  # nobody else has seen these bytes yet
-    kf_batch_seal(p, &header)
+    # Nobody else has seen these bytes yet.
+    kf_batch_seal(<uint8_t *>PyBytes_AS_STRING(<PyObject *>out), &header)
     return out

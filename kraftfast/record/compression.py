@@ -1,4 +1,4 @@
-"""The codecs of record batches, bounded (S9): gzip, snappy, lz4, zstd to read, zstd to write.
+"""The codecs of record batches: gzip, snappy, lz4 and zstd. What is read is bounded (S9).
 
 What comes out is bounded by ``limits.DECOMPRESSED_BYTES_MAX`` and, above 1 MiB, by
 ``limits.DECOMPRESSION_RATIO_MAX`` times what went in, whatever sizes the data declares; no codec is
@@ -13,9 +13,10 @@ from __future__ import annotations
 import importlib
 import zlib
 from collections.abc import Callable
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, NamedTuple
 
-from kraftfast import errors, limits
+from kraftfast import arguments, errors, limits
 from kraftfast.record.shapes import Codec
 
 _PIECE_BYTES: Final = 1 << 20  # asked of a codec at a time; also where the ratio begins to count
@@ -170,15 +171,59 @@ def decompress(codec: int, data: memoryview) -> bytes:
     return output.result()
 
 
-def compress(codec: int, data: memoryview, level: int = 3) -> bytes:
-    """The block of a batch's records; codec ``ZSTD`` only. ``level`` is zstd's.
+LEVELS: Final = {Codec.GZIP: range(1, 10), Codec.LZ4: range(17), Codec.ZSTD: range(1, 23)}
+"""The levels that a codec has; snappy has none."""
+_DEFAULT_LEVELS: Final = {Codec.GZIP: 6, Codec.LZ4: 0, Codec.ZSTD: 3}
 
-    Raises :class:`~kraftfast.errors.InvalidOption` for a codec that is only read.
+
+class Compressor(NamedTuple):
+    """How a producer compresses its batches: ``compress`` is for one thread at a time."""
+
+    codec: Codec
+    compress: Callable[[bytes], bytes]
+
+
+def compressor_of(name: str | None, level: int | None = None) -> Compressor | None:
+    """Return the compressor of this name, as Kafka's ``compression.type``; None for no compression.
+
+    ``level``: None is Kafka's own: 6 for gzip, 3 for zstd; the fastest for lz4.
+    Raises :class:`~kraftfast.errors.InvalidOption` for an unknown name, or a level that the codec
+    does not have; ``UnsupportedCodec`` if its package is not installed.
     """
-    if codec != Codec.ZSTD:
-        raise errors.InvalidOption(f"codec {Codec(codec).name.lower()}: written are none and zstd")
-    packed: bytes = _package("zstandard").ZstdCompressor(level=level).compress(data)
-    return packed
+    codecs = {codec.name.lower(): codec for codec in Codec}
+    codec = codecs.get(name or "none") if name is None or isinstance(name, str) else None
+    if codec is None:
+        raise errors.InvalidOption(f"compression is {', '.join(codecs)}, not {name!r}")
+    if level is not None:
+        levels = LEVELS.get(codec)
+        if levels is None:
+            raise errors.InvalidOption(f"compression {name or 'none'} has no levels")
+        level = arguments.whole_number("compression_level", level, levels[0], levels[-1])
+    return None if codec == Codec.NONE else Compressor(codec, _writer(codec, level))
+
+
+def _writer(codec: Codec, level: int | None) -> Callable[[bytes], bytes]:
+    """Return what makes a block of a batch's records. Raises UnsupportedCodec."""
+    level = _DEFAULT_LEVELS.get(codec) if level is None else level
+    write: Callable[[bytes], bytes]
+    if codec == Codec.ZSTD:
+        write = _package("zstandard").ZstdCompressor(level=level).compress
+    elif codec == Codec.LZ4:  # Kafka's readers take no blocks that depend on each other
+        write = partial(
+            _package("lz4.frame").compress,
+            compression_level=level, block_linked=False, store_size=False,
+        )  # fmt: skip
+    elif codec == Codec.SNAPPY:
+        write = _package("snappy").compress
+    else:
+        write = partial(zlib.compress, level=-1 if level is None else level, wbits=31)
+    return write
+
+
+def compress(codec: int, data: memoryview, level: int | None = None) -> bytes:
+    """The block of a batch's records. Raises as :func:`compressor_of`."""
+    made = compressor_of(Codec(codec).name.lower(), level)
+    return bytes(data) if made is None else made.compress(bytes(data))
 
 
 def worth_storing(compressed_bytes: int, bytes_before: int) -> bool:

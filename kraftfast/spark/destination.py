@@ -15,6 +15,7 @@ from kraftfast.errors import InvalidOption
 from kraftfast.log.directory import META, read_meta
 from kraftfast.log.disk import Disk
 from kraftfast.spark.options import (
+    CODECS,
     SINK_BATCH_BYTES,
     SINK_OPTIONS,
     TIMEOUT_S,
@@ -51,6 +52,7 @@ class SinkOptions:
     topic: str
     timeout: float
     batch_bytes: int
+    compression: str
     name: str
     """What the user calls the job; "" for nothing."""
     never_run: bool
@@ -81,6 +83,7 @@ class SinkOptions:
             topic=given.text("topic", METADATA_TOPIC),
             timeout=given.seconds("timeout", TIMEOUT_S),
             batch_bytes=given.number("batchBytes", SINK_BATCH_BYTES, 1024, 4 << 20),
+            compression=given.choice("compression", CODECS),
             name=name,
             never_run=given.flag("neverRun", False),
             mode=given.choice("writeMode", WRITE_MODES),
@@ -130,7 +133,7 @@ class SinkOptions:
         """An idempotent producer, of this name or of none. Raises NoQuorum, NotCompiled."""
         return self._quorum().producer(
             batch_bytes=self.batch_bytes, window=WINDOW_BATCHES, timeout=self.timeout,
-            idempotent=True, name=name,
+            idempotent=True, name=name, compression=self.compression,
         )  # fmt: skip
 
     def consumer(self, offset: int) -> RecordStream:

@@ -25,7 +25,7 @@ READING = (
     "isolationLevel",
 )  # fmt: skip
 FOLLOWING = ("maxRecordsPerTrigger", "maxBytesPerTrigger", "failOnDataLoss")
-WRITING = ("batchBytes", "producerName", "writeMode", "stagingDir", "neverRun")
+WRITING = ("batchBytes", "compression", "producerName", "writeMode", "stagingDir", "neverRun")
 SPARKS = (
     "checkpointLocation", "queryName", "outputMode", "asyncProgressTrackingEnabled",
     "asyncProgressTrackingCheckpointIntervalMs",
@@ -37,6 +37,7 @@ BATCHES_OPTIONS = ("path", "splitBytes", "verifyCrc")
 SNAPSHOT_OPTIONS = ("path", "columns", "verifyCrc", "batchRows", "controlRecords")
 
 WRITE_MODES = ("staged", "direct")
+CODECS = ("none", "zstd", "lz4", "gzip", "snappy")
 ON_CORRUPT = ("fail", "skip", "report")
 COLUMNS = ("full", "meta")
 ISOLATION = ("read_committed", "read_uncommitted")

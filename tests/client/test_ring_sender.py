@@ -326,12 +326,12 @@ def test_a_backlog_goes_before_what_is_appended_meanwhile(ledger: Ledger) -> Non
     new = ScriptedReplica(ledger, window=4)
     new.sender.take_over(old.sender.give_up(LOST))
     new.sender.poll()
-    assert new.sender.has_backlog and new.sender.append(b"new") == -1, "appends wait behind it"
+    assert new.sender.backlog and new.sender.append(b"new") == -1, "appends wait behind it"
     new.look()
     new.release()
     new.acknowledge(4)
     new.sender.poll()
-    assert not new.sender.has_backlog and new.sender.append(b"new") == 6
+    assert not new.sender.backlog and new.sender.append(b"new") == 6
     new.sender.seal()
     new.look()
     new.acknowledge(3)
