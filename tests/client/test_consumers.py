@@ -260,8 +260,8 @@ def test_nothing_beyond_the_high_watermark_is_handed_out(server: ScriptedServer)
 
 def test_what_does_not_check_is_never_handed_out(server: ScriptedServer) -> None:
     good = encode([b"a", b"b"])
-    for bad in (good[:-1] + b"X", encode([b"c"], base_offset=1), b"\xff" * 200):
-        Log(server, good if bad[-1:] != b"X" else b"", bad)
+    for bad in (good[:-2] + b"X\0", encode([b"c"], base_offset=1), b"\xff" * 200):
+        Log(server, good if bad[-2:] != b"X\0" else b"", bad)
         with pytest.raises(CorruptBatch):
             list(consumer_of(server))
 
@@ -316,6 +316,14 @@ def test_a_refusal_is_passed_on_and_no_leader_is_said_in_time(server: ScriptedSe
     with pytest.raises(NoQuorum):
         consumer_of(server, timeout=0.2)
     assert time.monotonic() - began < 5.0
+
+
+def test_a_consumer_that_goes_back_reads_again_what_is_there(server: ScriptedServer) -> None:
+    Log(server, encode([b"a", b"b"]), encode([b"c"], base_offset=2))
+    consumer = consumer_of(server)
+    for _ in range(2):
+        assert [record.value for record in consumer.read(3)] == [b"a", b"b", b"c"]
+        consumer.position = 0
 
 
 def test_what_is_held_is_bounded(server: ScriptedServer) -> None:

@@ -34,8 +34,9 @@ from kraftfast.errors import (
 )
 from kraftfast.quorum import LocalQuorum
 from kraftfast.types import METADATA_TOPIC
-from kraftfast.wire.messages import ApiKey
-from kraftfast.wire.versions import SERVED, Versions
+from kraftfast.wire import frame
+from kraftfast.wire.messages import ApiKey, MetadataRequest
+from kraftfast.wire.versions import SERVED, Versions, api_versions_response
 from tests.client.conftest import SMALL
 from tests.client.kit import ScriptedServer, wait_until
 
@@ -48,6 +49,13 @@ def servers() -> Iterator[list[ScriptedServer]]:
     yield servers
     for server in servers:
         server.close()
+
+
+def greeting(number: int) -> bytes:
+    """A sound answer to the request of that number."""
+    version = SERVED[ApiKey.API_VERSIONS].last
+    answer = api_versions_response(version)
+    return frame.encode_response(ApiKey.API_VERSIONS, version, number, answer)
 
 
 def soon(seconds: float = 10.0) -> float:
@@ -103,6 +111,7 @@ def test_dead_and_silent_servers_are_passed_over_and_asked_last(
     began = time.monotonic()
     cluster.find_leader(soon())[0].close()
     assert time.monotonic() - began < 0.9
+    assert cluster.addresses()[1:] == [dead, servers[0].address], "who failed last is asked last"
 
 
 def test_nobody_leads_and_nobody_answers_are_told_apart(servers: list[ScriptedServer]) -> None:
@@ -192,7 +201,7 @@ def test_a_server_that_does_not_know_our_greeting_is_greeted_again() -> None:
     ("data", "kind"),
     [
         (b"", PeerGone),
-        (b"\0\0\0\x08\0\0\0\x07\0\0\0\0", MalformedFrame),  # another number
+        (greeting(7), MalformedFrame),  # to another request
         (b"\x7f\0\0\0", MalformedFrame),  # a frame above the cap before the greeting (S6)
         (b"\0\0\0\x05\0\0\0\0\0", MalformedFrame),
     ],
@@ -211,6 +220,18 @@ def test_a_server_that_speaks_something_else(data: bytes, kind: type[KraftfastEr
         with pytest.raises(kind):
             Connection(listener.getsockname(), soon())
         thread.join()
+
+
+def test_a_connection_whose_answer_is_late_is_closed() -> None:
+    """The next question there would meet that answer."""
+    server = ScriptedServer()
+    connection = Connection(server.address, soon())
+    server.mute = True
+    body = MetadataRequest(topics=[], allow_auto_topic_creation=False)
+    with pytest.raises(TimedOut):
+        connection.ask(ApiKey.METADATA, body, soon(0.1))
+    assert connection.fileno() == -1
+    server.close()
 
 
 def test_every_call_ends_in_time() -> None:

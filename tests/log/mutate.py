@@ -18,6 +18,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -53,8 +54,8 @@ def kernels() -> dict[str, list[str]]:
     return found
 
 
-def copy_tree(root: Path) -> None:
-    """A copy of the sources and of the log's tests; compiled modules are only linked to."""
+def copy_tree(root: Path, tests: Sequence[str] = TESTS) -> None:
+    """A copy of the sources and of some tests; compiled modules are only linked to."""
 
     def take(source: str, target: str) -> None:
         if source.endswith(".so"):
@@ -63,7 +64,7 @@ def copy_tree(root: Path) -> None:
             shutil.copy2(source, target)
 
     ignored = shutil.ignore_patterns("__pycache__", "mutants")
-    for name in (*BUILT, *TESTS, "pyproject.toml"):
+    for name in (*BUILT, *tests, "pyproject.toml"):
         source = ROOT / name
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         if source.is_dir():

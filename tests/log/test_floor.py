@@ -61,8 +61,9 @@ def test_every_flipped_bit_is_told(tmp_path: Path) -> None:
 def test_a_log_that_ends_below_the_floor_is_refused(tmp_path: Path) -> None:
     write_floor(Disk(), str(tmp_path), OffsetAndEpoch(12, 3))
     CommittedFloor(Disk(), str(tmp_path), log_with(12, 12))
-    with pytest.raises(CorruptLog, match="2 committed records are missing"):
-        CommittedFloor(Disk(), str(tmp_path), log_with(10, 10))
+    for end, missing in ((10, "2 committed records are missing"), (11, "1 committed record")):
+        with pytest.raises(CorruptLog, match=missing):
+            CommittedFloor(Disk(), str(tmp_path), log_with(end, end))
 
 
 def test_another_log_is_refused_by_the_epoch_before_the_floor(tmp_path: Path) -> None:

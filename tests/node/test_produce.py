@@ -127,6 +127,11 @@ def test_what_cannot_pass_is_refused_for_good(producing: Producing) -> None:
     found = producing.produce(zstd_batch(a_batch(bytes(1000))[61:], 28))
     assert found.error_code == ErrorCode.INVALID_RECORD
     assert producing.produce(counted, version=7).error_message is None
+    found = producing.produce(batch + batch)
+    assert found.error_code == ErrorCode.INVALID_RECORD and "one batch" in found.error_message
+    leader_change = Record(0, 1000, struct.pack(">hh", 0, 2), b"v")
+    found = producing.produce(bytes(encode_batch([leader_change], control=True)))
+    assert found.error_code == ErrorCode.INVALID_RECORD and "control" in found.error_message
     large = with_block(bytes(limits.BATCH_BYTES_MAX))
     assert producing.produce(large).error_code == ErrorCode.MESSAGE_TOO_LARGE
     assert producing.produce(batch).error_code == NONE
@@ -238,6 +243,15 @@ def test_what_is_no_request_of_ours_stays_small(producing: Producing) -> None:
             assert producing.it.loop.sockets.held_bytes == 0
             found = producing.it.answers(sock, piece, 1) if piece is header else sock.send(piece)
         assert found == [], "hung up"
+        assert "the cap is 8192" in str(producing.it.raised[-1]), "at once"
+
+
+def test_who_asks_nothing_is_hung_up_on(producing: Producing) -> None:
+    accepted_ms = producing.session.accepted_ms
+    late_ms = accepted_ms + session.FIRST_REQUEST_MS_MAX
+    assert not producing.session.is_overdue(late_ms - 1) and producing.session.is_overdue(late_ms)
+    producing.produce(a_batch())
+    assert not producing.session.is_overdue(late_ms)
 
 
 def test_producers_that_are_too_fast_are_not_read(

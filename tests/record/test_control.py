@@ -135,6 +135,8 @@ HUGE = b"\xff\xff\xff\xff\x0f"  # 2**32 - 1
         (ControlType.SNAPSHOT_FOOTER, b"\0\0\x02\x05\x00\x04\x00"),  # out of order
         (ControlType.SNAPSHOT_FOOTER, b"\0\0\x80\x00"),  # a count not in its shortest form
         (ControlType.SNAPSHOT_FOOTER, b"\0\0" + b"\x80" * 6),
+        (ControlType.SNAPSHOT_FOOTER, b"\0\0\x00\x00"),  # a byte behind the value
+        (ControlType.KRAFT_VERSION, struct.pack(">hh", 0, 1) + b"\x00\x00"),
     ],
 )
 def test_values_that_do_not_decode(kind: ControlType, value: bytes | None) -> None:

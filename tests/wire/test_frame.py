@@ -182,6 +182,13 @@ def test_byte_by_byte() -> None:
     assert list(splitter.frames(b"\0\0\0")) == [] and splitter.partial
 
 
+def test_a_frame_stays_as_it_is_when_more_arrives() -> None:
+    splitter = FrameSplitter()
+    (first,) = splitter.frames(framed(b"first"))
+    list(splitter.frames(framed(b"other")))
+    assert first == b"first"
+
+
 def test_receiving_into_the_room_stores_a_large_frame_once() -> None:
     splitter = FrameSplitter(limits.FRAME_BYTES_MAX)
     body = bytes(range(256)) * 20_000

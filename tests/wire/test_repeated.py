@@ -72,6 +72,14 @@ def test_what_is_said_is_what_frame_says() -> None:
         assert found == frame.decode_response(api_key, version, payload)[1]
 
 
+def test_the_same_bytes_in_another_version_are_another_message() -> None:
+    repeated, data = Repeated(), b"\0\5\0\0\0\1\1\0\0\0\0"
+    headers = [frame.RequestHeader(BEGIN, version, 1, None, 0) for version in (1, 0)]
+    bodies = [repeated.decode_request(header, data) for header in headers]
+    assert bodies == [frame.decode_request_body(header, data) for header in headers]
+    assert bodies[0] != bodies[1]
+
+
 def test_what_is_said_again_is_not_worked_out_again(monkeypatch: pytest.MonkeyPatch) -> None:
     repeated = Repeated()
     request = repeated.encode_request(BEGIN, 1, 1, "a", begin())[frame.LENGTH_BYTES :]

@@ -22,7 +22,7 @@ from kraftfast.wire.messages import (
     VoteResponse,
 )
 from kraftfast.wire.notation import VERSION_MAX, Versions, parse, snake_case, versions
-from kraftfast.wire.primitives import Reader, read_uvarint
+from kraftfast.wire.primitives import Reader, read_tags, read_uvarint
 from kraftfast.wire.schema import Message, define
 from tests.wire.strategies import any_message
 
@@ -324,6 +324,12 @@ def test_uvarints_that_are_refused(raw: bytes) -> None:
 def test_tagged_fields_that_are_refused(raw: bytes) -> None:
     with pytest.raises(MalformedFrame):
         sample("A:i8 #1").decode(raw, 1)
+
+
+def test_an_unknown_tag_cannot_end_beyond_the_frame() -> None:
+    """In a request nothing else looks at where the last field ends."""
+    with pytest.raises(MalformedFrame):
+        read_tags(Reader(b"\x01\x07\x05\x00", 0, ""), {}, [])
 
 
 def test_a_tagged_field_cannot_read_beyond_itself() -> None:

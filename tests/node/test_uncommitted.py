@@ -1,0 +1,97 @@
+"""What clients are told of records that are appended and not committed, and how many may wait."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kraftfast import limits
+from kraftfast.errors import ErrorCode
+from kraftfast.log import id_ranges
+from kraftfast.node.session import REQUESTS_MAX
+from kraftfast.record.pure import encode_batch
+from kraftfast.record.shapes import Record
+from kraftfast.wire import produce
+from tests.node.test_consumers import SOONER_OR_LATER, Asked
+from tests.node.test_produce import a_batch, a_produce
+
+pytestmark = pytest.mark.processes
+
+
+@pytest.fixture
+def asked(tmp_path: Path) -> Iterator[Asked]:
+    """A leader of three voters that has committed nothing since."""
+    made = Asked(tmp_path)
+    try:
+        made.elect()
+        yield made
+    finally:
+        made.sock.close()
+        made.it.close()
+
+
+def told(asked: Asked, sock: socket.socket) -> tuple[int, int]:
+    """Error and offset of the next answer to a Produce."""
+    (answer,) = asked.it.answers(sock, b"", 1)
+    found = produce.decode_response(9, answer)[1]
+    return found.error_code, found.base_offset
+
+
+def append(asked: Asked, sock: socket.socket, batch: bytes) -> int:
+    """Append a batch; the offset behind it."""
+    before = asked.it.node.log.end_offset
+    sock.send(a_produce(batch))
+    asked.it.until(lambda: asked.it.node.log.end_offset > before)
+    return int(asked.it.node.log.end_offset)
+
+
+def test_what_a_leader_leaves_behind_may_be_committed(asked: Asked) -> None:
+    """I24: its producer must not take it for refused."""
+    append(asked, asked.sock, a_batch())
+    asked.resign()
+    assert told(asked, asked.sock)[0] == ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+
+
+def test_a_duplicate_waits_for_the_commit_of_its_original(asked: Asked) -> None:
+    id = id_ranges.leader_id(asked.core.epoch, 1)
+    records = [Record(0, 1000, None, b"v")]
+    batch = bytes(encode_batch(records, producer_id=id, producer_epoch=0, base_sequence=0))
+    end_offset = append(asked, asked.sock, batch)
+    again = asked.it.connect()
+    again.send(a_produce(batch))
+    data = asked.it.loop.sockets.data
+    asked.it.until(lambda: len(data.appended) == 2)
+    asked.commit()
+    assert told(asked, asked.sock) == told(asked, again) == (ErrorCode.NONE, end_offset - 1)
+    again.close()
+
+
+def test_so_many_requests_of_a_connection_wait(asked: Asked) -> None:
+    """S10."""
+    asked.sock.send(a_produce(a_batch()) * (REQUESTS_MAX + 9))
+    asked.it.until(lambda: asked.it.loop.sockets.sessions)
+    (session,) = asked.it.loop.sockets.sessions
+    asked.it.until(lambda: len(session.asked) >= REQUESTS_MAX)
+    for _ in range(5):
+        asked.it.turn()
+    assert len(session.asked) == REQUESTS_MAX
+    asked.commit()
+    asked.it.until(lambda: asked.it.node.log.end_offset >= REQUESTS_MAX + 9)
+
+
+def test_so_many_fetches_wait(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+    """I25."""
+    monkeypatch.setattr(limits, "PARKED_FETCHES_MAX", 2)
+    asked.commit()
+    parked = asked.it.loop.sockets.consumers.parked
+    socks = [asked.sock, asked.it.connect(), asked.it.connect()]
+    for sock in socks:
+        _, data = asked.fetch_data(asked.core.high_watermark, max_wait_ms=SOONER_OR_LATER)
+        sock.send(data)
+    assert asked.it.answers(socks[2], b"", asked.number), "it does not wait"
+    assert len(parked) == 2
+    for sock in socks[1:]:
+        sock.close()
