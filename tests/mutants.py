@@ -42,7 +42,7 @@ from tests.sim import test_mutants as sim
 from tests.sim.reached import build_changed
 
 PAGE = ROOT / "tests" / "MUTANTS.md"
-FOLDERS = ("core", "log", "node", "client", "wire", "record", "model")
+FOLDERS = ("core", "log", "node", "client", "wire", "record", "model", "sim")
 CONDITION = re.compile(r"([DIRSL]\d+(?:(?:,| and) [DIRSL]\d+)*): ")
 TEST = re.compile(r"(tests/[\w/]+\.py)::([\w:]+)(\[.*\])?")
 SEEDS = re.compile(r"seeds (\d+):(\d+) short")
@@ -55,8 +55,7 @@ HEAD = """# Mutants
 
 Each breaks one rule of the sources. "Seeds": how many were run until one failed; of a search, its
 states. "Seconds": of that run, with the build where one is needed. "{never}": it is run by the
-tests
-of its room, or by its own command, and not yet by `python -m tests.mutants NAME --write`.
+tests of its room, or by its own command, and not yet by `python -m tests.mutants NAME --write`.
 """
 
 

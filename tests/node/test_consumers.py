@@ -247,6 +247,7 @@ def test_a_fetch_that_waits_ends_with_the_leadership(asked: Asked) -> None:
     """And not when it has waited long enough."""
     number = parked(asked, fresh(asked))
     asked.resign()
+    assert not asked.it.loop.sockets.consumers.parked
     assert answer_of(asked, number).partition_error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
