@@ -33,7 +33,7 @@ from typing import NamedTuple
 from tests.command import Refused, finish, from_least
 from tests.core import test_mutants as core
 from tests.core.kill import KILLED as KILLED_BY_CORE
-from tests.log.mutate import KILLED, ROOT, SURVIVED, apply, copy_tree, patched
+from tests.log.mutate import KILLED, ROOT, SURVIVED, TEST_SECONDS_MAX, apply, copy_tree, patched
 from tests.log.mutate import run as run_pytest
 from tests.model import mutant as model
 from tests.model import table as search_table
@@ -215,10 +215,10 @@ def check_unbroken(chosen: list[Mutant]) -> None:
             found = run_seeds(Path(folder), int(seeds[1]), int(seeds[2]))
             if found.count:
                 raise Refused(f"seeds fail without a mutant:\n{found.said}")
-        for test in sorted(each for each in own if TEST.fullmatch(each)):
-            done = run_pytest([test], Path(folder))
-            if done.returncode != SURVIVED:
-                raise Refused(f"{test} fails without a mutant:\n{done.stdout}{done.stderr}")
+        tests = sorted(each for each in own if TEST.fullmatch(each))
+        done = run_pytest(tests, Path(folder), TEST_SECONDS_MAX * len(tests)) if tests else None
+        if done is not None and done.returncode != SURVIVED:
+            raise Refused(f"a test fails without a mutant:\n{done.stdout}{done.stderr}")
 
 
 def outcomes(chosen: list[Mutant], jobs: int) -> Iterator[tuple[Mutant, Outcome, float]]:

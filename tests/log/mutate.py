@@ -1,7 +1,7 @@
 """Breaks the log on purpose: patched copies of the sources, with only what was patched compiled.
 
-A patch under ``mutants/`` is a small unified diff of files of ``kraftfast/log``. The lines before
-it say which condition it breaks and which test must see it::
+A patch under ``mutants/`` is a small unified diff. The lines before it say which condition it
+breaks and which test must see it::
 
     D8: what is broken.
     Killed by: tests/log/test_log.py::test_name
@@ -119,7 +119,9 @@ def _run(command: list[str], root: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def run(tests: list[str], root: Path) -> subprocess.CompletedProcess[str]:
+def run(
+    tests: list[str], root: Path, seconds_max: float = TEST_SECONDS_MAX
+) -> subprocess.CompletedProcess[str]:
     """Run tests against a copy; one that never ends there is killed, too."""
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
     environment = os.environ | {"PYTHONPATH": str(root), "HYPOTHESIS_STORAGE_DIRECTORY": str(root)}
@@ -130,7 +132,7 @@ def run(tests: list[str], root: Path) -> subprocess.CompletedProcess[str]:
             env=environment,
             capture_output=True,
             text=True,
-            timeout=TEST_SECONDS_MAX,
+            timeout=seconds_max,
         )
     except subprocess.TimeoutExpired:
         return subprocess.CompletedProcess(command, KILLED, "it did not end", "")
