@@ -288,6 +288,13 @@ def test_a_hang_up_and_silence_are_gone_around(
     assert [record.value for record in consumer.read(3, timeout=20)] == [b"a", b"b", b"c"]
 
 
+def test_a_silent_leader_is_left(server: ScriptedServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote_consumer, "GRACE_S", 0.3)
+    log = Log(server, encode([b"a", b"b", b"c"]))
+    log.faults = [lambda fetched: None]
+    assert [record.value for record in consumer_of(server).read(3)] == [b"a", b"b", b"c"]
+
+
 def test_a_log_that_starts_later_or_ends_earlier(server: ScriptedServer) -> None:
     log = Log(server, encode([b"a", b"b", b"c"]))
     out_of_range = ErrorCode.OFFSET_OUT_OF_RANGE
