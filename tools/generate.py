@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from tools import conditions, fields, flat_files, plain, stubs
+from tools import conditions, fields, flat_files, pictures, plain, stubs
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -17,7 +17,7 @@ def generated() -> dict[Path, str]:
     """Return every generated file with its text."""
     made = plain.generated(ROOT)
     made |= fields.generated(ROOT, made) | stubs.generated(ROOT) | flat_files.generated(ROOT)
-    return made | conditions.generated(ROOT)
+    return made | conditions.generated(ROOT) | pictures.generated(ROOT)
 
 
 def main(words: list[str]) -> int:

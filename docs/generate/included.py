@@ -31,7 +31,7 @@ def architecture() -> str:
     text = (ROOT / "ARCHITECTURE.md").read_text()
     assert PICTURE.search(text), "ARCHITECTURE.md has no table of roles"
     text = PICTURE.sub(roles(), text).replace("](README.md)", "](../index.md)")
-    return text.replace("](docs/explanation/", "](")
+    return text.replace("](docs/explanation/", "](").replace("](docs/", "](../")
 
 
 def roles() -> str:

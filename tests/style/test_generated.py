@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from dataclasses import replace
 
 import pytest
@@ -11,7 +12,7 @@ from kraftfast.wire import messages
 from kraftfast.wire.notation import Field, parse
 from kraftfast.wire.schema import Message
 from tests.style.sources import ROOT
-from tools import fields, generate
+from tools import fields, generate, pictures
 
 
 def test_what_is_generated_is_up_to_date() -> None:
@@ -118,3 +119,24 @@ def test_a_field_more_is_one_line_of_the_table(
         for each in lines:
             assert each in made[name] and each not in before[name], (name, each)
     assert {name for name in made if made[name] != before[name]} == set(wanted)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("box a 0 0 90 40 | a", "neither a box nor an arrow"),
+        ("link one -> gone 0 0", "neither a box nor an arrow"),
+        ("thread a 0 0 40 40 | too long for it", "does not fit"),
+        ("thread a 50 0 90 40 | over it", "overlaps"),
+        ("thread a 200 200 90 40 | apart\nlink one -> a 0 0", "use bend"),
+    ],
+)
+def test_a_picture_with_a_mistake_is_refused(line: str, said: str) -> None:
+    with pytest.raises(pictures.BadPicture, match=rf"^p\.txt:[34]: .*{said}"):
+        pictures.picture(f"size 300 300 | p\nthread one 0 0 90 40 | one\n{line}\n", "p.txt")
+
+
+def test_pictures_name_files_that_exist() -> None:
+    for table in (ROOT / pictures.FOLDER).glob("*.txt"):
+        for name in re.findall(r"\b\w+/\w+\.(?:pyx?|c)\b", table.read_text()):
+            assert name.startswith("tools/") or (ROOT / "kraftfast" / name).exists(), name
