@@ -41,7 +41,7 @@ class Cell:
 
 
 def measure(directory: str, scale: float = 1.0) -> list[Cell]:
-    """Every file with every size; ``scale`` shortens it. Raises StorageError, DiskFull."""
+    """Measure every file with every size; ``scale`` shortens it. Raises StorageError, DiskFull."""
     cells = []
     samples = {size: max(2, int(count * scale)) for size, count in SAMPLES.items()}
     for kind in FILES:
@@ -93,7 +93,7 @@ def _cell(kind: str, size: int, times: list[float]) -> Cell:
 
 
 def verdict(cells: list[Cell]) -> str:
-    """What the figures mean, in one line."""
+    """Return what the figures mean, in one line."""
     by_place = {(cell.file, cell.size): cell for cell in cells}
     small = by_place["written", 4 << 10]
     if small.p99_us > SLOW_P99_US:

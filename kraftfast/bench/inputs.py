@@ -39,7 +39,7 @@ class Checker:
     """Takes what was read back, in order; ``finish`` says what is wrong with it, "" if nothing."""
 
     def take(self, columns: Any) -> None:
-        """The next records."""
+        """Take the next records."""
         raise NotImplementedError
 
     def skip(self, records: int) -> None:
@@ -82,7 +82,7 @@ class Rows:
         return None if self.count is None else self.count * self.size
 
     def chunks(self) -> Iterator[Chunk]:
-        """The records in order. A chunk is valid until the next one is asked for."""
+        """Yield the records in order. A chunk is valid until the next one is asked for."""
         first, n = 0, len(self.rows)
         while self.count is None or first < self.count:
             rows = self.rows if self.count is None else self.rows[: min(n, self.count - first)]
@@ -176,7 +176,7 @@ class Lines:
             self.count, self.value_bytes = self.fingerprints.count, self.fingerprints.value_bytes
 
     def chunks(self) -> Iterator[Chunk]:
-        """The records in order."""
+        """Yield the records in order."""
         fresh = None if self.fingerprints is not None else Fingerprints()
         found = 0
         try:
@@ -220,7 +220,7 @@ class Fingerprints:
         )
 
     def add(self, data: Any, offsets: Any) -> None:
-        """Values ``data[offsets[i]:offsets[i + 1]]``."""
+        """Add the values ``data[offsets[i]:offsets[i + 1]]``."""
         view, offsets = memoryview(data), np.asarray(offsets, dtype=np.int64)
         first, end = 0, len(offsets) - 1
         while first < end:
@@ -269,7 +269,7 @@ class _LinesChecker(Checker):
 def read_lines(
     file: IO[bytes], name: str, record_bytes_max: int = RECORD_BYTES_MAX
 ) -> Iterator[Chunk]:
-    """Lines as they come, about 4 MiB at once; the last one may lack its line feed.
+    """Yield lines as they come, about 4 MiB at once; the last one may lack its line feed.
 
     ``file`` is unbuffered or has ``read1``. Raises RecordTooLarge with the line's number.
     """
@@ -297,7 +297,7 @@ def read_lines(
 
 
 def _cut(block: bytes, name: str, lines: int, record_bytes_max: int) -> Chunk:
-    """Whole lines as values and offsets."""
+    """Return whole lines as values and offsets."""
     feeds = np.flatnonzero(np.frombuffer(block, dtype=np.uint8) == ord("\n"))
     offsets = np.zeros(len(feeds) + 1, dtype=np.int64)
     offsets[1:] = feeds - np.arange(len(feeds))
@@ -315,7 +315,7 @@ def _too_large(name: str, line: int, size: int, record_bytes_max: int) -> Record
 
 
 def open_input(path: str) -> IO[bytes]:
-    """A file, or stdin for ``-``. Raises InputError."""
+    """Open a file, or stdin for ``-``. Raises InputError."""
     try:
         if path == "-":
             return os.fdopen(os.dup(0), "rb", buffering=0)

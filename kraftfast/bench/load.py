@@ -20,7 +20,7 @@ SAMPLES_MIN = {"p50_us": 2, "p99_us": 100, "p999_us": 1000}
 
 
 def percentiles(measured: dict[str, float]) -> dict[str, float | None]:
-    """The percentiles of a histogram that have enough samples, the others None.
+    """Return the percentiles of a histogram that have enough samples, the others None.
 
     >>> percentiles({"count": 3, "p50_us": 1.0, "p99_us": 2.0, "p999_us": 2.0, "max_us": 2.0})
     {'p50_us': 1.0, 'p99_us': None, 'p999_us': None}
@@ -44,7 +44,7 @@ class Latency:
 
     @classmethod
     def of(cls, producer: Any) -> Latency:
-        """What the producer has measured since it was last reset, whoever led meanwhile."""
+        """Return what the producer has measured since its last reset, under any leader."""
         measured = producer.latencies.commit_latency()
         return cls(
             **percentiles(measured), max_us=measured["max_us"], samples=int(measured["count"])
@@ -113,7 +113,7 @@ def throughput(
     seconds: float | None,
     meanwhile: AbstractContextManager[Any] | None = None,
 ) -> Run:
-    """As much as the window takes, for ``count`` records or ``seconds``; a chunk as warm-up.
+    """Append as much as the window takes, for ``count`` records or ``seconds``; a chunk as warm-up.
 
     ``meanwhile``: entered while the clock runs.
     """
@@ -147,7 +147,8 @@ def one_outstanding(
     seconds: float | None,
     after: Callable[[int, float], None] | None = None,
 ) -> Run:
-    """One record after another, each committed before the next, for ``count`` or ``seconds``.
+    """Append one record after another, each committed before the next, for ``count`` or
+    ``seconds``.
 
     ``after``: called with the number of each commit and the microseconds that it took.
     """

@@ -101,7 +101,8 @@ class Report:
 
 
 def stages(statuses: dict[int, dict[str, Any]], producer: Any) -> list[Stage]:
-    """In the order in which a record passes them; of each replica those that it had a part in.
+    """Return the stages in the order in which a record passes them; of a replica those it took part
+    in.
 
     One that led before an election, and follows now, has the stages of both roles.
     """
@@ -123,7 +124,7 @@ def _stage(name: str, replica: int, sampled: dict[str, float]) -> Stage:
 
 
 def replicas(before: dict[int, dict[str, Any]], after: dict[int, dict[str, Any]]) -> list[Replica]:
-    """Each replica that answers now; one that was started again meanwhile counts from 0."""
+    """Return each replica that answers now; one that was started again meanwhile counts from 0."""
     found = []
     for id, status in after.items():
         earlier = before.get(id, {})
@@ -144,7 +145,7 @@ def bench_line(
     window: int,
     verified: bool,
 ) -> dict[str, Any]:
-    """The keys that every harness of a comparison prints, in their order."""
+    """Return the keys that every harness of a comparison prints, in their order."""
     return {
         "peer": "kraftfast",
         "version": __version__,

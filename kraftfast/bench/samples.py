@@ -71,7 +71,7 @@ class Sampler:
             self.rows.append((at_us, commit, stage, id, us, int(grown[bucket])))
 
     def write(self, path: str) -> None:
-        """All rows as a Parquet file. Raises InvalidOption without pyarrow, StorageError."""
+        """Write all rows as a Parquet file. Raises InvalidOption without pyarrow, StorageError."""
         pa, pq = parquet()
         columns = list(zip(*self.rows)) if self.rows else [()] * len(FIELDS)
         kinds = (pa.int64(), pa.int64(), pa.string(), pa.int32(), pa.float64(), pa.int64())
@@ -83,7 +83,7 @@ class Sampler:
 
 
 def parquet() -> Any:
-    """(pyarrow, pyarrow.parquet). Raises InvalidOption where it is not installed."""
+    """Return (pyarrow, pyarrow.parquet). Raises InvalidOption where it is not installed."""
     try:
         import pyarrow
         import pyarrow.parquet

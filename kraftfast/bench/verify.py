@@ -26,7 +26,7 @@ def log_paths(directories: Mapping[int, str], topic: str) -> dict[int, str]:
 
 
 def wait_caught_up(quorum: Any, end_offset: int, timeout_s: float = CATCH_UP_TIMEOUT_S) -> str:
-    """Until every replica knows that everything below ``end_offset`` is committed.
+    """Wait until every replica knows that everything below ``end_offset`` is committed.
 
     Returns what is wrong if some do not within ``timeout_s``, else ``""``.
     """
@@ -47,7 +47,8 @@ def wait_caught_up(quorum: Any, end_offset: int, timeout_s: float = CATCH_UP_TIM
 
 
 def compare_replicas(paths: Mapping[int, str], end_offset: int) -> tuple[int, str]:
-    """(bytes compared, what differs or ``""``) of every replica's batches below ``end_offset``.
+    """Return (bytes compared, what differs or ``""``) of every replica's batches below
+    ``end_offset``.
 
     From the offset on that all of them still have. A log that does not read is a difference.
     """
@@ -91,7 +92,7 @@ class _Stream:
         self.left: Any = np.empty(0, dtype=np.uint8)
 
     def fill(self) -> int:
-        """How many bytes are at hand; 0 at the end."""
+        """Read more if need be; return how many bytes are at hand, 0 at the end."""
         if not len(self.left):
             self.span = span = next(self.spans, None)
             if span is not None:
@@ -104,7 +105,7 @@ class _Stream:
         return taken
 
     def batch_of(self, back: int) -> int:
-        """Base offset of the batch that holds the byte ``back`` bytes before those at hand."""
+        """Return the base offset of the batch that holds the byte ``back`` bytes before these."""
         assert self.span is not None
         place = self.span.end - len(self.left) - back
         for batch in batches(self.span.buffer, self.span.position, self.span.end):
@@ -114,7 +115,8 @@ class _Stream:
 
 
 def compare_records(path: str, first_offset: int, end_offset: int, checker: Checker) -> str:
-    """What is wrong with the records of a log, ``""`` if they are those that ``checker`` expects.
+    """Return what is wrong with the records of a log, ``""`` if they are those that ``checker``
+    expects.
 
     Every CRC is checked on the way.
     """
@@ -128,7 +130,7 @@ def compare_records(path: str, first_offset: int, end_offset: int, checker: Chec
 
 
 def verify(quorum: Any, first_offset: int, end_offset: int, checker: Checker) -> tuple[int, str]:
-    """(bytes compared, what is wrong or ``""``): replicas against each other and the input.
+    """Return (bytes compared, what is wrong or ``""``): replicas against each other and the input.
 
     Where the log starts later than ``first_offset``, what it does not keep is not missed; nothing
     may be given up meanwhile.
