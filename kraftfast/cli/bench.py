@@ -35,7 +35,7 @@ def bench() -> None:
 
 
 def load_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """What throughput and latency have in common."""
+    """Add the options that throughput and latency have in common."""
     decorators = [
         click.option(
             "--dir",
@@ -178,13 +178,13 @@ def measure(mode: str, asked: dict[str, Any]) -> None:
 
 
 def kept_bytes(asked: dict[str, Any]) -> int:
-    """Bytes of log that each replica will hold at least."""
+    """Return how many bytes of log each replica will hold at least."""
     kept = asked["total"] if asked["retention"] is None else asked["retention"]
     return int(max(kept or 0, asked["prepare"] or 0) * MIB)
 
 
 def prepared(mode: str, asked: dict[str, Any], count: int | None) -> int:
-    """Bytes of log to prepare before the clock starts."""
+    """Return how many bytes of log to prepare before the clock starts."""
     if asked["prepare"] is not None:
         return int(asked["prepare"] * MIB)
     if count is None:
@@ -196,7 +196,7 @@ def prepared(mode: str, asked: dict[str, Any], count: int | None) -> int:
 def run(
     mode: str, rows: Any, place: str, prepare_bytes: int, asked: dict[str, Any]
 ) -> tuple[dict[str, Any], str]:
-    """(the JSON line, what the verification found wrong or "")."""
+    """Return (the JSON line, what the verification found wrong or "")."""
     from kraftfast import LocalQuorum
     from kraftfast.bench import inputs, report, verify
     from kraftfast.log.mounts import filesystem_of

@@ -82,12 +82,12 @@ def write(consumer: Any, out: BinaryIO, line: Any, count: int | None) -> None:
 
 
 def value_line(record: Any) -> bytes:
-    """The value alone."""
+    """Return the value alone."""
     return (record.value or b"") + b"\n"
 
 
 def json_line(record: Any) -> bytes:
-    """Everything that a record has.
+    """Return everything that a record has.
 
     >>> from kraftfast.record.shapes import Record
     >>> json_line(Record(7, 1000, None, b"x"))
@@ -103,7 +103,7 @@ def json_line(record: Any) -> bytes:
 
 
 def text_or_base64(name: str, content: bytes | None) -> dict[str, str | None]:
-    """A JSON field for bytes."""
+    """Return a JSON field for bytes."""
     if content is None:
         return {name: None}
     try:

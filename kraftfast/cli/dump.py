@@ -41,7 +41,7 @@ class Dump:
         self.end: tuple[int, int] | None = None  # of the segment before, if its batches end there
 
     def segments(self, paths: Iterable[str]) -> Iterator[str]:
-        """The segments of one log in order, as :meth:`file`; each must follow the one before."""
+        """Yield the segments of one log in order, as :meth:`file`; each must follow the last."""
         for path in paths:
             base_offset, end = int(os.path.basename(path).removesuffix(LOG_SUFFIX)), self.end
             if end is not None and end[0] != base_offset:
@@ -50,7 +50,10 @@ class Dump:
             yield from self.file(path)
 
     def file(self, path: str) -> Iterator[str]:
-        """One file, by its suffix. Raises CorruptLog behind the last line that is sound."""
+        """Yield what one file holds, by its suffix.
+
+        Raises CorruptLog behind the last line that is sound.
+        """
         name = os.path.basename(path)
         if not name.endswith(SUFFIXES):
             raise InputError(f"{path} is none of {', '.join('*' + each for each in SUFFIXES)}")
@@ -64,7 +67,7 @@ class Dump:
             yield from self.segment(path)
 
     def index(self, path: str) -> Iterator[str]:
-        """The entries of an index."""
+        """Yield the entries of an index."""
         stem, suffix = os.path.splitext(os.path.basename(path))
         if not stem.isdecimal():
             raise InputError(f"{path} is no index: those are called by 20 digits and {suffix}")
@@ -79,7 +82,7 @@ class Dump:
                 yield " ".join(f"{key}: {value}" for key, value in entry.items())
 
     def snapshot(self, path: str) -> Iterator[str]:
-        """The batches of a ``.checkpoint`` file, whose offsets begin at 0."""
+        """Yield the batches of a ``.checkpoint`` file, whose offsets begin at 0."""
         name = os.path.basename(path)
         snapshot_id = id_of(name)
         if snapshot_id is None and name != BOOTSTRAP:
@@ -96,7 +99,7 @@ class Dump:
             reader.check()  # its header, its footer, its epoch
 
     def segment(self, path: str) -> Iterator[str]:
-        """The batches of a ``.log`` file, and what lies behind them."""
+        """Yield the batches of a ``.log`` file, and what lies behind them."""
         segment = open_segment_file(path)
         if not self.as_json:
             yield f"Log starting offset: {segment.base_offset}"
@@ -126,7 +129,7 @@ class Dump:
         return batches.position, batches.offset, batches.fault
 
     def batch(self, path: str, found: BatchView, begin: int, sound: bool) -> Iterator[str]:
-        """A batch and, if wanted and it is sound, its records; its bytes begin at ``begin``."""
+        """Yield a batch and, if wanted and it is sound, its records; its bytes are at ``begin``."""
         show: Any = record_fields if self.as_json else record_line
         fields = batch_fields(found, begin)
         records, damage = [], ""
@@ -147,7 +150,7 @@ class Dump:
 
 
 def tail_text(tail: Tail) -> str:
-    """What lies behind the last whole batch, in words."""
+    """Return what lies behind the last whole batch, in words."""
     place = f"byte {tail.position}"
     if tail.kind == "none":
         return f"nothing behind {place}"
@@ -170,7 +173,7 @@ def tail_text(tail: Tail) -> str:
 
 
 def batch_fields(found: BatchView, begin: int = 0) -> dict[str, Any]:
-    """The header of a batch whose bytes begin at ``begin``, by Kafka's names, in its order."""
+    """Return the header of a batch whose bytes begin at ``begin``, by Kafka's names and order."""
     append_time = bool(found.attributes & LOG_APPEND_TIME)
     horizon = found.base_timestamp if found.attributes & DELETE_HORIZON else None
     return {
@@ -197,7 +200,7 @@ def batch_fields(found: BatchView, begin: int = 0) -> dict[str, Any]:
 
 
 def batch_line(fields: dict[str, Any]) -> str:
-    """One line, as Kafka's."""
+    """Return one line, as Kafka's tool prints it."""
     words = []
     for key, value in fields.items():
         if key == "timestampType":
@@ -211,7 +214,7 @@ def batch_line(fields: dict[str, Any]) -> str:
 
 
 def sequence(found: BatchView, delta: int) -> int:
-    """The producer's number of a record; it begins again at 0 behind 2^31 - 1 (Kafka)."""
+    """Return the producer's number of a record; it begins again at 0 behind 2^31 - 1 (Kafka)."""
     if found.base_sequence == NO_SEQUENCE:
         return NO_SEQUENCE
     return (found.base_sequence + delta) % 2**31
@@ -221,7 +224,7 @@ def sequence(found: BatchView, delta: int) -> int:
 
 
 def record_fields(found: BatchView, record: Record) -> dict[str, Any]:
-    """What a record has, for JSON; ``control`` is what a control record says."""
+    """Return what a record has, for JSON; ``control`` is what a control record says."""
     fields: dict[str, Any] = {
         "offset": record.offset,
         "timestamp": record.timestamp,
@@ -240,7 +243,7 @@ def record_fields(found: BatchView, record: Record) -> dict[str, Any]:
 
 
 def record_line(found: BatchView, record: Record) -> str:
-    """One line, as Kafka's with ``--print-data-log``."""
+    """Return one line, as Kafka's tool prints it with ``--print-data-log``."""
     stamp = "LogAppendTime" if found.attributes & LOG_APPEND_TIME else "CreateTime"
     names = ",".join(shown(name.encode()) for name, _ in record.headers)
     words = [
@@ -262,7 +265,7 @@ def _size(data: bytes | None) -> int:
 
 
 def shown(data: bytes) -> str:
-    """Bytes as a terminal may see them: text as it is, what is none as escapes.
+    """Return bytes as a terminal may see them: text as it is, the rest as escapes.
 
     >>> shown("ü 1".encode()), shown(b"\\x1b[2J\\xff")
     ('ü 1', '\\\\x1b[2J\\\\xff')
@@ -279,7 +282,7 @@ def shown(data: bytes) -> str:
 
 
 def control_text(record: Record) -> str:
-    """What a control record says, in the words of Kafka's tool."""
+    """Return what a control record says, in the words of Kafka's tool."""
     name, said = control_fields(record)
     if name == "endTxnMarker":
         return f"endTxnMarker: {said['type']} coordinatorEpoch: {said['coordinatorEpoch']}"
@@ -290,7 +293,7 @@ def control_text(record: Record) -> str:
 
 
 def control_fields(record: Record) -> tuple[str, dict[str, Any]]:
-    """Name and fields of a control record, by Kafka's names. Raises CorruptBatch."""
+    """Return name and fields of a control record, by Kafka's names. Raises CorruptBatch."""
     match decode_control(record):
         case LeaderChange(leader_id, voters, granting, version):
             return "LeaderChange", {

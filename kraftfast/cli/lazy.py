@@ -69,7 +69,7 @@ class LazyGroup(Group):
 
 
 def lazy_group(places: Commands, **settings: Any) -> Callable[[Callable[..., Any]], LazyGroup]:
-    """A decorator: the function becomes a :class:`LazyGroup` of these commands."""
+    """Return a decorator: the function becomes a :class:`LazyGroup` of these commands."""
     return click.group(cls=LazyGroup, places=places, **settings)
 
 

@@ -48,7 +48,7 @@ def dump(path: str, records: bool, as_json: bool) -> None:
 
 
 def segments_of(path: str) -> Iterator[str]:
-    """The segments of a directory, oldest first. Raises NotFormatted."""
+    """Yield the segments of a directory, oldest first. Raises NotFormatted."""
     from kraftfast.log.at_rest import find_log
     from kraftfast.log.disk import Disk
     from kraftfast.log.reader import LogReader
@@ -78,7 +78,7 @@ def verify(path: str, records: bool, as_json: bool) -> None:
 
 
 def summary(found: Verified) -> dict[str, Any]:
-    """All that was found out, for JSON."""
+    """Return all that was found out, for JSON."""
     tail = found.tail
     return {
         "path": found.path,
@@ -100,7 +100,7 @@ def summary(found: Verified) -> dict[str, Any]:
 
 
 def show(found: Verified) -> None:
-    """The same for people: a line a segment, then the whole."""
+    """Show the same for people: a line a segment, then the whole."""
     from kraftfast.cli.dump import tail_text
     from kraftfast.cli.show import put, table
 
@@ -158,7 +158,7 @@ def trim(path: str, dry_run: bool, as_json: bool) -> None:
 
 
 def own_directory(disk: Disk, path: str) -> str:
-    """The replica's directory that holds a path. Raises InputError, ForeignDirectory."""
+    """Return the replica's directory that holds a path. Raises InputError, ForeignDirectory."""
     from kraftfast.errors import ForeignDirectory, InputError
     from kraftfast.log.at_rest import find_log
 
@@ -171,7 +171,7 @@ def own_directory(disk: Disk, path: str) -> str:
 
 
 def plan(disk: Disk, directory: ReplicaDirectory) -> dict[str, Any]:
-    """What a trim does to each file. Raises CorruptLog."""
+    """Return what a trim does to each file. Raises CorruptLog."""
     from kraftfast.log.at_rest import looked_at
 
     with looked_at(disk, directory) as recovery:
@@ -190,7 +190,7 @@ def plan(disk: Disk, directory: ReplicaDirectory) -> dict[str, Any]:
 
 
 def plan_lines(planned: dict[str, Any], dry_run: bool) -> Iterator[str]:
-    """The same for people."""
+    """Yield the same for people."""
     would = "would be " if dry_run else ""
     for each in planned["segments"]:
         if each["path"] not in planned["kept"]:

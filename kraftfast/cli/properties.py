@@ -36,7 +36,7 @@ class Server(NamedTuple):
 
 
 def number(least: int = 0, most: int = 2**63 - 1) -> Callable[[str], int]:
-    """A parser of whole numbers within bounds."""
+    """Return a parser of whole numbers within bounds."""
 
     def parse(text: str) -> int:
         value = int(text) if is_number(text.removeprefix("-")) else None
@@ -48,7 +48,7 @@ def number(least: int = 0, most: int = 2**63 - 1) -> Callable[[str], int]:
 
 
 def choice(*known: str) -> Callable[[str], str]:
-    """A parser of words."""
+    """Return a parser of words."""
 
     def parse(text: str) -> str:
         if text not in known:
@@ -130,7 +130,10 @@ PROPERTIES_BYTES_MAX = 1 << 20
 
 
 def read_server(path: str) -> Server:
-    """The replica that a ``server.properties`` describes. Raises InputError, InvalidOption."""
+    """Return the replica that a ``server.properties`` describes.
+
+    Raises InputError, InvalidOption.
+    """
     try:
         with open(path, "rb") as file:
             data = file.read(PROPERTIES_BYTES_MAX + 1)
@@ -149,7 +152,7 @@ def read_server(path: str) -> Server:
 
 
 def server(fields: Fields) -> Server:
-    """The replica that these keys and values describe. Raises InvalidOption."""
+    """Return the replica that these keys and values describe. Raises InvalidOption."""
     notes = check_names(fields)
     settings = {
         field: _parse(fields, key, parse)
@@ -193,7 +196,10 @@ def server(fields: Fields) -> Server:
 
 
 def _may_vote(fields: Fields, node_id: int, voters: set[int]) -> bool:
-    """Whether it is a controller; a broker only follows, and serves reads. Raises InvalidOption."""
+    """Return whether it is a controller; a broker only follows, and serves reads.
+
+    Raises InvalidOption.
+    """
     roles = _list(fields, "process.roles")
     if roles not in (["controller"], ["broker"]):
         raise InvalidOption(
@@ -208,7 +214,10 @@ def _may_vote(fields: Fields, node_id: int, voters: set[int]) -> bool:
 
 
 def check_names(fields: Fields) -> list[str]:
-    """What is to be noted about the keys. Raises InvalidOption for an unknown or unsafe one."""
+    """Return what is to be noted about the keys.
+
+    Raises InvalidOption for an unknown or unsafe one.
+    """
     known = [*SCALARS, *STRUCTURED]
     ignored = []
     for key in fields:
@@ -246,7 +255,7 @@ def address_of(text: str, key: str, port_min: int = 1, *, any_host: bool = False
 
 
 def is_number(text: str) -> bool:
-    """Whether this is the text of a whole number that is not negative.
+    """Return whether this is the text of a whole number that is not negative.
 
     ``isdigit`` is true of a superscript 2 too, of which ``int`` makes no number.
     """
@@ -316,7 +325,7 @@ def _endpoints(fields: Fields, key: str, port_min: int = 1) -> list[tuple[str, s
 
 
 def _directory(fields: Fields) -> str:
-    """As in Kafka: metadata.log.dir, else the first of log.dirs, else log.dir."""
+    """Return metadata.log.dir, else the first of log.dirs, else log.dir, as Kafka does."""
     for key in ("metadata.log.dir", "log.dirs", "log.dir"):
         places = _list(fields, key)
         if places:

@@ -67,7 +67,7 @@ def lag_of(info: QuorumInfo) -> tuple[int, int]:
 
 
 def status_text(cluster_id: str, info: QuorumInfo) -> str:
-    """As ``describe --status`` prints it; a reassignment adds lines of its own."""
+    """Return what ``describe --status`` prints; a reassignment adds lines of its own."""
     lag, lag_ms = lag_of(info)
     rows: list[tuple[str, object]] = [
         ("ClusterId", cluster_id),
@@ -87,12 +87,12 @@ def status_text(cluster_id: str, info: QuorumInfo) -> str:
 
 
 def replicas_text(replicas: tuple[ReplicaState, ...]) -> str:
-    """Kafka's list of them: what is not known is left out."""
+    """Return Kafka's list of replicas: what is not known is left out."""
     return f"[{', '.join(json.dumps(replica_facts(each)) for each in replicas)}]"
 
 
 def replica_facts(replica: ReplicaState) -> dict[str, Any]:
-    """One replica, as ``--status`` has it."""
+    """Return one replica, as ``--status`` has it."""
     from kraftfast.types import ZERO_UUID, uuid_text
 
     found: dict[str, Any] = {"id": replica.id}
@@ -115,7 +115,7 @@ def ordered(info: QuorumInfo) -> list[tuple[ReplicaState, str]]:
 
 
 def replication_text(info: QuorumInfo, now_ms: int | None) -> str:
-    """As ``describe --replication`` prints it; ``now_ms``: times are how long ago."""
+    """Return what ``describe --replication`` prints; ``now_ms``: times are how long ago."""
     from kraftfast.types import uuid_text
 
     def moment(at_ms: int) -> str:

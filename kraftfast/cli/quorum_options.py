@@ -19,7 +19,7 @@ dry_run = click.option(
 
 
 def reaches(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Every command finds the quorum by one of these, and may wait, and may print JSON."""
+    """Add the options by which every command finds the quorum, may wait, and may print JSON."""
     for option in (
         options.as_json,
         options.timeout,
@@ -32,7 +32,7 @@ def reaches(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def say(as_json: bool, text: str, **facts: Any) -> None:
-    """The outcome, for people or for programs."""
+    """Print the outcome, for people or for programs."""
     click.echo(json.dumps(facts) if as_json else text)
 
 

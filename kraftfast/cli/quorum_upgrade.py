@@ -73,7 +73,7 @@ def level_of(feature: str) -> int:
 
 
 def level_in(release: str) -> int:
-    """The level of a release. Raises UsageError.
+    """Return the level of a release. Raises UsageError.
 
     >>> level_in("3.8"), level_in("3.9-IV0"), level_in("4.1.1")
     (0, 1, 1)

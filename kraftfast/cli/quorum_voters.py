@@ -86,7 +86,7 @@ def _text(directory_id: Uuid) -> str:
 
 
 def from_properties(path: str) -> tuple[int, Uuid, tuple[Endpoint, ...], str | None]:
-    """Id, directory id, endpoints and cluster id of a server.
+    """Return id, directory id, endpoints and cluster id of a server.
 
     Raises InputError, InvalidOption, NotFormatted, ForeignDirectory.
     """
@@ -107,7 +107,7 @@ def from_properties(path: str) -> tuple[int, Uuid, tuple[Endpoint, ...], str | N
 def of_local(
     directory: str, id: int | None, dry_run: bool, deadline: float
 ) -> tuple[int, Uuid, tuple[Endpoint, ...]]:
-    """A replica of a quorum on this host, made if need be.
+    """Return a replica of a quorum on this host, made if need be.
 
     Raises NotFormatted, StorageError, NoQuorum if nobody starts it until the deadline.
     """
@@ -126,7 +126,7 @@ def of_local(
 
 
 def wait_for(place: str, deadline: float) -> tuple[Endpoint, ...]:
-    """The endpoints of a replica, by its own word, once it runs. Raises NoQuorum."""
+    """Return the endpoints of a replica, as it reports them once it runs. Raises NoQuorum."""
     from kraftfast.client.local import wait_started
     from kraftfast.types import Endpoint
 

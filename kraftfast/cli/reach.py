@@ -46,7 +46,7 @@ bootstrap_controller = click.option(
 
 
 def admin(directory: str | None, servers: str | None, controllers: str | None) -> Admin:
-    """An operator's calls. Raises UsageError unless exactly one is given, NotFormatted."""
+    """Return an operator's calls. Raises UsageError unless exactly one is given, NotFormatted."""
     if sum(each is not None for each in (directory, servers, controllers)) != 1:
         raise click.UsageError("give one of --dir, --bootstrap-server and --bootstrap-controller")
     if directory is not None:
@@ -61,14 +61,14 @@ def admin(directory: str | None, servers: str | None, controllers: str | None) -
 
 
 def here(directory: str) -> Quorum:
-    """The quorum that runs in a directory. Raises NoQuorum, NotFormatted."""
+    """Return the quorum that runs in a directory. Raises NoQuorum, NotFormatted."""
     from kraftfast.connected import connect
 
     return connect(Path(directory), timeout=START_S)
 
 
 def there(servers: str, timeout: float) -> Quorum:
-    """The quorum of these servers. Raises NoQuorum, InvalidOption."""
+    """Return the quorum of these servers. Raises NoQuorum, InvalidOption."""
     from kraftfast.connected import connect
 
     addresses = servers.split(",")  # a list is never taken for a directory

@@ -125,7 +125,7 @@ def complete(instruction: str) -> int:
 
 
 def exit_code(error: BaseException) -> int:
-    """The exit code for a failure; 70 for one that nobody foresaw."""
+    """Return the exit code for a failure; 70 for an unforeseen one."""
     if isinstance(error, KraftfastError):
         return error.exit_code
     if isinstance(error, click.ClickException):
@@ -136,7 +136,7 @@ def exit_code(error: BaseException) -> int:
 
 
 def one_line(error: BaseException) -> str:
-    """Which command failed and why, in one line of bounded length."""
+    """Return which command failed and why, in one line of bounded length."""
     context = getattr(error, "ctx", None)
     name = context.command_path if context is not None else "kraftfast"
     if isinstance(error, click.exceptions.NoSuchOption):

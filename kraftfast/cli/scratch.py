@@ -36,7 +36,7 @@ def refuse_without_space(parent: str | None, need_bytes: int) -> None:
 
 @contextmanager
 def scratch_directory(purpose: str, parent: str | None = None) -> Iterator[str]:
-    """A new directory below ``parent``, else below TMPDIR or /var/tmp; removed at the end.
+    """Yield a new directory below ``parent``, else below TMPDIR or /var/tmp; removed at the end.
 
     ``parent`` is made if it is not there, and removed with it then. Raises StorageError.
     """

@@ -56,7 +56,7 @@ def serve(config: str, expose: bool) -> None:
 
 
 def run(config: Any) -> None:
-    """Until SIGINT or SIGTERM. Raises StorageError and its subclasses."""
+    """Run until SIGINT or SIGTERM. Raises StorageError and its subclasses."""
     from kraftfast.link.host import check_host, check_tasks
     from kraftfast.node.loop import Loop
     from kraftfast.node.node import Node
@@ -81,6 +81,6 @@ def run(config: Any) -> None:
 
 
 def say_role(node: Any, effect: Any) -> None:
-    """A line for people whenever the role changes."""
+    """Print a line for people whenever the role changes."""
     leader = f", replica {effect.leader_id} leads" if effect.leader_id >= 0 else ""
     node.log_line(f"epoch {effect.epoch}: {effect.role}{leader}")

@@ -27,7 +27,7 @@ DURABILITIES = {
 
 
 def microseconds(us: float | None) -> str:
-    """A duration in the unit that suits it; a dash for a percentile of too few samples.
+    """Return a duration in the unit that suits it; a dash for a percentile of too few samples.
 
     >>> microseconds(250.4), microseconds(12_345), microseconds(2_500_000), microseconds(None)
     ('250 us', '12.3 ms', '2.50 s', '-')
@@ -52,7 +52,7 @@ class Out(Console):
 
 
 def table(*headings: str, left: int = 1) -> Table:
-    """An empty table; the first ``left`` columns are text, the others numbers."""
+    """Return an empty table; the first ``left`` columns are text, the others numbers."""
     made = Table(box=None, pad_edge=False, header_style="bold")
     for number, heading in enumerate(headings):
         made.add_column(heading, justify="left" if number < left else "right", no_wrap=True)
@@ -60,14 +60,14 @@ def table(*headings: str, left: int = 1) -> Table:
 
 
 def put(made: Table) -> None:
-    """A table on stdout, as wide as it is: nothing is cut off where the terminal is narrow."""
+    """Print a table on stdout, as wide as it is: nothing is cut off in a narrow terminal."""
     console = Out()
     needed = console.measure(made, options=console.options.update(width=TABLE_MAX)).maximum
     Out(width=max(needed, console.width)).print(made)
 
 
 def show_report(report: Report) -> None:
-    """The report of a demo, on stdout."""
+    """Print the report of a demo on stdout."""
     console, run = Out(soft_wrap=True), report.run
     console.print(
         bold(f"{run.records:,} records, {run.value_bytes:,} bytes"),
@@ -138,7 +138,7 @@ def _verdict(report: Report) -> tuple[Text, str]:
 
 
 def show_status(statuses: dict[int, dict[str, Any]], missing: dict[int, str]) -> None:
-    """One line a replica, in Kafka's words, and what else there is to say."""
+    """Print one line a replica, in Kafka's words, and what else there is to say."""
     console = Out(soft_wrap=True)
     any_status = next(iter(statuses.values()))
     console.print(
@@ -171,7 +171,7 @@ def show_status(statuses: dict[int, dict[str, Any]], missing: dict[int, str]) ->
 
 
 def show_disk(cells: list[Cell], filesystem: str) -> None:
-    """What ``bench disk`` measured."""
+    """Print what ``bench disk`` measured."""
     console = Out(soft_wrap=True)
     console.print(
         f"fdatasync on {filesystem or 'this file system'}, by file and by bytes stored before it\n"
@@ -192,7 +192,7 @@ def show_disk(cells: list[Cell], filesystem: str) -> None:
 
 
 def show_sustained(line: dict[str, Any]) -> None:
-    """What ``bench sustained`` measured."""
+    """Print what ``bench sustained`` measured."""
     console = Out(soft_wrap=True)
     made = table("second", "records/s", "batches", "p99.9 of a batch", "slowest", left=0)
     for each in line["timeline"]:

@@ -92,7 +92,7 @@ def convert(
 
 
 def source_and_target(places: tuple[str, ...], servers: str | None) -> tuple[str, str]:
-    """("" or DIR, TARGET). Raises UsageError unless there is one source."""
+    """Return ("" or DIR, TARGET). Raises UsageError unless there is one source."""
     if len(places) != (1 if servers else 2):
         raise click.UsageError("give either DIR or --bootstrap-server, and a TARGET")
     return "" if servers else places[0], places[-1]
@@ -133,7 +133,7 @@ def compact(
 
 
 def _rows(folder: str) -> int:
-    """Of all Parquet files in a folder, by their footers."""
+    """Return the rows of all Parquet files in a folder, by their footers."""
     from pyarrow import parquet
 
     names = [name for name in os.listdir(folder) if name.endswith(".parquet")]

@@ -103,7 +103,7 @@ def start(**asked: Any) -> None:
 
 
 def say(text: str) -> None:
-    """One line, at once, with the time of day; nothing where stdout is closed on purpose."""
+    """Print one line at once, with the time of day; nothing where stdout is closed on purpose."""
     if not streams.stdout_is_closed():
         click.echo(f"{time.strftime('%H:%M:%S')} {text}")
 
@@ -124,7 +124,7 @@ class Events:
         self.watches: dict[int, Any] = {}
 
     def run(self) -> None:
-        """Until interrupted. Raises the error of the last replica once none can run."""
+        """Run until interrupted. Raises the error of the last replica once none can run."""
         while True:
             self.look()
             time.sleep(LOOK_EVERY_S)
@@ -198,7 +198,7 @@ class Events:
             say(f"replica {id} was added -> started as process {self.quorum.supervisor.pid(id)}")
 
     def _leads(self, id: int) -> tuple[int, int]:
-        """(epoch, leader) as this replica knows it; (-1, -1) if it knows none."""
+        """Return (epoch, leader) as this replica knows it; (-1, -1) if it knows none."""
         from kraftfast.errors import PeerGone
 
         try:

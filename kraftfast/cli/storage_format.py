@@ -121,7 +121,7 @@ def format_local(
     ignore_formatted: bool,
     kraft_version: int,
 ) -> None:
-    """All directories of a quorum on this host. Raises ForeignDirectory."""
+    """Format all directories of a quorum on this host. Raises ForeignDirectory."""
     from kraftfast.errors import NotFormatted
     from kraftfast.node.description import read_description
     from kraftfast.node.local_layout import format_quorum, replica_directories
@@ -154,7 +154,10 @@ def format_local(
 
 
 def check_kraft_version(features: tuple[str, ...], dynamic: bool) -> None:
-    """A level that is asked for must be that of the way voters are named. Raises InvalidOption."""
+    """Check that the level asked for fits the way in which voters are named.
+
+    Raises InvalidOption.
+    """
     from kraftfast.errors import InvalidOption
 
     for level in map(feature_level, features):
@@ -185,7 +188,7 @@ def feature_level(feature: str) -> int:
 def first_voters(
     node: NodeConfig, standalone: bool, initial_controllers: str | None, dynamic: bool
 ) -> tuple[Uuid, VoterSet | None]:
-    """The directory's id, and what its bootstrap checkpoint says. Raises InvalidOption."""
+    """Return the directory's id, and what its bootstrap checkpoint says. Raises InvalidOption."""
     from kraftfast.errors import InvalidOption
     from kraftfast.log.directory import random_uuid
     from kraftfast.types import VoterSet
@@ -216,7 +219,7 @@ def first_voters(
 
 
 def first_voter(id: int, directory_id: Uuid, endpoint: Endpoint) -> Voter:
-    """One that speaks every ``kraft.version`` that we do."""
+    """Return a voter that speaks every ``kraft.version`` that we do."""
     from kraftfast import limits
     from kraftfast.types import Voter
 
@@ -259,7 +262,7 @@ def format_replica(
     directory_id: Uuid,
     voters: VoterSet | None,
 ) -> None:
-    """The directory that a server.properties names. Raises ForeignDirectory."""
+    """Format the directory that a server.properties names. Raises ForeignDirectory."""
     from kraftfast.errors import ForeignDirectory, NotFormatted
     from kraftfast.log.directory import LogOptions, MetaProperties, format_directory, read_meta
     from kraftfast.log.disk import Disk
@@ -287,7 +290,7 @@ def format_replica(
 
 
 def checked(cluster_id: str) -> str:
-    """A cluster id that Kafka's tools take too. Raises InvalidOption."""
+    """Return a cluster id that Kafka's tools take, too. Raises InvalidOption."""
     from kraftfast.errors import InvalidOption
     from kraftfast.types import uuid_from_text
 

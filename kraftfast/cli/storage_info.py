@@ -29,7 +29,7 @@ def info(ctx: click.Context, config: str) -> None:
 
 
 def looked_at(path: str, node_id: int) -> tuple[list[str], list[str]]:
-    """What is there, in Kafka's words, and what is wrong with it."""
+    """Return what is there, in Kafka's words, and what is wrong with it."""
     from kraftfast.errors import ForeignDirectory, NotFormatted
     from kraftfast.log.directory import META, read_fields, read_meta
     from kraftfast.log.disk import Disk

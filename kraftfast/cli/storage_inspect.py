@@ -37,7 +37,7 @@ def inspect(paths: tuple[str, ...], as_json: bool) -> None:
 
 
 def looked_at(paths: list[str]) -> tuple[list[StoredReplica], list[KraftfastError]]:
-    """The replicas that can be read, and what is wrong with each that a start would refuse."""
+    """Return the replicas that can be read, and what is wrong with each that a start refuses."""
     from kraftfast.errors import KraftfastError
     from kraftfast.node.stored import stored_replica
 
@@ -56,14 +56,14 @@ def looked_at(paths: list[str]) -> tuple[list[StoredReplica], list[KraftfastErro
 
 
 def replicas_of(paths: tuple[str, ...]) -> list[str]:
-    """The replicas' directories. Raises NotFormatted."""
+    """Return the replicas' directories. Raises NotFormatted."""
     from kraftfast.connected import directories_of
 
     return [place for path in paths for place in directories_of(path).values()]
 
 
 def as_dict(each: StoredReplica) -> dict[str, Any]:
-    """All that was found out, for JSON."""
+    """Return all that was found out, for JSON."""
     from kraftfast.types import uuid_text
 
     latest = each.history.latest
@@ -101,7 +101,7 @@ def as_dict(each: StoredReplica) -> dict[str, Any]:
 
 
 def show(found: list[StoredReplica]) -> None:
-    """The same for people: a line a replica, and what else there is to say."""
+    """Show the same for people: a line a replica, and what else there is to say."""
     from kraftfast.cli.show import put, table
     from kraftfast.node.local_layout import on_one_device, shared_device_text
 
@@ -127,13 +127,13 @@ def show(found: list[StoredReplica]) -> None:
 
 
 def voters_text(each: StoredReplica) -> str:
-    """Who votes, by id."""
+    """Return who votes, by id."""
     ids = each.voter_ids
     return "as configured" if ids is None else ",".join(map(str, ids))
 
 
 def remarks(each: StoredReplica) -> list[str]:
-    """What is out of the ordinary about a replica."""
+    """Return what is out of the ordinary about a replica."""
     said = []
     if each.running:
         said.append("a process runs it: what is shown may be old by now")

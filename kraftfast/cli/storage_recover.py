@@ -87,7 +87,7 @@ def recover(
 
 
 def choose(found: list[StoredReplica]) -> StoredReplica:
-    """The one with the longest log. Raises DirectoryInUse, InvalidOption."""
+    """Return the replica with the longest log. Raises DirectoryInUse, InvalidOption."""
     from kraftfast.errors import DirectoryInUse, InvalidOption
 
     for each in found:
@@ -104,7 +104,7 @@ def choose(found: list[StoredReplica]) -> StoredReplica:
 
 
 def where(chosen: StoredReplica, node: NodeConfig | None) -> tuple[Endpoint, ...]:
-    """Where others will reach it; empty: as its voter set says. Raises InvalidOption."""
+    """Return where others will reach it; empty: as its voter set says. Raises InvalidOption."""
     from kraftfast.errors import ForeignDirectory
 
     if node is None:
@@ -131,7 +131,7 @@ def kept_stopped(chosen: StoredReplica) -> Iterator[None]:
 
 
 def set_aside(chosen: StoredReplica) -> list[str]:
-    """The other directories of a quorum of this host; what they are called now."""
+    """Rename the other directories of a quorum of this host; return their new names."""
     from kraftfast.errors import NotFormatted
     from kraftfast.node.description import read_description
     from kraftfast.node.local_layout import replica_directories, set_others_aside
@@ -145,7 +145,7 @@ def set_aside(chosen: StoredReplica) -> list[str]:
 
 
 def explained(chosen: StoredReplica, found: list[StoredReplica]) -> Iterator[str]:
-    """What will be done, and what it gives up."""
+    """Yield what will be done, and what it gives up."""
     from kraftfast.node.witness import is_witness
 
     id, others = chosen.meta.node_id, [each for each in found if each is not chosen]
@@ -182,13 +182,13 @@ def explained(chosen: StoredReplica, found: list[StoredReplica]) -> Iterator[str
 
 
 def confirmed(chosen: StoredReplica) -> bool:
-    """Whether somebody types its id. Raises UsageError where nobody can answer."""
+    """Return whether the operator types its id. Raises UsageError where nobody can answer."""
     id = chosen.meta.node_id
     return asked(id).strip() == str(id)
 
 
 def asked(id: int) -> str:
-    """What is typed. Raises UsageError."""
+    """Return what is typed. Raises UsageError."""
     if not sys.stdin.isatty():
         raise click.UsageError(
             "stdin is no terminal, so nothing can be confirmed: pass --yes, or --dry-run"

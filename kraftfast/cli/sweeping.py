@@ -19,19 +19,19 @@ SEEDS_MAX = 100_000_000
 
 
 def simulate(seed: int) -> dict[str, Any]:
-    """One seed of the simulator."""
+    """Run one seed of the simulator."""
     from kraftfast.sim.world import run_seed
 
     return run_seed(seed)
 
 
 def simulate_again(seed: int) -> str:
-    """The command that shows it."""
+    """Return the command that shows it again."""
     return f"python -m kraftfast.sim --seed {seed} --trace"
 
 
 def measure(settings: dict[str, str]) -> dict[str, Any]:
-    """One run of ``kraftfast bench`` in a process of its own: the line that it prints."""
+    """Run ``kraftfast bench`` once in a process of its own; return the line that it prints."""
     done = subprocess.run(
         [sys.executable, "-m", "kraftfast", *words(settings)],
         capture_output=True, text=True, timeout=BENCH_WAIT_S,
@@ -43,12 +43,12 @@ def measure(settings: dict[str, str]) -> dict[str, Any]:
 
 
 def measure_again(settings: dict[str, str]) -> str:
-    """The command that shows it."""
+    """Return the command that shows it again."""
     return shlex.join(["kraftfast", *words(settings)])
 
 
 def words(settings: dict[str, str]) -> list[str]:
-    """The arguments of ``kraftfast``.
+    """Return the arguments of ``kraftfast``.
 
     >>> words({"mode": "latency", "record-size": "100"})
     ['bench', 'latency', '--json', '--record-size', '100']
@@ -69,7 +69,7 @@ def seeds(text: str) -> list[int]:
 
 
 def combinations(mode: str, settings: tuple[str, ...]) -> list[dict[str, str]]:
-    """Every combination of ``name=value,value`` settings. Raises InvalidOption.
+    """Return every combination of ``name=value,value`` settings. Raises InvalidOption.
 
     >>> combinations("latency", ("seconds=1", "flush=adaptive,parallel"))[1]
     {'mode': 'latency', 'seconds': '1', 'flush': 'parallel'}
