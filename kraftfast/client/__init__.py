@@ -1,1 +1,1 @@
-"""Who uses a quorum: producers and consumers, over rings on one host and over sockets."""
+"""The clients of a quorum: producers and consumers, over rings on one host or over sockets."""

@@ -346,7 +346,10 @@ class Admin:
         ask: Callable[[Any, float], T],
         again: set[ErrorCode] | frozenset[ErrorCode] = frozenset(),
     ) -> T:
-        """What the leader answers, at the latest at the deadline. Raises Closed, WrongProcess."""
+        """Return what the leader answers, at the latest at the deadline.
+
+        Raises Closed, WrongProcess.
+        """
         refused: RequestRefused | None = None
         search = Search(deadline - PAUSE_S, now=self.host.monotonic)
         while True:
@@ -382,7 +385,7 @@ def is_done(answer: Any, done: Callable[[QuorumInfo], bool]) -> bool:
 
 
 def is_target(info: QuorumInfo, ids: list[int]) -> bool:
-    """Whether a quorum is on the way to these voters, or there."""
+    """Return whether a quorum is on the way to these voters, or there."""
     return list(info.voter_ids if info.target is None else info.target) == ids
 
 
@@ -402,11 +405,11 @@ class AsyncAdmin:
         self.admin = admin
 
     async def describe(self, *, timeout: float = 10.0) -> QuorumInfo:
-        """As :meth:`Admin.describe`."""
+        """See :meth:`Admin.describe`."""
         return await in_thread(self.admin.describe, timeout=timeout)
 
     async def read_barrier(self, *, timeout: float = 10.0) -> int:
-        """As :meth:`Admin.read_barrier`."""
+        """See :meth:`Admin.read_barrier`."""
         return await in_thread(self.admin.read_barrier, timeout=timeout)
 
     async def add_voter(
@@ -418,7 +421,7 @@ class AsyncAdmin:
         cluster_id: str | None = None,
         timeout: float = TIMEOUT_S,
     ) -> None:
-        """As :meth:`Admin.add_voter`."""
+        """See :meth:`Admin.add_voter`."""
         await in_thread(
             self.admin.add_voter, id, directory_id, endpoints,
             cluster_id=cluster_id, timeout=timeout,
@@ -432,7 +435,7 @@ class AsyncAdmin:
         cluster_id: str | None = None,
         timeout: float = TIMEOUT_S,
     ) -> None:
-        """As :meth:`Admin.remove_voter`."""
+        """See :meth:`Admin.remove_voter`."""
         await in_thread(
             self.admin.remove_voter, id, directory_id, cluster_id=cluster_id, timeout=timeout
         )
@@ -440,17 +443,17 @@ class AsyncAdmin:
     async def reassign(
         self, target: Iterable[int] | None, *, wait: bool = True, timeout: float = TIMEOUT_S
     ) -> None:
-        """As :meth:`Admin.reassign`."""
+        """See :meth:`Admin.reassign`."""
         await in_thread(self.admin.reassign, target, wait=wait, timeout=timeout)
 
     async def transfer(self, to: int | None = None, *, timeout: float = TIMEOUT_S) -> int:
-        """As :meth:`Admin.transfer`."""
+        """See :meth:`Admin.transfer`."""
         return await in_thread(self.admin.transfer, to, timeout=timeout)
 
     async def upgrade(
         self, kraft_version: int, *, validate_only: bool = False, timeout: float = TIMEOUT_S
     ) -> None:
-        """As :meth:`Admin.upgrade`."""
+        """See :meth:`Admin.upgrade`."""
         await in_thread(
             self.admin.upgrade, kraft_version, validate_only=validate_only, timeout=timeout
         )

@@ -25,7 +25,7 @@ class Reached(Protocol):
     """A replica that can be asked. ``deadline``: by the clock of its host."""
 
     def ask(self, api_key: int, body: Any, deadline: float, version_max: int | None = None) -> Any:
-        """The answer to one request. Raises PeerGone, TimedOut, UnsupportedVersion."""
+        """Return the answer to one request. Raises PeerGone, TimedOut, UnsupportedVersion."""
 
     def close(self) -> None:
         """Hang up."""
@@ -38,16 +38,19 @@ class Way(Protocol):
     host: Host
 
     def to_leader(self, deadline: float) -> Reached:
-        """Raises NotLeader (nobody leads at the moment), NoQuorum (nobody answers)."""
+        """Raises NotLeader (no replica leads at the moment), NoQuorum (none answers)."""
 
     def likely(self, deadline: float) -> Reached | None:
-        """The replica that led when last seen, whatever it does now; None if none was seen.
+        """Return the replica that led when last seen, in whatever role now, or None.
 
         Raises PeerGone, TimedOut, UnsupportedVersion.
         """
 
     def heard(self, leader_id: int) -> None:
-        """A replica says who leads; -1: it knows of nobody. That one is ``likely`` from now on."""
+        """Note the leader that a replica names; -1: it knows none.
+
+        That one is ``likely`` from now on.
+        """
 
     def close(self) -> None:
         """Hang up where something is kept between questions."""
@@ -61,20 +64,20 @@ class RemoteWay:
         self.topic, self.host = cluster.topic, cluster.host
 
     def to_leader(self, deadline: float) -> Reached:
-        """As :meth:`Way.to_leader`; also RequestRefused, InconsistentClusterId."""
+        """Do as :meth:`Way.to_leader`; raise also RequestRefused, InconsistentClusterId."""
         return self.cluster.find_leader(deadline)[0]
 
     def likely(self, deadline: float) -> Reached | None:
-        """As :meth:`Way.likely`; only where the leader was found before."""
+        """Do as :meth:`Way.likely`; only where the leader was found before."""
         address = self.cluster.led
         return None if address is None else self.cluster.reach(address, deadline)
 
     def heard(self, leader_id: int) -> None:
-        """As :meth:`Way.heard`."""
+        """See :meth:`Way.heard`."""
         self.cluster.heard(leader_id)
 
     def close(self) -> None:
-        """As :meth:`Way.close`: every question has a connection of its own."""
+        """Do as :meth:`Way.close`: every question has a connection of its own."""
 
 
 class LocalReached:
@@ -91,7 +94,7 @@ class LocalReached:
         self.repeated = Repeated() if kept is None else kept.repeated
 
     def ask(self, api_key: int, body: Any, deadline: float, version_max: int | None = None) -> Any:
-        """As :meth:`Reached.ask`: both sides are of one version."""
+        """Do as :meth:`Reached.ask`: both sides are of one version."""
         version = SERVED[api_key].last
         if version_max is not None:
             version = min(version, version_max)
@@ -117,13 +120,13 @@ class LocalReached:
         return self.repeated.decode_response(api_key, version, data)
 
     def close(self) -> None:
-        """What is kept for later questions stays open."""
+        """Keep open what later questions need."""
 
 
 class LocalWay:
     """Through the directories of this host; ``directories``: replica id -> directory, live."""
 
-    # _led: who led when that was last heard, None: it is to be looked for. _kept: for the questions
+    # _led: the last known leader, None: it is to be looked for. _kept: for the questions
     # to it.
 
     host = HOST
@@ -134,11 +137,11 @@ class LocalWay:
         self._kept = KeptConnection("")
 
     def to(self, id: int) -> LocalReached:
-        """One replica, whatever it is."""
+        """Return one replica, whatever its role."""
         return LocalReached(self.directories[id])
 
     def likely(self, _deadline: float) -> Reached | None:
-        """As :meth:`Way.likely`; for one question at a time, which may be put twice."""
+        """Do as :meth:`Way.likely`; for one question at a time, which may be put twice."""
         directory = None if self._led is None else self.directories.get(self._led)
         if directory is None:
             return None
@@ -148,16 +151,16 @@ class LocalWay:
         return LocalReached(directory, self._kept)
 
     def heard(self, leader_id: int) -> None:
-        """As :meth:`Way.heard`; one that is not here is looked for."""
+        """Do as :meth:`Way.heard`; one that is not here is looked for."""
         if leader_id >= 0:
             self._led = leader_id if leader_id in self.directories else None
 
     def close(self) -> None:
-        """As :meth:`Way.close`."""
+        """See :meth:`Way.close`."""
         self._kept.close()
 
     def to_leader(self, deadline: float) -> Reached:
-        """As :meth:`Way.to_leader`: who leads the latest epoch by its own word."""
+        """Do as :meth:`Way.to_leader`: who leads the latest epoch by its own word."""
         leaders, problems, elsewhere = [], [], set[int]()
         places = sorted(self.directories.items())
         for number, (id, directory) in enumerate(places):

@@ -170,7 +170,7 @@ class AsyncProducer:
     async def _append_in_turn(
         self, value: Any, fields: RecordFields, deadline: float
     ) -> asyncio.Future[int]:
-        """Append as soon as there is room; who has waited longest is first."""
+        """Append as soon as there is room; the call that has waited longest is first."""
         async with self._in_turn(deadline):
             while True:
                 try:
@@ -274,7 +274,7 @@ class AsyncProducer:
             raise LocalError("this producer belongs to another event loop, or another thread")
 
     async def _wait_room(self, deadline: float) -> None:
-        """Until there may be room."""
+        """Wait until there may be room."""
         self._check_open()
         self.producer.check_fenced()
         left = deadline - time.monotonic()
@@ -291,7 +291,10 @@ class AsyncProducer:
             pass
 
     async def _wait_ticket(self, ticket: int, deadline: float) -> None:
-        """Until a ticket, the last one that was handed out, is resolved. Raises UnknownOutcome."""
+        """Wait until a ticket, the last one that was handed out, is resolved.
+
+        Raises UnknownOutcome.
+        """
         if ticket >= self._ledger.resolved:
             self._check_loop()
             try:
@@ -305,9 +308,9 @@ class AsyncProducer:
     # --- futures ----------------------------------------------------------------------------------
 
     def _await_ticket(self, ticket: int, deadline: float) -> asyncio.Future[int]:
-        """A future of the last ticket handed out; UnknownOutcome if its time is over before.
+        """Return a future of the last ticket handed out; UnknownOutcome if its time is over before.
 
-        Whoever awaits it may be cancelled, and it with him: it goes in its turn all the same.
+        If the awaiting task is cancelled, so is the future; the record is appended all the same.
         """
         future: asyncio.Future[int] = self._loop.create_future()
         self._waiting.append((ticket, future, deadline))
@@ -316,7 +319,7 @@ class AsyncProducer:
         return future
 
     def _set_alarm(self, deadline: float) -> None:
-        """One timer for all futures: mostly they are done long before, and ask no more of it."""
+        """Set one timer for all futures: most are done long before it ends."""
         if self._alarm is not None:
             self._alarm.cancel()
         self._alarm_at = deadline
@@ -379,7 +382,7 @@ class AsyncProducer:
     # --- another leader ---------------------------------------------------------------------------
 
     def _notice(self, sender: Sender | None) -> None:
-        """Look for a leader if there is none any more."""
+        """Look for a leader if there is none now."""
         if (
             (sender is None or sender.broken is not None)
             and self._search is None
@@ -407,7 +410,7 @@ class AsyncProducer:
             self._end_turn()
 
     def _look_after(self) -> None:
-        """A leader that stopped, or a host that went silent, closes no connection.
+        """Look after a leader that stopped or a host that fell silent: neither closes a connection.
 
         Whatever ended the last search for a leader, another one begins here at the latest.
         """
@@ -472,7 +475,7 @@ class AsyncProducer:
             self._room.set()
 
     def disown(self) -> None:
-        """In a forked child: the loop's epoll is the parent's too, and must stay as it is."""
+        """Leave the loop's epoll, which is the parent's too, as it is in a forked child."""
         self._closed, self.refusal = True, forks.refusal("producer")
         self._watched = None
         self._waiting.clear()

@@ -75,7 +75,7 @@ cdef class Appender:
     def pump(self, Sender sender not None, int64_t ticket, double deadline):
         """Take in answers for a while, or let another thread that does; then look again.
 
-        Whoever pumps returns as soon as anything that a thread waits for may have happened.
+        The thread that pumps returns as soon as anything that a thread waits for may have happened.
         """
         cdef double left = deadline - self.host.monotonic()
         if left <= 0:

@@ -49,7 +49,7 @@ class Collected:
         self.let_go()
 
     def let_go(self) -> None:
-        """Close at once, waiting for nothing: for a producer that nobody can reach any more."""
+        """Close at once, waiting for nothing: for a producer that no reference reaches."""
         self._closed = self._ended = True
         sender, self.sender = self.sender, None
         if sender is not None:

@@ -26,7 +26,7 @@ TOPIC_BYTES_MAX = 249
 class RemoteQuorum(ConnectedQuorum):
     """A quorum of servers (``cluster``), made by :func:`connect_servers`."""
 
-    # cluster: its servers, and who leads.
+    # cluster: its servers and its leader.
 
     def __init__(self, cluster: Cluster) -> None:
         super().__init__(Admin(RemoteWay(cluster)))

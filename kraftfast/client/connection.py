@@ -81,14 +81,17 @@ class Connection:
         self.splitter.frame_bytes_max = limits.FRAME_BYTES_MAX
 
     def version_of(self, api_key: int, version_max: int | None = None) -> int:
-        """The version of an API to speak, at most ``version_max``. Raises UnsupportedVersion."""
+        """Return the version of an API to speak, at most ``version_max``.
+
+        Raises UnsupportedVersion.
+        """
         ours = SERVED[api_key]
         if version_max is not None:
             ours = Versions(ours.first, min(ours.last, version_max))
         return negotiate(api_key, self.versions, {api_key: ours})
 
     def ask(self, api_key: int, body: Any, deadline: float, version_max: int | None = None) -> Any:
-        """The answer to one question."""
+        """Return the answer to one question."""
         return self._exchange(api_key, self.version_of(api_key, version_max), body, deadline)
 
     def _exchange(self, api_key: int, version: int, body: Any, deadline: float) -> Any:
@@ -109,7 +112,7 @@ class Connection:
             raise
 
     def next_correlation_id(self) -> int:
-        """A number for the next request."""
+        """Return a number for the next request."""
         number, self.correlation_id = self.correlation_id, self.correlation_id + 1 & 0x7FFFFFFF
         return number
 
@@ -124,7 +127,7 @@ class Connection:
             self._broken(error)
 
     def receive(self, deadline: float) -> frame.Frame:
-        """The next frame. After TimedOut it may be called again."""
+        """Return the next frame. After TimedOut it may be called again."""
         while True:
             found = self.splitter.next_frame()
             if found is not None:

@@ -1,4 +1,4 @@
-"""What a producer asks of whoever finds the leader: over rings ``local``, over TCP ``remote``."""
+"""What a producer needs to find the leader: ``local`` over rings, ``remote`` over TCP."""
 
 from __future__ import annotations
 
@@ -17,10 +17,13 @@ class Connector(Protocol):
     window: int  # batches that a sender has under way at most
 
     def connect(self, ledger: Ledger, record_bytes: int, deadline: float) -> Sender:
-        """A sender that takes records of ``record_bytes``. Raises NotLeader, NoQuorum, PeerGone."""
+        """Return a sender that takes records of ``record_bytes``.
+
+        Raises NotLeader, NoQuorum, PeerGone.
+        """
 
     def reach(self, sender: Sender, deadline: float) -> Reached:
-        """The sender's leader, to be asked something. Raises PeerGone, TimedOut."""
+        """Reach the sender's leader, to ask it something. Raises PeerGone, TimedOut."""
 
     def superseded(self, sender: Sender, deadline: float) -> bool:
-        """Whether somebody leads in a later epoch than the leader that this sender goes to."""
+        """Return whether a replica leads in a later epoch than the leader of this sender."""

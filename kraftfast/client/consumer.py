@@ -71,14 +71,14 @@ class RecordStream(ABC):
 
     @abstractmethod
     def wait(self, timeout: float | None = None) -> bool:
-        """Until there is something at ``position``; False if ``timeout`` seconds pass without.
+        """Wait until there is something at ``position``; False if ``timeout`` seconds pass without.
 
         Goes on with another replica if this one is gone. Raises NoQuorum.
         """
 
     @abstractmethod
     def _committed(self) -> Iterator[Any]:
-        """The batches from ``position`` on that are committed by now; may be called again."""
+        """Return the batches from ``position`` on that are committed; may be called again."""
 
     def _batches(self) -> Iterator[Any]:
         self._check_open()
@@ -102,7 +102,7 @@ class RecordStream(ABC):
             self.follow = flag("follow", self.follow)
 
     def batches(self) -> Iterator[Any]:
-        """Whole batches, control batches too; the first may begin below ``position``.
+        """Yield whole batches, control batches too; the first may begin below ``position``.
 
         Raises as the class, and Closed.
         """
@@ -120,7 +120,7 @@ class RecordStream(ABC):
             self.position = max(self.position, batch.end_offset)
 
     def read(self, count: int, *, timeout: float = 10.0) -> list[Any]:
-        """The next ``count`` records.
+        """Return the next ``count`` records.
 
         Raises TimedOut if there are fewer within ``timeout`` seconds, NoQuorum; ``position`` is
         where it was then.
@@ -152,7 +152,7 @@ class RecordStream(ABC):
         self.closed = True
 
     def disown(self) -> None:
-        """In a forked child: leave what it reads from to the parent."""
+        """Leave what it reads from to the parent, in a forked child."""
         self.closed, self.refusal = True, forks.refusal("consumer")
 
     def lose_quorum(self) -> None:
@@ -284,14 +284,14 @@ class Consumer(RecordStream):
                     self.host.sleep(RETRY_S)
 
     def _check_start(self, start: int) -> None:
-        """Records below the log's start are not handed out, be they still there or not."""
+        """Refuse a position below the log's start, even if its records are still there."""
         if self.position < start:
             raise OffsetOutOfRange(
                 f"the log starts at offset {start}, beyond offset {self.position}", start
             )
 
     def _caught_up(self, end_offset: int) -> tuple[Watch, LogReader]:
-        """A source that knows what another one does. Raises NoQuorum."""
+        """Return a source that has caught up with another one. Raises NoQuorum."""
         source, reader = self._source, self._reader
         if source is not None and reader is not None:
             try:
@@ -331,6 +331,6 @@ class Consumer(RecordStream):
         super().close()
 
     def disown(self) -> None:
-        """The watches close themselves; a reader only looks at files."""
+        """Do nothing: the watches close themselves, and a reader only looks at files."""
         super().disown()
         self._watches = {}

@@ -19,7 +19,7 @@ class Doubts:
     _progress_at: tuple[int, float]
 
     def doubt(self, sender: Sender, deadline: float) -> None:
-        """Nothing was acknowledged for long: if a later leader is known, this one is no use.
+        """Give up this leader if nothing was acknowledged for long and a later one is known.
 
         A process that was stopped, or a host that went silent, closes no connection.
         """
@@ -32,7 +32,7 @@ class Doubts:
             try:
                 later = self._connector.superseded(sender, min(deadline, now + DOUBT_S))
             except KraftfastError:
-                return  # nobody could be asked: that says nothing of this leader
+                return  # no replica could be asked: that says nothing of this leader
             if later:
                 sender.declare_broken(
                     PeerGone("its leader does not answer, and there is a later one")

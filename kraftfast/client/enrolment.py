@@ -51,7 +51,7 @@ class Standing(NamedTuple):
 class Enrolment:
     """Gives every sender of a producer its identity. Used under the producer's lock.
 
-    ``name``: None for a producer that nobody asks for again.
+    ``name``: None for a producer that is never continued.
     """
 
     # identity: of the producer. standing: of its name at first. _connector: the way to the leader.
@@ -95,7 +95,7 @@ class Enrolment:
             raise copy.copy(self.identity.fenced)
 
     def _begin(self, sender: Any, ledger: Ledger, deadline: float) -> None:
-        """An id; or the next epoch of the one at hand: it fences copies that are on their way."""
+        """Take a new id, or the next epoch of the one at hand: it fences copies on their way."""
         identity = self.identity
         if identity.name is None and 0 <= identity.id and not self._used_up():
             self._before = self.last_sequence(ledger) + 1
@@ -106,7 +106,7 @@ class Enrolment:
         if grant.error_code != ErrorCode.NONE:
             refused = self._refused(grant.error_code)
             if isinstance(refused, ProducerFenced):
-                identity.fence(refused)  # for good: it is of no use to ask again
+                identity.fence(refused)  # final: another request would be refused, too
             raise refused
         number = grant.last_sequence + 1
         if identity.id < 0:
@@ -118,7 +118,7 @@ class Enrolment:
         identity.begin(grant.producer_id, grant.producer_epoch, ledger.resolved, number)
 
     def _used_up(self) -> bool:
-        """Whether the next epoch of the id at hand is of no use.
+        """Return whether the next epoch of the id at hand cannot be used.
 
         Where an id was forgotten, those of its epochs that may have been used are refused, and the
         log knows only the highest epoch of all that it forgot.

@@ -1,4 +1,4 @@
-"""Who a producer is to its quorum: see identity.pyx."""
+"""The identity of a producer in its quorum: see identity.pyx."""
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
@@ -13,11 +13,11 @@ cdef bint is_whole(const uint8_t *batch, int64_t size, int64_t records,
 
 
 cdef class Identity:
-    cdef readonly str name             # None: nobody asks for this producer again
+    cdef readonly str name             # None: this producer is never continued
     cdef readonly int64_t id           # -1: none yet
     cdef readonly int epoch
     cdef readonly int64_t delta        # the number of a record is its ticket plus this
-    cdef readonly int64_t doubtful_end  # tickets below may be in a log although nobody said so
+    cdef readonly int64_t doubtful_end  # tickets below may be in a log although no answer said so
     cdef readonly bint spent           # a sequence is missing: the next record needs another epoch
     cdef readonly int64_t missing_from  # while it is spent: the first ticket that has no number
     cdef readonly bint uncertain       # a ticket from there on may have one in the log all the same

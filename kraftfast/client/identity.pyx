@@ -1,4 +1,4 @@
-"""Who a producer is to its quorum, so that a batch that is sent twice is appended once.
+"""The identity of a producer in its quorum, so that a batch that is sent twice is appended once.
 
 Its records are numbered without a gap: the number of a record is its ticket plus ``delta``, its
 sequence that modulo 2^31. It outlives senders, like the ledger: what one leader may have taken goes
@@ -51,7 +51,7 @@ cdef class Identity:
         self.fenced = fenced
 
     cdef void stamp(self, BatchSettings *settings, int64_t ticket) noexcept:
-        """What a batch says whose first record has this ticket."""
+        """Stamp a batch whose first record has this ticket."""
         settings.producer_id, settings.producer_epoch = self.id, <short>self.epoch
         settings.base_sequence = <int32_t>((ticket + self.delta) & SEQUENCE_MASK)
 
@@ -64,7 +64,7 @@ cdef class Identity:
                 and header.base_sequence == now.base_sequence)
 
     cdef int restamp(self, uint8_t *batch, int64_t size, int64_t ticket) except -1:
-        """The same for a batch that is whole already; nothing changes if it says so."""
+        """Stamp a batch that is whole already; change nothing if it says so."""
         cdef kf_batch_header header
         cdef BatchSettings now
         assert kf_batch_read_header(batch, size, &header) == KF_BATCH_OK
@@ -127,7 +127,7 @@ cdef class Identity:
         return self.missing_from if self.spent else ledger.resolved
 
     cdef object failure_of(self, bint unknown, int32_t code, int64_t first_ticket):
-        """What the tickets of a batch are told that was refused with a code of Kafka's.
+        """Return what the tickets fail with of a batch that was refused with a code of Kafka's.
 
         None: nothing, it goes again; under another epoch if it is ``spent``.
         """

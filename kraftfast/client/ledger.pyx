@@ -75,11 +75,11 @@ cdef class Ledger:
         return 0
 
     def fail_until(self, int64_t end_ticket, exception not None):
-        """What is not resolved has failed, up to a ticket."""
+        """Fail what is not resolved, up to a ticket."""
         self.failed(end_ticket, exception)
 
     def fail_rest(self, exception not None):
-        """Everything that is not resolved has failed."""
+        """Fail everything that is not resolved."""
         if self.next_ticket > self.resolved:
             self.failed(self.next_ticket, exception)
 
@@ -104,14 +104,15 @@ cdef class Ledger:
         return low - 1
 
     cdef failure_at(self, Py_ssize_t number):
-        """A fresh copy of what failed: exceptions that are raised keep where they were."""
+        """Return a fresh copy of what failed: exceptions that are raised keep where they were."""
         exception = self.failures.get(self.stretches[number].first_ticket)
         if exception is None:
             return UnknownOutcome("it was not acknowledged; the reason is too long ago")
         return copy.copy(exception)
 
     cpdef int64_t offset_of(self, int64_t ticket) except? -1:
-        """The offset of a resolved ticket. Raises its failure; UnknownOutcome if it is forgotten.
+        """Return the offset of a resolved ticket. Raises its failure; UnknownOutcome if it is
+        forgotten.
 
         Raises LocalError for a ticket that is not resolved.
         """
@@ -133,7 +134,8 @@ cdef class Ledger:
         return self.stretches[0].first_ticket if self.count else 0
 
     def runs(self, int64_t first, int64_t end) -> list:
-        """What became of resolved tickets: [(first, end, base offset or -1, failure or None)].
+        """Return what became of resolved tickets: [(first, end, base offset or -1, failure or
+        None)].
 
         A run ends where the offsets jump and where records failed. Raises LocalError for tickets
         that are not resolved, UnknownOutcome for those that are forgotten.
@@ -160,7 +162,7 @@ cdef class Ledger:
     def settle(self, waiting):
         """Give the futures of ``waiting`` what became of their tickets, as far as that is known.
 
-        ``waiting``: a deque of (ticket, future, whatever), by ticket; who was told leaves it.
+        ``waiting``: a deque of (ticket, future, whatever), by ticket; done ones leave it.
         """
         cdef int64_t ticket
         cdef Py_ssize_t number

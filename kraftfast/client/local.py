@@ -51,9 +51,9 @@ class Refused(PeerGone):
 
 
 class LocalConnector:
-    """Makes a producer's senders: over rings, to whoever leads.
+    """Makes a producer's senders: over rings, to the leader.
 
-    ``directories`` is looked at anew each time: replicas may be added. ``batch_bytes``,
+    ``directories`` is looked at again each time: replicas may be added. ``batch_bytes``,
     ``window``: of the senders. A ring holds a window, and two of the largest records.
     """
 
@@ -67,9 +67,9 @@ class LocalConnector:
         self._order = list(directories)
 
     def connect(self, ledger: Ledger, record_bytes: int, deadline: float) -> RingSender:
-        """A ring to the leader that takes records of ``record_bytes``.
+        """Return a ring to the leader that takes records of ``record_bytes``.
 
-        Raises NotLeader (nobody leads at the moment), NoQuorum (no replica runs), Full, PeerGone.
+        Raises NotLeader (no replica leads now), NoQuorum (no replica runs), Full, PeerGone.
         """
         ring_bytes = self._ring_bytes(record_bytes)
         known = [id for id in list(self.directories) if id not in self._order]
@@ -116,12 +116,12 @@ class LocalConnector:
         return ring_bytes
 
     def _promise(self, id: int, good: bool) -> None:
-        """Who led is asked first the next time, who did not answer last."""
+        """Move a replica to the front of the order in which they are asked, or to its end."""
         order = [other for other in self._order if other != id]
         self._order = [id, *order] if good else [*order, id]
 
     def reach(self, sender: Any, _deadline: float) -> Any:
-        """Its leader, for questions."""
+        """Return its leader, for questions."""
         from kraftfast.client.admin_ways import LocalReached  # which imports this module
 
         directory = self.directories.get(sender.node_id)
@@ -130,7 +130,7 @@ class LocalConnector:
         return LocalReached(directory)
 
     def superseded(self, sender: Any, deadline: float) -> bool:
-        """Whether somebody leads in a later epoch than the leader that this sender goes to."""
+        """Return whether a replica leads in a later epoch than the leader of this sender."""
         places = list(self.directories.items())
         others = [path for id, path in places if id != sender.node_id]
         for number, directory in enumerate(others):
@@ -145,12 +145,15 @@ class LocalConnector:
 
 
 def _attempt(deadline: float) -> float:
-    """How long one replica is waited for, before the next one is asked."""
+    """Return how long one replica is waited for, before the next one is asked."""
     return min(CONNECT_TIMEOUT_S, max(0.001, deadline - time.monotonic()))
 
 
 def _offer(directory: str, ring_bytes: int, timeout: float) -> tuple[RingLink, OwnDoorbell] | int:
-    """A link to the replica, or the id of the one that leads for all it knows. Raises PeerGone."""
+    """Return a link to the replica, or the id of the one that leads for all it knows.
+
+    Raises PeerGone.
+    """
     with contextlib.ExitStack() as undo:
         sock = undo.enter_context(connect(os.path.join(directory, SOCKET_NAME), timeout))
         try:
@@ -217,7 +220,7 @@ class KeptConnection:
     Making one for each question costs a twentieth of a read barrier.
     """
 
-    # repeated: what was last said over it, and to whom it was before.
+    # repeated: what was last said over it, and to which replica.
     # _sock: None until the first question, while one is put, and after one without an answer.
 
     def __init__(self, directory: str) -> None:
@@ -226,9 +229,9 @@ class KeptConnection:
         forks.own(self)
 
     def ask_raw(self, question: dict[str, Any], timeout: float) -> bytes:
-        """As :func:`ask_raw`, of a request that may be put twice.
+        """Do as :func:`ask_raw`, of a request that may be put twice.
 
-        The replica may have given up an idle connection, or have been started anew: then the
+        The replica may have given up an idle connection, or have been restarted: then the
         request goes out again over a fresh one.
         """
         question = question | {"again": True}
@@ -261,7 +264,10 @@ class KeptConnection:
 
 
 def wait_started(directory: str, deadline: float) -> dict[str, Any]:
-    """The status of a replica, once it runs. Raises NoQuorum at ``time.monotonic()`` deadline."""
+    """Return the status of a replica, once it runs.
+
+    Raises NoQuorum at ``time.monotonic()`` deadline.
+    """
     while True:
         try:
             return ask(directory, {"kind": "status"}, 1.0)
@@ -278,7 +284,7 @@ class Watch(PidfdOwner):
     ``high_watermark`` (D11). Raises PeerGone.
     """
 
-    # refusal: why it cannot be waited on any more, or None.
+    # refusal: why it can no longer be waited on, or None.
 
     def __init__(self, directory: str) -> None:
         self.refusal: LocalError | None = None
@@ -330,7 +336,7 @@ class Watch(PidfdOwner):
         return ROLES[self.stats["role"]] == "leader"
 
     def alive(self) -> bool:
-        """Whether the replica runs still, without waiting. Raises Closed, WrongProcess."""
+        """Return whether the replica still runs, without waiting. Raises Closed, WrongProcess."""
         self._check_open()
         return all(fd == self.doorbell.bell.fd for fd, _ in self._poll.poll(0))
 
@@ -364,7 +370,7 @@ class Watch(PidfdOwner):
         self._let_go(Closed("the watch is closed"))
 
     def disown(self) -> None:
-        """In a forked child: leave the replica's connection to the parent."""
+        """Leave the replica's connection to the parent, in a forked child."""
         self._let_go(forks.refusal("watch"))
 
     def _let_go(self, refusal: LocalError) -> None:

@@ -117,7 +117,7 @@ class MakesProducers(ABC):
         """
         from kraftfast.client.aio import AsyncProducer  # with asyncio, which few programs need
 
-        deadline_after(timeout)  # refused before there is a producer that somebody has to close
+        deadline_after(timeout)  # refused before there is a producer to close
         check_loop_runs()
         producer = self.producer(
             batch_bytes=batch_bytes,

@@ -1,7 +1,7 @@
 """The threads that a producer has of its own, as soon as there is something for them to do.
 
-One sends what nobody waits for, the other calls back; both sleep otherwise. Asleep they hold no
-reference to the producer: one that nobody can reach any more is collected, and wakes them.
+One sends what no thread waits for, the other calls back; both sleep otherwise. Asleep they hold no
+reference to the producer: one without other references is collected, and wakes them.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class OwnThreads:
         cannot be called, NoQuorum where another thread looks for a leader.
         """
         function("callback", callback)
-        self._check_open()  # before the lock: in a forked child nobody would release it
+        self._check_open()  # before the lock: in a forked child no thread would release it
         deadline = self.host.monotonic() + DEFAULT_TIMEOUT
         with Held(self._exchange, deadline, self.host.monotonic):
             self._check_open()
@@ -73,7 +73,7 @@ class OwnThreads:
             self.wake_threads()
 
     def wake_threads(self) -> None:
-        """See to it that what is open leaves, and that callbacks are called, if nobody waits."""
+        """Have open batches sent, and callbacks called, even if no thread waits."""
         if self._keeper is None or not self._keeper.is_alive():  # a start may be interrupted
             with self._starting:
                 if not self._closed and (self._keeper is None or not self._keeper.is_alive()):
@@ -104,7 +104,7 @@ class OwnThreads:
         return True
 
     def _keeper_is_needed(self) -> bool:
-        """Whether there is something for it to do; if so, it does not sleep."""
+        """Return whether there is something for it to do; if so, it does not sleep."""
         sender = self.sender
         busy = sender is None or sender.has_open or sender.backlog
         if not self.keeper_sleeps or self._closed or busy:
@@ -113,7 +113,7 @@ class OwnThreads:
         return False
 
     def _has_callbacks(self) -> bool:
-        """Whether anything is to be called back, or may be later."""
+        """Return whether anything is to be called back, or may be later."""
         return not self._ended or self.ledger.resolved > self._called_back  # in this order
 
     def _call_back(self) -> bool:
@@ -142,7 +142,7 @@ class OwnThreads:
         return True
 
     def _caller_is_needed(self) -> bool:
-        """Whether there is something for it to do; if so, it does not sleep."""
+        """Return whether there is something for it to do; if so, it does not sleep."""
         below = self.ledger.next_ticket
         if not self.caller_sleeps or self._ended or below > self._called_back:
             self.caller_sleeps = False
@@ -153,7 +153,7 @@ class OwnThreads:
         try:
             self.reconnect(self.host.monotonic() + SLEEP_S_MAX)
         except KraftfastError:
-            self.host.sleep(PAUSE_S)  # whoever waits learns of it
+            self.host.sleep(PAUSE_S)  # a thread that waits learns of it
 
     def _call_all_back(self) -> None:
         """Give the callbacks what was resolved, in order."""

@@ -121,7 +121,7 @@ class Producer(OwnThreads, Doubts, Collected, Appender):
             try:
                 self.reconnect(deadline)
             except BaseException:
-                self._closed = True  # nobody gets it
+                self._closed = True  # no caller gets it
                 raise
 
     # --- appending; append(), wait() and resolved are the Appender's ------------------------------
@@ -134,7 +134,7 @@ class Producer(OwnThreads, Doubts, Collected, Appender):
         timestamp: int | None,
         timeout: float,
     ) -> int:
-        """The rest of :meth:`append`: where there is no room, no leader, or more than a value."""
+        """Do the rest of :meth:`append`: without room or a leader, or with more than a value."""
         deadline = self._deadline(timeout)
         headers = header_pairs(headers)
         while True:
@@ -157,7 +157,8 @@ class Producer(OwnThreads, Doubts, Collected, Appender):
         headers: Iterable[tuple[str, Any]] = (),
         timestamp: int | None = None,
     ) -> int:
-        """As :meth:`append`, without waiting: raise WouldBlock if it would, also without a leader.
+        """Do as :meth:`append`, without waiting: raise WouldBlock if it would, also without a
+        leader.
 
         Raises RecordTooLarge also for a record that needs a larger ring: ``append`` makes one.
         """
@@ -254,7 +255,7 @@ class Producer(OwnThreads, Doubts, Collected, Appender):
 
         With a ``name`` the numbers go on where the last producer of that name ended: a program that
         begins again skips as many records of its source, and nothing is appended twice. The one
-        before can append nothing any more (ProducerFenced). A record that was refused has no number
+        before can append nothing more (ProducerFenced). A record that was refused has no number
         and is not counted: a program that ends before it learns of one, with others handed over
         behind it, cannot tell which one is missing. What is still under way is not counted either,
         and may be committed later: :meth:`flush` first. Where an outcome is unknown the quorum is
@@ -289,7 +290,7 @@ class Producer(OwnThreads, Doubts, Collected, Appender):
             raise self.refusal
 
     def _ready_sender(self, deadline: float) -> Sender:
-        """The sender to the leader, found if there is none. Raises NoQuorum, Closed."""
+        """Return the sender to the leader, found if there is none. Raises NoQuorum, Closed."""
         self._check_open()
         sender = self.sender
         if sender is not None and sender.broken is None:
@@ -316,7 +317,7 @@ class Producer(OwnThreads, Doubts, Collected, Appender):
                     try:
                         sender.compressor = self._compressor
                         self._hand_over_to(sender, until)
-                        self._check_open()  # closed meanwhile: nothing leaves any more
+                        self._check_open()  # closed meanwhile: nothing may be sent
                     except BaseException:
                         sender.close()
                         raise
@@ -336,7 +337,7 @@ class Producer(OwnThreads, Doubts, Collected, Appender):
                 else:
                     self._progress_at = (self.ledger.resolved, self.host.monotonic())
                     # Only now, and before anything of it leaves: whatever is raised from here on,
-                    # the producer knows who may have its records (D24). Others append behind them.
+                    # we know which leader may have its records (D24). Others append behind them.
                     self.sender, self._backlog = sender, []
                     sender.poll()
                     self._tell_threads(sender)
@@ -350,7 +351,7 @@ class Producer(OwnThreads, Doubts, Collected, Appender):
             self._enrolment.check()
 
     def _hand_over_to(self, sender: Sender, deadline: float) -> None:
-        """Say who appends, then what the sender before gave back."""
+        """Send the producer's identity, then what the last sender gave back."""
         if self._enrolment is None:
             sender.take_over(self._backlog)
         else:
@@ -370,7 +371,7 @@ class Producer(OwnThreads, Doubts, Collected, Appender):
                 self.host.sleep(PAUSE_S)  # it leads, and did not take all: not at once again
 
     def _fail_rest(self, unsent: KraftfastError) -> None:
-        """Nothing more is sent."""
+        """Fail what was not sent: nothing more is."""
         self._backlog = []
         if self.ledger.next_ticket == self.ledger.resolved:
             return
@@ -403,7 +404,7 @@ class Producer(OwnThreads, Doubts, Collected, Appender):
     # --- waiting for what comes back --------------------------------------------------------------
 
     def _wait_room(self, sender: Sender, deadline: float) -> None:
-        """Until something was taken or resolved."""
+        """Wait until something was taken or resolved."""
         if self.host.monotonic() >= deadline:
             raise TimedOut("no room: the quorum does not keep up, or has no majority")
         if sender.broken is None:
@@ -411,7 +412,7 @@ class Producer(OwnThreads, Doubts, Collected, Appender):
             self.pump(sender, self.ledger.resolved, deadline)
 
     def wait_resolved(self, ticket: int, deadline: float) -> None:
-        """Until ``self.host.monotonic()`` is ``deadline``. Raises UnknownOutcome, LocalError.
+        """Wait until ``self.host.monotonic()`` is ``deadline``. Raises UnknownOutcome, LocalError.
 
         Whatever goes wrong on the way to a leader says nothing of the ticket (D24).
         """
@@ -486,7 +487,7 @@ class Producer(OwnThreads, Doubts, Collected, Appender):
         self.news.tell()
 
     def disown(self) -> None:
-        """In a forked child: the sender, its sequence and all tickets stay with the parent."""
+        """Leave the sender, its sequence and all tickets to the parent, in a forked child."""
         self._closed, self.refusal = True, forks.refusal("producer")
         sender, self.sender = self.sender, None
         self.ledger = self.ledger.unresolved()  # so that a wait for any of them is refused

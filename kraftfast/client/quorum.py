@@ -39,7 +39,7 @@ class Quorum(MakesProducers):
         """Membership, upgrades, reassignments, transfers. Raises Closed, WrongProcess."""
 
     def async_admin(self) -> AsyncAdmin:
-        """As :meth:`admin`, to be awaited: ``await quorum.async_admin().read_barrier()``."""
+        """Do as :meth:`admin`, to be awaited: ``await quorum.async_admin().read_barrier()``."""
         return AsyncAdmin(self.admin())
 
     def describe(self, *, timeout: float = 10.0) -> QuorumInfo:

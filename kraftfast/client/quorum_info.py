@@ -56,7 +56,7 @@ def check_dynamic(info: QuorumInfo) -> None:
     """Raise RequestRefused if the voters cannot change: kraft.version is 0.
 
     For callers that make and start a replica before they ask the leader: it would stay, as an
-    observer that nobody asked for. Static voters have no directory id (KIP-853).
+    observer that no operator asked for. Static voters have no directory id (KIP-853).
     """
     if any(each.directory_id == ZERO_UUID for each in info.voters):
         raise RequestRefused(
@@ -88,7 +88,7 @@ def question(topic: str) -> DescribeQuorumRequest:
 
 
 def read_answer(answer: Any) -> QuorumInfo:
-    """What it says. Raises NotLeader, RequestRefused."""
+    """Return what it says. Raises NotLeader, RequestRefused."""
     found = [part for topic in answer.topics for part in topic.partitions]
     code = answer.error_code or (
         found[0].error_code if found else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

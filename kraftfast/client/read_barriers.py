@@ -1,7 +1,7 @@
 """Read barriers: one question at a time, for all threads that wait.
 
 Any replica can be asked: one that does not lead asks its leader. So the replica that led last is
-asked at once, and who leads is looked for only where it gives no answer.
+asked at once, and the leader is looked for only where it gives no answer.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class ReadBarriers:
     """
 
     # ask: puts one question, until a deadline. asked: questions that were begun. answered: the
-    # newest one that was answered, and its offset. _asking: held while one is under way, by whoever
-    # changes the two above. news: told when it is not any more.
+    # newest one that was answered, and its offset. _asking: held while one is under way, by the
+    # thread that changes the two above. news: told when none is under way.
 
     def __init__(self, ask: Callable[[float], int], host: Host) -> None:
         self.ask, self.host = ask, host
@@ -81,7 +81,7 @@ class ReadBarriers:
 
 
 def likely_barrier(way: Way, deadline: float) -> int | None:
-    """A read barrier by the word of the replica that led last; None if it gives none.
+    """Return a read barrier by the word of the replica that led last; None if it gives none.
 
     Raises TimedOut if there is no time left to ask another one.
     """
@@ -99,12 +99,12 @@ def likely_barrier(way: Way, deadline: float) -> int | None:
 
 
 def barrier_by(replica: Reached, deadline: float) -> int:
-    """A read barrier by one replica's word. Raises NoQuorum, TimedOut, PeerGone."""
+    """Return a read barrier by one replica's word. Raises NoQuorum, TimedOut, PeerGone."""
     return said_by(replica, deadline, None, HOST)
 
 
 def said_by(replica: Reached, deadline: float, way: Way | None, host: Host) -> int:
-    """:func:`barrier_by`; ``way`` hears who leads."""
+    """:func:`barrier_by`; ``way`` learns which replica leads."""
     try:
         return barrier_of(replica, deadline, way, host)
     except RequestRefused as refusal:
@@ -114,9 +114,9 @@ def said_by(replica: Reached, deadline: float, way: Way | None, host: Host) -> i
 
 
 def barrier_of(replica: Any, deadline: float, way: Way | None, host: Host) -> int:
-    """A read barrier by one replica's word, which asks its leader if it does not lead.
+    """Return a read barrier by one replica's word, which asks its leader if it does not lead.
 
-    ``way`` hears who leads, so that the next question goes there.
+    ``way`` learns which replica leads, so that the next question goes there.
     Raises RequestRefused, TimedOut, PeerGone, UnsupportedVersion for one that knows none.
     """
     kind = wire.DescribeQuorumRequest

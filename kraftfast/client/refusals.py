@@ -109,11 +109,11 @@ REFUSALS: dict[int, Callable[[], KraftfastError]] = {
         )
     },
 }
-"""Answers after which a batch is certainly in no log; after any other code nobody knows (I24)."""
+"""Answers after which a batch is certainly in no log; after others that is unknown (I24)."""
 
 
 def refusal(code: int) -> KraftfastError:
-    """A fresh exception for a batch that was answered with a Kafka error code."""
+    """Return a fresh exception for a batch that was answered with a Kafka error code."""
     if code in REFUSALS:
         return REFUSALS[code]()
     name = ErrorCode(code).name if code in set(ErrorCode) else f"error {code}"

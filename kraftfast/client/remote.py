@@ -68,7 +68,7 @@ def parse_addresses(text: str | Iterable[str | Address]) -> list[Address]:
 
 @dataclass(frozen=True, slots=True)
 class Leader:
-    """Who leads, by its own word. ``topic_id``: None from a server that knows of none."""
+    """The leader, by its own word. ``topic_id``: None from a server that knows of none."""
 
     address: Address
     node_id: int
@@ -86,7 +86,7 @@ class Cluster:
     # cluster_id: what the first server said; None until then. _addresses: those to be asked, the
     # one that led last, or answered last, first. _lock: held while they are changed. led: where the
     # leader was when that was last heard, None: it is to be looked for. _servers: replica id ->
-    # address, as the last server said that was asked who leads.
+    # address, as the last server named it that was asked.
 
     def __init__(self, addresses: Iterable[Address], topic: str, host: Host = HOST) -> None:
         self.topic, self.host = topic, host
@@ -97,21 +97,21 @@ class Cluster:
         self._addresses: dict[Address, None] = dict.fromkeys(addresses)
 
     def addresses(self) -> list[Address]:
-        """Every address known, the most promising first."""
+        """Return every address known, the most promising first."""
         with self._lock:
             return list(self._addresses)
 
     def reach(self, address: Address, deadline: float) -> Connection:
-        """A connection to one server. Raises as :class:`Connection`."""
+        """Return a connection to one server. Raises as :class:`Connection`."""
         return Connection(address, deadline, self.host)
 
     def _attempt(self, deadline: float) -> float:
         return min(deadline, self.host.monotonic() + ATTEMPT_S)
 
     def find_leader(self, deadline: float) -> tuple[Connection, Leader]:
-        """A connection to the leader. ``deadline``: by the clock of its host.
+        """Return a connection to the leader. ``deadline``: by the clock of its host.
 
-        Raises NotLeader (nobody leads at the moment), NoQuorum (no server answers), Full (the
+        Raises NotLeader (no server leads at the moment), NoQuorum (no server answers), Full (the
         leader has no room for a connection), RequestRefused (the topic is another one). A server of
         another cluster is passed over, as one that does not answer; InconsistentClusterId if no
         other server answers, or another one names it as leader.
@@ -124,7 +124,7 @@ class Cluster:
             if address in asked:
                 continue
             if asked and self.host.monotonic() >= deadline:
-                break  # whoever was not asked is no less promising for it
+                break  # a server that was not asked keeps its place
             asked.add(address)
             try:
                 connection = self.reach(address, self._attempt(deadline))
@@ -167,7 +167,7 @@ class Cluster:
         raise NotLeader("no server leads at the moment")
 
     def ask_leader(self, connection: Connection, deadline: float) -> Leader | None:
-        """Who leads, as far as one server knows."""
+        """Return who leads, as far as one server knows."""
         topic = MetadataRequest.Topic(name=self.topic)
         body = MetadataRequest(topics=[topic], allow_auto_topic_creation=False)
         answer = connection.ask(ApiKey.METADATA, body, deadline)
@@ -202,7 +202,7 @@ class Cluster:
                 )
 
     def _promise(self, address: Address, good: bool) -> None:
-        """Who led is asked first the next time, who did not answer last."""
+        """Move a server to the front of the order in which they are asked, or to its end."""
         with self._lock:
             self._addresses.pop(address, None)
             if good:
@@ -211,13 +211,17 @@ class Cluster:
                 self._addresses[address] = None
 
     def heard(self, leader_id: int) -> None:
-        """A server says who leads, -1: it knows of nobody. One without an address is looked for."""
+        """Note the leader that a server names, -1: it knows none.
+
+        One without an address is looked for.
+        """
         if leader_id >= 0:
             with self._lock:
                 self.led = self._servers.get(leader_id)
 
     def later_leader(self, address: Address, epoch: int, deadline: float) -> bool:
-        """Whether a server other than the one at ``address`` knows a leader of a later epoch.
+        """Return whether a server other than the one at ``address`` knows a leader of a later
+        epoch.
 
         They share the time: one that is silent too leaves some for the next.
         """
@@ -241,7 +245,7 @@ class Cluster:
 
 
 class RemoteConnector:
-    """Makes a producer's senders: over TCP, to whoever leads."""
+    """Makes a producer's senders: over TCP, to the leader."""
 
     # cluster: whose leader. batch_bytes, window: of the senders.
 
@@ -250,7 +254,7 @@ class RemoteConnector:
         self.host = cluster.host
 
     def connect(self, ledger: Ledger, record_bytes: int, deadline: float) -> SocketSender:
-        """A sender to the leader.
+        """Return a sender to the leader.
 
         Raises NotLeader, NoQuorum, PeerGone, RequestRefused, InconsistentClusterId.
         """
@@ -277,14 +281,17 @@ class RemoteConnector:
             raise
 
     def reach(self, sender: Any, deadline: float) -> Connection:
-        """Another connection to its leader. Raises as :class:`Connection`; Full where refused."""
+        """Return another connection to its leader.
+
+        Raises as :class:`Connection`; Full where refused.
+        """
         try:
             return self.cluster.reach(sender.connection.address, deadline)
         except Refused as error:
             raise Full(f"{error}; {FEWER}") from None
 
     def superseded(self, sender: Any, deadline: float) -> bool:
-        """Whether somebody leads in a later epoch than the leader that this sender goes to."""
+        """Return whether a replica leads in a later epoch than the leader of this sender."""
         return self.cluster.later_leader(sender.connection.address, sender.epoch, deadline)
 
 
@@ -296,7 +303,7 @@ def connect_producer(
     window: int,
     timeout: float = 10.0,
 ) -> SocketSender:
-    """One sender to the leader of the quorum at ``addresses``, and to no other.
+    """Return one sender to the leader of the quorum at ``addresses``, and to no other.
 
     Raises NotLeader, NoQuorum, RequestRefused.
     """

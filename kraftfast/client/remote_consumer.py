@@ -119,7 +119,7 @@ class RemoteConsumer(RecordStream):
         return bool(self._ahead)
 
     def _next_ahead(self) -> bool:
-        """Whether the next batch is there; what lies before ``position`` goes."""
+        """Return whether the next batch is there; drop what lies before ``position``."""
         ahead = self._ahead
         if self.position < self._ahead_from:  # its owner went back
             ahead.clear()
@@ -243,12 +243,12 @@ class RemoteConsumer(RecordStream):
         connection.send(data, self._answer_due)
 
     def _take_back(self, connection: Connection) -> None:
-        """A Fetch for an offset that is not wanted any more: its answer is not looked at."""
+        """Skip the answer to a Fetch for an offset that is not wanted any longer."""
         if self._asked >= 0:
             self._receive(connection, self._answer_due)
 
     def _receive(self, connection: Connection, deadline: float) -> PartitionFetched:
-        """The answer to the Fetch under way. Raises TimedOut if it has not come."""
+        """Return the answer to the Fetch under way. Raises TimedOut if it has not come."""
         data = connection.receive(min(deadline, self._answer_due))
         self._asked = -1
         number, answer = fetch.decode_response(self._version(connection), data)
@@ -261,7 +261,7 @@ class RemoteConsumer(RecordStream):
         return answer
 
     def disown(self) -> None:
-        """The connection closes itself."""
+        """Do nothing: the connection closes itself."""
         super().disown()
         self._connection = None
         self._ahead.clear()

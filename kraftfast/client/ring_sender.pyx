@@ -29,7 +29,7 @@ cdef enum:
 cdef class RingSender(Sender):
     """Over a pair of rings. ``link``: its RingLink; ``own_doorbell``: how the replica wakes us.
 
-    ``hello``: what the replica said of itself; ``node_id``, ``epoch``: who leads, since when.
+    ``hello``: what the replica said of itself; ``node_id``, ``epoch``: the leader, and since when.
     """
 
     cdef readonly object link, own_doorbell, hello
@@ -86,12 +86,12 @@ cdef class RingSender(Sender):
         return 0
 
     cdef int release(self, uint64_t number) except -1:
-        """A slot that the leader released counts as room only from here on (D24)."""
+        """Let the room of this batch be used again, only from here on (D24)."""
         kf_ring_keep(self.out.ring, self.batch_number(number).place)
         return 0
 
     cdef uint64_t untouched(self):
-        """What it has ``taken`` is final if the replica said so or its process ended (D20)."""
+        """Return the number of the first batch that the replica certainly never looked at (D20)."""
         cdef uint64_t number = self.sent_tail
         cdef uint64_t place = kf_ring_taken(self.out.ring) if self.final else self.published
         while number < self.sent_head and self.batch_number(number).place <= place:
@@ -128,7 +128,7 @@ cdef class RingSender(Sender):
         return 0
 
     cdef bint under_way_are(self, uint64_t first, uint64_t batches) except -1:
-        """Whether these are batches that wait for an answer."""
+        """Return whether these are batches that wait for an answer."""
         cdef uint64_t number
         if first < self.sent_tail or first > self.sent_head or batches > self.sent_head - first:
             return False
@@ -199,7 +199,7 @@ cdef class RingSender(Sender):
         return 0
 
     def replica_gone(self):
-        """Its process ended, or it dropped this ring: what it still said counts, and is all."""
+        """Note that its process ended, or dropped this ring: what it said before still counts."""
         self.poll()
         self.final = True
         self.fail(PeerGone(f"the replica (process {self.link.pid}) is gone"))

@@ -32,9 +32,9 @@ cdef struct Sent:
 
 cdef class Sender(Latencies):
     cdef readonly Ledger ledger             # outlives the sender
-    cdef readonly int node_id, epoch        # who is thought to lead, since when
+    cdef readonly int node_id, epoch        # the presumed leader, and since when
     cdef public Identity identity           # of an idempotent producer; set before it sends
-    cdef readonly object broken             # why nothing can be sent any more, or None
+    cdef readonly object broken             # why nothing more can be sent, or None
     cdef readonly int64_t batch_bytes       # a batch is closed when it is about this large
     cdef readonly int64_t batch_bytes_max   # of one record's own batch
     cdef readonly int64_t window            # batches that may be under way

@@ -97,14 +97,14 @@ cdef class Sender:
             self.gone or self.held or self.busy or self.leaving or self.backlog)
 
     cdef int fail(self, exception) except -1:
-        """Nothing more can be sent."""
+        """Fail: nothing more can be sent."""
         if self.broken is None:
             self.broken = exception
         self.ready = False
         return 0
 
     def declare_broken(self, exception not None):
-        """Its user knows better: the leader is another one by now."""
+        """Mark it as broken: its user knows that another replica leads by now."""
         self.fail(exception)
 
     # --- what each kind of sender does in its own way: sender.pxd says what -----------------------
@@ -123,7 +123,7 @@ cdef class Sender:
     cdef int close_files(self) except -1: raise NotImplementedError
 
     def woke_up(self):
-        """The other side need not wake this one any more."""
+        """Note that the other side need not wake this one any longer."""
 
     def want_room(self):
         """Be woken when there is room again; for senders whose room is not that of their window."""
@@ -202,7 +202,7 @@ cdef class Sender:
 
     cdef int send(self, uint8_t *batch, int64_t size, int64_t first_ticket, int64_t records,
                   uint64_t began_ns) except -1:
-        """What was claimed holds a whole batch now."""
+        """Send what was claimed: it holds a whole batch now."""
         cdef Sent *entry = self.batch_number(self.sent_head)
         entry.first_ticket, entry.records = first_ticket, records
         entry.batch, entry.size, entry.began_ns = batch, size, began_ns
@@ -231,7 +231,7 @@ cdef class Sender:
         return self.appended()
 
     cdef int64_t appended(self) except -2:
-        """The record that was just encoded gets its ticket."""
+        """Give its ticket to the record that was just encoded."""
         cdef int64_t ticket = self.ledger.next_ticket
         self.ledger.next_ticket = ticket + 1
         if self.sent_head == self.sent_tail:
@@ -343,7 +343,7 @@ cdef class Sender:
         return start, taken
 
     def append_large(self, Values values, int64_t number) -> bool:
-        """A record that does not fit a batch of the usual size gets its own. False: not now."""
+        """Append a record larger than a usual batch, in one of its own; False: not now."""
         if not self.open_for(max(record_size(values, number), 0)):
             return False
         if not append_number(&self.batch, self.settings.timestamp, values, number):
@@ -431,7 +431,7 @@ cdef class Sender:
         return batch if whole else None
 
     cdef list take_back(self, uint64_t untouched):
-        """All that is not resolved; what may be in a log is in doubt from here on."""
+        """Return all that is not resolved; what may be in a log is in doubt from here on."""
         cdef uint64_t number
         cdef int64_t damaged_end = 0
         cdef Sent *entry
@@ -450,7 +450,7 @@ cdef class Sender:
         return again
 
     cdef list resolve(self, uint64_t untouched, exception):
-        """What the leader may have appended has an unknown outcome; the rest, for the next one."""
+        """Settle what may have been appended as unknown; return the rest, for the next sender."""
         cdef uint64_t number, touched = self.sent_tail
         cdef Sent *entry
         for number in range(self.sent_tail, self.sent_head):
@@ -539,7 +539,7 @@ cdef class Sender:
         return 0
 
     cdef object failure_of(self, Sent *entry):
-        """What its tickets are told; None: nothing, the next sender has it again."""
+        """Return what its tickets fail with; None: nothing, the next sender has it again."""
         if self.identity is None:
             return refusal(entry.error)
         unknown, first = entry.state == UNKNOWN, entry.first_ticket
@@ -587,7 +587,7 @@ cdef class Sender:
         self.poll()
 
     def sleep(self, double timeout_s, int64_t ticket):
-        """Until there is news, or ``ticket`` is resolved; then take it in."""
+        """Sleep until there is news, or ``ticket`` is resolved; then take it in."""
         events = ()
         if self.gone:
             return
@@ -608,7 +608,7 @@ cdef class Sender:
         return 0 if write(self.wake_fd, &one, sizeof(one)) else 0  # full of wake-ups: as good
 
     cdef int leave(self) except -1:
-        """A thread does not use descriptors any more."""
+        """Note that a thread does not use descriptors any longer."""
         self.users -= 1
         if self.gone and not self.users and self.wake_fd >= 0:
             self.close_files()

@@ -57,7 +57,7 @@ cdef class SocketSender(Sender):
     """Over one connection, which is its own from now on.
 
     ``connection``: greeted, to the leader; ``topic``, ``topic_id`` (None: not known): of partition
-    0, to append to. ``node_id``, ``epoch``: who is thought to lead, since when.
+    0, to append to. ``node_id``, ``epoch``: the presumed leader, and since when.
     """
 
     cdef readonly object connection
@@ -111,7 +111,7 @@ cdef class SocketSender(Sender):
         free(self.frames)
 
     def _make_template(self, str topic, bytes topic_id):
-        """What is the same in every frame: it takes no Python to send one."""
+        """Make what is the same in every frame: it takes no Python to send one."""
         request = produce.PartitionProduce(
             acks=ACKS_ALL, timeout_ms=REQUEST_TIMEOUT_MS, topic=topic, topic_id=topic_id,
             records=b"x",
@@ -189,13 +189,13 @@ cdef class SocketSender(Sender):
         return 0
 
     cdef bint is_idle(self) noexcept:
-        """Whether nothing was sent that has no answer."""
+        """Return whether nothing was sent that has no answer."""
         return self.send_at == 0 and self.send_number == self.answer_number
 
     cdef bint has_ended(self) except -1:
-        """Whether the leader hung up. While requests are under way :meth:`receive` notices.
+        """Return whether the leader hung up. While requests are under way :meth:`receive` notices.
 
-        The kernel would take one more frame, and nobody could tell what became of it.
+        The kernel would take one more frame, and its outcome would be unknown.
         """
         cdef Py_ssize_t count = self.stream.peek()
         if count > 0 or count == -EAGAIN or count == -EINTR:
@@ -204,7 +204,7 @@ cdef class SocketSender(Sender):
         return True
 
     cdef int release(self, uint64_t number) except -1:
-        """An answer alone frees no buffer: what it settles nothing of is sent again (D24)."""
+        """Free the buffer; an answer alone does not: what it does not settle goes again (D24)."""
         cdef Sent *entry = self.batch_number(number)
         buffer, self.buffers[number & self.sent_mask] = self.buffers[number & self.sent_mask], None
         self.bytes_under_way -= entry.size
@@ -213,7 +213,7 @@ cdef class SocketSender(Sender):
         return 0
 
     cdef uint64_t untouched(self):
-        """A frame that is not whole is never looked at: the connection ends before the rest."""
+        """Return the number of the first batch whose frame is not whole: it is never looked at."""
         return self.send_number
 
     # --- what comes back --------------------------------------------------------------------------
@@ -257,7 +257,7 @@ cdef class SocketSender(Sender):
         return 0
 
     cdef int answered(self, frame) except -1:
-        """The answer to the oldest request that has none. Raises MalformedFrame."""
+        """Return the answer to the oldest request that has none. Raises MalformedFrame."""
         cdef Sent *entry
         cdef uint64_t number = self.answer_number
         if number == self.send_number:  # R8: its buffer is still being sent

@@ -47,7 +47,7 @@ class Batch:
 
 
 def resolved_batches(ledger: Ledger, first: int) -> list[Batch]:
-    """What became of the resolved tickets from ``first`` on."""
+    """Return what became of the resolved tickets from ``first`` on."""
     try:
         return [Batch(*run) for run in ledger.runs(first, ledger.resolved)]
     except UnknownOutcome:
@@ -80,7 +80,7 @@ def add_tickets(tickets: list[range], first: int, count: int) -> None:
 
 
 def cut_short(tickets: list[range], count: int, error: KraftfastError) -> UnknownOutcome:
-    """What to raise where ``error`` came after some of ``count`` records were handed over."""
+    """Return what to raise where ``error`` came after some of ``count`` records were handed out."""
     done = sum(map(len, tickets))
     return unknown_of(tickets, f"{done} of {count} records were handed over: {error}")
 

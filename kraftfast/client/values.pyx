@@ -62,7 +62,7 @@ cdef int64_t size_of(const Column *values, const Column *keys, const HeaderColum
 
 cdef bint is_plain(const Column *values, const Column *keys, const HeaderColumn *headers,
                    int64_t i) noexcept nogil:
-    """Whether a record is a value that is not empty, and nothing else."""
+    """Return whether a record is a value that is not empty, and nothing else."""
     cdef const uint8_t *data = NULL
     cdef int32_t count = 0
     if keys is not NULL and value_at(keys, i, &data) != -1:
@@ -73,7 +73,7 @@ cdef bint is_plain(const Column *values, const Column *keys, const HeaderColumn 
 
 
 def check_values(Values values not None, bint kafka_raft, int64_t bytes_max) -> int:
-    """Whether a log takes them all, so that a bad one costs nothing; the size of the largest.
+    """Check that a log takes them all, so that a bad one costs nothing; return the largest size.
 
     Raises InvalidOption, RecordsRefused, RecordTooLarge.
     """

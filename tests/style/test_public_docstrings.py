@@ -41,8 +41,8 @@ FOR_EACH_OTHER = {
 """Methods that parts of the package call of each other."""
 KNOWN = {"self", "timeout"}
 """Parameters that mean the same everywhere: a timeout is in seconds."""
-AS_ANOTHER = re.compile(r"\b[Aa]s :meth:")
-SAYS = re.compile(r"\b[Rr]aise[sd]?\b|\b[Aa]s :meth:")
+AS_ANOTHER = re.compile(r"\b(?:[Aa]s|See) :meth:")
+SAYS = re.compile(r"\b[Rr]aise[sd]?\b|\b(?:[Aa]s|See) :meth:")
 
 
 def public() -> dict[str, Any]:
