@@ -15,7 +15,7 @@ JAVA_TIMEOUT_S = 10
 
 
 def extras() -> Iterator[Finding]:
-    """One line for each; a missing one is no fault."""
+    """Yield one line for each; a missing one is no fault."""
     for name in DISTRIBUTIONS:
         try:
             text: str | None = importlib.metadata.version(name)

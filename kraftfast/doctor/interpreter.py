@@ -70,7 +70,7 @@ def _folder() -> Path:
 
 
 def modules() -> Iterator[Finding]:
-    """Whether the compiled modules are there, fit this Python, and are as new as their sources."""
+    """Check that the compiled modules are there, fit this Python, and match their sources."""
     built = [path for path in _folder().rglob("*.so")]
     fitting = [path for path in built if _fits(path)]
     again = "install kraftfast again with this Python (pip install --force-reinstall)"
@@ -113,7 +113,7 @@ def _is_stale(path: Path) -> bool:
 
 
 def packages() -> Iterator[Finding]:
-    """The packages that kraftfast depends on."""
+    """Check the packages that kraftfast depends on."""
     versions = {}
     for name, module in PACKAGES.items():
         try:

@@ -46,7 +46,7 @@ def libc() -> Iterator[Finding]:
 
 
 def kernel() -> Iterator[Finding]:
-    """The version of the kernel, and each call that replicas and clients need."""
+    """Check the version of the kernel, and each call that replicas and clients need."""
     system, release = os.uname().sysname, os.uname().release
     if system != "Linux":
         hint = "replicas need Linux: use a container or a VM"
@@ -137,7 +137,7 @@ def _limit(amount: int) -> str:
 
 
 def processors() -> Iterator[Finding]:
-    """How many processors this process may use, by its affinity and by its cgroup."""
+    """Report how many processors this process may use, by its affinity and by its cgroup."""
     allowed = len(os.sched_getaffinity(0))
     quota = cpu_quota()
     count = allowed if quota is None else min(allowed, quota)
@@ -169,7 +169,7 @@ def cpu_quota() -> float | None:
 
 
 def memory() -> Iterator[Finding]:
-    """How much memory there is, by the host and by the cgroup."""
+    """Report how much memory there is, by the host and by the cgroup."""
     total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     limits = [
         int(line)

@@ -97,7 +97,7 @@ def _tried(topic: str, run: Callable[[str], None], work: str, needed: bool, hint
 
 
 def _fallocate(work: str) -> None:
-    """The kernel's call, without the C library's way of doing without it."""
+    """Make the kernel's call, without the C library's way of doing without it."""
     libc = ctypes.CDLL(None, use_errno=True)
     with open(os.path.join(work, "fallocate"), "wb") as file:
         offset, size = ctypes.c_int64(0), ctypes.c_int64(1 << 20)
