@@ -28,7 +28,7 @@ Endpoints = Annotated[tuple[tuple[Name, Name, Port], ...], Meta(max_length=ENDPO
 
 
 class Hello(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Who somebody is and what he wants; a side fills the fields that concern it.
+    """What a process is and what it wants; each side fills the fields that concern it.
 
     ``kind``: peer, producer, watch, poke, status, query or request. ``error``: why the other
     side is refused. ``generation``, ``out``, ``into``: rings on offer, capacities in bytes as
@@ -62,12 +62,12 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def encode_hello(hello: Hello) -> bytes:
-    """The message that carries it."""
+    """Return the message that carries it."""
     return msgspec.json.encode(hello)
 
 
 def decode_hello(data: bytes) -> Hello:
-    """What the other side says of itself. Raises PeerGone if it ended, MalformedFrame."""
+    """Return what the other side says of itself. Raises PeerGone if it ended, MalformedFrame."""
     if not data:
         raise PeerGone("the other side closed the connection")
     try:

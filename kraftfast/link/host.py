@@ -1,7 +1,7 @@
 """What replicas and their clients need of the kernel, tried before anything is made.
 
 An old kernel, a seccomp profile, a container without /proc or a small limit would otherwise end a
-worker process at its first use, far from whoever could change it. Each probe does what the code
+worker process at its first use, far from its cause. Each probe does what the code
 that depends on it does, and takes microseconds.
 """
 

@@ -1,7 +1,7 @@
 """Sealed memory files, and how they are passed: what rings and shared counters stand on.
 
-One memory file a writer: mapped writable by its maker, then sealed so that nobody can shrink it
-(no SIGBUS), grow it or map it writable any more, then passed over a UNIX socket (R5, R6).
+One memory file a writer: mapped writable by its maker, then sealed so that no process can shrink it
+(no SIGBUS), grow it or map it writable, then passed over a UNIX socket (R5, R6).
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def map_peer_file(fd: int, size: int) -> mmap.mmap:
 def own_bell(fd: int) -> int:
     """Return a description of our own of the pipe ``fd``, a passed doorbell; takes over ``fd``.
 
-    Whether a write may wait is a flag of the open file description, which whoever passed ``fd``
+    Whether a write may wait is a flag of the open file description, which the sender of ``fd``
     shares and can change at any time. The pipe is opened for reading too, so that writing to it
     raises no signal once its owner has ended. Raises PeerGone.
     """
@@ -132,7 +132,7 @@ def own_bell(fd: int) -> int:
 
 
 def send_with_fds(sock: socket.socket, data: bytes, fds: list[int]) -> None:
-    """One message with descriptors, over SOCK_SEQPACKET: a message is whole or not there.
+    """Send one message with descriptors over SOCK_SEQPACKET: it arrives whole or not at all.
 
     A program may end by SIGPIPE, as commands in a pipeline do: a replica that hung up must not end
     it.
@@ -142,7 +142,7 @@ def send_with_fds(sock: socket.socket, data: bytes, fds: list[int]) -> None:
 
 
 def receive_with_fds(sock: socket.socket, bytes_max: int) -> tuple[bytes, list[int]]:
-    """One message and its descriptors; (b"", []) at the end of the stream.
+    """Receive one message and its descriptors; (b"", []) at the end of the stream.
 
     Raises MalformedFrame for a message longer than ``bytes_max`` or with too many descriptors.
     """

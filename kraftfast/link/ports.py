@@ -23,7 +23,7 @@ class Network(Protocol):
 
 
 class Local(Protocol):
-    """Other processes of this host: UNIX sockets, what is passed over them, and who has ended.
+    """Other processes of this host: UNIX sockets, what is passed over them, and which have ended.
 
     Descriptors are numbers, to be closed by :meth:`close`.
     """
@@ -35,7 +35,7 @@ class Local(Protocol):
         """Return a socket that listens. Raises CannotListen."""
 
     def connect(self, path: str, timeout: float) -> socket.socket:
-        """Return a connection to whoever listens. Raises PeerGone (``is_refused``)."""
+        """Return a connection to the process that listens. Raises PeerGone (``is_refused``)."""
 
     def unlink(self, path: str) -> None:
         """Remove the name of a socket, if it is there."""

@@ -29,7 +29,7 @@ class Resolver:
         self._asking: set[tuple[str, int]] = set()
 
     def addresses(self, host: str, port: int) -> list[Address]:
-        """Where this is, as far as is known; empty if nobody has said so yet."""
+        """Return where this is, as far as is known; empty while the name is looked up."""
         try:
             return self._ask(host, port, socket.AI_NUMERICHOST)
         except OSError:

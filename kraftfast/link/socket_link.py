@@ -66,14 +66,15 @@ class FramedSocket:
         return framed
 
     def connect_error(self) -> int:
-        """How connecting ended: 0 or an errno."""
+        """Return how connecting ended: 0 or an errno."""
         return self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
 
     def fileno(self) -> int:
         return self.sock.fileno()
 
     def receive(self) -> Iterable[Frame]:
-        """The frames that have arrived; a caller may stop in between, and come back for the rest.
+        """Yield the frames that have arrived; a caller may stop in between, and come back for the
+        rest.
 
         Raises PeerGone at the end of the stream, MalformedFrame. The cap on frames may be raised by
         the caller between two of them.
@@ -129,7 +130,7 @@ class FramedSocket:
         return True
 
     def interest(self) -> int:
-        """What to wait for, as epoll events."""
+        """Return what to wait for, as epoll events."""
         return select.EPOLLIN | (select.EPOLLOUT if self.queued else 0)
 
     def close(self) -> None:
@@ -138,7 +139,7 @@ class FramedSocket:
 
 
 def listen(network: Network, host: str, port: int, backlog: int = 512) -> socket.socket:
-    """A non-blocking listening socket. Raises PeerGone if the address cannot be bound."""
+    """Return a non-blocking listening socket. Raises PeerGone if the address cannot be bound."""
     sock = None
     try:
         family, kind, protocol, _, address = network.getaddrinfo(

@@ -1,4 +1,4 @@
-"""Counters and histograms in shared memory: one replica writes, whoever it hands them to reads."""
+"""Counters and histograms in shared memory: one replica writes, others read."""
 
 from libc.stdint cimport int64_t, uint64_t
 

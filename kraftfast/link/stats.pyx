@@ -72,23 +72,23 @@ cdef class Stats:
         self.set(WORDS[word], value)
 
     def flushed(self, str stage, uint64_t ns):
-        """A flush took so long."""
+        """Record how long a flush took."""
         self.sample(STAGES.index(stage), ns, 1)
         self.add(W_FLUSHES, 1)
 
     cpdef ends(self, int64_t end_offset, int64_t flushed_end_offset, int64_t prepared):
-        """Where the log ends, how much of it is on disk, and the bytes prepared ahead."""
+        """Record where the log ends, how much of it is on disk, and the bytes prepared ahead."""
         self.set(W_END_OFFSET, end_offset)
         self.set(W_FLUSHED_END_OFFSET, flushed_end_offset)
         self.set(W_PREPARED, prepared)
 
     def mark(self, str stage) -> bytes:
-        """What a stage's histogram holds now, for :meth:`since`."""
+        """Return what a stage's histogram holds now, for :meth:`since`."""
         return PyBytes_FromStringAndSize(
             <const char *>&self.stages[STAGES.index(stage)], sizeof(kf_histogram))
 
     def since(self, str stage, bytes mark not None) -> tuple[int, float, float]:
-        """What came to a stage since then: how often, mean and largest in microseconds."""
+        """Return what came to a stage since then: how often, mean and largest in microseconds."""
         cdef const kf_histogram *h = &self.stages[STAGES.index(stage)]
         cdef const kf_histogram *before = <const kf_histogram *>PyBytes_AS_STRING(mark)
         assert len(mark) == sizeof(kf_histogram)
@@ -98,7 +98,7 @@ cdef class Stats:
         return count, mean_ns / 1000, kf_histogram_max_since(h, before) / 1000
 
     def view(self) -> StatsView:
-        """A reader of these very words."""
+        """Return a reader of these very words."""
         return StatsView(self.file.memory)
 
 
@@ -125,32 +125,32 @@ cdef class StatsView:
         return self.get(WORDS[word])
 
     def as_dict(self) -> dict:
-        """Every word by its name; ``role`` as text."""
+        """Return every word by its name; ``role`` as text."""
         found = {name: self.get(word) for name, word in WORDS.items()}
         found["role"] = ROLES[found["role"]]
         return found
 
     def stage(self, str name) -> dict:
-        """Count, mean, quantiles and maximum of a stage, microseconds."""
+        """Return count, mean, quantiles and maximum of a stage, microseconds."""
         return quantiles(&self.stages[STAGES.index(name)])
 
     def total(self, str name) -> tuple[int, int]:
-        """How often a stage was passed, and the sum of its times in nanoseconds."""
+        """Return how often a stage was passed, and the sum of its times in nanoseconds."""
         cdef const uint64_t *head = <const uint64_t *>&self.stages[STAGES.index(name)]
         return KF_LOAD(head), KF_LOAD(head + 1)
 
     def buckets(self, str name) -> bytes:
-        """The counts of a stage's histogram, 64-bit words; :func:`bucket_tops` has their times."""
+        """Return the counts of a stage's histogram; :func:`bucket_tops` has their times."""
         cdef const kf_histogram *h = &self.stages[STAGES.index(name)]
         return PyBytes_FromStringAndSize(<const char *>h.buckets, sizeof(h.buckets))
 
     def stages_dict(self) -> dict:
-        """Every stage by its name."""
+        """Return every stage by its name."""
         return {name: self.stage(name) for name in STAGES}
 
 
 def bucket_tops() -> list[int]:
-    """The longest time of each bucket, nanoseconds."""
+    """Return the longest time of each bucket, nanoseconds."""
     cdef int i
     return [kf_histogram_bucket_top(i) for i in range(KF_HISTOGRAM_BUCKETS)]
 

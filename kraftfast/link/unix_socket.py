@@ -1,4 +1,4 @@
-"""UNIX sockets by path, however long the path is, and who is at the other end.
+"""UNIX sockets by path, however long the path is, and the process at the other end.
 
 The kernel takes 107 bytes of path; longer ones go through the directory's descriptor in /proc.
 """
@@ -21,14 +21,15 @@ BACKLOG = 128
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """Who opened the other end, by the kernel's word."""
+    """The process that opened the other end, by the kernel's word."""
 
     pid: int
     uid: int
 
 
 def listen(path: str) -> socket.socket:
-    """A listening SOCK_SEQPACKET socket for the owner alone; replaces what an ended process left.
+    """Return a listening SOCK_SEQPACKET socket for the owner alone; replaces what an ended process
+    left.
 
     Raises CannotListen.
     """
@@ -51,7 +52,8 @@ def listen(path: str) -> socket.socket:
 
 
 def connect(path: str, timeout: float) -> socket.socket:
-    """A connected SOCK_SEQPACKET socket (``timeout`` seconds for each call, 0: never blocks).
+    """Return a connected SOCK_SEQPACKET socket (``timeout`` seconds for each call, 0: never
+    blocks).
 
     Raises PeerGone; :func:`is_refused` tells whether that means that no process listens there.
     """
@@ -69,13 +71,16 @@ def connect(path: str, timeout: float) -> socket.socket:
 
 
 def is_refused(error: PeerGone) -> bool:
-    """Whether :func:`connect` failed since nobody listens: a stopped process still does."""
+    """Return whether :func:`connect` failed since no process listens: a stopped one still does."""
     cause = error.__cause__
     return isinstance(cause, OSError) and cause.errno in (errno.ECONNREFUSED, errno.ENOENT)
 
 
 def credentials(sock: socket.socket) -> Credentials:
-    """The process at the other end. Raises PeerGone unless it is ours: same user, or root."""
+    """Return the process at the other end.
+
+    Raises PeerGone unless it is ours: same user, or root.
+    """
     raw = sock.getsockopt(socket.SOL_SOCKET, SO_PEERCRED, struct.calcsize("3i"))
     pid, uid, _gid = struct.unpack("3i", raw)
     if uid not in (os.geteuid(), 0):
@@ -84,7 +89,7 @@ def credentials(sock: socket.socket) -> Credentials:
 
 
 def open_pidfd(pid: int) -> int:
-    """A descriptor that becomes readable when the process ends (R2). Raises PeerGone."""
+    """Return a descriptor that becomes readable when the process ends (R2). Raises PeerGone."""
     try:
         return os.pidfd_open(pid)
     except OSError as error:
