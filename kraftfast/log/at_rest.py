@@ -47,7 +47,7 @@ def replicas_in(path: str) -> str:
 
 
 def find_log(disk: Disk, path: str) -> ReplicaDirectory | LooseLog:
-    """The log in a replica's directory, or in a topic's inside it or anywhere; nothing is locked.
+    """Find the log in a replica's directory, or in a topic's inside it or anywhere; lock nothing.
 
     Raises NotFormatted where there is none, ForeignDirectory.
     """
@@ -68,7 +68,7 @@ def find_log(disk: Disk, path: str) -> ReplicaDirectory | LooseLog:
 def looked_at(
     disk: Disk, directory: ReplicaDirectory | LooseLog, floor: OffsetAndEpoch | None = None
 ) -> Iterator[Recovery]:
-    """What a start would make of a log: the recovery that has looked, and changed nothing.
+    """Yield what a start would make of a log: the recovery that has looked, and changed nothing.
 
     ``floor``: in place of the committed floor that is stored.
 
@@ -115,10 +115,10 @@ def _close(segments: list[Any]) -> None:
 
 
 def trim_log(disk: Disk, directory: ReplicaDirectory) -> list[str]:
-    """Recover a log that nobody runs and leave its files as a clean close does.
+    """Recover a log that no replica uses, and leave its files as a clean close does.
 
     ``directory`` holds its lock. Returns the paths of the segments that were trimmed; one that
-    somebody maps stays as it is. Raises as ``recovery.open_log``.
+    a process maps stays as it is. Raises as ``recovery.open_log``.
     """
     path = directory.log_path
     segments: list[Any] = []

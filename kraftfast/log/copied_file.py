@@ -65,7 +65,7 @@ class CopiedFile:
         self.close()
 
     def lost_end(self) -> int:
-        """Where the file ends by now, if that is before its end when it was opened; else -1."""
+        """Return where the file ends by now, if before its end when it was opened; else -1."""
         try:
             size = os.fstat(self.fd).st_size
         except OSError as error:
@@ -88,7 +88,7 @@ class CopiedFile:
         return data
 
     def data_end(self, position: int, limit: int) -> int:
-        """The end of the last byte of [position, limit) that is not zero; ``position`` if none."""
+        """Return the end of the last byte of [position, limit) that is not zero, or the start."""
         end = limit
         while end > position:
             begin = max(position, end - SPAN_BYTES)
@@ -111,7 +111,8 @@ class CopiedFile:
         bytes_max: int = 0,
         verify_crc: bool = False,
     ) -> tuple[bytes, int, int, int, int]:
-        """(copy, position, offset, epoch, fault): as ``scan.walk``, over a copy of the bytes.
+        """Return (copy, position, offset, epoch, fault): as ``scan.walk``, over a copy of the
+        bytes.
 
         The copy begins at the ``position`` given and holds the batches that were walked over, of
         about ``bytes_max`` bytes. Behind them, ``WHOLE`` says that more may follow.
@@ -148,15 +149,15 @@ class CopiedFile:
             yield found
 
     def sound_end(self, position: int, offset: int, epoch: int = -1) -> tuple[int, int, int, int]:
-        """(position, offset, epoch, fault) behind the last batch in a row whose CRC holds."""
+        """Return (position, offset, epoch, fault) behind the last valid batch in a row."""
         *_, last = self.spans(position, offset, epoch, verify_crc=True)
         return last[1:]
 
     def whole(self, position: int, end: int) -> tuple[bytes, int]:
-        """(copy, up to where it holds whole batches) of [position, end), about a mebibyte.
+        """Return (copy, up to where it holds whole batches) of [position, end), about a mebibyte.
 
         Offsets are not looked at. Where no whole batch stands, that is the length of the copy:
-        whoever decodes it finds out why.
+        its decoder finds out why.
         """
         from kraftfast.record.headers import decode_headers  # with numpy, which few readers need
 
@@ -177,7 +178,7 @@ class CopiedFile:
         verify_crc: bool = False,
         until_offset: int = -1,
     ) -> Headers:
-        """The headers in [position, end), as ``read_headers``; their positions are the file's."""
+        """Return the headers in [position, end), as ``read_headers``; positions are the file's."""
         from kraftfast.record.headers import read_headers
 
         try:
@@ -189,7 +190,7 @@ class CopiedFile:
             raise storage_error("cannot read", self.path, error) from None
 
     def batch(self, position: int, end: int) -> BatchView:
-        """A copy of the batch at ``position``; its own is 0. Raises CorruptBatch."""
+        """Return a copy of the batch at ``position``; its own is 0. Raises CorruptBatch."""
         if end - position < limits.BATCH_HEADER_BYTES:
             return batch_at(self.read(position, max(0, end - position)))
         head = self.read(position, limits.BATCH_HEADER_BYTES)

@@ -60,7 +60,7 @@ def truncate(Log log not None, int64_t end_offset):
 
 def _cut_prepared(Log log, Segment segment, uint64_t position):
     """Write zeros over what is cut, on disk when this returns (D8)."""
-    kf_generation_bump(segment.page)  # D20: who reads by reference looks at it after each batch
+    kf_generation_bump(segment.page)  # D20: a reader by reference checks it after each batch
     log.nursery.release(segment)
     segment.cut(position)
     segment.mark_end()

@@ -1,4 +1,4 @@
-"""A replica's directory: who it belongs to, what was promised about it, and its lock.
+"""A replica's directory: which replica it belongs to, what was promised about it, and its lock.
 
     DIR/meta.properties         node, cluster and directory id (Kafka's)
     DIR/kraftfast.properties    durability, accepted records, topic: the mark that the log is ours
@@ -74,7 +74,7 @@ class LogOptions:
 
 
 def random_uuid() -> Uuid:
-    """A new id whose text does not start with a dash, as Kafka's never do."""
+    """Return a new id whose text does not start with a dash, as Kafka's never do."""
     while True:
         uuid = os.urandom(16)
         if not uuid_text(uuid).startswith("-") and uuid[:15] != bytes(15):
@@ -82,7 +82,7 @@ def random_uuid() -> Uuid:
 
 
 def read_fields(disk: Disk, file: str) -> dict[str, str]:
-    """A properties file. Raises FileNotFoundError, ForeignDirectory."""
+    """Read a properties file. Raises FileNotFoundError, ForeignDirectory."""
     try:
         return properties.decode(disk.read_file(file))
     except ValueError:
@@ -166,7 +166,7 @@ def _give_directory_id(disk: Disk, path: str) -> MetaProperties:
 
 
 def read_options(disk: Disk, path: str) -> LogOptions | None:
-    """What the directory promises, or None where kraftfast has not written yet (Kafka's own)."""
+    """Return what the directory promises; None in one of Kafka's own, before the first write."""
     file = os.path.join(path, OPTIONS)
     try:
         fields = read_fields(disk, file)
@@ -228,7 +228,7 @@ class ReplicaDirectory:
         self.log_path = os.path.join(path, f"{self.options.topic}-{METADATA_PARTITION}")
 
     def _kafka_options(self) -> LogOptions:
-        """What a directory of Kafka's own amounts to: its topic, records that its reader takes."""
+        """Return what a directory of Kafka's own amounts to: its topic and accepted records."""
         for name in self.disk.list_directory(self.path):
             file = os.path.join(self.path, name, "quorum-state")
             if not self.disk.exists(file):
@@ -251,7 +251,7 @@ class ReplicaDirectory:
         self.adopted = False
 
     def left_in_memory(self, boot_id: str) -> bool:
-        """Whether a ``memory`` log was lost with the page cache: another boot, no clean close."""
+        """Return whether a ``memory`` log was lost with the page cache: new boot, unclean close."""
         try:
             stored = self.disk.read_file(os.path.join(self.path, BOOT_ID)).decode(
                 "ascii", "replace"
@@ -279,7 +279,7 @@ class ReplicaDirectory:
 
 
 def decode_partition_metadata(data: bytes, path: str) -> Uuid:
-    """The topic id of ``partition.metadata``. Raises ForeignDirectory."""
+    """Return the topic id of ``partition.metadata``. Raises ForeignDirectory."""
     try:
         fields = dict(line.split(": ", 1) for line in data.decode("ascii").splitlines() if line)
         if fields["version"] != "0":

@@ -22,7 +22,7 @@ FLOCK = struct.Struct("@hhqqi4x")
 
 
 def storage_error(doing: str, path: str, error: OSError) -> StorageError:
-    """The typed error for a failed system call on ``path``."""
+    """Return the typed error for a failed system call on ``path``."""
     if error.errno is None:
         return StorageError(f"{doing} {path}: {error}")
     failure: StorageError = storage_failure(doing, path, error.errno)
@@ -54,14 +54,14 @@ class NewFile:
             raise storage_error("cannot write", self.path, error) from None
 
     def sync(self) -> None:
-        """Everything written is on disk. Raises FlushFailed (D9)."""
+        """Put everything written on disk. Raises FlushFailed (D9)."""
         try:
             os.fsync(self._fd)
         except OSError as error:
             raise FlushFailed(f"fsync of {self.path} failed: {error.strerror}") from None
 
     def protect(self) -> None:
-        """Nobody is to write it any more."""
+        """Make it read-only: nothing may be written to it from now on."""
         try:
             os.fchmod(self._fd, 0o400)
         except OSError as error:
@@ -75,7 +75,7 @@ class NewFile:
 
 
 class StoredFile:
-    """A file that does not change any more, read in pieces. Raises StorageError."""
+    """A file that no longer changes, read in pieces. Raises StorageError."""
 
     path: str
     size: int  # bytes
@@ -85,7 +85,7 @@ class StoredFile:
         self.size = os.fstat(fd).st_size
 
     def read_at(self, position: int, bytes_max: int) -> bytes:
-        """What stands at ``position``: less than asked for only at the end of the file."""
+        """Return what stands at ``position``: less than asked for only at the end of the file."""
         try:
             return os.pread(self._fd, bytes_max, position)
         except OSError as error:
@@ -103,7 +103,7 @@ class StoredFile:
 
 
 def _open_now(path: str, flags: int) -> int:
-    """Open a file without waiting: a FIFO in its place holds up nobody."""
+    """Open a file without waiting: a FIFO in its place must not block the caller."""
     return os.open(path, flags | os.O_NONBLOCK)
 
 
@@ -111,14 +111,14 @@ class Disk:
     """Files of one machine. Methods raise :class:`StorageError` or a kind of it, no ``OSError``."""
 
     def secret(self, most: int) -> int:
-        """Return a number from 1 to ``most`` that nobody can foretell."""
+        """Return a number from 1 to ``most`` that cannot be foretold."""
         return 1 + int.from_bytes(os.urandom(16)) % most
 
     def exists(self, path: str) -> bool:
         return os.path.exists(path)
 
     def list_directory(self, path: str) -> list[str]:
-        """Names in a directory, sorted; empty if there is no such directory."""
+        """Return the names in a directory, sorted; none if there is no such directory."""
         try:
             return sorted(os.listdir(path))
         except FileNotFoundError:
@@ -141,7 +141,7 @@ class Disk:
         self.sync_directory(parent)
 
     def read_file(self, path: str, bytes_max: int = 16 * 1024 * 1024) -> bytes:
-        """The whole of a small file. Raises ``FileNotFoundError`` if there is none."""
+        """Return the whole of a small file. Raises ``FileNotFoundError`` if there is none."""
         try:
             with open(path, "rb", opener=_open_now) as file:
                 data = file.read(bytes_max + 1)
@@ -158,7 +158,7 @@ class Disk:
         self._replace(path, data, False)
 
     def rewrite_file(self, path: str, data: bytes) -> None:
-        """As :meth:`replace_file`, but without new space once it was done before.
+        """Do as :meth:`replace_file`, but without new space once it was done before.
 
         The two files change names, and the old one keeps its blocks for the next time: on a full
         disk elections and cuts go on. A file of less than a page needs no more than it had.
@@ -199,7 +199,7 @@ class Disk:
                 os.close(fd)
 
     def create_file(self, path: str) -> NewFile:
-        """A new file to be written in pieces. Raises ``FileExistsError`` if there is one."""
+        """Create a file to be written in pieces. Raises ``FileExistsError`` if there is one."""
         try:
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
             return NewFile(path, os.open(path, flags, 0o600))
@@ -209,7 +209,7 @@ class Disk:
             raise storage_error("cannot create", path, error) from None
 
     def open_file(self, path: str) -> StoredFile:
-        """A file to be read in pieces. Raises ``FileNotFoundError`` if there is none."""
+        """Open a file to be read in pieces. Raises ``FileNotFoundError`` if there is none."""
         try:
             return StoredFile(path, os.open(path, os.O_RDONLY | os.O_CLOEXEC))
         except FileNotFoundError:
@@ -245,7 +245,7 @@ class Disk:
             os.close(fd)
 
     def open_directory(self, path: str) -> int:
-        """A descriptor of a directory, for a flush that has to cover its names."""
+        """Open a directory: a descriptor for a flush that has to cover its names."""
         try:
             return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
@@ -261,7 +261,7 @@ class Disk:
             raise storage_error("cannot stat", path, error) from None
 
     def create_segment(self, path: str, capacity: int) -> SegmentFile:
-        """A new sparse file of ``capacity`` bytes (not prepared), mapped writable."""
+        """Create a sparse file of ``capacity`` bytes (not prepared), mapped writable."""
         try:
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         except OSError as error:
@@ -275,7 +275,7 @@ class Disk:
         return SegmentFile(path, fd, capacity, True)
 
     def open_segment(self, path: str, writable: bool) -> SegmentFile:
-        """An existing file, mapped as long as it is now."""
+        """Open an existing file, mapped as long as it is now."""
         try:
             flags = os.O_RDWR if writable else os.O_RDONLY
             fd = os.open(path, flags | os.O_CLOEXEC)
@@ -305,7 +305,7 @@ class Disk:
         return fd
 
     def is_locked(self, path: str) -> bool:
-        """Whether a process holds a lock file; nothing is changed."""
+        """Return whether a process holds a lock file; nothing is changed."""
         try:
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except (FileNotFoundError, NotADirectoryError):
@@ -325,5 +325,5 @@ class Disk:
     def _sync(self, fd: int, path: str) -> None:
         try:
             os.fsync(fd)
-        except OSError as error:  # D9: final, whoever called
+        except OSError as error:  # D9: final, for every caller
             raise FlushFailed(f"fsync of {path} failed: {error.strerror}") from None

@@ -17,7 +17,7 @@ EpochStarts = list[tuple[int, int]]
 
 
 def encode(entries: Sequence[tuple[int, int]]) -> bytes:
-    """The file's bytes.
+    """Return the file's bytes.
 
     >>> encode([(1, 0), (3, 46)])
     b'0\\n2\\n1 0\\n3 46\\n'
@@ -27,7 +27,10 @@ def encode(entries: Sequence[tuple[int, int]]) -> bytes:
 
 
 def decode(data: bytes, path: str = NAME) -> EpochStarts:
-    """The entries. Raises ForeignDirectory for anything that Kafka would not have written."""
+    """Return the entries.
+
+    Raises ForeignDirectory for anything that Kafka would not have written.
+    """
     try:
         version, count, *lines = data.decode("ascii").splitlines()
         pairs = (line.split(" ") for line in lines)

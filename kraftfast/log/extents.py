@@ -218,7 +218,7 @@ def _note_epochs(known: _Walked, data: bytes, end: int) -> None:
 
 
 def _starts(epochs: list[EpochStart]) -> list[EpochStart]:
-    """Leave one entry an epoch. What falls is damage, which whoever reads it finds.
+    """Leave one entry an epoch. What is left out is damage, which a reader finds.
 
     >>> _starts([(1, 0), (1, 40), (2, 50)])
     [(1, 0), (2, 50)]

@@ -90,7 +90,7 @@ class HeldSegment(CopiedFile):
         return True
 
     def current(self) -> bool:
-        """Whether the name still means this file, at this length and generation."""
+        """Return whether the name still means this file, at this length and generation."""
         try:
             status = os.stat(self.path)
         except FileNotFoundError:
@@ -101,7 +101,7 @@ class HeldSegment(CopiedFile):
         return self.generation == (page[0] if page else 0)
 
     def page(self) -> tuple[int, int | None, Mark | None, Mark | None] | None:
-        """The words of the last page (``scan.page_words``); None for a trimmed segment."""
+        """Return the words of the last page (``scan.page_words``); None for a trimmed segment."""
         at = self.size - limits.PAGE_BYTES
         if at < 0 or self.size % limits.PAGE_BYTES:
             return None
@@ -118,14 +118,14 @@ class HeldSegment(CopiedFile):
         return capacity if page[1] is None else min(page[1], capacity)
 
     def place(self, offset: int) -> tuple[int, int]:
-        """(base offset, position) of a batch at or before the one that holds ``offset``."""
+        """Return (base offset, position) of a batch at or before the one that holds ``offset``."""
         found = self.places[bisect_right(self.places, (offset, OPEN_END)) - 1]
         if self.last[0] <= offset:
             found = max(found, self.last)
         return max(found, self._indexed(offset) or found)
 
     def find(self, offset: int) -> tuple[int, int]:
-        """(base offset, position) of the batch that holds ``offset``, or of where batches end."""
+        """Return (base offset, position) of the batch that holds ``offset``, or of the end."""
         base_offset, position = self.place(offset)
         fault, bytes_max = scan.WHOLE, PLACES_APART_BYTES
         while base_offset < offset and fault == scan.WHOLE:
@@ -141,7 +141,7 @@ class HeldSegment(CopiedFile):
         return base_offset, position
 
     def note(self, base_offset: int, position: int) -> None:
-        """A batch begins here, or will."""
+        """Note that a batch begins here, or will."""
         self.last = base_offset, position
         if position - self.places[-1][1] >= PLACES_APART_BYTES:
             self.places.append((base_offset, position))
@@ -155,7 +155,7 @@ class HeldSegment(CopiedFile):
             self.note(offset, begin + at)
 
     def _indexed(self, offset: int) -> Mark | None:
-        """A place at or before ``offset`` by the ``.index`` file; None if it names none.
+        """Return a place at or before ``offset`` by the ``.index`` file; None if it names none.
 
         An entry is the last offset of a batch and its position. The file has no checksum: the batch
         is looked at.
@@ -178,7 +178,7 @@ class HeldSegment(CopiedFile):
         return found[0], position
 
     def _entry(self, number: int) -> tuple[int, int]:
-        """(last offset, position) of an entry of the index."""
+        """Return (last offset, position) of an entry of the index."""
         assert self.index is not None
         at = number * INDEX_ENTRY_BYTES
         one, other = self.index[at : at + 4], self.index[at + 4 : at + INDEX_ENTRY_BYTES]
@@ -186,7 +186,7 @@ class HeldSegment(CopiedFile):
         return self.base_offset + relative, int.from_bytes(other, "big", signed=True)
 
     def _read_index(self) -> bytes:
-        """The entries of the ``.index`` file without the zeros that Kafka prepares behind them."""
+        """Return the entries of the ``.index`` file without the zeros behind them."""
         try:
             with open(self.stem + INDEX_SUFFIX, "rb") as file:
                 data = file.read(limits.INDEX_BYTES_MAX)
@@ -196,7 +196,7 @@ class HeldSegment(CopiedFile):
         return data[: -(-whole // INDEX_ENTRY_BYTES) * INDEX_ENTRY_BYTES]
 
     def _offsets(self, position: int) -> Mark | None:
-        """The first and the last offset of what looks like a batch; None if nothing does."""
+        """Return the first and the last offset of what looks like a batch; None if nothing does."""
         header = self.read(position, limits.BATCH_HEADER_BYTES) if position < self.limit else b""
         if len(header) < limits.BATCH_HEADER_BYTES or header[16] != MAGIC:
             return None

@@ -38,16 +38,16 @@ class IndexCheck:
             self.missing = True
 
     def meet_place(self, found: BatchView, position: int) -> None:
-        """An entry: (offset of the batch's last record, its position)."""
+        """Check an entry: (offset of the batch's last record, its position)."""
         while self.next is not None and self.next[1] <= position:
             if self.next != (found.last_offset - self.base_offset, position):
                 self.refuse("points to no batch")
             self.pass_by()
 
     def meet_time(self, found: BatchView) -> None:
-        """An entry: (timestamp, offset of a record of the batch whose largest it is).
+        """Check an entry: (timestamp, offset of a record of the batch whose largest it is).
 
-        No earlier batch has one as large: who looks for that time begins at this batch.
+        No earlier batch has one as large: a search for that time begins at this batch.
         """
         while self.next is not None and self.base_offset + self.next[1] <= found.last_offset:
             if self.next[0] != found.max_timestamp:
@@ -62,7 +62,7 @@ class IndexCheck:
         self.next = next(self.entries, None)
 
     def finish(self) -> int | None:
-        """How many entries there are, all of them right; None without the file."""
+        """Return how many entries there are, all of them right; None without the file."""
         if self.next is not None:
             self.refuse("points behind the last batch")
         return None if self.missing else self.count
@@ -86,7 +86,7 @@ class IndexCheck:
 
 
 def index_entries(path: str) -> Iterator[tuple[int, int]]:
-    """The pairs of an ``.index`` (relative offset, position) or a ``.timeindex`` (timestamp,
+    """Yield the pairs of an ``.index`` (relative offset, position) or a ``.timeindex`` (timestamp,
     relative offset), in order; the zeros that Kafka prepares behind them are left out.
 
     Raises CorruptLog where they do not rise, or what is behind them is not zeros.

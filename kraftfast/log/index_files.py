@@ -10,7 +10,7 @@ from kraftfast.log.segment import INDEX_SUFFIX, TIME_INDEX_SUFFIX, Segment, segm
 
 
 def write_indexes(disk: Any, path: str, segment: Segment) -> None:
-    """Those of a segment that is about to be trimmed."""
+    """Write the indexes of a segment that is about to be trimmed."""
     stem = os.path.join(path, segment_name(segment.base_offset))
     disk.replace_file(stem + INDEX_SUFFIX, segment.index_bytes())
     disk.replace_file(stem + TIME_INDEX_SUFFIX, segment.time_index_bytes(True))
@@ -35,7 +35,7 @@ def mend_indexes(disk: Any, path: str, segments: Sequence[Segment]) -> None:
 
 
 def _holds(disk: Any, name: str, data: bytes) -> bool:
-    """Whether a file has exactly these bytes."""
+    """Return whether a file has exactly these bytes."""
     if not disk.exists(name) or disk.file_bytes(name) != len(data):
         return False
     return bool(disk.read_file(name, len(data)) == data)

@@ -20,7 +20,7 @@ from kraftfast.log.segment cimport *
 from kraftfast.record.judge cimport *
 
 CLOSE_WAIT_S = 0.5
-"""How long a close waits for those who still map the last segment."""
+"""How long a close waits for processes that still map the last segment."""
 
 cdef enum:
     RELATIVE_OFFSET_ROLL = RELATIVE_OFFSET_MAX - KF_BATCH_RECORDS_MAX  # one more batch fits
@@ -33,7 +33,7 @@ def install_guard():
 
 
 cdef inline bint changed(const uint8_t *page, uint64_t generation) noexcept nogil:
-    """Whether another replica cut or reused its segment since it told ``generation`` (D20)."""
+    """Return whether another replica cut or reused its segment since ``generation`` (D20)."""
     cdef uint64_t now
     return kf_guarded_generation(&now, page) != 0 or now != generation
 
@@ -74,7 +74,7 @@ cdef class Log:
     # --- append -------------------------------------------------------------------------------
 
     cdef int make_room(self, uint32_t size, int64_t timestamp, int32_t epoch) except -1:
-        """Whether ``size`` bytes may be stored at the head now: rolls if due, never allocates."""
+        """Return whether ``size`` bytes may be stored at the head; roll if due, never allocate."""
         cdef Segment active = self.active
         cdef bint full, old
         if epoch != self.last_epoch and self.now_ms < self.retry_ms:
@@ -212,7 +212,7 @@ cdef class Log:
         return 1
 
     cdef int begin_epoch(self, int32_t epoch, int64_t start_offset, uint32_t size) except -1:
-        """A new epoch starts here; its checkpoint is durable before anything of it counts (D18).
+        """Begin an epoch here; its checkpoint is durable before anything of it counts (D18).
 
         Returns 0 if the disk is full: the append waits, and is tried again later.
         """
@@ -243,21 +243,21 @@ cdef class Log:
         return 0
 
     cdef int scrub(self) except -1:
-        """Zeros over what a refused copy left, on disk before a header may stand there (D20)."""
+        """Write zeros over what a refused copy left, durably, before a header may follow (D20)."""
         if self.active.clear_dirt():
             self.sync_file(self.active.file)
         return 0
 
     def cut_off(self) -> bool:
-        """Whether the last copy ended in a part of a batch: an answer cut by its size bound."""
+        """Return whether the last copy ended in a part of a batch: an answer that was cut."""
         return self.fault == KF_BATCH_INCOMPLETE
 
     def damaged(self) -> bool:
-        """Whether the last copy met a batch that does not check."""
+        """Return whether the last copy met a batch that does not check."""
         return self.fault != KF_BATCH_OK and self.fault != KF_BATCH_INCOMPLETE
 
     def fault_text(self) -> str:
-        """Why the last batch was not taken."""
+        """Return why the last batch was not taken."""
         return FAULT_TEXTS[self.fault]
 
     # --- segments -----------------------------------------------------------------------------
@@ -307,7 +307,7 @@ cdef class Log:
     def tend(self, int64_t now_ms) -> bool:
         """Nursery progress and trims; call now and then. True while a range is being prepared.
 
-        Raises FlushFailed, for good, after an I/O error (D9).
+        Raises FlushFailed, finally, after an I/O error (D9).
         """
         self.now_ms = now_ms
         if self.segments[0] is not self.active:
@@ -324,7 +324,7 @@ cdef class Log:
         return trimming.retire(self)
 
     def segment_of(self, int64_t offset):
-        """The segment that holds ``offset``, the active one for the end; None below the start."""
+        """Return the segment that holds ``offset``, the active one for the end; None below."""
         if not self.log_start_offset <= offset <= self.end_offset:
             return None
         if offset >= self.active.base_offset:
@@ -333,7 +333,7 @@ cdef class Log:
         return self.segments[index - 1]
 
     def locate(self, int64_t offset, uint32_t bytes_max, int64_t end_offset=-1):
-        """(segment, position, length) of whole batches from the one that holds ``offset``.
+        """Return (segment, position, length) of whole batches from the one that holds ``offset``.
 
         At least one batch, at most ``bytes_max`` beyond it, all of one segment and below
         ``end_offset`` (default: the log's end). None if there is nothing there.
@@ -349,7 +349,7 @@ cdef class Log:
         return (segment, position, length[0]) if length[0] else None
 
     def span(self, Segment segment, uint64_t position, uint64_t bytes_max, int64_t end_offset=-1):
-        """(length, end offset) of the whole batches from ``position`` within ``bytes_max``."""
+        """Return (length, end offset) of whole batches from ``position`` within ``bytes_max``."""
         cdef uint64_t at = position
         cdef kf_batch_header h
         cdef int64_t reached = -1
@@ -369,7 +369,8 @@ cdef class Log:
     # --- flush --------------------------------------------------------------------------------
 
     cdef int fill_flush(self, kf_flush_job *job) except -1:
-        """What has to be synced so that everything appended by now is on disk; oldest first.
+        """Fill in what has to be synced so that everything appended by now is on disk; oldest
+        first.
 
         The target is sampled here, before the sync call (D1). Returns the number of files.
         """
@@ -407,7 +408,7 @@ cdef class Log:
         return job.count
 
     cdef int flush_done(self, int error) except -1:
-        """The flush that ``fill_flush`` described has ended. Raises FlushFailed, for good (D9)."""
+        """Note the end of the flush that ``fill_flush`` described; FlushFailed is final (D9)."""
         if error:
             self.failed = FlushFailed(f"fsync of {self.path} failed: {os.strerror(error)}")
             raise self.failed
@@ -477,7 +478,7 @@ cdef class Log:
         self._final(self.disk.replace_file, path, data)
 
     def rewrite(self, str path, bytes data):
-        """As :meth:`replace`, on a full disk too once it was done before."""
+        """Do as :meth:`replace`, on a full disk too once it was done before."""
         self._final(self.disk.rewrite_file, path, data)
 
     # --- cut and close ------------------------------------------------------------------------
@@ -489,7 +490,7 @@ cdef class Log:
     def close(self, double wait_s=CLOSE_WAIT_S):
         """Flush, leave every segment as Kafka would, give the files back.
 
-        Waits up to ``wait_s`` seconds for those who map a segment; what they keep stays prepared,
+        Waits up to ``wait_s`` seconds for processes that map a segment; what they keep is prepared,
         and is trimmed at the next start.
         """
         trimming.close(self, wait_s)

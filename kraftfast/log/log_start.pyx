@@ -27,7 +27,7 @@ RECYCLED_MAX = 2
 def delete_before(Log log not None, int64_t offset) -> int:
     """Let the log begin at ``offset``, where a snapshot ends; returns the bytes given up.
 
-    Segments wholly below go: their files to the nursery when nobody maps them, else they are
+    Segments wholly below go: their files to the nursery when no process maps them, else they are
     unlinked. Each is gone for certain before the next one goes: a crash leaves no gap.
     """
     cdef Segment segment
@@ -75,7 +75,7 @@ cdef _drop_old_epochs(Log log):
 
 
 def begin_at(Log log not None, snapshot_id):
-    """Begin anew behind a snapshot that is on disk under its name, durably (I15).
+    """Begin again behind a snapshot that is on disk under its name, durably (I15).
 
     D25: everything that may fail (decoding, space) comes before the first segment is removed. A
     StorageError before that leaves the log as it was. After it ``log.failed`` is set: the process

@@ -8,7 +8,7 @@ NOT_ON_A_DISK = ("tmpfs", "ramfs")
 
 
 def filesystem_of(path: str) -> str:
-    """The type of the file system that holds ``path``, as the kernel names it; "" if unknown."""
+    """Return the type of the file system that holds ``path``, as the kernel names it, or ""."""
     best, kind = "", ""
     path = os.path.realpath(path)
     try:

@@ -16,7 +16,8 @@ Epochs = Sequence[tuple[int, int]]
 
 
 def holds(newest: OffsetAndEpoch, base_offset: int, end_offset: int, epochs: Epochs) -> bool:
-    """Whether a log from ``base_offset`` to ``end_offset`` has the record before a snapshot's end.
+    """Return whether a log from ``base_offset`` to ``end_offset`` has the record before a
+    snapshot's end.
 
     Or begins behind it. One that does not is behind the snapshot, or beside it.
 
@@ -33,7 +34,8 @@ def holds(newest: OffsetAndEpoch, base_offset: int, end_offset: int, epochs: Epo
 
 
 def surpasses(newest: OffsetAndEpoch, had: Iterable[OffsetAndEpoch]) -> bool:
-    """Whether a log of which only these ends are known had nothing that the snapshot has not.
+    """Return whether a log of which only these ends are known had nothing that the snapshot has
+    not.
 
     Committed records below its end are in it, and what was of epochs before its own beyond it was
     never committed.
@@ -45,7 +47,8 @@ def surpasses(newest: OffsetAndEpoch, had: Iterable[OffsetAndEpoch]) -> bool:
 
 
 def log_start(base_offset: int, snapshots: Iterable[OffsetAndEpoch]) -> OffsetAndEpoch:
-    """Where a log starts whose first segment begins at ``base_offset``, and the epoch before.
+    """Return where a log starts whose first segment begins at ``base_offset``, and the epoch
+    before.
 
     At 0, or where the first snapshot ends that reaches that far: the start is not stored.
 

@@ -53,7 +53,7 @@ GROWTH = 8
 ZERO_PAUSE_US = 2000
 """Between pieces of zeros: one-record commits beside them stay quick."""
 POPULATE_BYTES = 4 * 1024 * 1024
-"""Pages that are made at once: who cuts the file waits for them."""
+"""Pages that are made at once: a cut of the file waits for them."""
 PACE_MS = 200
 """How long the log is watched to tell its pace."""
 ZERO_PACE_MAX = 8 * 1024 * 1024
@@ -94,15 +94,15 @@ cdef class PreparerThread:
         return kf_nursery_busy(self.thread)
 
     def done(self) -> int:
-        """How far the range at hand is done."""
+        """Return how far the range at hand is done."""
         return kf_nursery_done(self.thread)
 
     def flushes(self) -> int:
-        """How often the thread has synced a file."""
+        """Return how often the thread has synced a file."""
         return kf_nursery_flushes(self.thread) if self.thread != NULL else 0
 
     def take(self):
-        """The errno of a range that ended (0: done, ECANCELED: given up), None if none has."""
+        """Return the errno of a range that ended (0: done, ECANCELED: given up), or None."""
         if not kf_nursery_take(self.thread):
             return None
         self.file = None
@@ -158,7 +158,7 @@ class Spare:
         self.stage = Spare.BLOCKS
 
     def next_work(self):
-        """(what, start, end): what the preparer has to do next."""
+        """Return (what, start, end): what the preparer has to do next."""
         if self.stage == Spare.BLOCKS:
             return "reserve", 0, self.wanted
         if self.stage == Spare.PAGE:
@@ -263,7 +263,7 @@ class Nursery:
         return self.preparer.flushes()
 
     def make_way(self, active):
-        """An append needs room in which zeros are being written ahead: no more of them."""
+        """Stop writing zeros ahead where an append needs the room."""
         if self._working_on is active and self._work == "zero":
             self.preparer.halt()
             self._note_zeros(active)
@@ -271,7 +271,7 @@ class Nursery:
         active.hold_back(active.reserved)
 
     def take_spare(self):
-        """The next segment's file, or None if it is not ready: then it is made first of all."""
+        """Return the next segment's file; None if it is not ready: it is made first of all then."""
         if self.spare is None or self.spare.stage != Spare.READY:
             self.spare_wanted = True
             return None
@@ -282,7 +282,7 @@ class Nursery:
         return spare
 
     def spare_now(self):
-        """The next segment's file, prepared here if it is not ready. Raises DiskFull."""
+        """Return the next segment's file, prepared here if it is not ready. Raises DiskFull."""
         if self.spare is None:
             self._make_spare()
         self.release(self.spare)
@@ -323,7 +323,7 @@ class Nursery:
             self._working_on = None
 
     def recycle(self, segment):
-        """Take in the file of a segment that retention freed and nobody maps: it keeps its blocks.
+        """Take in a freed segment's file that no process maps: it keeps its blocks.
 
         Raises StorageError.
         """
@@ -357,7 +357,7 @@ class Nursery:
             self._paced = appended, now_ms
 
     def _note_zeros(self, what):
-        """Up to where the zeros at hand have come: appends may follow there."""
+        """Note up to where the zeros at hand have come: appends may follow there."""
         what.zeroed = max(what.zeroed, self.preparer.done())
 
     def _note_progress(self, active, now_ms):
@@ -449,7 +449,7 @@ class Nursery:
                     self._ask(self.spare, self.spare.file, "zero", start, end)
 
     def _ahead(self, what, head, stride):
-        """The range ahead of a head whose blocks are to be written, or whose pages made, next."""
+        """Return the next range ahead of the head that needs blocks written, or pages made."""
         start = max(what.zeroed, -(-head // PREPARE_PIECE_BYTES) * PREPARE_PIECE_BYTES)
         return start, start if start - head >= stride // 2 else min(what.reserved, head + stride)
 
@@ -473,7 +473,7 @@ class Nursery:
 
 
 def do_now(file, what, start, end):
-    """What the preparer would do with a range of a file, here and now. Raises DiskFull."""
+    """Do here and now what the preparer would do with a range of a file. Raises DiskFull."""
     if what == "sync":
         file.sync()
     else:
@@ -481,5 +481,5 @@ def do_now(file, what, start, end):
 
 
 def page_end(position):
-    """The end of the page that ends at or behind a position."""
+    """Return the end of the page that ends at or behind a position."""
     return -(-position // PAGE_BYTES) * PAGE_BYTES

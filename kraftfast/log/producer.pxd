@@ -18,7 +18,7 @@ cdef struct Stretch:
 cdef class Producer:
     cdef readonly int64_t id
     cdef readonly int16_t epoch
-    cdef readonly str name               # None: nobody asked for it by a name
+    cdef readonly str name               # None: it has none
     cdef readonly int64_t touched_offset  # of the last record that concerns it; by it, it expires
     cdef readonly int64_t last_offset    # of its last data record; -1: none
     cdef readonly int64_t records        # data records of its present run of sequences

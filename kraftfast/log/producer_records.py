@@ -26,7 +26,7 @@ assert PIECES_MAX < limits.TAGGED_FIELDS_MAX
 
 
 class ProducerName(NamedTuple):
-    """A name, and who it is from here on. ``resumes``: its sequences go on, or begin at 0."""
+    """A name, and its producer from here on. ``resumes``: its sequences go on, or begin at 0."""
 
     id: int
     epoch: int
@@ -35,14 +35,14 @@ class ProducerName(NamedTuple):
 
 
 def name_batch(name: ProducerName, *, timestamp: int, leader_epoch: int) -> bytes:
-    """The control batch that says so; ``timestamp`` in ms. Raises InvalidOption."""
+    """Return the control batch that says so; ``timestamp`` in ms. Raises InvalidOption."""
     value = NAME_FIELDS.pack(*name[:3]) + name.name.encode()
     footer = SnapshotFooter(((NAME_TAG, value),))
     return control_batch([footer], timestamp=timestamp, leader_epoch=leader_epoch)
 
 
 def names_in(batch: bytes) -> list[ProducerName]:
-    """What a control batch says of names. Raises CorruptBatch, UnsupportedVersion."""
+    """Return what a control batch says of names. Raises CorruptBatch, UnsupportedVersion."""
     controls = [decode_control(record) for record in batch_at(batch).records()]
     footers = [control for control in controls if isinstance(control, SnapshotFooter)]
     return [_decode(value) for each in footers for tag, value in each.tags if tag == NAME_TAG]
@@ -61,7 +61,7 @@ def _decode(value: bytes) -> ProducerName:
 
 
 def to_tags(state: bytes) -> Tags:
-    """The state of producers (``Producers.encode``) as tagged fields of a snapshot's footer."""
+    """Return the state of producers (``Producers.encode``) as tagged fields of a footer."""
     size = limits.TAGGED_FIELD_BYTES_MAX
     pieces = [state[at : at + size] for at in range(0, len(state), size)]
     assert len(pieces) <= PIECES_MAX
@@ -69,6 +69,6 @@ def to_tags(state: bytes) -> Tags:
 
 
 def from_tags(tags: Tags) -> bytes:
-    """What :func:`to_tags` was given, among the tagged fields of a footer; b"" if it is not."""
+    """Return what :func:`to_tags` was given, out of the tagged fields of a footer, or b""."""
     last = STATE_TAG + PIECES_MAX
     return b"".join(piece for tag, piece in sorted(tags) if STATE_TAG <= tag < last)

@@ -11,8 +11,8 @@ From version 2 on, so that a reader can skip what a later version adds::
 The rule for versions: a reader takes every version up to its own, and a later one whose ``oldest``
 is not above its own version. Of that it reads the fields that it knows, and skips what follows them
 in the head, in each producer and behind the last one. It refuses everything else
-(UnsupportedVersion): what it cannot read it must not replace a log by. Whoever adds a field that
-an older reader must not ignore raises ``oldest``.
+(UnsupportedVersion): what it cannot read it must not replace a log by. A change by a field that
+an older reader must not ignore must raise ``oldest``.
 
 Version 3 says more in its head of the producers that were forgotten (``forgotten.py``).
 
@@ -78,7 +78,7 @@ cdef bytes encode_state(list producers, forgotten):
 
 
 cdef bytearray encode_one(Producer producer, int64_t before):
-    """One producer, which was touched after the one at ``before``."""
+    """Encode one producer, which was touched after the one at ``before``."""
     cdef bytearray out = bytearray()
     cdef int64_t base
     put(out, producer.id)
@@ -179,7 +179,7 @@ cdef tuple decode_state(bytes state):
 
 
 cdef object take_forgotten(Taker taker, int64_t version):
-    """What the head says: see ``Forgotten.to_numbers``."""
+    """Take what the head says: see ``Forgotten.to_numbers``."""
     cdef int64_t leaders = taker.take() - 1, clocks = taker.take() - 1, id, epoch
     cdef int64_t highest = taker.take(EPOCHS_MAX + 1) - 1
     found = Forgotten.of_version_2(leaders, clocks, highest)

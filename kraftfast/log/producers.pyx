@@ -1,18 +1,18 @@
-"""What the log knows of idempotent producers: who appended what last, so that nothing comes twice.
+"""What the log knows of idempotent producers: what each appended last, so that nothing comes twice.
 
 A pure function of the log, the same on every replica: in force as soon as a batch is appended, and
 undone when the log is cut. Of each producer the last batches are remembered, so that a duplicate
 gets the offset of the original; an older duplicate is known by its sequence alone. At most
-``producers_max`` are known; the one that was silent longest goes, those without a name first. Who
-is not known begins with sequence 0, or is refused (UNKNOWN_PRODUCER_ID).
+``producers_max`` are known; the one that was silent longest goes, those without a name first. One
+that is unknown begins with sequence 0, or is refused (UNKNOWN_PRODUCER_ID).
 
 Nothing is doubled because a producer was forgotten: of those the largest ids and the highest epochs
 are kept (``forgotten.py``). A batch of an unknown producer that may be a repeat is refused with
 UNKNOWN_PRODUCER_ID, whatever its sequence. Only in a higher epoch than it had it may begin again.
 For the same reason an id that no leader can have handed out yet is refused.
 
-A *name* stands for a producer id by a record in the log (``producer_records``). Who asks for it
-next gets the same id with a higher epoch, which fences the one before; where he says so, sequences
+A *name* stands for a producer id by a record in the log (``producer_records``). The next to ask
+for it gets the same id with a higher epoch, which fences the last one; if it asks so, sequences
 go on, so that a sequence is the number of a record under that name (modulo 2^31).
 
 In snapshots the state is tagged fields of SnapshotFooter, which Kafka skips.
@@ -106,7 +106,7 @@ cdef class Producers:
         return 0
 
     cdef int note_records(self, const kf_batch_header *h, int64_t base_offset) except -1:
-        """What stands in the log is so, even if no leader of ours would have taken it."""
+        """Note what stands in the log, even if no leader of ours would have taken it."""
         cdef Producer producer
         if h.producer_id < 0 or h.producer_epoch < 0 or h.base_sequence < 0:
             return 0
@@ -119,7 +119,7 @@ cdef class Producers:
         return 0
 
     cdef Producer touch(self, int64_t id, int64_t offset):
-        """The producer with this id, the youngest from now on; where it is new the oldest goes."""
+        """Make the producer with this id the youngest; if it is new, the oldest goes."""
         cdef Producer producer = self.newest
         if producer is None or producer.id != id:
             producer = self.by_id.get(id)
@@ -138,12 +138,12 @@ cdef class Producers:
         return producer
 
     cdef int expire(self) except -1:
-        """One too many: who has a name stays, as long as others than the newest have none."""
+        """Forget one producer too many: one with a name stays while older ones have none."""
         of = self.nameless if len(self.nameless) > 1 or not self.named_ones else self.named_ones
         return self.forget(next(iter(of.values())))
 
     cdef int forget(self, Producer producer) except -1:
-        """A batch of this producer that comes again could not be told from a first one."""
+        """Forget a producer: a batch of it that comes again could not be told from a first one."""
         self.forgotten.add(producer.id, producer.epoch)
         return self.drop(producer)
 
@@ -157,7 +157,7 @@ cdef class Producers:
         return 0
 
     def note_controls(self, bytes batch, int64_t base_offset):
-        """A control batch: a name for a producer, mostly something else."""
+        """Note a control batch: a name for a producer, mostly something else."""
         try:
             names = names_in(batch)
         except KraftfastError:
@@ -193,11 +193,11 @@ cdef class Producers:
         return len(self.by_id)
 
     def get(self, int64_t id):
-        """The producer with this id, or None."""
+        """Return the producer with this id, or None."""
         return self.by_id.get(id)
 
     def named(self, str name not None):
-        """The producer of this name, or None."""
+        """Return the producer of this name, or None."""
         return self.by_name.get(name)
 
     @property
@@ -214,7 +214,7 @@ cdef class Producers:
     # --- cuts and snapshots -----------------------------------------------------------------------
 
     def mark(self, int64_t offset):
-        """A segment begins at ``offset``, the end of what was noted: cuts look from here.
+        """Note that a segment begins at ``offset``, the end of what was noted: cuts look from here.
 
         D22: below ``origin_offset`` nothing is filed, for the state there is not known.
         """
@@ -227,7 +227,7 @@ cdef class Producers:
         """Forget everything: at ``offset`` the state is this. Raises CorruptBatch,
         UnsupportedVersion.
 
-        For a log that begins anew behind a snapshot, and for one that stands on a snapshot before
+        For a log that begins again behind a snapshot, and for one that stands on a snapshot before
         its batches are noted: those below ``offset`` are skipped.
         """
         found, forgotten = decode_state(state)
@@ -248,7 +248,7 @@ cdef class Producers:
         return 0
 
     def cut(self, int64_t end_offset, list segments):
-        """The log was cut to ``end_offset``: what stood beyond it never was.
+        """Follow the log, which was cut to ``end_offset``: what stood beyond it never was.
 
         ``segments``: of the log, cut already. Reads the headers from the last mark on.
         """
@@ -262,7 +262,7 @@ cdef class Producers:
         self.newest = None
 
     def at(self, int64_t end_offset, list segments) -> Producers:
-        """The state as of an earlier end of the log, at or above ``origin_offset``."""
+        """Return the state as of an earlier end of the log, at or above ``origin_offset``."""
         assert end_offset >= self.origin_offset, "what a snapshot holds is committed"
         place = bisect_right(self.marks, end_offset, key=lambda mark: mark[0])
         offset, state = self.marks[place - 1] if place else (self.origin_offset, self.origin)
@@ -274,12 +274,12 @@ cdef class Producers:
         return found
 
     def freeze(self, int64_t end_offset, list segments) -> bytes:
-        """The state as of ``end_offset``, encoded, for a snapshot that ends there."""
+        """Return the state as of ``end_offset``, encoded, for a snapshot that ends there."""
         known = self.by_id or self.forgotten
         return self.at(end_offset, segments).encode() if known else b""
 
     def forget_before(self, int64_t offset, list segments):
-        """The log is about to begin at ``offset``: what came before is worked out once more."""
+        """Work out once more what came before ``offset``, where the log is about to begin."""
         if offset > self.origin_offset:
             self.origin = self.freeze(offset, segments)
             self.origin_offset = offset
@@ -303,5 +303,5 @@ cdef class Producers:
         return sorted(self.by_id.values(), key=lambda each: each.touched_offset)
 
     def encode(self) -> bytes:
-        """The state, as :meth:`load` takes it; b"" if there is none."""
+        """Return the state, as :meth:`load` takes it; b"" if there is none."""
         return encode_state(self.by_touch(), self.forgotten)

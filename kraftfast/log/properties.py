@@ -19,7 +19,7 @@ STORED = {char: "\\" + name for name, char in ESCAPED.items()} | {
 
 
 def encode(fields: dict[str, str], stamp: str | None = None) -> bytes:
-    """The file with Kafka's two comment lines; ``stamp`` is the time in the second one.
+    """Return the file with Kafka's two comment lines; ``stamp`` is the time in the second one.
 
     >>> encode({"cluster.id": "a:b"}, "today").decode()
     '#\\n#today\\ncluster.id=a\\\\:b\\n'
@@ -61,7 +61,7 @@ def _unescaped(escape: str) -> str:
 
 
 def _logical_lines(text: str) -> list[str]:
-    """Lines without comments, each joined with those that continue it."""
+    """Return lines without comments, each joined with those that continue it."""
     lines: list[str] = []
     continued = False
     for line in re.split(r"\r\n|\r|\n", text):

@@ -68,7 +68,7 @@ class LogReader:
     # _bases: base offsets of the segments, rising, as last listed. _held: open, by base offset,
     # the one used last at the end. _checked_end: (segment, position, offset, epoch) up to which
     # end_offset has verified the last segment. _copied: the newest span, of a segment that is held:
-    # who reads record by record copies it once.
+    # reading record by record copies it once.
 
     def __init__(self, log_path: str | os.PathLike[str], verify_crc: bool = True) -> None:
         self.log_path = os.fspath(log_path)
@@ -88,7 +88,7 @@ class LogReader:
         return self._bases[0] if self._bases else 0
 
     def segments(self) -> list[tuple[int, str]]:
-        """(base offset, path) of each segment, oldest first."""
+        """Return (base offset, path) of each segment, oldest first."""
         self._list()
         return [
             (base, os.path.join(self.log_path, segment_name(base) + LOG_SUFFIX))
@@ -117,7 +117,8 @@ class LogReader:
     def spans(
         self, start_offset: int, end_offset: int | None = None, bytes_max: int = SPAN_BYTES
     ) -> Iterator[Span]:
-        """Whole batches from the one that holds ``start_offset`` on, all below ``end_offset``.
+        """Yield whole batches from the one that holds ``start_offset`` on, all below
+        ``end_offset``.
 
         Framing, offsets and epochs are checked, CRCs are not. ``end_offset`` is the last whole
         batch's if not given; offsets below it must be there. About ``bytes_max`` bytes a span.
@@ -137,7 +138,8 @@ class LogReader:
             offset = span.end_offset
 
     def batches(self, start_offset: int, end_offset: int | None = None) -> Iterator[BatchView]:
-        """The batches one by one, as :meth:`spans`; the first may begin below ``start_offset``.
+        """Yield the batches one by one, as :meth:`spans`; the first may begin below
+        ``start_offset``.
 
         >>> [(batch.base_offset, batch.record_count) for batch in LogReader(log_path).batches(1)]
         [(0, 2), (2, 1)]
@@ -150,7 +152,7 @@ class LogReader:
                 yield found
 
     def records(self, start_offset: int, end_offset: int | None = None) -> Iterator[Record]:
-        """The records from ``start_offset`` on; those of control batches are passed over.
+        """Yield the records from ``start_offset`` on; those of control batches are passed over.
 
         >>> [record.value for record in LogReader(log_path).records(0, end_offset=2)]
         [b'a', b'b']
@@ -171,7 +173,7 @@ class LogReader:
         bytes_max: int | None = None,
         keys: bool = True,
     ) -> Iterator[Columns]:
-        """The records as columns (numpy, Arrow), about ``bytes_max`` bytes at once.
+        """Yield the records as columns (numpy, Arrow), about ``bytes_max`` bytes at once.
 
         CRCs are checked.
 
@@ -219,7 +221,7 @@ class LogReader:
         self._bases = sorted(int(match[1]) for match in found if match)
 
     def _segment(self, base_offset: int) -> HeldSegment:
-        """The segment as it is now. Raises FileNotFoundError if it is gone."""
+        """Return the segment as it is now. Raises FileNotFoundError if it is gone."""
         segment = self._held.pop(base_offset, None)
         if segment is not None and not segment.current():
             segment.close()
@@ -232,7 +234,7 @@ class LogReader:
         return segment
 
     def _span(self, offset: int, end_offset: int, bytes_max: int) -> Span | None:
-        """Whole batches from the one of ``offset`` on; None if that one ends beyond the bound."""
+        """Return whole batches from the one of ``offset`` on; None if it ends beyond the bound."""
         for known in (True, False):  # a second time with a fresh list of the segments
             if not known:
                 self._list()
@@ -271,7 +273,7 @@ class LogReader:
 
 
 def _part(span: Span, offset: int, end_offset: int) -> Span | None:
-    """What a span holds from the batch of ``offset`` on; None if that batch is not in it."""
+    """Return what a span holds from the batch of ``offset`` on; None if that batch is not in it."""
     if not span.base_offset <= offset < min(span.end_offset, end_offset):
         return None
     position, base_offset, _, _ = scan.walk(
@@ -292,6 +294,6 @@ def _reason(fault: int, end_offset: int) -> str:
 
 
 def corrupt_log(path: str, position: int, offset: int, reason: str) -> CorruptLog:
-    """The error for damage, with its exact place."""
+    """Return the error for damage, with its exact place."""
     text = f"{path} is damaged at byte {position} (offset {offset}): {reason}"
     return CorruptLog(text, path, position, offset)

@@ -12,7 +12,7 @@ too. What Kafka wrote, in a directory without our mark or behind our last clean 
 by Kafka's rule: cut at the first bad batch (``UnifiedLog``).
 
 A log that has not the record before the end of its newest snapshot is behind it, or beside it: the
-replica ended while it put a fetched snapshot in the log's place. It is begun anew behind that
+replica ended while it put a fetched snapshot in the log's place. It must begin again behind that
 snapshot, whatever its segments hold (Kafka's ``truncateToLatestSnapshot``).
 """
 
@@ -257,14 +257,14 @@ class Recovery:
             self.disk.rewrite_file(file, epoch_checkpoint.encode(self.epochs))
 
     def _holds_newest(self):
-        """Whether the log has the record before the newest snapshot's end, or begins behind it."""
+        """Return whether the log has the record before the newest snapshot's end, or is past it."""
         if not self.snapshots or not self.segments:
             return not self.snapshots
         end_offset = self.segments[self.keep - 1].end_offset
         return holds(self.snapshots[-1], self.segments[0].base_offset, end_offset, self.epochs)
 
     def _is_surpassed(self):
-        """Whether a log without its end had nothing that the newest snapshot has not.
+        """Return whether a log without its end had nothing that the newest snapshot has not.
 
         Segments go the newest first where a snapshot takes their place, so a crash leaves a whole
         prefix. What is damaged inside is told even if the snapshot covers it: nothing else is
@@ -279,7 +279,7 @@ class Recovery:
         return bool(self.snapshots) and surpasses(self.snapshots[-1], had)
 
     def _leave_all(self):
-        """Nothing of the segments is kept."""
+        """Keep nothing of the segments."""
         newest = self.snapshots[-1]
         self.keep, self.epochs, self.start = 0, [], newest
         self.cut_reason = f"it is behind or beside its snapshot {tuple(newest)}"
@@ -287,12 +287,12 @@ class Recovery:
         load_producers(self.producers, self.disk, self.path, newest)
 
     def places(self):
-        """All that the directory holds of offsets and epochs: none is of a later epoch (D5)."""
+        """Return all offsets and epochs of the directory: none is of a later epoch (D5)."""
         return [self.target, self.flushed, self.durable_end, self.floor, self.start,
                 self.stored_phantom_tail, self.phantom_tail]
 
     def last_epoch(self):
-        """Of the last batch; 0 if there is none."""
+        """Return the epoch of the last batch; 0 if there is none."""
         return self.epochs[-1][0] if self.epochs else 0
 
     def _scan(self, Segment segment, int64_t expected):
@@ -348,7 +348,8 @@ class Recovery:
             return None
 
     def _stored_epoch(self, offset):
-        """(epoch that the checkpoint has for ``offset``, up to which offset); -1: it says none.
+        """Return (epoch that the checkpoint has for ``offset``, up to which offset); -1: it says
+        none.
 
         It is durable before the first batch of an epoch is stored (D18), so a batch of ours that
         it does not know is none. What Kafka wrote behind our last close it may know late.
@@ -369,7 +370,8 @@ class Recovery:
         return 2**31 - 1 if self.paged else -1, until
 
     def _watermark(self):
-        """(target, flushed) of D10 over all segments: a later flushed implies the earlier ones.
+        """Return (target, flushed) of D10 over all segments: a later flushed implies the earlier
+        ones.
 
         The floor of what is committed was flushed too, and survives the loss of a segment (D23).
         """
@@ -386,7 +388,7 @@ class Recovery:
         return target, flushed
 
     def _durable_bound(self, index):
-        """Everything below this offset was on disk, as far as segment ``index`` is concerned."""
+        """Return the offset below which all was on disk, as far as segment ``index`` tells."""
         if not self.paged and self.last_epoch() > self.durable_end.epoch:
             return self.floor.offset  # a leader of a later epoch had Kafka cut what we left
         bound = self.flushed.offset
@@ -410,7 +412,7 @@ class Recovery:
         self.cut_reason = reason
 
     def _judge_end(self, end_offset):
-        """Whether something is missing that was on disk."""
+        """Judge whether something is missing that was on disk."""
         bound = self._durable_bound(len(self.segments))
         if end_offset < bound:
             where = self.segments[-1].file.path if self.segments else self.path
@@ -421,7 +423,7 @@ class Recovery:
             )
 
     def _find_phantom_tail(self, end_offset):
-        """What may have been acknowledged and is not there."""
+        """Find what may have been acknowledged and is not there."""
         if end_offset >= self.target.offset or not self.paged:
             return
         known = self.phantom_tail
@@ -429,7 +431,7 @@ class Recovery:
             self.phantom_tail = self.target
 
     def _cut_after(self, keep):
-        """Segments behind a hole go, the newest first: a crash leaves a prefix."""
+        """Remove the segments behind a hole, the newest first: a crash leaves a prefix."""
         for segment in reversed(self.segments[keep:]):
             self.cut_bytes += 0 if segment.has_page else segment.file.size
             name = os.path.join(self.path, segment_name(segment.base_offset))
@@ -466,7 +468,7 @@ class Recovery:
         self.disk.sync_directory(self.path)
 
     def _check_epochs(self, end_offset):
-        """The checkpoint agrees with the batches where it is ours; else it is to be made anew."""
+        """Check that the checkpoint agrees with the batches where it is ours; else rebuild it."""
         file = os.path.join(self.path, epoch_checkpoint.NAME)
         start = self.segments[0].base_offset if self.segments else 0
         if self.stored is not None and self.paged:
@@ -477,7 +479,7 @@ class Recovery:
                     file, 0, start)
 
     def check_log_start(self):
-        """A log that does not start at 0 stands on a snapshot (Kafka: start-up fails without)."""
+        """Check that a log that does not start at 0 stands on a snapshot, as Kafka does."""
         start = self.segments[0].base_offset if self.segments else 0
         if start > 0 and not any(each.offset >= start for each in self.snapshots):
             raise ForeignDirectory(

@@ -14,14 +14,14 @@ cdef uint64_t UNKNOWN = 0xFFFFFFFFFFFFFFFF
 
 
 def fault_text(int fault) -> str:
-    """Why a walk stopped, in words."""
+    """Return why a walk stopped, in words."""
     return FAULT_TEXTS[fault]
 
 
 def walk(const uint8_t[::1] buffer, uint64_t position, uint64_t limit, int64_t offset,
          int32_t epoch=-1, *, int64_t end_offset=0x7FFFFFFFFFFFFFFF,
          uint64_t bytes_max=0x7FFFFFFFFFFFFFFF, bint verify_crc=False):
-    """(position, offset, epoch, fault) behind the whole batches from ``position`` on.
+    """Return (position, offset, epoch, fault) behind the whole batches from ``position`` on.
 
     The first has base offset ``offset``, each next one follows it, and epochs do not fall below
     ``epoch``. Stops with ``WHOLE`` before the first batch that ends beyond ``end_offset`` (which is
@@ -65,7 +65,7 @@ def walk(const uint8_t[::1] buffer, uint64_t position, uint64_t limit, int64_t o
 
 
 def data_end(const uint8_t[::1] buffer, uint64_t position, uint64_t limit) -> int:
-    """The end of the last byte of [position, limit) that is not zero; ``position`` if all are."""
+    """Return the end of the last byte of [position, limit) that is not zero, or ``position``."""
     if not position <= limit <= <uint64_t>buffer.shape[0]:
         raise ValueError(f"bytes {position} to {limit} of a buffer of {buffer.shape[0]}")
     while limit > position and buffer[limit - 1] == 0:
@@ -74,7 +74,8 @@ def data_end(const uint8_t[::1] buffer, uint64_t position, uint64_t limit) -> in
 
 
 def page_words(const uint8_t[::1] page):
-    """(generation, batches_end, target, flushed) of a segment's last page; None if it is none.
+    """Return (generation, batches_end, target, flushed) of a segment's last page; None if it is
+    none.
 
     Batches stand below ``batches_end``, which is None where the page does not say. ``target`` and
     ``flushed`` are (offset, epoch), both None where no slot of the watermark holds.

@@ -24,7 +24,7 @@ TIME_INDEX_SUFFIX = ".timeindex"
 
 
 def segment_name(base_offset: int) -> str:
-    """The 20 digits that a segment's files start with.
+    """Return the 20 digits that a segment's files start with.
 
     >>> segment_name(46)
     '00000000000000000046'
@@ -33,7 +33,7 @@ def segment_name(base_offset: int) -> str:
 
 
 def is_prepared(SegmentFile file) -> bool:
-    """Whether the file ends in a page of ours: prepared, and not trimmed."""
+    """Return whether the file ends in a page of ours: prepared, and not trimmed."""
     if file.base == NULL or file.size < KF_PAGE_BYTES or file.size % KF_PAGE_BYTES:
         return False
     return kf_page_valid(file.base + file.size - KF_PAGE_BYTES) != 0
@@ -73,7 +73,7 @@ cdef class Segment:
         return <size_t>self.page
 
     cpdef uint64_t generation(self):
-        """The generation word; 0 for a trimmed segment, whose bytes never change again."""
+        """Return the generation word; 0 for a trimmed segment, whose bytes never change again."""
         return kf_generation_load(self.page) if self.page != NULL else 0
 
     def bump_generation(self):
@@ -82,7 +82,7 @@ cdef class Segment:
             kf_generation_bump(self.page)
 
     def draft_page(self, int64_t offset, int32_t epoch, uint64_t generation, uint64_t key=0):
-        """All of the last page but the magic; everything below ``offset`` is on disk.
+        """Write all of the last page but the magic; everything below ``offset`` is on disk.
 
         ``key``: of a file that holds older bytes. Only when this is on disk may ``seal_page``
         follow: a page with its magic has its words. The page has to be prepared: a store into a
@@ -103,7 +103,7 @@ cdef class Segment:
         self.voucher = KF_VOUCHER_START if self.key else 0
 
     def watermark(self):
-        """((target offset, epoch), (flushed offset, epoch)) of D10; None if neither slot holds."""
+        """Return ((target offset, epoch), (flushed offset, epoch)) of D10; None if unreadable."""
         cdef kf_watermark w
         if self.page == NULL or kf_watermark_load(self.page, &w):
             return None
@@ -140,7 +140,7 @@ cdef class Segment:
         return 0
 
     def note_reserved(self, uint64_t reserved, uint64_t zeroed=0):
-        """Everything up to here has its blocks; up to ``zeroed`` they were written."""
+        """Note that everything up to here has its blocks; up to ``zeroed`` they were written."""
         self.reserved = self.prepared = min(reserved, self.capacity)
         self.zeroed = max(self.zeroed, min(zeroed, self.capacity))
         if self.page != NULL:
@@ -148,40 +148,41 @@ cdef class Segment:
             self.mark_end()
 
     def hold_back(self, uint64_t upto):
-        """Nothing is to be stored beyond: zeros are being written there."""
+        """Store nothing beyond: zeros are being written there."""
         assert self.position <= upto
         self.prepared = min(upto, self.reserved)
 
     def stored_prepared(self) -> int:
-        """What the page says of an earlier run; 0 if it says nothing."""
+        """Return what the page says of an earlier run; 0 if it says nothing."""
         return min(kf_prepared_load(self.page), self.capacity) if self.page != NULL else 0
 
     def batches_end(self) -> int:
-        """Up to where batches stand, as the page says; the capacity where it does not."""
+        """Return up to where batches stand, as the page says; the capacity where it does not."""
         return min(kf_page_batches_end(self.page), self.capacity) if self.page != NULL \
             else self.capacity
 
     def batches_end_max(self) -> int:
-        """Up to where batches may stand. Version 0.1.0 left older ones behind what was prepared.
+        """Return up to where batches may stand. Version 0.1.0 left older ones behind what was
+        prepared.
 
         The capacity where the page does not say.
         """
         return self.stored_prepared() or self.capacity
 
     cdef uint8_t *place(self, kf_stage *stage) noexcept:
-        """Where the next batch is put together: in ``stage``, or without one at the head."""
+        """Return where the next batch is put together: in ``stage``, or without one at the head."""
         if stage == NULL:
             return self.file.base + self.position
         return kf_stage_place(stage, self.file.base, self.position)
 
     cdef int reject(self, const kf_stage *stage, uint32_t size) except -1:
-        """What was put together is not taken; in a stage, it never stood in the log (D20)."""
+        """Drop what was put together; in a stage, it never stood in the log (D20)."""
         if stage == NULL:
             self.note_dirt(self.position + size)
         return 0
 
     cdef int store(self, kf_stage *stage, uint32_t size) except -1:
-        """What was put together is taken: it stands at the head now. Raises StorageError."""
+        """Take what was put together: it stands at the head now. Raises StorageError."""
         cdef uint64_t written
         if stage != NULL:
             written = kf_stage_pad(stage, self.position, size, self.prepared)
@@ -190,7 +191,7 @@ cdef class Segment:
         return 0
 
     cdef int note_batch(self, const kf_batch_header *h, int64_t base_offset) except -1:
-        """A batch now stands at ``position``: indexes first, as Kafka does, then the ends."""
+        """Note that a batch stands at ``position``: indexes first, as Kafka does, then the ends."""
         cdef int64_t last_offset = base_offset + h.record_count - 1
         cdef int64_t relative = last_offset - self.base_offset
         assert relative <= RELATIVE_OFFSET_MAX, "roll comes first"
@@ -218,7 +219,7 @@ cdef class Segment:
         return 0
 
     cdef int add_times(self) except -1:
-        """Kafka's ``maybeAppend``: only if the timestamp is larger than the last entry's."""
+        """Do as Kafka's ``maybeAppend``: only if the timestamp is larger than the last entry's."""
         cdef TimeEntry *last
         if self.max_timestamp < 0:
             return 0
@@ -249,7 +250,7 @@ cdef class Segment:
         self.times, self.times_room = <TimeEntry *>grown, room
 
     cdef uint64_t indexed(self, int64_t offset) noexcept:
-        """Where the last batch of the offset index begins that ends at or before ``offset``; 0."""
+        """Return where the last batch of the index begins that ends at or before ``offset``; 0."""
         cdef Py_ssize_t low = 0, high = self.index_count, middle
         cdef int64_t relative = offset - self.base_offset
         while low < high:  # the first entry whose last offset is at or beyond
@@ -261,7 +262,7 @@ cdef class Segment:
         return self.index[low - 1].position if low else 0
 
     cdef int64_t find(self, int64_t offset) except -2:
-        """Where the batch that holds ``offset`` starts; -1 if it is not in this segment.
+        """Return where the batch that holds ``offset`` starts; -1 if it is not in this segment.
 
         Binary search over the offset index, then from header to header.
         """
@@ -279,11 +280,11 @@ cdef class Segment:
         return -1
 
     def position_of(self, int64_t offset) -> int:
-        """Where the batch that holds ``offset`` starts; -1 if it is not in this segment."""
+        """Return where the batch that holds ``offset`` starts; -1 if it is not in this segment."""
         return self.find(offset)
 
     def offset_at(self, uint64_t position) -> int:
-        """The base offset of the batch that begins at ``position``; -1 if none does."""
+        """Return the base offset of the batch that begins at ``position``; -1 if none does."""
         cdef kf_batch_header h
         if position >= self.position:
             return -1
@@ -308,7 +309,10 @@ cdef class Segment:
         self.flushed_position = flushed
 
     def clear_dirt(self) -> int:
-        """Zeros from ``position`` to where anything was stored. Returns how many bytes it took."""
+        """Write zeros from ``position`` to where anything was stored.
+
+        Returns how many bytes it took.
+        """
         cdef uint64_t start = self.position, end = self.dirty_end
         cdef uint64_t cleared
         with nogil:
@@ -330,15 +334,15 @@ cdef class Segment:
         self.file.store_again(at, end)
 
     def note_dirt(self, uint64_t end):
-        """Something may stand beyond ``position``, up to here."""
+        """Note that something may stand beyond ``position``, up to here."""
         self.dirty_end = max(self.dirty_end, end)
 
     def note_flushed(self, uint64_t position):
-        """Everything below is on disk."""
+        """Note that everything below is on disk."""
         self.flushed_position = min(max(self.flushed_position, position), self.position)
 
     def index_bytes(self) -> bytes:
-        """The ``.index`` file: 8 bytes an entry, big-endian."""
+        """Return the ``.index`` file: 8 bytes an entry, big-endian."""
         made = PyBytes_FromStringAndSize(NULL, self.index_count * 8)
         cdef uint8_t *p = <uint8_t *>PyBytes_AS_STRING(made)
         cdef Py_ssize_t i
@@ -348,7 +352,7 @@ cdef class Segment:
         return made
 
     def time_index_bytes(self, bint closing) -> bytes:
-        """The ``.timeindex`` file: 12 bytes an entry; closing adds the largest (Kafka)."""
+        """Return the ``.timeindex`` file: 12 bytes an entry; closing adds the largest (Kafka)."""
         if closing:
             self.add_times()
         made = PyBytes_FromStringAndSize(NULL, self.times_count * 12)
@@ -360,7 +364,7 @@ cdef class Segment:
         return made
 
     def may_trim(self) -> bool:
-        """Whether the trimmed file cannot be taken for a prepared one.
+        """Return whether the trimmed file cannot be taken for a prepared one.
 
         Its last page would have to begin with the magic, which only a record made for it has.
         """
@@ -377,7 +381,7 @@ cdef class Segment:
         self.capacity = self.dirty_end = self.position
 
     def drop_page(self):
-        """The file is about to be trimmed: what lies behind the batches is not looked at again."""
+        """Drop the page of a file about to be trimmed: what lies behind the batches is over."""
         self.page, self.key = NULL, 0
         self.prepared = self.reserved = self.zeroed = self.position
 

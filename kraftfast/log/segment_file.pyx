@@ -66,8 +66,8 @@ def storage_failure(str doing, str path, int code):
 cdef class SegmentFile:
     """A mapped file. Takes over ``fd``. Raises StorageError if it cannot be mapped.
 
-    The descriptor carries the file's ``flock``: shared by whoever maps another replica's file,
-    exclusive for a moment by whoever trims, recycles, cuts or zeroes it (D20).
+    The descriptor carries the file's ``flock``: shared by processes that map another's file,
+    exclusive while its owner trims, recycles, cuts or zeroes it (D20).
     """
 
     def __init__(self, str path, int fd, uint64_t size, bint writable):
@@ -102,7 +102,7 @@ cdef class SegmentFile:
         return <size_t>self.base
 
     def view(self, uint64_t start, uint64_t end):
-        """The bytes [start, end) as a read-only memoryview. Valid until resize or close."""
+        """Return the bytes [start, end) as a read-only memoryview. Valid until resize or close."""
         if start > end or end > self.size or (self.base == NULL and start < end):
             raise ValueError(f"[{start}, {end}) is not within {self.size} bytes of {self.path}")
         if start == end:
@@ -126,7 +126,7 @@ cdef class SegmentFile:
         self.copy_page()
 
     cpdef copy_page(self):
-        """Copy the last page, which whoever asks whether there is one looks at."""
+        """Copy the last page, which tells whether the segment is prepared."""
         if self.copied and self.size >= PAGE:
             self._copy(self.size - PAGE, self.size)
 
@@ -170,7 +170,7 @@ cdef class SegmentFile:
     # --- of this process ----------------------------------------------------------------------
 
     cpdef uint64_t inode(self):
-        """The file's number, which tells whether a name still means the same file."""
+        """Return the file's number, which tells whether a name still means the same file."""
         if self.number == 0 and self.fd >= 0:
             self.number = os.fstat(self.fd).st_ino
         return self.number
@@ -229,7 +229,7 @@ cdef class SegmentFile:
             start = (start | (<uint64_t>PAGE_BYTES - 1)) + 1
 
     cpdef uint64_t data_end(self):
-        """Where the last stored byte before the last page may be; holes beyond are surely zeros."""
+        """Return where the last stored byte before the last page may be; beyond are zeros."""
         cdef uint64_t end = 0, limit = max(self.size, PAGE_BYTES) - PAGE_BYTES
         try:
             while end < limit:
@@ -245,7 +245,7 @@ cdef class SegmentFile:
     cpdef resize(self, uint64_t size):
         """Cut or extend (sparse); where it fails, file and map are as before.
 
-        Views and addresses from before are gone if it grows; nobody may look behind a cut.
+        Views and addresses from before are gone if it grows; no code may look behind a cut.
         """
         cdef uint8_t *map
         try:

@@ -27,7 +27,7 @@ _NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 
 
 def snapshot_name(snapshot_id: OffsetAndEpoch) -> str:
-    """The file name of a finished snapshot. Raises InvalidOption for what is no id.
+    """Return the file name of a finished snapshot. Raises InvalidOption for what is no id.
 
     >>> snapshot_name(OffsetAndEpoch(113, 4))
     '00000000000000000113-0000000004.checkpoint'
@@ -39,12 +39,12 @@ def snapshot_name(snapshot_id: OffsetAndEpoch) -> str:
 
 
 def snapshot_path(log_path: str, snapshot_id: OffsetAndEpoch) -> str:
-    """Where a finished snapshot is."""
+    """Return where a finished snapshot is."""
     return os.path.join(log_path, snapshot_name(snapshot_id))
 
 
 def id_of(name: str) -> OffsetAndEpoch | None:
-    """The id in the name of a finished snapshot; None for any other name.
+    """Return the id in the name of a finished snapshot; None for any other name.
 
     >>> id_of("00000000000000000113-0000000004.checkpoint")
     OffsetAndEpoch(offset=113, epoch=4)
@@ -67,7 +67,7 @@ def _by_epoch(snapshot_id: OffsetAndEpoch) -> tuple[int, int]:
 
 
 def begin_part(disk: Any, log_path: str, snapshot_id: OffsetAndEpoch) -> Any:
-    """A new file for the bytes of a snapshot: ``disk.NewFile``. Raises StorageError."""
+    """Begin a file for the bytes of a snapshot: ``disk.NewFile``. Raises StorageError."""
     stem = snapshot_path(log_path, snapshot_id).removesuffix(SUFFIX)
     for serial in itertools.count(1):
         try:
@@ -77,7 +77,7 @@ def begin_part(disk: Any, log_path: str, snapshot_id: OffsetAndEpoch) -> Any:
 
 
 def finish_part(disk: Any, file: Any) -> None:
-    """All of it is on disk, and nobody writes it any more; it has no name yet."""
+    """Put all of it on disk; nothing writes it any longer, and it has no name yet."""
     file.sync()
     file.protect()
     file.close()
@@ -90,13 +90,13 @@ def name_part(disk: Any, path: str, log_path: str, snapshot_id: OffsetAndEpoch) 
 
 
 def drop_part(disk: Any, file: Any) -> None:
-    """It is not wanted any more."""
+    """Remove it: it is no longer wanted."""
     file.close()
     disk.unlink(file.path)
 
 
 def delete_snapshots(disk: Any, log_path: str, snapshot_ids: Iterable[OffsetAndEpoch]) -> None:
-    """Remove finished snapshots, durably. Whoever reads one goes on reading it."""
+    """Remove finished snapshots, durably. A process that reads one goes on reading it."""
     paths = [snapshot_path(log_path, each) for each in snapshot_ids]
     for path in paths:
         disk.unlink(path)

@@ -48,7 +48,10 @@ def load_producers(
 
 
 def read_footer(disk: Any, path: str) -> SnapshotFooter:
-    """The footer of a finished snapshot. Raises CorruptLog, FileNotFoundError, StorageError."""
+    """Return the footer of a finished snapshot.
+
+    Raises CorruptLog, FileNotFoundError, StorageError.
+    """
     file = disk.open_file(path)
     try:
         last = _last_batch(file)
@@ -67,7 +70,7 @@ def read_footer(disk: Any, path: str) -> SnapshotFooter:
 
 
 def _last_batch(file: Any) -> int:
-    """Where the last batch begins. Raises CorruptBatch where lengths do not add up."""
+    """Return where the last batch begins. Raises CorruptBatch where lengths do not add up."""
     position, held_at, held = 0, 0, b""
     while True:
         if position + limits.BATCH_HEADER_BYTES > held_at + len(held):

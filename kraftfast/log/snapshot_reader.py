@@ -63,13 +63,16 @@ class SnapshotReader:
         return self.header.last_contained_log_timestamp
 
     def batches(self) -> Iterator[BatchView]:
-        """The data batches, once; what is left of them if some were read. Raises CorruptLog."""
+        """Yield the data batches, once; what is left of them if some were read.
+
+        Raises CorruptLog.
+        """
         while (found := self._next()) is not None:
             if not found.is_control:
                 yield found
 
     def records(self) -> Iterator[Record]:
-        """The data records, as :meth:`batches`; their offsets begin at the snapshot's own 0."""
+        """Yield the data records, as :meth:`batches`; offsets begin at the snapshot's own 0."""
         while (found := self._next()) is not None:
             if found.is_control:
                 continue
@@ -103,7 +106,7 @@ class SnapshotReader:
         self._take(records[1:])
 
     def _next(self, begun: bool = True) -> BatchView | None:
-        """The next batch, looked into if it is a control batch; None at the end."""
+        """Return the next batch, looked into if it is a control batch; None at the end."""
         found = next(self._checked, None)
         while found is None:
             if self._file_position >= self.size and self._at >= len(self._held):
@@ -121,7 +124,7 @@ class SnapshotReader:
         return found
 
     def _check_some(self) -> Iterator[BatchView]:
-        """The whole batches of what is held, after reading until there is at least one."""
+        """Return the whole batches of what is held, after reading until there is at least one."""
         epoch = -1 if self.snapshot_id is None else self.snapshot_id.epoch
         while True:
             held, at = self._held, self._at
@@ -172,5 +175,8 @@ class SnapshotReader:
 
 
 def open_snapshot(disk: Any, log_path: str, snapshot_id: OffsetAndEpoch) -> SnapshotReader:
-    """The finished snapshot with this id. Raises FileNotFoundError, StorageError, CorruptLog."""
+    """Return the finished snapshot with this id.
+
+    Raises FileNotFoundError, StorageError, CorruptLog.
+    """
     return SnapshotReader(disk, snapshot_path(log_path, snapshot_id))

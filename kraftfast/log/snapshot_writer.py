@@ -27,7 +27,7 @@ BATCH_BYTES = 256 * 1024
 
 
 class SnapshotWriter:
-    """One snapshot while it is written. Nobody sees it before ``freeze``; for one thread.
+    """One snapshot while it is written. It has no name before ``freeze``; for one thread.
 
     ``last_contained_log_timestamp``: milliseconds, of the last batch that it replaces.
     ``controls``: KRaftVersion and KRaftVoters as of its end. ``records``: what the log takes.
@@ -65,7 +65,7 @@ class SnapshotWriter:
             self._put(first, 1 + len(controls))
             self._builder = self._open_batch(self._buffer)
         except BaseException:
-            self.abort()  # nobody else can: there is no writer yet
+            self.abort()  # the caller cannot: it has no writer yet
             raise
 
     @property
@@ -79,7 +79,7 @@ class SnapshotWriter:
         key: bytes | None = None,
         headers: Sequence[tuple[str, bytes | None]] | None = None,
     ) -> None:
-        """One record. Raises RecordsRefused, RecordTooLarge, DiskFull, Closed."""
+        """Append one record. Raises RecordsRefused, RecordTooLarge, DiskFull, Closed."""
         self._check_open()
         if self._builder.append(value, key, headers):
             return
@@ -100,7 +100,7 @@ class SnapshotWriter:
             self.append(value)
 
     def freeze(self, footer_tags: Tags = ()) -> None:
-        """Everything is on disk under its name. Raises FlushFailed (D9), DiskFull."""
+        """Put everything on disk under its name. Raises FlushFailed (D9), DiskFull."""
         self._check_open()
         self._close_batch()
         self._put(self._control_batch([SnapshotFooter(footer_tags)]), 1)
@@ -156,7 +156,8 @@ class SnapshotWriter:
 def write_bootstrap(
     disk: Any, log_path: str, controls: Sequence[KRaftVersion | KRaftVoters]
 ) -> None:
-    """The snapshot that a directory is formatted with: who votes before there is a log (KIP-853).
+    """Write the snapshot that a directory is formatted with: who votes before there is a log
+    (KIP-853).
 
     Raises InvalidOption, StorageError.
     """

@@ -21,7 +21,7 @@ def check_state(
 ) -> None:
     """Compare the state of ``path``, None if there is no file, with the rest of the directory.
 
-    ``places``: (offset, epoch) of all that tells of records: the log's end, marks, the floor.
+    ``places``: (offset, epoch) of all that proves records: the log's end, marks, the floor.
     ``local_id``: of the replica, -1 if unknown. Raises CorruptLog.
     """
     known = [OffsetAndEpoch(*place) for place in places if place is not None]

@@ -94,7 +94,7 @@ def trim_steps(log: Any, segment: Segment) -> Iterator[str]:
 
 
 def trim_all(log: Any, wait_s: float) -> None:
-    """Trim every segment, at a close; wait up to ``wait_s`` seconds for those who map one.
+    """Trim every segment, at a close; wait up to ``wait_s`` seconds for processes that map one.
 
     Raises DiskFull, FlushFailed.
     """

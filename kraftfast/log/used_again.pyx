@@ -44,7 +44,7 @@ def tell_apart(Segment segment not None, disk) -> bool:
 
 
 cdef bint holds_older(Segment segment):
-    """Whether something stands behind what the page says was prepared.
+    """Return whether something stands behind what the page says was prepared.
 
     Older batches, as version 0.1.0 left them; or those of a process whose words a power cut took.
     """
@@ -56,7 +56,7 @@ cdef bint holds_older(Segment segment):
 def begin_life(Segment segment not None, uint64_t key):
     """From now on anything may stand behind the batches, all of which are on disk (D10).
 
-    The words are on disk before their key: without it, or under a damaged one, nobody looks at
+    The words are on disk before their key: without it, or under a damaged one, recovery ignores
     vouchers; under it, those of no other key would pass for damage.
     """
     cdef kf_watermark w
@@ -83,7 +83,7 @@ cdef struct Mark:
 
 
 def vouched_end(Segment segment not None, int64_t flushed_offset) -> int:
-    """Up to which position batches are certain to be of this log, by their headers alone.
+    """Return up to which position batches are certain to be of this log, by their headers alone.
 
     Those below ``flushed_offset`` were on disk; of those behind it the last page has to tell. Where
     zeros stood behind the batches it is as far as batches may stand at all. Raises CorruptLog where

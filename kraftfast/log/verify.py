@@ -115,7 +115,7 @@ class Verified:
 
 
 def verify(path: str, records: bool = False) -> Verified:
-    """A segment or snapshot file, or all of a log: its CRCs, offsets, epochs, names and indexes.
+    """Verify a segment or snapshot file, or all of a log: CRCs, offsets, epochs, names and indexes.
 
     ``records``: decode every record too. Nothing is changed; a replica may run meanwhile.
     Raises CorruptLog with the place, ForeignDirectory, NotFormatted, InputError, StorageError.
@@ -163,7 +163,7 @@ def _verify_log(path: str, records: bool) -> Verified:
 
 
 def _damaged_floor(disk: Disk, directory: ReplicaDirectory | LooseLog) -> CorruptLog | None:
-    """What is wrong with the committed floor, if it cannot be read: the log is judged without."""
+    """Return what is wrong with the committed floor: the log is judged without it then."""
     try:
         if not directory.adopted:
             read_floor(disk, directory.path)
@@ -173,7 +173,7 @@ def _damaged_floor(disk: Disk, directory: ReplicaDirectory | LooseLog) -> Corrup
 
 
 def _check_identity(disk: Disk, directory: ReplicaDirectory | LooseLog) -> None:
-    """What formatting wrote and nothing rewrites. Raises CorruptLog, ForeignDirectory."""
+    """Check what formatting wrote and nothing rewrites. Raises CorruptLog, ForeignDirectory."""
     if not isinstance(directory, ReplicaDirectory):
         return
     if not directory.adopted and directory.meta.directory_id == ZERO_UUID:
@@ -241,12 +241,12 @@ def _count_segment(segment: Any, directory: ReplicaDirectory | LooseLog, records
 
 
 def _copied(segment: Any, end: int) -> CopiedFile:
-    """The file of an open segment, up to ``end``."""
+    """Return the file of an open segment, up to ``end``."""
     return CopiedFile(segment.file.path, os.dup(segment.file.fd), end)
 
 
 def _check_epochs(recovery: Recovery, kept: list[Any], end: int) -> None:
-    """Also where recovery would make the checkpoint anew, since it is not the word on the epochs.
+    """Check the epochs also where recovery would rebuild the checkpoint, which has no authority.
 
     Kafka's begins at its log start, which a snapshot may have moved into the first segment.
     """
@@ -301,7 +301,7 @@ def _tail_of_log(recovery: Recovery, log_path: str, end: int) -> Tail:
 
 
 def _refuse_holes(recovery: Recovery) -> None:
-    """Nothing tells a torn tail of Kafka's from damage, and a start cuts all behind either."""
+    """Refuse holes: a torn tail of Kafka's looks like damage, and a start cuts all behind it."""
     expected = recovery.segments[0].base_offset
     for segment in recovery.segments:
         place, size = (segment.file.path, segment.position), segment.file.size
@@ -320,7 +320,7 @@ def _refuse_holes(recovery: Recovery) -> None:
 
 
 def verify_file(path: str, records: bool = False) -> Verified:
-    """As :func:`verify`, for one segment with its indexes, or one snapshot."""
+    """Do as :func:`verify`, for one segment with its indexes, or one snapshot."""
     if path.endswith(SNAPSHOT_SUFFIX):
         return _verify_snapshot(path, records)
     segment = open_segment_file(path)
@@ -352,7 +352,7 @@ class Batches:
 
 
 def open_segment_file(path: str) -> HeldSegment:
-    """A ``.log`` file, held as long as it is in use. Raises InputError, StorageError."""
+    """Open a ``.log`` file, held as long as it is in use. Raises InputError, StorageError."""
     directory, name = os.path.split(os.path.abspath(path))
     match = SEGMENT_FILE.fullmatch(name)
     if match is None:
@@ -364,7 +364,7 @@ def open_segment_file(path: str) -> HeldSegment:
 
 
 def tail_of(segment: HeldSegment, position: int, offset: int, fault: int) -> Tail:
-    """What stands where a walk over one segment stopped with ``fault``.
+    """Return what stands where a walk over one segment stopped with ``fault``.
 
     Raises CorruptLog for what is known to have been on disk, and for all that stands behind the
     batches of a trimmed segment, where nothing tells a torn tail from damage.
@@ -408,7 +408,7 @@ def open_file(path: str) -> CopiedFile:
 
 
 def _verify_snapshot(path: str, records: bool) -> Verified:
-    """A snapshot is written at once and whole: whatever stands behind its footer is damage."""
+    """Verify a snapshot, which is written at once: what stands behind its footer is damage."""
     file = open_file(path)
     with SnapshotReader(Disk(), path) as reader:
         reader.check()
@@ -439,7 +439,7 @@ class _Counting:
         self.times = IndexCheck(stem + TIME_INDEX_SUFFIX, counts.base_offset, indexed)
 
     def meet(self, begin: int, found: BatchView) -> None:
-        """The next batch, in bytes that begin at ``begin`` of the file. Raises CorruptLog."""
+        """Check the next batch, in bytes that begin at ``begin`` of the file. Raises CorruptLog."""
         position = begin + found.position
         try:
             if self.taken is not None:
@@ -452,7 +452,7 @@ class _Counting:
         self.times.meet_time(found)
 
     def finish(self) -> Counts:
-        """All batches were met. Raises CorruptLog."""
+        """Check what only the whole shows, once all batches were met. Raises CorruptLog."""
         self.counts.index_entries = self.places.finish()
         self.counts.time_index_entries = self.times.finish()
         return self.counts
