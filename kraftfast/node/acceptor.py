@@ -1,7 +1,7 @@
-"""A listening socket in the loop: hands over whoever connects.
+"""A listening socket in the loop: hands over each connection.
 
 Without descriptors the kernel keeps the listener readable and refuses every accept: then it is
-left alone for a moment, so that the loop does not spin (L7) and serves those who are inside.
+left alone for a moment, so that the loop does not spin (L7) and serves the connections that it has.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ OUT_OF = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 class Acceptor:
     """One listener. ``accepted(sock, address)`` takes over each connection."""
 
-    # loop, sock: as named. accepted: who takes connections.
+    # loop, sock: as named. accepted: what takes connections.
     # resume_ms: when a pause ends, -1 for none.
 
     def __init__(
@@ -43,7 +43,7 @@ class Acceptor:
                 if error.errno in OUT_OF:
                     self._pause(error)
                     return
-                continue  # whoever it was is gone again
+                continue  # the client is gone again
             try:
                 self.accepted(sock, address)
             except Exception as error:
@@ -63,14 +63,14 @@ class Acceptor:
             self.loop.rewatch(self.sock.fileno(), select.EPOLLIN)
 
     def due_ms(self, default: int) -> int:
-        """When ``tend`` has something to do."""
+        """Return when ``tend`` has something to do."""
         return self.resume_ms if self.resume_ms >= 0 else default
 
     def close(self) -> None:
-        """Nobody comes in any more."""
+        """Accept no more connections."""
         self.loop.unwatch(self.sock.fileno())
         self.sock.close()
 
     def disown(self) -> None:
-        """In a child that a state machine forked: the next process must be able to listen here."""
+        """Close the listeners in a child that a state machine forked: the next process listens."""
         self.sock.close()

@@ -29,7 +29,7 @@ NOT_OURS = "This server does not host this topic-partition."
 
 
 def take(node: Any, request: Any, message: Any) -> bool:
-    """Answer an operator's request, now or later; False if it is for somebody else to answer."""
+    """Answer an operator's request, now or later; False if another plane must answer it."""
     handle = _HANDLERS.get(request.api_key)
     if handle is None:
         return False
@@ -120,7 +120,7 @@ class Reassigning:
         self.request.failed(error)
 
     def reply(self, response: Any) -> None:
-        """As the request's own."""
+        """Reply as the request itself does."""
         body = membership.RESPONSE_TO_WIRE[type(response)](
             response,
             wire.AlterPartitionReassignmentsResponse,

@@ -28,7 +28,7 @@ from kraftfast.node.making import Making, newest_is_trim, newest_snapshot
 from kraftfast.node.state_machine import StateMachine, load_class, makes_snapshots
 
 FAILED_EXIT_CODE = 72
-QUESTION_S_MAX = 60.0  # I25: whoever asks has gone by then
+QUESTION_S_MAX = 60.0  # I25: the caller has gone by then
 NO_RESTORE = "but its state machine has no snapshot(writer) and restore(reader)"
 SWITCH_INTERVAL_S = 0.0005  # the loop gets the interpreter back this soon
 
@@ -86,7 +86,7 @@ class Applier:
     # --- told by the loop -------------------------------------------------------------------------
 
     def committed(self, offset: int) -> None:
-        """The high watermark moved."""
+        """Note that the high watermark moved."""
         self._committed = offset
         self._news.set()
 
@@ -101,12 +101,12 @@ class Applier:
         at_least: int,
         answer: Callable[[dict[str, Any]], None],
     ) -> None:
-        """A question to the machine; the applier's thread calls ``args`` and ``answer``."""
+        """Put a question to the machine; the applier's thread calls ``args`` and ``answer``."""
         self._questions.append(Question(args, at_least, answer))
         self._news.set()
 
     def close(self, timeout_s: float = 2.0) -> None:
-        """Nothing more is applied."""
+        """Apply nothing more."""
         self.ending = True
         self._news.set()
         self._thread.join(timeout_s)
@@ -208,7 +208,7 @@ class Applier:
 def embed(node: Any, state_machine: str) -> None:
     """Have a thread apply what a node commits to the user's state machine.
 
-    Raises InvalidOption for one that would need records which are not there any more.
+    Raises InvalidOption for one that would need records which are gone.
     """
     log, config = node.log, node.config
     machine = load_class(state_machine)()

@@ -48,7 +48,7 @@ class Beside:
     def tell(self, call: Callable[[], None]) -> None:
         """Have ``call()`` run in the loop; from any thread."""
         with self._lock:
-            if self.waker is not None:  # else nobody looks any more
+            if self.waker is not None:  # else the loop has ended
                 self._calls.append(call)
                 self.waker.ring()
 

@@ -39,14 +39,14 @@ class NodeConfig(msgspec.Struct, frozen=True):
     """Everything about one replica; times are milliseconds, sizes bytes.
 
     ``voters`` are the static ones: they count only while neither log nor snapshot holds any.
-    ``neighbours``: replicas of which whoever starts this one knows where they are, which goes
-    before what the voter set says; they are asked who leads, too.
+    ``neighbours``: replicas whose place the starter of this one knows, which goes
+    before what the voter set says; they are asked for the leader, too.
     ``may_vote``: False for process.roles=broker, which can never be a voter.
     ``retention_bytes``, ``retention_ms``: how much of the log is kept (see ``retention``), -1: all.
     None is Kafka's default where a state machine makes snapshots, and all elsewhere.
     ``snapshot_bytes``, ``snapshot_interval_ms``: when it makes one; 0 ms: never by time.
     ``campaign``: whether it ever asks to lead; None: unless it is a witness (``witness``).
-    ``new_quorum``: whoever starts it made all disks of its quorum just now.
+    ``new_quorum``: all disks of its quorum were made just now.
     ``processors``: those that the voters share out, all of this host (``placement``); empty: none.
     """
 
@@ -115,7 +115,7 @@ class NodeConfig(msgspec.Struct, frozen=True):
         return (*servers, *(each.id for each in self.neighbours if each.id != self.node_id))
 
     def quorum_config(self, durability: str, witness: bool = False) -> QuorumConfig:
-        """The core's part. Raises InvalidOption."""
+        """Return the core's part. Raises InvalidOption."""
         return QuorumConfig(
             election_timeout_ms=self.election_timeout_ms,
             fetch_timeout_ms=self.fetch_timeout_ms,
@@ -135,7 +135,7 @@ class NodeConfig(msgspec.Struct, frozen=True):
         )
 
     def log_settings(self, durability: str) -> Settings:
-        """The log's part. Raises InvalidOption."""
+        """Return the log's part. Raises InvalidOption."""
         return Settings(
             segment_bytes=self.segment_bytes,
             segment_ms=self.segment_ms,
@@ -146,7 +146,7 @@ class NodeConfig(msgspec.Struct, frozen=True):
         )
 
     def voter_set(self) -> VoterSet:
-        """The static voters (KIP-595)."""
+        """Return the static voters (KIP-595)."""
         return VoterSet(
             Voter(
                 voter.id,

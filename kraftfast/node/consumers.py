@@ -45,7 +45,7 @@ WAIT_MS_MAX = 60_000
 NEVER_MS = 2**63 - 1
 TOPIC_ID_VERSION = 13  # of Fetch, from which on topics have ids; replicas need them
 SESSION_VERSION = 7  # of Fetch
-LEADER_VERSION = 12  # of Fetch, that can tell who leads
+LEADER_VERSION = 12  # of Fetch, that can name the leader
 
 
 class ParkedFetch:
@@ -131,13 +131,13 @@ class Consumers:
         return None
 
     def _has_room(self) -> bool:
-        """Whether one more may wait (I25); those whose connections ended make room."""
+        """Return whether one more may wait (I25); those whose connections ended make room."""
         if len(self.parked) >= limits.PARKED_FETCHES_MAX:
             self.parked = [each for each in self.parked if each.request.session is not None]
         return len(self.parked) < limits.PARKED_FETCHES_MAX
 
     def _is_due(self, parked: ParkedFetch) -> bool:
-        """Whether there is something to say: an error, a divergence, or enough bytes."""
+        """Return whether there is something to say: an error, a divergence, or enough bytes."""
         message = parked.message
         error, diverging = self._check(message, parked.request.version)
         if error is not ErrorCode.NONE or diverging is not None:
@@ -145,7 +145,7 @@ class Consumers:
         return self._has_enough(parked)
 
     def _has_enough(self, parked: ParkedFetch) -> bool:
-        """Whether ``fetch.min.bytes`` are there, or as much as one answer can hold."""
+        """Return whether ``fetch.min.bytes`` are there, or as much as one answer can hold."""
         message, leader = parked.message, self.leader
         if message.min_bytes <= 1:
             return message.min_bytes <= 0 or message.fetch_offset < leader.high_watermark
@@ -159,7 +159,7 @@ class Consumers:
     def _check(
         self, message: PartitionFetch, version: int
     ) -> tuple[ErrorCode, tuple[int, int] | None]:
-        """What is wrong with a Fetch, and where its sender's log diverges (KIP-320)."""
+        """Return what is wrong with a Fetch, and where its sender's log diverges (KIP-320)."""
         partition = self.node.partition
         if version >= TOPIC_ID_VERSION:
             if message.topic_id != partition.topic_id:
@@ -200,7 +200,7 @@ class Consumers:
     def _fetch_several(self, message: Any, version: int) -> Any:
         """Several topics or none: an empty answer, or an error for each that is not ours.
 
-        Whoever asks for our partition more than once gets its records once.
+        A request that names our partition more than once gets its records once.
         """
         kind = wire.FetchResponse
         leader = self.leader
@@ -228,7 +228,7 @@ class Consumers:
         return kind(responses=responses)
 
     def committed(self, _offset: int) -> None:
-        """The high watermark moved: consumers that waited for it get their records."""
+        """Answer the consumers that waited for records below the new high watermark."""
         if not self.parked:
             return
         parked, self.parked = self.parked, []
@@ -239,7 +239,7 @@ class Consumers:
                 self.parked.append(each)
 
     def left_leadership(self) -> None:
-        """Tell all who wait: they must look for the next leader now."""
+        """Answer all that wait: they must look for the next leader now."""
         parked, self.parked = self.parked, []
         for each in parked:
             self._answer(each.request, each.message, each.whole)
@@ -286,7 +286,7 @@ class Consumers:
         self.next_ms = min((each.deadline_ms for each in self.parked), default=NEVER_MS)
 
     def due_ms(self, now_ms: int) -> int:
-        """When ``tend`` has something to do."""
+        """Return when ``tend`` has something to do."""
         return now_ms + 1 if self.offsets.searching else self.next_ms
 
 

@@ -14,7 +14,7 @@ from kraftfast.record.judge cimport (
 
 
 cpdef list control_batches(Log log, int64_t from_offset):
-    """The control batches from the one that holds ``from_offset`` up to the log's end, as bytes."""
+    """Return the control batches from the one that holds ``from_offset`` on, as bytes."""
     cdef Segment segment = log.segment_of(max(from_offset, log.log_start_offset))
     cdef Py_ssize_t index
     cdef int64_t position

@@ -56,7 +56,7 @@ JAVA = "apache-kafka-java"  # how it names its software
 MESSAGE_VERSION = 8  # of Produce: from which on an answer can hold a text
 MAX_TIMESTAMP_AT, CRC_AT, CRC_FROM, LENGTH_AT = 35, 17, 21, 8  # in the header of a batch
 
-CURRENT_LEADER_VERSION = 10  # of Produce: before it an answer cannot say who leads
+CURRENT_LEADER_VERSION = 10  # of Produce: before it an answer cannot name the leader
 
 
 class QueuedBatch:
@@ -137,7 +137,7 @@ class DataPlane:
         return ErrorCode.NONE
 
     def has_room(self) -> bool:
-        """Whether more may be queued (I25)."""
+        """Return whether more may be queued (I25)."""
         return self.queued_bytes < QUEUED_BYTES_MAX
 
     def _check_records(self, records: Any) -> tuple[ErrorCode, Any, str | None]:
@@ -195,10 +195,10 @@ class DataPlane:
         self.commit(self.committed_offset)
 
     def _refused(self, entry: QueuedBatch, log: Any) -> None:
-        """Its producer may not append this now; a duplicate waits until the original is committed.
+        """Refuse what its producer may not append now; a duplicate waits for the original's commit.
 
-        Where nobody knows any more where the original stands, Kafka's clients take the error for
-        what it is: the batch is there.
+        If the offset of the original is no longer known, answer DUPLICATE_SEQUENCE_NUMBER, which
+        Kafka's clients treat as success.
         """
         if log.refusal != ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
             error, text = self._refusal_of(entry, ErrorCode(log.refusal))
@@ -210,7 +210,7 @@ class DataPlane:
         self.appended.append(entry)
 
     def _refusal_of(self, entry: QueuedBatch, error: ErrorCode) -> tuple[ErrorCode, str | None]:
-        """Return what to tell of a batch that its producer may not append: a code and a text.
+        """Return the answer for a batch that its producer may not append: a code and a text.
 
         An id that was never given is refused in every epoch (``log/id_ranges.py``). Clients raise
         their own epoch at first; to the second UNKNOWN_PRODUCER_ID librdkafka ends, but Java's
@@ -241,14 +241,14 @@ class DataPlane:
             self._answer(entry.request, entry.message, error, entry.base_offset)
 
     def refuse(self, error: Any, _leader_id: int) -> None:
-        """Nothing that is queued was appended."""
+        """Refuse all that is queued: nothing of it was appended."""
         while self.queued:
             entry = self.queued[0]
             self._next()
             self._answer(entry.request, entry.message, ErrorCode(error))
 
     def left_leadership(self, leader_id: int) -> None:
-        """What is appended may or may not be committed: the code that says just that."""
+        """Answer that what is appended may or may not be committed: the code says just that."""
         self.refuse(ErrorCode.NOT_LEADER_OR_FOLLOWER, leader_id)
         while self.appended:
             entry = self.appended.popleft()
@@ -338,14 +338,14 @@ class DataPlane:
         self.next_ms = min((entry.deadline_ms for entry in waiting), default=NEVER_MS)
 
     def due_ms(self, default: int) -> int:
-        """When ``tend`` has something to do."""
+        """Return when ``tend`` has something to do."""
         return min(self.next_ms, default)
 
 
 def fault_code(records: Any) -> ErrorCode:
     """Return the error for a batch that does not check.
 
-    Clients send again what was damaged on its way. What arrived as it was sent is refused for good:
+    Clients send again what was damaged on its way. What arrived as it was sent gets a final error:
     it would fail again.
     """
     size = int.from_bytes(records[LENGTH_AT : LENGTH_AT + 4], "big") + limits.BATCH_OVERHEAD_BYTES

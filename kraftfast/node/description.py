@@ -1,7 +1,7 @@
 """``quorum.json``: the replicas of a quorum on one host, and what was decided about them.
 
 Several processes change it: the one that runs the quorum, ``kraftfast quorum``, ``kraftfast
-storage``. Whoever changes it holds a lock from before it reads until after it wrote, and replaces
+storage``. A process that changes it must hold a lock from the read to the write, and must replace
 the file whole and durably. Reading needs no lock.
 """
 
@@ -87,7 +87,7 @@ def write_description(path: str, description: Description) -> None:
 class HeldLock:
     """A lock file of a quorum's directory, held by this process alone: no forked child keeps it.
 
-    It is released when the process ends, and when nobody has it any more. Raises DirectoryInUse,
+    It is released when the process ends, and when the object is collected. Raises DirectoryInUse,
     StorageError.
     """
 

@@ -24,4 +24,4 @@ class FetchedBytes:
         return taken == len(self.records) or log.cut_off(), log.damaged()
 
     def resume(self) -> None:
-        """Nothing waits behind these records."""
+        """Go on: nothing waits behind these records."""

@@ -26,7 +26,7 @@ class CommittedFloor:
 
     # disk, directory, log: whose. stored: what the file holds. due_ms: no write before that.
     # retry_ms: no write before that, however urgent: the disk was full. writing: one is under way
-    # beside the loop. _lock: held by whoever writes the file; _written: what is in it by then.
+    # beside the loop. _lock: held while the file is written; _written: what is in it by then.
 
     def __init__(self, disk: Disk, directory: str, log: Any) -> None:
         """Read the floor and compare it with the recovered log. Raises CorruptLog."""

@@ -46,7 +46,7 @@ cdef class Flusher:
         kf_flusher_ask(self.thread)
 
     cpdef run(self, Log log):
-        """Flush everything appended so far, now. Raises FlushFailed, for good (D9)."""
+        """Flush everything appended so far, now. Raises FlushFailed, which is final (D9)."""
         cdef kf_flush_job job
         cdef uint64_t began = kf_now_ns(), ended
         cdef int error
@@ -59,7 +59,10 @@ cdef class Flusher:
         log.flush_done(error)
 
     cpdef bint take(self, Log log) except -1:
-        """Whether the flush at hand has ended; the log then counts it. Raises FlushFailed (D9)."""
+        """Return whether the flush at hand has ended; the log then counts it.
+
+        Raises FlushFailed (D9).
+        """
         if not kf_flusher_take(self.thread):
             return False
         self.duration_ns = self.thread.duration_ns
@@ -67,7 +70,7 @@ cdef class Flusher:
         return True
 
     cpdef bint busy(self):
-        """Whether a flush is under way."""
+        """Return whether a flush is under way."""
         return kf_flusher_busy(self.thread) != 0
 
     def close(self):

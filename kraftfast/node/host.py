@@ -80,6 +80,6 @@ class LocalHost:
 
 
 def _take_all_descriptors() -> None:
-    """As many as this user may have: a producer takes eight of its leader, a map counts too."""
+    """Take as many descriptors as this user may have: a producer takes eight of its leader's."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -55,7 +55,7 @@ cdef class Idle:
         self.keep_ns = <uint64_t>keep_us * 1000
 
     cpdef keep_awake(self):
-        """Something is in flight."""
+        """Note that something is in flight."""
         if self.vigil != NULL:
             kf_vigil_keep(self.vigil, kf_now_ns() + self.keep_ns)
 
@@ -67,7 +67,7 @@ cdef class Idle:
         free(self.rings)
 
     def watch(self, RingIn ring):
-        """News in this ring ends the wait."""
+        """Watch this ring: news in it ends the wait."""
         if self.ring_count == self.ring_room:
             self.ring_room = max(16, self.ring_room * 2)
             self.rings = <kf_ring_in **>realloc(self.rings, self.ring_room * sizeof(kf_ring_in *))

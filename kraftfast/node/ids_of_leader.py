@@ -74,6 +74,6 @@ class IdsOfLeader:
             self.took(correlation, None)
 
     def give_up(self) -> None:
-        """Have all who wait ask again: there is another leader, or none."""
+        """Have all that wait ask again: there is another leader, or none."""
         for correlation in list(self.waiting):
             self.took(correlation, None)

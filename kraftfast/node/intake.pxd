@@ -8,8 +8,8 @@ from kraftfast.log.log cimport Log
 
 cdef class Intake:
     cdef readonly list producers
-    cdef int next                 # who is first next time
-    cdef int64_t committed        # everything below may be acknowledged, by whoever led
+    cdef int next                 # which one is first next time
+    cdef int64_t committed        # everything below may be acknowledged, under any leader
     cdef readonly bint muted      # the idle loop does not look at their rings
 
     cpdef bint waiting(self)

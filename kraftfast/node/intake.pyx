@@ -34,8 +34,8 @@ DEFERRED_MAX = 4096  # I25: answers that a producer leaves lying beside its full
 cdef class Run:
     """Batches of one producer that follow each other in the log and wait for their commit.
 
-    With an ``error`` they were refused (``end_offset`` 0) or stand in the log already, nobody knows
-    where (DUPLICATE_SEQUENCE_NUMBER). A producer learns of its batches in order.
+    With an ``error`` they were refused (``end_offset`` 0) or stand in the log already, at an
+    unknown offset (DUPLICATE_SEQUENCE_NUMBER). A producer learns of its batches in order.
     """
 
     cdef uint64_t first_batch, batches
@@ -68,17 +68,18 @@ cdef class RingProducer:
         self.deferred = deque()
 
     cpdef bint waiting(self):
-        """Whether batches are queued that may be taken."""
+        """Return whether batches are queued that may be taken."""
         return self.heard() and kf_ring_waiting(self.inbox.ring) != 0
 
     cdef bint heard(self):
-        """Whether it is listened to. Never again once it was told that this replica does not lead:
+        """Return whether it is listened to. Never again once it was told that this replica does not
+        lead:
         it hands what was not taken to another leader (I24), even if this replica leads again."""
         return self.cut_off is None and not self.told_not_leader
 
     def failed(self, error):
         """Cut this producer off for what its ring led to. Raise what the log raised: of a batch
-        that is stored in part, nobody but the next start knows the end."""
+        that is stored in part, only the next start finds the end."""
         if is_of_the_log(error):
             raise error
         self.cut_off = self.cut_off or describe(error)
@@ -145,7 +146,7 @@ cdef class RingProducer:
         self.runs.append(run)
 
     cdef _answer_refused(self):
-        """Tell of refused batches, as soon as everything before them is resolved."""
+        """Report refused batches, as soon as everything before them is resolved."""
         cdef Run run
         cdef RefusedMessage message
         while self.runs:
@@ -159,7 +160,7 @@ cdef class RingProducer:
             self.runs.popleft()
 
     def say_not_leader(self, int32_t leader_id, int32_t epoch):
-        """Nothing more is taken; what was taken and not acknowledged has an unknown outcome."""
+        """Take nothing more; what was taken and not acknowledged has an unknown outcome."""
         cdef LeaderMessage message
         memset(&message, 0, sizeof(message))
         message.known_batches = self.runs[0].first_batch_number() if self.runs else self.taken
@@ -201,7 +202,7 @@ cdef class RingProducer:
         return appended
 
     cdef bint next_batch(self) except -1:
-        """Whether a batch is at hand: ``inbox.message``."""
+        """Return whether a batch is at hand: ``inbox.message``."""
         cdef int found
         if not self.heard():
             return False
@@ -231,7 +232,7 @@ cdef class RingProducer:
         return False
 
     cdef bint append_unusual(self, Log log, int32_t epoch, bytes batch) except -1:
-        """As :meth:`append`, of a private copy whose records have to be looked at one by one.
+        """Do as :meth:`append`, of a private copy whose records have to be looked at one by one.
 
         Else what no reader takes would be committed, and stop them all. Over a socket every batch
         is looked at so.
@@ -244,7 +245,7 @@ cdef class RingProducer:
         return False
 
     cdef _note_refusal(self, Log log, int32_t epoch):
-        """The batch at hand is not appended: it may not be, or it was already."""
+        """Note why the batch at hand is not appended: it may not be, or it was already."""
         cdef Producers known = log.producers
         cdef Run run
         if log.refusal != DUPLICATE:
@@ -341,7 +342,7 @@ cdef class Intake:
                 or (producer.told_not_leader and not producer.unsent)]
 
     cpdef bint waiting(self):
-        """Whether any producer has batches queued."""
+        """Return whether any producer has batches queued."""
         cdef RingProducer producer
         for producer in self.producers:
             if producer.waiting():
@@ -371,7 +372,7 @@ cdef class Intake:
         return appended
 
     cpdef commit(self, int64_t end_offset, Stats stats):
-        """The high watermark (or what all voters hold) reached ``end_offset``."""
+        """Note that the high watermark (or what all voters hold) reached ``end_offset``."""
         cdef RingProducer producer
         self.committed = end_offset
         for producer in self.producers:
@@ -390,7 +391,7 @@ cdef class Intake:
                 producer.failed(raised)
 
     def say_not_leader(self, int32_t leader_id, int32_t epoch, idle):
-        """Tell all producers; what they still send is no news any more."""
+        """Tell all producers; what they still send no longer wakes the loop."""
         cdef RingProducer producer
         for producer in self.producers:
             if not producer.told_not_leader:

@@ -18,7 +18,7 @@ from kraftfast.types import METADATA_PARTITION, NO_EPOCH
 from kraftfast.wire import messages as wire
 
 CONSUMER = -1
-"""The replica id of whoever is no replica."""
+"""The replica id of a client that is no replica."""
 EPOCH_VERSION = 4  # that can tell the epoch
 NOT_AVAILABLE_VERSION = 5  # whose clients know OFFSET_NOT_AVAILABLE (KIP-207)
 
@@ -74,7 +74,7 @@ class ListOffsets:
     def _listing(self, request: Any, message: Any) -> Listing:
         """Return what is answered at once, and the search for our partition.
 
-        Only one partition can be ours: who names one twice is refused, as in Kafka.
+        Only one partition can be ours: a request that names one twice is refused, as in Kafka.
         """
         kind = wire.ListOffsetsResponse
         named = Counter(

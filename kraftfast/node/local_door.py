@@ -1,7 +1,7 @@
 """The door for processes of this host: a UNIX socket in the replica's directory.
 
-Whoever connects says what it is: a replica (``peer``), a ``producer``, a ``watch`` (who reads the
-committed log from the segments themselves), a question (``status``), or a request of Kafka's. Only
+A process that connects says what it is: a replica (``peer``), a ``producer``, a ``watch`` (reads
+the committed log from its segments), a question (``status``), or a request of Kafka's. Only
 processes of the same user, by the kernel's word, get in.
 """
 
@@ -48,7 +48,7 @@ class Stranger:
 
 
 class LocalDoor:
-    """The listening socket and everyone who came through it."""
+    """The listening socket and every connection that it accepted."""
 
     # node, loop: whose. acceptor: the listener, None while closed.
     # strangers: descriptor -> Stranger, oldest first. slots: how many there may be of each kind.
@@ -181,7 +181,7 @@ class LocalDoor:
         self.loop.watch(link.pidfd, select.EPOLLIN, lambda _events: self.drop_producer(fd))
 
     def drop_producer(self, fd: int) -> None:
-        """A producer is gone, or broke the rules: its ring is dropped whole (R4)."""
+        """Drop the ring of a producer that is gone, or broke the rules: the whole of it (R4)."""
         producer = self.producers.pop(fd)
         self.slots.give("producer", producer.link.pid)
         self.loop.unwatch(fd)
@@ -263,7 +263,7 @@ class LocalDoor:
             sock.close()
 
     def _query(self, sock: socket.socket, question: Hello, fds: list[int], pid: int) -> None:
-        """A question to the state machine; its thread answers. Takes over ``fds``."""
+        """Pass a question to the state machine; its thread answers. Takes over ``fds``."""
         self._asks(sock, question.kind, pid)
         try:
             args = questions.arguments(question, fds)
@@ -294,7 +294,7 @@ class LocalDoor:
             self.drop_producer(producer.link.sock.fileno())
 
     def due_ms(self, default: int) -> int:
-        """When ``tend`` has something to do."""
+        """Return when ``tend`` has something to do."""
         if self.acceptor is not None:
             default = min(default, self.acceptor.due_ms(default))
         if self.asked_until:

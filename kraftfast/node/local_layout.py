@@ -106,7 +106,7 @@ def on_one_device(directories: Mapping[int, str]) -> list[list[int]]:
 
 
 def shared_device_text(ids: list[int]) -> str:
-    """Return what people are told of replicas that share a device (D19)."""
+    """Return the warning about replicas that share a device (D19)."""
     named = ", ".join(str(id) for id in ids)
     return f"replicas {named} are on one device: if it is lost, all of them are (D19)"
 
@@ -123,7 +123,7 @@ def check_ids(ids: Collection[int]) -> None:
 class LiveDirectories(Mapping[int, str]):
     """Replica id -> its directory, of those that live in a quorum's directory at the moment.
 
-    Others may be added while somebody looks for the leader among them. Raises NotFormatted,
+    Others may be added while a client looks for the leader among them. Raises NotFormatted,
     ForeignDirectory.
     """
 
@@ -325,7 +325,7 @@ def _refuse_replicas(path: str) -> None:
 def add_to_description(path: str, id: int) -> Uuid:
     """Make one more replica of a quorum, unless it is there; returns its directory id.
 
-    Whoever runs the quorum starts it (``LocalQuorum.adopt``). Raises InvalidOption, NotFormatted,
+    Its supervisor starts it (``LocalQuorum.adopt``). Raises InvalidOption, NotFormatted,
     StorageError.
     """
     check_ids([id])

@@ -55,7 +55,7 @@ class LocalRequest:
         self.respond(translate.response_to_wire(self.api_key, response, partition, self.version))
 
     def respond(self, body: Any) -> None:
-        """Answer with a wire message; whoever asked may be gone."""
+        """Answer with a wire message; the client may be gone."""
         answer = self.api_key, self.version, self.correlation_id, body
         data = self.repeated.encode_response(*answer)
         well = False
@@ -75,7 +75,7 @@ def take(
     done: Callable[[socket.socket, bool], None],
     repeated: Repeated,
 ) -> None:
-    """Hand a request (a frame without its length, in base64) to whoever answers it.
+    """Hand a request (a frame without its length, in base64) to the plane that answers it.
 
     ``repeated``: what was last said at this door.
 

@@ -29,7 +29,7 @@ SLEEP_MS_MAX = 500
 TURNS_BETWEEN_POLLS = 16
 PROBE_LOOK_MS = 20
 TEND_BUSY_MS = 4
-"""While there is work, timers and the like are looked at so often: somebody waits for that work."""
+"""While there is work, timers and the like are looked at so often: a client waits for that work."""
 Failed = Callable[[Exception], None]
 CPU_LATENCY_FILE = "/dev/cpu_dma_latency"
 
@@ -126,7 +126,7 @@ class Loop:
             self.node.step(ev.ShutdownRequested(timeout_ms))
 
     def run(self) -> None:
-        """Until stopped. The doors are open already.
+        """Run until stopped. The doors are open already.
 
         The node is closed (or abandoned after a failed flush) when it returns.
         """
@@ -215,15 +215,16 @@ class Loop:
                 return
         for peer in self.mesh.peers:
             if peer.quiet:
-                peer.wake()  # a bare high watermark that nobody has looked at yet
+                peer.wake()  # a bare high watermark that no peer has looked at yet
         ready = node.idle.sleep(self._sleep_ms())
         node.seen_ns = node.idle.woke_ns  # what it slept counts, what it waited after that may not
         self._dispatch(ready)
 
     def _in_flight(self) -> bool:
-        """Whether something waits for its commit, or came or was committed since the last time.
+        """Return whether something waits for its commit, or came or was committed since the last
+        time.
 
-        Whoever waited for a commit goes on at once, mostly. An idle quorum blocks.
+        A client that waited for a commit goes on at once, mostly. An idle quorum blocks.
         """
         log, committed = self.node.log, self.node.core.high_watermark
         before, self._progress = self._progress, log.bytes_appended + committed

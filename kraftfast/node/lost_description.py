@@ -15,7 +15,7 @@ from kraftfast.node.stored import StoredReplica, stored_replica
 def lost_description(path: str) -> Description | None:
     """Return the description that the replicas in ``path`` amount to; None if there are none.
 
-    The replica with the longest log says who votes, and at which ``kraft.version``.
+    The replica with the longest log says which replicas vote, and at which ``kraft.version``.
     Raises ForeignDirectory if they belong to different clusters.
     """
     found: dict[int, StoredReplica] = {}

@@ -1,7 +1,7 @@
 """Snapshots of a state machine: when one is made, how, and how one is taken over (KIP-630).
 
 All of this runs in the applier's thread, so that the state stands still meanwhile; the loop is
-asked whether a snapshot is wanted and what it says of who votes, and told when it is there. Kafka's
+asked whether a snapshot is wanted and what it says of voters, and told when it is there. Kafka's
 ``SnapshotGenerator``: so many bytes of the log after the last one, or so much time.
 """
 
@@ -29,13 +29,13 @@ ANSWER_S = 0.05
 
 
 def newest_snapshot(disk: Any, log_path: str) -> OffsetAndEpoch | None:
-    """Of those on disk but the bootstrap's."""
+    """Return the newest snapshot on disk, but not the bootstrap's."""
     ids = [each for each in snapshot_ids(disk, log_path) if each != BOOTSTRAP]
     return ids[-1] if ids else None
 
 
 def newest_is_trim(disk: Any, log_path: str) -> bool:
-    """Whether the newest snapshot holds no state. Raises CorruptLog."""
+    """Return whether the newest snapshot holds no state. Raises CorruptLog."""
     newest = newest_snapshot(disk, log_path)
     if newest is None:
         return False
@@ -86,14 +86,14 @@ class Making:
         self.took_ns = self.handed_over = 0
 
     def restore(self, machine: Any, reader: SnapshotReader) -> None:
-        """The state of a snapshot; all of it is read, so that damage is found."""
+        """Restore the state of a snapshot; read all of it, so that damage is found."""
         assert not is_trim(reader.header), "such a snapshot was refused when it came"
         machine.restore(reader)
         reader.check()
         self.bytes, self.last, self.last_s = 0, None, time.monotonic()
 
     def applied(self, applier: Any, batch: Any) -> None:
-        """A batch was applied: is a snapshot due by now?"""
+        """Note that a batch was applied, and make a snapshot if one is due."""
         self.bytes += batch.size
         self.last = batch.last_offset + 1, batch.leader_epoch, batch.max_timestamp
         if self.bytes >= self.bytes_max:

@@ -63,7 +63,7 @@ class RingRequest:
     def reply(self, response: Any, records: Any = None) -> bool:
         """Send the answer; False if it finds no room. Lost like a packet, its asker times out."""
         if self.peer.node.links.get(self.peer.id) is not self.peer:
-            return True  # nobody is there any more
+            return True  # no process is there now
         partition = self.peer.node.partition
         if self.api_key != ApiKey.FETCH:
             body = translate.response_to_wire(self.api_key, response, partition, self.version)
@@ -148,7 +148,7 @@ class MeshPeer(RingPeer):  # type: ignore[misc]  # it is compiled
         self.push(response, -1, 0, self.node.log)
 
     def handle(self) -> bool:
-        """Everything that came over the ring, up to a bound; True if there was anything."""
+        """Handle everything that came over the ring, up to a bound; True if there was anything."""
         if self.broken is not None or self.node.stalled is not None:
             return False  # dropped by the next ``drop_broken``, or nothing can be written now
         kind = self.peek()
@@ -175,7 +175,7 @@ class MeshPeer(RingPeer):  # type: ignore[misc]  # it is compiled
         return True
 
     def resume(self) -> None:
-        """The copy that waited for room is done: go on behind it."""
+        """Go on behind the copy that waited for room."""
         self.release()
         self.publish_tail()
 
@@ -220,7 +220,7 @@ class MeshPeer(RingPeer):  # type: ignore[misc]  # it is compiled
         self.node.step(ev.RequestReceived(source, request))
 
     def _decode(self, header: frame.RequestHeader, payload: bytes) -> Any:
-        """A core request of any API that replicas ask each other, but Fetch."""
+        """Decode a core request of any API that replicas ask each other, but Fetch."""
         decode = translate.REQUEST_FROM_WIRE.get(header.api_key)
         request = None
         if header.api_key == ApiKey.DESCRIBE_QUORUM:
@@ -254,8 +254,8 @@ class MeshPeer(RingPeer):  # type: ignore[misc]  # it is compiled
 
 
 class Mesh:
-    """All replicas on this host: those it was told of at its start, and those that tell of
-    themselves later, whom only processes of the same user and cluster can be."""
+    """All replicas on this host: those named at its start, and those that report
+    themselves later, which must be processes of the same user and cluster."""
 
     # node, loop: whose. directories: peer id -> its directory. offers: peer id -> (offer,
     # until ms).
@@ -280,7 +280,7 @@ class Mesh:
         self.due_ms = -1
 
     def hello(self, kind: str) -> Hello:
-        """What this replica says of itself."""
+        """Return what this replica says of itself."""
         node = self.node
         return Hello(
             kind=kind,
@@ -295,7 +295,7 @@ class Mesh:
         )
 
     def start(self) -> None:
-        """Tell those who are to connect to us that we are here."""
+        """Tell the replicas that are to connect to us that we are here."""
         for peer_id in self.directories:
             if peer_id < self.node.config.node_id:
                 self._poke(peer_id)
@@ -314,7 +314,7 @@ class Mesh:
         return connected
 
     def poked(self, hello: Hello) -> None:
-        """A replica has started: connect to it at once. Raises PeerGone if it is none of ours."""
+        """Connect at once to a replica that has started. Raises PeerGone if it is none of ours."""
         peer_id = hello.node_id
         refusal = self._refusal(hello, peer_id)
         if refusal:
@@ -382,7 +382,7 @@ class Mesh:
         del self.offers[peer_id]
 
     def _refusal(self, hello: Hello, peer_id: int) -> str:
-        """Why whoever says this of himself is not the replica ``peer_id`` of this quorum."""
+        """Return why a process that says this is not the replica ``peer_id`` of this quorum."""
         node = self.node
         if hello.node_id != peer_id:
             return f"replica {hello.node_id} is not the one that was asked"
@@ -397,7 +397,7 @@ class Mesh:
         return self._learn(hello)
 
     def _learn(self, hello: Hello) -> str:
-        """Where a replica of ours lives, if that is news; or why it cannot be one."""
+        """Learn where a replica of ours lives, if that is news; or return why it cannot be one."""
         peer_id, place = hello.node_id, hello.directory
         own_id = self.node.config.node_id
         if place and self.directories.get(peer_id) != place and peer_id != own_id:
@@ -413,7 +413,7 @@ class Mesh:
         return ""
 
     def accept(self, sock: socket.socket, offer: Hello, fds: list[int]) -> None:
-        """A replica offers rings; takes over ``fds``. Raises PeerGone if it is not one of ours."""
+        """Accept rings that a replica of ours offers; takes over ``fds``, or raises PeerGone."""
         refusal = self._refusal(offer, offer.node_id)
         if refusal:
             close_all(fds, self.local)
@@ -440,7 +440,7 @@ class Mesh:
         self.node.step(ev.LinkUp(peer_id, True, True, key.directory_id))
 
     def _broken(self, peer: MeshPeer) -> None:
-        """The connection ended: the process is going, or has dropped us."""
+        """Note that the connection ended: the process is going, or has dropped us."""
         pidfd = self.local.dup(peer.link.pidfd)
         self._detach(peer)
         if self.local.has_ended(pidfd):
@@ -451,7 +451,7 @@ class Mesh:
         self.loop.watch(pidfd, select.EPOLLIN, lambda _: self._gone(peer.id))
 
     def _gone(self, peer_id: int) -> None:
-        """The process behind a link that broke before has ended now."""
+        """Note that the process behind a link that broke before has ended."""
         self._forget_dying(peer_id)
         self.node.step(ev.PeerEnded(peer_id))
 
@@ -480,7 +480,7 @@ class Mesh:
         self.node.step(ev.LinkDown(peer.id))
 
     def handle(self) -> bool:
-        """Everything that came over the rings; True if there was anything."""
+        """Handle everything that came over the rings; True if there was anything."""
         worked = False
         for peer in self.peers:
             try:

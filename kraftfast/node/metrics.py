@@ -149,7 +149,7 @@ class Metrics:
         }
 
     def as_dict(self) -> dict[str, dict[str, Any]]:
-        """All of them, by the group's name. Latencies are milliseconds, rates a second."""
+        """Return all of them, by the group's name. Latencies are milliseconds, rates a second."""
         return {
             "kafka.server:type=raft-metrics": self.raft(),
             "kafka.controller:type=KafkaController": self.controller(),
@@ -158,7 +158,7 @@ class Metrics:
 
 
 def current_state(role: str, voted: bool, voter: bool) -> str:
-    """Kafka's word for it: Resigned shows as unattached, one who is no voter as observer."""
+    """Return Kafka's word for it: Resigned shows as unattached, no voter as observer."""
     if not voter and role in ("follower", "unattached"):
         return "observer"
     if role == "resigned":

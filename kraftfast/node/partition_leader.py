@@ -191,7 +191,7 @@ class PartitionLeader:
     ) -> Generator[int, None, tuple[ErrorCode, OffsetAt]]:
         """Answer ListOffsets, by turns: an error, and the place of a timestamp or a special one.
 
-        Who is no consumer, a replica by Kafka's rules, is told of the whole log.
+        A client that is no consumer is a replica by Kafka's rules, and sees the whole log.
         """
         if timestamp < 0 and version < FIRST_VERSION.get(timestamp, version + 1):
             return ErrorCode.UNSUPPORTED_VERSION, NOWHERE

@@ -1,7 +1,7 @@
 """Which processor a replica runs on, where a host has fewer processors than replicas.
 
 A thread that keeps processors from halting (cext/vigil.h) makes each of them look busy, so that
-the kernel leaves whoever wakes where it was: all replicas gather on the processor that the disk
+the kernel leaves a thread that wakes where it was: all replicas gather on the processor the disk
 interrupts, and the other one idles. profiles/README.md has the measurement.
 """
 
@@ -17,7 +17,7 @@ THREADS = "/proc/self/task"
 
 
 def share(asked: Sequence[int] | None, replicas: int) -> tuple[int, ...]:
-    """The processors that ``replicas`` of one host share out; empty: the kernel decides.
+    """Return the processors that ``replicas`` of one host share out; empty: the kernel decides.
 
     ``asked``: these; None: all, if there are no more of them. Raises InvalidOption.
     """
@@ -32,7 +32,8 @@ def share(asked: Sequence[int] | None, replicas: int) -> tuple[int, ...]:
 def processors_for(
     id: int, leader_id: int, voters: Collection[int], processors: Sequence[int]
 ) -> Sequence[int]:
-    """Where a replica runs: the leader on the first processor, followers from the last one on.
+    """Return where a replica runs: the leader on the first processor, followers from the last one
+    on.
 
     So the leader shares its processor as late as possible, and never with all of the followers.
     Observers run anywhere.
@@ -49,7 +50,7 @@ def processors_for(
 
 
 class Placement:
-    """Keeps a replica's threads where the config wants them, whoever leads."""
+    """Keeps a replica's threads where the config wants them, under any leader."""
 
     # node: whose. at: the processors chosen last.
 

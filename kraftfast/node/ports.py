@@ -48,7 +48,7 @@ class Host(Protocol):
         """Return another replica's segment (``SegmentFile``); None if it is not to be had."""
 
     def print_line(self, text: str) -> None:
-        """Show people one line; never wait for who reads it."""
+        """Show people one line; never wait for its reader."""
 
     def doorbell(self) -> Any:
         """Return what wakes the loop (``OwnDoorbell``)."""

@@ -1,7 +1,7 @@
-"""Asks a voter's endpoints what it speaks, before the leader lets it count (KIP-853).
+"""Ask a new voter's endpoints for its versions, before the leader adds it (KIP-853).
 
 Over a ring the voter said so when the link was made. Over a socket a connection of its own asks
-ApiVersions, and says who is meant: another replica at that address refuses (KIP-1242, v5; Kafka's
+ApiVersions, and names the replica: another replica at that address refuses (KIP-1242, v5; Kafka's
 controllers do not look, and what is older cannot).
 """
 
@@ -158,13 +158,13 @@ class Prober:
             probing.go_on()
 
     def endpoint(self, effect: fx.Probe) -> Any:
-        """Where to ask: the controller listener of the voter; None if it is on no network."""
+        """Return the controller listener of the voter, to be asked; None if it is on no network."""
         name = self.node.config.controller_listener
         places = [each for each in effect.endpoints if each.name == name and each.port]
         return places[0] if places else None
 
     def found(self, probing: Probing, error: ErrorCode, levels: Any = None) -> None:
-        """A probe has ended: the core is told."""
+        """Tell the core that a probe has ended."""
         self.probing.remove(probing)
         probing.hang_up()
         probed = ev.Probed(probing.effect.probe, error)
@@ -173,7 +173,7 @@ class Prober:
         self.node.step(probed)
 
     def tend(self, now_ms: int) -> None:
-        """Names that were resolved meanwhile; probes that take too long."""
+        """Take names that were resolved meanwhile; end probes that take too long."""
         for probing in list(self.probing):
             if now_ms >= probing.until_ms:
                 self.found(probing, NOBODY)

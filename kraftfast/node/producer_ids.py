@@ -10,7 +10,7 @@ when that record is committed: then everything before it is, too.
 
 A producer that asks for its next epoch names the one it has, and gets the epoch behind it; one that
 names none gets the epoch after that. So if a producer asks again because no answer came, its own
-epoch being followed by the next one proves that its first request was granted and nobody came in
+epoch being followed by the next one proves that its first request was granted and no other came in
 between: it gets the same answer again (KIP-360 remembers the last epoch for this).
 
 While there is no leader all are told COORDINATOR_LOAD_IN_PROGRESS, at which Java, librdkafka,
@@ -35,12 +35,12 @@ from kraftfast.log.producer_records import ProducerName, name_batch
 from kraftfast.node.ids_of_leader import IdsOfLeader
 from kraftfast.wire import messages as wire
 
-WAITING_MAX = 1024  # I25: who asks for a name beyond that is told to ask again
+WAITING_MAX = 1024  # I25: a request for a name beyond that must be repeated
 WAIT_MS_MAX = 30_000
 EPOCH_LAST = 2**15 - 2
 """As in Kafka: behind it comes another id."""
 EPOCHS_OF_ONE_THAT_CONTINUES, EPOCHS_OF_ANOTHER = 1, 2
-"""How far a name's epoch moves, by who asks: the two cases must be distinguishable later."""
+"""How far a name's epoch moves, by the kind of request: both must be distinguishable later."""
 FENCED_VERSION, TAGS_VERSION = 4, 2
 """Of InitProducerId: that know PRODUCER_FENCED, and that have tagged fields."""
 
@@ -86,7 +86,7 @@ class ProducerIds:
 
     # node: whose. wall_ms: says when a record is made. queued: to be written. written: to be
     # committed, by offset.
-    # _committed: everything below may be acknowledged; who takes a name takes its last record for
+    # _committed: everything below may be acknowledged; a taken name counts as its last record for
     # that, so that durability=all waits for all voters here too.
     # of_leader: requests that went on to the leader.
     # _epoch, _number: of the last id that was made.
@@ -192,7 +192,7 @@ class ProducerIds:
             entry.answer(entry.granted)
 
     def _role_changed(self, effect: Any) -> None:
-        """Refuse what waits: it may be committed or not, and who asks again gets the next epoch."""
+        """Refuse what waits: it may be committed or not, and a new request gets the next epoch."""
         self.of_leader.give_up()
         if effect.role == "leader":
             return
@@ -211,7 +211,7 @@ class ProducerIds:
         if self.queued:
             self.node.step(ev.AppendsQueued())
 
-    # --- who asks -----------------------------------------------------------------------------
+    # --- requests -----------------------------------------------------------------------------
 
     def serve(self, request: Any, message: Any) -> None:
         """InitProducerId."""
@@ -236,7 +236,7 @@ class ProducerIds:
 
 
 def to_message(granted: Granted, version: int) -> Any:
-    """The InitProducerId response; before version 4 nobody knows PRODUCER_FENCED."""
+    """Return the InitProducerId response; clients before version 4 do not know PRODUCER_FENCED."""
     error = granted.error
     if error is ErrorCode.PRODUCER_FENCED and version < FENCED_VERSION:
         error = ErrorCode.INVALID_PRODUCER_EPOCH

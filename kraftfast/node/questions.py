@@ -72,7 +72,7 @@ class Answering:
         self.node, self.sock, self.done = node, sock, done
 
     def __call__(self, answer: dict[str, Any]) -> None:
-        """Send it at once or not at all: the machine must not wait for who asked."""
+        """Send it at once or not at all: the machine must not wait for the caller."""
         try:
             data = packed(answer)
             if len(data) <= limits.QUERY_INLINE_BYTES_MAX:

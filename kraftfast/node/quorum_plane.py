@@ -30,7 +30,7 @@ NODES_VERSION = 2  # of DescribeQuorum, that has nodes and directory ids
 
 
 def leader_of(node: Any) -> int:
-    """Return who leads, -1 if nobody is known to: a replica that has resigned does not."""
+    """Return the leader, -1 if none is known: a replica that has resigned does not."""
     leader_id = int(node.core.leader_id)
     if leader_id == node.config.node_id and node.core.role != "leader":
         return NO_NODE
@@ -57,7 +57,7 @@ def advertised(node: Any, listener: str) -> list[tuple[int, str, int]]:
     That is the voter's listener of the same name, as in Kafka: the others may be out of the
     client's reach. Kafka's rest on brokers that register every listener. Static voters are known by
     one listener alone, and the listener of an observer may be no voter's: then that one is named,
-    since a client that is told of no leader could never append.
+    since a client that learns of no leader could never append.
     """
     places = [(voter.id, known_endpoints(node, voter)) for voter in node.voters]
     same = {id: each for id, known in places for each in known[::-1] if each.name == listener}
@@ -76,10 +76,10 @@ def known_endpoints(node: Any, voter: Any) -> tuple[Any, ...]:
 def metadata(node: Any, message: Any, version: int, listener: str) -> Any:
     """Return one topic with one partition; brokers are the voters.
 
-    A topic without a name is refused below the version that can tell of it, as in Kafka's
+    A topic without a name is refused below the version that can express it, as in Kafka's
     ``KafkaApis``: the answer has an empty name there, since it has no room for a null. A name that
-    no topic can have is refused for good: clients wait for a topic that is unknown, Java's a
-    minute. Who names a topic often is told of it once.
+    no topic can have gets a final error: clients wait for a topic that is unknown, Java's a
+    minute. A topic that is named often is answered once.
     """
     kind = wire.MetadataResponse
     asked = message.topics
@@ -190,7 +190,7 @@ def no_committed_offsets(message: Any) -> Any:
 
 
 def describe_cluster(node: Any, message: Any, listener: str) -> Any:
-    """Who is in the cluster; asked as a controller or as a broker, the voters are both."""
+    """Return who is in the cluster; asked as a controller or as a broker, the voters are both."""
     kind = wire.DescribeClusterResponse
     return kind(
         endpoint_type=message.endpoint_type,
@@ -205,7 +205,7 @@ def describe_cluster(node: Any, message: Any, listener: str) -> Any:
 
 
 def describe_quorum(node: Any, message: Any, version: int) -> Any:
-    """Kafka's order of checks, and its texts (``KafkaRaftClient``).
+    """Answer with Kafka's order of checks, and its texts (``KafkaRaftClient``).
 
     Nodes and directory ids are told from version 2 on.
     """

@@ -1,4 +1,4 @@
-"""One replica goes on alone after a majority of the voters was lost for good.
+"""One replica goes on alone after a majority of the voters was lost.
 
 Its log is taken for the committed one: it gets a voter set of its own, in an epoch that none of the
 lost replicas can have reached. Nothing in Kafka does this; etcd's ``--force-new-cluster`` and
@@ -44,7 +44,7 @@ def next_epoch(stored: StoredReplica) -> int:
 
 
 def sole_voter(stored: StoredReplica, endpoints: tuple[Endpoint, ...]) -> Voter:
-    """The replica as the only voter, where its entry said it is unless ``endpoints`` do."""
+    """Return the replica as the only voter, where its entry said it is unless ``endpoints`` do."""
     meta = stored.meta
     latest = stored.history.latest
     known = None if latest is None else latest.voters.get(meta.node_id)
@@ -104,7 +104,7 @@ def _write_state(disk: Disk, directory: ReplicaDirectory, epoch: int, voters: Vo
 
 
 def _forget_doubt(disk: Disk, directory: ReplicaDirectory) -> None:
-    """What may have been lost is given up by decision (D10)."""
+    """Give up, by decision, what may have been lost (D10)."""
     phantom_tail = os.path.join(directory.path, PHANTOM_TAIL)
     if disk.exists(phantom_tail):
         disk.unlink(phantom_tail)

@@ -6,7 +6,7 @@ id takes its place, and the replica votes again once it has caught up (KIP-853; 
 0 a voter has no directory id, and a replaced disk could vote again for less than it has
 acknowledged).
 
-Where the directory is a link to another disk, what it leads to is set aside and made anew there:
+Where the directory is a link to another disk, what it leads to is set aside and made again there:
 the replica must not move to the disk of the others. The link itself is set aside only if the
 directory in which its target stood is gone.
 
@@ -89,7 +89,7 @@ class ReplacementPlan:
             self.admin.remove_voter(self.id, self.old_directory_id, timeout=left)
         with changing(self.path) as description:
             self._make(description)
-            write_description(self.path, description)  # whoever runs the quorum looks when it moves
+            write_description(self.path, description)  # the supervisor looks when it moves
         endpoints = wait_for(self.directory, deadline)
         if self.votes and not self.joined:
             self.admin.add_voter(self.id, self.directory_id, endpoints, timeout=_left(deadline))

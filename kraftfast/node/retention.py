@@ -5,12 +5,12 @@ snapshots and the log with all of them is too large, or the oldest is too old, t
 log begins where the next one ends. A snapshot without a time, since its last record has none, is no
 older than the next one; Kafka, whose records all have one, would take it for one of 1970.
 
-Without one, nobody makes snapshots. If a limit is given, the log is a queue that forgets: whole old
+Without one, no snapshots are made. If a limit is given, the log is a queue that forgets: whole old
 segments go as long as what is left is not below ``retention_bytes``, or their youngest record is
 older than ``retention_ms``, never beyond what is committed and on disk here. A record without a
 timestamp is no older than what comes behind it. What stands for them is a snapshot that holds no
 records and says so (``tags.TRIM``): a replica that is behind it goes on from there, and what was
-below is gone for it as it is for everybody else.
+below is gone for it as for every other replica.
 
 A witness of Kafka's controllers keeps to Kafka's rule, with the snapshots that it fetched: it never
 trims, for no controller of Kafka's could begin behind a snapshot that holds no record.
@@ -98,7 +98,7 @@ class Retention:
         )
 
     def _surplus(self, now_ms: int) -> tuple[OffsetAndEpoch, int] | None:
-        """Where the log could begin, and the timestamp of what ends there."""
+        """Return where the log could begin, and the timestamp of what ends there."""
         log, core = self.node.log, self.node.core
         in_memory = self.node.durability == "memory"
         stored = log.end_offset if in_memory else log.flushed_end_offset
@@ -145,13 +145,13 @@ class Retention:
             self._next_ms = 0  # what it writes is small, and gives up whole segments
 
     def _due(self, snapshot_id: OffsetAndEpoch) -> ev.RetentionDue:
-        """Have the log begin there; on a full disk whoever fetches a snapshot is not waited for."""
+        """Have the log begin there; on a full disk, do not wait for replicas that fetch one."""
         return ev.RetentionDue(snapshot_id, self.node.log.nursery.error is not None)
 
     # --- with one ---------------------------------------------------------------------------------
 
     def _clean(self) -> None:
-        """Kafka's rule, a step at a time."""
+        """Follow Kafka's rule, a step at a time."""
         ids = self.node.core.snapshots
         if len(ids) < 2:
             return

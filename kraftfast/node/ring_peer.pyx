@@ -90,7 +90,7 @@ cdef class RingPeer:
         self.offset = -1
 
     cdef bint intact(self):
-        """Whether neither side has broken the rings' rules; the kernel tells of death."""
+        """Return whether neither side has broken the rings' rules; the kernel reports death."""
         if self.broken is None and (self.out.faulted() or self.inbox.faulted()):
             self.broken = "its ring breaks the rules"
         return self.broken is None
@@ -98,7 +98,7 @@ cdef class RingPeer:
     # --- messages -------------------------------------------------------------------------------
 
     cpdef int peek(self):
-        """The kind of the next message, 0 if there is none, KIND_FAULT (and ``broken``)."""
+        """Return the kind of the next message, 0 if there is none, KIND_FAULT (and ``broken``)."""
         cdef RingMessage *m = &self.inbox.message
         cdef uint32_t checked
         cdef int found = kf_ring_peek(self.inbox.ring, m)
@@ -117,7 +117,7 @@ cdef class RingPeer:
         return m.kind
 
     def payload(self) -> bytes:
-        """A copy of the message at hand."""
+        """Return a copy of the message at hand."""
         return bytes((<const uint8_t *>self.inbox.message.payload)[:self.inbox.message.length])
 
     cpdef release(self):
@@ -177,7 +177,7 @@ cdef class RingPeer:
         return True
 
     cpdef FetchResponse answer(self):
-        """The ANSWER at hand as a FetchResponse; its records stay where they are."""
+        """Return the ANSWER at hand as a FetchResponse; its records stay where they are."""
         cdef AnswerMessage *m = &self.answer_message
         memcpy(m, self.inbox.message.payload, sizeof(AnswerMessage))  # once (R3)
         if not m.flags & ANSWER_REFERENCE \
@@ -231,7 +231,7 @@ cdef class RingPeer:
         return taken == m.length, log.fault != KF_BATCH_OK
 
     cdef SegmentFile _map(self, int64_t base, uint64_t inode):
-        """The leader's segment, mapped and held by a shared lock; None if it is not to be had."""
+        """Return the leader's segment, mapped and held by a shared lock; None if there is none."""
         cdef SegmentFile file = self.maps.get((base, inode))
         if file is not None:
             return file
@@ -250,7 +250,7 @@ cdef class RingPeer:
     # --- Fetch as leader --------------------------------------------------------------------------
 
     cpdef FetchRequest fetch(self):
-        """The FETCH at hand as a FetchRequest."""
+        """Return the FETCH at hand as a FetchRequest."""
         cdef FetchMessage m
         if self.inbox.message.length != sizeof(m):
             self.broken = "a Fetch of another length"

@@ -209,7 +209,7 @@ class Session:
         self.frame_bytes = splitter.arrived_bytes
 
     def _is_full(self) -> bool:
-        """Whether what is under way is enough: the other side is to wait.
+        """Return whether what is under way is enough: the other side is to wait.
 
         Produces are taken one behind the other, but nothing behind a Fetch: answers wait for those
         before them, and so do their records.
@@ -279,7 +279,7 @@ class Session:
         if refusal is ErrorCode.NONE and message.cluster_id is not None:
             node = self.door.node
             if (message.cluster_id, message.node_id) != (node.cluster_id, node.config.node_id):
-                refusal = ErrorCode.REBOOTSTRAP_REQUIRED  # KIP-1242: somebody else was meant
+                refusal = ErrorCode.REBOOTSTRAP_REQUIRED  # KIP-1242: another replica was meant
         if refusal is not ErrorCode.NONE:
             request.respond(ApiVersionsResponse(error_code=refusal))
             return
@@ -311,11 +311,11 @@ class Session:
             self.look_again()
 
     def has_sent(self, request: SessionRequest) -> bool:
-        """Whether the answer to a request has left this process, or never will."""
+        """Return whether the answer to a request has left this process, or never will."""
         return self.closed or (request.session is None and not self.framed.queued)
 
     def is_overdue(self, now_ms: int) -> bool:
-        """Whether it is too slow in what it owes, or has said nothing for too long."""
+        """Return whether it is too slow in what it owes, or has said nothing for too long."""
         known = self.greeted or self.framed.splitter.held_bytes  # what is known may be large
         if not known and now_ms - self.accepted_ms >= FIRST_REQUEST_MS_MAX:
             return True
@@ -338,7 +338,7 @@ class Session:
             self.door.node.failures.end(error, f"a connection from {self.host}", self.close)
 
     def close(self) -> None:
-        """Hang up; whatever is still under way is answered to nobody."""
+        """Hang up; what is still under way is not answered."""
         if self.closed:
             return
         for request in self.asked:

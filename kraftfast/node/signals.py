@@ -39,13 +39,13 @@ class Signals:
         return any(signo in came for signo in STOP_SIGNALS)
 
     def disown(self) -> None:
-        """In a child that a state machine forked: signals end it, and do not stop its parent."""
+        """Let signals end a child that a state machine forked, and not stop its parent."""
         signal.set_wakeup_fd(-1)  # the parent reads what is written there
         for signo in stop_signals():
             signal.signal(signo, signal.SIG_DFL)
 
 
 def stop_signals() -> list[signal.Signals]:
-    """All of them, but no SIGHUP that whoever started this process has it ignore (nohup)."""
+    """Return all of them, without a SIGHUP that this process was started to ignore (nohup)."""
     hangup = signal.getsignal(signal.SIGHUP) != signal.SIG_IGN
     return [signo for signo in STOP_SIGNALS if hangup or signo != signal.SIGHUP]

@@ -38,7 +38,7 @@ SLICE_MS_MAX = 30_000
 
 
 def is_trim(header: SnapshotHeader) -> bool:
-    """Whether a snapshot only says that the log below its end is not kept any more."""
+    """Return whether a snapshot only says that the log below its end is not kept."""
     return any(tag == tags.TRIM for tag, _ in header.tags)
 
 
@@ -119,7 +119,7 @@ class Snapshots:
         node.on_role.append(self._role_changed)
 
     def handlers(self) -> dict[type, Any]:
-        """What carries out which effect."""
+        """Return what carries out which effect."""
         return {
             fx.AnswerSnapshot: self.answer,
             fx.WriteSnapshot: self.write,
@@ -239,7 +239,7 @@ class Snapshots:
             self.node.log_line(text)
 
     def install(self, effect: fx.InstallSnapshot) -> None:
-        """Give the fetched snapshot its name, and begin the log anew behind it."""
+        """Give the fetched snapshot its name, and begin the log again behind it."""
         node, download = self.node, self.download
         assert download is not None and download.whole, "what was not checked is not installed"
         assert download.snapshot_id == effect.snapshot_id
@@ -281,14 +281,14 @@ class Snapshots:
     # --- making and deleting ----------------------------------------------------------------------
 
     def permits(self, snapshot_id: OffsetAndEpoch) -> bool:
-        """Whether a snapshot of the committed log up to there is wanted, and may be made now."""
+        """Return whether a snapshot of the committed log up to there is wanted and allowed now."""
         try:
             return bool(self.node.core.may_create_snapshot(snapshot_id))
         except InvalidOption:
             return False  # not on disk here yet
 
     def controls_at(self, end_offset: int) -> list[KRaftVersion | KRaftVoters]:
-        """What a snapshot with this end says of who votes: from ``kraft.version`` 1 on."""
+        """Return what a snapshot with this end says of the voters, from ``kraft.version`` 1 on."""
         history = self.node.core.history
         version = history.version_at(end_offset)
         if version < 1:
@@ -300,7 +300,7 @@ class Snapshots:
         return found
 
     def footer_at(self, end_offset: int) -> Tags:
-        """What the footer of a snapshot with this end says: of idempotent producers."""
+        """Return what the footer of a snapshot with this end says: of idempotent producers."""
         log = self.node.log
         return to_tags(log.producers.freeze(end_offset, log.segments))
 
@@ -314,7 +314,7 @@ class Snapshots:
         self.made_bytes, self.made_ms = self.disk.file_bytes(path), self.node.now_ms()
 
     def delete_before(self, effect: fx.DeleteBefore) -> None:
-        """Segments and snapshots wholly below go; the log begins where a snapshot ends."""
+        """Delete segments and snapshots wholly below; the log begins where a snapshot ends."""
         log_start.delete_before(self.node.log, effect.offset)
         ids = snapshot_ids(self.disk, self.log_path)
         older = [each for each in ids if each.offset < effect.offset and each != BOOTSTRAP]

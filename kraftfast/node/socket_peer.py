@@ -87,7 +87,7 @@ class SocketPeer:
         return True
 
     def publish(self) -> None:
-        """Nothing waits: what is sent goes to the kernel at once."""
+        """Do nothing: what is sent goes to the kernel at once."""
 
     def close(self) -> None:
         """Hang up for good."""
@@ -134,7 +134,7 @@ class SocketPeer:
             self._ended_early()
 
     def _ready(self, events: int) -> None:
-        """Something arrived, or the connection broke, or more can be sent."""
+        """Handle what arrived, a broken connection, or room to send more."""
         framed = self.framed
         if framed is None:
             return
@@ -242,7 +242,7 @@ class SocketPeer:
             self.node.failures.end(error, f"the connection to replica {self.id}", self._broken)
 
     def _broken(self) -> None:
-        """The connection ended: make it again at once, to learn whether the process lives."""
+        """Connect again at once after the connection ended, to learn whether the process lives."""
         if not self.ready:
             self._ended_early()
             return
@@ -252,7 +252,7 @@ class SocketPeer:
         self.node.run_events()
 
     def _tell(self, event: ev.Event) -> None:
-        """News of this connection, for the core."""
+        """Pass news of this connection to the core."""
         self.node.queue(event)
 
     def _ended_early(self) -> None:
@@ -272,7 +272,7 @@ class SocketPeer:
         self.node.run_events()
 
     def _drop(self) -> None:
-        """Close the connection; what was asked over it is not answered any more."""
+        """Close the connection; what was asked over it gets no answer."""
         if self.framed is not None:
             self.loop.unwatch(self.framed.fileno())
             self.framed.close()
@@ -318,4 +318,4 @@ class SideChannel(SocketPeer):
     """
 
     def _tell(self, event: ev.Event) -> None:
-        """The core knows of the main connection alone."""
+        """Tell the core nothing: it knows of the main connection alone."""

@@ -1,7 +1,7 @@
 """Which replicas are reached over sockets, and where: by the voter set, the leader, the config.
 
-A voter that has moved is connected to anew, one that is none any more is let go, unless it leads
-still. Whoever stands on a ring of this host needs no socket.
+A voter that has moved is connected again, a former voter is let go, unless it leads
+still. A replica that is reached by a ring on this host needs no socket.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class SocketPeers:
     """All :class:`SocketPeer` of a replica, by id; those below -1 are bootstrap servers."""
 
     # node, loop: whose. by_id: the peers; each is among the node's links too.
-    # told: who leads where, if a message said so; it goes before the voter set (I25: one at most).
+    # told: the leader and its place, if a message named them; it goes before the voters (I25).
 
     def __init__(self, node: Any, loop: Any) -> None:
         self.node, self.loop = node, loop
@@ -59,14 +59,14 @@ class SocketPeers:
                 self._add(id, place)
 
     def _place(self, endpoints: Iterable[Endpoint]) -> Place | None:
-        """Where the controller listener is; None if it is nowhere, or on rings alone (port 0)."""
+        """Return where the controller listener is; None without one, or on rings alone (port 0)."""
         for name, host, port in endpoints:
             if name == self.node.config.controller_listener and host and port:
                 return host, port
         return None
 
     def _role_changed(self, effect: Any) -> None:
-        """A leader that is not in the voter set, or has moved, is where its endpoints say."""
+        """Find a leader that is not in the voter set, or has moved, where its endpoints say."""
         place = self._place(effect.leader_endpoints)
         self.told = (effect.leader_id, place) if place is not None else None
         self.settle()

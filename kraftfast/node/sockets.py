@@ -23,7 +23,7 @@ from kraftfast.wire.notation import Versions
 
 HELD_BYTES_MAX = 256 * 1024 * 1024
 LITTLE_BYTES = 16 * 1024
-"""Who holds no more is read even beyond that: replicas fetch, vote and announce leaders in less."""
+"""A session that holds no more is read even beyond that: what replicas send takes less."""
 SWEEP_MS = 100
 FEATURES = {KRAFT_VERSION: Versions(limits.KRAFT_VERSION_MIN, limits.KRAFT_VERSION_MAX)}
 SERVED_HERE = frozenset(
@@ -57,10 +57,10 @@ class Sockets:
     """Everything of a replica that goes over TCP."""
 
     # node, loop: whose. data: producers over sockets. consumers: those. acceptors: what is bound.
-    # sessions: everyone who came in, oldest first. per_address: how many, by address.
+    # sessions: every connection, oldest first. per_address: how many, by address.
     # held_bytes: requests and answers of all sessions (I25). waiting_for_room: a producer is not
-    # read because too many records are queued. exempt: who is read although that is
-    # too much, so that somebody gets done. resumable: sessions with requests that were read
+    # read because too many records are queued. exempt: the session that is read although that is
+    # too much, so that one request completes. resumable: sessions with requests that were read
     # already. peers: replicas and bootstrap servers that are reached over sockets. _first: at the
     # last append those with sockets came before those with rings.
 
@@ -91,7 +91,7 @@ class Sockets:
             self.acceptors.append(Acceptor(self.loop, sock, accepted))
 
     def ports(self) -> dict[str, int]:
-        """The port of each listener by its name (asked for as 0: chosen by the kernel)."""
+        """Return the port of each listener by its name (asked for as 0: chosen by the kernel)."""
         names = [listener.name for listener in self.node.config.listeners]
         return {name: each.sock.getsockname()[1] for name, each in zip(names, self.acceptors)}
 
@@ -100,7 +100,7 @@ class Sockets:
         self.peers.start()
         self.node.on_commit.append(self.consumers.committed)
 
-    # --- who comes in -----------------------------------------------------------------------------
+    # --- connections -----------------------------------------------------------------------------
 
     def _accepted(self, listener: str, sock: socket.socket, address: Any) -> None:
         host = address[0]
@@ -126,7 +126,7 @@ class Sockets:
         return ""
 
     def forget(self, session: Session) -> None:
-        """A session has ended."""
+        """Note that a session has ended."""
         del self.sessions[session]
         self.resumable.pop(session, None)
         self.per_address[session.host] -= 1
@@ -134,13 +134,13 @@ class Sockets:
             del self.per_address[session.host]
 
     def count(self, held_bytes: int) -> None:
-        """A session holds so many bytes more, or less."""
+        """Count so many bytes more, or less, for a session."""
         self.held_bytes += held_bytes
 
     def may_read(self, session: Session) -> bool:
-        """Whether there is room for more of this one (I25).
+        """Return whether there is room for more of this one (I25).
 
-        What all hold may wait for a commit, thus for replicas that fetch: if nobody were read then,
+        What all hold may wait for a commit, thus for replicas that fetch: if none were read then,
         the leader would be lost, and so would the next one. Sessions that hold little are read on.
         """
         if self.held_bytes < HELD_BYTES_MAX or session is self.exempt:
@@ -148,18 +148,18 @@ class Sockets:
         return session.held_bytes <= LITTLE_BYTES
 
     def is_pressed(self) -> bool:
-        """Whether all sessions hold so much that who takes nothing must go."""
+        """Return whether sessions hold so much that those that take nothing must be closed."""
         return self.held_bytes >= HELD_BYTES_MAX // 2
 
     def has_room_for_records(self) -> bool:
-        """Whether producers may go on: else they wait, as in Kafka, and are not refused."""
+        """Return whether producers may go on: else they wait, as in Kafka, and are not refused."""
         if self.data.has_room():
             return True
         self.waiting_for_room = True
         return False
 
     def resume(self, session: Session) -> None:
-        """It was paused, and may have requests that the kernel does not tell of any more."""
+        """Resume a session that may hold requests which the kernel no longer reports."""
         self.resumable[session] = None
 
     def _share_out(self) -> None:
@@ -169,14 +169,14 @@ class Sockets:
         self._look_again()
 
     def _look_again(self) -> None:
-        """Read on from whom nothing was read, where that may be now."""
+        """Read on from paused sessions, where that is allowed now."""
         for session in [each for each in self.sessions if each.paused]:
             session.look_again()
 
     # --- what they ask ----------------------------------------------------------------------------
 
     def versions(self, version: int) -> Any:
-        """The answer to ApiVersions: what is served, and the ``kraft.version`` in force."""
+        """Return the answer to ApiVersions: what is served, and the ``kraft.version`` in force."""
         core = self.node.core
         finalized = {KRAFT_VERSION: core.kraft_version}
         return api_versions_response(
@@ -184,7 +184,7 @@ class Sockets:
         )
 
     def fetch(self, request: SessionRequest, message: Any) -> None:
-        """A Fetch: of a replica for the core, of a consumer for those who serve them."""
+        """Pass on a Fetch: a replica's to the core, a consumer's to what serves consumers."""
         if self.consumers.asks(message, request.version):
             self.consumers.fetch(request, message)
             return
@@ -192,11 +192,11 @@ class Sockets:
         self.node.step(ev.RequestReceived(request, decoded))
 
     def produce(self, request: SessionRequest, message: Any) -> None:
-        """A Produce."""
+        """Pass on a Produce."""
         self.data.produce(request, message)
 
     def ask(self, request: SessionRequest, message: Any) -> None:
-        """Everything else: what only looks, and what operators want done."""
+        """Pass on everything else: what only looks, and what operators want done."""
         api_key = request.api_key
         if api_key == ApiKey.METADATA:
             request.respond(metadata(self.node, message, request.version, request.listener))
@@ -213,7 +213,7 @@ class Sockets:
     # --- what the loop needs ----------------------------------------------------------------------
 
     def appends_waiting(self) -> bool:
-        """Whether producers over sockets have batches queued."""
+        """Return whether producers over sockets have batches queued."""
         self._resume()
         return bool(self.data.queued)
 
@@ -224,9 +224,10 @@ class Sockets:
                 session.take()
 
     def goes_first(self) -> bool:
-        """Whether producers over sockets are served before those with rings: every other time.
+        """Return whether producers over sockets are served before those with rings: every other
+        time.
 
-        Whoever always came first could take all that there is room for.
+        A side that always came first could take all the room.
         """
         self._first = not self._first and bool(self.data.queued)
         return self._first
@@ -240,7 +241,7 @@ class Sockets:
         self.data.refuse(error, leader_id)
 
     def left_leadership(self, leader_id: int) -> None:
-        """What waits for its commit has an unknown outcome now; consumers go elsewhere."""
+        """Answer what waits for its commit: its outcome is unknown; consumers go elsewhere."""
         self.data.left_leadership(leader_id)
         self.consumers.left_leadership()
 
@@ -267,13 +268,13 @@ class Sockets:
             acceptor.tend(now_ms)
 
     def due_ms(self, default: int) -> int:
-        """When ``tend`` has something to do."""
+        """Return when ``tend`` has something to do."""
         if self.resumable or (self.waiting_for_room and self.data.has_room()):
             return 0
         return min(self.data.due_ms(default), self.consumers.due_ms(self.node.now_ms()))
 
     def close(self) -> None:
-        """Nobody comes in any more; everyone inside sees the end of its connection."""
+        """Accept no more connections, and end those there are."""
         for acceptor in self.acceptors:
             acceptor.close()
         self.acceptors.clear()

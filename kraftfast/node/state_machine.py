@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 class StateMachine:
     """Base class. All methods are called from one thread of the replica, never at the same time.
 
-    The state is built anew when a replica starts: from the newest snapshot, if this class defines
+    The state is built again when a replica starts: from the newest snapshot, if this class defines
     ``snapshot`` and ``restore``, and from the log behind it. A class that defines neither needs the
     whole log, which is then never given up. A method that raises ends the replica: a state that
     missed a record is worse than none.
@@ -49,7 +49,7 @@ class StateMachine:
     """
 
     def apply(self, batch: BatchView) -> None:
-        """A committed batch: in offset order, each exactly once, none left out.
+        """Apply a committed batch: in offset order, each exactly once, none left out.
 
         ``batch`` is a :class:`kraftfast.record.batch.BatchView` (``base_offset``, ``last_offset``,
         ``leader_epoch``, ``max_timestamp``, ``size``, ``records()``), valid during the call only.
@@ -81,7 +81,7 @@ class StateMachine:
         """Answer a question from outside.
 
         Arguments, by position, and result are what MessagePack can carry, 16 MiB at most. What is
-        raised here is told to who asked; the replica goes on.
+        raised here is reported to the caller; the replica goes on.
         """
         raise NotImplementedError("this state machine answers no questions")
 
@@ -93,11 +93,17 @@ class StateMachine:
         """
 
     def begin_shutdown(self) -> None:
-        """The replica ends; nothing is applied any more. What is raised here is printed."""
+        """Note that the replica ends; nothing is applied any longer.
+
+        What is raised here is printed.
+        """
 
 
 def makes_snapshots(machine: Any) -> bool:
-    """Whether it has ``snapshot`` and ``restore``. Raises InvalidOption if only one of them."""
+    """Return whether it has ``snapshot`` and ``restore``.
+
+    Raises InvalidOption if only one of them.
+    """
     has = []
     for name in ("snapshot", "restore"):
         method = getattr(type(machine), name, None)
@@ -110,7 +116,7 @@ def makes_snapshots(machine: Any) -> bool:
 
 
 def describe_class(state_machine: Any) -> str:
-    """How a worker finds a class: ``module:Class`` or ``/path/file.py:Class``.
+    """Return how a worker finds a class: ``module:Class`` or ``/path/file.py:Class``.
 
     Raises InvalidOption.
     """
@@ -188,7 +194,7 @@ def refuse_while_loading() -> None:
 
 
 def load_class(text: str) -> type[StateMachine]:
-    """The class that :func:`describe_class` described. Raises InvalidOption."""
+    """Return the class that :func:`describe_class` described. Raises InvalidOption."""
     global _loading
     place, _, name = text.rpartition(":")
     _loading = place

@@ -1,4 +1,4 @@
-"""A replica as its directory tells of it, without starting it: nothing is changed or locked."""
+"""A replica as its directory describes it, without a start: nothing is changed or locked."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class StoredReplica:
 
     @property
     def voter_ids(self) -> tuple[int, ...] | None:
-        """Who votes, as far as this directory knows; None: only its configuration says."""
+        """The voters, as far as this directory knows; None: only its configuration says."""
         latest = self.history.latest
         return self.static_voter_ids if latest is None else latest.voters.ids
 
@@ -59,7 +59,7 @@ class StoredReplica:
 def stored_replica(path: str) -> StoredReplica:
     """Look at a replica's directory. Raises NotFormatted, ForeignDirectory, CorruptLog.
 
-    A fault of ``quorum-state`` is not raised but told: whoever gives up its vote goes on.
+    A fault of ``quorum-state`` is not raised but reported: ``storage recover`` goes on.
     """
     disk = Disk()
     directory = ReplicaDirectory(disk, os.path.abspath(path), lock=False)
@@ -91,7 +91,7 @@ def stored_replica(path: str) -> StoredReplica:
 def _quorum_state(
     disk: Disk, directory: ReplicaDirectory, recovery: Recovery, end: tuple[int, int]
 ) -> tuple[QuorumState, StorageError | None, tuple[int, ...] | None]:
-    """What the file says, what is wrong with it, and the voters that it names."""
+    """Return what the file says, what is wrong with it, and the voters that it names."""
     path = os.path.join(directory.log_path, quorum_state.NAME)
     state, ids = QuorumState(), None
     try:

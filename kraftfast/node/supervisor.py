@@ -3,7 +3,7 @@
 One thread sleeps on the workers' pidfds. A worker that ends is started again at once; one that
 keeps ending within a second is given longer and longer pauses, and so is one that waits for what
 may return: space, its directory's lock, its address. Only a storage error (a corrupt log, a failed
-flush, D9) is final: the worker is not started again, and its error is kept for whoever asks.
+flush, D9) is final: the worker is not started again, and its error is kept (``faults``).
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Worker:
             pass  # it has ended already; its pidfd tells
 
     def heard(self) -> bool:
-        """Take one message: that it is ready, or why it is not. False: there is none any more."""
+        """Take one message: that it is ready, or why it is not. False: the connection has ended."""
         assert self.sock is not None
         try:
             answer = msgspec.json.decode(self.sock.recv(READY_BYTES_MAX, socket.MSG_DONTWAIT))
@@ -151,7 +151,7 @@ class Supervisor:
 
     # _orphans_end_at: until then a directory in use is waited for.
     # workers: by replica id. restart: whether an ended worker is started again. _started: all of
-    # them came up once: until then any error of theirs is for whoever starts them.
+    # them came up once: until then any error of theirs is raised by ``start``.
     # _lock: held while workers are started, stopped or looked at. _ending: while they are ended.
     # _launch: of the processes that start() takes.
 
@@ -225,7 +225,7 @@ class Supervisor:
             self._wake()
 
     def add(self, config: NodeConfig, timeout_s: float) -> None:
-        """One more worker, from now on kept alive like the others.
+        """Add one more worker, kept alive like the others from now on.
 
         Raises its error if it cannot start, TimedOut; then it is as if it had never been.
         """
@@ -254,7 +254,7 @@ class Supervisor:
             self._wake()
 
     def pid(self, node_id: int) -> int | None:
-        """The process id of a worker, None while it does not run."""
+        """Return the process id of a worker, None while it does not run."""
         with self._lock:
             self._check_open()
             process = self.workers[node_id].process
@@ -296,7 +296,7 @@ class Supervisor:
             self._thread.join()
 
     def disown(self) -> None:
-        """In a forked child: the workers are the parent's. Nothing is sent to them."""
+        """Leave the workers to the parent, in a forked child. Nothing is sent to them."""
         self._closing = True
         for worker in self.workers.values():
             worker.let_go()
@@ -335,7 +335,7 @@ class Supervisor:
                 time.sleep(0.05)  # it said why it cannot, and has not ended yet
 
     def _is_orphaned(self, worker: Worker) -> bool:
-        """Whether its directory may still be held by a worker whose supervisor was killed."""
+        """Return whether its directory may still be held by a worker without its supervisor."""
         in_use = isinstance(worker.error, DirectoryInUse)
         return self.restart and in_use and time.monotonic() < self._orphans_end_at
 
@@ -394,7 +394,7 @@ class Supervisor:
 
 
 def _tell_to_stop(worker: Worker, handover_ms: int = HANDOVER_MS) -> None:
-    """Where the whole quorum ends there is nobody to hand over to: it is not tried for long."""
+    """Tell it to stop; where the whole quorum ends, do not try for long to hand over."""
     try:
         if worker.sock is not None:
             worker.sock.send(msgspec.json.encode({"stop": handover_ms}), socket.MSG_NOSIGNAL)

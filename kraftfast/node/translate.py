@@ -45,7 +45,7 @@ IN_MEMORY = 1
 
 
 def request_to_wire(request: Any, partition: Partition) -> Any:
-    """The wire message of a core request (all but Fetch, see :func:`fetch_to_wire`)."""
+    """Return the wire message of a core request (all but Fetch, see :func:`fetch_to_wire`)."""
     return _TO_WIRE[type(request)](request, partition)
 
 
@@ -55,7 +55,7 @@ def _begin(request: core.BeginQuorumEpochRequest, partition: Partition) -> Any:
 
 
 def _told_endpoints(kind: Any, request: Any) -> list[Any]:
-    """The leader's own endpoints, with which directory it is."""
+    """Return the leader's own endpoints, with its directory."""
     told = identity_fields(request.leader_identity)
     return [
         kind.LeaderEndpoint(name, host, port, **told)
@@ -85,7 +85,7 @@ _TO_WIRE: dict[Any, Any] = {
 
 
 def fetch_to_wire(request: core.FetchRequest, partition: Partition) -> PartitionFetch:
-    """A Fetch as Kafka's raft follower sends it."""
+    """Return a Fetch as Kafka's raft follower sends it."""
     return plain.fetch_request_to_wire(
         request,
         partition,
@@ -101,7 +101,7 @@ def fetch_to_wire(request: core.FetchRequest, partition: Partition) -> Partition
 
 
 def _only_partition(topics: list[Any], name: str, partition: Partition) -> Any:
-    """The one partition of the one topic, if it is ours, else None."""
+    """Return the one partition of the one topic, if it is ours, else None."""
     if len(topics) != 1 or len(topics[0].partitions) != 1:
         return None
     fields = topics[0].partitions[0]
@@ -111,7 +111,7 @@ def _only_partition(topics: list[Any], name: str, partition: Partition) -> Any:
 
 
 def vote_from_wire(message: Any, partition: Partition) -> core.VoteRequest:
-    """A Vote; ``partition_known`` False if it does not name our partition alone."""
+    """Return a Vote; ``partition_known`` False if it does not name our partition alone."""
     fields = _only_partition(message.topics, "topic_name", partition)
     if fields is None:
         return core.VoteRequest(
@@ -121,7 +121,7 @@ def vote_from_wire(message: Any, partition: Partition) -> core.VoteRequest:
 
 
 def begin_from_wire(message: Any, partition: Partition) -> core.BeginQuorumEpochRequest:
-    """A BeginQuorumEpoch."""
+    """Return a BeginQuorumEpoch."""
     fields = _only_partition(message.topics, "topic_name", partition)
     if fields is None:
         return core.BeginQuorumEpochRequest(
@@ -136,7 +136,7 @@ def begin_from_wire(message: Any, partition: Partition) -> core.BeginQuorumEpoch
 
 
 def end_from_wire(message: Any, partition: Partition) -> core.EndQuorumEpochRequest:
-    """An EndQuorumEpoch; version 0 names successors by id alone."""
+    """Return an EndQuorumEpoch; version 0 names successors by id alone."""
     fields = _only_partition(message.topics, "topic_name", partition)
     if fields is None:
         return core.EndQuorumEpochRequest(
@@ -156,7 +156,7 @@ def end_from_wire(message: Any, partition: Partition) -> core.EndQuorumEpochRequ
 
 
 def fetch_from_wire(message: Any, partition: Partition) -> core.FetchRequest:
-    """A Fetch, from the fast path's fields or (several partitions, none) from the whole message."""
+    """Return a Fetch, from the fast path's fields or, in another shape, from the whole message."""
     if not isinstance(message, PartitionFetch):
         return core.FetchRequest(
             -1, core.NOBODY, 0, 0, cluster_id=message.cluster_id, partition_known=False
@@ -206,7 +206,7 @@ _RESPONSE_FROM_WIRE: dict[int, Any] = {
 
 
 def response_to_wire(api_key: int, response: Any, partition: Partition, version: int) -> Any:
-    """The wire message of a core response, but Fetch's.
+    """Return the wire message of a core response, but Fetch's.
 
     Version 0 of Vote, BeginQuorumEpoch and EndQuorumEpoch has no place for the leader's endpoints.
     """
@@ -229,7 +229,7 @@ def _node_endpoints(kind: Any, response: Any, partition: Partition) -> list[Any]
 
 
 def response_from_wire(api_key: int, message: Any, partition: Partition) -> Any:
-    """A core response from an answer, but Fetch's.
+    """Return a core response from an answer, but Fetch's.
 
     One to Vote, BeginQuorumEpoch or EndQuorumEpoch that has neither our partition nor an error
     counts as UNKNOWN_SERVER_ERROR.
@@ -268,7 +268,7 @@ def _leader_identity(nodes: list[Any], leader_id: int) -> core.LeaderIdentity:
 def fetched_to_wire(
     response: core.FetchResponse, partition: Partition, records: Any, version: int
 ) -> PartitionFetched:
-    """The answer to a Fetch with its records (None or bytes-like)."""
+    """Return the answer to a Fetch with its records (None or bytes-like)."""
     fetched = plain.fetch_response_to_wire(
         response,
         partition,
@@ -288,7 +288,7 @@ def fetched_to_wire(
 
 
 def fetched_from_wire(message: Any, partition: Partition) -> core.FetchResponse:
-    """A core answer; the records stay with ``message``."""
+    """Return a core answer; the records stay with ``message``."""
     if not isinstance(message, PartitionFetched):
         return core.FetchResponse(error=error_code(message.error_code or -1))
     if message.error_code:

@@ -34,26 +34,26 @@ API_OF: dict[type, wire.ApiKey] = {
 
 
 def _add(request: core.AddRaftVoterRequest, _partition: Partition) -> Any:
-    """As a replica that joins by itself sends it."""
+    """Return the request as a replica that joins by itself sends it."""
     kind = wire.AddRaftVoterRequest
     listeners = [kind.Listener(*endpoint) for endpoint in request.endpoints]
     return plain.add_raft_voter_request_to_wire(request, listeners=listeners)
 
 
 def _remove(request: core.RemoveRaftVoterRequest, _partition: Partition) -> Any:
-    """Of the entry that a wiped disk left behind."""
+    """Return the request to remove the entry that a wiped disk left behind."""
     return plain.remove_raft_voter_request_to_wire(request)
 
 
 def _update(request: core.UpdateRaftVoterRequest, _partition: Partition) -> Any:
-    """A voter tells of itself."""
+    """Return the request by which a voter reports where it is."""
     kind = wire.UpdateRaftVoterRequest
     listeners = [kind.Listener(*endpoint) for endpoint in request.endpoints]
     return plain.update_raft_voter_request_to_wire(request, listeners=listeners)
 
 
 def _barrier(request: core.ReadBarrierRequest, _partition: Partition) -> Any:
-    """A replica asks its leader for a reader of its own."""
+    """Return the request of a replica to its leader, for a reader of its own."""
     kind = wire.DescribeQuorumRequest
     barrier = kind.ReadBarrier(request.timeout_ms, True, request.cluster_id)
     return kind(topics=[], read_barrier=barrier)
@@ -96,7 +96,7 @@ REQUEST_FROM_WIRE: dict[int, Any] = {
 
 
 def barrier_from_wire(message: Any) -> core.ReadBarrierRequest | None:
-    """What a DescribeQuorum asks if it is a question for a read barrier."""
+    """Return what a DescribeQuorum asks if it is a question for a read barrier."""
     barrier = message.read_barrier
     if barrier.timeout_ms < 0:
         return None
@@ -104,7 +104,8 @@ def barrier_from_wire(message: Any) -> core.ReadBarrierRequest | None:
 
 
 def features_from_wire(message: Any, version: int) -> core.UpdateFeaturesRequest | None:
-    """The ``kraft.version`` that an UpdateFeatures asks for; None for what is no upgrade of it.
+    """Return the ``kraft.version`` that an UpdateFeatures asks for; None for what is no upgrade of
+    it.
 
     Version 0 names no kind of upgrade: what would go back is refused by its number.
     """
@@ -121,7 +122,7 @@ def features_from_wire(message: Any, version: int) -> core.UpdateFeaturesRequest
 def target_from_wire(
     message: Any, partition: Partition
 ) -> core.AlterPartitionReassignmentsRequest | None:
-    """The target of an AlterPartitionReassignments; None if it is not about this log alone."""
+    """Return the target of an AlterPartitionReassignments of this log alone, or None."""
     if len(message.topics) != 1 or len(message.topics[0].partitions) != 1:
         return None
     fields = message.topics[0].partitions[0]
@@ -145,7 +146,7 @@ def _removed(response: Any, _kind: Any, _partition: Partition, _version: int) ->
 def _updated(
     response: core.UpdateRaftVoterResponse, kind: Any, partition: Partition, _version: int
 ) -> Any:
-    """It says who leads."""
+    """Return the response, which names the leader."""
     host, port = "", 0
     for endpoint in response.leader_endpoints:
         if endpoint.name == partition.listener:
@@ -159,7 +160,7 @@ def _updated(
 def _upgraded(
     response: core.UpdateFeaturesResponse, kind: Any, _partition: Partition, version: int
 ) -> Any:
-    """Up to version 1 each feature is named when all went well."""
+    """Return the response; up to version 1 each feature is named when all went well."""
     results = []
     if version <= 1 and not response.error:
         results = [kind.Result(KRAFT_VERSION, ErrorCode.NONE, ErrorCode.NONE.name)]
@@ -172,7 +173,7 @@ def _reassigned(
     partition: Partition,
     _version: int,
 ) -> Any:
-    """Who does not lead says so for the whole."""
+    """Return the response; a replica that does not lead says so for the whole."""
     if response.error is ErrorCode.NOT_CONTROLLER:
         return kind(error_code=response.error, error_message=response.message, responses=[])
     fields = kind.Partition(METADATA_PARTITION, response.error, response.message)
@@ -207,7 +208,7 @@ def _transferred(
 def _passed(
     response: core.ReadBarrierResponse, kind: Any, _partition: Partition, _version: int
 ) -> Any:
-    """An offset, or why there is none, and who leads."""
+    """Return an offset, or why there is none, and the leader."""
     return kind(
         error_code=response.error,
         barrier_offset=response.offset,

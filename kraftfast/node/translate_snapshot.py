@@ -22,7 +22,7 @@ class Slice:
 
 
 def slice_of(message: Any) -> bytes:
-    """A copy of the bytes of an answer: the frame it came in is used again."""
+    """Return a copy of the bytes of an answer: the frame it came in is used again."""
     for topic in message.topics:
         for fields in topic.partitions:
             return bytes(fields.unaligned_records)
@@ -30,7 +30,7 @@ def slice_of(message: Any) -> bytes:
 
 
 def _from_wire(message: Any, partition: Any) -> core.FetchSnapshotRequest:
-    """Kafka's checks: exactly one partition of one topic, then whether it is ours."""
+    """Check as Kafka does: exactly one partition of one topic, then whether it is ours."""
     if len(message.topics) != 1 or len(message.topics[0].partitions) != 1:
         return core.FetchSnapshotRequest(
             0,
@@ -50,7 +50,10 @@ def _from_wire(message: Any, partition: Any) -> core.FetchSnapshotRequest:
 
 
 def _response_to_wire(answer: Any, kind: Any, partition: Any, version: int) -> Any:
-    """Of a refusal (a response alone), or of a slice. Version 0 has no endpoints."""
+    """Return the response of a refusal (a response alone), or of a slice.
+
+    Version 0 has no endpoints.
+    """
     response, data = (answer.response, answer.data) if isinstance(answer, Slice) else (answer, b"")
     if response.error:
         return kind(error_code=response.error, topics=[])
@@ -68,7 +71,7 @@ def _response_to_wire(answer: Any, kind: Any, partition: Any, version: int) -> A
 
 
 def _response_from_wire(message: Any, partition: Any) -> core.FetchSnapshotResponse:
-    """One without our partition and without an error counts as UNKNOWN_SERVER_ERROR."""
+    """Return the response; one without our partition or an error counts as UNKNOWN_SERVER_ERROR."""
     if message.error_code:
         return core.FetchSnapshotResponse(error=error_code(message.error_code))
     topics = [each for each in message.topics if each.name == partition.topic]

@@ -24,7 +24,7 @@ PORT_MAX = 2**16 - 1
 BYTES_MAX = 2**63 - 1
 FLUSHES = ("adaptive", "deferred", "parallel")
 ELECTION_TIMEOUT_MS = 150
-"""For start-up alone: pre-vote shields a living leader, and the kernel tells of a dead one."""
+"""For start-up alone: pre-vote shields a living leader, and the kernel reports a dead one."""
 
 
 MS_MAX = 2**31 - 1
@@ -47,7 +47,7 @@ MAY_BE_NONE = frozenset({"retention_bytes", "retention_ms"})
 
 
 def open_to(addresses: Iterable[tuple[str, int]], loopback: bool) -> str:
-    """Return who can come by these addresses, and what they can do there."""
+    """Return a warning: who can connect to these addresses, and what they can do there."""
     where = ", ".join(address_text(host, port) for host, port in addresses)
     who = "every user of this host" if loopback else "everyone who reaches this host"
     return (
@@ -66,7 +66,7 @@ def free_port(host: str) -> int:
 
 
 class Settings(TypedDict, total=False):
-    """The fields of :class:`Tuning` as keywords, for who checks types."""
+    """The fields of :class:`Tuning` as keywords, for type checkers."""
 
     flush: str
     transport: str
@@ -107,7 +107,7 @@ class Tuning:
     host: str = "127.0.0.1"
     """The address to listen on."""
     expose_without_authentication: bool = False
-    """Listen on a host that others reach, without knowing who comes; no warning for loopback."""
+    """Listen on a host that others reach, without authentication; no warning for loopback."""
     segment_bytes: int = 256 * 1024 * 1024
     """The size of a segment file."""
     stride_bytes: int = limits.PREPARE_STRIDE_BYTES

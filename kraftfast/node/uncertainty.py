@@ -21,7 +21,7 @@ class Uncertainty:
         self.phantom_tail: Any = None
 
     def opened(self, phantom_tail: Any) -> None:
-        """The log is open: from now on it may be acknowledged from memory."""
+        """Note that the log is open: from now on it may be acknowledged from memory."""
         self.phantom_tail = phantom_tail
         if self.in_memory and not self.memory_lost:
             self.directory.write_boot_id(self.boot)
@@ -39,6 +39,6 @@ class Uncertainty:
             self.opened(None)
 
     def closed(self) -> None:
-        """Everything is on disk, whatever the durability."""
+        """Note that everything is on disk, whatever the durability."""
         if self.in_memory and not self.memory_lost:
             self.directory.clear_boot_id()

@@ -26,7 +26,7 @@ KINDS = (ControlType.KRAFT_VERSION, ControlType.KRAFT_VOTERS)
 
 
 def controls_of(batches: Iterable[bytes | pure.Batch | BatchView]) -> VoterControls:
-    """The records that change who counts in control batches, with their offsets.
+    """Return the records that change who counts in control batches, with their offsets.
 
     Raises CorruptBatch for one that does not decode.
     """
@@ -43,13 +43,13 @@ def controls_of(batches: Iterable[bytes | pure.Batch | BatchView]) -> VoterContr
 
 
 def copied_controls(log: Any, from_offset: int) -> VoterControls:
-    """Those among what was copied to the log from ``from_offset`` on."""
+    """Return those among what was copied to the log from ``from_offset`` on."""
     batches = control_batches(log, from_offset)
     return controls_of(batches) if batches else ()
 
 
 def voter_history(disk: Disk, log_path: str, log: Any) -> VoterHistory:
-    """Of an open log: see :func:`history_of`."""
+    """Return the voter history of an open log: see :func:`history_of`."""
     later = partial(copied_controls, log)
     return history_of(disk, log_path, log.log_start_offset, later)
 

@@ -46,7 +46,7 @@ def identity_from_wire(entries: Iterable[Any]) -> LeaderIdentity:
 
 
 def error_code(code: int) -> ErrorCode:
-    """Kafka's code; one that we do not know counts as UNKNOWN_SERVER_ERROR."""
+    """Return Kafka's code; one that we do not know counts as UNKNOWN_SERVER_ERROR."""
     try:
         return ErrorCode(code)
     except ValueError:

@@ -1,7 +1,7 @@
 """A replica beside Kafka's own controllers (``records=kafka-raft``): a witness.
 
 It votes, follows and acknowledges. The log belongs to Kafka's controllers: a record that is not
-Kafka's metadata ends them for good, and so does a snapshot that lacks the metadata. So a witness
+Kafka's metadata ends them, and so does a snapshot that lacks the metadata. So a witness
 takes no records from producers, makes no snapshots, keeps those that it fetched from a leader, and
 never asks to lead: only Kafka's controllers register brokers and make topics. With
 ``kraftfast.campaign=true`` it may lead, for instance where no other replica has all records that a
@@ -45,7 +45,7 @@ def start_line(campaigns: bool, config: Any) -> str:
 
 
 def refuse_only_voter(records: str, campaigns: bool | None, ids: Any, node_id: int) -> None:
-    """Raise InvalidOption for a quorum whose only voter would be a witness: nobody would lead."""
+    """Raise InvalidOption for a quorum whose only voter would be a witness: none would lead."""
     if is_witness(records) and not campaigns and list(ids) == [node_id]:
         raise InvalidOption(
             "--records kafka-raft makes a witness, which never leads, so it cannot be the only "
@@ -55,7 +55,7 @@ def refuse_only_voter(records: str, campaigns: bool | None, ids: Any, node_id: i
 
 
 def refuse_local(records: str) -> None:
-    """Raise InvalidOption for a quorum of witnesses alone: nobody would lead, or append to it."""
+    """Raise InvalidOption for a quorum of witnesses alone: none would lead, or append to it."""
     if is_witness(records):
         raise InvalidOption(
             "records=kafka-raft makes witnesses of Kafka's controllers, which never lead and take "

@@ -41,7 +41,7 @@ def main(fds: list[int]) -> int:
     """Run the replica that the supervisor describes; returns the exit code."""
     load_for_elections()
     sock = socket.socket(fileno=fork_siblings(fds) if len(fds) > 1 else fds[0])
-    signal.signal(signal.SIGTTOU, signal.SIG_IGN)  # no terminal stops who writes a line to it
+    signal.signal(signal.SIGTTOU, signal.SIG_IGN)  # no terminal stops a process that writes to it
     opened = False
     told = b""
     with contextlib.suppress(OSError):
@@ -134,7 +134,7 @@ def _told(sock: socket.socket, loop: Loop) -> None:
 
 
 def _orphaned(fd: int, loop: Loop) -> None:
-    """The supervisor or embedding program is gone."""
+    """Note that the supervisor or embedding program is gone."""
     loop.unwatch(fd)
     loop.stop(ORPHAN_TIMEOUT_MS)
 
@@ -150,14 +150,14 @@ def _failed(sock: socket.socket, error: KraftfastError, opened: bool) -> int:
         answer = {"error": str(error), "type": next(named).__name__, "exit_code": error.exit_code}
         sock.send(msgspec.json.encode(answer))
     except OSError:
-        opened = True  # nobody else knows
+        opened = True  # only this process knows
     if opened:
         _print(f"kraftfast: {error}")
     return error.exit_code
 
 
 def _print(text: str) -> None:
-    """Print to stderr; whoever read it may be gone."""
+    """Print to stderr; its reader may be gone."""
     try:
         print(text, file=sys.stderr, flush=True)
     except (OSError, ValueError):
