@@ -163,7 +163,7 @@ cdef class BatchView:
         return whole[self.position + at : self.position + self.header.size]
 
     def crc_ok(self) -> bool:
-        """Whether the stored CRC-32C is that of the bytes."""
+        """Return whether the stored CRC-32C is that of the bytes."""
         return kf_batch_crc_holds(self.source.data + self.position, &self.header)
 
     cdef Hold decompressed(self):
@@ -181,7 +181,7 @@ cdef class BatchView:
             ) from None
 
     def records(self) -> RecordIterator:
-        """The records one by one; does not look at the CRC.
+        """Return the records one by one; does not look at the CRC.
 
         Raises :class:`~kraftfast.errors.CorruptBatch` at the first bad one.
         """
@@ -202,7 +202,7 @@ cdef class BatchView:
         return None
 
     def check(self, *, str records="any", bint control=True) -> None:
-        """As :func:`check_batch` of this batch."""
+        """Check this batch, as :func:`check_batch` does."""
         check_view(self, rules_of(records, control))
 
     def __repr__(self) -> str:
@@ -256,7 +256,8 @@ cdef class BatchIterator:
 
 
 def batch_at(buffer, int64_t position=0, end=None) -> BatchView:
-    """The batch that begins at byte ``position``; its header is bounded, its CRC not looked at.
+    """Return the batch that begins at byte ``position``; its header is bounded, its CRC not looked
+    at.
 
     Raises :class:`~kraftfast.errors.CorruptBatch`.
     """
@@ -269,7 +270,7 @@ def batch_at(buffer, int64_t position=0, end=None) -> BatchView:
 
 
 def batches(buffer, int64_t position=0, end=None, *, bint partial=False) -> BatchIterator:
-    """The batches between two byte positions, in order, headers bounded, CRCs not looked at.
+    """Return the batches between two byte positions, in order, headers bounded, CRCs not looked at.
 
     With ``partial`` a last batch that is cut off ends the iteration (a Fetch answer may end so);
     else, as at anything that is no batch, :class:`~kraftfast.errors.CorruptBatch` is raised.
@@ -286,7 +287,7 @@ def batches(buffer, int64_t position=0, end=None, *, bint partial=False) -> Batc
 
 
 cdef tuple decode_headers(const kf_record *record, int64_t position, int64_t number):
-    """The headers, bounded once more: another process may have changed them since the walk."""
+    """Return the headers, bounded again: another process may have changed them meanwhile."""
     cdef list headers = []
     cdef const uint8_t *p = record.headers
     cdef int32_t size = -1

@@ -270,7 +270,7 @@ cdef class Values:
         self, target, Settings settings not None, *, int64_t start=0, int64_t position=0,
         capacity=None, Values keys=None, timestamps=None,
     ) -> tuple[int, int]:
-        """One batch of as many values from number ``start`` on as fit: (bytes, records).
+        """Encode as many values from number ``start`` on as fit into one batch: (bytes, records).
 
         It goes to byte ``position`` of a writable buffer and takes at most ``capacity`` bytes of
         it (default: what is left). (0, 0) means that not one record fits. ``keys`` and
@@ -421,7 +421,7 @@ cdef class BatchBuilder:
 
 
 cdef bytes encode_headers(headers):
-    """The headers of a record as they stand in it, without their count."""
+    """Return the headers of a record as they stand in it, without their count."""
     cdef uint8_t size[5]
     cdef list parts = []
     if not headers:

@@ -48,7 +48,7 @@ cdef const kf_crc32c_variant *find_variant(str name) except NULL:
 
 
 def variants() -> tuple[str, ...]:
-    """Names of the variants that this CPU runs, fastest (the one in use) first."""
+    """Return the names of the variants that this CPU runs, fastest (the one in use) first."""
     names = []
     while kf_crc32c_variants(len(names)) is not NULL:
         names.append(kf_crc32c_variants(len(names)).name.decode())

@@ -36,7 +36,7 @@ class BytesColumn:
         return len(self.offsets) - 1
 
     def to_pylist(self) -> list[bytes | None]:
-        """The values as Python objects."""
+        """Return the values as Python objects."""
         data, ends = self.data.tobytes(), self.offsets.tolist()
         values: list[bytes | None] = [data[begin:end] for begin, end in zip(ends, ends[1:])]
         if self.valid is not None:
@@ -45,7 +45,7 @@ class BytesColumn:
         return values
 
     def to_arrow(self) -> Any:
-        """The same memory as a ``pyarrow.BinaryArray``; needs pyarrow."""
+        """Return the same memory as a ``pyarrow.BinaryArray``; needs pyarrow."""
         import pyarrow
 
         buffers = [
@@ -75,7 +75,7 @@ class Columns:
         return len(self.offsets)
 
     def to_arrow(self) -> Any:
-        """A ``pyarrow.RecordBatch`` of offset, timestamp (ms), key and value; needs pyarrow."""
+        """Return a ``pyarrow.RecordBatch`` of offset, timestamp (ms), key and value."""
         import pyarrow
 
         count = len(self)
@@ -124,11 +124,11 @@ class Rows:
         return len(self.offsets)
 
     def spread(self, name: str) -> NDArray[Any]:
-        """A field of ``shared``, once a row."""
+        """Return a field of ``shared``, once a row."""
         return np.repeat(self.shared[name], self.shared["rows"])
 
     def sequences(self) -> NDArray[np.int32]:
-        """The producer's number of each record, -1 without a producer."""
+        """Return the producer's number of each record, -1 without a producer."""
         if (self.shared["base_sequence"] < 0).all():
             return np.full(len(self), -1, np.int32)
         base, first = self.spread("base_sequence"), self.spread("base_offset")

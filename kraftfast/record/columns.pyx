@@ -64,7 +64,7 @@ cdef Parts find_parts(
     buffer, int64_t position, end, int64_t first_offset, int64_t records_max, int64_t bytes_max,
     bint control, bint partial, int64_t end_offset=INT64_MAX, bint verify_crc=True,
 ):
-    """The batches of a buffer that hold records from ``first_offset`` on, below ``end_offset``."""
+    """Return the batches of a buffer with records from ``first_offset`` to ``end_offset``."""
     cdef Parts parts = Parts.__new__(Parts)
     cdef BatchView batch
     cdef int fault
@@ -211,7 +211,7 @@ def decode_columns(
     buffer, int64_t position=0, end=None, *, int64_t first_offset=0, records_max=None,
     bytes_max=None, bint keys=True, bint control=False, bint partial=False,
 ) -> Columns:
-    """The records of the batches between two byte positions, as columns.
+    """Return the records of the batches between two byte positions, as columns.
 
     Records below ``first_offset`` are left out, and control batches unless ``control``. Whole
     batches are taken until there are ``records_max`` records or ``bytes_max`` bytes of them

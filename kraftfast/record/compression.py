@@ -30,7 +30,7 @@ _PACKAGES: Final = {"zstandard": "zstandard", "lz4.frame": "lz4", "snappy": "pyt
 
 
 def corrupt(reason: str) -> errors.CorruptBatch:
-    """A fault of the compressed block; whoever knows where its batch is says so."""
+    """Return a fault of the compressed block; the caller adds where its batch is."""
     return errors.CorruptBatch(reason, reason=reason)
 
 
@@ -57,7 +57,7 @@ class _Output:
         self._pieces.append(piece)
 
     def result(self) -> bytes:
-        """Everything that was added."""
+        """Return everything that was added."""
         return self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
 
 
@@ -161,7 +161,7 @@ _READERS: Final[dict[int, Callable[[memoryview, _Output], None]]] = {
 
 
 def decompress(codec: int, data: memoryview) -> bytes:
-    """The records of a batch from their compressed block.
+    """Return the records of a batch from their compressed block.
 
     Raises :class:`~kraftfast.errors.CorruptBatch` if the block is malformed or expands beyond the
     bounds, ``UnsupportedCodec`` if the codec's package is not installed.
@@ -227,7 +227,7 @@ def compress(codec: int, data: memoryview, level: int | None = None) -> bytes:
 
 
 def worth_storing(compressed_bytes: int, bytes_before: int) -> bool:
-    """Whether the compressed form is smaller, but not so small that readers refuse it (S9)."""
+    """Return whether the compressed form is smaller, but not so small as to be refused (S9)."""
     if compressed_bytes >= bytes_before:
         return False
     within_ratio = bytes_before <= compressed_bytes * limits.DECOMPRESSION_RATIO_MAX

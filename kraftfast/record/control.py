@@ -219,7 +219,7 @@ _READERS: Final[dict[int, Callable[[_Reader], ControlRecord]]] = {
 
 
 def decode_control(record: Record) -> ControlRecord:
-    """What a record of a control batch says.
+    """Return what a record of a control batch says.
 
     Raises :class:`~kraftfast.errors.CorruptBatch` if key or value do not decode, and for voters
     that are no set, ``UnsupportedVersion`` if the value is of a version made after this code.
@@ -310,7 +310,7 @@ def _encode(record: ControlRecord) -> tuple[int, bytes]:
 def control_batch(
     records: Sequence[ControlRecord], *, timestamp: int, base_offset: int = 0, leader_epoch: int
 ) -> bytes:
-    """One control batch, as Kafka's leader writes it, CRC included; ``timestamp`` in ms.
+    """Return one control batch, as Kafka's leader writes it, CRC included; ``timestamp`` in ms.
 
     Raises :class:`~kraftfast.errors.InvalidOption` for values that their fields cannot hold.
     """

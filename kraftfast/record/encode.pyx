@@ -121,7 +121,7 @@ cdef int append_value(OpenBatch *batch, const uint8_t *value, int64_t size) noex
 
 
 cdef inline int64_t bytes_size(int64_t size) noexcept nogil:
-    """Bytes that a key or value of this size takes, its own size included; -1: null."""
+    """Return the bytes that a key or value of this size takes, its own size included; -1: null."""
     return <int64_t>kf_varint_size(<int32_t>size) + max(size, 0)
 
 
@@ -149,7 +149,7 @@ cdef int append_record(
 
 
 cdef inline void end_record(OpenBatch *batch, int64_t timestamp, uint8_t *end) noexcept nogil:
-    """All of a record stands below ``end``."""
+    """Note that all of a record stands below ``end``."""
     batch.at = end
     if batch.count == 0:
         batch.base_timestamp = batch.max_timestamp = timestamp
@@ -199,7 +199,7 @@ cdef void put_header(
     uint8_t *dst, int64_t size, int64_t count, int64_t base_timestamp, int64_t max_timestamp,
     const BatchSettings *settings,
 ) noexcept nogil:
-    """Everything but the CRC."""
+    """Put everything but the CRC."""
     cdef kf_batch_header header
     header.base_offset = settings.base_offset
     header.size = <uint32_t>size
@@ -238,7 +238,7 @@ cdef int64_t close_batch(OpenBatch *batch) noexcept nogil:
 
 
 cdef int64_t count_fixed(int64_t size, int64_t left, int64_t *room, int delta_bytes) noexcept nogil:
-    """How many of the records whose offset delta takes this many bytes fit; takes their room."""
+    """Take the room for as many records as fit whose offset delta takes this many bytes."""
     cdef int64_t length = 4 + delta_bytes + <int64_t>kf_varint_size(<int32_t>size) + size
     cdef int64_t record = <int64_t>kf_varint_size(<int32_t>length) + length
     cdef int64_t deltas = <int64_t>1 << (7 * delta_bytes - 1)  # zig-zag: half of them
@@ -250,7 +250,7 @@ cdef int64_t count_fixed(int64_t size, int64_t left, int64_t *room, int delta_by
 
 
 cdef inline uint32_t delta_word(uint32_t delta) noexcept nogil:
-    """The zig-zag varint of a delta, but for the continuation bits, lowest byte first."""
+    """Return the zig-zag varint of a delta, but for the continuation bits, lowest byte first."""
     cdef uint32_t v = delta << 1
     return (v & 0x7F) | (v & 0x3F80) << 1 | (v & 0x1FC000) << 2 | (v & 0xFE00000) << 3
 
@@ -259,7 +259,7 @@ cdef uint8_t *put_fixed(
     uint8_t *p, const uint8_t *end, const Column *values, int64_t first, int64_t count,
     uint32_t delta, int delta_bytes, uint32_t *crc,
 ) noexcept nogil:
-    """Records whose offset deltas, from ``delta`` on, take ``delta_bytes``; crc goes along."""
+    """Put records whose offset deltas, from ``delta`` on, take ``delta_bytes``; crc goes along."""
     cdef uint8_t prefix[PREFIX_BYTES]
     cdef uint8_t *summed = p
     cdef int64_t size = values.value_size

@@ -108,7 +108,7 @@ cdef int append(
 
 
 cdef headers_of(RowList *list, int64_t position, int fault):
-    """The :class:`Headers` of a list."""
+    """Return the :class:`Headers` of a list."""
     data = PyBytes_FromStringAndSize(
         <const char *>list.rows, list.count * <int64_t>sizeof(Row)
     )
@@ -119,7 +119,7 @@ cdef headers_of(RowList *list, int64_t position, int fault):
 def decode_headers(
     buffer, int64_t position=0, end=None, *, int64_t batches_max=1 << 20, bint verify_crc=False
 ) -> Headers:
-    """The headers of the batches between two byte positions, ``batches_max`` at most.
+    """Return the headers of the batches between two byte positions, ``batches_max`` at most.
 
     Zeros to the end are what a log prepares for its appends. Nothing is asked of offsets and
     epochs. Raises :class:`~kraftfast.errors.InvalidOption` for bounds that cannot be.
@@ -227,7 +227,7 @@ cdef int look(
 cdef int rest_is_zero(
     Window *window, int fd, int64_t position, int64_t stop, bint *found
 ) noexcept nogil:
-    """Whether [position, stop) is there and holds nothing but zeros. 0, or an errno."""
+    """Return whether [position, stop) is there and holds nothing but zeros. 0, or an errno."""
     cdef int error
     found[0] = False
     while position < stop:
@@ -245,7 +245,7 @@ def read_headers(
     int fd, int64_t position, int64_t end, *, int64_t batches_max=1 << 20, bint verify_crc=False,
     int64_t until_offset=-1,
 ) -> Headers:
-    """As :func:`decode_headers`, of a file that another process may change or cut short.
+    """Do as :func:`decode_headers`, of a file that another process may change or cut short.
 
     What is judged are private copies, of a batch at most. Without ``verify_crc`` the bodies of
     large batches are not read. A file that ends before ``end`` ends in a truncated batch.

@@ -92,7 +92,7 @@ class _Cursor:
         return varints.unzigzag(value)
 
     def bytes(self) -> bytes | None:
-        """A size and that many bytes; ``None`` for a size of -1."""
+        """Read a size and that many bytes; ``None`` for a size of -1."""
         size = self.varint()
         if not -1 <= size <= self.left:
             raise _Fault(Fault.RECORD_SIZE)
@@ -191,11 +191,11 @@ class Batch:
         return bool(self.attributes & TRANSACTIONAL)
 
     def crc_ok(self) -> bool:
-        """Whether the stored CRC-32C is that of the bytes."""
+        """Return whether the stored CRC-32C is that of the bytes."""
         return crc32c(self.data[CRC_FROM:]) == self.crc
 
     def records(self) -> Iterator[Record]:
-        """The records one by one; does not look at the CRC.
+        """Yield the records one by one; does not look at the CRC.
 
         Raises :class:`~kraftfast.errors.CorruptBatch` at the first bad one.
         """
@@ -214,7 +214,7 @@ class Batch:
             yield Record(offset, timestamp, fields.key, fields.value, fields.headers)
 
     def check(self, *, records: str = "any", control: bool = True) -> None:
-        """As :func:`kraftfast.record.batch.check_batch` of this batch."""
+        """Check this batch, as :func:`kraftfast.record.batch.check_batch` does."""
         if records not in ("any", "kafka-raft"):
             raise errors.InvalidOption(f"records={records}: known are any, kafka-raft")
         raft = records == "kafka-raft"
@@ -232,7 +232,7 @@ class Batch:
                 raise refusal(fault, self.position, number)
 
     def block(self) -> memoryview:
-        """What is behind the header, decompressed. Raises CorruptBatch, UnsupportedCodec."""
+        """Return what is behind the header, decompressed. Raises CorruptBatch, UnsupportedCodec."""
         block = self.data[limits.BATCH_HEADER_BYTES :]
         if not self.codec:
             return block
@@ -334,7 +334,7 @@ def _header_fault(h: HeaderFields) -> Fault:
 
 
 def parse_header(data: memoryview, position: int, end: int) -> tuple[Fault, HeaderFields | None]:
-    """As :func:`read_header`, for a log: no record may be missing, as for ``kf_batch_parse``."""
+    """Do as :func:`read_header`, for a log: no record may be missing, as for ``kf_batch_parse``."""
     fault, h = read_header(data, position, end)
     if h and fault in (Fault.OK, Fault.INCOMPLETE) and h.last_offset_delta != h.record_count - 1:
         return Fault.COUNT, h
@@ -342,7 +342,7 @@ def parse_header(data: memoryview, position: int, end: int) -> tuple[Fault, Head
 
 
 def window(buffer: bytes | memoryview, position: int, end: int | None) -> memoryview:
-    """The bytes up to ``end``. Raises InvalidOption for bounds that cannot be."""
+    """Return the bytes up to ``end``. Raises InvalidOption for bounds that cannot be."""
     data = memoryview(buffer).cast("B")
     stop = len(data) if end is None else end
     if not 0 <= position <= stop <= len(data):
@@ -362,7 +362,7 @@ def _batch_at(data: memoryview, position: int) -> Batch:
 
 
 def batch_at(buffer: bytes | memoryview, position: int = 0, end: int | None = None) -> Batch:
-    """As :func:`kraftfast.record.batch.batch_at`."""
+    """See :func:`kraftfast.record.batch.batch_at`."""
     return _batch_at(window(buffer, position, end), position)
 
 
@@ -373,7 +373,7 @@ def batches(
     *,
     partial: bool = False,
 ) -> Iterator[Batch]:
-    """As :func:`kraftfast.record.batch.batches`, without its ``position``."""
+    """Do as :func:`kraftfast.record.batch.batches`, without its ``position``."""
     data = window(buffer, position, end)
     while position < len(data):
         try:
@@ -394,7 +394,7 @@ def check_batch(
     records: str = "any",
     control: bool = True,
 ) -> Batch:
-    """As :func:`kraftfast.record.batch.check_batch`."""
+    """See :func:`kraftfast.record.batch.check_batch`."""
     batch = batch_at(buffer, position, end)
     batch.check(records=records, control=control)
     return batch
@@ -425,7 +425,7 @@ def _encode_record(record: Record, base_offset: int, base_timestamp: int) -> byt
 def values_to_records(
     values: Iterable[bytes], timestamp: int, base_offset: int = 0
 ) -> list[Record]:
-    """Records with these values, one timestamp and offsets from ``base_offset`` on."""
+    """Return records with these values, one timestamp and offsets from ``base_offset`` on."""
     return [Record(base_offset + i, timestamp, None, value) for i, value in enumerate(values)]
 
 
@@ -440,7 +440,8 @@ def encode_batch(
     producer_epoch: int = NO_PRODUCER_EPOCH,
     base_sequence: int = NO_SEQUENCE,
 ) -> bytes:
-    """One batch of these records, at least one; base offset and timestamp are the first one's.
+    """Return one batch of these records, at least one; base offset and timestamp are the first
+    one's.
 
     A block that zstd does not make smaller is stored uncompressed. Raises
     :class:`~kraftfast.errors.RecordTooLarge` above ``limits.BATCH_BYTES_MAX``.

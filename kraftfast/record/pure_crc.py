@@ -37,7 +37,7 @@ def _step(states: Words, column: Words) -> Words:
 
 
 def _make_shift() -> list[list[int]]:
-    """What each byte of a checksum becomes behind a row of zeros."""
+    """Return what each byte of a checksum becomes behind a row of zeros."""
     states = np.concatenate(
         [np.arange(256, dtype=np.uint32) << np.uint32(8 * place) for place in range(4)]
     )

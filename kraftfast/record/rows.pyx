@@ -101,7 +101,7 @@ cdef int fill_headers(
 
 
 cdef object header_columns(Parts parts, int64_t count, int64_t first_offset, int64_t end_offset):
-    """(keys, values) of all headers."""
+    """Return (keys, values) of all headers."""
     cdef Arrays keys = Arrays.__new__(Arrays)
     cdef Arrays values = Arrays.__new__(Arrays)
     cdef Bytes of_keys, of_values
@@ -124,7 +124,7 @@ def decode_rows(
     int64_t end_offset=INT64_MAX, records_max=None, bytes_max=None, bint contents=True,
     bint control=False, bint verify_crc=True,
 ) -> Rows:
-    """The records of the batches between two byte positions, as rows.
+    """Return the records of the batches between two byte positions, as rows.
 
     Records from ``first_offset`` on and below ``end_offset``, without those of control batches
     unless ``control``; without keys, values and headers unless ``contents``. Whole batches are

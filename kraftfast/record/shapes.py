@@ -133,7 +133,7 @@ assert set(FAULT_TEXTS) == set(Fault), "every fault has its words"
 
 
 def refusal(fault: int, position: int, record: int = -1) -> errors.KraftfastError:
-    """The exception for a fault of the batch that begins at byte ``position``.
+    """Return the exception for a fault of the batch that begins at byte ``position``.
 
     ``record`` counts the records of the batch from 0; -1 if the fault is not one record's.
     """
