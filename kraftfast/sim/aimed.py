@@ -59,7 +59,7 @@ class Aimed:
     # --- between asking for votes and leading -----------------------------------------------------
 
     def _nominee(self) -> None:
-        """The leader ends while a follower's disk hangs; the follower campaigns, and loses power.
+        """Stop the leader while a follower's disk hangs; the follower campaigns, and loses power.
 
         Power goes at any point from its first pre-vote to its first records as a leader (D21).
         """
@@ -93,7 +93,7 @@ class Aimed:
     # --- after a cut, after a stop ----------------------------------------------------------------
 
     def _deposed(self) -> None:
-        """A leader is cut off with what it goes on appending; it cuts that, and ends just then.
+        """Cut a leader off with what it goes on appending; it cuts that, and ends just then.
 
         It is killed, loses power, or comes back to a disk whose last batches have changed. Now and
         then its flush hangs since before: then it hears of the cut late.
@@ -171,7 +171,7 @@ class Aimed:
         raise NotImplementedError
 
     def _stop_and_power(self) -> None:
-        """A replica stops in order, and its machine loses power right after that."""
+        """Stop a replica in order; its machine loses power right after that."""
         machine = self._victim()
         if machine is not None and machine.process is not None:
             process = machine.process
@@ -189,7 +189,7 @@ class Aimed:
             self.world.end(machine, power=True)
 
     def _stop_far_ahead(self) -> None:
-        """A leader stops in order with more segments that are not flushed than one flush covers."""
+        """Stop a leader in order with more segments that are not flushed than one flush covers."""
         leader = self.world.leader()
         if leader is not None:
             leader.machine.flushes_hang = True
@@ -213,7 +213,7 @@ class Aimed:
     # --- between the last slice of a snapshot and what takes the log's place ---------------------
 
     def _full_at_install(self) -> None:
-        """The disk of a replica is full when it has all of the leader's snapshot (D25)."""
+        """Fill the disk of a replica when it has all of the leader's snapshot (D25)."""
         self._await_last_slice(self.world.now_us + self.settings.fetch_timeout_ms * 4_000)
 
     def _await_last_slice(self, until_us: int) -> None:
@@ -233,7 +233,7 @@ class Aimed:
     # --- between quorum-state and log, append and flush, two names -------------------------------
 
     def _aimed_call(self) -> None:
-        """A machine stops at one of its next system calls of one kind, perhaps while it starts."""
+        """Stop a machine at one of its next system calls of one kind, perhaps while it starts."""
         machine = self._victim() or self.random.choice(self.world.machines)
         word = self.random.choice(AIMS)
         machine.crash_loses_power = self.random.random() < 0.75
@@ -243,7 +243,7 @@ class Aimed:
             machine.disk.crash_at(self.random.choice((0, 0, 1, 3)), word)
 
     def _unflushed(self) -> None:
-        """A machine loses power between an append and its flush, perhaps all of them at once."""
+        """Cut a machine's power between an append and its flush, perhaps that of all at once."""
         machine = self._victim()
         if machine is not None and machine.process is not None:
             until_us = self.world.now_us + self.settings.fetch_timeout_ms * 2_000

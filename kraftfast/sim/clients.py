@@ -58,7 +58,7 @@ class Append:
         self.ring = (producer.id, producer.ring)
 
     def taken(self, base_offset: int, end_offset: int) -> None:
-        """The leader's log has it."""
+        """Note that the leader's log has it."""
         self.base_offset, self.end_offset = base_offset, end_offset
 
     def acknowledged(self, now_us: int) -> None:
@@ -251,7 +251,7 @@ class BarrierReader:
         self.start()
 
     def ask(self, target: Process) -> Question:
-        """One question to one replica."""
+        """Ask one replica one question."""
         question = Question(self.world, target)
         self.questions.append(question)
         target.enter(target.step, ev.ReadBarrierRequested(question, BARRIER_TIMEOUT_MS))
@@ -279,7 +279,7 @@ class Question:
         self.error = ErrorCode.NONE
 
     def failed(self, error: Exception) -> None:
-        """Nothing that a session raises is expected here."""
+        """Fail: nothing that a session raises is expected here."""
         raise error
 
     def reply(self, answer: ReadBarrierResponse) -> None:
@@ -306,7 +306,7 @@ class ReaderSource:
         self.peer_id = NOBODY.id
 
     def failed(self, error: Exception) -> None:
-        """Nothing that a session raises is expected here."""
+        """Fail: nothing that a session raises is expected here."""
         raise error
 
     def answer_fetch(self, response: FetchResponse, log: Any, effect: AnswerFetch) -> None:
@@ -314,7 +314,7 @@ class ReaderSource:
         self.reply(response, read_answer(self.target, effect))
 
     def reply(self, response: FetchResponse, records: Any = None) -> None:
-        """The answer: only committed records, in order, those that everybody gets."""
+        """Check the answer: only committed records, in order, the same for every reader."""
         reader = self.reader
         if response.partition_error == ErrorCode.OFFSET_OUT_OF_RANGE:
             reader.position = max(reader.position, self.target.log.log_start_offset)
@@ -327,7 +327,7 @@ class ReaderSource:
 
 
 def checked(data: bytes, process: Process) -> list[pure.Batch]:
-    """The batches that somebody read; none if the disk that they come from is damaged."""
+    """Return the batches that were read; none if the disk that they come from is damaged."""
     try:
         batches = list(pure.batches(data))
         for batch in batches:

@@ -19,11 +19,11 @@ class Clock:
         self._shown_us = float(shown_us)
 
     def us(self, world_us: int) -> int:
-        """What the clock shows at this moment of the world, microseconds."""
+        """Return what the clock shows at this moment of the world, microseconds."""
         return int(self._shown_us + (world_us - self._from_us) * self.rate)
 
     def ms(self, world_us: int) -> int:
-        """The same in milliseconds: the ``now_ms`` of the core."""
+        """Return the same in milliseconds: the ``now_ms`` of the core."""
         return self.us(world_us) // 1000
 
     def set_rate(self, rate: float, world_us: int) -> None:
@@ -32,7 +32,7 @@ class Clock:
         self._from_us, self.rate = world_us, rate
 
     def delay_us(self, shown_ms: int, world_us: int) -> int:
-        """How long from now until it shows this; at most a second, as where it stands still."""
+        """Return how long from now until it shows this; a second where it stands still."""
         left_us = shown_ms * 1000 - self.us(world_us)
         if left_us <= 0:
             return 0

@@ -56,7 +56,7 @@ class Consumer:
         self.start()
 
     def ask(self, process: Process) -> None:
-        """Everything a client asks after it has learned who leads."""
+        """Ask everything a client asks after it has learned who leads."""
         door, epoch = PartitionLeader(process), process.core.epoch
         if door.refusal(epoch) is not ErrorCode.NONE:
             return

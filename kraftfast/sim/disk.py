@@ -81,7 +81,7 @@ class SimDisk:
         self.blocks_max, self._fill_word = NO_LIMIT, ""
 
     def kill(self) -> None:
-        """The process that used this disk is gone; its page cache is not."""
+        """Note that the process that used this disk is gone; its page cache is not."""
         self.crash_at(-1)
         self._locks.clear()
         self._open.clear()
@@ -113,7 +113,7 @@ class SimDisk:
                 node.lose_power(self.random, kept, torn)
 
     def write_back(self, share: float) -> None:
-        """The kernel writes some of what is dirty, names too, whenever it likes."""
+        """Write back some of what is dirty, names too, as the kernel does whenever it likes."""
         self._write_back(self.root, share)
 
     def _write_back(self, directory: Directory, share: float) -> None:
@@ -130,26 +130,26 @@ class SimDisk:
     # --- what is where ------------------------------------------------------------------------
 
     def stable_file(self, path: str) -> File | None:
-        """The file that has this name on the disk, if any; its bytes may not be there."""
+        """Return the file that has this name on the disk, if any; its bytes may not be there."""
         node: File | Directory | None = self.root
         for name in _names(path):
             node = node.stable.get(name) if isinstance(node, Directory) else None
         return None if isinstance(node, Directory) else node
 
     def stable_names(self, path: str) -> list[str]:
-        """The names that a directory has on the disk, sorted."""
+        """Return the names that a directory has on the disk, sorted."""
         node: File | Directory | None = self.root
         for name in _names(path):
             node = node.stable.get(name) if isinstance(node, Directory) else None
         return sorted(node.stable) if isinstance(node, Directory) else []
 
     def paged_file(self, path: str) -> PagedFile | None:
-        """The segment file that processes see under this name."""
+        """Return the segment file that processes see under this name."""
         node = self._find(path)
         return node if isinstance(node, PagedFile) else None
 
     def segment_files(self, directory: Directory | None = None) -> list[PagedFile]:
-        """All segment files that have a name."""
+        """Return all segment files that have a name."""
         found = []
         for node in (directory or self.root).entries.values():
             if isinstance(node, Directory):
@@ -159,7 +159,7 @@ class SimDisk:
         return found
 
     def used_blocks(self, directory: Directory | None = None) -> int:
-        """Blocks in use by everything that has a name."""
+        """Return blocks in use by everything that has a name."""
         used = 0
         for node in (directory or self.root).entries.values():
             if isinstance(node, Directory):
@@ -337,7 +337,7 @@ class SimDisk:
             raise FlushFailed(f"fsync of {path} failed: {os.strerror(errno.EIO)}")
 
     def begin_sync(self, fd: int) -> None:
-        """A flush by descriptor begins."""
+        """Begin a flush by descriptor."""
         target = self._open[fd]
         self._call("flush begins", self._text(target))
         if isinstance(target, PagedFile):
@@ -357,14 +357,14 @@ class SimDisk:
         return 0
 
     def reserve_file(self, fd: int, path: str, start: int, end: int) -> None:
-        """Blocks for [start, end); what they hold stays. Raises DiskFull."""
+        """Reserve blocks for [start, end); what they hold stays. Raises DiskFull."""
         self._call("fallocate", path)
         paged = self._paged(fd)
         self._need_blocks(paged.blocks_missing(start, end), "cannot reserve", path)
         paged.allocate(start, end)
 
     def zero_file(self, fd: int, path: str, start: int, end: int) -> None:
-        """Zeros and a sync for [start, end). Raises DiskFull, StorageError."""
+        """Write and sync zeros for [start, end). Raises DiskFull, StorageError."""
         self._call("write zeros", path)
         paged = self._paged(fd)
         self._need_blocks(paged.blocks_missing(start, end), "cannot prepare", path)
@@ -376,11 +376,11 @@ class SimDisk:
             raise StorageError(f"cannot prepare {path}: {os.strerror(errno.EIO)}")
 
     def begin_write(self, path: str) -> None:
-        """A pwrite into a segment begins."""
+        """Begin a pwrite into a segment."""
         self._call("pwrite", path)
 
     def reopen(self, fd: int) -> int:
-        """Another descriptor of the same file, which hears of errors for itself."""
+        """Open another descriptor of the same file, which gets reports of errors for itself."""
         return self._new_fd(self._paged(fd))
 
     def resize_file(self, paged: PagedFile, path: str, size: int) -> None:
@@ -389,14 +389,14 @@ class SimDisk:
         paged.resize(size)
 
     def close_fd(self, fd: int) -> None:
-        """The number is free again; nothing is synced."""
+        """Free the number; nothing is synced."""
         self._open.pop(fd, None)
         self._errors_seen.pop(fd, None)
 
     # --- inside -------------------------------------------------------------------------------
 
     def _call(self, what: str, path: str) -> None:
-        """A system call begins: the machine may stop here."""
+        """Begin a system call: the machine may stop here."""
         self.calls += 1
         if self.log is not None:
             self.log.append(f"{what} {path}")
@@ -416,7 +416,7 @@ class SimDisk:
         return False
 
     def _end_sync(self, fd: int) -> int:
-        """Each descriptor hears once of every failure, its own or another's (errseq)."""
+        """Report every failure, its own or another's, once to each descriptor (errseq)."""
         paged = self._paged(fd)
         if self._fails():
             paged.fail_sync(self.random)

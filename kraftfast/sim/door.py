@@ -69,13 +69,13 @@ class Door:
             self.queue.popleft().refused(self.process.world.now_us, leader_id)
 
     def left_leadership(self, leader_id: int) -> None:
-        """What was appended has an unknown outcome now."""
+        """Note that what was appended has an unknown outcome now."""
         self.refuse_appends(ErrorCode.NOT_LEADER_OR_FOLLOWER, leader_id)
         while self.runs:
             self.runs.popleft().lost_sight_of(self.process.world.now_us)
 
     def vanish(self) -> None:
-        """The process is no more; all that it was given has an unknown outcome."""
+        """End the process; all that it was given has an unknown outcome."""
         for append in (*self.runs, *self.queue):
             append.lost_sight_of(self.process.world.now_us)
         self.runs.clear()

@@ -198,7 +198,7 @@ class EarlyOracle:
         )
 
     def shrinks(self, process: Process, now: VoterSet, then: VoterSet) -> None:
-        """A removal that the others cannot commit: too few of them ran within the fetch timeout.
+        """Check a removal that the others cannot commit: too few of them ran lately.
 
         Not where clocks drift, nor of a leader that looks at old messages just now.
         """

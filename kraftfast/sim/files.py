@@ -113,7 +113,7 @@ class Poller:
             self.unregister(fd)
 
     def changed(self, file: File) -> None:
-        """A file has news."""
+        """Note that a file has news."""
         self._hot[file.fd] = None
         if file.readiness() & (self._interest[file.fd] | ALWAYS):
             self._wake()

@@ -21,7 +21,7 @@ class Unflushed:
         self.bytes = 0
 
     def look(self, process: Process) -> None:
-        """What came, what was cut, and what is on disk by now."""
+        """Look at what came, what was cut, and what is on disk by now."""
         log, appends = process.log, self.appends
         now = log.end_offset, log.bytes_appended, log.flushed_end_offset
         if now == (self.end, self.bytes_appended, self.flushed):
@@ -59,11 +59,11 @@ class FlushOracle:
         return known[1]
 
     def began(self, process: Process) -> None:
-        """A flush begins, or a leader that waits for one; when, by its clock."""
+        """Note that a flush begins, or a leader that waits for one; when, by its clock."""
         self._began[process.id] = process, process.now_ms()
 
     def drains(self, process: Process) -> None:
-        """Nothing is taken above the bound, nor while the oldest waits too long for the disk."""
+        """Check that nothing is taken above the bound, or while the oldest waits too long."""
         if process.durability == "memory":
             return
         unflushed, config = self._of(process), process.quorum_config
@@ -78,8 +78,7 @@ class FlushOracle:
         )
 
     def check(self, process: Process, ticked: bool) -> None:
-        """A flush starts at half of the bound, and when the oldest is old; its end is not waited
-        for without end."""
+        """Check that a flush starts at half of the bound or when the oldest is old, and ends."""
         if process.durability == "memory" or process.blocked:
             return
         unflushed, config = self._of(process), process.quorum_config

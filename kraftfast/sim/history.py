@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def read_bytes(process: Process, end_offset: int) -> bytes:
-    """Every batch below ``end_offset``."""
+    """Return every batch below ``end_offset``."""
     log, offset, found = process.log, process.log.log_start_offset, []
     while offset < end_offset:
         segment, position, length = log.locate(offset, 1 << 30, end_offset)
@@ -39,7 +39,7 @@ def read_values(data: bytes) -> dict[int, bytes | None]:
 
 
 def places_of(values: dict[int, bytes | None]) -> dict[bytes, int]:
-    """Where each value stands; I23: once."""
+    """Return where each value stands; I23: once."""
     places: dict[bytes, int] = {}
     for offset, value in values.items():
         if value is not None:

@@ -131,11 +131,11 @@ class SimFlusher(Flusher):  # type: ignore[misc]  # compiled
         return True
 
     def busy(self) -> bool:
-        """Whether a flush is under way, or has ended and was not taken."""
+        """Return whether a flush is under way, or has ended and was not taken."""
         return bool(self._flush.running)
 
     def has_ended(self) -> bool:
-        """Whether a flush has ended and was not taken."""
+        """Return whether a flush has ended and was not taken."""
         return self._error is not None
 
     def close(self) -> None:
@@ -191,11 +191,11 @@ class SimIdle(Idle):  # type: ignore[misc]  # compiled
         return ready
 
     def _has_mail(self) -> bool:
-        """Whether there is something in a ring, which may be looked into."""
+        """Return whether there is something in a ring, which may be looked into."""
         if self.muted:
             return False
         hidden = self._process.hidden_rings()
         return any(ring.waiting() and ring not in hidden for ring in self._rings)
 
     def close(self) -> None:
-        """Nothing was opened."""
+        """Do nothing: nothing was opened."""

@@ -76,7 +76,7 @@ class IdempotentProducer(Producer):
         self._due = False
 
     def append(self) -> None:
-        """One more batch, if not too many wait."""
+        """Append one more batch, if not too many wait."""
         if len(self.pending) >= PENDING_MAX:
             return
         world, settings = self.world, self.world.settings

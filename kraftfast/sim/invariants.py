@@ -116,7 +116,7 @@ class Oracle:
                 shadow.end = end
 
     def committed_to(self, offset: int) -> Identity | None:
-        """The committed batch before an offset at which a log begins."""
+        """Return the committed batch before an offset at which a log begins."""
         index = bisect_left(self.committed, offset, key=lambda each: each.end_offset)
         found = index < len(self.committed) and self.committed[index].end_offset == offset
         return self.committed[index] if found else None
@@ -160,7 +160,7 @@ class Oracle:
         shadow.durable = end
 
     def is_stable(self, machine: Machine, entry: Entry) -> bool:
-        """Whether a batch is on a machine's disk, whole."""
+        """Return whether a batch is on a machine's disk, whole."""
         name = segment_name(entry.segment_base) + LOG_SUFFIX
         file = machine.disk.stable_file(f"{self.world.log_path(machine)}/{name}")
         if not isinstance(file, PagedFile):
@@ -199,7 +199,7 @@ class Oracle:
     # --- a process ends, and another begins -----------------------------------------------------
 
     def crashed(self, process: Process, power: bool) -> None:
-        """What its log held until now is known; what becomes of it, recovery tells."""
+        """Note what its log held until the crash; recovery says what became of it."""
         shadow = self.shadow(process.id)
         changing = shadow.being_cut or shadow.installing is not None
         if process.log.end_offset > shadow.end and not changing:
@@ -250,7 +250,7 @@ class Oracle:
         self.observe(process)
 
     def _began_anew(self, old: Shadow, new: Shadow, process: Process, power: bool) -> bool:
-        """Whether nothing is left of a log that was behind its snapshot, or beside it.
+        """Return whether nothing is left of a log that was behind its snapshot, or beside it.
 
         What a power cut took from it, a majority has elsewhere (or had, in memory alone).
         """
@@ -295,7 +295,7 @@ class Oracle:
     # --- promises ---------------------------------------------------------------------------------
 
     def stable_promise(self, machine: Machine) -> QuorumState | None:
-        """What quorum-state says on the disk."""
+        """Return what quorum-state says on the disk."""
         path = f"{self.world.log_path(machine)}/{quorum_state.NAME}"
         file = machine.disk.stable_file(path)
         if not isinstance(file, SmallFile) or not file.stable:
@@ -392,12 +392,12 @@ class Oracle:
     # --- what is committed ----------------------------------------------------------------------
 
     def is_committed(self, batch: Identity) -> bool:
-        """Whether a leader has committed exactly this batch."""
+        """Return whether a leader has committed exactly this batch."""
         index = bisect_left(self.committed, batch.base_offset, key=lambda each: each.base_offset)
         return index < len(self.committed) and self.committed[index] == batch
 
     def advances(self, process: Process, offset: int) -> None:
-        """A replica learns that everything below ``offset`` is committed (I5, I6, I8)."""
+        """Note that a replica learns that everything below ``offset`` is committed (I5, I6, I8)."""
         self.observe(process)
         shadow = self.shadow(process.id)
         require(
@@ -420,14 +420,14 @@ class Oracle:
             )
 
     def content(self, start: int, end: int) -> bytes:
-        """The committed batches from one offset to another, as every log has them."""
+        """Return the committed batches from one offset to another, as every log has them."""
         first = bisect_left(self.committed, start, key=lambda each: each.base_offset)
         last = bisect_left(self.committed, end, key=lambda each: each.base_offset)
         batches = self.committed[first:last]
         return b"".join(self.contents[each.epoch, each.base_offset] for each in batches)
 
     def _has(self, shadow: Shadow, batch: Identity) -> bool:
-        """Whether a replica has a committed batch, in its log or in its snapshot."""
+        """Return whether a replica has a committed batch, in its log or in its snapshot."""
         if batch.end_offset <= shadow.start:
             return True
         entry = shadow.below(batch.end_offset)
@@ -458,7 +458,7 @@ class Oracle:
             self.voters.committed_by(entry.batch)
 
     def _holds(self, machine: Machine, entries: list[Entry]) -> bool:
-        """Whether a machine has these batches where this durability wants them."""
+        """Return whether a machine has these batches where this durability wants them."""
         shadow = self.shadow(machine.id)
         mine = shadow.between(entries[0].batch.base_offset, entries[-1].batch.end_offset)
         if self.world.settings.durability == "memory" and machine.memory_in_doubt:

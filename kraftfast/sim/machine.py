@@ -91,7 +91,7 @@ class Machine:
         return endpoints_of(self.id, self.moves)
 
     def node_config(self) -> SimConfig:
-        """What its process is told at its start: where all others are now, among other things."""
+        """Return what its process is told at its start, as where all others are now."""
         machines, network = self.world.machines, self.world.network
         others = [each for each in machines if each is not self]
         beside = [each for each in others if network.is_ring(self.id, each.id)]
@@ -124,7 +124,7 @@ class Machine:
         )
 
     def format(self, bootstrap: VoterSet | None = None) -> None:
-        """A fresh disk with a fresh directory on it, under a new directory id."""
+        """Give it a fresh disk with a fresh directory on it, under a new directory id."""
         self.formats += 1
         self.disk = SimDisk(Random(self.world.random.getrandbits(64)))
         self.key = self.key_of(self.formats)
@@ -135,7 +135,7 @@ class Machine:
         format_directory(cast("Disk", self.disk), self.path, meta, options, first)
 
     def key_of(self, format: int) -> ReplicaKey:
-        """The replica that it held after so many formats."""
+        """Return the replica that it held after so many formats."""
         return ReplicaKey(self.id, bytes([64 + self.id, format]) * 8)
 
     def lose_power(self) -> None:
@@ -152,17 +152,17 @@ class Machine:
 
 
 def first_key(id: int) -> ReplicaKey:
-    """A replica with the directory that its machine came with."""
+    """Return a replica with the directory that its machine came with."""
     return ReplicaKey(id, bytes([64 + id, 1]) * 8)
 
 
 def endpoints_of(id: int, moves: int = 0) -> tuple[Endpoint, ...]:
-    """Where a machine listens after so many moves."""
+    """Return where a machine listens after so many moves."""
     return (Endpoint("CONTROLLER", f"host-{id}", 9000 + moves),)
 
 
 def first_voters(settings: Settings) -> VoterSet:
-    """Those that a quorum begins with: by id alone where voters are static."""
+    """Return those that a quorum begins with: by id alone where voters are static."""
     ids = range(1, settings.voters + 1)
     if settings.kraft_version == 0:
         return VoterSet.of(*ids)

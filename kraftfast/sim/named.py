@@ -48,7 +48,7 @@ class NamedProducer(IdempotentProducer):
         return not self.pending and not self._question
 
     def restart(self) -> None:
-        """Its process ends and another begins: it knows its name, and nothing else."""
+        """Begin another process after its own ended: it knows its name, and nothing else."""
         self.generation += 1
         self.pending.clear()
         self.sent, self.granted = 0, None
@@ -100,7 +100,7 @@ class NamedProducer(IdempotentProducer):
     # --- its records ------------------------------------------------------------------------------
 
     def append(self) -> None:
-        """One more batch, once it has its name."""
+        """Append one more batch, once it has its name."""
         granted, world = self.granted, self.world
         if granted is None:
             if not self._question:
@@ -124,7 +124,7 @@ class NamedProducer(IdempotentProducer):
         self._send_on()
 
     def ended(self, attempt: Attempt) -> None:
-        """An attempt has its outcome; a fenced producer takes its name again."""
+        """Note the outcome of an attempt; a fenced producer takes its name again."""
         if attempt.error in FENCED:
             if attempt.generation == self.generation:
                 self.world.count("names fenced")

@@ -50,12 +50,12 @@ class Directory:
                 self.stable[put] = node
 
     def sync(self) -> None:
-        """All names are on the disk."""
+        """Put all names on the disk."""
         self.settle(self.pending)
         self.pending = []
 
     def lose_power(self, random: Random) -> None:
-        """A journal keeps a prefix of the changes; other file systems any part of them."""
+        """Lose what was not synced: a journal keeps a prefix of the changes, others any part."""
         pending, self.pending = self.pending, []
         if random.random() < 0.5:
             self.settle(pending[: random.randint(0, len(pending))])

@@ -92,7 +92,7 @@ class Nemesis(Rotting, Aimed, LosingMajority, Planned):
         return [machine for machine in self.world.machines if machine.process is not None]
 
     def _victim(self) -> Machine | None:
-        """One that runs; the leader more often than others."""
+        """Return one that runs; the leader more often than others."""
         running = self._running()
         leaders = [m for m in running if m.process is not None and m.process.core.role == "leader"]
         if leaders and self.random.random() < 0.4:
@@ -113,7 +113,7 @@ class Nemesis(Rotting, Aimed, LosingMajority, Planned):
         return len(unsure) <= (len(self.world.voters()) - 1) // 2
 
     def takes_the_power(self, machine: Machine) -> bool:
-        """Whether the crash inside a system call that happens now is the machine's."""
+        """Return whether the crash inside a system call that happens now is the machine's."""
         return machine.crash_loses_power and self._may_lose_power(machine)
 
     # --- processes and machines -----------------------------------------------------------------
@@ -191,7 +191,7 @@ class Nemesis(Rotting, Aimed, LosingMajority, Planned):
         self._after(20, 500, setattr, self, "corrupting", False)
 
     def flip(self, data: bytes) -> bytes:
-        """Records as they arrive: a bit may differ."""
+        """Return records as they arrive: a bit may differ."""
         if self.random.random() > 0.1:
             return data
         place = self.random.randrange(len(data))
@@ -241,7 +241,7 @@ class Nemesis(Rotting, Aimed, LosingMajority, Planned):
 
 
 def _batch_start(data: bytes, place: int) -> int:
-    """Where the batch begins that the byte at ``place`` is in."""
+    """Return where the batch begins that the byte at ``place`` is in."""
     start = 0
     while start + BATCH_HEADER_BYTES <= len(data):
         size = struct.unpack_from(">i", data, start + 8)[0] + BATCH_OVERHEAD_BYTES

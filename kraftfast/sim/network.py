@@ -20,7 +20,7 @@ class Network:
         self._rings: dict[tuple[int, int], bool] = {}
 
     def is_ring(self, one: int, other: int) -> bool:
-        """Whether these two talk over rings."""
+        """Return whether these two talk over rings."""
         pair = (min(one, other), max(one, other))
         if pair not in self._rings:
             kinds = {"ring": (True,), "socket": (False,), "mixed": (True, False)}
@@ -28,7 +28,7 @@ class Network:
         return self._rings[pair]
 
     def is_cut(self, source: int, target: int) -> bool:
-        """Whether nothing gets from one to the other."""
+        """Return whether nothing gets from one to the other."""
         return (source, target) in self.cut
 
     def pairs(self) -> list[tuple[int, int]]:

@@ -51,11 +51,11 @@ class Order:
         return self.process.alive and self.operator.world.now_us < self.until_us
 
     def failed(self, error: Exception) -> None:
-        """Nothing that a session raises is expected here."""
+        """Fail: nothing that a session raises is expected here."""
         raise error
 
     def reply(self, response: Any, records: Any = None) -> None:
-        """The answer."""
+        """Take the answer."""
         self.answer = response.error
         self.until_us = 0
         name = type(self.request).__name__.removesuffix("Request")
@@ -114,7 +114,7 @@ class Operator:
     # --- what may be asked for ------------------------------------------------------------------
 
     def can_spare(self, machine: Machine) -> bool:
-        """Whether every set that may come to count goes on if all is lost that this one held."""
+        """Return whether every set that may come to count goes on without what this one held."""
         sets = self.world.oracle.voters.sets_in_play()
         if self.order is not None and self.order.is_open:
             sets += self.order.sets
@@ -124,7 +124,7 @@ class Operator:
         return all(self.goes_on(each, machine) for each in sets)
 
     def _targets(self) -> list[tuple[int, ...]]:
-        """What reassignments are on their way to, or may come to be."""
+        """Return what reassignments are on their way to, or may come to be."""
         found = self.world.oracle.voters.targets_in_play()
         if self.order is not None and self.order.is_open:
             request = self.order.request
@@ -133,7 +133,7 @@ class Operator:
         return found
 
     def goes_on(self, voters: VoterSet, without: Machine | None = None) -> bool:
-        """Whether a majority of these is whole, and where the set says."""
+        """Return whether a majority of these is whole, and where the set says."""
         machines = self.world.oracle.voters.machines(voters)
         whole = [
             each
@@ -145,7 +145,7 @@ class Operator:
         return len(whole) >= voters.majority
 
     def _gets_through(self, now: VoterSet, then: VoterSet, between: VoterSet) -> bool:
-        """Whether a majority is whole all the way, in whatever order voters come and go.
+        """Return whether a majority is whole all the way, in whatever order voters come and go.
 
         The set never gets smaller than both ends, and may hold all that are not whole until then.
         """
@@ -155,7 +155,7 @@ class Operator:
         return len(smallest) - lost >= smallest.majority
 
     def is_satisfied(self, leader: Process) -> bool:
-        """Whether nothing is open: every change is through or given up (L3)."""
+        """Return whether nothing is open: every change is through or given up (L3)."""
         if self.order is not None and self.order.is_open:
             return False
         latest = leader.core.history.latest
@@ -200,7 +200,7 @@ class Operator:
         return order
 
     def add_voter(self) -> None:
-        """One that runs and is none."""
+        """Add a replica that runs and is no voter."""
         process = self._leader()
         latest = self.world.oracle.voters.latest()
         others = [
@@ -224,7 +224,7 @@ class Operator:
             )
 
     def add_gone(self) -> None:
-        """One that runs, by the directory id of the disk that it had before, perhaps just now."""
+        """Add one that runs, by the directory id of its disk before, perhaps just now."""
         latest = self.world.oracle.voters.latest()
         others = [
             each
@@ -262,7 +262,7 @@ class Operator:
         self.world.count("directories that are gone named")
 
     def _is_silent(self, process: Process, machine: Machine) -> bool:
-        """Whether this process, if it leads, has not heard lately of a disk that is gone."""
+        """Return whether this process, if it leads, has not heard lately of a disk that is gone."""
         leader = process.core._state.leader
         if leader is None or process.paused or process.blocked:
             return False
@@ -272,7 +272,7 @@ class Operator:
         return process.now_ms() - progress.last_fetch_ms > self.settings.fetch_timeout_ms
 
     def remove_voter(self) -> None:
-        """One of those that vote: one that is gone rather than others, and the leader often."""
+        """Remove one of those that vote: rather one that is gone, and the leader often."""
         process = self._leader()
         latest = self.world.oracle.voters.latest()
         if process is None or latest.target is not None:
@@ -294,7 +294,7 @@ class Operator:
             self.ask(process, UpdateFeaturesRequest(1, TIMEOUT_MS), [])
 
     def reassign(self) -> None:
-        """All of them at once, or an end of that."""
+        """Reassign all of them at once, or end that."""
         process = self._leader()
         whole = [each for each in self.world.machines if each.process is not None and each.is_sound]
         if process is None or not whole:
@@ -326,7 +326,7 @@ class Operator:
     # --- machines -------------------------------------------------------------------------------
 
     def move(self) -> None:
-        """A machine comes back at another address, while those that have not moved go on.
+        """Bring a machine back at another address, while those that have not moved go on.
 
         Static voters are where their configurations say, until the log names them.
         """
@@ -337,14 +337,14 @@ class Operator:
             self.world.end(machine, power=False)
 
     def wipe(self) -> None:
-        """A machine comes back with nothing, as another replica of the same id."""
+        """Bring a machine back with nothing, as another replica of the same id."""
         machine = self.random.choice(self.world.machines)
         known = self.settings.kraft_version > 0  # static voters are known by their ids alone
         if known and not machine.dead and self.can_spare(machine):
             self.replace_disk(machine)
 
     def replace_configured(self) -> None:
-        """A machine comes back with nothing but a configuration that still names the first voters.
+        """Bring a machine back with nothing but a configuration that still names the first voters.
 
         The log names their directories by now. All others know that, on their disks: one that did
         not would count the new disk by its id, and no rule could tell it from the old one (D23).

@@ -35,7 +35,7 @@ cdef enum:
 
 
 cdef uint8_t *zeros(size_t size) except NULL:
-    """Zeros that take memory only where they are touched, given back at once by ``munmap``.
+    """Return zeros that take memory only where they are touched, given back at once by ``munmap``.
 
     ``calloc`` would not do: what was freed once it hands out again, and touches all of it.
     """
@@ -47,7 +47,7 @@ cdef uint8_t *zeros(size_t size) except NULL:
 
 
 cdef inline uint64_t pages_in(uint64_t size) noexcept:
-    """Pages that hold so many bytes, the last one perhaps in part."""
+    """Return the pages that hold so many bytes, the last one perhaps in part."""
     return (size + PAGE - 1) // PAGE
 
 
@@ -117,7 +117,7 @@ cdef class PagedFile:
         return True
 
     def dirty_pages(self) -> list[int]:
-        """Pages that are not on the disk and that the kernel knows to be dirty."""
+        """Return the pages that are not on the disk and that the kernel knows to be dirty."""
         cdef uint64_t page
         found = []
         for page in range(pages_in(self.size)):
@@ -128,7 +128,7 @@ cdef class PagedFile:
         return found
 
     def unallocated_stores(self) -> int:
-        """Pages that hold something and have no block: on a full disk each was a SIGBUS (R10)."""
+        """Return the pages that hold something without a block: a SIGBUS on a full disk (R10)."""
         cdef uint64_t page, end
         cdef int found = 0
         for page in range(pages_in(self.size)):
@@ -138,12 +138,12 @@ cdef class PagedFile:
         return found
 
     def blocks(self) -> int:
-        """How many pages have a block."""
+        """Return how many pages have a block."""
         cdef uint64_t page
         return sum(1 for page in range(self.room // PAGE) if self.allocated[page])
 
     def blocks_missing(self, uint64_t start, uint64_t end) -> int:
-        """How many blocks [start, end) still needs."""
+        """Return how many blocks [start, end) still needs."""
         cdef uint64_t page
         return sum(1 for page in range(start // PAGE, pages_in(end)) if not self.allocated[page])
 
@@ -177,7 +177,7 @@ cdef class PagedFile:
         self.resizes.append(size)
 
     cdef clear(self, uint8_t *image, uint64_t size):
-        """Zeros from ``size`` on; pages that never had a block are zero already."""
+        """Clear everything from ``size`` on; pages that never had a block are zero already."""
         cdef uint64_t page, start
         for page in range(size // PAGE, self.room // PAGE):
             if self.touched[page]:
@@ -205,7 +205,7 @@ cdef class PagedFile:
     # --- to the disk --------------------------------------------------------------------------
 
     def write_back(self, random, double share):
-        """The kernel writes some dirty pages on its own account, and the length they need."""
+        """Write some dirty pages, as the kernel does by itself, and the length they need."""
         dirty = self.dirty_pages()
         if not dirty:
             return
@@ -216,7 +216,7 @@ cdef class PagedFile:
                 self.syncing.pop(page, None)
 
     def begin_sync(self, random):
-        """A sync begins: what is stored from now on need not be in it."""
+        """Begin a sync: what is stored from now on need not be in it."""
         self.syncing.clear()
         for page in self.dirty_pages():
             self.syncing[page] = self.copy_of(page)
@@ -226,13 +226,13 @@ cdef class PagedFile:
                 self.put(page, self.syncing.pop(page))
 
     def end_sync(self, random):
-        """The sync has succeeded: each page is on the disk as it was at some moment meanwhile."""
+        """End a sync with success: each page is on the disk as it was at some moment meanwhile."""
         for page, content in self.syncing.items():
             self.put(page, content if random.random() < 0.5 else self.copy_of(page))
         self.syncing.clear()
 
     def fail_sync(self, random):
-        """A write has failed: some pages are written, the others count as clean all the same.
+        """Fail a sync: some pages are written, the others count as clean all the same.
 
         The next sync succeeds without them, and reads show them until the cache is dropped
         ("fsyncgate").
@@ -246,7 +246,7 @@ cdef class PagedFile:
         self.errors += 1
 
     def lie_about_sync(self, random):
-        """The disk says that it wrote everything, and loses a page of it (lost write)."""
+        """End a sync with a lost write: the disk reports success, and loses a page of it."""
         dirty = self.dirty_pages()
         lost = random.choice(dirty) if dirty else -1
         self.settle_sizes()
@@ -280,7 +280,7 @@ cdef class PagedFile:
         self.drop_cache()
 
     def drop_cache(self):
-        """What processes see is what is on the disk again."""
+        """Drop the cache: what processes see is what is on the disk again."""
         cdef uint64_t page
         for page in self.touched_pages():
             memcpy(self.cache + page * PAGE, self.stable + page * PAGE, PAGE)
@@ -294,15 +294,15 @@ cdef class PagedFile:
     # --- what tests and invariants look at ----------------------------------------------------
 
     def read(self, uint64_t start, uint64_t end) -> bytes:
-        """Bytes as processes see them."""
+        """Return the bytes as processes see them."""
         return (<const uint8_t *>self.cache)[start:end]
 
     def read_stable(self, uint64_t start, uint64_t end) -> bytes:
-        """Bytes as they are on the disk."""
+        """Return the bytes as they are on the disk."""
         return (<const uint8_t *>self.stable)[start:end]
 
     def stable_batch(self, uint64_t position):
-        """The batch that is whole on the disk at ``position``, as :func:`batches_of`, or None."""
+        """Return the batch that is whole on the disk at ``position``, or None."""
         cdef kf_batch_header h
         if position >= self.stable_size:
             return None
@@ -408,7 +408,7 @@ cdef class SimSegmentFile(SegmentFile):
 
 
 def is_plain(const uint8_t[::1] batch) -> bool:
-    """Whether the leader appends a whole batch from a ring without looking at it twice."""
+    """Return whether the leader appends a whole batch from a ring without looking at it twice."""
     cdef kf_batch_header h
     if kf_batch_parse(&batch[0], batch.shape[0], &h) != KF_BATCH_OK:
         return False
@@ -416,7 +416,7 @@ def is_plain(const uint8_t[::1] batch) -> bool:
 
 
 def append_batch(Log log, const uint8_t[::1] batch, int32_t epoch) -> bool:
-    """A producer's batch, taken as the intake takes it; False: no room yet, or ``log.fault``."""
+    """Append a producer's batch as the intake does; False: no room yet, or ``log.fault``."""
     return log.append_batch(&batch[0], batch.shape[0], epoch) == 1
 
 
@@ -432,7 +432,7 @@ def copy_reference(Log log, SegmentFile source, uint64_t position, uint64_t leng
 
 
 def batches_of(Segment segment not None, int64_t offset) -> list[tuple[int, ...]]:
-    """(base offset, end offset, epoch, CRC, position, size) of a segment's batches from one on."""
+    """Return (base offset, end offset, epoch, CRC, position, size) of batches from one on."""
     cdef kf_batch_header h
     cdef int64_t position = segment.find(offset)
     found = []
@@ -468,7 +468,7 @@ cdef class SteppedFlush:
         self.at, self.begun, self.running = 0, False, True
 
     def step(self, disk) -> int:
-        """One step: 1 to go on, 0 when all is on disk, or a negative errno, which is final (D9)."""
+        """Take one step: 1 to go on, 0 when all is on disk, or a negative errno, final (D9)."""
         cdef kf_watermark w
         cdef kf_flush_file *file
         if self.at == self.job.count:

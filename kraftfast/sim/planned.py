@@ -73,7 +73,7 @@ class Planned:
             self.looking -= 1
 
     def _hold_down(self, machine: Machine, ms: int) -> None:
-        """Its process ends, and does not come back for a while."""
+        """End its process, which does not come back for a while."""
         machine.may_start = False
         self.held.add(machine)
         self.world.end(machine, power=False)
@@ -88,7 +88,7 @@ class Planned:
     # --- who votes --------------------------------------------------------------------------------
 
     def _upgrade_again(self) -> None:
-        """An upgrade is asked for once more while the first is not committed."""
+        """Ask for an upgrade once more while the first is not committed."""
         operator, voters = self.world.operator, self.world.oracle.voters
         request, asked_us = UpdateFeaturesRequest(1, TIMEOUT_MS), 0
 
@@ -135,7 +135,7 @@ class Planned:
             self.world.count("needed voters named")
 
     def _add_unaware(self) -> None:
-        """A voter is added, does not hear of it, and the leader that added it is gone for good."""
+        """Add a voter that does not learn of it, and end the leader that added it for good."""
         leader, latest = self.world.leader(), self.world.oracle.voters.latest()
         voters, operator = latest.voters, self.world.operator
         machines = self.world.oracle.voters.machines(voters)
@@ -234,7 +234,7 @@ class Planned:
     # --- disks ------------------------------------------------------------------------------------
 
     def _doubt_again(self) -> None:
-        """A replica ends when its doubt is settled, before the mark of it is gone (D10)."""
+        """End a replica when its doubt is settled, before the mark of it is gone (D10)."""
 
         machine = self._rottable()
         if machine is None or machine.process is None:
@@ -255,7 +255,7 @@ class Planned:
         self._await(look, 8)
 
     def _stop_and_shorten(self) -> None:
-        """A replica stops in order; then the end of its log is gone, whole batches of it (D10)."""
+        """Stop a replica in order; then remove the end of its log, whole batches of it (D10)."""
         machine = self._rottable()
         if machine is not None and machine.process is not None:
             process = machine.process
@@ -277,7 +277,7 @@ class Planned:
         return True
 
     def shorten(self, machine: Machine, entry: Entry) -> None:
-        """The last segment of a machine that is down ends where this batch began."""
+        """End the last segment of a machine that is down where this batch began."""
         name = segment_name(entry.segment_base) + LOG_SUFFIX
         file = machine.disk.paged_file(f"{self.world.log_path(machine)}/{name}")
         if file is not None:
@@ -288,7 +288,7 @@ class Planned:
             file.end_sync(self.random)
 
     def _rot_below_snapshot(self) -> None:
-        """A byte changes in a log whose newest snapshot holds all of it (I15)."""
+        """Change a byte in a log whose newest snapshot holds all of it (I15)."""
 
         def look() -> bool:
             machine = self._rottable()
@@ -308,13 +308,13 @@ class Planned:
         self._await(look, 8)
 
     def _full_at_trim(self) -> None:
-        """A disk is full just when its log is to begin later (D25)."""
+        """Fill a disk just when its log is to begin later (D25)."""
         machine = self.random.choice(self.world.machines)
         machine.disk.fill_at("/recycled-", 0)
         self._after(300, 1_500, machine.disk.give_space)
 
     def _cut_at_page(self) -> None:
-        """A leader cuts what it appended while it was cut off, into a file that was trimmed before.
+        """Have a leader cut what it appended while cut off, into a file that was trimmed before.
 
         Where a record looks like a page of the log, that file must not pass for a prepared one at
         the second start behind that.
@@ -373,7 +373,7 @@ class Planned:
 
 
 def _looks_prepared(segment: Any) -> bool:
-    """Whether a trimmed file was cut behind what looks like a page of the log."""
+    """Return whether a trimmed file was cut behind what looks like a page of the log."""
     return not (segment.has_page or segment.may_trim())
 
 

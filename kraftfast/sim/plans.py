@@ -130,7 +130,7 @@ PLANS: dict[str, dict[str, Any]] = {
 
 
 def plan_of(seed: int) -> dict[str, Any]:
-    """The settings of a seed's plan; nothing for most seeds."""
+    """Return the settings of a seed's plan; nothing for most seeds."""
     slot = seed // EVERY % SLOTS
     if seed % EVERY != AT or slot >= len(PLANS):
         return {}
@@ -139,5 +139,5 @@ def plan_of(seed: int) -> dict[str, Any]:
 
 
 def seeds_of(name: str) -> count[int]:
-    """The seeds that have this plan, in order."""
+    """Return the seeds that have this plan, in order."""
     return count(AT + EVERY * list(PLANS).index(name), EVERY * SLOTS)

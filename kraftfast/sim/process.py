@@ -159,7 +159,7 @@ class Process(Node):
                 self.world.later(self.world.random.randint(1, LATE_US), self._heard)
 
     def ring(self) -> None:
-        """The doorbell of the loop."""
+        """Ring the doorbell of the loop."""
         self.wake()
 
     def _heard(self) -> None:
@@ -186,7 +186,7 @@ class Process(Node):
         self.block()
 
     def _go_on(self) -> None:
-        """What the loop waits for has come: it goes on."""
+        """Let the loop go on: what it waits for has come."""
         if self.alive and self.blocked:
             if self.paused:
                 self._late.append((self._go_on, ()))
@@ -208,11 +208,11 @@ class Process(Node):
     # --- threads ------------------------------------------------------------------------------
 
     def beside_later(self, piece: Callable[[], None]) -> None:
-        """In a thread: it runs beside a blocked loop, but not in a stopped process."""
+        """Run a job in a thread: it runs beside a blocked loop, but not in a stopped process."""
         self.world.later(self.disk_delay_us(), self._piece, piece)
 
     def prepare_later(self, piece: Callable[[], None]) -> None:
-        """The nursery's thread, which stands still while ``nursery_hangs``."""
+        """Run the nursery's thread, which stands still while ``nursery_hangs``."""
         self.world.later(self.disk_delay_us(), self._prepare, piece)
 
     def _prepare(self, piece: Callable[[], None]) -> None:
@@ -226,7 +226,7 @@ class Process(Node):
         self.world.later(delay_us, self._piece, thread.go_on)
 
     def disk_delay_us(self) -> int:
-        """How long the next request of its disk takes: one that began as the world healed ends."""
+        """Return how long the next disk request takes: one begun as the world healed ends."""
         drawn: int = self.world.disk_delays.draw(self.world.random)
         return min(drawn * self.machine.disk_factor, REQUEST_US_MAX)
 
@@ -239,11 +239,11 @@ class Process(Node):
     # --- the flusher --------------------------------------------------------------------------
 
     def flush_later(self) -> None:
-        """The flusher's thread gets on."""
+        """Let the flusher's thread get on."""
         self.world.later(self.disk_delay_us(), self._piece, self.flush_step)
 
     def flush_step(self) -> None:
-        """One step of the flusher's thread; its end is news for the loop."""
+        """Take one step of the flusher's thread; its end is news for the loop."""
         if self.machine.flushes_hang:
             self.world.later(HANGS_US, self._piece, self.flush_step)
         elif not self.flusher.step():
@@ -256,13 +256,13 @@ class Process(Node):
     # --- rings --------------------------------------------------------------------------------
 
     def hidden_rings(self) -> set[Any]:
-        """The rings of those that this process is cut off from."""
+        """Return the rings of those that this process is cut off from."""
         network = self.world.network
         peers = self.loop.mesh.peers if network.cut else ()
         return {each.link.inbox for each in peers if network.is_cut(each.id, self.id)}
 
     def open_segment(self, path: str, inode: int) -> SimSegmentFile | None:
-        """Another replica's segment, held until this process ends or closes it (D20)."""
+        """Return another replica's segment, held until this process ends or closes it (D20)."""
         for machine in self.world.machines:
             if path.startswith(f"{machine.path}/"):
                 paged = machine.disk.paged_file(path)
@@ -276,16 +276,16 @@ class Process(Node):
     # --- clients ------------------------------------------------------------------------------
 
     def offer(self, append: Append) -> None:
-        """A producer puts a batch into its ring, whether this process runs or not."""
+        """Put a producer's batch into its ring, whether this process runs or not."""
         self.door.queue.append(append)
         self.wake()
 
     def has_offers(self) -> bool:
-        """Whether producers wait for it."""
+        """Return whether producers wait for it."""
         return bool(self.door.queue) and not self.appends_held
 
     def resign(self) -> None:
-        """An operator asks the leader to step down."""
+        """Ask the leader to step down, as an operator does."""
         if self.core.role == "leader":
             self.step(ev.ResignRequested(self.core.epoch))
 
@@ -304,7 +304,7 @@ class Process(Node):
     # --- the end ------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """The graceful end: everything flushed and left as Kafka would."""
+        """End gracefully: everything flushed and left as Kafka would."""
         super().close()
         self.closed = True
         self.vanish(power=False)
@@ -315,7 +315,7 @@ class Process(Node):
         super().abandon()
 
     def vanish(self, power: bool) -> None:
-        """The process is no more; what producers gave it has an unknown outcome."""
+        """End the process; what producers gave it has an unknown outcome."""
         self.alive = False
         self.door.vanish()
         self.world.local.ended(self.pid)

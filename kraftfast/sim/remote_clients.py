@@ -73,7 +73,7 @@ class RemoteClient(Program):
         self.wanted += 1
 
     def cluster(self) -> Cluster:
-        """Its way to the quorum, by some of the addresses of now."""
+        """Return its way to the quorum, by some of the addresses of now."""
         machines = self.world.machines
         known = self.world.random.sample(machines, self.world.random.randint(1, len(machines)))
         places = [(each.endpoints[0].host, each.endpoints[0].port) for each in known]
@@ -328,7 +328,7 @@ class RemoteAdmin(RemoteClient):
 
 
 def programs(world: World) -> list[RemoteClient]:
-    """Those of the settings, each on a host of its own behind those of the machines."""
+    """Return those of the settings, each on a host of its own behind those of the machines."""
     settings, first = world.settings, len(world.machines) + 1
     kinds: list[Any] = [
         lambda id, even=number % 2: RemoteProducer(world, id, bool(even))

@@ -43,7 +43,7 @@ class Named(NamedTuple):
 
 
 def files_in(directory: Directory) -> Iterator[Named]:
-    """Every file below a directory."""
+    """Yield every file below a directory."""
     for name, node in sorted(directory.entries.items()):
         if isinstance(node, Directory):
             yield from files_in(node)
@@ -66,14 +66,14 @@ class Rotting:
         return machine
 
     def _down(self) -> Machine | None:
-        """One of them, and it is down now."""
+        """Return one of them that is down now."""
         machine = self._rottable()
         if machine is not None and machine.process is not None:
             self.world.end(machine, power=True)
         return machine
 
     def _rot(self) -> None:
-        """A bit of a segment changes while its machine is down."""
+        """Change a bit of a segment while its machine is down."""
         machine = self._down()
         if machine is None:
             return
@@ -100,7 +100,7 @@ class Rotting:
             self._flip(machine, file, place)
 
     def _rot_tail(self, machine: Machine) -> None:
-        """A bit of one of the last batches that were on disk changes; the machine is down."""
+        """Change a bit of one of the last batches that were on disk; the machine is down."""
         shadow = self.world.oracle.shadow(machine.id)
         entries = [each for each in shadow.entries if each.batch.end_offset <= shadow.durable]
         spare = not machine.rotten and self.world.operator.can_spare(machine)
@@ -113,7 +113,7 @@ class Rotting:
         file.flip(place, self.random.randrange(8))
 
     def _rot_running(self) -> None:
-        """A bit of a segment, or of a snapshot, changes under a process that uses it.
+        """Change a bit of a segment, or of a snapshot, under a process that uses it.
 
         Of what is on its disk and applied, and of what a CRC covers: readers see no more.
         """
@@ -131,7 +131,7 @@ class Rotting:
             self._flip_small(machine, (SUFFIX,))
 
     def _rot_file(self) -> None:
-        """A bit of quorum-state, a checkpoint, a mark or a snapshot changes at rest."""
+        """Change a bit of quorum-state, a checkpoint, a mark or a snapshot at rest."""
         machine = self._down()
         if machine is not None:
             self._flip_small(machine, KINDS)
@@ -149,7 +149,7 @@ class Rotting:
             self._flip(machine, file, self.random.randrange(len(file.data)))
 
     def _lost_file(self) -> None:
-        """A file is gone from a disk at rest: a vote, a checkpoint, a snapshot, a segment."""
+        """Remove a file from a disk at rest: a vote, a checkpoint, a snapshot, a segment."""
         machine = self._down()
         if machine is None:
             return

@@ -91,7 +91,7 @@ class Delays:
     spike_share: float = 0.02
 
     def draw(self, random: Random) -> int:
-        """One duration, at least 1."""
+        """Return one duration, at least 1."""
         if random.random() < self.spike_share:
             return random.randint(1, self.spike_us)
         return 1 + int(random.expovariate(1.0) * self.short_us)
@@ -183,7 +183,7 @@ class Settings:
     def of_seed(
         cls, seed: int, reach: bool = True, short: bool = False, **overrides: Any
     ) -> Settings:
-        """The settings that a seed stands for (swarm testing: each run has its own mixture).
+        """Return the settings that a seed stands for (swarm testing: each run has its own mixture).
 
         ``reach``: with what is drawn apart, too; without, a seed is the run it was before.
         ``short``: cut it down to a run of a third of a second, without a plan (those need time).
@@ -274,7 +274,7 @@ class Settings:
         return replace(self, **(found | overrides))
 
     def _reach_of_seed(self, seed: int) -> dict[str, Any]:
-        """What else is in this run: names, consumers, aimed power cuts, rot, a large state."""
+        """Return what else is in this run: names, consumers, power cuts, rot, a large state."""
         random = Random(seed * 2 + 1 + (1 << 45))
         found: dict[str, Any] = {
             "named": random.choice((0, 1, 2)),
@@ -302,7 +302,7 @@ class Settings:
         return found | {"faults": faults, "mistakes": mistakes}
 
     def _snapshots_of_seed(self, seed: int) -> dict[str, Any]:
-        """Whether snapshots are made in this run, how often and how large."""
+        """Return whether snapshots are made in this run, how often and how large."""
         random = Random(seed * 2 + 1 + (1 << 41))
         kind = random.choice(("", "", "", "machine", "machine", "trim"))
         if not kind:
@@ -318,7 +318,7 @@ class Settings:
         }
 
     def _membership_of_seed(self, seed: int) -> dict[str, Any]:
-        """Whether voters change in this run, and how."""
+        """Return whether voters change in this run, and how."""
         random = Random(seed * 2 + 1 + (1 << 40))
         if random.random() < 0.5 or self.durability == "memory":
             return {}
@@ -334,7 +334,7 @@ class Settings:
     def quorum_config(
         self, endpoints: tuple[Endpoint, ...], bootstrap_ids: tuple[int, ...]
     ) -> QuorumConfig:
-        """The core's part, of a machine that can be reached there, and asks those first."""
+        """Return the core's part, of a machine that can be reached there, and asks those first."""
         return QuorumConfig(
             election_timeout_ms=self.election_timeout_ms,
             fetch_timeout_ms=self.fetch_timeout_ms,
@@ -363,7 +363,7 @@ class Settings:
 
 
 def _clients_of_seed(seed: int) -> dict[str, Any]:
-    """How many clients run as they are in this run."""
+    """Return how many clients run as they are in this run."""
     random = Random(seed * 2 + 1 + (1 << 47))
     if random.random() < 0.5:
         return {}

@@ -68,7 +68,7 @@ class Settling:
         raise NotImplementedError
 
     def is_settled(self) -> bool:
-        """One leader, and everybody who can has everything and knows it is committed."""
+        """Return whether one replica leads, and all that can have everything, and know it."""
         leader = self.leader()
         if leader is None or not all(producer.is_idle for producer in self.producers):
             return False
@@ -88,7 +88,7 @@ class Settling:
         return self.operator.is_satisfied(leader)
 
     def _is_ahead(self, machine: Machine) -> bool:
-        """Whether a former voter stood for an epoch that no voter will come to by itself.
+        """Return whether a former voter stood for an epoch that no voter will come to by itself.
 
         It follows again from the next election on: strangers move no epoch (core/epochs.py).
         """
@@ -116,7 +116,7 @@ class Settling:
         check_kept(self)  # type: ignore[arg-type]
 
     def _comes_to_rest(self) -> bool:
-        """Whether the quorum is at rest, and takes appends; False where it is stuck as designed."""
+        """Return whether the quorum is at rest and takes appends; False where stuck by design."""
         if not self._settle("L1, L5, L6") or not self._takes_appends():
             return False
         self._rest()
@@ -154,7 +154,7 @@ class Settling:
             raise Violation(f"L6: not everybody came to {end} under load: {self.state()}")
 
     def all_run(self) -> bool:
-        """Whether every voter is there."""
+        """Return whether every voter is there."""
         running = [machine for machine in self.voters() if machine.process is not None]
         return len(running) == len(self.voter_set())
 
@@ -207,7 +207,7 @@ class Settling:
                 require(a_second < most, f"L7: {machine.id} takes {a_second} steps a second")
 
     def _check_end(self) -> None:
-        """Who votes, and what clients are told once all is well; logs and disks: ``ending``."""
+        """Check who votes, and what clients are told in the end; logs and disks: ``ending``."""
         leader = self.leader()
         assert leader is not None
         for machine in self.machines:

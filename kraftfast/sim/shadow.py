@@ -65,18 +65,18 @@ class Shadow:
         self.base, self.changes = [], []
 
     def begin_at(self, offset: int, base: list[tuple[int, KRaftVersion | KRaftVoters]]) -> None:
-        """A snapshot stands in place of the log."""
+        """Note that a snapshot stands in place of the log."""
         self.entries, self.changes = [], []
         self.start = self.end = self.durable = self.base_end = offset
         self.base = base
 
     def below(self, offset: int) -> Entry | None:
-        """The last batch that ends at or before ``offset``."""
+        """Return the last batch that ends at or before ``offset``."""
         index = bisect_right(self.entries, offset, key=lambda entry: entry.batch.end_offset)
         return self.entries[index - 1] if index else None
 
     def between(self, start: int, end: int) -> list[Entry]:
-        """The batches from ``start`` up to ``end``."""
+        """Return the batches from ``start`` up to ``end``."""
         first = bisect_left(self.entries, start, key=lambda entry: entry.batch.base_offset)
         last = bisect_right(self.entries, end, key=lambda entry: entry.batch.end_offset)
         return self.entries[first:last]

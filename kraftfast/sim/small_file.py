@@ -24,7 +24,7 @@ class SmallFile:
         self.clean = False
 
     def sync(self) -> None:
-        """Everything written so far is on the disk, unless it was given up."""
+        """Put everything written so far on the disk, unless it was given up."""
         if not self.clean:
             self.stable = self.data
         self.clean = True
@@ -43,7 +43,7 @@ class SmallFile:
         self.clean = True
 
     def drop_cache(self) -> None:
-        """What processes see is what is on the disk."""
+        """Drop the cache: what processes see is what is on the disk."""
         self.data, self.clean = self.stable, True
 
 

@@ -41,7 +41,7 @@ class SnapshotOracle:
         require(known == digest, f"I19: {process.id} came to another state at {end_offset}")
 
     def boundary(self, snapshot_id: OffsetAndEpoch) -> Identity | None:
-        """The committed batch that ends where a snapshot does, if there is one."""
+        """Return the committed batch that ends where a snapshot does, if there is one."""
         committed = self.oracle.committed
         index = bisect_left(committed, snapshot_id.offset, key=lambda each: each.end_offset)
         if index == len(committed) or committed[index].end_offset != snapshot_id.offset:
@@ -87,7 +87,7 @@ class SnapshotOracle:
         shadow.begin_at(snapshot_id.offset, self.oracle.voters.filed(snapshot_id.offset))
 
     def deleted_before(self, process: Process, offset: int) -> None:
-        """The log begins later; who votes where it begins, the snapshot says."""
+        """Note that the log begins later; the snapshot says who votes where it begins."""
         self.world.count("log starts moved")
         self.check(process)
         check_producers(process)

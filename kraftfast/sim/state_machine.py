@@ -102,12 +102,12 @@ class SimStateMachine:
             position = end
 
     def _take(self, batch: bytes) -> None:
-        """What else is to be done with each batch."""
+        """Do what else is to be done with each batch."""
 
     # --- snapshots --------------------------------------------------------------------------------
 
     def _permit(self) -> None:
-        """In the loop: whether one is wanted, and what else belongs into it."""
+        """Return, in the loop, whether one is wanted, and what else belongs into it."""
         self._at_work = False
         snapshots = self.process.snapshots
         snapshot_id = OffsetAndEpoch(self.applied, self.epoch)

@@ -58,7 +58,7 @@ class Tcp:
         return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", (host, port))]
 
     def is_lost(self, source: int, target: int) -> bool:
-        """Whether what one host sends does not arrive at the other now."""
+        """Return whether what one host sends does not arrive at the other now."""
         world = self.world
         dark = target <= len(world.machines) and world.machine(target).dark
         return dark or world.network.is_cut(source, target)
@@ -173,7 +173,7 @@ class Tcp:
             self.reset(stream)  # nobody is there any more
 
     def took(self, stream: Stream, count: int) -> None:
-        """A reader took so many bytes: whoever sends has more room, once it hears of that."""
+        """Note that a reader took so many bytes: the sender has more room once it learns."""
         sender = stream.peer
         if sender is None:
             return
@@ -231,21 +231,21 @@ class Stream(File):
     # --- as the other side has it -----------------------------------------------------------------
 
     def arrived(self, data: bytes) -> None:
-        """Bytes are here, or the end of them."""
+        """Take bytes that arrived, or the end of them."""
         if self.state == "open":
             self.inbox += data
             self.at_end |= not data
             self.changed()
 
     def fail(self, code: int) -> None:
-        """The connection is no more, or never was."""
+        """End the connection, or note that it never was."""
         if self.fd >= 0 and self.state in ("connecting", "open"):
             self.state, self.error = "ended", code
             self.tcp.streams.pop(self, None)
             self.changed()
 
     def relieve(self, count: int) -> None:
-        """The other side took so many bytes."""
+        """Note that the other side took so many bytes."""
         self.unread -= count
         if self.fd >= 0:
             self.changed()
@@ -313,7 +313,7 @@ class Stream(File):
         return len(data)
 
     def _on_the_wire(self, piece: Any) -> bytes:
-        """What arrives of it: of records, perhaps others than those that were sent (D20)."""
+        """Return what arrives of it: of records, perhaps others than those that were sent (D20)."""
         data = bytes(piece)
         nemesis = self.files.world.nemesis
         if nemesis.corrupting and len(data) > BATCH_HEADER_BYTES and data[MAGIC_AT] == 2:

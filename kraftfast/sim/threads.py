@@ -22,7 +22,7 @@ __all__ = ["GreenletExit", "SimThread", "SimThreads", "drop", "getcurrent", "gre
 
 
 def is_world() -> bool:
-    """Whether the world runs now, and no stack that can be left."""
+    """Return whether the world runs now, and no stack that can be left."""
     return getcurrent().parent is None
 
 

@@ -31,13 +31,13 @@ _DEFAULTS = {
 
 
 def _asker(source: Any) -> Any:
-    """Who asked: a replica, or the host of a connection."""
+    """Return who asked: a replica, or the host of a connection."""
     session = getattr(source, "session", None)
     return getattr(source, "peer_id", "a client") if session is None else session.host
 
 
 def words(value: Any) -> str:
-    """A message, event or effect on one line, without what says nothing."""
+    """Return a message, event or effect on one line, without what says nothing."""
     if isinstance(value, ReplicaKey):
         return str(value.id)
     if isinstance(value, OffsetAndEpoch):

@@ -80,7 +80,7 @@ class VoteOracle:
             new.lost = max(new.lost or (0, 0), (last.batch.epoch, last.batch.end_offset))
 
     def lost(self, process: Process) -> LogEnd | None:
-        """Up to where a replica had its log on a disk that damage took it from (D10)."""
+        """Return up to where a replica had its log on a disk that damage took it from (D10)."""
         shadow = self.oracle.shadow(process.id)
         if shadow.lost is not None:
             entry = shadow.below(shadow.durable)
@@ -131,7 +131,7 @@ def log_end(process: Process) -> LogEnd:
 
 
 def is_same_vote(one: ReplicaKey | None, other: ReplicaKey) -> bool:
-    """Of two readings of quorum-state; version 0 of the file has no directory ids."""
+    """Compare two readings of quorum-state; version 0 of the file has no directory ids."""
     if one is None or one.id != other.id:
         return False
     return one == other or ZERO_UUID in (one.directory_id, other.directory_id)

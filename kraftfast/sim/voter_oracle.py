@@ -48,20 +48,20 @@ class VoterOracle:
     # --- what is in the logs --------------------------------------------------------------------
 
     def learn(self, batch: Identity, data: Any) -> None:
-        """A leader appended this batch."""
+        """Note that a leader appended this batch."""
         if data[ATTRIBUTES_AT] & CONTROL:
             found = controls_of([bytes(data)])
             if found:
                 self.records[batch.epoch, batch.base_offset] = found
 
     def base(self, machine: Machine) -> list[tuple[int, KRaftVersion | KRaftVoters]]:
-        """What a machine's bootstrap snapshot says."""
+        """Return what a machine's bootstrap snapshot says."""
         if machine.bootstrap is None:
             return []
         return [(-1, KRaftVersion(1)), (-1, KRaftVoters(machine.bootstrap))]
 
     def filed(self, end_offset: int) -> list[tuple[int, KRaftVersion | KRaftVoters]]:
-        """What a snapshot of the committed log up to there says, where the core files that."""
+        """Return what a snapshot of the committed log up to there says, as the core files it."""
         history = VoterHistory(self.committed)
         version = history.version_at(end_offset)
         voters = history.voters_at(end_offset)
@@ -73,11 +73,11 @@ class VoterOracle:
         return found if voters is None else [*found, (end_offset - 1, voters)]
 
     def of(self, batch: Identity) -> VoterControls:
-        """The records of a batch that say who votes."""
+        """Return the records of a batch that say who votes."""
         return self.records.get((batch.epoch, batch.base_offset), ())
 
     def committed_by(self, batch: Identity) -> None:
-        """A batch was committed."""
+        """Note that a batch was committed."""
         found = self.of(batch)
         self.committed += found
         self.world.counts["voter sets committed"] += sum(
@@ -85,18 +85,18 @@ class VoterOracle:
         )
 
     def latest(self) -> KRaftVoters:
-        """The last voter record that is committed."""
+        """Return the last voter record that is committed."""
         for _, control in reversed(self.committed):
             if isinstance(control, KRaftVoters):
                 return control
         return KRaftVoters(self.first)
 
     def sets_in_play(self) -> list[VoterSet]:
-        """The committed set, and every one that stands behind it in some log."""
+        """Return the committed set, and every one that stands behind it in some log."""
         return [each.voters for each in self._in_play()]
 
     def targets_in_play(self) -> list[tuple[int, ...]]:
-        """The targets of reassignments that stand with these sets."""
+        """Return the targets of reassignments that stand with these sets."""
         return [each.target for each in self._in_play() if each.target is not None]
 
     def _in_play(self) -> list[KRaftVoters]:
@@ -109,7 +109,7 @@ class VoterOracle:
         return found
 
     def are_known_without(self, machine: Machine) -> bool:
-        """Whether all the other first voters have on disk that later ones are committed.
+        """Return whether all the other first voters have on disk that later ones are committed.
 
         And at most a minority of the first voters has lost its disk then, this machine too.
         """
@@ -131,7 +131,7 @@ class VoterOracle:
     # --- who votes where ------------------------------------------------------------------------
 
     def replay(self, process: Process) -> VoterHistory:
-        """Of one log, as far as its core has been told of it (I16)."""
+        """Replay one log, as far as its core has been told of it (I16)."""
         shadow, end = self.oracle.shadow(process.id), process.core.end_offset
         return VoterHistory([*shadow.base, *self._below(shadow, end)])
 
@@ -139,7 +139,7 @@ class VoterOracle:
         return (change for change in shadow.changes if change[0] < end)
 
     def in_force(self, process: Process) -> VoterSet:
-        """The set that counts at this replica: the last of its log, committed or not (D16)."""
+        """Return the set in force at this replica: the last of its log, committed or not (D16)."""
         shadow, end = self.oracle.shadow(process.id), process.core.end_offset
         for changes in (shadow.changes, shadow.base):
             for offset, control in reversed(changes):
@@ -180,7 +180,7 @@ class VoterOracle:
             )
 
     def changed(self, process: Process, effect: VotersChanged) -> None:
-        """A replica says that another set is in force."""
+        """Note that a replica says that another set is in force."""
         self.world.count("voter sets in force")
         require(
             effect.voters == process.core.voters,

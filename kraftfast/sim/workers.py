@@ -66,7 +66,7 @@ def results(
 
 
 def end_with_parent() -> None:
-    """In a worker: leave Ctrl-C to the parent, and end when the parent ends.
+    """Leave Ctrl-C to the parent, in a worker, and end when the parent ends.
 
     A worker that waits for the next seed would not notice otherwise, and would wait for ever.
     """

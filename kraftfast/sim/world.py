@@ -113,23 +113,23 @@ class World(Settling):
         self.barriers = BarrierReader(self)
 
     def machine(self, id: int) -> Machine:
-        """The machine of a replica."""
+        """Return the machine of a replica."""
         return self.machines[id - 1]
 
     def voters(self) -> list[Machine]:
-        """The machines of voters, by the last set that is committed."""
+        """Return the machines of voters, by the last set that is committed."""
         return self.oracle.voters.machines(self.voter_set())
 
     def voter_set(self) -> VoterSet:
-        """The last voter set that is committed."""
+        """Return the last voter set that is committed."""
         return self.oracle.voters.latest().voters
 
     def log_path(self, machine: Machine) -> str:
-        """Where a machine's segments are."""
+        """Return where a machine's segments are."""
         return f"{machine.path}/{METADATA_TOPIC}-0"
 
     def leader(self) -> Process | None:
-        """Who leads the latest epoch that anybody leads, if it runs."""
+        """Return who leads the latest epoch that anybody leads, if it runs."""
         found: Process | None = None
         for machine in self.machines:
             process = machine.process
@@ -209,7 +209,7 @@ class World(Settling):
             self.early.check(process)
 
     def end(self, machine: Machine, power: bool) -> None:
-        """The process of a machine ends, abruptly; ``power``: the machine too."""
+        """End the process of a machine abruptly; ``power``: the machine too."""
         process = machine.process
         if process is not None:
             self.oracle.crashed(process, power)
@@ -297,17 +297,17 @@ class World(Settling):
         self.acknowledged_end = max(self.acknowledged_end, append.end_offset)
 
     def count(self, what: str) -> None:
-        """Something happened."""
+        """Count that something happened."""
         self.counts[what] += 1
 
     def trace(self, text: str) -> None:
-        """One line of the run."""
+        """Write one line of the run."""
         self.digest = zlib.crc32(f"{self.now_us} {text}".encode(), self.digest)
         if self.tracer is not None:
             self.tracer(f"{self.now_us / 1000:10.3f} {text}")
 
     def trace_step(self, process: Process, what: str, event: Any) -> None:
-        """A replica is told something."""
+        """Trace what a replica is told."""
         self.digest = zlib.crc32(
             b"%d %d %d %d" % (self.now_us, process.id, process.core.epoch, process.log.end_offset),
             self.digest,
@@ -341,12 +341,12 @@ class World(Settling):
             self.barriers.start()
 
     def _let_in(self, machine: Machine) -> None:
-        """A machine that was not there from the beginning."""
+        """Let in a machine that was not there from the beginning."""
         machine.may_start = True
         self.start_later(machine, 1_000)
 
     def heal(self) -> None:
-        """Nothing is wrong any more, but perhaps with a minority that stays as it is."""
+        """Heal everything, but perhaps a minority that stays as it is."""
         self.nemesis.heal()
         self.operator.running = False
         self.network_delays = self.disk_delays = CALM
@@ -384,7 +384,7 @@ class World(Settling):
                 machine.process.vanish(power=True)
 
     def state(self) -> dict[str, Any]:
-        """Where everybody is, for reports."""
+        """Return where everybody is, for reports."""
         replicas = {}
         for machine in self.machines:
             process = machine.process
@@ -406,7 +406,7 @@ class World(Settling):
 def run_seed(
     seed: int, settings: Settings | None = None, tracer: Callable[[str], Any] | None = None
 ) -> dict[str, Any]:
-    """One run. Plain values: ``ok``, ``violation`` (empty or the reason), counts, digest.
+    """Run one seed. Plain values: ``ok``, ``violation`` (empty or the reason), counts, digest.
 
     The same seed and settings give the same run, event by event, wherever it runs.
     """
