@@ -96,7 +96,7 @@ def label_of(name: str) -> str:
 
 
 def check_never_used(standing: Standing, name: str, since: int) -> None:
-    """Of a name without records: it must be certain that it was not forgotten with some.
+    """Check a name without records: it must be certain that it was not forgotten with some.
 
     ``since``: below this offset it was not used, -1 if that is not known. Raises UnknownOutcome.
     """
@@ -176,7 +176,7 @@ class Stored:
 def stored_records(
     options: SinkOptions, standing: Standing, since: int
 ) -> Iterator[pa.RecordBatch]:
-    """The records of a name from its first one on, if that is in the log still; else none."""
+    """Yield the records of a name from its first one on, if that is in the log still; else none."""
     tried = -1
     for begin in (max(0, since), 0):
         if begin == tried:

@@ -49,7 +49,7 @@ class ClassArchive:
         self.there = self.path.exists()
 
     def java_option(self) -> str:
-        """What the JVM is told: to map the archive, or to write one."""
+        """Return what the JVM is told: to map the archive, or to write one."""
         if self.there:
             return f"-XX:SharedArchiveFile={self.path} -Xlog:cds=off -Xlog:class+path=off"
         return f"-XX:ArchiveClassesAtExit={self.unfinished} -Xlog:cds=off"
@@ -60,7 +60,7 @@ class ClassArchive:
             forks.at_exit(self._finish, spark, spark.sparkContext._gateway)
 
     def _finish(self, spark: Any, gateway: Any) -> None:
-        """Nothing is kept of a JVM that does not end in time."""
+        """Keep nothing of a JVM that does not end in time."""
         spark.stop()
         gateway.shutdown()
         gateway.proc.stdin.close()

@@ -96,7 +96,7 @@ def _headers(spark: SparkSession, places: list[Place]) -> DataFrame:
 
 
 def _report(places: list[Place], found: list[Digest], bound: int | None) -> Report:
-    """What there is, and what all replicas have of it."""
+    """Return what there is, and what all replicas have of it."""
     replicas = []
     for place in places:
         mine = [each for each in found if each.replica == place.name and each.batches]
@@ -123,7 +123,7 @@ def _faults(spark: SparkSession, places: list[Place], report: Report) -> list[Fi
 def _among_some(
     spark: SparkSession, places: list[Place], parts: list[Piece], report: Report
 ) -> list[Finding]:
-    """What some replicas have and others have not, or not any more: those that have it compared.
+    """Compare what some replicas have and others lack, among those that have it.
 
     Else one replica that is empty, or far behind, would keep the others from being compared.
     """
@@ -143,7 +143,7 @@ def _meets(piece: Piece, shared: range) -> bool:
 
 
 def ranges_of_some(held: dict[str, range]) -> list[tuple[range, list[str]]]:
-    """Ranges of offsets that at least two replicas have, but not all of them, and which.
+    """Return ranges of offsets that at least two replicas have, but not all of them, and which.
 
     >>> ranges_of_some({"a": range(0, 9), "b": range(2, 9), "c": range(2, 5)})
     [(range(5, 9), ['a', 'b'])]
@@ -166,7 +166,7 @@ def _sql(text: str) -> Any:
 
 
 def _once(found: list[Finding]) -> list[Finding]:
-    """A place that is damaged is told of once, by the first that found it."""
+    """Report a damaged place once, by the first that found it."""
     seen: dict[tuple[str, str, int], Finding] = {}
     for each in found:
         place = (each.replica, each.segment, each.position)
@@ -214,7 +214,7 @@ def _own_faults(headers: DataFrame) -> list[Finding]:
 
 
 def _foreign_bytes(followed: DataFrame) -> list[Finding]:
-    """What is no batch, where none is missing: behind a segment that another one follows."""
+    """Return what is no batch, where none is missing: behind a segment that another one follows."""
     found = []
     rows = followed.where("trailing > 0 and following = lastOffset + 1")
     for row in rows.orderBy("baseOffset").limit(FINDINGS_MAX).collect():
@@ -246,7 +246,7 @@ def _lost_heads(places: list[Place], report: Report) -> list[Finding]:
 
 
 def _lost_tails(places: list[Place]) -> list[Finding]:
-    """What stands behind the last whole batch of a replica at rest: damage, or a torn tail."""
+    """Return what stands behind the last whole batch of a replica: damage, or a torn tail."""
     found = []
     for place in places:
         bases = place.bases()
@@ -311,7 +311,7 @@ def _divergences(
 
 
 def merged(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Ranges in order, those that touch as one.
+    """Return ranges in order, those that touch as one.
 
     >>> merged([(0, 4), (4, 8), (20, 24)])
     [(0, 8), (20, 24)]
@@ -371,7 +371,7 @@ def _records_apart(spark: SparkSession, places: list[Place], first: int, end: in
 
 
 def odd_ones(copies: dict[int, tuple[int, int]], count: int) -> tuple[tuple[int, ...], str]:
-    """(which replicas differ from the majority, how); all of them where there is none.
+    """Return (which replicas differ from the majority, how); all of them where there is none.
 
     >>> odd_ones({0: (1, 7), 1: (1, 8), 2: (1, 7)}, 3)
     ((1,), 'another record')
@@ -405,7 +405,7 @@ def _divergence(
 
 
 def _headers_apart(headers: DataFrame, first: int, end: int) -> list[Finding]:
-    """The records are the same, so that batches are cut or described in another way."""
+    """Report batches that differ although their records are the same."""
     rows = headers.where(f"baseOffset = {first}").collect()
     named = ", ".join(
         f"{row.replica} (epoch {row.epoch}, {row.count} records, producer {row.producerId}, "
@@ -420,7 +420,7 @@ def _headers_apart(headers: DataFrame, first: int, end: int) -> list[Finding]:
 
 
 def _snapshots(spark: SparkSession, places: list[Place], replay: Replay | None) -> list[Finding]:
-    """Each is sound from end to end; those with one id hold the same bytes of records."""
+    """Check the snapshots: each is sound, and those with one id hold the same bytes of records."""
     found, digests = [], dict[Any, dict[str, int]]()
     for place in places:
         for each in snapshot_ids(Disk(), place.log_path):
@@ -443,7 +443,7 @@ def _snapshots(spark: SparkSession, places: list[Place], replay: Replay | None) 
 
 
 def _unsound(path: str) -> str:
-    """What is wrong with a snapshot; "" for one that is sound."""
+    """Return what is wrong with a snapshot; "" for one that is sound."""
     try:
         with SnapshotReader(Disk(), path) as reader:
             reader.check()
@@ -453,7 +453,7 @@ def _unsound(path: str) -> str:
 
 
 def _content_digest(path: str) -> int:
-    """Of keys and values; headers and footers say when a snapshot was made."""
+    """Return a digest of keys and values; headers and footers say when a snapshot was made."""
     digest = 0
     with SnapshotReader(Disk(), path) as reader:
         for record in reader.records():
@@ -464,7 +464,7 @@ def _content_digest(path: str) -> int:
 def _replayed(
     spark: SparkSession, places: list[Place], newest: Any, replay: Replay
 ) -> list[Finding]:
-    """The newest snapshot against the log below its end, on one replica that has both."""
+    """Compare the newest snapshot with the log below its end, on one replica that has both."""
     for place in places:
         path = snapshot_path(place.log_path, newest)
         if not os.path.exists(path) or not place.bases() or place.bases()[0] > 0:
@@ -486,7 +486,7 @@ def _replayed(
 
 
 def _apart(one: DataFrame, other: DataFrame) -> str:
-    """How many values of one are not in the other, and the least of them; "" if none is."""
+    """Return how many values of one are not in the other, and the least of them; "" if none is."""
     rows = one.exceptAll(other).agg(*map(_sql, ("count(*) as count", "min(value) as least")))
     found = rows.first()
     assert found is not None, "an aggregate has a row"

@@ -20,12 +20,12 @@ PLACES = frozenset({"path", "bootstrap.servers"})
 
 
 def makes_a_table(options: Any) -> bool:
-    """Whether these are the properties of a table that is being made."""
+    """Return whether these are the properties of a table that is being made."""
     return bool(OF_TABLES & {name.lower() for name in dict(options)})
 
 
 def table_schema(fields: dict[str, pa.DataType], options: Any) -> StructType:
-    """The fields, each with the options of the table."""
+    """Return the fields, each with the options of the table."""
     text = json.dumps(options_of_a_table(dict(options)))
     return StructType(
         [

@@ -102,7 +102,7 @@ def convert(
 
 
 def sources_of(options: LogOptions) -> list[str]:
-    """The directories that a conversion reads."""
+    """Return the directories that a conversion reads."""
     if not options.path:
         return []
     with Logs.of(options) as logs:
@@ -139,7 +139,7 @@ def _claim(target: str, settings: dict[str, str], replicas: list[str]) -> list[s
 
 
 def end_of(path: str) -> int:
-    """Where the piece of a file ends; -1 if the file does not say."""
+    """Return where the piece of a file ends; -1 if the file does not say."""
     try:
         return int((pq.read_metadata(path).metadata or {}).get(END, -1))
     except (OSError, ValueError):  # ArrowInvalid is a ValueError
@@ -147,14 +147,15 @@ def end_of(path: str) -> int:
 
 
 def _covered(target: str) -> list[tuple[int, int]]:
-    """Which offsets of a quorum's servers a folder has, rising."""
+    """Return which offsets of a quorum's servers a folder has, rising."""
     found = filter(None, map(OF_SERVERS.fullmatch, os.listdir(target)))
     spans = ((int(each[1]), end_of(os.path.join(target, each[0]))) for each in found)
     return sorted((first, end) for first, end in spans if end > first)
 
 
 def uncovered(part: Range, covered: list[tuple[int, int]]) -> Iterator[Range]:
-    """What is left of a range: where it is cut depends on where the log begins and ends by now.
+    """Yield what is left of a range: where it is cut depends on where the log begins and ends by
+    now.
 
     >>> from kraftfast.spark.remote import Range
     >>> found = uncovered(Range("a:1", 10, 50), [(0, 20), (30, 40)])
@@ -171,7 +172,10 @@ def uncovered(part: Range, covered: list[tuple[int, int]]) -> Iterator[Range]:
 
 
 def write_file(reader: Any, part: Any, target: str, compression: str) -> tuple[int | None, int]:
-    """One piece as a file: (rows, bytes), or (None, 0) if it was there. Raises StorageError."""
+    """Write one piece as a file: (rows, bytes), or (None, 0) if it was there.
+
+    Raises StorageError.
+    """
     path = os.path.join(target, file_name(part.value, REPLICA in reader.schema.names))
     end = part.value.end if hasattr(part.value, "path") else part.value.end_offset
     if os.path.exists(path) and end_of(path) == end:
@@ -239,7 +243,7 @@ def file_name(part: Any, several: bool = False) -> str:
 
 
 def compact(log: DataFrame) -> DataFrame:
-    """The latest record of each key, as Kafka's log cleaner leaves it: offset, key, value.
+    """Return the latest record of each key, as Kafka's log cleaner leaves it: offset, key, value.
 
     A key whose latest value is null is gone (a tombstone); records without a key are left out.
     """

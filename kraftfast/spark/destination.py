@@ -102,7 +102,8 @@ class SinkOptions:
         return directories_of(self.path)
 
     def staging_root(self, stream: bool) -> str:
-        """Where jobs keep what they stage, and a stream or a job with a name what it has done.
+        """Return where jobs keep what they stage, and a stream or a job with a name what it has
+        done.
 
         Raises InvalidOption where no directory is sure to be the same one for who comes again.
         """
@@ -121,7 +122,7 @@ class SinkOptions:
         return os.path.join(tempfile.gettempdir(), f"kraftfast-{STAGING}-{os.getuid()}")
 
     def _quorum(self) -> Quorum:
-        """The quorum that runs there. Raises NoQuorum, NotCompiled."""
+        """Return the quorum that runs there. Raises NoQuorum, NotCompiled."""
         need_compiled("writing")
         from kraftfast.connected import connect
 
@@ -130,14 +131,14 @@ class SinkOptions:
         return connect(Path(self.path), timeout=self.timeout)
 
     def producer(self, name: str | None) -> Producer:
-        """An idempotent producer, of this name or of none. Raises NoQuorum, NotCompiled."""
+        """Return an idempotent producer, of this name or of none. Raises NoQuorum, NotCompiled."""
         return self._quorum().producer(
             batch_bytes=self.batch_bytes, window=WINDOW_BATCHES, timeout=self.timeout,
             idempotent=True, name=name, compression=self.compression,
         )  # fmt: skip
 
     def consumer(self, offset: int) -> RecordStream:
-        """The committed records from an offset on. Raises NoQuorum."""
+        """Return the committed records from an offset on. Raises NoQuorum."""
         return self._quorum().consumer(offset, timeout=self.timeout)
 
     def committed_end(self) -> int:

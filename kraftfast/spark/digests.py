@@ -60,7 +60,7 @@ class Digest:
 
 
 def _hashes(rows: Any) -> Any:
-    """A number of 64 bits for each header, of all that replicas have alike."""
+    """Return a number of 64 bits for each header, of all that replicas have alike."""
     found = np.zeros(len(rows), np.uint64)
     for name in IDENTITY:
         found ^= rows[name].astype(np.int64).view(np.uint64)
@@ -70,7 +70,10 @@ def _hashes(rows: Any) -> Any:
 
 
 def digest_of(piece: Piece, shared: range) -> Digest:
-    """Every CRC of the piece is computed anew. ``shared``: the offsets that all replicas have."""
+    """Return the digest of a piece, with every CRC computed again.
+
+    ``shared``: the offsets that all replicas have.
+    """
     segment = open_segment(*segment_base(piece.path))
     found = Digest(piece.replica, piece.first_offset, piece.first_offset)
     position, end = piece.position, piece.end if piece.end >= 0 else segment.limit
@@ -88,13 +91,14 @@ def digest_of(piece: Piece, shared: range) -> Digest:
 
 
 def digests(spark: SparkSession, pieces: list[Piece], shared: range) -> list[Digest]:
-    """One of each piece, read by tasks; in the order of the pieces."""
+    """Return the digest of each piece, read by tasks; in the order of the pieces."""
     found = fan_out(spark, lambda piece: astuple(digest_of(piece, shared)), pieces)
     return [Digest(*row) for row in found]
 
 
 def alike(found: list[Digest], replicas: list[str]) -> bool:
-    """Whether every replica is sound, without gaps between its pieces, and the same as the others.
+    """Return whether every replica is sound, without gaps between its pieces, and the same as the
+    others.
 
     >>> same = [Digest(name, 0, 5, 1, 5, 99, 7, 1, 1) for name in "ab"]
     >>> alike(same, ["a", "b"]), alike([same[0], Digest("b", 0, 5, 1, 5, 99, 8)], ["a", "b"])

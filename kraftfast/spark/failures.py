@@ -17,7 +17,7 @@ TEXT_MAX = 400
 
 
 def explain(error: BaseException) -> KraftfastError:
-    """The failure of ours that an exception of Spark's wraps, or one with its first line.
+    """Return the failure of ours that an exception of Spark's wraps, or one with its first line.
 
     >>> text = "[X] failed\\nTraceback ...\\nkraftfast.errors.CorruptLog: a.log is damaged\\n at Y"
     >>> explain(RuntimeError(text))

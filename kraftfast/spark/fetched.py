@@ -46,7 +46,7 @@ Question = Callable[["Connection", "Leader", float], T]
 
 
 def _of_leader(options: LogOptions, question: Question[T]) -> T:
-    """What the leader answers, whoever that is until ``timeout``. Raises NoQuorum."""
+    """Return what the leader answers, whoever that is until ``timeout``. Raises NoQuorum."""
     quorum = open_quorum(options)
     deadline = time.monotonic() + options.timeout
     while True:
@@ -63,7 +63,7 @@ def _of_leader(options: LogOptions, question: Question[T]) -> T:
 
 
 def newest_snapshot(options: LogOptions) -> OffsetAndEpoch | None:
-    """Where the leader's newest snapshot ends; None if it has none that stands for a record.
+    """Return where the leader's newest snapshot ends; None if it has none that stands for a record.
 
     It is named to a replica that has nothing yet, which is what we ask as. Raises NoQuorum.
     """
@@ -83,7 +83,7 @@ def newest_snapshot(options: LogOptions) -> OffsetAndEpoch | None:
 
 @contextmanager
 def fetched_snapshot(options: LogOptions, snapshot_id: OffsetAndEpoch) -> Iterator[str]:
-    """The path of a copy, as long as the ``with`` block lasts.
+    """Yield the path of a copy, as long as the ``with`` block lasts.
 
     Raises NoQuorum, OffsetOutOfRange if a newer one has taken its place, StorageError.
     """
@@ -125,7 +125,7 @@ def _copy(options: LogOptions, snapshot_id: OffsetAndEpoch, file: BinaryIO) -> Q
 
 
 def _slice(answer: Any, snapshot_id: OffsetAndEpoch) -> Any:
-    """The partition's part of an answer."""
+    """Return the partition's part of an answer."""
     _check(answer.error_code)
     if len(answer.topics) != 1 or len(answer.topics[0].partitions) != 1:
         raise MalformedFrame("an answer without the partition that was asked for")

@@ -69,7 +69,7 @@ class Report:
         }
 
     def lines(self) -> list[str]:
-        """The same for people."""
+        """Return the same for people."""
         made = [
             f"{each.replica}: offsets {each.start_offset:,} to end offset {each.end_offset:,}, "
             f"{each.batches:,} batches, {each.records:,} records, {each.bytes:,} bytes"

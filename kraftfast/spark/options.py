@@ -71,7 +71,7 @@ class Given:
         return self.values.get(name.lower(), default)
 
     def choice(self, name: str, allowed: tuple[str, ...]) -> str:
-        """One of some words, in any case; the first is the default."""
+        """Return one of some words, in any case; the first is the default."""
         value = self.text(name, allowed[0]).lower()
         if value not in allowed:
             raise InvalidOption(f"{name}={value!r}: it is one of {', '.join(allowed)}")
@@ -195,7 +195,8 @@ class LogOptions:
 
 
 def local_path(text: str) -> str:
-    """A path, of a URI of the scheme ``file`` too. Raises InvalidOption for any other scheme.
+    """Return a path, of a URI of the scheme ``file`` too. Raises InvalidOption for any other
+    scheme.
 
     >>> local_path("file:///srv/log"), local_path("quorum/1")
     ('/srv/log', 'quorum/1')

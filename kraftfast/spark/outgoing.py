@@ -56,7 +56,7 @@ def outgoing(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def values_of(batch: pa.RecordBatch) -> Values:
-    """What :func:`outgoing` returned, for a producer."""
+    """Return what :func:`outgoing` returned, for a producer."""
     has = batch.schema.names
     return Values(
         batch.column("value"),
@@ -66,7 +66,7 @@ def values_of(batch: pa.RecordBatch) -> Values:
 
 
 def first_difference(rows: pa.RecordBatch, stored: pa.RecordBatch) -> int:
-    """The first record in which as many rows and stored records differ; -1 if none does."""
+    """Return the first record in which as many rows and stored records differ; -1 if none does."""
     least = len(rows)
     for name in CONTENTS:
         ours, theirs = (

@@ -21,7 +21,8 @@ COLOURS = ("#1f77b4", "#2ca02c", "#ff7f0e", "#d62728")
 
 
 def latency(samples: DataFrame, *, slices: int = 1) -> DataFrame:
-    """Count, percentiles and maximum of each stage on each replica, in ``slices`` of the time.
+    """Return count, percentiles and maximum of each stage on each replica, in ``slices`` of the
+    time.
 
     ``samples``: as ``kraftfast bench ... --samples FILE`` writes them. Samples are counted in
     logarithmic buckets first, so that nothing is sorted and many files may be read together.
@@ -59,7 +60,7 @@ def _exprs(*texts: str) -> list[Any]:
 
 
 def table(percentiles: DataFrame) -> list[dict[str, Any]]:
-    """The rows, in the order in which a record passes the stages."""
+    """Return the rows, in the order in which a record passes the stages."""
     with told():
         rows = [row.asDict() for row in percentiles.collect()]
     return sorted(rows, key=lambda row: (_rank(row["stage"]), row["replica"], row["slice"]))
@@ -96,7 +97,7 @@ def picture(rows: list[dict[str, Any]], path: str) -> None:
 
 
 def _panel(title: str, group: list[dict[str, Any]], top: int) -> list[str]:
-    """Lines of percentiles; heights are microseconds from 0 to the largest p99.9."""
+    """Return lines of percentiles; heights are microseconds from 0 to the largest p99.9."""
     most = max(max(row["p999_us"] for row in group), 0.001)
     floor = top + HEIGHT
     parts = [

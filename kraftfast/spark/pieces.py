@@ -42,7 +42,7 @@ CHUNK_BATCHES = 1 << 14
 def read_part(
     part: Any, options: LogOptions, schema: pa.Schema, contents: bool
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of what a task was given: a piece of a log, a range of offsets, or damage."""
+    """Yield the rows of what a task was given: a piece of a log, a range of offsets, or damage."""
     if isinstance(part, Piece):
         yield from read_rows(part, options, schema, contents)
     elif isinstance(part, remote.Range):
@@ -54,7 +54,7 @@ def read_part(
 def read_rows(
     piece: Piece, options: LogOptions, schema: pa.Schema, contents: bool
 ) -> Iterator[pa.RecordBatch]:
-    """The records of a piece as record batches. Raises CorruptLog, OffsetOutOfRange."""
+    """Yield the records of a piece as record batches. Raises CorruptLog, OffsetOutOfRange."""
     reading = _Reading(piece, options, schema, contents)
     while reading.position < piece.end:
         try:
@@ -85,7 +85,7 @@ class _Reading:
         self.data = b""
 
     def up_to(self, end: int) -> Iterator[pa.RecordBatch]:
-        """What is wanted up to ``end``. Raises CorruptBatch with its place in the file."""
+        """Yield what is wanted up to ``end``. Raises CorruptBatch with its place in the file."""
         while self.position < end:
             before = self.position
             try:
@@ -118,7 +118,8 @@ class _Reading:
 
 
 def _damage(reading: _Reading, error: CorruptBatch) -> tuple[Damage, int, int]:
-    """(the damage, up to where all is sound from the reader's place on, where to go on behind it).
+    """Return (the damage, up to where all is sound from the reader's place on, where to go on
+    behind it).
 
     The header was sound when the piece was planned, so that it mostly says where it ends.
     """
@@ -137,7 +138,7 @@ def _damage(reading: _Reading, error: CorruptBatch) -> tuple[Damage, int, int]:
 
 
 def damage_row(damage: Damage, schema: pa.Schema) -> pa.RecordBatch:
-    """One row in the place of what is lost."""
+    """Return one row in the place of what is lost."""
     return damage_batch(schema, damage.replica, damage.first_offset, damage_text(damage))
 
 
@@ -155,7 +156,7 @@ def damage_text(damage: Damage) -> str:
 
 
 def read_headers(piece: Piece, verify_crc: bool) -> Iterator[pa.RecordBatch]:
-    """The headers of a piece; of one that reaches the end of its segment, what stands behind.
+    """Yield the headers of a piece; of one that reaches the end of its segment, what stands behind.
 
     ``piece.end`` is -1 in the plan there. A batch beyond ``piece.end_offset`` is not handed out,
     nor is what stands behind it.
@@ -212,7 +213,7 @@ def _header_rows(
 
 
 def _damages(crc_ok: Any, behind: str) -> list[str | None]:
-    """What is wrong with each batch, and with what stands behind the last one."""
+    """Return what is wrong with each batch, and with what stands behind the last one."""
     found: list[str | None] = [None if ok else FAULT_TEXTS[Fault.CRC] for ok in crc_ok.tolist()]
     if behind:
         found[-1] = "; ".join(filter(None, (found[-1], f"behind it: {behind}")))

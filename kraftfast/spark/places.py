@@ -28,7 +28,7 @@ class Place:
     """The replica's whose log it is; "" for a log of nobody, as a copy of Kafka's."""
 
     def bases(self) -> list[int]:
-        """Base offsets of its segments, rising. Raises StorageError."""
+        """Return base offsets of its segments, rising. Raises StorageError."""
         if self.segment:
             match = SEGMENT_FILE.fullmatch(self.segment)
             assert match is not None
@@ -37,7 +37,7 @@ class Place:
 
 
 def find_places(pattern: str) -> list[Place]:
-    """The logs that a path or glob names, in the order of their names.
+    """Return the logs that a path or glob names, in the order of their names.
 
     A glob passes over files that are no segments, for a quorum's directory holds ``quorum.json``.
     Raises InputError where nothing is, NotFormatted and ForeignDirectory for what is no log.
@@ -82,7 +82,7 @@ def _place_of(path: str) -> Place:
 
 
 def _kafka_log(path: str) -> str:
-    """The one directory with segments inside a directory that says nothing of itself; or ""."""
+    """Return the one directory with segments inside a directory without metadata, or ""."""
     found = [
         entry.path
         for entry in sorted(os.scandir(path), key=lambda entry: entry.name)
@@ -92,7 +92,7 @@ def _kafka_log(path: str) -> str:
 
 
 def replicas_in(path: str) -> list[str]:
-    """The replicas' directories in a quorum's; none if it is no quorum's.
+    """Return the replicas' directories in a quorum's; none if it is no quorum's.
 
     One that was set aside holds what is no replica's any more: it must not be read, nor counted.
     """

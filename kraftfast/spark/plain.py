@@ -67,7 +67,7 @@ class PlainLoader(Loader):
     """Fills a module that is compiled elsewhere."""
 
     def create_module(self, spec: ModuleSpec) -> None:
-        """As usual."""
+        """Do as usual."""
 
     def exec_module(self, module: ModuleType) -> None:
         if module.__name__ in HAVE_TWINS:
@@ -87,7 +87,7 @@ class PlainFinder(MetaPathFinder):
 
 
 def stand_in() -> None:
-    """Where the decoder of rows is not there, let its twin be found; say once that it is slow."""
+    """Let the twin of the decoder of rows be found where that is not; say once that it is slow."""
     if importlib.util.find_spec("kraftfast.record.rows") is None:
         sys.meta_path.append(PlainFinder())
         warnings.warn(SLOW, RuntimeWarning, stacklevel=2)

@@ -49,12 +49,12 @@ def open_servers(servers: str, topic: str, timeout: float) -> RemoteQuorum:
 
 
 def committed_end(options: LogOptions) -> int:
-    """The high watermark, by the leader's word. Raises NoQuorum."""
+    """Return the high watermark, by the leader's word. Raises NoQuorum."""
     return max(0, open_quorum(options).describe(timeout=options.timeout).high_watermark)
 
 
 def log_start(options: LogOptions, offset: int = 0) -> int:
-    """Where the log starts, or ``offset`` if that is later. Raises NoQuorum."""
+    """Return where the log starts, or ``offset`` if that is later. Raises NoQuorum."""
     with open_quorum(options).consumer(offset, timeout=options.timeout) as consumer:
         try:
             consumer.wait(WAIT_S)
@@ -64,7 +64,7 @@ def log_start(options: LogOptions, offset: int = 0) -> int:
 
 
 def bytes_per_record(options: LogOptions, offset: int) -> float:
-    """Of the batch that holds an offset: what splits and limits are reckoned by."""
+    """Return the bytes a record of the batch that holds an offset: splits and limits rest on it."""
     with open_quorum(options).consumer(offset, timeout=options.timeout) as consumer:
         for batch in consumer.batches():
             return float(max(1.0, batch.size / max(1, batch.record_count)))
@@ -72,7 +72,7 @@ def bytes_per_record(options: LogOptions, offset: int) -> float:
 
 
 def ranges(options: LogOptions, start: int, end: int, size: float | None = None) -> list[Range]:
-    """Ranges of about ``split_bytes`` each. ``size``: bytes a record, if that is known."""
+    """Return ranges of about ``split_bytes`` each. ``size``: bytes a record, if that is known."""
     if start >= end:
         return []
     records = int(options.split_bytes / (size or bytes_per_record(options, start)))
@@ -83,7 +83,7 @@ def ranges(options: LogOptions, start: int, end: int, size: float | None = None)
 def read_range(
     part: Range, options: LogOptions, schema: pa.Schema, contents: bool
 ) -> Iterator[pa.RecordBatch]:
-    """The records of a range. Every CRC is checked on arrival.
+    """Yield the records of a range. Every CRC is checked on arrival.
 
     A quorum that goes away is waited for, ``timeout`` seconds without progress at most. Raises
     NoQuorum, OffsetOutOfRange, CorruptBatch.
@@ -105,7 +105,7 @@ def read_range(
 def _until(
     consumer: RecordStream, end_offset: int, timeout: float, aborted: bool
 ) -> Iterator[tuple[bytes, bool]]:
-    """(a batch, whether it is the last one below ``end_offset``)."""
+    """Yield (a batch, whether it is the last one below ``end_offset``)."""
     deadline = time.monotonic() + timeout
     while True:
         for batch in consumer.batches():

@@ -49,7 +49,7 @@ JAVA_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel={level}"
 
 
 def missing_package() -> str:
-    """The first package that Spark needs and that is not installed; "" if none is missing."""
+    """Return the first package that Spark needs and that is not installed, or ""."""
     for name in PACKAGES:
         if importlib.util.find_spec(name) is None:
             return name
@@ -57,7 +57,7 @@ def missing_package() -> str:
 
 
 def java_command() -> str:
-    """The ``java`` that Spark will start: of ``JAVA_HOME``, else of ``PATH``; "" without one."""
+    """Return the ``java`` that Spark will start: of ``JAVA_HOME``, else of ``PATH``, or ""."""
     home = os.environ.get("JAVA_HOME")
     if home:
         path = os.path.join(home, "bin", "java")
@@ -66,7 +66,7 @@ def java_command() -> str:
 
 
 def java_version(command: str) -> int:
-    """Its feature release: 17, 21, 25; of ``1.8.0`` 8; 0 if it does not say.
+    """Return its feature release: 17, 21, 25; of ``1.8.0`` 8; 0 if it does not say.
 
     The ``release`` file beside it is read, which is quicker than starting it.
     """
@@ -92,7 +92,7 @@ def java_version(command: str) -> int:
 
 
 def why_not() -> str:
-    """Why no local session can start, in one line; "" if it can."""
+    """Return why no local session can start, in one line; "" if it can."""
     name = missing_package()
     if name:
         return f"the package {name} is not installed: {INSTALL}"
@@ -121,7 +121,7 @@ def get_spark(
     archive: str | None = None,
     **conf: Any,
 ) -> SparkSession:
-    """A session of this process with the sources registered: the running one, or a new one.
+    """Return a session of this process with the sources registered: the running one, or a new one.
 
     ``master``: ``local[cores,attempts]``, ``local-cluster[executors,cores,MiB]`` or a cluster's.
     ``quiet``: log nothing that is raised anyway. ``short``: compile little, for runs of a minute.
@@ -181,7 +181,7 @@ def _java_options(quiet: bool, short: bool, classes: ClassArchive | None) -> str
 def environment(
     quiet: bool = True, classes: ClassArchive | None = None, local: bool = True
 ) -> None:
-    """What the JVM and its Python workers inherit: this interpreter, this kraftfast, no noise.
+    """Set what the JVM and its Python workers inherit: this interpreter, this kraftfast, no noise.
 
     ``local``: all of them are on this host.
     """

@@ -9,7 +9,7 @@ from kraftfast.spark.places import Place
 
 
 def shared_offsets(places: list[Place], bounds: dict[str, int | None]) -> range:
-    """The offsets that all replicas should have, below their bounds."""
+    """Return the offsets that all replicas should have, below their bounds."""
     extents = [LogExtents(place.log_path).look(bounds[place.name]) for place in places]
     ends = [end for end in bounds.values() if end is not None]
     first = max(each.start_offset for each in extents)

@@ -42,7 +42,7 @@ QUERY_ID, BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
 
 
 def task_name(base: str, partition: int) -> str:
-    """The producer's name of a task, the same in every attempt.
+    """Return the producer's name of a task, the same in every attempt.
 
     >>> task_name("6ba7b810", 3)
     '6ba7b810-3'
@@ -51,7 +51,7 @@ def task_name(base: str, partition: int) -> str:
 
 
 def staged_of(messages: list[Any]) -> list[Staged]:
-    """Those of the tasks that Spark took."""
+    """Return those of the tasks that Spark took."""
     return [each for each in messages if isinstance(each, Staged)]
 
 
@@ -113,7 +113,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self.root = options.staging_root(True)
 
     def job_of(self, query: str, batch: int) -> Job:
-        """The query's id stays with its checkpoint, so another query is another job."""
+        """Return the job of a query; a query keeps its id with its checkpoint."""
         name = f"{self.options.name}-{query}" if self.options.name else f"spark-query-{query}"
         return Job(self.root, "query", name, batch)
 
@@ -143,5 +143,5 @@ class StreamWriter(DataSourceStreamArrowWriter):
                 note_finished(each.job, self.options)
 
     def abort(self, messages: list[Any], batchId: int) -> None:
-        """The batch comes again, and goes on behind what was appended."""
+        """Do nothing: the batch comes again, and goes on behind what was appended."""
         forget(staged_of(messages))

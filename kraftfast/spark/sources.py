@@ -74,7 +74,7 @@ class LogSource(DataSource):
         return "kraftfast"
 
     def fields(self) -> dict[str, pa.DataType]:
-        """Name and type of every column, as the options have them."""
+        """Return name and type of every column, as the options have them."""
         options = self.read_options
         several = bool(options.path) and holds_several(options.path)
         return row_fields(options.contents, several, options.on_corrupt == "report")
@@ -85,7 +85,7 @@ class LogSource(DataSource):
         return ddl(self.fields())
 
     def _recall(self, schema: StructType) -> None:
-        """Of a table Spark hands over no options here, but its schema."""
+        """Recall the options of a table by its schema: Spark hands over nothing else here."""
         self.options = recalled(self.options, schema)
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -159,7 +159,7 @@ class LogReader(DataSourceReader):
                 yield piece
 
     def _check_start(self, start: int, where: str) -> None:
-        """An offset that was asked for by name must be there."""
+        """Check that an offset that was asked for by name is there."""
         asked = self.options.start_offset
         if asked is not None and asked < start and self.options.fail_on_data_loss:
             text = f"{where} starts at offset {start}, beyond offset {asked}"
@@ -214,7 +214,7 @@ def _is_aware(value: object) -> bool:
 
 
 def _interval(each: Filter) -> tuple[Any, Any]:
-    """(least, exclusive end) that a comparison leaves of whole numbers; None: unbounded."""
+    """Return (least, exclusive end) that a comparison leaves of whole numbers; None: unbounded."""
     value = getattr(each, "value", None)
     if not isinstance(value, int) or isinstance(value, bool):
         low = value if isinstance(each, GreaterThan | GreaterThanOrEqual | EqualTo) else None
@@ -332,7 +332,7 @@ def find_snapshots(pattern: str) -> list[str]:
 def read_snapshot(
     path: str, options: LogOptions, schema: pa.Schema, replica: str = ""
 ) -> Iterator[pa.RecordBatch]:
-    """The records of a snapshot; offsets are its own, from 0.
+    """Yield the records of a snapshot; offsets are its own, from 0.
 
     Raises CorruptLog, InputError for one that a newer one has taken the place of.
     """

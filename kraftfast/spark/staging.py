@@ -157,7 +157,7 @@ def _chain(first: pa.RecordBatch, others: Iterator[pa.RecordBatch]) -> Iterator[
 
 
 def _put(file: Any, records: pa.RecordBatch) -> None:
-    """A stream for each batch: its columns are those of which it has any."""
+    """Put a stream for each batch: its columns are those of which it has any."""
     with pa.ipc.new_stream(file, records.schema) as writer:
         writer.write_batch(records)
 
@@ -347,7 +347,7 @@ def _append_files(job: Job, plan: Plan, producer: Producer, skip: int, timeout: 
 
 
 def _again(job: Job, done: Plan, plan: Plan) -> Appended:
-    """What is asked for was done before; a job that is run again must have the same rows."""
+    """Answer what was done before; a job that is run again must have the same rows."""
     if job.kind == "named" and (done.rows, done.digest) != (plan.rows, plan.digest):
         raise InputError(
             f"a job of producerName {job.label} has committed {done.rows} rows, and of the "
@@ -411,7 +411,7 @@ def _write(job: Job, name: str, plan: Plan, replace: bool) -> None:
 
 
 def claim(job: Job, mode: str) -> None:
-    """What a job has written in one mode, the other knows nothing of.
+    """Claim a job for one mode; what it has written in the other is unknown here.
 
     Raises InputError, StorageError.
     """

@@ -81,7 +81,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._followed
 
     def _ends(self, begin: Ends) -> Ends:
-        """How far each log may be read by now."""
+        """Return how far each log may be read by now."""
         found, bound = self.followed.ends(begin), self.options.end_offset
         if bound is not None:
             found = {name: min(end, bound) for name, end in found.items()}
@@ -103,7 +103,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # --- admission --------------------------------------------------------------------------------
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Where two limits are given, the second is kept too: ``latestOffset`` looks at both."""
+        """Return one limit, and keep the second: ``latestOffset`` looks at both."""
         options = self.options
         if options.records_per_trigger is not None:
             return ReadMaxRows(options.records_per_trigger)
@@ -122,7 +122,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return None
 
     def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:
-        """The end of the next micro-batch: a prefix of what there is, within the limits.
+        """Return the end of the next micro-batch: a prefix of what there is, within the limits.
 
         A quorum that does not answer within ``timeout`` has nothing new: the query lives on.
         Raises InconsistentClusterId, ForeignDirectory if the log is not the one that was read.
@@ -146,7 +146,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return start
 
     def _admitted(self, begin: Ends, ends: Ends, limit: ReadLimit) -> Ends:
-        """Of both limits the smaller: Spark hands over one of them."""
+        """Return the smaller of both limits: Spark hands over one of them."""
         rows, size = self.options.records_per_trigger, self.options.bytes_per_trigger
         if isinstance(limit, ReadMaxRows):
             rows = min(limit.max_rows, rows or limit.max_rows)
@@ -159,7 +159,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ends if rows is None else _admit(begin, ends, rows)
 
     def _admit_bytes(self, start: Ends, ends: Ends, budget: int) -> Ends:
-        """Of directories by whole batches; of a quorum by what the next batch's records take."""
+        """Admit whole batches of directories; of a quorum what the next batch's records take."""
         if isinstance(self.followed, Servers):
             begin, end = start.get(QUORUM, 0), ends[QUORUM]
             size = self.followed.line.look(begin).bytes_per_record if begin < end else 1
@@ -240,7 +240,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             yield from read_part(part, self.options, self.schema, self.contents)
 
     def _of_snapshot(self, part: Snapshotted) -> Iterator[pa.RecordBatch]:
-        """Its records, at the last offset that it stands for, of its epoch."""
+        """Yield its records, at the last offset that it stands for, of its epoch."""
         from kraftfast.spark.sources import read_snapshot
 
         with ExitStack() as held:
@@ -254,14 +254,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 yield batch
 
     def commit(self, end: Offsets) -> None:
-        """Nothing to free: the log's retention is its own."""
+        """Do nothing: the log's retention is its own."""
 
     def stop(self) -> None:
-        """Nothing is open."""
+        """Do nothing: nothing is open."""
 
 
 def _admit(start: Ends, ends: Ends, budget: int) -> Ends:
-    """As many records of each log as its part of what waits amounts to; at least one in all.
+    """Admit as many records of each log as its part of what waits amounts to; at least one in all.
 
     >>> _admit({"a": 0, "b": 10}, {"a": 300, "b": 110}, 100)
     {'a': 75, 'b': 35}

@@ -80,7 +80,7 @@ class Bounds:
     """Milliseconds: batches whose largest timestamp is below hold nothing that is wanted."""
 
     def of(self, rows: Any) -> Any:
-        """Which headers belong to batches with anything that is wanted, as a mask."""
+        """Return which headers belong to batches with anything that is wanted, as a mask."""
         wanted = (rows["end_offset"] > self.start_offset) & (rows["base_offset"] < self.end_offset)
         wanted &= (rows["epoch"] >= self.epoch_min) & (rows["epoch"] <= self.epoch_max)
         stamps = rows["max_timestamp"]
@@ -119,7 +119,7 @@ class Walk:
 
 
 def walk(this: Walk) -> Iterator[Headers | Damage]:
-    """The headers of a segment chunk by chunk, each following the one before; and its damage."""
+    """Yield the headers of a segment chunk by chunk, each following the last; and its damage."""
     place, segment, next_base = this.place, this.segment, this.next_base
     limit = segment.limit
     position, offset = this.begin
@@ -157,7 +157,7 @@ def walk(this: Walk) -> Iterator[Headers | Damage]:
 
 
 def _check(found: Headers, offset: int, gaps: bool) -> tuple[str, int]:
-    """(why the walk cannot go on, where); cuts ``found`` to what follows the batch before."""
+    """Return (why the walk cannot go on, where); cut ``found`` to what follows the batch before."""
     rows = found.rows
     if not len(rows):
         return found.fault, found.position
@@ -176,12 +176,12 @@ def _check(found: Headers, offset: int, gaps: bool) -> tuple[str, int]:
 
 
 def _last(found: Headers) -> int:
-    """Where the last batch begins."""
+    """Return where the last batch begins."""
     return int(found.rows["position"][-1])
 
 
 def _torn(segment: HeldSegment, position: int, offset: int) -> bool:
-    """Whether what stands behind the last whole batch was never said to be on disk.
+    """Return whether what stands behind the last whole batch was never said to be on disk.
 
     In a segment that nothing of ours vouches for, a batch that is cut off is a torn tail, and one
     that is whole and wrong is damage.
@@ -199,7 +199,7 @@ def _torn(segment: HeldSegment, position: int, offset: int) -> bool:
 
 
 def resync(segment: CopiedFile, position: int, limit: int, offset: int) -> tuple[int, int]:
-    """(position, base offset) of the next sound batch that begins behind this byte.
+    """Return (position, base offset) of the next sound batch that begins behind this byte.
 
     (limit, -1) if none follows.
     """
@@ -220,7 +220,7 @@ def resync(segment: CopiedFile, position: int, limit: int, offset: int) -> tuple
 
 
 def _crc_ok(segment: CopiedFile, position: int, limit: int) -> bool:
-    """Whether a sound batch begins there."""
+    """Return whether a sound batch begins there."""
     try:
         return segment.batch(position, limit).crc_ok()
     except (CorruptBatch, InvalidOption):
@@ -272,7 +272,7 @@ def pieces(
 
 
 def _next_base(place: Place, following: int | None) -> int | None:
-    """Of one segment alone the one behind it counts too: it says whether it is the last."""
+    """Return the base offset of the segment behind, also where one segment alone is read."""
     if not place.segment:
         return following
     name = int(place.segment[:20])
@@ -303,13 +303,13 @@ def _cut(rows: Any, clear: Piece, split_bytes: int) -> Iterator[Piece]:
 
 
 def log_start(place: Place) -> int:
-    """Of the first record that is there."""
+    """Return the offset of the first record that is there."""
     bases = place.bases()
     return bases[0] if bases else 0
 
 
 def first_place(segment: HeldSegment, offset: int, extents: LogExtents | None) -> tuple[int, int]:
-    """(position, base offset) of a batch at or before the one that holds ``offset``."""
+    """Return (position, base offset) of a batch at or before the one that holds ``offset``."""
     found = [(segment.base_offset, 0), segment.place(offset)]
     if extents is not None:
         known = extents.places(segment.base_offset)
@@ -322,7 +322,7 @@ def first_place(segment: HeldSegment, offset: int, extents: LogExtents | None) -
 
 
 def _begins(segment: HeldSegment, position: int, base: int) -> bool:
-    """Whether a batch with this base offset begins there: the log may have been cut meanwhile."""
+    """Return whether a batch with this base offset begins there: the log may have been cut."""
     rows = segment.headers(position, segment.limit, batches_max=1).rows
     return len(rows) > 0 and int(rows["base_offset"][0]) == base
 
@@ -330,7 +330,8 @@ def _begins(segment: HeldSegment, position: int, base: int) -> bool:
 def offset_after(
     place: Place, start: int, end: int, bytes_max: int, extents: LogExtents | None = None
 ) -> int:
-    """Up to where ``bytes_max`` bytes of batches reach from ``start``: at least one batch further.
+    """Return up to where ``bytes_max`` bytes of batches reach from ``start``: at least one batch
+    further.
 
     Never beyond ``end``.
     """
@@ -364,7 +365,7 @@ def offset_after(
 
 
 def header_pieces(place: Place, split_bytes: int, committed: int | None) -> Iterator[Piece]:
-    """Every segment in pieces that end at batches; the last of each takes what stands behind."""
+    """Yield every segment in pieces that end at batches; the last takes what stands behind."""
     bound = OPEN_END if committed is None else committed
     for base in place.bases():
         if base >= bound:
@@ -384,6 +385,6 @@ def header_pieces(place: Place, split_bytes: int, committed: int | None) -> Iter
 
 
 def segment_base(path: str) -> tuple[str, int]:
-    """(directory, base offset) of a segment's path."""
+    """Return (directory, base offset) of a segment's path."""
     directory, name = os.path.split(path)
     return directory, int(name[:20])

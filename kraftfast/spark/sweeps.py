@@ -35,7 +35,7 @@ Progress = Callable[[int, int], None]
 
 
 def run_one(run: Run, again: Callable[[Any], str], item: Any) -> dict[str, Any]:
-    """One row; never raises but for what ends the process."""
+    """Run one row; raise only what ends the process."""
     began = time.perf_counter()
     row: dict[str, Any] = {"item": item, "ok": False, "result": None, "error": "", "traceback": ""}
     try:
@@ -67,7 +67,7 @@ def sweep(
     again: Callable[[Any], str] = nothing,
     progress: Progress | None = None,
 ) -> list[dict[str, Any]]:
-    """One row an item, in their order: item, ok, result, error, traceback, seconds, again.
+    """Return one row an item, in their order: item, ok, result, error, traceback, seconds, again.
 
     ``run`` and ``again`` are importable functions of whoever runs them. ``out``: a folder that
     keeps rows, a JSON object a line; items that are in it are not run again. ``parts``: of how
@@ -118,7 +118,7 @@ class _Telling:
 
 
 def read_rows(out: str) -> Iterator[dict[str, Any]]:
-    """What a folder holds of a sweep. Raises StorageError."""
+    """Yield what a folder holds of a sweep. Raises StorageError."""
     try:
         names = sorted(os.listdir(out)) if os.path.isdir(out) else []
         for name in names:
@@ -131,7 +131,7 @@ def read_rows(out: str) -> Iterator[dict[str, Any]]:
 
 
 def _keep(out: str, rows: list[dict[str, Any]]) -> None:
-    """A part, whole or not at all."""
+    """Keep a part, whole or not at all."""
     if not out or not rows:
         return
     name = f"part-{uuid.uuid4().hex}"
@@ -147,7 +147,7 @@ def _keep(out: str, rows: list[dict[str, Any]]) -> None:
 def run_part(
     run: Run, again: Callable[[Any], str], share: list[Any], out: str
 ) -> list[dict[str, Any]]:
-    """All items of a part, kept when it is done."""
+    """Run all items of a part, kept when it is done."""
     rows = [run_one(run, again, item) for item in share]
     _keep(out, rows)
     return rows
@@ -185,7 +185,7 @@ def _processes(
 def _on_spark(
     run: Run, again: Any, shares: list[Any], out: str, _workers: int, spark: Any, tell: _Telling
 ) -> list[dict[str, Any]]:
-    """A task a part."""
+    """Run a task a part."""
     with _watched(spark, len(shares), sum(map(len, shares)), tell):
         done = fan_out(spark, lambda share: run_part(run, again, share, out), shares)
     return [row for rows in done for row in rows]

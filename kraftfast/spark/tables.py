@@ -83,7 +83,7 @@ SQL_TYPES: Final = {
 
 
 def row_fields(contents: bool, several: bool, report: bool) -> dict[str, pa.DataType]:
-    """The fields of rows: without contents, with the replica, with words on damage."""
+    """Return the fields of rows: without contents, with the replica, with words on damage."""
     fields = {name: kind for name, kind in ROW_FIELDS.items() if contents or name not in CONTENTS}
     if several:
         fields[REPLICA] = pa.string()
@@ -93,7 +93,7 @@ def row_fields(contents: bool, several: bool, report: bool) -> dict[str, pa.Data
 
 
 def ddl(fields: dict[str, pa.DataType]) -> str:
-    """The same for Spark.
+    """Return the same for Spark.
 
     >>> ddl(row_fields(False, False, True)).split(", ")[-2:]
     ['`sequence` int', '`damage` string']
@@ -102,7 +102,7 @@ def ddl(fields: dict[str, pa.DataType]) -> str:
 
 
 def chosen(fields: dict[str, pa.DataType], names: Sequence[str]) -> pa.Schema:
-    """The schema of some of the fields, in the order asked for. Raises InvalidOption."""
+    """Return the schema of some of the fields, in the order asked for. Raises InvalidOption."""
     unknown = [name for name in names if name not in fields]
     if unknown:
         raise InvalidOption(
@@ -112,7 +112,8 @@ def chosen(fields: dict[str, pa.DataType], names: Sequence[str]) -> pa.Schema:
 
 
 def asked_for(fields: dict[str, pa.DataType], schema: Any) -> pa.Schema:
-    """Of the fields those in Spark's schema, which a caller may have written. Raises InvalidOption.
+    """Return those of the fields in Spark's schema, which a caller may have written. Raises
+    InvalidOption.
 
     Bytes that were asked for as text are refused here, in the driver. Any other type that is not
     the column's Spark refuses, when it compares the schema with what a task has read.
@@ -133,7 +134,7 @@ def bits(flags: Any) -> pa.Buffer:
 
 
 def numbers(values: Any, kind: pa.DataType, absent: Any = None) -> pa.Array:
-    """A numpy array as the type named, null where ``absent`` says so.
+    """Return a numpy array as the type named, null where ``absent`` says so.
 
     ``pa.array`` and ``pa.scalar`` do as much, and import pandas first: half a second of each
     worker's first task, and 34,000 objects that PySpark's daemon looks through after every task.
@@ -144,12 +145,12 @@ def numbers(values: Any, kind: pa.DataType, absent: Any = None) -> pa.Array:
 
 
 def flags(values: Any) -> pa.Array:
-    """A numpy array of booleans."""
+    """Return a numpy array of booleans."""
     return pa.Array.from_buffers(pa.bool_(), len(values), [None, bits(values)])
 
 
 def words(text: str, count: int) -> pa.Array:
-    """The same text in every row."""
+    """Return the same text in every row."""
     data = text.encode()
     ends = pa.py_buffer(np.array([0, len(data)], np.int32))
     one = pa.StringArray.from_buffers(1, ends, pa.py_buffer(data))
@@ -169,7 +170,8 @@ def byte_strings(column: BytesColumn) -> pa.Array:
 
 
 def headers_of(rows: Rows) -> pa.Array:
-    """A list a row, null where it has none, as Spark's source for Kafka has it: nulls cost less.
+    """Return a list a row, null where it has none, as Spark's source for Kafka has it: nulls cost
+    less.
 
     Raises CorruptBatch for a key that is no UTF-8.
     """
@@ -187,7 +189,7 @@ def headers_of(rows: Rows) -> pa.Array:
 
 
 def row_column(rows: Rows, name: str, replica: str) -> pa.Array:
-    """One field of every row."""
+    """Return one field of every row."""
     count = len(rows)
     if name == "offset":
         return numbers(rows.offsets, pa.int64())
@@ -219,7 +221,7 @@ def row_batch(rows: Rows, schema: pa.Schema, replica: str = "") -> pa.RecordBatc
 
 
 def damage_batch(schema: pa.Schema, replica: str, offset: int, text: str) -> pa.RecordBatch:
-    """One row that says what is not there: its offset is the first one lost."""
+    """Return one row that says what is not there: its offset is the first one lost."""
     known = {"offset": offset, REPLICA: replica, DAMAGE: text}
     arrays = [pa.array([known.get(field.name)], field.type) for field in schema]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
@@ -242,7 +244,7 @@ CODECS: Final = pa.concat_arrays([words(each.name.lower(), 1) for each in Codec]
 
 
 def header_batch(rows: Any, replica: str, segment: str) -> dict[str, Any]:
-    """The columns of ``kraftfast-batches`` for headers, but for the last two."""
+    """Return the columns of ``kraftfast-batches`` for headers, but for the last two."""
     count = len(rows)
     taken = {
         name: numbers(rows[field], BATCH_FIELDS[name]) for name, field in HEADER_FIELDS.items()

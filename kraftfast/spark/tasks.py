@@ -18,7 +18,7 @@ Item = TypeVar("Item")
 
 
 def fan_out(spark: SparkSession, run: Callable[[Item], Any], items: Sequence[Item]) -> list[Any]:
-    """What ``run`` makes of each item, in their order: anything that JSON holds.
+    """Yield what ``run`` makes of each item, in their order: anything that JSON holds.
 
     Raises what ``run`` raises, or SparkFailed.
     """

@@ -52,7 +52,7 @@ def bytes_column(values: Sequence[bytes | None]) -> BytesColumn:
 def decode_columns(
     buffer: Any, position: int = 0, end: int | None = None, *, keys: bool = True, **more: Any
 ) -> Columns:
-    """As :func:`kraftfast.record.columns.decode_columns`; ``partial`` is not known."""
+    """Do as :func:`kraftfast.record.columns.decode_columns`; ``partial`` is not known."""
     rows = decode_rows(buffer, position, end, **more)
     assert rows.values is not None, "contents were asked for"
     found = rows.keys if keys else None
@@ -67,7 +67,7 @@ Taken = tuple[int, int, bytes | None, bytes | None, Sequence[Pair]]
 
 
 def _rows(taken: list[Taken], shared: Any, position: int, contents: bool) -> Rows:
-    """What was taken apart, laid out."""
+    """Return what was taken apart, laid out."""
     made = Rows(
         np.array([each[0] for each in taken], np.int64),
         np.array([each[1] for each in taken], np.int64),
@@ -135,7 +135,7 @@ def decode_rows(
 
 
 def _records(batch: BatchView, block: bytes) -> list[Taken]:
-    """The records of a batch: quickly; where anything is odd, as ``pure`` does or refuses it."""
+    """Return the records of a batch quickly; where anything is odd, as ``pure`` does."""
     if not batch.record_count:
         return []
     try:
@@ -296,7 +296,7 @@ def read_headers(
 
 
 def _copied(fd: int, position: int, size: int) -> bytes:
-    """Bytes of a file, fewer if it ends."""
+    """Return the bytes of a file, fewer if it ends."""
     data = b""
     while len(data) < size and (more := os.pread(fd, size - len(data), position + len(data))):
         data += more
@@ -328,12 +328,12 @@ PREPARED_BITS: Final = 48
 
 
 def segment_name(base_offset: int) -> str:
-    """The 20 digits that a segment's files start with."""
+    """Return the 20 digits that a segment's files start with."""
     return f"{base_offset:020d}"
 
 
 def fault_text(fault: int) -> str:
-    """Why a walk stopped, in words."""
+    """Return why a walk stopped, in words."""
     return FAULT_TEXTS[fault]
 
 
@@ -370,7 +370,7 @@ def walk(
 
 
 def data_end(buffer: Any, position: int, limit: int) -> int:
-    """As :func:`kraftfast.log.scan.data_end`."""
+    """See :func:`kraftfast.log.scan.data_end`."""
     data = memoryview(buffer).cast("B")
     if not position <= limit <= len(data):
         raise ValueError(f"bytes {position} to {limit} of a buffer of {len(data)}")
@@ -384,7 +384,7 @@ def data_end(buffer: Any, position: int, limit: int) -> int:
 
 
 def page_words(page: Any) -> tuple[int, int | None, Any, Any] | None:
-    """As :func:`kraftfast.log.scan.page_words`; the layout is cext/page.h's."""
+    """Do as :func:`kraftfast.log.scan.page_words`; the layout is cext/page.h's."""
     data = memoryview(page).cast("B")
     if len(data) != limits.PAGE_BYTES:
         raise ValueError(f"a page of {len(data)} bytes")
@@ -405,7 +405,7 @@ def page_words(page: Any) -> tuple[int, int | None, Any, Any] | None:
 
 
 def _newest_slot(data: Any, slots_at: int) -> tuple[int, ...] | None:
-    """The words behind the sequence of the newest of two slots that hold, the position last."""
+    """Return the words behind the sequence of the newest of two slots, the position last."""
     newest, found = 0, None
     for number in range(2):
         at = slots_at + number * SLOT_BYTES
