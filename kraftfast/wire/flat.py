@@ -18,14 +18,14 @@ def assign(flat: Any, values: dict[str, Any]) -> None:
 
 
 def equal(flat: Any, other: Any) -> bool:
-    """Whether both are of one class and all their fields are equal."""
+    """Return whether both are of one class and all their fields are equal."""
     return type(flat) is type(other) and all(
         getattr(flat, name) == getattr(other, name) for name in flat.FIELDS
     )
 
 
 def text(flat: Any) -> str:
-    """The fields that differ from their defaults, as the constructor takes them."""
+    """Return the fields that differ from their defaults, as the constructor takes them."""
     default = type(flat)()
     told = (
         f"{name}={getattr(flat, name)!r}"

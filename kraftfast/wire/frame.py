@@ -57,7 +57,7 @@ class RequestHeader(NamedTuple):
 
 
 def decode_request_header(frame: Frame) -> RequestHeader:
-    """The header of the request in ``frame``.
+    """Return the header of the request in ``frame``.
 
     Raises :class:`MalformedFrame`; :class:`UnsupportedVersion` for an API or version that we do
     not speak, except that an ApiVersions request of any version passes: where it is not
@@ -98,12 +98,13 @@ def decode_request(frame: Frame) -> tuple[RequestHeader, Any]:
 
 
 def decode_request_body(header: RequestHeader, frame: Frame) -> Any:
-    """The body of the request whose header was decoded from ``frame``."""
+    """Return the body of the request whose header was decoded from ``frame``."""
     return REQUESTS[header.api_key].decode(frame, header.version, header.body_start)
 
 
 def correlation_id(frame: Frame) -> int:
-    """Of a response: it tells which request, and so which version, the rest answers.
+    """Return the correlation id of a response: it tells which request, and version, the rest
+    answers.
 
     Raises :class:`MalformedFrame`.
     """
@@ -113,7 +114,10 @@ def correlation_id(frame: Frame) -> int:
 
 
 def decode_response_header(api_key: int, version: int, frame: Frame) -> tuple[int, int]:
-    """Correlation id of a response, and where its body begins. Raises :class:`MalformedFrame`."""
+    """Return correlation id of a response, and where its body begins.
+
+    Raises :class:`MalformedFrame`.
+    """
     number = correlation_id(frame)
     r = Reader(frame, LENGTH_BYTES, "response header")
     if _tagged_response_header(api_key, version):
@@ -122,7 +126,7 @@ def decode_response_header(api_key: int, version: int, frame: Frame) -> tuple[in
 
 
 def decode_response(api_key: int, version: int, frame: Frame) -> tuple[int, Any]:
-    """Correlation id and body of the response to a request of ``version``.
+    """Return correlation id and body of the response to a request of ``version``.
 
     An ApiVersions response that says UNSUPPORTED_VERSION is read as version 0, whatever was
     asked, since that is how it is sent. Raises :class:`MalformedFrame`.
@@ -146,7 +150,7 @@ def encode_request(
 def request_pieces(
     api_key: int, version: int, correlation_id: int, client_id: str | None, body: Message
 ) -> list[Buffer]:
-    """The frame of :func:`encode_request` as a list for ``sendmsg``; records are not copied."""
+    """Return the frame of :func:`encode_request` as a list for ``sendmsg``, without copies."""
     assert api_key == body.API_KEY and type(body) is REQUESTS[api_key]
     out = Writer()
     try:
@@ -160,12 +164,12 @@ def request_pieces(
 
 
 def encode_response(api_key: int, version: int, correlation_id: int, body: Message) -> bytes:
-    """A whole frame, length included. Raises as :func:`encode_request`."""
+    """Return a whole frame, length included. Raises as :func:`encode_request`."""
     return b"".join(response_pieces(api_key, version, correlation_id, body))
 
 
 def response_pieces(api_key: int, version: int, correlation_id: int, body: Message) -> list[Buffer]:
-    """The frame of :func:`encode_response` as a list for ``sendmsg``; records are not copied."""
+    """Return the frame of :func:`encode_response` as a list for ``sendmsg``, without copies."""
     assert api_key == body.API_KEY and type(body) is RESPONSES[api_key]
     out = Writer()
     try:
@@ -248,7 +252,7 @@ class FrameSplitter:
         return self._tail - self._head
 
     def room(self) -> memoryview:
-        """Where the next bytes belong; never empty once ``next_frame`` has returned None."""
+        """Return where the next bytes belong; never empty once ``next_frame`` has returned None."""
         if self._large is not None:
             if self._tail == len(self._large) < self._length:
                 larger = bytearray(min(2 * len(self._large), self._length))
@@ -268,7 +272,7 @@ class FrameSplitter:
         self._tail += count
 
     def next_frame(self) -> Frame | None:
-        """The next whole frame, or None until more has arrived.
+        """Return the next whole frame, or None until more has arrived.
 
         Raises :class:`MalformedFrame` for a length outside the cap; the connection is then done.
         """
@@ -299,7 +303,7 @@ class FrameSplitter:
         return None
 
     def frames(self, data: Buffer) -> Iterator[Frame]:
-        """The frames that ``data`` completes, for those who have the bytes already.
+        """Yield the frames that ``data`` completes, for those who have the bytes already.
 
         The caller may change the cap between two of them. Raises as :meth:`next_frame`.
         """

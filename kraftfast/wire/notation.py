@@ -114,7 +114,10 @@ def snake_case(name: str) -> str:
 
 
 def parse(table: str) -> tuple[Field, ...]:
-    """The fields of ``table``. A table is our own text: a mistake in one is an AssertionError."""
+    """Parse the fields of ``table``.
+
+    A table is our own text: a mistake in one is an AssertionError.
+    """
     fields, at = _parse_fields(table, 0, "", 1)
     assert at == len(table), f"unbalanced brackets in a table: {table[at : at + 40]!r}"
     return fields

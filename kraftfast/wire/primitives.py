@@ -50,7 +50,7 @@ class Reader:
         self.what = what
 
     def malformed(self, why: str) -> MalformedFrame:
-        """The error to raise for what stands here."""
+        """Return the error to raise for what stands here."""
         return MalformedFrame(f"{self.what}, near byte {self.at} of {self.end}: {why}")
 
 
@@ -58,7 +58,7 @@ Read = Callable[[Reader], Any]
 
 
 def read_uvarint(r: Reader) -> int:
-    """An unsigned varint of at most 32 bits in its shortest form (S7)."""
+    """Read an unsigned varint of at most 32 bits in its shortest form (S7)."""
     try:
         value, r.at = varints.read(r.data, r.at, r.end)
     except ValueError as error:
@@ -176,7 +176,7 @@ def single_reader(code: str) -> Read:
 
 
 def read_tags(r: Reader, known: dict[int, tuple[int, Read]], values: list[Any]) -> None:
-    """The tagged fields at the end of a struct (S7).
+    """Read the tagged fields at the end of a struct (S7).
 
     ``known`` maps a tag to where in ``values`` it goes and how it is read; others are skipped.
     """
@@ -218,11 +218,11 @@ class Writer(bytearray):
         self.payloads = []
 
     def size(self) -> int:
-        """Bytes of the whole, records included."""
+        """Return the bytes of the whole, records included."""
         return len(self) + sum(memoryview(records).nbytes for _, records in self.payloads)
 
     def pieces(self) -> list[Buffer]:
-        """What to send, in order; records as the objects that were given."""
+        """Return what to send, in order; records as the objects that were given."""
         pieces: list[Buffer] = []
         start = 0
         for position, records in self.payloads:

@@ -39,7 +39,7 @@ class Repeated:
     def encode_request(
         self, api_key: int, version: int, number: int, client_id: str | None, body: Any
     ) -> bytes:
-        """A whole frame. Raises as ``frame.encode_request``."""
+        """Return a whole frame. Raises as ``frame.encode_request``."""
         kept = self._sent.get((api_key, True))
         if kept is not None and kept[:3] == (version, client_id, body):
             return renumbered(kept[3], REQUEST_NUMBER_AT, number)
@@ -48,7 +48,7 @@ class Repeated:
         return data
 
     def encode_response(self, api_key: int, version: int, number: int, body: Any) -> bytes:
-        """A whole frame. Raises as ``frame.encode_response``."""
+        """Return a whole frame. Raises as ``frame.encode_response``."""
         kept = self._sent.get((api_key, False))
         if kept is not None and kept[0] == version and kept[2] == body:
             return renumbered(kept[3], RESPONSE_NUMBER_AT, number)
@@ -63,7 +63,7 @@ class Repeated:
             self._sent[api_key, asks] = version, client, body, data
 
     def decode_request(self, header: frame.RequestHeader, data: frame.Frame) -> Any:
-        """The body of a request. Raises as ``frame.decode_request_body``."""
+        """Decode the body of a request. Raises as ``frame.decode_request_body``."""
         api_key, version, start = header.api_key, header.version, header.body_start
         if api_key not in REPEATED or len(data) > REMEMBERED_BYTES_MAX:
             return frame.decode_request_body(header, data)
@@ -75,7 +75,7 @@ class Repeated:
         return kept[2]
 
     def decode_response(self, api_key: int, version: int, data: frame.Frame) -> Any:
-        """The body of the response to a request of ``version``.
+        """Decode the body of the response to a request of ``version``.
 
         Raises as ``frame.decode_response``.
         """
@@ -90,5 +90,5 @@ class Repeated:
 
 
 def renumbered(data: bytes, at: int, number: int) -> bytes:
-    """A frame with another correlation id, which stands ``at`` there."""
+    """Return a frame with another correlation id, which stands ``at`` there."""
     return data[:at] + _NUMBER.pack(number) + data[at + _NUMBER.size :]

@@ -121,7 +121,7 @@ class Plan:
             self.tag_writers.append((field.tag, get, _value(default), write))
 
     def read(self, r: Reader) -> Any:
-        """The struct that starts at ``r.at``."""
+        """Read the struct that starts at ``r.at``."""
         values = self.template.copy()
         for index, read in self.steps:
             values[index] = read(r)
@@ -161,7 +161,7 @@ class Plan:
 
 
 def _field_codec(message: type[Message], field: Field, v: int) -> tuple[Read, Write, int]:
-    """How one field, or one array of them, is read and written, and its least number of bytes."""
+    """Return how one field, or an array of them, is read and written, and its least size."""
     flexible, nullable = v in message.FLEXIBLE, v in field.nullable
     read: Read
     write: Write
@@ -190,7 +190,7 @@ def _field_codec(message: type[Message], field: Field, v: int) -> tuple[Read, Wr
 
 
 def _default_of(message: type[Message], field: Field) -> Default | Callable[[], Any]:
-    """A field's default, or its maker where the default is mutable."""
+    """Return a field's default, or its maker where the default is mutable."""
     if field.default != ():
         return field.default
     return list if field.array else getattr(message, field.struct_name)
@@ -215,7 +215,10 @@ class Message(msgspec.Struct, repr_omit_defaults=True):
 
     @classmethod
     def plan(cls, version: int) -> Plan:
-        """The plan of ``version``. Raises :class:`UnsupportedVersion` for one we do not speak."""
+        """Return the plan of ``version``.
+
+        Raises :class:`UnsupportedVersion` for one we do not speak.
+        """
         plan = cls.PLANS.get(version)
         if plan is None:
             if version not in cls.VERSIONS:
@@ -253,11 +256,14 @@ class Message(msgspec.Struct, repr_omit_defaults=True):
             raise UnencodableMessage(f"{type(self).__name__} v{version}: {error}") from error
 
     def encode(self, version: int) -> bytes:
-        """The message as bytes. Raises as :meth:`encode_into`."""
+        """Return the message as bytes. Raises as :meth:`encode_into`."""
         return b"".join(self.encode_pieces(version))
 
     def encode_pieces(self, version: int) -> list[Buffer]:
-        """The message as a list for ``sendmsg``, records not copied. Raises as `encode_into`."""
+        """Return the message as a list for ``sendmsg``, records not copied.
+
+        Raises as `encode_into`.
+        """
         out = Writer()
         self.encode_into(out, version)
         return out.pieces()
@@ -266,7 +272,7 @@ class Message(msgspec.Struct, repr_omit_defaults=True):
 def define(
     name: str, key: int, served: str, flexible: str, table: str, module: str
 ) -> type[Message]:
-    """The class of the message whose fields ``table`` lists (see ``notation.py``)."""
+    """Return the class of the message whose fields ``table`` lists (see ``notation.py``)."""
     fields = parse(table)
     structs: dict[str, Any] = {}
     _define_structs(name, fields, structs, module)

@@ -34,7 +34,7 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 def negotiate(
     api_key: int, offered: Mapping[int, Versions], ours: Mapping[int, Versions] = SERVED
 ) -> int:
-    """The highest version that both sides have of an API.
+    """Return the highest version that both sides have of an API.
 
     Raises :class:`UnsupportedVersion` if there is none.
     """
@@ -49,7 +49,7 @@ def negotiate(
 
 
 def offered_versions(response: messages.ApiVersionsResponse) -> dict[int, Versions]:
-    """What the other side's ApiVersions response says, for :func:`negotiate`."""
+    """Return what the other side's ApiVersions response says, for :func:`negotiate`."""
     return {
         entry.api_key: Versions(entry.min_version, entry.max_version) for entry in response.api_keys
     }
@@ -77,7 +77,7 @@ def api_versions_response(
     finalized: Mapping[str, int] = MappingProxyType({}),
     finalized_epoch: int = -1,
 ) -> messages.ApiVersionsResponse:
-    """The answer to an ApiVersions request of ``version``.
+    """Return the answer to an ApiVersions request of ``version``.
 
     ``supported`` gives the levels that this node can run of each feature, ``finalized`` the level
     in force as of metadata offset ``finalized_epoch`` (-1: unknown). Below v4 clients choke on a
