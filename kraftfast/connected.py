@@ -102,8 +102,8 @@ def connect(
     ``where``: a quorum's directory on this host (or one replica's), reached over rings; or
     ``"host:port,host:port"``, or a list of such texts or of (host, port): some of the servers are
     enough. A text with a ``/``, and one without a ``:``, is a directory. ``topic``: the name of the
-    servers' log; a directory says its own. ``timeout``: seconds until somebody must run a replica
-    there, and of servers one must lead.
+    servers' log; a directory says its own. ``timeout``: seconds until a replica must run
+    there, or until one of the servers must lead.
 
     Raises InvalidOption for what is neither, NotFormatted and ForeignDirectory for a directory that
     is no quorum's, StorageError for one that cannot be read; NoQuorum; RequestRefused if the

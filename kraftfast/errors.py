@@ -128,7 +128,7 @@ class ErrorCode(IntEnum):
 
 
 class UnauthenticatedListener(UserWarning):
-    """A quorum listens for TCP connections, and nothing tells who comes."""
+    """A quorum listens for TCP connections, and does not authenticate its clients."""
 
 
 class KraftfastError(Exception):
@@ -252,7 +252,7 @@ class UnknownOutcome(QuorumError):
 
 
 class ProducerFenced(UnknownOutcome):
-    """Another producer with the same name has begun; this one can append nothing any more."""
+    """Another producer with the same name has begun; this one can append nothing more."""
 
     exit_code = 18
 

@@ -54,7 +54,7 @@ SNAPSHOT_GRACE_MS = 60_000  # internal.metadata.delete.delay.millis: of one that
 SNAPSHOT_LEASE_MS_MAX = 3600 * 1000  # a snapshot that is being fetched is kept so long at most
 SNAPSHOT_LEASES_MAX = 64  # I25: for so many replicas at once
 LEASED_SNAPSHOTS_MAX = 3  # no more are made while one of so many is being fetched
-OBSERVERS_MAX = 1024  # I25: whom a leader remembers beside the voters
+OBSERVERS_MAX = 1024  # I25: replicas that a leader remembers beside the voters
 OBSERVER_AGE_MS_MAX = 300 * 1000  # LeaderState.OBSERVER_SESSION_TIMEOUT_MS
 PARKED_FETCHES_MAX = 4096  # I25: above it a Fetch is answered at once
 

@@ -147,7 +147,7 @@ class LocalQuorum(Quorum):
             raise failed[0]
 
     def _note_kraft_version(self) -> None:
-        """From kraft.version 1 on nobody is given static voters again (quorum.json says so)."""
+        """Note kraft.version 1 in quorum.json: from it on no replica gets static voters."""
         if self.description.kraft_version == limits.KRAFT_VERSION_MAX:
             return
         versions = [each["kraft_version"] for each in self.statuses().values()]
@@ -169,14 +169,14 @@ class LocalQuorum(Quorum):
         return Endpoint(ON_THIS_HOST.name, *self.addresses[id])
 
     def _places(self) -> list[VoterConfig]:
-        """Where every replica is: its directory for rings, else its address."""
+        """Return where every replica is: its directory for rings, else its address."""
         if self.tuning.transport == "ring":
             return [VoterConfig(id, directory=place) for id, place in self.directories.items()]
         return [VoterConfig(id, *address) for id, address in self.addresses.items()]
 
     def _config(self, id: int) -> NodeConfig:
         tuning = self.tuning
-        known = self.description  # at kraft.version 1, and for whoever came later, the log says
+        known = self.description  # at kraft.version 1, and for replicas added later, the log says
         first = id in known.voters and known.kraft_version < 1
         address = self.addresses.get(id)
         return NodeConfig(
@@ -364,7 +364,7 @@ class LocalQuorum(Quorum):
         self.addresses.pop(id, None)
 
     def _tell_workers(self) -> None:
-        """A worker that is started again knows all others; those that run learn by themselves."""
+        """Tell the workers where all replicas are, for their next start."""
         for id, worker in self.supervisor.workers.items():
             worker.config = self._config(id)
 
@@ -400,7 +400,7 @@ class LocalQuorum(Quorum):
             self.stop_replica(id)
 
     def stop_replica(self, id: int, *, timeout: float = 10.0) -> None:
-        """Stop observer ``id`` for good; its directory stays.
+        """Stop observer ``id``, and do not start it again; its directory stays.
 
         Raises InvalidOption for a voter, and for one of the first voters; NoQuorum where no leader
         can say who votes.
@@ -484,7 +484,7 @@ class LocalQuorum(Quorum):
             self.supervisor.close(left)
 
     def disown(self) -> None:
-        """In a forked child: the workers, and the right to end them, stay with the parent."""
+        """Leave the workers, and the right to end them, to the parent in a forked child."""
         self._closed, self._refusal = True, forks.refusal("quorum")
         self._clients = None
         self.supervisor.disown()

@@ -42,7 +42,7 @@ def uuid_text(uuid: Uuid) -> str:
 
 
 def uuid_from_text(text: str) -> Uuid:
-    """The 16 bytes of :func:`uuid_text`. Raises ``ValueError`` for anything else.
+    """Return the 16 bytes of :func:`uuid_text`. Raises ``ValueError`` for anything else.
 
     >>> uuid_from_text('AAAAAAAAAAAAAAAAAAAAAQ') == METADATA_TOPIC_ID
     True
@@ -164,7 +164,7 @@ class VoterSet:
     stored: tuple[Voter, ...]  # in the order of their record, which no decision rests on
     voters: tuple[Voter, ...]  # by ascending id
     ids: tuple[int, ...]  # the same order
-    majority: int  # more than half; 1 for an empty set, which nobody can reach
+    majority: int  # more than half; 1 for an empty set, which has none
 
     def __init__(self, voters: Iterable[Voter] = ()) -> None:
         self.stored = tuple(voters)
@@ -189,14 +189,14 @@ class VoterSet:
         return cls(Voter(id) for id in ids)
 
     def is_voter(self, key: ReplicaKey) -> bool:
-        """Whether this replica is one: by id, and by directory where the set names one (D19)."""
+        """Return whether this replica is a voter, by id and by the set's directory if any (D19)."""
         voter = self._by_id.get(key.id)
         if voter is None:
             return False
         return voter.directory_id in (ZERO_UUID, key.directory_id)
 
     def get(self, voter_id: int) -> Voter | None:
-        """The entry of this id, whatever its directory."""
+        """Return the entry of this id, whatever its directory."""
         return self._by_id.get(voter_id)
 
     @property
@@ -214,31 +214,31 @@ class VoterSet:
         return VoterSet(each for each in self.voters if each.id != voter_id)
 
     def supports(self, kraft_version: int) -> bool:
-        """Whether every voter takes this ``kraft.version``."""
+        """Return whether every voter takes this ``kraft.version``."""
         return all(
             each.kraft_version_min <= kraft_version <= each.kraft_version_max
             for each in self.voters
         )
 
     def is_only_voter(self, key: ReplicaKey) -> bool:
-        """Whether this replica is the whole set."""
+        """Return whether this replica is the whole set."""
         return len(self.voters) == 1 and self.is_voter(key)
 
     def key(self, voter_id: int) -> ReplicaKey:
-        """The voter as requests address it; a zero directory id where the set has none."""
+        """Return the voter as requests address it; a zero directory id where the set has none."""
         return self._by_id[voter_id].key
 
     def endpoints(self, voter_id: int) -> tuple[Endpoint, ...]:
-        """Where the voter listens; empty for one that is not in the set."""
+        """Return where the voter listens; empty for one that is not in the set."""
         voter = self._by_id.get(voter_id)
         return () if voter is None else voter.endpoints
 
     def others(self, key: ReplicaKey) -> tuple[int, ...]:
-        """The ids of all voters but this replica."""
+        """Return the ids of all voters but this replica."""
         return tuple(id for id in self.ids if id != key.id)
 
     def rank(self, voter_id: int, without: int) -> int:
-        """The voter's place by id, from 0, when the voter ``without`` does not count."""
+        """Return the voter's place by id, from 0, when the voter ``without`` does not count."""
         return sum(1 for id in self.ids if id < voter_id and id != without)
 
     def __contains__(self, voter_id: int) -> bool:
@@ -271,7 +271,7 @@ class QuorumState:
     epoch: int = 0
     leader_id: int = NO_NODE  # -1: not known, or not elected
     voted: ReplicaKey | None = None  # a zero directory id: any directory of that id
-    superseded: bool = False  # the configured voters do not count any more, for ever (D23)
+    superseded: bool = False  # the configured voters never count again (D23)
 
 
 Tags = tuple[tuple[int, bytes], ...]

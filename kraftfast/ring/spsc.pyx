@@ -36,7 +36,7 @@ assert sizeof(RingMessage) == sizeof(kf_ring_message)
 
 
 def producer_file_bytes(uint32_t capacity) -> int:
-    """How large the producer's memory file is; the consumer's is one page."""
+    """Return how large the producer's memory file is; the consumer's is one page."""
     return kf_ring_file_bytes(capacity)
 
 
@@ -103,7 +103,7 @@ cdef class RingOut:
         return kf_ring_payload_max(self.ring)
 
     def has_room(self, uint32_t length) -> bool:
-        """Whether a claim would succeed now."""
+        """Return whether a claim would succeed now."""
         return kf_ring_has_room(self.ring, length) == 1
 
     def want_room(self):
@@ -111,7 +111,7 @@ cdef class RingOut:
         kf_ring_want_room(self.ring)
 
     def drained(self) -> bool:
-        """Whether the consumer has released everything."""
+        """Return whether the consumer has released everything."""
         return bool(kf_ring_drained(self.ring))
 
     @property
@@ -120,7 +120,7 @@ cdef class RingOut:
         return kf_ring_taken(self.ring)
 
     cpdef bint faulted(self):
-        """Whether the consumer's words made no sense: fence it (R7)."""
+        """Return whether the consumer's words made no sense: fence it (R7)."""
         return kf_ring_out_faulted(self.ring) != 0
 
 
@@ -152,7 +152,7 @@ cdef class RingIn:
         kf_ring_release(self.ring)
 
     cpdef receive(self):
-        """(kind, payload) of the next message, copied and its CRC checked, or None.
+        """Return (kind, payload) of the next message, copied and its CRC checked, or None.
 
         A message that does not check fences the producer: ``faulted`` is True from then on.
         """
@@ -172,11 +172,11 @@ cdef class RingIn:
         return kf_ring_publish_tail(self.ring) != 0
 
     cpdef bint waiting(self):
-        """Whether a message is there (the re-check before sleeping, R12)."""
+        """Return whether a message is there (the re-check before sleeping, R12)."""
         return kf_ring_waiting(self.ring) != 0
 
     cpdef bint faulted(self):
-        """Whether the producer's words made no sense: fence it (R7)."""
+        """Return whether the producer's words made no sense: fence it (R7)."""
         return kf_ring_in_faulted(self.ring) != 0
 
 
