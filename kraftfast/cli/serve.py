@@ -23,7 +23,7 @@ AT_RISK = (
     EXPOSE,
     "expose",
     is_flag=True,
-    help="Listen on addresses that other hosts reach, without knowing who comes.",
+    help="Listen on addresses that other hosts can reach, without authentication.",
 )
 def serve(config: str, expose: bool) -> None:
     """Run one replica as a server, with Kafka's config names.
