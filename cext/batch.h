@@ -47,12 +47,12 @@ int kf_batch_take_header(const uint8_t *src, size_t available, uint8_t header[KF
  * h->size. */
 int kf_batch_take_body(uint8_t *dst, const uint8_t *src, const uint8_t header[KF_BATCH_HEADER],
                        const kf_batch_header *h);
-/* The same; records that nobody has looked at yet must be plain, too (KF_BATCH_RECORDS). */
+/* The same; records that were not checked yet must be plain, too (KF_BATCH_RECORDS). */
 int kf_batch_take_records(uint8_t *dst, const uint8_t *src, const uint8_t header[KF_BATCH_HEADER],
                           const kf_batch_header *h, int unseen);
 /* Whether its records are uncompressed and kf_batch_check_records takes them: a few nanoseconds a
- * record. Compressed ones kraftfast.record.check_batches looks at. `batch` is private; its header
- * is not read, but h. */
+ * record. kraftfast.record.check_batches checks compressed ones. `batch` is private; h is read in
+ * place of its header. */
 int kf_batch_is_plain(const uint8_t *batch, const kf_batch_header *h);
 /* What vouches for the batches of a file that is used again, up to the end of this one: made of
  * what vouches for those before it (KF_VOUCHER_START: none) and of the header, whose CRC stands for

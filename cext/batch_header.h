@@ -74,7 +74,7 @@ enum {
     KF_RECORD_TIMESTAMP,
     KF_BATCH_CONTROL_KEY,
     KF_BATCH_TRAILING,
-    /* Sound, but refused by the rules of who asks. */
+    /* Sound, but refused by the caller's rules. */
     KF_BATCH_COMPRESSED,
     KF_RECORD_HAS_TIMESTAMP_DELTA,
     KF_RECORD_HAS_HEADERS,

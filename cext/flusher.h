@@ -1,8 +1,8 @@
 /* Putting a log on disk: the flush itself, and its thread.
  *
- * D9: the kernel reports a failed write-back once to each open file description. Whoever syncs a
- * description of the log treats its error as final for the log; a thread that does not speak for
- * the log (the nursery) syncs through a description of its own, so that it takes no report away.
+ * D9: the kernel reports a failed write-back once to each open file description. A thread that
+ * syncs the log's description must treat an error as final for the log. The nursery, which does not
+ * act for the log, must sync through a description of its own, so that it takes no report away.
  */
 #ifndef KF_FLUSHER_H
 #define KF_FLUSHER_H

@@ -47,7 +47,7 @@ static __thread sigjmp_buf *guard __attribute__((tls_model("initial-exec")));
 static void on_sigbus(int signo, siginfo_t *info, void *context) {
     (void)signo;
     if (guard && info->si_code > 0) { /* a fault, not a kill */
-        /* The jump leaves the handler for good: its signal mask is left here. */
+        /* The jump does not return to the handler: leave its signal mask here. */
         pthread_sigmask(SIG_SETMASK, &((ucontext_t *)context)->uc_sigmask, NULL);
         siglongjmp(*guard, 1);
     }

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* seq_cst, and so is `writing`: either the thread sees that it has to stop, or who asked for it
+/* seq_cst, and so is `writing`: either the thread sees that it has to stop, or the caller
  * sees that it writes. */
 static int cancelled(kf_nursery *n) {
     return atomic_load_explicit(&n->cancel, memory_order_seq_cst) != 0;

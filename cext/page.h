@@ -52,7 +52,7 @@ typedef struct {
 #define KF_KEY_DAMAGED UINT64_MAX /* of a key that cannot be read: it vouches for nothing */
 #define KF_KEY_MAX ((1ULL << 61) - 2)
 
-/* Make a page of a file that nobody maps: both marks at `at`. The magic is stored last. */
+/* Make a page of a file that no process maps: both marks at `at`. The magic is stored last. */
 void kf_page_format(uint8_t *page, kf_mark at, uint64_t generation);
 /* Whether the magic is there; the slots may still be unreadable. */
 int kf_page_valid(const uint8_t *page);

@@ -23,8 +23,8 @@
  * Nothing here waits, allocates or trusts a word that the other side can still change: a message's
  * header is copied once, lengths and cursors are checked (R7), and a fault fences the peer. A full
  * ring is a return value. A dead peer's ring is dropped whole, never repaired, and a file that was
- * used is never attached again (R4). That the files are sealed, and large enough to be mapped (one
- * page at least), is for whoever receives them to check (R5).
+ * used is never attached again (R4). The receiver must check (R5) that the files are sealed,
+ * and large enough to be mapped (one page at least).
  *
  * A call that breaks the order claim - commit or abort - publish is a bug here, not a peer's: it
  * ends the process (trap).

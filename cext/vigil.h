@@ -1,8 +1,8 @@
 /* Keeps a processor from halting for a moment, at the lowest of all priorities.
  *
  * Waking a halted processor costs more than any mechanism of ours, a virtual one above all. While
- * something is in flight, a thread under SCHED_IDLE looks at the clock: whoever else wants the
- * processor gets it at once, and the scheduler takes it for an idle one when it places who wakes.
+ * something is in flight, a thread under SCHED_IDLE looks at the clock: any other that wants the
+ * processor gets it at once, and the scheduler takes it for idle when it places a thread.
  */
 #ifndef KF_VIGIL_H
 #define KF_VIGIL_H
