@@ -43,7 +43,7 @@ class Checker:
         raise NotImplementedError
 
     def skip(self, records: int) -> None:
-        """So many of the first records are not kept any more; before any is taken."""
+        """Drop so many of the first records; before any is taken."""
         raise NotImplementedError
 
     def finish(self) -> str:
@@ -161,7 +161,7 @@ class Lines:
     is read. Raises InputError (unreadable or empty), RecordTooLarge.
     """
 
-    # count, value_bytes: what the file holds; None of stdin, whose end nobody knows yet.
+    # count, value_bytes: what the file holds; None of stdin, whose end is unknown yet.
     # fingerprints: of what was read; None until it was.
 
     def __init__(self, path: str, stdin: IO[bytes] | None = None) -> None:
