@@ -1,6 +1,6 @@
 """``server.properties``: Kafka's config names, and what they are here.
 
-A key that nobody knows is refused with the nearest name that is known; one of Kafka's brokers that
+An unknown key is refused with the nearest name that is known; one of Kafka's brokers that
 has no meaning here is noted; one that would promise security that is not there is refused.
 Sources: Kafka's ``KRaftConfigs``, ``QuorumConfig``,
 ``SocketServerConfigs``.

@@ -1,4 +1,4 @@
-"""``kraftfast quorum``: who votes, who leads; in the words of ``kafka-metadata-quorum``."""
+"""``kraftfast quorum``: voters and leader, in the words of ``kafka-metadata-quorum``."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ def make_missing(directory: str, target: list[int]) -> None:
 
 
 def refuse_unknown(unknown: list[int]) -> None:
-    """Nobody can vote who does not follow. Raises RequestRefused."""
+    """Refuse a target that does not follow: it cannot vote. Raises RequestRefused."""
     from kraftfast.errors import ErrorCode, RequestRefused
 
     if unknown:

@@ -109,7 +109,7 @@ def of_local(
 ) -> tuple[int, Uuid, tuple[Endpoint, ...]]:
     """Return a replica of a quorum on this host, made if need be.
 
-    Raises NotFormatted, StorageError, NoQuorum if nobody starts it until the deadline.
+    Raises NotFormatted, StorageError, NoQuorum if it is not started until the deadline.
     """
     from kraftfast.node.description import read_description
     from kraftfast.node.local_layout import ON_THIS_HOST, add_next, add_to_description

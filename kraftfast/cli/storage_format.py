@@ -1,7 +1,7 @@
 """``kraftfast storage format``: the directory of one replica, or those of a whole quorum.
 
 Rules of ``kafka-storage format`` (Kafka's ``StorageTool`` and
-``Formatter``): who votes stands in ``controller.quorum.voters`` (``kraft.version`` 0), or in a
+``Formatter``): the voters stand in ``controller.quorum.voters`` (``kraft.version`` 0), or in a
 bootstrap checkpoint that one of three options describes (``kraft.version`` 1).
 """
 

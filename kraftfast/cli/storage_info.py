@@ -1,4 +1,4 @@
-"""``kraftfast storage info``: whether a server's directory is formatted, and for whom."""
+"""``kraftfast storage info``: whether a server's directory is formatted, and for which replica."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``kraftfast storage inspect``: replicas that nobody runs, side by side."""
+"""``kraftfast storage inspect``: replicas that do not run, side by side."""
 
 from __future__ import annotations
 

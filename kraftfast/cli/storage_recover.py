@@ -1,4 +1,4 @@
-"""``kraftfast storage recover``: one replica goes on alone, after a majority was lost for good."""
+"""``kraftfast storage recover``: one replica goes on alone, after a majority was lost."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def where(chosen: StoredReplica, node: NodeConfig | None) -> tuple[Endpoint, ...
 
 @contextlib.contextmanager
 def kept_stopped(chosen: StoredReplica) -> Iterator[None]:
-    """Let nobody start the quorum of this host that it belongs to. Raises DirectoryInUse."""
+    """Keep the quorum of this host that it belongs to from being started. Raises DirectoryInUse."""
     from kraftfast.node.description import DESCRIPTION, run_lock
 
     home = os.path.dirname(chosen.path)
@@ -182,7 +182,7 @@ def explained(chosen: StoredReplica, found: list[StoredReplica]) -> Iterator[str
 
 
 def confirmed(chosen: StoredReplica) -> bool:
-    """Return whether the operator types its id. Raises UsageError where nobody can answer."""
+    """Return whether the operator types its id. Raises UsageError without a terminal."""
     id = chosen.meta.node_id
     return asked(id).strip() == str(id)
 
