@@ -36,7 +36,7 @@ Look = Callable[[], Iterator[Finding]]
 def examine(directory: str = ".") -> list[Finding]:
     """Look at everything; ``directory`` is where a quorum would be. Raises nothing.
 
-    A look that fails in a way that nobody foresaw is a line too, and keeps no other from its turn.
+    A look with an unforeseen failure is a line too, and keeps no other from its turn.
     """
     from kraftfast.doctor import extras, interpreter, machine, storage
 
