@@ -1,4 +1,4 @@
-"""What many batches decode to, whoever decodes them: ``columns`` and ``rows``, or plain Python."""
+"""What many batches decode to, by ``columns`` and ``rows`` or in plain Python."""
 
 from __future__ import annotations
 

@@ -395,7 +395,7 @@ cdef int64_t headers_size(const HeaderColumn *column, int64_t i, int32_t *count)
 cdef uint8_t *put_headers(
     uint8_t *p, const uint8_t *stop, const HeaderColumn *column, int64_t i, int32_t count
 ) noexcept nogil:
-    """Put ``count`` headers of record ``i``; NULL if they do not end at ``stop`` any more."""
+    """Put ``count`` headers of record ``i``; NULL if they no longer end at ``stop``."""
     cdef const Column *part = NULL
     cdef const uint8_t *data = NULL
     cdef int64_t size, item = column.offsets[i], last = item + count

@@ -1,6 +1,6 @@
 """The headers of many batches as one numpy array: a look at a log without touching its records.
 
-A batch whose CRC does not hold is told of and passed over, for its header says where the next one
+A batch whose CRC does not hold is reported and passed over, for its header says where the next one
 begins; the walk stops at what is no header at all.
 """
 

@@ -60,7 +60,7 @@ def crc32c(data: bytes | memoryview, value: int = 0) -> int:
 
 
 class _Fault(Exception):
-    """A fault on its way to whoever knows the position of the batch."""
+    """A fault, until a caller adds the position of the batch."""
 
     def __init__(self, fault: Fault) -> None:
         self.fault = fault
