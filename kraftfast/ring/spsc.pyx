@@ -184,8 +184,8 @@ cdef class Doorbell:
     """How this process is woken: a flag that others read, and a pipe that they write.
 
     ``memory`` is the writable map of the flag's page. ``fd`` is this process's own open file
-    description of the pipe, ``far_fd`` another one, to be passed: whoever has it may change its
-    flags, and no call on ``fd`` waits for all that.
+    description of the pipe, ``far_fd`` another one, to be passed: its holder may change its
+    flags, and yet no call on ``fd`` blocks.
     """
 
     def __cinit__(self):
@@ -239,7 +239,7 @@ cdef class Doorbell:
 
     def __dealloc__(self):
         if self.fd >= 0:
-            c_close(self.fd)  # its user forgot to
+            c_close(self.fd)  # its user did not close it
         if self.far_fd >= 0:
             c_close(self.far_fd)
 
@@ -274,4 +274,4 @@ cdef class PeerDoorbell:
 
     def __dealloc__(self):
         if self.fd >= 0:
-            c_close(self.fd)  # its user forgot to
+            c_close(self.fd)  # its user did not close it
