@@ -123,6 +123,6 @@ if __name__ == "__main__":
         sys.exit(main())
     except KeyboardInterrupt as stopped:  # before the first seed
         sys.exit(128 + (stopped.args[0] if stopped.args else signal.SIGINT))
-    except BrokenPipeError:  # whoever read the lines has gone
+    except BrokenPipeError:  # the reader of the lines has gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(128 + signal.SIGPIPE)

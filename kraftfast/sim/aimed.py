@@ -96,7 +96,7 @@ class Aimed:
         """Cut a leader off with what it goes on appending; it cuts that, and ends just then.
 
         It is killed, loses power, or comes back to a disk whose last batches have changed. Now and
-        then its flush hangs since before: then it hears of the cut late.
+        then its flush hangs since before: then it learns of the cut late.
         """
         leader = self.world.leader()
         if leader is None:
@@ -124,7 +124,7 @@ class Aimed:
             self.world.later(500, self._await_commits, leader, begun, until_us)
 
     def _cut_off(self, leader: Process, lasts_ms: int) -> None:
-        """Nobody hears this leader for a while, nor does it hear anybody."""
+        """Cut this leader off for a while, in both directions."""
         machine, network = leader.machine, self.world.network
         others = [each.id for each in self.world.machines if each is not machine]
         pairs = {(machine.id, id) for id in others} | {(id, machine.id) for id in others}

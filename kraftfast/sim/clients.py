@@ -1,4 +1,4 @@
-"""Who appends and who reads, and what they were told."""
+"""Clients that append and read, and the answers that they got."""
 
 from __future__ import annotations
 
@@ -102,9 +102,9 @@ class Told:
 
 
 class Producer:
-    """Appends values that nobody else appends: ``p3:17:...`` is the 17th of producer 3."""
+    """Appends values that no other client appends: ``p3:17:...`` is the 17th of producer 3."""
 
-    leader_id: int  # whom it believes to lead, -1: nobody
+    leader_id: int  # the presumed leader, -1: none
     outstanding: int  # batches without an outcome
     poisonous: bool  # now and then it sends a batch that does not check
     running: bool  # appends of its own account
@@ -138,7 +138,7 @@ class Producer:
             self.start()
 
     def append(self) -> None:
-        """Hand one batch to whoever seems to lead."""
+        """Hand one batch to the presumed leader."""
         world, random = self.world, self.world.random
         running = [machine.process for machine in world.machines if machine.process is not None]
         if not running:
@@ -195,7 +195,7 @@ class Producer:
 
 
 class Reader:
-    """A consumer without a replica id: reads what is committed, from whoever leads (I20)."""
+    """A consumer without a replica id: reads what is committed, from the leader (I20)."""
 
     position: int  # the next offset it reads
 

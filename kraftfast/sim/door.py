@@ -18,7 +18,7 @@ class Door:
     """What producers handed over, until each is told what became of it."""
 
     # queue: what the log has not taken. runs: taken and not committed, in offset order.
-    # answered: producers were told of everything below.
+    # answered: producers have answers for everything below.
 
     def __init__(self, process: Process) -> None:
         self.process = process

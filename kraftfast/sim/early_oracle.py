@@ -26,7 +26,7 @@ class EarlyOracle:
         self.world = world
         settings = world.settings
         self.hears_disks = bool(settings.changes) and "clock" not in settings.faults
-        """Whether to note which directories leaders hear of: not where clocks may stop."""
+        """Whether to note which directories leaders learn of: not where clocks may stop."""
 
     @property
     def oracle(self) -> Oracle:

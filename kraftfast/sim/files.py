@@ -68,7 +68,7 @@ class File:
         raise NotImplementedError
 
     def changed(self) -> None:
-        """Have whoever waits for it look."""
+        """Wake the process that waits for it."""
         for poller in self.pollers:
             poller.changed(self)
 

@@ -36,7 +36,7 @@ POLLS_MAX = 1_000
 class SimHost:
     """What :class:`~kraftfast.node.host.LocalHost` is in production."""
 
-    unmap_wait_s = 0.0  # those who map a segment keep it: it is trimmed at the next start
+    unmap_wait_s = 0.0  # processes that map a segment keep it: it is trimmed at the next start
 
     def __init__(self, process: Process) -> None:
         self._process, self._machine, self._world = process, process.machine, process.world

@@ -1,7 +1,7 @@
 """A producer that tries again until it is told: each of its records comes once, in order (I23).
 
 Several batches are under way at once. After any failure it begins again with the first that was not
-acknowledged, at whoever seems to lead; what is in the log already is answered as if it came now.
+acknowledged, at the presumed leader; what is in the log already is answered as if it came now.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PENDING_MAX = 20
 PRODUCER_ID = 1_000
 RETRY_MS = 40
 SILENCE_MS = 2_000
-"""An attempt that nobody answered by then is given up, and made again elsewhere."""
+"""An attempt without an answer by then is given up, and made again elsewhere."""
 
 
 class Batch:

@@ -364,7 +364,7 @@ class Oracle:
     # --- leaders ----------------------------------------------------------------------------------
 
     def elected(self, process: Process, epoch: int) -> None:
-        """I1, I13: nobody else and no earlier process led it; I4: it has all that is committed."""
+        """I1, I13: no other and no earlier process led it; I4: it has all that is committed."""
         self.observe(process)
         other = self.leaders.setdefault(epoch, process)
         require(other is process, f"I1, I13: epoch {epoch} is led again, by {process.id}")
@@ -406,7 +406,7 @@ class Oracle:
         )
         shadow.high_watermark = offset
         if offset == 0:
-            return  # the beginning, which everybody has
+            return  # the beginning, which every replica has
         if offset > self.committed_end:
             require(
                 process.core.role in ("leader", "resigned"),  # it may resign with the commit (I17)

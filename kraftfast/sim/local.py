@@ -1,6 +1,6 @@
-"""What processes of one host share: UNIX sockets, what is passed over them, and who has ended.
+"""What processes of one host share: UNIX sockets, what is passed over them, and ended processes.
 
-Memory is memory: what one process stores, the others see at once. How late it is told of that, by
+Memory is memory: what one process stores, the others see at once. How late it learns of that, by
 its doorbell or a socket, is chance. Processes that are cut off from each other hear nothing, and
 do not look into each other's rings (``SimMeshPeer``), until they are not.
 """
@@ -51,7 +51,7 @@ class Host:
         return pid
 
     def ended(self, pid: int) -> None:
-        """Have everybody learn that a process is gone."""
+        """Have every process learn that one is gone."""
         self.processes.pop(pid, None)
         for pidfd in [each for each in self._pidfds if each.pid == pid]:
             self.world.later(self.world.random.randint(1, TOLD_US_MAX), pidfd.changed)
@@ -96,7 +96,7 @@ class SimMemoryFile(Passed):
 
 
 class BellPipe(Passed):
-    """The pipe of a doorbell. ``process``: whom it wakes."""
+    """The pipe of a doorbell. ``process``: the one that it wakes."""
 
     def __init__(self, files: Files, process: Process) -> None:
         super().__init__(files)
@@ -164,7 +164,7 @@ class Pidfd(File):
 
 
 class Credentials(NamedTuple):
-    """Who is at the other end of a socket."""
+    """The process at the other end of a socket."""
 
     pid: int
     uid: int = 0
@@ -174,7 +174,7 @@ class LocalSocket(File):
     """A socket for whole messages (SOCK_SEQPACKET). It never waits."""
 
     # peer: the other end. at_end: nothing comes behind what is in the inbox. backlog: of a
-    # listener: connections that nobody has accepted. due_us: when the last message arrives.
+    # listener: connections that are not accepted yet. due_us: when the last message arrives.
 
     def __init__(self, files: Files, host: Host, process: Process) -> None:
         super().__init__(files)
@@ -238,7 +238,7 @@ class LocalSocket(File):
         return len(data)
 
     def close(self) -> None:
-        """Hang up, or stop listening: whoever is not accepted by now never is."""
+        """Hang up, or stop listening: what is not accepted by now never is."""
         if self.fd < 0:
             return
         super().close()
@@ -260,7 +260,7 @@ class LocalSocket(File):
 class SimLocal:
     """See :class:`kraftfast.link.ports.Local`, of one process."""
 
-    # memories: of rings that it made or mapped, for who changes their bytes on the way.
+    # memories: of rings that it made or mapped, for faults that change their bytes.
 
     def __init__(self, process: Process, host: Host) -> None:
         self._process, self._files, self._host = process, process.files, host

@@ -42,7 +42,7 @@ class Machine:
     clock: Clock
     process: Process | None
     ended_us: int  # when the last one ended, the world's time
-    voters: VoterSet  # controller.quorum.voters; empty where the log says who votes from the start
+    voters: VoterSet  # controller.quorum.voters; empty where the log has the voters from the start
     moves: int  # how often it has changed its address
     bootstrap: VoterSet | None  # of the snapshot that its directory was formatted with
     boots: int  # losses of power
@@ -50,13 +50,13 @@ class Machine:
     flushes_hang: bool  # nothing else does: no flush of its log ends for now
     nursery_hangs: bool  # nothing else does: no byte is prepared for its log for now
     crash_loses_power: bool  # what a crash inside a system call takes with it
-    dark: bool  # it lost its power, and has not started since: nobody hears of it
-    memory_in_doubt: bool  # durability=memory: it lost what it held, and nobody told it since
+    dark: bool  # it lost its power, and has not started since: it is silent
+    memory_in_doubt: bool  # durability=memory: it lost what it held, and learnt nothing since
     rotten: bool  # bytes of its disk have changed by themselves
     damaged_end: int  # exclusive end of the batch that did, -1 if it was something else
     dead: str  # why it will never run again; empty while it may
     starting: bool  # a start is due
-    may_start: bool  # False: it stays down until the world is healed, or for good
+    may_start: bool  # False: it stays down until the world is healed, or for ever
 
     def __init__(self, world: World, id: int) -> None:
         self.world, self.id = world, id

@@ -1,4 +1,4 @@
-"""A producer with a name: whoever takes the name again goes on behind its last record (D22).
+"""A producer with a name: the next with this name goes on behind its last record (D22).
 
 The node's own ``ProducerIds`` grants names. The producer ends now and then and forgets all; what it
 is told then has to be what the committed log holds: every record of the name once, in order, none
@@ -33,7 +33,7 @@ class NamedProducer(IdempotentProducer):
     granted: Granted | None
     grants: list[Granted]
     fences: int  # how often the log refused the epoch under which it appends
-    acknowledged: int  # the sequence of the last record that any of its processes was told of
+    acknowledged: int  # the sequence of the last record of which any of its processes learnt
 
     def __init__(self, world: World, id: int) -> None:
         super().__init__(world, id)
@@ -57,7 +57,7 @@ class NamedProducer(IdempotentProducer):
     # --- the name ---------------------------------------------------------------------------------
 
     def _take(self) -> None:
-        """Ask somebody for the name."""
+        """Ask a replica for the name."""
         running = [each.process for each in self.world.machines if each.process is not None]
         self._questions += 1
         number = self._question = self._questions

@@ -59,7 +59,7 @@ class Nemesis(Rotting, Aimed, LosingMajority, Planned):
 
     def _write_back(self, machine: Machine) -> None:
         if not self.running:
-            return  # no power is cut any more
+            return  # no more power cuts
         machine.disk.write_back(self.random.choice((0.0, 0.1, 0.5, 1.0)))
         delay_us = 1 + int(self.random.expovariate(1.0) * WRITE_BACK_US)
         self.world.later(delay_us, self._write_back, machine)
@@ -86,7 +86,7 @@ class Nemesis(Rotting, Aimed, LosingMajority, Planned):
         if machine.process is not None and machine.process.paused:
             machine.process.resume()
 
-    # --- who ----------------------------------------------------------------------------------
+    # --- victims ----------------------------------------------------------------------------------
 
     def _running(self) -> list[Machine]:
         return [machine for machine in self.world.machines if machine.process is not None]

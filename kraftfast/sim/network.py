@@ -1,4 +1,4 @@
-"""Who is cut off from whom, who talks over rings, and links that break while both ends live."""
+"""Which machines are cut off, which talk over rings, and links that break while both ends live."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Network:
                 self.world.tcp.break_off(stream)
 
     def heal(self) -> None:
-        """Everybody reaches everybody."""
+        """Let all machines reach each other."""
         self.cut.clear()
 
     def state(self) -> dict[str, Any]:

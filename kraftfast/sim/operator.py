@@ -1,7 +1,7 @@
-"""Who changes the voters: one request after another, to whoever seems to lead (KIP-853, KIP-642).
+"""Changes of the voters: one request after another, to the presumed leader (KIP-853, KIP-642).
 
-He may be late, and ask the wrong one or for what cannot be; but he never asks for a set that could
-not go on without what is lost already: from that no quorum can protect itself.
+The operator may be late, and ask the wrong replica, or for the impossible; but it never asks for a
+set that could not go on without what is lost already: no quorum can protect itself from that.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LOST_MS = 5_000
 
 
 class Order:
-    """One request, until it is answered or cannot be any more."""
+    """One request, until it is answered or can no longer be."""
 
     correlation = 1
 
@@ -40,7 +40,7 @@ class Order:
     ) -> None:
         self.operator, self.process, self.request = operator, process, request
         self.sets = sets  # what it may lead to
-        self.gone = False  # it names a directory that no machine has any more
+        self.gone = False  # it names a directory that no machine has now
         self.peer_id = NO_NODE
         self.answer: ErrorCode | None = None
         self.until_us = operator.world.now_us + LOST_MS * 1000
@@ -173,8 +173,9 @@ class Operator:
         )
 
     def _may_wait(self, leader: Process, target: tuple[int, ...]) -> bool:
-        """Whether a reassignment waits for whom it names: one that will never come again, or an id
-        that was seen under two directory ids, until the leader has forgotten the one that is gone.
+        """Return whether a reassignment may wait for a replica that it names.
+
+        It never returns, or its id was seen with two directory ids, of which one is gone.
         """
         if any(machine.dead and machine.id in target for machine in self.world.machines):
             return True
@@ -185,7 +186,7 @@ class Operator:
     # --- requests -------------------------------------------------------------------------------
 
     def _leader(self) -> Process | None:
-        """Whom he takes for the leader."""
+        """The presumed leader."""
         if self.order is not None and self.order.is_open:
             return None  # one at a time
         running = [each.process for each in self.world.machines if each.process is not None]

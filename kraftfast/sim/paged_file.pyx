@@ -66,7 +66,7 @@ cdef class PagedFile:
     cdef readonly list resizes
     cdef readonly int sharers           # processes that hold its shared lock
     cdef public bint excluded           # its owner holds the lock alone
-    cdef readonly int errors            # failed syncs so far: each descriptor hears of each once
+    cdef readonly int errors            # failed syncs so far: each descriptor gets each once
     cdef uint8_t *cache                 # what processes see
     cdef uint8_t *stable                # what is on the disk
     cdef uint8_t *allocated             # one byte a page: it has a block
@@ -158,7 +158,7 @@ cdef class PagedFile:
         memset(self.cache + start, 0, end - start)
 
     def flip(self, uint64_t position, int bit):
-        """Bit rot: one bit differs, on the disk and for whoever reads it."""
+        """Bit rot: one bit differs, on the disk and for its readers."""
         assert position < self.size
         self.cache[position] ^= 1 << bit
         if position < self.stable_size:
@@ -493,6 +493,6 @@ cdef class SteppedFlush:
         return self.at < self.job.count
 
     def finish(self, Log log, int error):
-        """Let the log count what is on disk. Raises FlushFailed, for good (D9)."""
+        """Let the log count what is on disk. Raises FlushFailed, which is final (D9)."""
         self.running = False
         log.flush_done(error)

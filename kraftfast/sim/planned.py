@@ -85,7 +85,7 @@ class Planned:
             machine.may_start = True
             self.world.start_later(machine, 1_000)
 
-    # --- who votes --------------------------------------------------------------------------------
+    # --- voters --------------------------------------------------------------------------------
 
     def _upgrade_again(self) -> None:
         """Ask for an upgrade once more while the first is not committed."""
@@ -135,7 +135,7 @@ class Planned:
             self.world.count("needed voters named")
 
     def _add_unaware(self) -> None:
-        """Add a voter that does not learn of it, and end the leader that added it for good."""
+        """Add a voter that does not learn of it, and end the leader that added it, for ever."""
         leader, latest = self.world.leader(), self.world.oracle.voters.latest()
         voters, operator = latest.voters, self.world.operator
         machines = self.world.oracle.voters.machines(voters)
@@ -365,7 +365,7 @@ class Planned:
         self._await(look, 12)
 
     def _part(self, machine: Machine, lasts_ms: int) -> None:
-        """Nobody reaches this machine for a while, nor does it reach anybody."""
+        """Cut this machine off for a while, in both directions."""
         pairs = {(machine.id, each.id) for each in self.world.machines}
         pairs |= {(b, a) for a, b in pairs}
         self.world.network.cut |= pairs

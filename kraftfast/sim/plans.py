@@ -18,7 +18,7 @@ DYNAMIC: dict[str, Any] = {
     "changes": ("transfer",),
     "change_every_ms": 1e9,
 }
-"""The log says who votes, and nobody but the plan changes that."""
+"""The log has the voters, and only the plan changes them."""
 OFTEN: dict[str, Any] = {"fault_every_ms": 100.0, "chaos_ms": 2_000}
 ALONE: dict[str, Any] = {
     "idempotent": 0,
@@ -28,7 +28,7 @@ ALONE: dict[str, Any] = {
     "real_readers": 0,
     "real_admins": 0,
 }
-"""Nobody else appends or asks than the plan says."""
+"""Only those append or ask that the plan names."""
 QUIET: dict[str, Any] = ALONE | {"producers": 1, "append_every_ms": 30.0}
 
 PLANS: dict[str, dict[str, Any]] = {

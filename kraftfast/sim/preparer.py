@@ -71,7 +71,7 @@ class SimPreparer:
     def _piece(self, file: SimSegmentFile, end: int) -> None:
         if self._file is not file or self._end != end or self._error is not None:
             return  # given up meanwhile
-        fd = file.disk.reopen(file.fd)  # the log's own descriptor must hear of every error (D9)
+        fd = file.disk.reopen(file.fd)  # the log's own descriptor must get every error (D9)
         try:
             if self._halted:
                 self._error = errno.ECANCELED

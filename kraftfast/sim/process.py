@@ -140,7 +140,7 @@ class Process(Node):
             self.world.at(self._wake_us, self._alarm)
 
     def _alarm(self) -> None:
-        """It is time, unless it has slept anew since this was set."""
+        """Wake it, unless it has slept again since this was set."""
         if not self.alive or self.world.now_us < self._alarm_us:
             return  # an earlier one took its place
         self._alarm_us = NEVER_US

@@ -1,6 +1,6 @@
 """Producers, consumers and admins as they are, over simulated sockets; and what they are held to.
 
-Each is a program of its own that may be killed at any moment, and begins anew. What a producer is
+Each is a program of its own that may be killed at any moment, and begins again. What a producer is
 told is held against the committed log at the end (``history``); what a consumer reads and what a
 barrier says, at once.
 """
@@ -53,11 +53,11 @@ class RemoteClient(Program):
         self.world.later(self.world.random.randint(1, 60_000), self._begin)
 
     def _begin(self) -> None:
-        if not self.stacks:  # else it has died already, and begun anew
+        if not self.stacks:  # else it has died already, and begun again
             self.run(self._live)
 
     def restart(self) -> None:
-        """Die, and begin anew: whatever it had under way has an unknown outcome."""
+        """Die, and begin again: whatever it had under way has an unknown outcome."""
         self.end()
         self.lost()
         self.begin_anew()
@@ -110,7 +110,7 @@ class RemoteClient(Program):
 
 
 class RemoteProducer(RemoteClient):
-    """Appends values that nobody else appends, and is told of each (I23, I24)."""
+    """Appends values that no other appends, and learns the fate of each (I23, I24)."""
 
     leader_id = -1
     poisonous = False
@@ -204,7 +204,7 @@ class RemoteNamed(RemoteClient):
     leader_id = -1
     poisonous = False
     appends = True
-    acknowledged = -1  # number of the last record that any of its lives was told of
+    acknowledged = -1  # number of the last record of which any of its lives learnt
     _producers = 0
 
     def act(self) -> None:
@@ -301,7 +301,7 @@ class RemoteReader(RemoteClient):
 
 
 class RemoteAdmin(RemoteClient):
-    """Asks who leads, and up to where must be read to miss nothing that was acknowledged."""
+    """Asks for the leader, and up to where must be read to miss nothing that was acknowledged."""
 
     def act(self) -> None:
         world = self.world

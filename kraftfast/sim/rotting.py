@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 KINDS = (quorum_state.NAME, EPOCH_CHECKPOINT, FLOOR, DURABLE_END, PHANTOM_TAIL, SUFFIX)
 LOSABLE = (quorum_state.NAME, EPOCH_CHECKPOINT, DURABLE_END, SUFFIX, LOG_SUFFIX)
-"""Kinds of files whose loss alone must do no harm; nothing else tells of a lost phantom tail."""
+"""Kinds of files whose loss alone must do no harm; nothing else shows a lost phantom tail."""
 CRC_AT = 17
 """Offset and epoch before it are covered by nothing; a start compares them with checkpoints."""
 

@@ -53,7 +53,7 @@ HANGING = (
 )
 """Faults of a disk whose flushes hang while everything else goes on, drawn apart from those."""
 OF_CLIENTS = (
-    "client_kill",  # a program that appends, reads or asks dies at any moment, and begins anew
+    "client_kill",  # a program that appends, reads or asks dies at any moment, and begins again
 )
 """Faults of runs in which clients run as they are, drawn apart."""
 NOT_IN_MEMORY = ("rot_file", "rot_running", "lost_file")
@@ -65,14 +65,14 @@ CHANGES = (
     "move",  # a machine comes back under another address
     "upgrade",  # kraft.version goes from 0 to 1
     "transfer",  # the leader hands over to a voter
-    "reassign",  # these are to be the voters, all at once; or not any more
+    "reassign",  # these are to be the voters, all at once; or no longer
     "wipe",  # a machine comes back with an empty disk, under another directory id
 )
-"""What an operator does, or what befalls his machines (KIP-853, KIP-642)."""
+"""What an operator does, or what happens to machines (KIP-853, KIP-642)."""
 MISTAKES = (
     "add_gone",  # an observer is to be a voter, by the directory id that it had before its last
 )
-"""What he asks for in vain; drawn apart."""
+"""Requests that must be refused; drawn apart."""
 CONFIGURED = (
     "replace_configured",  # a machine comes back with an empty disk, its voters by configuration
 )
@@ -151,7 +151,7 @@ class Settings:
     real_readers: int = 0
     real_admins: int = 0
     barrier_every_ms: float = 0.0
-    """How often somebody asks for a read barrier; 0: never."""
+    """How often a client asks for a read barrier; 0: never."""
     faults: tuple[str, ...] = FAULTS
     fault_every_ms: float = 250.0
     chaos_ms: int = 4_000

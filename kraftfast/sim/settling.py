@@ -137,7 +137,7 @@ class Settling:
         raise Violation(f"L2: no append is committed in a world that is well: {self.state()}")
 
     def _catch_up_under_load(self) -> None:
-        """L6: everybody comes to what is committed now, though appends and snapshots go on."""
+        """L6: every replica reaches what is committed now, though appends and snapshots go on."""
         end = self.oracle.committed_end
 
         def is_there(machine: Machine) -> bool:
@@ -184,7 +184,7 @@ class Settling:
         return False
 
     def _may_be_stuck(self) -> bool:
-        """Return whether doubt asks for every voter, and one of them is gone for good (D10)."""
+        """Return whether doubt asks for every voter, and one of them never returns (D10)."""
         in_doubt = any(
             machine.process is not None and machine.process.core.in_doubt
             for machine in self.voters()

@@ -48,7 +48,7 @@ class Shadow:
     promised: QuorumState | None  # what quorum-state was last seen to hold (I9)
     lost: tuple[int, int] | None  # last epoch and end of what damage took from its disk (D10)
     base_end: int  # exclusive end of the snapshot that the process began with, or fetched since
-    base: list[tuple[int, KRaftVersion | KRaftVoters]]  # who votes there
+    base: list[tuple[int, KRaftVersion | KRaftVoters]]  # the voters there
     changes: list[tuple[int, KRaftVersion | KRaftVoters]]  # and what its entries say of that
 
     def __init__(self) -> None:

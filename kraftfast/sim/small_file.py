@@ -37,7 +37,7 @@ class SmallFile:
         self.drop_cache()
 
     def flip(self, place: int, bit: int) -> None:
-        """Bit rot: one bit differs, on the disk and for whoever reads it."""
+        """Bit rot: one bit differs, on the disk and for its readers."""
         changed = self.data[place] ^ (1 << bit)
         self.data = self.stable = self.data[:place] + bytes([changed]) + self.data[place + 1 :]
         self.clean = True

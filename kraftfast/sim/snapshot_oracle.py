@@ -131,7 +131,7 @@ class SnapshotOracle:
                 trim = is_trim(reader.header)
         except (CorruptLog, CorruptBatch):
             require(machine.rotten, f"I15: snapshot {snapshot_id} of {machine.id} is damaged")
-            return  # whoever reads it finds that, too
+            return  # its reader finds that, too
         expected = self.oracle.voters.filed(snapshot_id.offset)
         require(
             controls == expected,

@@ -2,7 +2,7 @@
 
 A segment that is lost comes later, and all behind it; over a path that is cut everything waits
 until it is not. Buffers are bounded, so that senders take a part of what they are given. A process
-that ends hangs up; a machine without power says nothing until somebody asks it.
+that ends hangs up; a machine without power says nothing until it is asked.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ RESEND_US = 10_000, 250_000
 CUT_US_MIN, CUT_US_MAX = 5_000, 200_000
 """How often a sender tries a path that is cut."""
 CONNECT_US = 250_000
-"""After a connection was asked for in vain, until it is asked for again; four times."""
+"""After a connection failed, until the next attempt; four times."""
 CONNECTS_MAX = 5
 SHORT_WRITES = 0.03
 SPLITS = 0.05
@@ -39,7 +39,7 @@ HOST = "host-"
 
 
 class Tcp:
-    """All connections, and who listens where."""
+    """All connections, and where each process listens."""
 
     listeners: dict[tuple[str, int], Stream]
     streams: dict[Stream, None]  # asking ends of connections that stand
@@ -170,7 +170,7 @@ class Tcp:
         if peer.fd >= 0:
             peer.arrived(data)
         elif data:
-            self.reset(stream)  # nobody is there any more
+            self.reset(stream)  # no process is there now
 
     def took(self, stream: Stream, count: int) -> None:
         """Note that a reader took so many bytes: the sender has more room once it learns."""
@@ -192,7 +192,7 @@ class Stream(File):
     # inbox: what arrived and was not read. at_end: nothing comes behind it. error: an errno that
     # nobody was told yet. room: of the buffer that it sends into; unread: how much of it is full.
     # flight: segments on their way; due_us, sent_us: of the last. held: those that a cut keeps
-    # back. backlog: connections that nobody has accepted. place: where it listens.
+    # back. backlog: connections that are not accepted yet. place: where it listens.
 
     def __init__(self, files: Files, tcp: Tcp) -> None:
         super().__init__(files)
@@ -328,7 +328,7 @@ class Stream(File):
             raise OSError(code, errno.errorcode[code])
 
     def close(self) -> None:
-        """Hang up, or stop listening: whoever is not accepted by now never is."""
+        """Hang up, or stop listening: what is not accepted by now never is."""
         if self.fd < 0:
             return
         super().close()

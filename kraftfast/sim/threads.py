@@ -27,7 +27,7 @@ def is_world() -> bool:
 
 
 def leave() -> None:
-    """Leave this stack; whoever switched to it goes on."""
+    """Leave this stack; the one that switched to it goes on."""
     parent = getcurrent().parent
     assert parent is not None, "the world waits for nobody"
     parent.switch()

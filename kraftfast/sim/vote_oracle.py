@@ -47,7 +47,7 @@ class VoteOracle:
         )
 
     def granted(self, process: Process, request: VoteRequest) -> None:
-        """I10: the vote is on the disk before the candidate hears of it; D21: logs are compared."""
+        """I10: the vote is on disk before the candidate learns of it; D21: logs are compared."""
         if request.pre_vote:
             return
         stable = self.oracle.stable_promise(process.machine)

@@ -1,8 +1,8 @@
-"""Who votes, as the logs say it, whatever replicas believe (KIP-853).
+"""The voters as the logs have them, whatever replicas believe (KIP-853).
 
 The oracle reads the KRaftVersion and KRaftVoters records of every batch that a leader appends, and
 so knows which voter set counts at each place of each log, and holds the core to that:
-what is committed (D16), who is counted (D19), and when a set may follow another (D17).
+what is committed (D16), which replicas count (D19), and when a set may follow another (D17).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ATTRIBUTES_AT, CONTROL = 22, 0x20
 
 
 class VoterOracle:
-    """What logs say of who votes.
+    """What logs say about the voters.
 
     Invariants: ``records`` holds every control batch with such records that a leader ever appended;
     ``committed`` ascends.
@@ -128,7 +128,7 @@ class VoterOracle:
             for each in others
         )
 
-    # --- who votes where ------------------------------------------------------------------------
+    # --- voters, by replica -----------------------------------------------------------------------
 
     def replay(self, process: Process) -> VoterHistory:
         """Replay one log, as far as its core has been told of it (I16)."""
@@ -155,7 +155,7 @@ class VoterOracle:
     # --- what must hold -------------------------------------------------------------------------
 
     def check(self, process: Process) -> None:
-        """After every turn: I16, a replica believes its log; I17, who was removed goes."""
+        """After every turn: I16, a replica believes its log; I17, a removed leader resigns."""
         core, shadow = process.core, self.oracle.shadow(process.id)
         begin, changes, end = max(shadow.base_end, process.log.log_start_offset), shadow.changes, 0
         if changes:

@@ -69,7 +69,7 @@ class World(Settling):
     disk_delays: Delays
     drop: float  # how likely a segment of a stream is lost now, and comes later
     resets: float  # how likely its connection breaks
-    survivors: Survivors | None  # once a majority of the disks was replaced: who is left
+    survivors: Survivors | None  # once a majority of the disks was replaced: those that are left
 
     def __init__(
         self, seed: int, settings: Settings, tracer: Callable[[str], Any] | None = None
@@ -129,7 +129,7 @@ class World(Settling):
         return f"{machine.path}/{METADATA_TOPIC}-0"
 
     def leader(self) -> Process | None:
-        """Return who leads the latest epoch that anybody leads, if it runs."""
+        """Return the leader of the latest epoch that has one, if it runs."""
         found: Process | None = None
         for machine in self.machines:
             process = machine.process
@@ -289,7 +289,7 @@ class World(Settling):
     # --- what is told -----------------------------------------------------------------------------
 
     def note_acknowledged(self, append: Append | Told) -> None:
-        """I23: a producer is told of what is committed, and of nothing else."""
+        """I23: a producer gets an acknowledgement of what is committed, and of nothing else."""
         require(
             append.end_offset <= self.oracle.committed_end,
             f"I23: {append.end_offset} is acknowledged, committed: {self.oracle.committed_end}",
@@ -376,7 +376,7 @@ class World(Settling):
         self.finish()
 
     def close(self) -> None:
-        """End whatever runs; nothing is checked any more."""
+        """End whatever runs; nothing more is checked."""
         for program in self.programs:
             program.end()
         for machine in self.machines:
@@ -384,7 +384,7 @@ class World(Settling):
                 machine.process.vanish(power=True)
 
     def state(self) -> dict[str, Any]:
-        """Return where everybody is, for reports."""
+        """Return the state of every machine, for reports."""
         replicas = {}
         for machine in self.machines:
             process = machine.process
