@@ -13,7 +13,7 @@
 ``fetched``      its newest snapshot, as a copy
 ``pieces``       reading a piece, damage included
 ``plain``        what is compiled, where only the ``.py`` files are; ``twins`` take its place
-``tables``       rows as Arrow record batches, in the schemas that Spark is told of
+``tables``       rows as Arrow record batches, in the schemas that Spark sees
 ``sources``      the batch sources: ``kraftfast``, ``kraftfast-batches``, ``kraftfast-snapshot``
 ``catalog``      what tables of a catalog keep of their options
 ``stream``       the same log as a stream

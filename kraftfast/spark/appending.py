@@ -151,7 +151,7 @@ class Stored:
     def compare(self, rows: pa.RecordBatch, number: int) -> None:
         """Hold the next rows against what is stored. ``number``: of the first one.
 
-        Raises InputError for one that differs, UnknownOutcome for one that is not there any more.
+        Raises InputError for one that differs, UnknownOutcome for one that is gone.
         """
         done = 0
         while done < len(rows):

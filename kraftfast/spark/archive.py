@@ -22,7 +22,7 @@ WRITE_S_MAX = 120.0
 class ClassArchive:
     """The archive in a folder, for one Java and the Spark that is installed.
 
-    Raises SparkUnavailable for a folder that cannot be written to, or that a JVM is not told of
+    Raises SparkUnavailable for a folder that cannot be written to, or that a JVM does not know
     by its name.
     """
 

@@ -1,9 +1,9 @@
 """All replicas of a log held against each other: the same records, whole, in the same order.
 
-Headers first, with every CRC computed anew: a stored CRC is the same on all replicas though a byte
+Headers first, with every CRC computed again: a stored CRC is the same on all replicas though a byte
 of one has changed, and the epoch stands outside the CRC. Records are compared only where headers
 differ. What one replica has not got yet is no divergence, nor is a tail of another epoch that
-never was committed; both are told of.
+never was committed; both are reported.
 """
 
 from __future__ import annotations

@@ -131,7 +131,7 @@ def _copies(held: Sequence[Held], voters: VoterSet) -> list[list[int]]:
 
 
 def _majority_reach(held: Sequence[Held], voters: VoterSet, agreed: Sequence[int]) -> int:
-    """Return up to where a majority holds the same. Of copies nobody knows which one will start."""
+    """Return up to where a majority holds the same. Which of several copies starts is unknown."""
     reached = sorted(
         (min((agreed[n] for n in copies), default=0) for copies in _copies(held, voters)),
         reverse=True,

@@ -1,11 +1,11 @@
 """How far the logs of a path may be read: never beyond what is committed (D11).
 
 * A replica that runs says it: its high watermark.
-* A quorum's directory that nobody runs is read up to what one of its replicas knows to be
+* A quorum's directory that no process runs is read up to what one of its replicas knows to be
   committed, or up to what no leader to come can lack, by the voter sets in the logs (``certain``).
 * A replica's directory by itself is read up to what it knows: its ``committed-floor``, its newest
   snapshot. The only voter of a quorum knows all that it holds.
-* A log of nobody, as a copy of Kafka's, is read up to the broker's high watermark if that is
+* A log without replica, as a copy of Kafka's, is read up to the broker's high watermark if that is
   stored beside it, else to its last whole batch.
 """
 
@@ -106,7 +106,7 @@ class OneLog:
         if not directory or not os.path.exists(os.path.join(directory, SOCKET_NAME)):
             return None
         need_compiled(f"asking the replica in {directory} how much is committed")
-        from kraftfast.client.local import Watch  # only whoever meets one that runs needs it
+        from kraftfast.client.local import Watch  # only a reader of one that runs needs it
 
         try:
             return Watch(directory)
@@ -206,7 +206,7 @@ class OneLog:
         return ReplicaKey(self.meta().node_id, self.meta().directory_id)
 
     def identity(self) -> tuple[str, str]:
-        """Return (cluster id, directory id), empty for a log of nobody."""
+        """Return (cluster id, directory id), empty for a log without a replica."""
         if not self.place.directory:
             return "", ""
         return self.meta().cluster_id, uuid_text(self.meta().directory_id)
@@ -346,7 +346,7 @@ def quorum_end(logs: list[OneLog]) -> Bounded:
     if _may_lead(held, running):
         return Bounded(chosen, best)
     certain = certain_end([each for _, each in held], known)
-    # Nobody leads, so that nobody cuts a log meanwhile.
+    # No replica leads, so that none cuts its log meanwhile.
     if certain.end.offset > best and not _may_lead(held, _running(logs)):
         log, of_log = held[certain.index]
         best, chosen = certain.end.offset, log

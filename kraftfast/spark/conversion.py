@@ -1,7 +1,7 @@
 """A log as Parquet files, written by the tasks themselves; and the latest value of each key.
 
 A task writes one file of a piece of the log under another name, flushes it, and renames it: a
-second attempt replaces what a first one left, and whoever reads the folder sees whole files only.
+second attempt replaces what a first one left, and readers of the folder see whole files only.
 A conversion that was interrupted goes on where it stopped, and one of a log that has grown takes
 what is new: each file says in its metadata where its piece ends.
 """

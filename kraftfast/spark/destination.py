@@ -105,7 +105,7 @@ class SinkOptions:
         """Return where jobs keep what they stage, and a stream or a job with a name what it has
         done.
 
-        Raises InvalidOption where no directory is sure to be the same one for who comes again.
+        Raises InvalidOption where no directory is sure to be the same one at the next attempt.
         """
         if self.staging:
             return self.staging

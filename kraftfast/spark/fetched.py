@@ -46,7 +46,7 @@ Question = Callable[["Connection", "Leader", float], T]
 
 
 def _of_leader(options: LogOptions, question: Question[T]) -> T:
-    """Return what the leader answers, whoever that is until ``timeout``. Raises NoQuorum."""
+    """Return what the leader answers, any leader until ``timeout``. Raises NoQuorum."""
     quorum = open_quorum(options)
     deadline = time.monotonic() + options.timeout
     while True:

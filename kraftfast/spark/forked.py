@@ -1,6 +1,6 @@
 """What a process does for itself that PySpark forked or started to run our sources.
 
-* It is silent where nobody waits for it any more. A query that has seen enough, or a session that
+* It is silent where no reader waits for it. A query that has seen enough, or a session that
   ends, closes the connection to its workers; the last flush of a worker fails then, and PySpark's
   daemon prints a traceback that tells nothing. So does the interpreter of a worker that has no
   daemon, as that of a stream's reader, which lives as long as its query.
@@ -46,7 +46,7 @@ def settle() -> None:
 
 
 def print_unless_gone(*args: Any, **settings: Any) -> None:
-    """``traceback.print_exc``, but for an answer that nobody took."""
+    """``traceback.print_exc``, but for an answer that was not taken."""
     if not isinstance(sys.exc_info()[1], UNHEARD):
         _print(*args, **settings)
 
@@ -54,7 +54,7 @@ def print_unless_gone(*args: Any, **settings: Any) -> None:
 def end_unless_gone(
     kind: type[BaseException], error: BaseException, trace: TracebackType | None
 ) -> None:
-    """``sys.excepthook``, but for an answer that nobody took."""
+    """``sys.excepthook``, but for an answer that was not taken."""
     if not isinstance(error, UNHEARD):
         sys.__excepthook__(kind, error, trace)
 

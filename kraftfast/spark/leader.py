@@ -69,10 +69,10 @@ def fetch_once(
 
 
 class LeaderLine:
-    """Asks the leader, whoever it is, for ``timeout`` seconds at most. Not thread-safe."""
+    """Asks the leader, any that there is, for ``timeout`` seconds at most. Not thread-safe."""
 
     # options: servers, topic, timeout. cluster: its servers, None before the first question.
-    # connection, leader: who was asked last. directories: of the voters then.
+    # connection, leader: the last ones asked. directories: of the voters then.
 
     def __init__(self, options: LogOptions) -> None:
         self.options = options

@@ -1,7 +1,7 @@
 """Of which log an offset of a stream is: kept in the checkpoint, and compared with what is there.
 
 An offset says only how many records come before. So the checkpoint names the cluster, the
-directories of the replicas, and the epochs that lead up to the offset: a log that was made anew,
+directories of the replicas, and the epochs that lead up to the offset: a log that was made again,
 or cut, is told instead of being followed from the middle.
 """
 

@@ -154,7 +154,7 @@ class LogOptions:
     bytes_per_trigger: int | None
     fail_on_data_loss: bool
     uncommitted: bool
-    """Of directories that nobody runs, what may never have been committed too."""
+    """Of directories that no process runs, what may never have been committed too."""
     compacted: bool | None
     """Whether offsets may be missing; None: where a Kafka broker says so."""
     aborted: bool

@@ -25,7 +25,7 @@ class Place:
     segment: str = ""
     """Only this file of it; "" for all."""
     directory: str = ""
-    """The replica's whose log it is; "" for a log of nobody, as a copy of Kafka's."""
+    """The replica's whose log it is; "" for a log without one, as a copy of Kafka's."""
 
     def bases(self) -> list[int]:
         """Return base offsets of its segments, rising. Raises StorageError."""
@@ -94,7 +94,7 @@ def _kafka_log(path: str) -> str:
 def replicas_in(path: str) -> list[str]:
     """Return the replicas' directories in a quorum's; none if it is no quorum's.
 
-    One that was set aside holds what is no replica's any more: it must not be read, nor counted.
+    One that was set aside holds what no replica owns now: it must not be read, nor counted.
     """
     if os.path.exists(os.path.join(path, META)):
         return []

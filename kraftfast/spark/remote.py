@@ -40,7 +40,7 @@ def open_quorum(options: LogOptions) -> RemoteQuorum:
 def open_servers(servers: str, topic: str, timeout: float) -> RemoteQuorum:
     """Raises NoQuorum if there is no leader within ``timeout`` seconds, NotCompiled."""
     need_compiled("reading from servers")
-    from kraftfast.client.connect import RemoteQuorum  # only who needs servers needs a client
+    from kraftfast.client.connect import RemoteQuorum  # only reads from servers need a client
     from kraftfast.connected import connect
 
     quorum = connect(servers.split(","), topic, timeout=timeout)

@@ -1,6 +1,6 @@
 """A local session that starts quickly and says little, and what it needs.
 
-Whoever has a session of his own (a cluster's, a notebook's) calls :func:`register` on it alone.
+A program with a session of its own (a cluster's, a notebook's) calls :func:`register` on it alone.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 ``staged``, the default, is right for any plan: tasks stage their rows, and the driver's commit
 appends them under one name for the job (``staging``). ``direct`` is for plans whose tasks have the
 same rows in the same order each time: every task appends under a name that is the same in each of
-its attempts, and in each replay of its micro-batch. Who takes a name over learns how many records
-of it are committed, holds its first rows against them, and goes on behind (``appending``).
+its attempts, and in each replay of its micro-batch. One that takes a name over learns how many
+records of it are committed, compares its first rows with them, and goes on behind (``appending``).
 """
 
 from __future__ import annotations

@@ -174,7 +174,7 @@ class PushingLogReader(LogReader):
     """The same, asked to leave out what a query's filters do not want.
 
     Spark (4.2.1, 4.3.0) keeps what a filter left for later queries of the same data frame, also
-    those without it: they would miss records. So this is only for who asks for it.
+    those without it: they would miss records. So this must be asked for.
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
@@ -254,7 +254,7 @@ class BatchesSource(DataSource):
 
 
 class BatchesReader(DataSourceReader):
-    """Reads headers, every CRC computed anew; of all replicas that a path names."""
+    """Reads headers, every CRC computed again; of all replicas that a path names."""
 
     def __init__(self, options: LogOptions, schema: pa.Schema) -> None:
         self.options, self.schema = options, schema

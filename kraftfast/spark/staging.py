@@ -3,7 +3,7 @@
 A job has a directory. Its tasks write Arrow files there; those of attempts that Spark gave up are
 never looked at. The commit of a job, or of a micro-batch, first writes down which files it appends
 and what the number of their first record is under the job's name (``plan.json``), and when all are
-committed, that it is done (``done.json``). Who comes again finds either: it appends what is missing
+committed, that it is done (``done.json``). A later attempt finds either: it appends what is missing
 of the same files, whatever rows its own tasks had, or nothing.
 """
 
@@ -53,7 +53,7 @@ LEFT_S = 3 * 24 * 3600.0
 
 @dataclass(frozen=True)
 class Job:
-    """Who writes. ``name``: its producer's. ``batch``: number of the micro-batch, 0 if it has none.
+    """The writer. ``name``: its producer's. ``batch``: number of the micro-batch, 0 if it has none.
 
     ``kind``: ``query``, by its batches; ``named``, which may be run again; ``once``, by itself.
     """
@@ -447,7 +447,7 @@ def _finish(job: Job, plan: Plan) -> None:
 
 
 def _clean(job: Job) -> None:
-    """Remove what was staged, and all that a job leaves which nobody can run again."""
+    """Remove what was staged, and all that a job leaves which can never run again."""
     if job.kind == "once":
         shutil.rmtree(job.directory, ignore_errors=True)
     else:
@@ -467,7 +467,7 @@ def forget(staged: list[Staged]) -> None:
     """Remove what the tasks of an attempt staged that Spark gave up, unless a commit has begun."""
     for each in staged:
         path = os.path.join(each.job.directory, PLAN)
-        if each.job.kind == "once":  # nobody can go on with it
+        if each.job.kind == "once":  # it can never go on
             shutil.rmtree(each.job.directory, ignore_errors=True)
         elif each.file and not os.path.exists(path):
             with suppress(OSError):

@@ -1,7 +1,7 @@
 """Which batches a log holds, from their headers alone, and the pieces that tasks read.
 
 Nothing is handed out beyond the bound that ``committed`` gives. Damage is found here where offsets
-or framing break; what only the CRC shows is found by whoever reads the piece.
+or framing break; what only the CRC shows is found when the piece is read.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ def sweep(
 ) -> list[dict[str, Any]]:
     """Return one row an item, in their order: item, ok, result, error, traceback, seconds, again.
 
-    ``run`` and ``again`` are importable functions of whoever runs them. ``out``: a folder that
+    ``run`` and ``again`` are functions that the runner can import. ``out``: a folder that
     keeps rows, a JSON object a line; items that are in it are not run again. ``parts``: of how
     many the work is made (0: by the time that the first item takes). Raises InvalidOption.
     """
@@ -153,7 +153,7 @@ def run_part(
     return rows
 
 
-# --- who runs it ----------------------------------------------------------------------------------
+# --- runners ----------------------------------------------------------------------------------
 
 
 def _inline(

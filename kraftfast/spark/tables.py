@@ -1,4 +1,4 @@
-"""Rows as Arrow record batches, in the schemas that Spark is told of: name for name, type for type.
+"""Rows as Arrow record batches, in the schemas that Spark sees: name for name, type for type.
 
 Spark takes a batch as it is only if its schema is the one announced, down to the order of fields.
 """

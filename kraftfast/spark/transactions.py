@@ -99,7 +99,7 @@ class Transactions:
 def _marker(segment: HeldSegment, position: int) -> int:
     """Return what a control batch of a transaction says; COMMIT for what does not decode.
 
-    Damage is found by whoever reads the batch.
+    Damage is found when the batch is read.
     """
     try:
         record = next(iter(segment.batch(position, segment.limit).records()))

@@ -1,4 +1,4 @@
-"""The voter sets in the files of a log that nobody has open: of its snapshots and its records."""
+"""The voter sets in the files of a log that is not open: of its snapshots and its records."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def static_voters(log_path: str) -> VoterSet | None:
 def described_voters(path: str) -> VoterSet | None:
     """Return the voters that ``quorum.json`` in a quorum's directory names, for logs that do not.
 
-    None where it does not parse, and where replicas were added: then only logs know who votes.
+    None where it does not parse, and where replicas were added: then only logs have the voters.
     """
     try:
         with open(os.path.join(path, DESCRIPTION), encoding="utf-8") as file:
