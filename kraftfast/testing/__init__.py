@@ -145,7 +145,7 @@ class QuorumUnderTest(LocalQuorum):
     def cut_link(self, source: int, target: int, *, both: bool = True) -> None:
         """Let nothing get from replica ``source`` to ``target``, and back if ``both``.
 
-        Both run on, and clients reach them: a leader that no majority hears is replaced after
+        Both run on, and clients reach them: a leader without a majority is replaced after
         ``fetch_timeout_ms``. What is sent meanwhile arrives when the link is healed, unless its
         replica has given up by then. Raises InvalidOption where replicas talk over rings, which
         cannot be cut one by one, and for a replica that was added later; Closed.
@@ -184,7 +184,7 @@ class QuorumUnderTest(LocalQuorum):
         if self.tuning.transport == "ring":
             return config
         if self._links is None:
-            from kraftfast.testing.links import Links  # with asyncio, which rings have no use for
+            from kraftfast.testing.links import Links  # with asyncio, which rings do not need
 
             self._links = Links(self.addresses)
         neighbours = []
