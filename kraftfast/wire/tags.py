@@ -1,6 +1,6 @@
 """Our own tagged fields (KIP-482) in Kafka's messages and records: Kafka skips them.
 
-What is asked by one is answered by one, so that whoever asks knows whether it was understood.
+What is asked by one is answered by one, so that the client knows whether it was understood.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ READ_BARRIER = 10006
 by a client of any replica. Answered by the offset, or by the response's error."""
 
 BARRIER_LEADER = 10026
-"""DescribeQuorum, the answer to a question for a read barrier: who leads, as far as the replica
+"""DescribeQuorum, the answer to a question for a read barrier: the leader, as far as the replica
 knows that gave it."""
 
 TRANSFER = 10007

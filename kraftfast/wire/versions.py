@@ -23,7 +23,7 @@ PRODUCE_ADVERTISED = Versions(0, SERVED[ApiKey.PRODUCE].last)
 """librdkafka turns compression off where Produce does not begin at 0, so Kafka says it does."""
 
 VOTE_PRE_VOTE_VERSION = 2
-"""From here on Vote has a pre-vote: whoever asks with less does not know it."""
+"""From here on Vote has a pre-vote: a client that asks with less does not know it."""
 KRAFT_VERSION = "kraft.version"
 CLIENT_NAME, CLIENT_VERSION = "kraftfast", "0.1.0"
 """What we say of ourselves in ApiVersions (KIP-511)."""
