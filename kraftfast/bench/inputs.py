@@ -47,7 +47,7 @@ class Checker:
         raise NotImplementedError
 
     def finish(self) -> str:
-        """After the last record."""
+        """End, after the last record."""
         raise NotImplementedError
 
 
@@ -96,7 +96,7 @@ class Rows:
             rows[:, :NUMBER_BYTES] = numbers.view(np.uint8).reshape(-1, NUMBER_BYTES)
 
     def checker(self, count: int | None = None) -> Checker:
-        """For what came back, from the first record on; ``count``: how many were appended."""
+        """Return a checker for what came back, from the first on; ``count``: those appended."""
         return _RowsChecker(self, self.count if count is None else count)
 
 
@@ -198,7 +198,7 @@ class Lines:
             self.fingerprints = fresh
 
     def checker(self) -> Checker:
-        """For what came back, once all of it was read."""
+        """Return a checker for what came back, once all of it was read."""
         assert self.fingerprints is not None, "the input was not read to its end"
         return _LinesChecker(self.fingerprints)
 
@@ -239,7 +239,7 @@ class Fingerprints:
         self._start()
 
     def finish(self) -> None:
-        """After the last record."""
+        """End, after the last record."""
         if self.count % BLOCK_RECORDS:
             self._close()
 

@@ -72,7 +72,7 @@ class Report:
         return 1000 * flushes / self.run.records if self.run.records else 0.0
 
     def as_dict(self) -> dict[str, Any]:
-        """Everything, for JSON."""
+        """Return everything, for JSON."""
         run = self.run
         return {
             "version": __version__,

@@ -20,7 +20,7 @@ PAUSE_S = 0.01
 
 
 def log_paths(directories: Mapping[int, str], topic: str) -> dict[int, str]:
-    """Replica id -> where its segments are."""
+    """Return replica id -> where its segments are."""
     partition = f"{topic}-{METADATA_PARTITION}"
     return {id: os.path.join(directory, partition) for id, directory in directories.items()}
 
