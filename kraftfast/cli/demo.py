@@ -136,7 +136,7 @@ def run(given: Any, place: str, asked: dict[str, Any]) -> Any:
 
 @contextmanager
 def progress_bar(total: int | None) -> Iterator[Any]:
-    """Gives a function that takes the number of records so far; None if stderr is no terminal."""
+    """Give a function that takes the number of records so far; None if stderr is no terminal."""
     if not sys.stderr.isatty():
         yield None
         return

@@ -113,7 +113,7 @@ class Dump:
     def batches(
         self, path: str, file: CopiedFile, batches: Batches
     ) -> Generator[str, None, tuple[int, int, int]]:
-        """Batch after batch, a damaged one too if its header can be read.
+        """Yield batch after batch, a damaged one too if its header can be read.
 
         Returns (position, offset, fault) where it stopped.
         """

@@ -104,7 +104,7 @@ def replica_facts(replica: ReplicaState) -> dict[str, Any]:
 
 
 def ordered(info: QuorumInfo) -> list[tuple[ReplicaState, str]]:
-    """Leader, followers, observers, each with its status."""
+    """Return leader, followers, observers, each with its status."""
     found = []
     for each in (*info.voters, *info.observers):
         votes = each in info.voters
@@ -145,7 +145,7 @@ def replication_text(info: QuorumInfo, now_ms: int | None) -> str:
 
 
 def facts(cluster_id: str, info: QuorumInfo) -> dict[str, Any]:
-    """Everything, for programs."""
+    """Return everything, for programs."""
     lag, lag_ms = lag_of(info)
 
     def replica(each: ReplicaState) -> dict[str, Any]:

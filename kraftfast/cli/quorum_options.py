@@ -37,7 +37,7 @@ def say(as_json: bool, text: str, **facts: Any) -> None:
 
 
 def ids(text: str) -> list[int]:
-    """``1,2,3``. Raises UsageError."""
+    """Parse ``1,2,3``. Raises UsageError."""
     found = [part.strip() for part in text.split(",")]
     if not all(ID.fullmatch(part) and int(part) < 2**31 for part in found):
         raise click.UsageError(f"{text!r} is no list of ids like 1,2,3")

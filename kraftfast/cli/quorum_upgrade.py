@@ -64,7 +64,7 @@ def note(directory: str, level: int) -> None:
 
 
 def level_of(feature: str) -> int:
-    """``kraft.version=1``. Raises UsageError."""
+    """Parse ``kraft.version=1``. Raises UsageError."""
     name, equals, level = feature.partition("=")
     is_level = re.fullmatch("[0-9]{1,5}", level) and int(level) < 2**15
     if name != "kraft.version" or not equals or not is_level:

@@ -76,7 +76,7 @@ def there(servers: str, timeout: float) -> Quorum:
 
 
 def one_of(directory: str | None, servers: str | None) -> None:
-    """Raises UsageError unless exactly one is given."""
+    """Raise UsageError unless exactly one is given."""
     if (directory is None) == (servers is None):
         raise click.UsageError("give either --dir or --bootstrap-server")
 
@@ -116,7 +116,7 @@ def producer(
 def consumer(
     directory: str | None, servers: str | None, from_offset: int, follow: bool, timeout: float
 ) -> RecordStream:
-    """Committed records from an offset on. Raises NoQuorum, NotFormatted."""
+    """Return the committed records from an offset on. Raises NoQuorum, NotFormatted."""
     one_of(directory, servers)
     if servers is not None:
         return there(servers, timeout).consumer(from_offset, follow=follow, timeout=timeout)

@@ -171,7 +171,7 @@ def check_kraft_version(features: tuple[str, ...], dynamic: bool) -> None:
 
 
 def feature_level(feature: str) -> int:
-    """``kraft.version=LEVEL``. Raises InvalidOption."""
+    """Parse ``kraft.version=LEVEL``. Raises InvalidOption."""
     from kraftfast.cli.properties import is_number
     from kraftfast.errors import InvalidOption
 
@@ -227,7 +227,7 @@ def first_voter(id: int, directory_id: Uuid, endpoint: Endpoint) -> Voter:
 
 
 def parse_initial(text: str, listener: str) -> list[Voter]:
-    """``ID@HOST:PORT:DIRECTORY_ID,...`` Raises InvalidOption."""
+    """Parse ``ID@HOST:PORT:DIRECTORY_ID,...`` Raises InvalidOption."""
     from kraftfast.cli.properties import address_of, is_number
     from kraftfast.errors import InvalidOption
     from kraftfast.types import ZERO_UUID, Endpoint, uuid_from_text

@@ -60,7 +60,7 @@ def words(settings: dict[str, str]) -> list[str]:
 
 
 def seeds(text: str) -> list[int]:
-    """``A:B``, B left out. Raises InvalidOption."""
+    """Parse ``A:B``, B left out. Raises InvalidOption."""
     match = SEEDS.fullmatch(text)
     first, last = map(int, match.groups()) if match is not None else (0, 0)
     if not first < last <= first + SEEDS_MAX:
