@@ -38,7 +38,7 @@ class Way(Protocol):
     host: Host
 
     def to_leader(self, deadline: float) -> Reached:
-        """Raises NotLeader (no replica leads at the moment), NoQuorum (none answers)."""
+        """Reach the leader. Raises NotLeader (no replica leads now), NoQuorum (none answers)."""
 
     def likely(self, deadline: float) -> Reached | None:
         """Return the replica that led when last seen, in whatever role now, or None.

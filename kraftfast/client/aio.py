@@ -340,7 +340,7 @@ class AsyncProducer:
     # --- what comes back --------------------------------------------------------------------------
 
     def _end_turn(self) -> None:
-        """At the end of this turn of the loop: what was appended in it leaves together."""
+        """Send together what was appended in this turn of the loop."""
         self._turn_ends = False
         sender = self.producer.sender
         if sender is not None:

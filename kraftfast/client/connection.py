@@ -153,7 +153,7 @@ class Connection:
     # --- end --------------------------------------------------------------------------------------
 
     def hand_over(self) -> tuple[int, int]:
-        """To a new owner: the descriptor, non-blocking from now on, and the next correlation id."""
+        """Hand over the descriptor, non-blocking from now on, and the next correlation id."""
         self.sock.setblocking(False)
         return self.sock.fileno(), self.correlation_id
 

@@ -42,7 +42,7 @@ cdef class Identity:
         self.name, self.id, self.epoch = name, -1, -1
 
     def begin(self, int64_t id, int epoch, int64_t ticket, int64_t number):
-        """From now on: this id and epoch; the record with ``ticket`` is number ``number``."""
+        """Begin with this id and epoch; the record with ``ticket`` is number ``number``."""
         self.id, self.epoch, self.delta = id, epoch, number - ticket
         self.spent = self.uncertain = self.forgotten = False
 
@@ -89,7 +89,7 @@ cdef class Identity:
         return not denied and (code == 0 or code not in REFUSALS)
 
     cdef void doubt(self, int64_t end_ticket) noexcept:
-        """Tickets below this one may be in a log."""
+        """Note that tickets below this one may be in a log."""
         self.doubtful_end = max(self.doubtful_end, end_ticket)
 
     cdef void skip(self, int64_t first_ticket, int64_t end_ticket) noexcept:

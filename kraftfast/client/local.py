@@ -192,7 +192,7 @@ def ask(directory: str, question: dict[str, Any], timeout: float = 5.0) -> dict[
 
 
 def ask_raw(directory: str, question: dict[str, Any], timeout: float = 5.0) -> bytes:
-    """:func:`ask` with the answer as it came. Raises PeerGone, TimedOut."""
+    """Do as :func:`ask`; return the answer as it came. Raises PeerGone, TimedOut."""
     with connect(os.path.join(directory, SOCKET_NAME), timeout) as sock:
         return _answer_on(sock, directory, question)
 

@@ -24,7 +24,7 @@ class Loses(Protocol):
     """A client of a quorum that its process may close."""
 
     def lose_quorum(self) -> None:
-        """From now on calls raise Closed at once: the quorum was closed."""
+        """Have calls raise Closed from now on: the quorum was closed."""
 
 
 L = TypeVar("L", bound=Loses)

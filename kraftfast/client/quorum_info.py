@@ -48,7 +48,7 @@ class QuorumInfo:
         return tuple(sorted(each.id for each in self.voters))
 
     def find(self, id: int) -> ReplicaState | None:
-        """Voter or observer of this id."""
+        """Return the voter or observer of this id."""
         return next((each for each in (*self.voters, *self.observers) if each.id == id), None)
 
 
@@ -82,7 +82,7 @@ def check_addition(info: QuorumInfo, id: int | None) -> None:
 
 
 def question(topic: str) -> DescribeQuorumRequest:
-    """DescribeQuorum of the one partition of a quorum's log."""
+    """Return a DescribeQuorum of the one partition of a quorum's log."""
     partition = DescribeQuorumRequest.Partition(METADATA_PARTITION)
     return DescribeQuorumRequest([DescribeQuorumRequest.Topic(topic, [partition])])
 

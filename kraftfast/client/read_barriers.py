@@ -104,7 +104,7 @@ def barrier_by(replica: Reached, deadline: float) -> int:
 
 
 def said_by(replica: Reached, deadline: float, way: Way | None, host: Host) -> int:
-    """:func:`barrier_by`; ``way`` learns which replica leads."""
+    """Do as :func:`barrier_by`; ``way`` learns which replica leads."""
     try:
         return barrier_of(replica, deadline, way, host)
     except RequestRefused as refusal:
@@ -132,7 +132,7 @@ def barrier_of(replica: Any, deadline: float, way: Way | None, host: Host) -> in
 
 
 def check(code: int, message: str | None) -> None:
-    """Raises what a refusal is here, with what the server said."""
+    """Raise what a refusal is here, with what the server said."""
     if code == ErrorCode.NONE:
         return
     name = ErrorCode(code).name if code in set(ErrorCode) else f"error {code}"

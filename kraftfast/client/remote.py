@@ -39,7 +39,7 @@ UNREACHABLE = (PeerGone, TimedOut, UnsupportedVersion, MalformedFrame)
 
 
 def parse_addresses(text: str | Iterable[str | Address]) -> list[Address]:
-    """Addresses from ``"host:port,[::1]:port"``, or from a list of such texts or of pairs.
+    """Parse addresses from ``"host:port,[::1]:port"``, or from a list of such texts or of pairs.
 
     >>> parse_addresses("localhost:9092, [::1]:9093")
     [('localhost', 9092), ('::1', 9093)]

@@ -245,7 +245,7 @@ cdef class Sender:
         return ticket
 
     def append(self, value) -> int:
-        """:meth:`append_record` of a value alone."""
+        """Do as :meth:`append_record`, of a value alone."""
         cdef int64_t ticket = self.append_value(value)
         return ticket if ticket >= 0 else self.append_record(value, None, (), None)
 
@@ -353,7 +353,7 @@ cdef class Sender:
         return True
 
     def check_values(self, Values values not None) -> int:
-        """:func:`kraftfast.client.values.check_values` for this log."""
+        """Do as :func:`kraftfast.client.values.check_values`, for this log."""
         return check_values(values, self.kafka_raft, RECORD_BYTES_MAX)
 
     def seal(self):
@@ -560,7 +560,7 @@ cdef class Sender:
     # --- sleeping ---------------------------------------------------------------------------------
 
     def fileno(self) -> int:
-        """Readable when there is something to :meth:`attend` to, after :meth:`going_to_sleep`."""
+        """Return what is readable once there is something to :meth:`attend` to in a sleep."""
         return self.epoll.fileno()
 
     def going_to_sleep(self) -> bool:

@@ -286,7 +286,7 @@ cdef class SocketSender(Sender):
         return 0
 
     cdef int leave_after_answers(self, int32_t leader_id) except -1:
-        """It does not lead: nothing more is sent, but what it says to the rest counts."""
+        """Send nothing more: it does not lead; but its answers to the rest count."""
         if self.leaving:
             return 0
         self.leaving = True
