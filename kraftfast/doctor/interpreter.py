@@ -44,7 +44,7 @@ PACKAGES = {
 
 
 def python() -> Iterator[Finding]:
-    """Version, implementation, build."""
+    """Check version, implementation and build."""
     name, version = sys.implementation.name, platform.python_version()
     gil = "free-threaded" if sysconfig.get_config_var("Py_GIL_DISABLED") else "with a GIL"
     text = f"{name} {version}, {gil}, {platform.machine()}, {sys.executable}"

@@ -33,7 +33,7 @@ SOCKET_PATH_BYTES_MAX = 107
 
 
 def libc() -> Iterator[Finding]:
-    """glibc is what kraftfast is tested with."""
+    """Check the C library: kraftfast is tested with glibc."""
     name, version = platform.libc_ver()
     if name == "glibc":
         yield Finding("C library", OK, f"glibc {version}", value=f"glibc {version}")
@@ -91,7 +91,7 @@ def limits() -> Iterator[Finding]:
 
 
 def tasks() -> Iterator[Finding]:
-    """Processes and threads, which a container's cgroup may limit."""
+    """Check the limit of processes and threads, which a container's cgroup may limit."""
     room = cgroup.tasks_room()
     if room is None:
         yield Finding("tasks", OK, "no limit of the cgroup on processes and threads")
@@ -103,7 +103,7 @@ def tasks() -> Iterator[Finding]:
 
 
 def _shared_memory() -> Iterator[Finding]:
-    """Memory files belong to no mounted file system: only memory itself bounds them."""
+    """Report that memory files are in no mounted file system: only memory bounds them."""
     try:
         found = os.statvfs("/dev/shm")
     except OSError:
@@ -188,7 +188,7 @@ def memory() -> Iterator[Finding]:
 
 
 def sockets(directory: str) -> Iterator[Finding]:
-    """TCP listeners on this host. (Those in the directory are tried with it.)"""
+    """Try TCP listeners on this host. (Those in the directory are tried with it.)"""
     for host, family in (("127.0.0.1", socket.AF_INET), ("::1", socket.AF_INET6)):
         try:
             with closing(socket.create_server((host, 0), family=family)) as server:
