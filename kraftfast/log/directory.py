@@ -90,7 +90,7 @@ def read_fields(disk: Disk, file: str) -> dict[str, str]:
 
 
 def encode_meta(meta: MetaProperties, stamp: str | None = None) -> bytes:
-    """``meta.properties`` in the order in which Kafka's come out."""
+    """Encode ``meta.properties`` in the order in which Kafka's come out."""
     fields = {
         "node.id": str(meta.node_id),
         "directory.id": uuid_text(meta.directory_id),
@@ -101,7 +101,7 @@ def encode_meta(meta: MetaProperties, stamp: str | None = None) -> bytes:
 
 
 def encode_partition_metadata(topic_id: Uuid) -> bytes:
-    """``partition.metadata``, without a newline at the end."""
+    """Encode ``partition.metadata``, without a newline at the end."""
     return f"version: 0\ntopic_id: {uuid_text(topic_id)}".encode()
 
 
@@ -130,7 +130,7 @@ def format_directory(
 
 
 def read_meta(disk: Disk, path: str) -> MetaProperties:
-    """``meta.properties`` of a directory. Raises NotFormatted or ForeignDirectory.
+    """Read ``meta.properties`` of a directory. Raises NotFormatted or ForeignDirectory.
 
     Version 0 (of the ZooKeeper era) may lack cluster and directory id, version 1 the latter: then
     they are empty and zero.
@@ -244,7 +244,7 @@ class ReplicaDirectory:
         return LogOptions(records=KAFKA_RAFT)
 
     def mark_ours(self) -> None:
-        """From now on the log is recovered by our rule (D10). Call once its tail has been cut."""
+        """Have the log recovered by our rule from now on (D10). Call once its tail has been cut."""
         self.disk.make_directory(os.path.join(self.path, NURSERY))
         self.disk.make_directory(self.log_path)
         self.disk.replace_file(os.path.join(self.path, OPTIONS), _encode_options(self.options))
@@ -261,11 +261,11 @@ class ReplicaDirectory:
         return stored != boot_id
 
     def write_boot_id(self, boot_id: str) -> None:
-        """Durable before the first acknowledgement from memory."""
+        """Write it, durably before the first acknowledgement from memory."""
         self.disk.replace_file(os.path.join(self.path, BOOT_ID), boot_id.encode("ascii"))
 
     def clear_boot_id(self) -> None:
-        """After a clean close everything is on disk whatever the durability."""
+        """Remove it: after a clean close everything is on disk whatever the durability."""
         if self.disk.exists(os.path.join(self.path, BOOT_ID)):
             self.disk.unlink(os.path.join(self.path, BOOT_ID))
             self.disk.sync_directory(self.path)

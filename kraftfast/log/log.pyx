@@ -188,7 +188,7 @@ cdef class Log:
         return taken
 
     def copy(self, const uint8_t[::1] source, int32_t epoch_max) -> int:
-        """:meth:`copy_fetched` for bytes that came with an answer; returns bytes taken."""
+        """Do as :meth:`copy_fetched` for bytes that came with an answer; returns bytes taken."""
         if source.shape[0] == 0:
             return 0
         return self.copy_fetched(&source[0], source.shape[0], epoch_max, NULL, 0)
@@ -305,7 +305,7 @@ cdef class Log:
         return os.path.join(self.path, segment_name(segment.base_offset))
 
     def tend(self, int64_t now_ms) -> bool:
-        """Nursery progress and trims; call now and then. True while a range is being prepared.
+        """Continue nursery work and trims; call now and then. True while a range is being prepared.
 
         Raises FlushFailed, finally, after an I/O error (D9).
         """
@@ -466,7 +466,7 @@ cdef class Log:
             raise
 
     def sync_file(self, file):
-        """fdatasync."""
+        """Call fdatasync."""
         self._final(file.sync)
 
     def sync_names(self):

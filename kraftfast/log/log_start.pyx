@@ -60,7 +60,7 @@ def delete_before(Log log not None, int64_t offset) -> int:
 
 
 cdef _drop_old_epochs(Log log):
-    """Epochs that ended at or before the first segment; the one in force there starts there.
+    """Drop epochs that ended at or before the first segment; the one in force there starts there.
 
     On a full disk they stay until the next time: a start passes over what lies before the log.
     """

@@ -60,7 +60,7 @@ def log_start(base_offset: int, snapshots: Iterable[OffsetAndEpoch]) -> OffsetAn
 
 
 def clip(entries: Iterable[tuple[int, int]], start: int, end: int) -> list[tuple[int, int]]:
-    """Epoch entries as a log from ``start`` to ``end`` shows them."""
+    """Return epoch entries as a log from ``start`` to ``end`` shows them."""
     entries = list(entries)
     below = [epoch for epoch, offset in entries if offset <= start]
     inside = [(epoch, offset) for epoch, offset in entries if start < offset < end]

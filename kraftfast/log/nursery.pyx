@@ -166,7 +166,7 @@ class Spare:
         return "sync", 0, 0
 
     def advance(self):
-        """That is done."""
+        """Note that the work at hand is done."""
         cdef Segment segment
         if self.stage == Spare.BLOCKS:
             self.reserved = min(self.wanted, self.capacity)
@@ -417,7 +417,7 @@ class Nursery:
         return True
 
     def _ask_next(self, active):
-        """Room first, then the next file, then what makes flushes or stores quick."""
+        """Ask for room first, then the next file, then what makes flushes or stores quick."""
         head, stride = active.position, self.stride
         assert head <= active.prepared, "nothing stands where zeros are written"
         limit = min(active.capacity, page_end(max(self.segment_bytes, head + self.wanted_bytes)))

@@ -126,7 +126,7 @@ cdef class Taker:
         return <int64_t>value
 
     cdef bytes take_bytes(self, int64_t most):
-        """So many bytes as the number before them says."""
+        """Return as many bytes as the number before them says."""
         cdef int64_t size = self.take(most)
         if size > len(self.data) - self.position:
             raise corrupt(f"{size} bytes at byte {self.position}")

@@ -67,7 +67,7 @@ cdef class Producers:
     # --- before an append -------------------------------------------------------------------------
 
     cdef int check(self, const kf_batch_header *h, int32_t epoch) except -1:
-        """In Kafka's order: who, which epoch, which sequence. DUPLICATE_SEQUENCE_NUMBER comes with
+        """Check in Kafka's order: id, epoch, sequence. DUPLICATE_SEQUENCE_NUMBER comes with
         ``original_offset`` and ``original_end``; it is no answer before that is committed."""
         cdef Producer producer = self.newest
         cdef int64_t behind
@@ -239,7 +239,7 @@ cdef class Producers:
             self.expire()
 
     cdef int take_all(self, list producers) except -1:
-        """These are the ones known, by touched_offset."""
+        """Know these producers alone, by touched_offset."""
         self.by_id = {each.id: each for each in producers}
         named = [each for each in producers if each.name is not None]
         self.by_name = {each.name: each for each in named}

@@ -38,7 +38,7 @@ def _stored(text: str, is_key: bool) -> str:
 
 
 def decode(data: bytes) -> dict[str, str]:
-    """Keys and values, later ones winning. Raises ``ValueError`` for what Java would not load."""
+    """Return keys and values, later ones winning. Raises ``ValueError`` for what Java refuses."""
     fields = {}
     for line in _logical_lines(data.decode("utf-8")):
         entry = ENTRY.fullmatch(line)

@@ -96,7 +96,7 @@ class LogReader:
         ]
 
     def end_offset(self) -> int:
-        """After the last whole batch, its CRC checked. What follows is a torn or zero tail."""
+        """Return the offset after the last whole batch, checked by CRC; a torn tail may follow."""
         while True:
             self._list()
             if not self._bases:

@@ -417,7 +417,7 @@ cdef class Segment:
     # --- by time ------------------------------------------------------------------------------
 
     cdef uint64_t rise(self, Py_ssize_t entry) noexcept:
-        """From where on the largest timestamp is above what it is at the entry before this one.
+        """Return from where on the largest timestamp is above that at the entry before this one.
 
         An entry is made with the first one of the offset index behind the batch that it is about,
         so only what lies between two of those has to be walked.

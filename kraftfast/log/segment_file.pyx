@@ -176,7 +176,7 @@ cdef class SegmentFile:
         return self.number
 
     cpdef sync(self):
-        """fdatasync. Raises FlushFailed, which is final for the log (D9)."""
+        """Call fdatasync. Raises FlushFailed, which is final for the log (D9)."""
         try:
             os.fdatasync(self.fd)
         except OSError as error:

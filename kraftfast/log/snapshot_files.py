@@ -57,7 +57,7 @@ def id_of(name: str) -> OffsetAndEpoch | None:
 
 
 def snapshot_ids(disk: Any, log_path: str) -> list[OffsetAndEpoch]:
-    """Ids of the finished snapshots, oldest first (by epoch, then offset), the bootstrap's too."""
+    """Return ids of finished snapshots, oldest first (epoch, then offset), the bootstrap's too."""
     found = [id_of(name) for name in disk.list_directory(log_path)]
     return sorted((each for each in found if each is not None), key=_by_epoch)
 

@@ -95,7 +95,7 @@ class SnapshotWriter:
         self._builder = self._open_batch(self._buffer)
 
     def extend(self, values: Iterable[bytes | None]) -> None:
-        """Many records without keys; as :meth:`append`."""
+        """Append many records without keys, as :meth:`append`."""
         for value in values:
             self.append(value)
 

@@ -54,7 +54,7 @@ cdef bint holds_older(Segment segment):
 
 
 def begin_life(Segment segment not None, uint64_t key):
-    """From now on anything may stand behind the batches, all of which are on disk (D10).
+    """Let anything stand behind the batches from now on, all of which are on disk (D10).
 
     The words are on disk before their key: without it, or under a damaged one, recovery ignores
     vouchers; under it, those of no other key would pass for damage.

@@ -400,7 +400,7 @@ def _zeros(segment: HeldSegment, position: int) -> Tail:
 
 
 def open_file(path: str) -> CopiedFile:
-    """Any file. Raises InputError, StorageError."""
+    """Open any file. Raises InputError, StorageError."""
     try:
         return CopiedFile(path)
     except FileNotFoundError:
