@@ -58,7 +58,7 @@ def _foreign(node: Any, cluster_id: str | None) -> ErrorCode:
 
 
 def _update_features(node: Any, request: Any, message: Any) -> None:
-    """Only ``kraft.version`` can be upgraded, and nothing goes back."""
+    """Upgrade ``kraft.version``: no other feature has a level, and none goes back."""
     wanted = membership.features_from_wire(message, request.version)
     if wanted is None:
         text = "of all features there is only kraft.version here, and it is only ever upgraded"
@@ -132,7 +132,7 @@ class Reassigning:
 
 
 def _list_reassignments(node: Any, request: Any, message: Any) -> None:
-    """Asked for other logs alone there is nothing to list."""
+    """List the reassignment of the quorum's log; of other logs there is none."""
     topics = message.topics
     if topics is None or any(topic.name == node.partition.topic for topic in topics):
         node.step(ev.RequestReceived(request, core.ListPartitionReassignmentsRequest()))

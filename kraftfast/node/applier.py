@@ -91,7 +91,7 @@ class Applier:
         self._news.set()
 
     def leader_changed(self, leader_id: int, epoch: int, after_offset: int) -> None:
-        """To be passed on once everything below ``after_offset`` was applied."""
+        """Pass a new leader on, once everything below ``after_offset`` was applied."""
         self._changes.append((after_offset, leader_id, epoch))
         self._news.set()
 

@@ -64,7 +64,7 @@ class Beside:
             self.tell(_outcome(*asked))
 
     def close(self) -> None:
-        """No more jobs; one that runs may go on without anybody to tell."""
+        """Take no more jobs; the result of one that runs is dropped."""
         if self._thread is not None:
             self._jobs.put(None)
             self._thread.join(JOIN_S)

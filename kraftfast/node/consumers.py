@@ -198,7 +198,7 @@ class Consumers:
         request.finish(wire_fetch.encode_response(request.version, request.correlation_id, fetched))
 
     def _fetch_several(self, message: Any, version: int) -> Any:
-        """Several topics or none: an empty answer, or an error for each that is not ours.
+        """Answer for several topics or none: empty, or with an error for each that is not ours.
 
         A request that names our partition more than once gets its records once.
         """

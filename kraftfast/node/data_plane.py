@@ -297,7 +297,7 @@ class DataPlane:
             request.hang_up()
 
     def _refuse_all(self, message: Any) -> Any:
-        """Several partitions or none: each is refused, for there is only one."""
+        """Refuse each of several partitions, or of none: there is only one."""
         kind = wire.ProduceResponse
         return kind(
             responses=[

@@ -87,7 +87,7 @@ cdef class Idle:
                     self.watched[other] = slot
 
     def register(self, int fd, int events):
-        """Readiness of this descriptor ends the wait."""
+        """Watch this descriptor: its readiness ends the wait."""
         self.epoll.register(fd, events)
 
     def modify(self, int fd, int events):
@@ -108,7 +108,7 @@ cdef class Idle:
         return False
 
     cpdef list poll(self):
-        """[(fd, events)] that are ready now, without waiting."""
+        """Return the [(fd, events)] that are ready now, without waiting."""
         cdef epoll_event events[EVENTS_MAX]
         cdef int ready
         with nogil:  # a loop that is busy gives other threads of this process their turn here

@@ -138,7 +138,7 @@ cdef class RingProducer:
 
     cdef _note_refused(self, uint64_t batches, int32_t error, int32_t leader_id,
                        int64_t end_offset=0):
-        """They were not appended now. What waits for the commit of ``end_offset`` is told then."""
+        """Note batches that were not appended; the answer may wait until ``end_offset`` commits."""
         cdef Run run = Run.__new__(Run)
         run.first_batch, run.batches = self.taken, batches
         run.error, run.leader_id, run.end_offset = error, leader_id, end_offset
@@ -262,7 +262,7 @@ cdef class RingProducer:
 
     cdef int64_t _note_run(self, int64_t base, int64_t end, uint64_t batches, int32_t epoch,
                            Stats stats) except -1:
-        """Batches that were appended one behind the other, if there are any; returns their end."""
+        """Note batches that were appended in a row, if there are any; returns their end."""
         cdef Run run
         if batches:
             run = Run.__new__(Run)
@@ -320,7 +320,7 @@ cdef class Intake:
             idle.unwatch(producer.inbox)
 
     def mute(self, idle):
-        """New batches end no wait: there is no room for them now."""
+        """Let new batches end no wait: there is no room for them now."""
         cdef RingProducer producer
         self.muted = True
         for producer in self.producers:
@@ -328,7 +328,7 @@ cdef class Intake:
                 idle.unwatch(producer.inbox)
 
     def unmute(self, idle):
-        """New batches are news again."""
+        """Let new batches end a wait again."""
         cdef RingProducer producer
         self.muted = False
         for producer in self.producers:
@@ -336,7 +336,7 @@ cdef class Intake:
                 idle.watch(producer.inbox)
 
     def dismissed(self) -> list:
-        """Producers to be dropped: they broke the rules, or were told of another leader."""
+        """Return the producers to be dropped: they broke the rules, or have another leader now."""
         cdef RingProducer producer
         return [producer for producer in self.producers if producer.cut_off is not None
                 or (producer.told_not_leader and not producer.unsent)]

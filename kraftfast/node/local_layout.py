@@ -92,7 +92,7 @@ def quorum_path(path: str | os.PathLike[str]) -> str:
 
 
 def replica_directories(path: str, voters: list[int]) -> Directories:
-    """Replica id -> its directory."""
+    """Return replica id -> its directory."""
     return Directories((id, os.path.join(path, str(id))) for id in voters)
 
 
@@ -338,7 +338,7 @@ def add_to_description(path: str, id: int) -> Uuid:
 
 
 def add_next(path: str) -> tuple[int, Uuid]:
-    """:func:`add_to_description` with the next id, which no other process takes meanwhile."""
+    """Do as :func:`add_to_description` with the next id, which no other process takes meanwhile."""
     with changing(path) as description:
         id = max(description.replicas) + 1
         check_ids([id])

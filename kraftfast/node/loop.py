@@ -186,7 +186,7 @@ class Loop:
         return self.sockets is not None and self.sockets.appends_waiting()
 
     def _tend(self, now_ms: int) -> None:
-        """Once in a while: timers, the nursery, connections."""
+        """Look, once in a while, at timers, the nursery and connections."""
         node = self.node
         if now_ms >= node.core.deadline_ms:
             node.step(ev.Tick())

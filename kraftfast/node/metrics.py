@@ -88,7 +88,7 @@ class Metrics:
     # --- what is told -----------------------------------------------------------------------------
 
     def raft(self) -> dict[str, Any]:
-        """``kafka.server:type=raft-metrics``."""
+        """Return ``kafka.server:type=raft-metrics``."""
         node, core = self.node, self.node.core
         self.count_records()
         now_ms = node.now_ms()
@@ -128,7 +128,7 @@ class Metrics:
         return found
 
     def controller(self) -> dict[str, Any]:
-        """``kafka.controller:type=KafkaController``, those that a quorum without brokers has."""
+        """Return ``kafka.controller:type=KafkaController``, as far as there are no brokers."""
         node, core = self.node, self.node.core
         committed = max(core.high_watermark, 0)
         applied = committed if node.applier is None else node.applier.applied
@@ -141,7 +141,7 @@ class Metrics:
         }
 
     def snapshots(self) -> dict[str, Any]:
-        """``kafka.server:type=SnapshotEmitter``: of snapshots made here since the start."""
+        """Return ``kafka.server:type=SnapshotEmitter``: of snapshots made here since the start."""
         snapshots = self.node.snapshots
         return {
             "LatestSnapshotGeneratedBytes": snapshots.made_bytes,

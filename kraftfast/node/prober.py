@@ -94,7 +94,7 @@ class Probing:
         self._try(self._read)
 
     def _try(self, step: Any) -> None:
-        """Whatever breaks there, the next address may be better."""
+        """Try the next address, whatever breaks there."""
         try:
             step()
         except BROKEN:

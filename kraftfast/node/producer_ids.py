@@ -214,7 +214,7 @@ class ProducerIds:
     # --- requests -----------------------------------------------------------------------------
 
     def serve(self, request: Any, message: Any) -> None:
-        """InitProducerId."""
+        """Answer an InitProducerId."""
         if message.transactional_id is not None and message.transaction_timeout_ms <= 0:
             request.respond(
                 wire.InitProducerIdResponse(error_code=ErrorCode.INVALID_TRANSACTION_TIMEOUT)

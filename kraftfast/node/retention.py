@@ -118,7 +118,7 @@ class Retention:
     def _write_trim(
         self, snapshot_id: OffsetAndEpoch, timestamp: int, controls: Any, footer: Tags
     ) -> bool:
-        """Beside the loop: the snapshot that says that what is below is given up."""
+        """Write, beside the loop, the snapshot that says that all below it is gone."""
         snapshots = self.snapshots
         try:
             with SnapshotWriter(

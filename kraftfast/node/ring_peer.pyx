@@ -121,7 +121,7 @@ cdef class RingPeer:
         return bytes((<const uint8_t *>self.inbox.message.payload)[:self.inbox.message.length])
 
     cpdef release(self):
-        """Done with the message at hand."""
+        """Release the message at hand."""
         kf_ring_release(self.inbox.ring)
 
     cpdef publish_tail(self):

@@ -45,7 +45,7 @@ def is_trim(header: SnapshotHeader) -> bool:
 def filed(
     snapshot_id: OffsetAndEpoch, controls: Sequence[KRaftVersion | KRaftVoters]
 ) -> list[tuple[int, KRaftVersion | KRaftVoters]]:
-    """Control records of a snapshot for the core."""
+    """Return the control records of a snapshot for the core."""
     found = (for_core(each) for each in controls)
     return [(snapshot_id.offset - 1, each) for each in found if each is not None]
 
@@ -140,7 +140,7 @@ class Snapshots:
     def _read(
         self, snapshot_id: OffsetAndEpoch, position: int, bytes_max: int
     ) -> tuple[int, bytes] | None:
-        """Beside the loop: (size of the snapshot, bytes), None if it cannot be read."""
+        """Return, beside the loop, (size of the snapshot, bytes), or None if it is unreadable."""
         if self._reading is None or self._reading[0] != snapshot_id:
             if self._reading is not None:
                 self._reading[1].close()
@@ -305,7 +305,7 @@ class Snapshots:
         return to_tags(log.producers.freeze(end_offset, log.segments))
 
     def created(self, snapshot_id: OffsetAndEpoch) -> None:
-        """It is on disk under its name: others may be sent to it, unless a later one came."""
+        """Note a snapshot on disk under its name: replicas may fetch it, unless one came later."""
         self.node.step(ev.SnapshotCreated(snapshot_id))
         if snapshot_id not in self.node.core.snapshots:
             delete_snapshots(self.disk, self.log_path, [snapshot_id])
@@ -322,7 +322,7 @@ class Snapshots:
         self.node.show()
 
     def close(self) -> None:
-        """Whatever was not whole is removed at the next start."""
+        """Close; what was not whole is removed at the next start."""
         if self._reading is not None:
             self._reading[1].close()
             self._reading = None

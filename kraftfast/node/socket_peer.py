@@ -78,7 +78,7 @@ class SocketPeer:
         return self.send_now(correlation, request)
 
     def send_now(self, correlation: int, request: Any) -> bool:
-        """:meth:`send_request` over this very connection."""
+        """Do as :meth:`send_request`, over this very connection."""
         if self.ready:
             return self._send(correlation, request)
         if self.framed is None and not self._connect(probing=False):
@@ -256,7 +256,7 @@ class SocketPeer:
         self.node.queue(event)
 
     def _ended_early(self) -> None:
-        """Refused, or closed before ApiVersions was answered."""
+        """Handle a connection refused, or closed before ApiVersions was answered."""
         probing = self.probing
         self._drop()
         self._refused(probing)

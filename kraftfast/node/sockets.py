@@ -163,7 +163,7 @@ class Sockets:
         self.resumable[session] = None
 
     def _share_out(self) -> None:
-        """While all hold too much, the oldest with a frame under way goes on; then all others."""
+        """Let the oldest with a frame under way go on while all hold too much; then the others."""
         holding = (each for each in self.sessions if each.framed.splitter.held_bytes)
         self.exempt = next(holding, None) if self.held_bytes >= HELD_BYTES_MAX else None
         self._look_again()
@@ -250,7 +250,7 @@ class Sockets:
         self.data.commit(offset)
 
     def tend(self, now_ms: int) -> None:
-        """Timeouts: of parked consumers, of producers, of connections."""
+        """End what has timed out: parked consumers, producers, connections."""
         self._resume()
         self.data.tend(now_ms)
         self.consumers.tend(now_ms)

@@ -9,7 +9,7 @@ from kraftfast.types import uuid_text
 
 
 def status(node: Any) -> dict[str, Any]:
-    """Identity, role, ends, counters, the latency of each stage (microseconds), Kafka's metrics."""
+    """Return identity, role, ends, counters, stages (microseconds) and Kafka's metrics."""
     view = node.stats.view()
     words: dict[str, Any] = view.as_dict()
     return (
@@ -44,7 +44,7 @@ def status(node: Any) -> dict[str, Any]:
 
 
 def _rss_bytes() -> int:
-    """Memory of this process beside mapped files (RssAnon)."""
+    """Return the memory of this process beside mapped files (RssAnon)."""
     with open("/proc/self/status") as file:
         for line in file:
             if line.startswith("RssAnon:"):

@@ -72,18 +72,18 @@ TO_WIRE: dict[type, Any] = {
 
 
 def add_from_wire(message: Any, _partition: Partition) -> core.AddRaftVoterRequest:
-    """AddRaftVoter."""
+    """Return the core's form of an AddRaftVoter."""
     endpoints = endpoints_from_wire(message.listeners)
     return plain.add_raft_voter_request_from_wire(message, endpoints=endpoints)
 
 
 def remove_from_wire(message: Any, _partition: Partition) -> core.RemoveRaftVoterRequest:
-    """RemoveRaftVoter."""
+    """Return the core's form of a RemoveRaftVoter."""
     return plain.remove_raft_voter_request_from_wire(message)
 
 
 def update_from_wire(message: Any, _partition: Partition) -> core.UpdateRaftVoterRequest:
-    """UpdateRaftVoter."""
+    """Return the core's form of an UpdateRaftVoter."""
     endpoints = endpoints_from_wire(message.listeners)
     return plain.update_raft_voter_request_from_wire(message, endpoints=endpoints)
 
@@ -187,7 +187,7 @@ def _listed(
     partition: Partition,
     _version: int,
 ) -> Any:
-    """Nothing, where nothing is under way."""
+    """Return the list, empty where nothing is under way."""
     topics = []
     if response.target is not None:
         voters, target = set(response.voter_ids), set(response.target)
@@ -201,7 +201,7 @@ def _listed(
 def _transferred(
     response: core.TransferResponse, kind: Any, _partition: Partition, _version: int
 ) -> Any:
-    """That it was understood, and whether it was done."""
+    """Return that it was understood, and whether it was done."""
     return kind(error_code=response.error, error_message=response.message, transfer_to=-1)
 
 
@@ -232,17 +232,17 @@ RESPONSE_TO_WIRE: dict[type, Any] = {
 
 
 def added_from_wire(message: Any, _partition: Partition) -> core.AddRaftVoterResponse:
-    """To AddRaftVoter."""
+    """Return the core's form of an answer to AddRaftVoter."""
     return plain.add_raft_voter_response_from_wire(message)
 
 
 def removed_from_wire(message: Any, _partition: Partition) -> core.RemoveRaftVoterResponse:
-    """To RemoveRaftVoter."""
+    """Return the core's form of an answer to RemoveRaftVoter."""
     return plain.remove_raft_voter_response_from_wire(message)
 
 
 def updated_from_wire(message: Any, partition: Partition) -> core.UpdateRaftVoterResponse:
-    """To UpdateRaftVoter; without a leader's epoch it could not be handled at all."""
+    """Return the answer to UpdateRaftVoter; without a leader's epoch it was not handled."""
     leader, code = message.current_leader, error_code(message.error_code)
     if leader.leader_epoch < 0:
         return core.UpdateRaftVoterResponse(error=code)
@@ -256,7 +256,7 @@ def updated_from_wire(message: Any, partition: Partition) -> core.UpdateRaftVote
 
 
 def passed_from_wire(message: Any, _partition: Partition) -> core.ReadBarrierResponse:
-    """To a read barrier; a leader that does not know the field cannot tell."""
+    """Return the answer to a read barrier; a leader that does not know the field has none."""
     code = error_code(message.error_code)
     if code is ErrorCode.NONE and message.barrier_offset < 0:
         code = ErrorCode.UNSUPPORTED_VERSION

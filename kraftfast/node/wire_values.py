@@ -19,7 +19,7 @@ class Partition(NamedTuple):
 
 
 def endpoints_from_wire(entries: list[Any]) -> tuple[Endpoint, ...]:
-    """Listeners as the core has them; their names count without their case."""
+    """Return listeners as the core has them; their names count without their case."""
     return tuple(Endpoint(entry.name.upper(), entry.host, entry.port) for entry in entries)
 
 
