@@ -52,7 +52,7 @@ cdef Hold hold(object buffer, bint writable=False):
 
 
 cdef int64_t bounded_end(Hold source, int64_t position, object end) except -1:
-    """``end`` or the end of the buffer; checks that position lies before it."""
+    """Return ``end`` or the end of the buffer; check that position lies before it."""
     cdef int64_t stop = source.size if end is None else <int64_t>end
     if not 0 <= position <= stop <= source.size:
         raise errors.InvalidOption(
@@ -403,7 +403,7 @@ cdef int check_view(BatchView batch, int rules) except -1:
 def check_batch(
     buffer, int64_t position=0, end=None, *, str records="any", bint control=True
 ) -> BatchView:
-    """Checks the batch at byte ``position`` down to the last record, as bytes from a stranger.
+    """Check the batch at byte ``position`` down to the last record, as bytes from a stranger.
 
     Framing, CRC, count, bounds of every record, offsets 0 .. n-1 without a gap. ``records`` is
     ``"any"`` or ``"kafka-raft"``, which refuses what Kafka's raft reader would: timestamps of a
@@ -422,7 +422,7 @@ def check_batch(
 def check_batches(
     buffer, int64_t position=0, end=None, *, str records="any", bint control=True
 ) -> list[BatchView]:
-    """:func:`check_batch` of every batch between two byte positions, which leave nothing over."""
+    """Do as :func:`check_batch` for all batches between two byte positions, and nothing else."""
     cdef int rules = rules_of(records, control)
     cdef list checked = []
     for batch in BatchIterator(buffer, position, end, False):
@@ -432,7 +432,7 @@ def check_batches(
 
 
 def stamp(buffer, int64_t base_offset, int32_t leader_epoch, int64_t position=0) -> None:
-    """Sets base offset and leader epoch of the batch at byte ``position`` of a writable buffer.
+    """Set base offset and leader epoch of the batch at byte ``position`` of a writable buffer.
 
     Both lie outside the CRC, which stays as it is. Raises
     :class:`~kraftfast.errors.CorruptBatch` if there is no batch, ``InvalidOption`` if the values

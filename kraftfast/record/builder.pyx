@@ -369,7 +369,7 @@ cdef class BatchBuilder:
         self.open = True
 
     def append(self, value, key=None, headers=None, timestamp=None) -> bool:
-        """Appends a record; False if there is no room for it, and nothing changed.
+        """Append a record; False if there is no room for it, and nothing changed.
 
         ``value`` and ``key`` are bytes-like or ``None``, ``headers`` pairs of str and bytes or
         ``None``, ``timestamp`` milliseconds. Raises :class:`~kraftfast.errors.InvalidOption`,
@@ -412,7 +412,7 @@ cdef class BatchBuilder:
         return self.batch.at - self.batch.start
 
     def finish(self) -> int:
-        """Completes the batch: its bytes, 0 if it has no record. The builder is closed then."""
+        """Complete the batch; return its bytes, 0 without a record. The builder is closed then."""
         if not self.open:
             raise errors.Closed("the batch was finished")
         self.open = False

@@ -56,7 +56,7 @@ def variants() -> tuple[str, ...]:
 
 
 def crc32c(data, uint32_t value=0, *, str variant=None) -> int:
-    """CRC-32C of ``data`` (any contiguous buffer), continued from ``value``.
+    """Return the CRC-32C of ``data`` (any contiguous buffer), continued from ``value``.
 
     ``variant`` asks for one of :func:`variants` instead of the fastest (for tests).
 
@@ -77,7 +77,7 @@ def crc32c(data, uint32_t value=0, *, str variant=None) -> int:
 
 
 def crc32c_copy(destination, source, uint32_t value=0, *, str variant=None) -> int:
-    """Copies ``source`` to the start of ``destination``; the CRC-32C of what was stored there.
+    """Copy ``source`` to the start of ``destination``; return the CRC-32C of what was stored.
 
     The two may not overlap. Raises :class:`~kraftfast.errors.InvalidOption` if it does not fit.
     """
@@ -101,5 +101,5 @@ def crc32c_copy(destination, source, uint32_t value=0, *, str variant=None) -> i
 
 
 def combine(uint32_t first, uint32_t second, size_t second_size, *, str variant=None) -> int:
-    """CRC-32C of two pieces together from those of each and the length of the second, in bytes."""
+    """Return the CRC-32C of two pieces from those of each and the second's length in bytes."""
     return find_variant(variant).combine(first, second, second_size)

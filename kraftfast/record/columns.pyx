@@ -269,7 +269,7 @@ def decode_values(
     buffer, int64_t position=0, end=None, *, int64_t first_offset=0, records_max=None,
     bytes_max=None, bint control=False, bint partial=False,
 ) -> list[bytes | None]:
-    """Only the values of :func:`decode_columns`, as a list of bytes (``None`` for null)."""
+    """Return only the values of :func:`decode_columns`, as a list of bytes (``None`` for null)."""
     cdef Parts parts = find_parts(
         buffer, position, end, first_offset, (1 << 62) if records_max is None else records_max,
         bounded_bytes(bytes_max), control, partial,

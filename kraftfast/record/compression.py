@@ -50,7 +50,7 @@ class _Output:
         return self._size_max - self._size
 
     def add(self, piece: bytes) -> None:
-        """Raises :class:`~kraftfast.errors.CorruptBatch` beyond the bounds."""
+        """Add a piece. Raises :class:`~kraftfast.errors.CorruptBatch` beyond the bounds."""
         if len(piece) > self.room:
             raise corrupt(f"expands to more than {self._size_max} bytes")
         self._size += len(piece)
@@ -72,7 +72,7 @@ def _package(module: str) -> Any:
 
 
 def _drain(stream: Any, give: Callable[[bytes], bytes], data: memoryview, output: _Output) -> None:
-    """Feeds ``data`` to a stream that has ``eof``; ``give`` asks for at most a piece at a time."""
+    """Feed ``data`` to a stream that has ``eof``; ``give`` asks for at most a piece at a time."""
     for at in range(0, len(data), _INPUT_BYTES):
         output.add(give(bytes(data[at : at + _INPUT_BYTES])))
         while not stream.eof:

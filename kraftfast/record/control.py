@@ -285,7 +285,7 @@ def _voter(voter: Voter) -> bytes:
 
 
 def _encode(record: ControlRecord) -> tuple[int, bytes]:
-    """Type and value."""
+    """Return type and value."""
     match record:
         case LeaderChange(leader_id, voters, granting, version, tags):
             body = struct.pack(">hi", version, leader_id)

@@ -46,7 +46,7 @@ assert _HEADER.size == limits.BATCH_HEADER_BYTES
 
 @cache
 def _fastest_crc32c() -> Callable[[bytes | memoryview, int], int]:
-    """Imported when it is first asked for: that takes a tenth of a replica's start."""
+    """Import it when it is first used: that takes a tenth of a replica's start."""
     try:
         from crc32c import crc32c
     except ImportError:

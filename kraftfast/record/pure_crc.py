@@ -31,7 +31,7 @@ _WORDS: Final[list[int]] = _TABLE.tolist()
 
 
 def _step(states: Words, column: Words) -> Words:
-    """Checksums, each one byte further."""
+    """Return checksums, each one byte further."""
     found: Words = _TABLE[(states ^ column) & 0xFF] ^ states >> np.uint32(8)
     return found
 
@@ -52,7 +52,7 @@ _SHIFT: Final = _make_shift()
 
 
 def crc32c(data: Any, value: int = 0) -> int:
-    """CRC-32C of ``data`` behind bytes whose CRC-32C is ``value``.
+    """Return the CRC-32C of ``data`` behind bytes whose CRC-32C is ``value``.
 
     >>> crc32c(b"123456789") == 0xE3069283 == crc32c(b"6789", crc32c(b"12345"))
     True
