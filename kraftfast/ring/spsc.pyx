@@ -219,7 +219,7 @@ cdef class Doorbell:
         kf_doorbell_sleep(self.page)
 
     def woke_up(self):
-        """No longer asleep: others need not ring."""
+        """Announce that this process is awake: others need not ring."""
         kf_doorbell_awake(self.page)
 
     def clear(self):
