@@ -36,7 +36,7 @@ def text(flat: Any) -> str:
 
 
 def sole_partition(topics: list[Any], partitions: str) -> tuple[Any, Any] | None:
-    """Topic and partition of a message that has just one, else None."""
+    """Return topic and partition of a message that has just one, else None."""
     if len(topics) != 1:
         return None
     inside = getattr(topics[0], partitions)

@@ -51,7 +51,7 @@ NO_VERSIONS = Versions(0, -1)
 
 
 def versions(text: str) -> Versions:
-    """``"2+"``, ``"2-5"``, ``"2"`` or ``"none"`` as a range."""
+    """Parse ``"2+"``, ``"2-5"``, ``"2"`` or ``"none"`` as a range."""
     if text == "none":
         return NO_VERSIONS
     first, dash, last = text.rstrip("+").partition("-")
@@ -109,7 +109,7 @@ _WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
 def snake_case(name: str) -> str:
-    """``LeaderEpoch`` as ``leader_epoch``; ``KRaft`` counts as one word."""
+    """Return ``LeaderEpoch`` as ``leader_epoch``; ``KRaft`` counts as one word."""
     return _WORD.sub("_", name.replace("KRaft", "Kraft")).lower()
 
 

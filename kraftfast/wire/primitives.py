@@ -87,7 +87,7 @@ def _read_int32_length(r: Reader) -> int:
 
 
 def _span_reader(length: Callable[[Reader], int], nullable: bool) -> Callable[[Reader], int]:
-    """Reads a length that fits what remains, or -1 for null where null may stand."""
+    """Return a reader of a length that fits what remains, or -1 for null where null may stand."""
 
     def read(r: Reader) -> int:
         n = length(r)
@@ -101,7 +101,7 @@ def _span_reader(length: Callable[[Reader], int], nullable: bool) -> Callable[[R
 
 
 def string_reader(flexible: bool, nullable: bool) -> Read:
-    """Reads a string, or None for null."""
+    """Return a reader of a string, or None for null."""
     span = _span_reader(_read_compact_length if flexible else _read_int16_length, nullable)
 
     def read(r: Reader) -> str | None:
@@ -122,7 +122,7 @@ def string_reader(flexible: bool, nullable: bool) -> Read:
 
 
 def bytes_reader(flexible: bool, nullable: bool, records: bool) -> Read:
-    """Reads bytes, or None for null; records as a view into the frame."""
+    """Return a reader of bytes, or None for null; records as a view into the frame."""
     span = _span_reader(_read_compact_length if flexible else _read_int32_length, nullable)
 
     def read(r: Reader) -> bytes | memoryview | None:
@@ -137,7 +137,7 @@ def bytes_reader(flexible: bool, nullable: bool, records: bool) -> Read:
 
 
 def array_reader(flexible: bool, nullable: bool, element: Read, element_bytes: int) -> Read:
-    """Reads a list, or None for null; no element takes less than ``element_bytes``."""
+    """Return a reader of a list, or None for null; no element takes less than ``element_bytes``."""
     length = _read_compact_length if flexible else _read_int32_length
     assert element_bytes > 0, "every element takes at least a byte"
 
@@ -156,7 +156,7 @@ def array_reader(flexible: bool, nullable: bool, element: Read, element_bytes: i
 
 
 def fixed_reader(code: str) -> Read:
-    """Reads fields of fixed size, as a tuple."""
+    """Return a reader of fields of fixed size, as a tuple."""
     unpack, size = struct.Struct(">" + code).unpack_from, struct.calcsize(">" + code)
 
     def read(r: Reader) -> tuple[Any, ...]:
@@ -170,7 +170,7 @@ def fixed_reader(code: str) -> Read:
 
 
 def single_reader(code: str) -> Read:
-    """Reads one value of fixed size."""
+    """Return a reader of one value of fixed size."""
     read = fixed_reader(code)
     return lambda r: read(r)[0]
 
@@ -267,7 +267,7 @@ def _null_writer(write: Write, length: Callable[[Writer, int], None], nullable: 
 
 
 def string_writer(flexible: bool, nullable: bool) -> Write:
-    """Writes a string, or None as null."""
+    """Return a writer of a string, or None as null."""
     length = _length_writer(flexible, 2)
 
     def write(out: Writer, text: str) -> None:
@@ -281,7 +281,7 @@ def string_writer(flexible: bool, nullable: bool) -> Write:
 
 
 def bytes_writer(flexible: bool, nullable: bool, records: bool) -> Write:
-    """Writes bytes, or None as null; records are let in as the object that they are."""
+    """Return a writer of bytes, or None as null; records are let in as the object that they are."""
     length = _length_writer(flexible, 4)
 
     def write(out: Writer, value: Buffer) -> None:
@@ -299,7 +299,7 @@ def bytes_writer(flexible: bool, nullable: bool, records: bool) -> Write:
 
 
 def array_writer(flexible: bool, nullable: bool, element: Write) -> Write:
-    """Writes a list, or None as null."""
+    """Return a writer of a list, or None as null."""
     length = _length_writer(flexible, 4)
 
     def write(out: Writer, values: list[Any]) -> None:
@@ -311,7 +311,7 @@ def array_writer(flexible: bool, nullable: bool, element: Write) -> Write:
 
 
 def fixed_writer(names: list[str], codes: list[str]) -> Write:
-    """Writes the attributes ``names`` of a struct, all of fixed size."""
+    """Return a writer of the attributes ``names`` of a struct, all of fixed size."""
     pack, get = struct.Struct(">" + "".join(codes)).pack, attrgetter(*names)
     uuids = [attrgetter(name) for name, code in zip(names, codes) if code == "16s"]
     single = len(names) == 1
@@ -326,7 +326,7 @@ def fixed_writer(names: list[str], codes: list[str]) -> Write:
 
 
 def single_writer(code: str) -> Write:
-    """Writes one value of fixed size."""
+    """Return a writer of one value of fixed size."""
     pack = struct.Struct(">" + code).pack
 
     def write(out: Writer, value: Any) -> None:
@@ -338,6 +338,6 @@ def single_writer(code: str) -> Write:
 
 
 def field_writer(name: str, write: Write) -> Write:
-    """Writes the attribute ``name`` of a struct."""
+    """Return a writer of the attribute ``name`` of a struct."""
     get = attrgetter(name)
     return lambda out, message: write(out, get(message))

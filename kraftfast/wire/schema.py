@@ -101,7 +101,7 @@ class Plan:
         self.tag_writers.sort(key=lambda entry: entry[0])
 
     def _add_run(self, run: list[tuple[int, Field]]) -> None:
-        """Neighbours of fixed size: one struct call for all."""
+        """Add neighbours of fixed size: one struct call for all."""
         codes = [FIXED[field.kind] for _, field in run]
         read = fixed_reader("".join(codes))
         self.steps.append((slice(run[0][0], run[-1][0] + 1), read))

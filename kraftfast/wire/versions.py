@@ -56,7 +56,7 @@ def offered_versions(response: messages.ApiVersionsResponse) -> dict[int, Versio
 
 
 def api_versions_refusal(request: messages.ApiVersionsRequest, version: int) -> ErrorCode:
-    """INVALID_REQUEST for an ApiVersions request that Kafka refuses, else NONE.
+    """Return INVALID_REQUEST for an ApiVersions request that Kafka refuses, else NONE.
 
     From v3 a client names its software in a narrow alphabet (KIP-511); from v5 it gives both the
     cluster id and the node id that it thinks it talks to, or neither (KIP-1242).
