@@ -77,7 +77,7 @@ class HostQuorum(ConnectedQuorum):
 
 
 def directories_of(path: str) -> Mapping[int, str]:
-    """Replica id -> directory, of a quorum or of a single replica. Raises NotFormatted."""
+    """Return replica id -> directory, of a quorum or of a single replica. Raises NotFormatted."""
     path = os.path.abspath(path)
     if os.path.exists(os.path.join(path, META)):
         return {read_meta(Disk(), path).node_id: path}

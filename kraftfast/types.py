@@ -33,7 +33,7 @@ NO_NODE = -1
 
 
 def uuid_text(uuid: Uuid) -> str:
-    """URL-safe base64 without padding, 22 characters (Kafka's ``Uuid.toString``).
+    """Return URL-safe base64 without padding, 22 characters (Kafka's ``Uuid.toString``).
 
     >>> uuid_text(METADATA_TOPIC_ID)
     'AAAAAAAAAAAAAAAAAAAAAQ'
@@ -181,7 +181,7 @@ class VoterSet:
 
     @classmethod
     def of(cls, *ids: int) -> VoterSet:
-        """Static voters without directory ids and endpoints.
+        """Return static voters without directory ids and endpoints.
 
         >>> VoterSet.of(3, 1, 2).ids
         (1, 2, 3)
@@ -205,12 +205,12 @@ class VoterSet:
         return tuple(voter.key for voter in self.voters)
 
     def with_voter(self, voter: Voter) -> VoterSet:
-        """This set and ``voter``, instead of an entry of the same id."""
+        """Return this set and ``voter``, instead of an entry of the same id."""
         others = [each for each in self.voters if each.id != voter.id]
         return VoterSet(sorted([*others, voter], key=lambda each: each.id))
 
     def without(self, voter_id: int) -> VoterSet:
-        """This set but for one."""
+        """Return this set but for one."""
         return VoterSet(each for each in self.voters if each.id != voter_id)
 
     def supports(self, kraft_version: int) -> bool:

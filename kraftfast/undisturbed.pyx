@@ -40,12 +40,12 @@ cdef extern from "Python.h":
 
 
 def hold_signals():
-    """Before a fork."""
+    """Hold signals, before a fork."""
     kf_hold_signals()
 
 
 def release_signals():
-    """After it, in the parent; handlers run once the hooks have ended."""
+    """Release them after it, in the parent; handlers run once the hooks have ended."""
     kf_release_signals()
 
 
