@@ -8,6 +8,8 @@ from __future__ import annotations
 import pytest
 
 from tests import mutants
+from tests.log.mutate import ROOT, patched
+from tests.sim.reached import PROBES
 
 ALL = mutants.mutants()
 
@@ -15,6 +17,10 @@ ALL = mutants.mutants()
 def test_each_mutant_fits_the_sources_and_has_a_killer() -> None:
     unfit = [each.name for each in ALL if not mutants.fits(each)]
     assert not unfit, "their tests are gone"
+
+
+def test_the_probes_of_reverted_mends_fit_the_sources() -> None:
+    assert patched(PROBES.read_text(), ROOT)
 
 
 def test_the_page_is_current() -> None:

@@ -157,8 +157,7 @@ class Producer(OwnThreads, Doubts, Collected, Appender):
         headers: Iterable[tuple[str, Any]] = (),
         timestamp: int | None = None,
     ) -> int:
-        """Do as :meth:`append`, without waiting: raise WouldBlock if it would, also without a
-        leader.
+        """Append as :meth:`append`, or raise WouldBlock where that would wait: also for a leader.
 
         Raises RecordTooLarge also for a record that needs a larger ring: ``append`` makes one.
         """
