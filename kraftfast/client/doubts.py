@@ -34,6 +34,4 @@ class Doubts:
             except KraftfastError:
                 return  # no replica could be asked: that says nothing of this leader
             if later:
-                sender.declare_broken(
-                    PeerGone("its leader does not answer, and there is a later one")
-                )
+                sender.fail(PeerGone("its leader does not answer, and there is a later one"))

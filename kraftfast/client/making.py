@@ -73,10 +73,11 @@ class MakesProducers(ABC):
         self._check_open()
         batch_bytes = whole_number("batch_bytes", batch_bytes, BATCH_BYTES_LEAST, OFFSET_MAX)
         window = whole_number("window", window, 1, WINDOW_BATCHES_MAX)
+        compressor_of(compression, compression_level)  # raises for what is none
         connector = self._connector(batch_bytes, window)
         producer = Producer(
             connector, timeout, record_bytes_max, idempotent, name, connect,
-            compressor_of(compression, compression_level),
+            (compression, compression_level),
         )  # fmt: skip
         return self._kept(producer)
 

@@ -51,7 +51,7 @@ from kraftfast.errors import (
     WrongProcess,
 )
 from kraftfast.record.builder import Values
-from kraftfast.record.compression import Compressor
+from kraftfast.record.compression import compressor_of
 
 BATCH_BYTES = 64 * 1024
 WINDOW_BATCHES = 64
@@ -65,7 +65,7 @@ class Producer(OwnThreads, Doubts, Collected, Appender):
     what is sent twice is appended once; None: where the window allows it (Kafka's default, too: it
     costs nothing that can be measured). ``name``: see :meth:`last_sequence`. ``connect`` False: the
     first append looks for the leader. ``record_bytes``: be ready for records of this size.
-    ``compressor``: of its batches, in this process; None: none.
+    ``compression``: of its batches: its name and level (``compression.compressor_of``).
 
     Close it: one that is forgotten warns (ResourceWarning), and is closed once it is collected.
     """
@@ -89,7 +89,7 @@ class Producer(OwnThreads, Doubts, Collected, Appender):
         idempotent: bool | None = None,
         name: str | None = None,
         connect: bool = True,
-        compressor: Compressor | None = None,
+        compression: tuple[str | None, int | None] = (None, None),
     ) -> None:
         deadline = self._deadline(timeout)
         record_bytes = whole_number("record_bytes_max", record_bytes, 0, RECORD_BYTES_MAX)
@@ -105,7 +105,7 @@ class Producer(OwnThreads, Doubts, Collected, Appender):
         self.ledger = Ledger()
         self.latencies = Latencies()
         self._backlog: list[tuple[bytes, int, int, int]] = []
-        self._record_bytes, self._compressor = record_bytes, compressor
+        self._record_bytes, self._compression = record_bytes, compression
         self._exchange = self.host.reentrant_lock()
         self._progress_at = (0, self.host.monotonic())
         self._callbacks: list[Callable[[Batch], None]] = []
@@ -314,7 +314,7 @@ class Producer(OwnThreads, Doubts, Collected, Appender):
                     sender = self._connector.connect(self.ledger, self._record_bytes, until)
                     sender.share(self.latencies)
                     try:
-                        sender.compressor = self._compressor
+                        sender.compressor = compressor_of(*self._compression)  # for one thread
                         self._hand_over_to(sender, until)
                         self._check_open()  # closed meanwhile: nothing may be sent
                     except BaseException:
@@ -396,7 +396,7 @@ class Producer(OwnThreads, Doubts, Collected, Appender):
                                 "what is under way was not acknowledged in time to make room"
                             )
                         self.pump(sender, self.ledger.resolved, deadline)
-                    sender.declare_broken(PeerGone("it takes no records as large as wanted"))
+                    sender.fail(PeerGone("it takes no records as large as wanted"))
                 finally:
                     sender.hold(False)
 
@@ -482,7 +482,7 @@ class Producer(OwnThreads, Doubts, Collected, Appender):
         self._lost = True
         sender = self.sender
         if sender is not None:
-            sender.declare_broken(PeerGone("the quorum was closed"))
+            sender.fail(PeerGone("the quorum was closed"))
         self.news.tell()
 
     def disown(self) -> None:

@@ -98,7 +98,7 @@ cdef class Sender(Latencies):
     cdef int close_files(self) except -1
 
     # --- for them
-    cdef int fail(self, exception) except -1
+    cpdef int fail(self, exception) except -1
     cdef Sent *batch_number(self, uint64_t number) noexcept
 
     # --- for the producer

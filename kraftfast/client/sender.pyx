@@ -96,16 +96,12 @@ cdef class Sender:
         self.ready = self.broken is None and not (
             self.gone or self.held or self.busy or self.leaving or self.backlog)
 
-    cdef int fail(self, exception) except -1:
-        """Fail: nothing more can be sent."""
+    cpdef int fail(self, exception) except -1:
+        """Send nothing more; ``exception``: why not."""
         if self.broken is None:
             self.broken = exception
         self.ready = False
         return 0
-
-    def declare_broken(self, exception not None):
-        """Mark it as broken: its user knows that another replica leads by now."""
-        self.fail(exception)
 
     # --- what each kind of sender does in its own way: sender.pxd says what -----------------------
 
@@ -179,19 +175,20 @@ cdef class Sender:
     cdef int64_t pack(self, uint8_t *batch, int64_t size) except -1:
         """Compress a batch where it lies, if it can be; return its size after that.
 
-        Other threads may give this sender up meanwhile: the memory is not touched then.
+        Other threads may give this sender up meanwhile: then its memory is left alone.
         """
-        cdef bytes whole = PyBytes_FromStringAndSize(<char *>batch, size)
+        cdef bytes whole = None
         self.busy, self.ready = True, False
         try:
-            whole = compressed(whole, self.compressor)
+            whole = compressed(PyBytes_FromStringAndSize(<char *>batch, size), self.compressor)
         except Exception:  # no memory, say: it is sent as it is
             pass
         finally:
             self.busy = False
             self.review()
-        if not self.gone:
-            memcpy(batch, <const uint8_t *>whole, len(whole))
+        if whole is None or self.gone:
+            return size
+        memcpy(batch, <const uint8_t *>whole, len(whole))
         return len(whole)
 
     cdef int64_t close_open(self) noexcept:
@@ -329,7 +326,11 @@ cdef class Sender:
             self.busy = False
             self.review()
             if self.compressor is not None and self.ready and encoded.records:
-                encoded.size = self.pack(self.batch.start, encoded.size)
+                try:
+                    encoded.size = self.pack(self.batch.start, encoded.size)
+                except BaseException:  # a signal handler's: none of these records has a ticket
+                    self.abandon()
+                    raise
             if not self.ready or encoded.records == 0:
                 self.abandon()
                 if not self.ready or not self.append_large(values, first + taken):

@@ -119,7 +119,7 @@ class Launch:
         """Wait for the siblings; return all processes: only the first where it cannot fork."""
         siblings: list[Launched] = []
         if self.socks:
-            ready = select.select([self.first.sock], [], [], timeout_s)[0]
+            ready = select.select([self.first.sock], [], [], max(0.0, timeout_s))[0]
             with suppress(OSError, msgspec.DecodeError):
                 told = self.first.sock.recv(SIBLINGS_BYTES_MAX) if ready else b""
                 for pid in msgspec.json.decode(told, type=list[int]):
@@ -160,7 +160,8 @@ class Spare:
         """Start ``count`` processes for the next quorum, unless there are some. Raises OSError."""
         with self._lock:
             if self._launch is None:
-                self._launch, self._made_for = Launch(count), (count, *taken_over())
+                self._made_for = (count, *taken_over())  # raises before there is a process
+                self._launch = Launch(count)
 
     def take(self, count: int) -> Launch:
         """Return what is ready, if it is what would be started now, or start it. Raises OSError."""

@@ -97,7 +97,8 @@ def fork_siblings(fds: list[int]) -> int:
                 break
             pids.append(pid)
     if own == fds[0]:
-        os.write(own, msgspec.json.encode(pids))
+        with contextlib.suppress(OSError):  # the supervisor has ended: so does this process soon
+            os.write(own, msgspec.json.encode(pids))
     for fd in fds:
         if fd != own:
             os.close(fd)

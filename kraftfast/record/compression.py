@@ -191,7 +191,7 @@ def compressor_of(name: str | None, level: int | None = None) -> Compressor | No
     does not have; ``UnsupportedCodec`` if its package is not installed.
     """
     codecs = {codec.name.lower(): codec for codec in Codec}
-    codec = codecs.get(name or "none") if name is None or isinstance(name, str) else None
+    codec = codecs.get("none" if name is None else name) if isinstance(name, str | None) else None
     if codec is None:
         raise errors.InvalidOption(f"compression is {', '.join(codecs)}, not {name!r}")
     if level is not None:

@@ -137,6 +137,7 @@ class QuorumUnderTest(LocalQuorum):
 
     def heal(self, id: int | None = None) -> None:
         """Let replica ``id`` go on, None: all that were cut off. Raises InvalidOption, Closed."""
+        self._check_open()
         for each in sorted(self._cut) if id is None else [id]:
             self.kill(each, signal.SIGCONT)
         if id is None and self._links is not None:
@@ -225,6 +226,7 @@ class QuorumUnderTest(LocalQuorum):
 
     def close(self, *, timeout: float = 10.0) -> None:
         """Heal all links, then stop the workers as LocalQuorum does. Raises InvalidOption."""
+        deadline_after(timeout)  # refused before anything is closed
         if not self._closed:
             self.heal()
         try:

@@ -12,7 +12,7 @@ import pytest
 
 from kraftfast.client.aio import AsyncProducer
 from kraftfast.client.producer import Producer
-from kraftfast.errors import Closed, InvalidOption, LocalError
+from kraftfast.errors import Closed, InvalidOption, LocalError, PeerGone
 from kraftfast.quorum import LocalQuorum
 from kraftfast.record.compression import Compressor
 from kraftfast.record.shapes import Codec
@@ -92,6 +92,7 @@ def test_large_records_get_the_room_they_need(quorum: LocalQuorum) -> None:
     [
         ("brotli", None, "compression is none, gzip, snappy, lz4, zstd, not 'brotli'"),
         (4, None, "compression is none"),
+        ("", None, "compression is none"),
         ("zstd", 23, "compression_level must be from 1 to 22"),
         ("gzip", 0, "compression_level must be from 1 to 9"),
         ("lz4", "fast", "compression_level"),
@@ -111,10 +112,8 @@ def test_what_is_no_compression_is_refused(
 
 def compress_by(producer: Producer, compress: Callable[[bytes], bytes]) -> None:
     """Have batches compressed by this, marked as gzip."""
-    made = Compressor(Codec.GZIP, compress)
-    producer._compressor = made
     assert producer.sender is not None
-    producer.sender.compressor = made
+    producer.sender.compressor = Compressor(Codec.GZIP, compress)
 
 
 def gzip(records: bytes) -> bytes:
@@ -212,6 +211,35 @@ def test_a_leader_that_is_lost_while_it_compresses(mortal_quorum: LocalQuorum) -
         producer.flush()
     found = [record.value for record in read_from(mortal_quorum, offset)]
     assert sorted(found[1:]) == VALUES[:2]
+
+
+def test_each_sender_compresses_by_itself(mortal_quorum: LocalQuorum) -> None:
+    """The thread of one that was given up may still be at it: a context is for one thread."""
+    with mortal_quorum.producer(compression="zstd") as producer:
+        assert producer.sender is not None
+        old = producer.sender.compressor
+        producer.sender.fail(PeerGone("enough"))
+        producer.append_wait(b"by the next one")
+        assert producer.sender is not None and producer.sender.compressor is not None
+        assert old is not None and producer.sender.compressor.compress is not old.compress
+
+
+def test_many_that_are_interrupted_while_they_are_compressed(quorum: LocalQuorum) -> None:
+    left = [1]
+
+    def interrupted(records: bytes) -> bytes:
+        left[0] -= 1
+        if left[0] >= 0:
+            raise KeyboardInterrupt
+        return gzip(records)
+
+    with quorum.producer() as producer:
+        compress_by(producer, interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            producer.append_many(VALUES[:100])
+        offset = producer.append_wait(VALUES[100])
+        producer.append_many(VALUES[101:200])
+    assert [record.value for record in read_from(quorum, offset)] == VALUES[100:200]
 
 
 def test_a_producer_that_is_closed_while_it_compresses(quorum: LocalQuorum) -> None:

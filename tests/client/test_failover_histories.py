@@ -196,7 +196,7 @@ class History:
         elif kind == "killed":
             self.replica.vanish()
             sender.poll()
-        sender.declare_broken(LOST)
+        sender.fail(LOST)
         self.backlog = sender.give_up(LOST)
         if kind == "silent":
             self.take()  # it took some more meanwhile, and was still the leader

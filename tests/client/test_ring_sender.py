@@ -293,7 +293,7 @@ def test_only_a_ring_that_nobody_reads_any_more_gives_anything_back(
         sender.seal()
     sender.append(b"open")
     replica.look(1)
-    sender.declare_broken(PeerGone("a later leader is known"))  # this one may only be slow
+    sender.fail(PeerGone("a later leader is known"))  # this one may only be slow
     back = sender.give_up(LOST)
     assert [values_of(batch) for batch, *_ in back] == [[b"open"]]
     assert sender.ledger.resolved == 2

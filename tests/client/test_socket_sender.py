@@ -278,7 +278,7 @@ def test_what_never_left_whole_comes_back() -> None:
     """The kernel's buffer fills: one frame is cut in two, those behind it never began."""
     sender, theirs = pair(batch_bytes=1 << 17, window=16)
     one_batch_each(sender, [b"%02d" % i + b"v" * 50_000 for i in range(14)])
-    sender.declare_broken(PeerGone("enough"))
+    sender.fail(PeerGone("enough"))
     back = sender.give_up(LOST)
     unknown = sender.ledger.resolved
     assert unknown > 0 and back and unknown + len(back) == 14

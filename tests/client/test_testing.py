@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -142,3 +143,19 @@ def test_pytest_is_needed_for_the_fixture_alone() -> None:
     assert (
         last == "ImportError: the fixture kraftfast.testing.quorum needs pytest, which is missing"
     )
+
+
+def test_a_quorum_that_is_closed_wrongly_or_is_closed(tmp_path: Path) -> None:
+    wrong: Any = "x"
+    with QuorumUnderTest(tmp_path / "q", 1, transport="socket") as quorum:
+        with pytest.raises(InvalidOption):
+            quorum.close(timeout=wrong)
+        assert not quorum.is_closed and quorum.verify() > 0
+    for call in (quorum.heal, quorum.verify):
+        with pytest.raises(Closed):
+            call()
+
+
+def test_a_start_without_time_is_told_so(tmp_path: Path) -> None:
+    with pytest.raises(TimedOut):
+        QuorumUnderTest(tmp_path / "q", 1, timeout=0.001)

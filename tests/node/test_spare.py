@@ -59,3 +59,17 @@ def test_a_forked_child_leaves_the_processes_that_are_ready_to_its_parent() -> N
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     assert process.poll() is None
     spare.end()
+
+
+def test_a_program_whose_working_directory_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    before = children()
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    (tmp_path / "here").rmdir()
+    for number in range(2):
+        with QuorumUnderTest(tmp_path / str(number), 1) as quorum:
+            assert quorum.wait_leader(TIMEOUT_S)
+    assert children() <= before
+    assert "Traceback" not in capfd.readouterr().err
