@@ -18,7 +18,7 @@ import importlib.util
 import os
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
@@ -308,8 +308,15 @@ def batch(
     clock that replicas share, and a test sets it. ``keys``: one for each value.
     Raises InvalidOption.
     """
+    for each in (values, keys or []):
+        if not isinstance(each, Sequence):
+            raise InvalidOption("values and keys are sequences of bytes")
     if not values or (keys is not None and len(keys) != len(values)):
         raise InvalidOption("a batch has values, and as many keys or none")
+    if not all_bytes(values):
+        raise InvalidOption("values is a sequence of bytes")
+    if not all_bytes(each for each in keys or () if each is not None):
+        raise InvalidOption("keys is a sequence of bytes or None")
     base_offset = whole_number("base_offset", base_offset, 0, OFFSET_MAX - len(values))
     timestamp_ms = whole_number("timestamp_ms", timestamp_ms, 0, OFFSET_MAX)
     records = [
@@ -317,6 +324,11 @@ def batch(
         for place, value in enumerate(values)
     ]
     return next(iter(batches(encode_batch(records))))
+
+
+def all_bytes(values: Iterable[Any]) -> bool:
+    """Return whether all of them can be a value of a record."""
+    return all(isinstance(each, bytes | bytearray | memoryview) for each in values)
 
 
 if importlib.util.find_spec("pytest") is not None:

@@ -26,6 +26,7 @@ from kraftfast.sim.require import Violation
 from kraftfast.sim.settings import Settings
 from kraftfast.sim.users import UsersMachine, UsersProducer
 from kraftfast.sim.world import World
+from kraftfast.testing import all_bytes
 
 M = TypeVar("M", bound=StateMachine)
 
@@ -122,6 +123,7 @@ class SimulatedQuorum(Generic[M]):
         self._producer = UsersProducer(self._world, 0)
         self._world.producers.append(self._producer)
         self._appends: list[SimulatedAppend] = []
+        self._failure: Exception | None = None  # of the state machine: it did not apply a batch
         self.ids = tuple(machine.id for machine in self._world.machines)
         self._world.start()
         self.wait_leader()
@@ -134,7 +136,7 @@ class SimulatedQuorum(Generic[M]):
         return self._world.now_us // 1000
 
     def advance(self, ms: float) -> None:
-        """Let ``ms`` pass. Raises what the state machine raises, InvalidOption."""
+        """Let ``ms`` pass. Raises InvalidOption; what the state machine raises, now and later."""
         self._run(ms, None)
 
     def wait(self, until: Callable[[], bool], *, timeout_ms: float = TIMEOUT_MS) -> None:
@@ -146,7 +148,9 @@ class SimulatedQuorum(Generic[M]):
             raise TimedOut(f"it does not hold after {timeout_ms} ms of simulated time")
 
     def _run(self, ms: float, until: Callable[[], bool] | None) -> bool:
-        if not 0 <= ms < float("inf"):
+        if self._failure is not None:
+            raise self._failure
+        if not isinstance(ms, int | float) or not 0 <= ms < float("inf"):
             raise InvalidOption(f"time goes on by milliseconds from 0 on, not {ms!r}")
         world, end_us = self._world, self._world.now_us + int(ms * 1000)
         try:
@@ -159,6 +163,9 @@ class SimulatedQuorum(Generic[M]):
                     return False
         except Violation as error:
             error.add_note(f"kraftfast broke a rule of its own, with seed {self.seed}: report it")
+            raise
+        except Exception as error:
+            self._failure = error
             raise
 
     # --- the quorum -------------------------------------------------------------------------------
@@ -190,6 +197,10 @@ class SimulatedQuorum(Generic[M]):
         """
         if not values or (keys is not None and len(keys) != len(values)):
             raise InvalidOption("an append has values, and as many keys or none")
+        if not all_bytes(values):
+            raise InvalidOption("the values of an append are bytes")
+        if not all_bytes(each for each in keys or () if each is not None):
+            raise InvalidOption("the keys of an append are bytes or None")
         if sum(map(len, values)) + sum(len(key or b"") for key in keys or ()) > APPEND_BYTES_MAX:
             raise InvalidOption(f"an append has {APPEND_BYTES_MAX} bytes at most in a simulation")
         records = [

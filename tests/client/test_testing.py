@@ -129,9 +129,13 @@ def test_a_batch_for_a_state_machine() -> None:
     assert (made.base_offset, made.last_offset, made.max_timestamp) == (7, 8, 5000)
     told = [(each.offset, each.timestamp, each.key, each.value) for each in made.records()]
     assert told == [(7, 5000, None, b"a"), (8, 5000, b"k", b"b")]
-    for values, options in (([], {}), ([b"a"], {"keys": []}), ([b"a"], {"base_offset": -1})):
+    wrong: list[tuple[Any, dict[str, Any]]] = [
+        ([], {}), ([b"a"], {"keys": []}), ([b"a"], {"base_offset": -1}), (5, {}), ("abc", {}),
+        (b"abc", {}), ([5], {}), ([b"a"], {"keys": 5}), ([b"a"], {"keys": ["k"]}),
+    ]  # fmt: skip
+    for values, options in wrong:
         with pytest.raises(InvalidOption):
-            batch(values, **options)  # type: ignore[arg-type]
+            batch(values, **options)
 
 
 def test_pytest_is_needed_for_the_fixture_alone() -> None:

@@ -468,10 +468,10 @@ def test_the_thread_prepares_what_the_log_needs(tmp_path: Path) -> None:
 def test_a_range_is_given_up_when_its_file_goes(tmp_path: Path) -> None:
     with preparer_thread() as preparer:
         disk = Disk()
-        settings = Settings(segment_bytes=64 << 20, prepare_bytes=64 << 20)
+        settings = Settings(segment_bytes=256 << 20, prepare_bytes=256 << 20)
         nursery = Nursery(disk, str(tmp_path), preparer, settings)
-        file = disk.create_segment(str(tmp_path / "file"), (64 << 20) + PAGE)
-        segment = Segment(file, 0, 64 << 20)
+        file = disk.create_segment(str(tmp_path / "file"), (256 << 20) + PAGE)
+        segment = Segment(file, 0, 256 << 20)
         assert nursery.tend(segment, 0, 0) and preparer.busy()
         nursery.release(segment)
         assert not preparer.busy() and preparer.take() is None

@@ -167,6 +167,9 @@ def test_what_a_state_machine_raises_comes_out(raised: Exception) -> None:
         quorum.append_wait(b"a")
         quorum.advance(1_000)
     assert not isinstance(caught.value, Violation)
+    for call in (quorum.verify, lambda: quorum.advance(1), lambda: quorum.append_wait(b"b")):
+        with pytest.raises(expected, match="here"):
+            call()  # a replica has not applied a batch: nothing that follows is to be believed
 
 
 def test_a_state_machine_that_depends_on_something_else_is_found() -> None:
@@ -203,6 +206,10 @@ def test_what_cannot_be() -> None:
         lambda: quorum.machine(1),
         lambda: quorum.kill(4),
         lambda: quorum.cut_link(1, 0),
+        lambda: quorum.append(5),  # type: ignore[arg-type]
+        lambda: quorum.append([1, 2]),  # type: ignore[arg-type]
+        lambda: quorum.append(b"a", keys=["k"]),  # type: ignore[list-item]
+        lambda: quorum.advance("x"),  # type: ignore[arg-type]
         lambda: quorum.advance(-1),
         lambda: quorum.advance(float("inf")),
     ):
