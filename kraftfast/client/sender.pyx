@@ -410,7 +410,7 @@ cdef class Sender:
         self.ready, self.gone, taken_back = False, True, self.identity is not None
         again = self.take_back(untouched) if taken_back else self.resolve(untouched, exception)
         if self.has_open and (size := self.close_open()):
-            self.has_open = True  # until nothing can fail any more: else it is closed once more
+            self.has_open = True  # until nothing more can fail: else it is closed again
             batch = PyBytes_FromStringAndSize(<char *>self.batch.start, size)
             records = self.ledger.next_ticket - self.open_first
             again.append((batch, self.open_first, records, self.open_began))

@@ -166,10 +166,11 @@ class Spare:
     def take(self, count: int) -> Launch:
         """Return what is ready, if it is what would be started now, or start it. Raises OSError."""
         with self._lock:
-            launch, self._launch = self._launch, None
+            launch, made_for, self._launch = self._launch, self._made_for, None
         if launch is not None:
-            if self._made_for == (count, *taken_over()) and launch.first.process.poll() is None:
-                return launch
+            with suppress(OSError):  # the working directory is gone, say
+                if made_for == (count, *taken_over()) and launch.first.process.poll() is None:
+                    return launch
             launch.end()
         return Launch(count)
 

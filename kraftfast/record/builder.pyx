@@ -462,6 +462,6 @@ def compressed(batch, compressor) -> bytes:
     header.attributes |= <int16_t>compressor.codec
     header.size = KF_BATCH_HEADER + len(block)
     out = bytes(KF_BATCH_HEADER) + block
-    # Nobody else has seen these bytes yet.
+    # No other code has seen these bytes yet.
     kf_batch_seal(<uint8_t *>PyBytes_AS_STRING(<PyObject *>out), &header)
     return out

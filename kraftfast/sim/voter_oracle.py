@@ -131,7 +131,7 @@ class VoterOracle:
     # --- voters, by replica -----------------------------------------------------------------------
 
     def replay(self, process: Process) -> VoterHistory:
-        """Replay one log, as far as its core has been told of it (I16)."""
+        """Replay one log up to the end that its core knows (I16)."""
         shadow, end = self.oracle.shadow(process.id), process.core.end_offset
         return VoterHistory([*shadow.base, *self._below(shadow, end)])
 

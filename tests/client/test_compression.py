@@ -120,6 +120,19 @@ def gzip(records: bytes) -> bytes:
     return zlib.compress(records, wbits=31)
 
 
+class Interrupted:
+    """Raises as a signal handler may, so many times, and compresses after that."""
+
+    def __init__(self, times: int) -> None:
+        self.left = times
+
+    def __call__(self, records: bytes) -> bytes:
+        self.left -= 1
+        if self.left >= 0:
+            raise KeyboardInterrupt
+        return gzip(records)
+
+
 class Slow:
     """Compresses once it may, and says when it has begun."""
 
@@ -143,16 +156,8 @@ def test_a_compressor_that_fails_costs_nothing(quorum: LocalQuorum) -> None:
 
 
 def test_an_interrupt_while_it_compresses_loses_and_doubles_nothing(quorum: LocalQuorum) -> None:
-    left = [3]
-
-    def interrupted(records: bytes) -> bytes:
-        left[0] -= 1
-        if left[0] >= 0:
-            raise KeyboardInterrupt
-        return gzip(records)
-
     with quorum.producer() as producer:
-        compress_by(producer, interrupted)
+        compress_by(producer, Interrupted(3))
         with pytest.raises(KeyboardInterrupt):
             producer.append(VALUES[0])
         with pytest.raises(KeyboardInterrupt):
@@ -225,16 +230,8 @@ def test_each_sender_compresses_by_itself(mortal_quorum: LocalQuorum) -> None:
 
 
 def test_many_that_are_interrupted_while_they_are_compressed(quorum: LocalQuorum) -> None:
-    left = [1]
-
-    def interrupted(records: bytes) -> bytes:
-        left[0] -= 1
-        if left[0] >= 0:
-            raise KeyboardInterrupt
-        return gzip(records)
-
     with quorum.producer() as producer:
-        compress_by(producer, interrupted)
+        compress_by(producer, Interrupted(1))
         with pytest.raises(KeyboardInterrupt):
             producer.append_many(VALUES[:100])
         offset = producer.append_wait(VALUES[100])

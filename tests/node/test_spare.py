@@ -67,6 +67,7 @@ def test_a_program_whose_working_directory_is_gone(
     before = children()
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
+    spare.make(1)  # while it was there
     (tmp_path / "here").rmdir()
     for number in range(2):
         with QuorumUnderTest(tmp_path / str(number), 1) as quorum:
