@@ -129,11 +129,18 @@ def status_voters(quorum: LocalQuorum) -> list[int]:
     return max((each["voters"] for each in quorum.statuses().values()), default=[])
 
 
+def has_caught_up(quorum: LocalQuorum, id: int) -> bool:
+    """Return whether the leader knows that this replica has all that is committed."""
+    info = quorum.describe()
+    found = info.find(id)
+    return found is not None and found.log_end_offset >= info.high_watermark
+
+
 def test_a_reassignment_is_cancelled(tmp_path: Path) -> None:
     with a_quorum(tmp_path / "q", kraft_version=1, fetch_timeout_ms=400) as quorum:
         quorum.add_replica(4)
         admin = quorum.admin()
-        wait_until(lambda: quorum.describe().find(4))
+        wait_until(lambda: has_caught_up(quorum, 4))  # by then it has told its address
         quorum.kill(4, signal.SIGSTOP)
         time.sleep(0.5)  # longer than a replica may be silent that is to be added
         admin.reassign((1, 2, 4), wait=False, timeout=PATIENCE_S)
