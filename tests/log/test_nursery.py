@@ -6,6 +6,7 @@ import errno
 import os
 import resource
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -472,7 +473,10 @@ def test_a_range_is_given_up_when_its_file_goes(tmp_path: Path) -> None:
         nursery = Nursery(disk, str(tmp_path), preparer, settings)
         file = disk.create_segment(str(tmp_path / "file"), (256 << 20) + PAGE)
         segment = Segment(file, 0, 256 << 20)
-        assert nursery.tend(segment, 0, 0) and preparer.busy()
+        deadline = time.monotonic() + 10
+        while not segment.reserved:
+            assert nursery.tend(segment, 0, 0) and time.monotonic() < deadline
+        assert preparer.busy()  # writes zeros, with a pause after each piece: seconds of them
         nursery.release(segment)
         assert not preparer.busy() and preparer.take() is None
         file.close()
