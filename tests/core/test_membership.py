@@ -410,6 +410,24 @@ def test_a_new_disk_without_a_log_is_not_the_first_to_be_forgotten() -> None:
     assert answer.response.error is ErrorCode.REQUEST_TIMED_OUT  # it has not caught up
 
 
+def test_an_addition_waits_for_a_fetch_of_its_own_disk() -> None:
+    """D19: the Fetch of another disk of its id, heard at the same time, does not tell who is later.
+
+    No order is known then, so the later one cannot be named; the addition goes on waiting.
+    """
+    it = dynamic_leader()
+    it.step(fetch(2, 4, it.end_offset, 4), 10)
+    it.step(fetch(4, 4, it.end_offset, 4), 10)
+    request = msg.AddRaftVoterRequest(key(4), voter_of(key(4)).endpoints, 0)
+    (probe,) = it.step(ev.RequestReceived("op", request), 10)
+    it.step(ev.Probed(probe.probe, ErrorCode.NONE, 0, 1), 10)
+    other = msg.FetchRequest(4, ReplicaKey(4, b"z" * 16), it.end_offset, 4)
+    effects = it.step(ev.RequestReceived("o", other), 10) + it.step(ev.Tick(), 10)
+    assert not any(isinstance(each, fx.AppendControl) for each in effects)
+    effects = it.step(fetch(4, 4, it.end_offset, 4), 11)
+    assert any(isinstance(each, fx.AppendControl) for each in effects)
+
+
 def test_a_target_that_is_reached_is_nothing_to_do() -> None:
     it = dynamic_leader()
     it.step(fetch(2, 4, it.end_offset, 4), 10)
