@@ -105,7 +105,7 @@ def write_slice(state: ReplicaState, download: Download, event: ResponseReceived
     download.busy = True
     last = response.position + response.records_bytes == response.size
     state.effects.append(
-        WriteSnapshot(event.peer_id, download.snapshot_id, download.position, last)
+        WriteSnapshot(event.payload, download.snapshot_id, download.position, last)
     )
 
 

@@ -54,7 +54,7 @@ cdef class AppendControl:
 
 
 cdef class WriteFetched:
-    cdef public long long peer_id
+    cdef public object payload
     cdef public long long epoch
     cdef public long long offset
 

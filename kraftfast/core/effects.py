@@ -143,14 +143,15 @@ class AppendControl:
 
 @dataclass
 class WriteFetched:
-    """Check and copy the records of the answer at hand to ``offset``; then ``FetchedWritten``.
+    """Check and copy the records of a Fetch answer to ``offset``; then ``FetchedWritten``.
 
-    Where the log has no room yet, the node keeps the answer and hands the core no later answer of
-    that peer before ``FetchedWritten``. A ``RoleChanged`` in between cancels this effect; a broken
-    link does not: what can no longer be read is reported as rejected.
+    ``payload`` is that of the ``ResponseReceived``. Where the log has no room yet, the node keeps
+    it and hands the core no later answer of that peer before ``FetchedWritten``. A ``RoleChanged``
+    in between cancels this effect; a broken link does not: what can no longer be read is reported
+    as rejected.
     """
 
-    peer_id: int
+    payload: Any
     epoch: int  # batches of a later epoch, and all after, are not stored (KAFKA-18723)
     offset: int
 
@@ -180,12 +181,13 @@ class AnswerSnapshot:
 
 @dataclass
 class WriteSnapshot:
-    """Write the slice at hand to the snapshot that is being fetched; then ``SnapshotWritten``.
+    """Write a slice to the snapshot that is being fetched; then ``SnapshotWritten``.
 
-    Position 0 begins a new file. A ``RoleChanged`` cancels this effect and drops the file.
+    ``payload`` is that of the ``ResponseReceived``. Position 0 begins a new file. A ``RoleChanged``
+    cancels this effect and drops the file.
     """
 
-    peer_id: int
+    payload: Any
     snapshot_id: OffsetAndEpoch
     position: int
     last: bool

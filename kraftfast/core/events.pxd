@@ -29,6 +29,7 @@ cdef class ResponseReceived:
     cdef public long long peer_id
     cdef public long long correlation
     cdef public object response
+    cdef public object payload
 
 
 cdef class RequestFailed:

@@ -1,7 +1,7 @@
 """Everything that can happen to a replica: the argument of ``Replica.step(event, now_ms)``.
 
-``source`` values are opaque to the core: whatever it is given with a request it hands back in the
-effect that answers it.
+``source`` and ``payload`` values are opaque to the core. It returns the source of a request in the
+effect that answers it, and the payload of a response in the effect that writes it.
 """
 
 from __future__ import annotations
@@ -66,6 +66,7 @@ class ResponseReceived:
     peer_id: int
     correlation: int
     response: Any  # a Response; its handler is chosen by its type
+    payload: Any = None  # where its records, or its bytes of a snapshot, are
 
 
 @dataclass

@@ -77,7 +77,7 @@ def accept(state: ReplicaState, follower: Follower, event: ResponseReceived, now
         assert not state.writing, "the node hands over one answer with records at a time"
         state.writing = True
         follower.update_at_ms = now_ms + state.config.fetch_max_wait_ms
-        state.effects.append(WriteFetched(event.peer_id, state.epoch, state.log.end_offset))
+        state.effects.append(WriteFetched(event.payload, state.epoch, state.log.end_offset))
         return
     learn_high_watermark(state, follower)
     if follower.stream:

@@ -167,7 +167,7 @@ class MeshPeer(RingPeer):  # type: ignore[misc]  # it is compiled
                 self._handle_cold(kind)
             if self.broken is not None:
                 break
-            if self.node.stalled is not None and self.node.stalled[0] is self:
+            if self.node.stalled is not None and self.node.stalled.payload is self:
                 break  # the records of this answer are still to be copied
             self.release()
             kind = self.peek()
@@ -186,8 +186,7 @@ class MeshPeer(RingPeer):  # type: ignore[misc]  # it is compiled
                 self._check_cut(response)
                 if self.broken is not None:
                     return
-            self.node.at_hand = self
-            self.node.step(ev.ResponseReceived(self.id, 0, response))
+            self.node.step(ev.ResponseReceived(self.id, 0, response, self))
 
     def _check_cut(self, response: Any) -> None:
         try:
@@ -243,14 +242,13 @@ class MeshPeer(RingPeer):  # type: ignore[misc]  # it is compiled
             response = translate.fetched_from_wire(message, partition)
             if response.diverging is not None:
                 check_cut(self.node.core, self.node.log, response)
-            self.node.at_hand = FetchedBytes(message)
+            message = FetchedBytes(message)
         else:
             message = self.repeated.decode_response(api_key, version, payload)
-            self.node.at_hand = message
             response = translate.response_from_wire(api_key, message, partition)
             if self.node.producer_ids.took(correlation, response):
                 return
-        self.node.step(ev.ResponseReceived(self.id, correlation, response))
+        self.node.step(ev.ResponseReceived(self.id, correlation, response, message))
 
 
 class Mesh:
@@ -468,7 +466,7 @@ class Mesh:
     def _detach(self, peer: MeshPeer) -> None:
         self.peers.remove(peer)
         del self.node.links[peer.id]
-        if self.node.stalled is not None and self.node.stalled[0] is peer:
+        if self.node.stalled is not None and self.node.stalled.payload is peer:
             self.node.drop_stalled()
         self.node.idle.unwatch(peer.link.inbox)
         self.loop.unwatch(peer.link.sock.fileno())

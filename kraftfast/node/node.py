@@ -56,11 +56,11 @@ class Node:
     # way. idle: where the loop sleeps. intake: producers over rings. sockets: the TCP side, None
     # without listeners. prober: who asks voters what they speak.
     # links: peer id -> something with send/reply (RingPeer or SocketPeer), while it stands.
-    # at_hand: the link whose answer is being handled, for WriteFetched. stalled: (link, effect): a
-    # copy that waits for the nursery; nothing of it is taken yet. stalled_ms: since when.
-    # control: a control batch of this epoch, while the log has no room. disk_space: whether there
-    # is any, and what follows if not. persisted_epoch: in quorum-state (D5). flush_wanted: the loop
-    # flushes before it waits. appends_held: producers wait until there is room or the core asks.
+    # stalled: a copy that waits for the nursery; nothing of it is taken yet. stalled_ms: since
+    # when. control: a control batch of this epoch, while the log has no room. disk_space: whether
+    # there is any, and what follows if not. persisted_epoch: in quorum-state (D5). flush_wanted:
+    # the loop flushes before it waits. appends_held: producers wait until there is room or the
+    # core asks.
 
     def __init__(self, config: NodeConfig, host: Host | None = None) -> None:
         self.host = host = LocalHost() if host is None else host
@@ -77,8 +77,8 @@ class Node:
         self.idle = host.idle(self.doorbell, self.flusher)
         self.intake = Intake()
         self.links: dict[int, Any] = {}
-        self.sockets = self.prober = self.at_hand = self.snapshots = self.applier = cast(Any, None)
-        self.stalled: tuple[Any, fx.WriteFetched] | None = None
+        self.sockets = self.prober = self.snapshots = self.applier = cast(Any, None)
+        self.stalled: fx.WriteFetched | None = None
         self.stalled_ms = self.seen_ns = self.held_ns = 0
         self.control: fx.AppendControl | None = None
         self.disk_space = DiskSpace()
@@ -291,20 +291,20 @@ class Node:
 
     def _write_fetched(self, effect: fx.WriteFetched) -> None:
         assert self.log.end_offset == effect.offset, "a copy goes to the log's end"
-        self._copy(self.at_hand, effect)
+        self._copy(effect)
 
-    def _copy(self, link: Any, effect: fx.WriteFetched) -> None:
+    def _copy(self, effect: fx.WriteFetched) -> None:
         log = self.log
         before, began_at, controlled = log.bytes_appended, log.end_offset, log.control_batches
         try:
-            whole, rejected = link.copy_records(log, effect.epoch, self.stats)
+            whole, rejected = effect.payload.copy_records(log, effect.epoch, self.stats)
         except RecordTooLarge as error:  # for a segment of this replica; nothing of it was taken
-            link.failed(error)
+            effect.payload.failed(error)
             whole, rejected = False, True
         if not whole and not rejected and log.end_offset == began_at:
             if self.stalled is None:
                 self.stalled_ms = self.now_ms()
-            self.stalled = (link, effect)  # the nursery is behind; asked again by tend
+            self.stalled = effect  # the nursery is behind; asked again by tend
             return
         self.stalled = None
         epochs = tuple(entry for entry in log.epochs if entry[1] >= began_at)
@@ -380,15 +380,15 @@ class Node:
 
     def _go_on_copying(self, now_ms: int) -> None:
         """A copy that waited for room. Who waits long goes on sending Fetches instead."""
-        assert self.stalled is not None
-        link, effect = self.stalled
-        self._copy(link, effect)
+        effect = self.stalled
+        assert effect is not None
+        self._copy(effect)
         if self.stalled is not None:
             if now_ms - self.stalled_ms < STALL_MS_MAX:
                 return
             self.drop_stalled()
         self.run_events()
-        link.resume()
+        effect.payload.resume()
 
     def drop_stalled(self) -> None:
         """Give up a copy that waits for room: its link is gone, or it has waited too long."""
@@ -438,8 +438,8 @@ class Node:
                 self.sockets.left_leadership(effect.leader_id)
         self.control = None
         if self.stalled is not None:  # what was not written by now is not wanted any more
-            link, self.stalled = self.stalled[0], None
-            link.resume()
+            payload, self.stalled = self.stalled.payload, None
+            payload.resume()
         self.show()
         for callback in self.on_role:
             callback(effect)

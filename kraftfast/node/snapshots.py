@@ -205,8 +205,8 @@ class Snapshots:
     # --- fetching ---------------------------------------------------------------------------------
 
     def write(self, effect: fx.WriteSnapshot) -> None:
-        """Have the slice at hand written; the last one also has the whole checked."""
-        data = slice_of(self.node.at_hand)
+        """Have a slice written; the last one also has the whole checked."""
+        data = slice_of(effect.payload)
         if effect.position == 0 or self.download is None:
             self._drop_download()
             refusal = ""

@@ -165,10 +165,9 @@ class SocketPeer:
             response = translate.fetched_from_wire(message, partition)
             if response.diverging is not None:
                 check_cut(self.node.core, self.node.log, response)
-            self.node.at_hand = FetchedBytes(message)
+            message = FetchedBytes(message)
         else:
             message = self.repeated.decode_response(api_key, version, data)
-            self.node.at_hand = message
             response = translate.response_from_wire(api_key, message, partition)
             if self.node.producer_ids.took(correlation, response):
                 return
@@ -178,7 +177,7 @@ class SocketPeer:
             place = address_text(self.host, self.port)
             self.node.failures.complain(f"{who}: the server at {place} is of another cluster")
         self.foreign = foreign
-        self.node.step(ev.ResponseReceived(self.id, correlation, response))
+        self.node.step(ev.ResponseReceived(self.id, correlation, response, message))
 
     def _api_versions(self, data: frame.Frame) -> None:
         _, message = frame.decode_response(ApiKey.API_VERSIONS, 4, data)

@@ -9,7 +9,7 @@ from kraftfast.core import events as ev
 from kraftfast.errors import ErrorCode
 from kraftfast.types import OffsetAndEpoch, ReplicaKey
 
-_OMITTED = ("cluster_id", "partition_known", "leader_endpoints", "source", "max_wait_ms")
+_OMITTED = ("cluster_id", "partition_known", "leader_endpoints", "source", "payload", "max_wait_ms")
 _DEFAULTS = {
     "error": ErrorCode.NONE,
     "partition_error": ErrorCode.NONE,

@@ -37,16 +37,13 @@ class Host:
         self.replica: Replica | None = None
         self.queued = 0  # records that producers have waiting
         self.flushing: tuple[int, int] | None = None  # end and truncations when it began
-        self.at_hand: tuple[Record, ...] = ()
-        self.at_hand_offset = -1
         self.reject_next = False
         self.stalled = False  # the log has no room
         self.waiting_write: fx.WriteFetched | None = None
         self.applied = -1  # the highest committed offset that was handed out
         self.probing: fx.Probe | None = None  # the latest
-        self.slice_bytes = 0  # of the snapshot's slice at hand
-        self.slice_content: tuple[KRaftVersion | KRaftVoters, ...] = ()
         self.fetched_bytes = 0  # of the snapshot on its way here
+        self.fetched_content: tuple[KRaftVersion | KRaftVoters, ...] = ()
         self.slices_held = 0  # AnswerSnapshots that have not left yet
         self.ticks = (-1, 0)  # the last tick's time, and how many came at it
 
@@ -224,9 +221,9 @@ class Host:
         if self.stalled:
             self.waiting_write = effect
             return
-        records = self.at_hand
-        self.at_hand = ()
-        rejected = self.reject_next or self.at_hand_offset != effect.offset  # D20: contiguity
+        records = effect.payload.records
+        # D20: contiguity
+        rejected = self.reject_next or effect.payload.base_offset != effect.offset
         self.reject_next = False
         if rejected:
             records = records[:0]
@@ -287,7 +284,8 @@ class Host:
     def do_WriteSnapshot(self, effect: fx.WriteSnapshot, follow_on: list) -> None:
         assert effect.position == (self.fetched_bytes if effect.position else 0)
         rejected, self.reject_next = self.reject_next, False
-        self.fetched_bytes = effect.position + self.slice_bytes
+        self.fetched_bytes = effect.position + effect.payload.body.records_bytes
+        self.fetched_content = effect.payload.snapshot
         follow_on.append(ev.SnapshotWritten(effect.snapshot_id, self.fetched_bytes, rejected))
 
     def do_InstallSnapshot(self, effect: fx.InstallSnapshot, follow_on: list) -> None:
@@ -301,7 +299,7 @@ class Host:
         disk = self.disk
         disk.records = [GONE] * snapshot_id.offset
         disk.start = disk.flushed = snapshot_id.offset
-        disk.snapshots = {snapshot_id: self.slice_content}
+        disk.snapshots = {snapshot_id: self.fetched_content}
         disk.truncations = effect.truncations
         follow_on.append(ev.SnapshotInstalled(snapshot_id, disk.history()))
 

@@ -7,7 +7,7 @@ from kraftfast.core import messages as msg
 from kraftfast.errors import ErrorCode
 from kraftfast.types import KRaftVersion, KRaftVoters, OffsetAndEpoch, ReplicaKey, VoterSet
 from tests.core import wording
-from tests.core.disk import RECORD_BYTES, Origin, Record, endpoint_of, voter_of
+from tests.core.disk import RECORD_BYTES, Message, Origin, Record, endpoint_of, voter_of
 from tests.core.host import Host
 from tests.core.world import World
 
@@ -150,6 +150,7 @@ class Outside:
             code = ErrorCode[words[0]] if words else ErrorCode.BROKER_NOT_AVAILABLE
             host.step(ev.RequestFailed(peer_id, correlation, code))
             return
+        records: list[Record] = []
         error = ErrorCode.NONE
         if kind == "top":
             words = (words[0], "e0", *words[1:])
@@ -176,34 +177,38 @@ class Outside:
                 **leader,
             )
         elif kind == "slice" or "slice" in words:
-            host.slice_bytes = int(said.get("bytes", 0))
             body = msg.FetchSnapshotResponse(
                 snapshot_id=wording.place_of(said.get("at", "-1@-1")),
                 position=int(said.get("from", -1)),
                 size=int(said.get("size", -1)),
-                records_bytes=host.slice_bytes,
+                records_bytes=int(said.get("bytes", 0)),
                 **leader,
             )
         elif kind == "fetch" or "fetch" in words:
-            body = self.fetch_response(host, said, leader)
+            records = self.records(host, said)
+            body = self.fetch_response(said, leader, len(records))
         elif "update" in words:
             body = msg.UpdateRaftVoterResponse(**leader)
         elif "vote" in words:
             body = msg.VoteResponse(**leader)
         else:
             body = msg.QuorumEpochResponse(**leader)
-        host.step(ev.ResponseReceived(peer_id, correlation, body))
+        end = len(host.disk.records)
+        message = Message(peer_id, host.id, correlation, body, False, tuple(records), end)
+        host.step(ev.ResponseReceived(peer_id, correlation, body, message))
 
-    def fetch_response(self, host: Host, said: dict[str, str], leader: dict) -> msg.FetchResponse:
+    def records(self, host: Host, said: dict[str, str]) -> list[Record]:
+        """Return the records of an answer to Fetch, which follow those of the log."""
         records: list[Record] = []
         end = len(host.disk.records)
-        host.at_hand_offset = end
         for run in said["records"].split(",") if "records" in said else ():
             epoch, end_offset = wording.epoch_run(run)
             while end + len(records) < end_offset:
                 records.append(Record(epoch, f"{end + len(records)}@{epoch}"))
         self.put_controls(said, records, end)
-        host.at_hand = tuple(records)
+        return records
+
+    def fetch_response(self, said: dict[str, str], leader: dict, records: int) -> msg.FetchResponse:
         diverging = None
         if "diverging" in said:
             offset, epoch = map(int, said["diverging"].split("@"))
@@ -212,7 +217,7 @@ class Outside:
             high_watermark=int(said.get("hw", -1)),
             diverging=diverging,
             snapshot_id=wording.place_of(said["snapshot"]) if "snapshot" in said else None,
-            records_bytes=len(records) * RECORD_BYTES,
+            records_bytes=records * RECORD_BYTES,
             stream=int(said.get("on", 0)),
             **leader,
         )

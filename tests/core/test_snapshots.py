@@ -69,8 +69,8 @@ def test_an_installed_snapshot_brings_its_voters() -> None:
     slice_ = msg.FetchSnapshotResponse(
         leader_id=2, leader_epoch=5, snapshot_id=place, size=10, position=0, records_bytes=10
     )
-    effects = it.step(ev.ResponseReceived(2, correlation_of(it, 2), slice_), 20)
-    assert effects == [fx.WriteSnapshot(2, place, 0, True)]
+    effects = it.step(ev.ResponseReceived(2, correlation_of(it, 2), slice_, "slice"), 20)
+    assert effects == [fx.WriteSnapshot("slice", place, 0, True)]
     effects = it.step(ev.SnapshotWritten(place, 10), 30)
     assert effects == [fx.InstallSnapshot(place, 1)]
     voters = VoterSet(voter_of(key(id)) for id in (1, 2))

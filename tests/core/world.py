@@ -9,7 +9,7 @@ from random import Random
 from kraftfast.core import effects as fx
 from kraftfast.core import events as ev
 from kraftfast.core.config import QuorumConfig
-from kraftfast.core.messages import FetchResponse, FetchSnapshotResponse
+from kraftfast.core.messages import FetchResponse
 from kraftfast.core.replica import Replica
 from kraftfast.errors import ErrorCode
 from kraftfast.types import (
@@ -178,16 +178,10 @@ class World:
             origin = Origin(message.source, message.correlation)
             host.step(ev.RequestReceived(origin, message.body))
             return
-        if isinstance(message.body, FetchResponse):
-            if host.waiting_write is not None:  # later answers wait behind the one at hand
-                self.messages.appendleft(message)
-                return
-            host.at_hand = message.records
-            host.at_hand_offset = message.base_offset
-        if isinstance(message.body, FetchSnapshotResponse):
-            host.slice_bytes = message.body.records_bytes
-            host.slice_content = message.snapshot
-        host.step(ev.ResponseReceived(message.source, message.correlation, message.body))
+        if isinstance(message.body, FetchResponse) and host.waiting_write is not None:
+            self.messages.appendleft(message)  # later answers wait behind the one that is written
+            return
+        host.step(ev.ResponseReceived(message.source, message.correlation, message.body, message))
 
     def links_up(self, streaming: bool, among: list[int] | None = None) -> None:
         """Every running replica gets a link to every other."""

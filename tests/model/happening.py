@@ -128,9 +128,8 @@ def crash(host: Lone, keep: int, damaged: int) -> None:
     if host.id in host.world.setting.in_memory and (not keep or keep < unflushed(disk)):
         host.memory_lost = True
     host.queued, host.flushing, host.waiting_write, host.refused = 0, None, None, False
-    host.at_hand, host.at_hand_offset, host.probing = (), -1, None
-    host.slice_bytes = host.fetched_bytes = host.slices_held = 0
-    host.slice_content = ()
+    host.probing, host.fetched_content = None, ()
+    host.fetched_bytes = host.slices_held = 0
     host.crash(keep)
     if damaged:
         end, known = disk.flushed, host.phantom
@@ -163,10 +162,7 @@ def deliver(host: Lone, peer_id: int, arrived: Arrived) -> None:
             if ends_connection(host.replica, host.disk, message.body):
                 host.step(ev.RequestFailed(peer_id, correlation, ErrorCode.CORRUPT_MESSAGE))
                 return
-            host.at_hand, host.at_hand_offset = message.records, message.base_offset
-        if isinstance(message.body, msg.FetchSnapshotResponse):
-            host.slice_bytes, host.slice_content = message.body.records_bytes, message.snapshot
-        host.step(ev.ResponseReceived(peer_id, correlation, message.body))
+        host.step(ev.ResponseReceived(peer_id, correlation, message.body, message))
 
 
 def settle(host: Lone) -> None:

@@ -17,7 +17,7 @@ from kraftfast.errors import MalformedFrame
 from kraftfast.log import quorum_state
 from kraftfast.node.diverging import check_cut
 from kraftfast.types import OffsetAndEpoch, QuorumState, ReplicaKey
-from tests.core.disk import Record, splits_batch
+from tests.core.disk import Message, Record, splits_batch
 from tests.core.host import Host
 from tests.core.world import World
 from tests.log.crash_disk import CrashDisk, cuts
@@ -71,9 +71,9 @@ class Both:
             records = self.made(epoch)
             data += self.bytes_of(records, base + len(fetched))
             fetched += records
-        self.host.at_hand, self.host.at_hand_offset = tuple(fetched), base
+        answer = Message(2, 1, 0, None, False, tuple(fetched), base)
         told: list[ev.Event] = []
-        self.host.do_WriteFetched(fx.WriteFetched(2, epoch_max, offset), told)
+        self.host.do_WriteFetched(fx.WriteFetched(answer, epoch_max, offset), told)
         self.log.copy(data, epoch_max)
         (written,) = told
         assert isinstance(written, ev.FetchedWritten)

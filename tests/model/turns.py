@@ -175,7 +175,6 @@ class Turns:
         if host.replica is None or host.replica.role != "leader":
             host.heard, host.fetched = {}, False
         host.ticks = (-1, 0)
-        host.slice_content = host.slice_content if host.slice_bytes else ()
         content = bytes_of(host)
         key = digest_of(content)
         number = self._replica_numbers.get(key)

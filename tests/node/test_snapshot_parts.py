@@ -65,7 +65,6 @@ class FakeNode:
         self.on_role: list[Any] = []
         self.events: list[Any] = []
         self.lines: list[str] = []
-        self.at_hand: Any = None
         self.ms = 0
         self.durability, self.witness = "majority", False
 
@@ -242,8 +241,7 @@ def test_what_was_fetched_is_checked_before_it_counts(tmp_path: Path) -> None:
     snapshots = Snapshots(node)
 
     def write(position: int, part: bytes, last: bool) -> ev.SnapshotWritten:
-        node.at_hand = message_with(part)
-        snapshots.write(fx.WriteSnapshot(2, ID, position, last))
+        snapshots.write(fx.WriteSnapshot(message_with(part), ID, position, last))
         found = node.events[-1]
         assert isinstance(found, ev.SnapshotWritten)
         return found
