@@ -96,10 +96,9 @@ class AnswerFetch:
     """Answer a Fetch with the log's bytes from ``read_offset``, at most ``max_bytes`` of them.
 
     One whole batch is returned even if it is larger; ``read_offset`` -1: no records.
-    For a stream (``response.stream``) ``source`` is that of the Fetch which opened it, and after
-    every answer with ``read_offset`` >= 0 the node tells how far it went with
-    ``Replica.sent(replica_id, stream, end_offset)``: ``read_offset`` itself if the ring had no
-    room. Until then nothing more is pushed on that stream.
+    For a stream (``response.stream``) ``source`` is that of the Fetch which opened it, and every
+    answer with ``read_offset`` >= 0 is followed by ``StreamAnswered``. Until then nothing more is
+    pushed on that stream.
     """
 
     source: Any

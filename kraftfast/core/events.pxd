@@ -62,6 +62,12 @@ cdef class Flushed:
     cdef public long long truncations
 
 
+cdef class StreamAnswered:
+    cdef public long long replica_id
+    cdef public long long stream
+    cdef public long long end_offset
+
+
 cdef class ResignRequested:
     cdef public long long epoch
 

@@ -133,6 +133,18 @@ class Flushed:
 
 
 @dataclass
+class StreamAnswered:
+    """A pushed answer with records went out up to ``end_offset`` (after AnswerFetch on a stream).
+
+    ``end_offset`` is where the answer begins if the ring had no room for it.
+    """
+
+    replica_id: int
+    stream: int
+    end_offset: int
+
+
+@dataclass
 class SnapshotCreated:
     """The state machine's snapshot of the records below ``snapshot_id.offset`` is on disk.
 
@@ -245,6 +257,7 @@ Event = (
     | Appended
     | FetchedWritten
     | Flushed
+    | StreamAnswered
     | SnapshotCreated
     | RetentionDue
     | SnapshotAnswered

@@ -10,7 +10,6 @@ cdef class Replica:
     cdef public object _stored
 
     cpdef list step(self, object event, long long now_ms)
-    cpdef sent(self, long long replica_id, long long stream, long long end_offset)
 
     @cython.locals(state=ReplicaState)
     cpdef list _finish(self, long long now_ms)

@@ -7,7 +7,7 @@ from typing import Any
 
 from random import Random
 
-from kraftfast.core import describe, invariants, on_tick, serving
+from kraftfast.core import describe, invariants, on_tick
 from kraftfast.core import snapshots as snapshots_of
 from kraftfast.core.config import Durability, QuorumConfig
 from kraftfast.core.doubt import Doubt
@@ -38,6 +38,7 @@ from kraftfast.core.events import (
     SnapshotCreated,
     SnapshotInstalled,
     SnapshotWritten,
+    StreamAnswered,
     Tick,
     TransferRequested,
 )
@@ -105,6 +106,7 @@ from kraftfast.core.read_barrier import (
     on_read_barrier_response,
 )
 from kraftfast.core.resigned import Resigned
+from kraftfast.core.serving import on_stream_answered
 from kraftfast.core.snapshots import on_retention_due, on_snapshot_created
 from kraftfast.core.state import AnyRole, ReplicaState
 from kraftfast.core.trail import EpochTrail
@@ -185,6 +187,7 @@ _ON_EVENT: dict[Any, Callable[..., None]] = {
     Appended: on_appended,
     FetchedWritten: on_fetched_written,
     Flushed: on_flushed,
+    StreamAnswered: on_stream_answered,
     SnapshotCreated: on_snapshot_created,
     RetentionDue: on_retention_due,
     SnapshotAnswered: on_snapshot_answered,
@@ -295,10 +298,6 @@ class Replica:
         """What follows from this event, in order. ``now_ms`` is monotonic."""
         _ON_EVENT[type(event)](self._state, event, now_ms)
         return self._finish(now_ms)
-
-    def sent(self, replica_id: int, stream: int, end_offset: int) -> None:
-        """A pushed answer with records went out up to ``end_offset`` (see ``AnswerFetch``)."""
-        serving.sent(self._state, replica_id, stream, end_offset)
 
     @property
     def deadline_ms(self) -> int:

@@ -2,6 +2,7 @@
 
 cimport cython
 
+from kraftfast.core.events cimport StreamAnswered
 from kraftfast.core.leader cimport Leader, Parked, Progress
 from kraftfast.core.log_view cimport LogView
 from kraftfast.core.messages cimport FetchResponse
@@ -27,8 +28,8 @@ cpdef push_all(ReplicaState state, Leader leader, long long now_ms)
 cpdef push(ReplicaState state, Progress progress, long long now_ms)
 
 
-@cython.locals(leader=Leader, progress=Progress)
-cpdef sent(ReplicaState state, long long replica_id, long long stream, long long end_offset)
+@cython.locals(leader=Leader, progress=Progress, end_offset=cython.longlong)
+cpdef on_stream_answered(ReplicaState state, StreamAnswered event, long long now_ms)
 
 
 @cython.locals(due_ms=cython.longlong, progress=Progress)

@@ -9,6 +9,7 @@ from kraftfast.core.effects import (
     AnswerFetch,
     DrainAppends,
 )
+from kraftfast.core.events import StreamAnswered
 from kraftfast.core.leader import Leader, Parked, Progress
 from kraftfast.core.leader_identity import identity_of_leader
 from kraftfast.core.log_view import NEVER_MS
@@ -98,16 +99,24 @@ def push(state: ReplicaState, progress: Progress, now_ms: int) -> None:
     )
 
 
-def sent(state: ReplicaState, replica_id: int, stream: int, end_offset: int) -> None:
-    """The node tells how far a pushed answer went; no further than it began: the ring was full."""
+def on_stream_answered(state: ReplicaState, event: StreamAnswered, now_ms: int) -> None:
+    """Note how far a pushed answer went, and push what has come since.
+
+    A full ring blocks the stream until the replica's next Fetch.
+    """
     leader = state.leader
     if leader is None:
         return
     for progress in leader.streams:
-        if progress.pushing and progress.key.id == replica_id and progress.stream == stream:
+        if (
+            progress.pushing
+            and progress.key.id == event.replica_id
+            and progress.stream == event.stream
+        ):
             break
     else:
         return  # the stream was closed while its answer was on the way
+    end_offset = event.end_offset
     assert progress.sent_end_offset <= end_offset <= state.log.end_offset
     progress.pushing = False
     if end_offset == progress.sent_end_offset:
@@ -116,20 +125,14 @@ def sent(state: ReplicaState, replica_id: int, stream: int, end_offset: int) -> 
     else:
         progress.sent_end_offset = end_offset
         progress.pushed.append(end_offset)
+        push(state, progress, now_ms)
 
 
 def push_due_ms(state: ReplicaState, leader: Leader) -> int:
-    """When ``push_all`` has something to do, as far as time decides it; 0 for at once."""
+    """Return when a sign of life is pushed; all else is pushed when it comes."""
     due_ms = NEVER_MS
     for progress in leader.streams:
-        if progress.pushing or progress.blocked:
-            continue
-        if (
-            progress.sent_end_offset < state.log.end_offset
-            and len(progress.pushed) < state.config.stream_pushes_max
-        ):
-            return 0
-        if not progress.bare_unanswered:
+        if not (progress.pushing or progress.blocked or progress.bare_unanswered):
             due_ms = min(due_ms, progress.last_push_ms + state.config.fetch_max_wait_ms)
     return due_ms
 

@@ -133,8 +133,8 @@ class MeshPeer(RingPeer):  # type: ignore[misc]  # it is compiled
         except Exception as error:
             self.failed(error)
             return
-        if offset >= 0:
-            self.node.core.sent(self.id, effect.response.stream, end_offset)
+        if offset >= 0:  # queued: the core hears it before any Fetch that answers this push
+            self.node.queue(ev.StreamAnswered(self.id, effect.response.stream, end_offset))
 
     def failed(self, error: Exception) -> None:
         """Drop this link alone for what it raised. Raise ``error`` if it is final."""

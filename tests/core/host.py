@@ -169,10 +169,9 @@ class Host:
             if effect.response.stream and self.world.ring_full(self.id, origin.peer_id):
                 records = ()
             if effect.response.stream:
-                assert self.replica is not None
-                self.replica.sent(
-                    origin.peer_id, effect.response.stream, effect.read_offset + len(records)
-                )
+                end = effect.read_offset + len(records)
+                told = ev.StreamAnswered(origin.peer_id, effect.response.stream, end)
+                follow_on.append(told)
                 if not records:
                     return
         response = effect.response

@@ -137,7 +137,7 @@ def test_a_push_stops_at_the_end_that_the_core_knows() -> None:
     """The log may hold more: a control batch after what was drained, Appended still to come."""
     it = leader()
     it.step(fetch(2, 4, 0, 0, stream=9, opens=True, read_offset=0), 1)
-    it.sent(2, 9, 1)
+    it.step(ev.StreamAnswered(2, 9, 1), 1)
     effects = it.step(ev.Appended(4, 5, 400), 1)
     assert [(e.read_offset, e.read_end_offset) for e in effects if type(e) is fx.AnswerFetch] == [
         (1, 5)
@@ -158,7 +158,7 @@ def test_a_pushed_answer_carries_the_streams_number_and_goes_to_its_source() -> 
             read_end_offset=1,
         )
     ]
-    it.sent(2, 9, 1)
+    assert it.step(ev.StreamAnswered(2, 9, 1), 1) == []
     it.check_invariants()
 
 

@@ -194,6 +194,8 @@ def event(body: ev.Event) -> str:
             return f"wrote to {end_offset}{' rejected' if rejected else ''}"
         case ev.Flushed(end_offset, _):
             return f"flushed to {end_offset}"
+        case ev.StreamAnswered(replica_id, _, end_offset):
+            return f"pushed to {replica_id} up to {end_offset}"
         case ev.SnapshotCreated(snapshot_id):
             return f"made snapshot {at(snapshot_id)}"
         case ev.RetentionDue(snapshot_id, urgent):
