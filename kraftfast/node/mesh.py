@@ -238,11 +238,11 @@ class MeshPeer(RingPeer):  # type: ignore[misc]  # it is compiled
             return  # given up long ago
         version, partition = SERVED[api_key].last, self.node.partition
         if api_key == ApiKey.FETCH:
-            _, message = wire_fetch.decode_response(version, payload)
-            response = translate.fetched_from_wire(message, partition)
+            _, fetched = wire_fetch.decode_response(version, payload)
+            response = translate.fetched_from_wire(fetched, partition)
             if response.diverging is not None:
                 check_cut(self.node.core, self.node.log, response)
-            message = FetchedBytes(message)
+            message: Any = FetchedBytes(fetched)
         else:
             message = self.repeated.decode_response(api_key, version, payload)
             response = translate.response_from_wire(api_key, message, partition)

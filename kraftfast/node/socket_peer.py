@@ -161,11 +161,11 @@ class SocketPeer:
         api_key, version = asked
         partition = self.node.partition
         if api_key == ApiKey.FETCH:
-            _, message = wire_fetch.decode_response(version, data)
-            response = translate.fetched_from_wire(message, partition)
+            _, fetched = wire_fetch.decode_response(version, data)
+            response = translate.fetched_from_wire(fetched, partition)
             if response.diverging is not None:
                 check_cut(self.node.core, self.node.log, response)
-            message = FetchedBytes(message)
+            message: Any = FetchedBytes(fetched)
         else:
             message = self.repeated.decode_response(api_key, version, data)
             response = translate.response_from_wire(api_key, message, partition)
