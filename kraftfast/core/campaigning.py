@@ -14,7 +14,7 @@ from kraftfast.core.candidate import Candidate
 from kraftfast.core.effects import FlushedTo, Send
 from kraftfast.core.flush_policy import flush_follower
 from kraftfast.core.follower import Follower
-from kraftfast.core.leader_identity import voters_place
+from kraftfast.core.leader_identity import may_still_follow, voters_place
 from kraftfast.core.log_view import NEVER_MS
 from kraftfast.core.messages import VoteRequest
 from kraftfast.core.prospective import Prospective
@@ -136,6 +136,9 @@ def stand_down(state: ReplicaState, now_ms: int) -> None:
         and state.is_reachable(leader_id, state.leader_endpoints)
         and not state.peers.is_ended(leader_id)
     ):
+        if not may_still_follow(state):  # its disk was replaced since (D23)
+            state.to_unattached(state.epoch, NO_NODE, now_ms)
+            return
         state.to_follower(state.epoch, leader_id, state.leader_endpoints, now_ms)
     else:
         state.to_unattached(state.epoch, leader_id, now_ms)

@@ -173,6 +173,16 @@ def may_follow(state: ReplicaState, epoch: int, leader_id: int, identity: Leader
     return follows
 
 
+def may_still_follow(state: ReplicaState) -> bool:
+    """Return whether the leader that this replica remembers may be followed, with the directory
+    that its link names now."""
+    identity = state.leader_identity
+    directory_id = state.peers.directory_of(state.leader_id)
+    if directory_id != ZERO_UUID:
+        identity = identity._replace(directory_id=directory_id)
+    return may_follow(state, state.epoch, state.leader_id, identity)
+
+
 def leave(state: ReplicaState, leader_id: int, now_ms: int) -> None:
     """Stop following that leader, if this replica does; its epoch stays."""
     if state.follower is not None and state.leader_id == leader_id:

@@ -9,7 +9,7 @@ from kraftfast.core.fetching import retry_later
 from kraftfast.core.follower import Follower
 from kraftfast.core.heartbeat import begin_quorum_epoch
 from kraftfast.core.joining import is_asking, restart_period
-from kraftfast.core.leader_identity import leave, may_follow
+from kraftfast.core.leader_identity import leave, may_still_follow
 from kraftfast.core.on_vote_response import on_vote_unsupported
 from kraftfast.core.prospective import Prospective
 from kraftfast.core.read_barrier import ask_again, asked_under
@@ -24,10 +24,7 @@ def on_link_up(state: ReplicaState, event: LinkUp, now_ms: int) -> None:
     state.peers.link_up(event.peer_id, event.streaming, event.pre_vote, event.directory_id)
     drop_streams(state, event.peer_id)
     if state.follower is not None and event.peer_id == state.leader_id:
-        identity = state.leader_identity
-        if event.directory_id != ZERO_UUID:
-            identity = identity._replace(directory_id=event.directory_id)
-        if not may_follow(state, state.epoch, state.leader_id, identity):
+        if not may_still_follow(state):
             leave(state, event.peer_id, now_ms)  # its id, on another directory
     if state.follower is not None and event.peer_id == state.leader_id:
         state.fetch_at_ms = 0

@@ -73,7 +73,8 @@ def _learn(
     if answer_goes_too_far(state, epoch, now_ms) or not state.is_consistent(epoch, leader_id):
         return FAILED
     identity = response.leader_identity
-    if epoch > state.epoch or leader_id != state.leader_id or identity is not UNSAID:
+    follows = epoch == state.epoch and leader_id == state.leader_id and state.follower is not None
+    if not follows or identity is not UNSAID:  # a campaign remembers its leader: asked anew (D23)
         if not may_follow(state, epoch, leader_id, identity):
             leave(state, leader_id, now_ms)
             if epoch > state.epoch or error is not NONE or type(response) is not VoteResponse:

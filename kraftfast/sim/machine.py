@@ -138,6 +138,10 @@ class Machine:
         """Return the replica that it held after so many formats."""
         return ReplicaKey(self.id, bytes([64 + self.id, format]) * 8)
 
+    def directories(self) -> list[bytes]:
+        """Return the directory ids that it ever had."""
+        return [self.key_of(format).directory_id for format in range(self.formats + 1)]
+
     def lose_power(self) -> None:
         """Only what is on the disk is left."""
         self.boots += 1

@@ -56,6 +56,12 @@ class WatchedProcess(Process):
 
     # --- the core -----------------------------------------------------------------------------
 
+    def leads(self, epoch: int) -> bool:
+        """Return whether this is the leader of that epoch, or was, on the disk that it has now."""
+        if self.core._state.local != self.machine.key:
+            return False
+        return self.core.epoch == epoch and self.core.leader_id == self.id
+
     def _decide(self, event: ev.Event) -> list[Any]:
         self.world.trace_step(self, "event", event)
         self.ticked |= type(event) is ev.Tick
@@ -120,6 +126,11 @@ class WatchedProcess(Process):
 
     # --- the log ------------------------------------------------------------------------------
 
+    def close(self) -> None:
+        """Let the oracle look at the log once more: a process that paused ends in one turn."""
+        self.world.oracle.observe(self)
+        super().close()
+
     def _drain(self, effect: fx.DrainAppends) -> None:
         self.world.oracle.appends(self, effect.epoch)
         self.world.oracle.flushes.drains(self)
@@ -132,8 +143,8 @@ class WatchedProcess(Process):
 
     def _write_fetched(self, effect: fx.WriteFetched) -> None:
         leader = self.world.machine(self.core.leader_id).process
-        if leader is not None and leader.core._state.local == leader.machine.key:
-            self.world.early.copies(self, leader)
+        if leader is not None and leader.leads(self.core.epoch):
+            self.world.early.copies(self, leader)  # else they are of its disk before this one
         super()._write_fetched(effect)
         if self.log.damaged():
             self.world.count("rejected copies")

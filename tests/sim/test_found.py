@@ -57,6 +57,21 @@ def test_a_voter_in_doubt_without_a_log_does_not_keep_a_new_quorum_from_beginnin
     assert result["ok"], result["violation"]
 
 
+@pytest.mark.parametrize("seed", [288, 1668])
+def test_a_campaign_does_not_go_back_to_a_leader_whose_disk_was_replaced(seed: int) -> None:
+    """It remembered the leader of its epoch, and a link named another directory since (D23)."""
+    result = run_seed(seed)
+    assert result["ok"], result["violation"]
+
+
+@pytest.mark.parametrize("seed", [531, 807, 935, 1439, 1822, 1915, 2004, 2319])
+def test_the_oracles_judge_what_there_was(seed: int) -> None:
+    """They took the leader's new disk for the one that had sent the records, looked for batches in
+    a log that was closed already or below its start, and believed a bit that had turned."""
+    result = run_seed(seed)
+    assert result["ok"], result["violation"]
+
+
 def test_durability_all_waits_for_a_voter_whose_damage_is_found_last() -> None:
     """A voter that starts when all heals refuses its damaged log: appends wait for it (L1)."""
     result = run_seed(50, Settings.of_seed(50, reach=False))
