@@ -21,6 +21,13 @@ if TYPE_CHECKING:
 STEPS_IN_A_ROW_MAX = 2_000
 
 
+def leads(process: Process, epoch: int) -> bool:
+    """Return whether it leads that epoch, or led it, on the disk that its machine has now."""
+    if process.core._state.local != process.machine.key:
+        return False
+    return process.core.epoch == epoch and process.core.leader_id == process.id
+
+
 class WatchedFailures(Failures):
     """Ends sessions for what other processes did; what this one should never do ends the run."""
 
@@ -55,12 +62,6 @@ class WatchedProcess(Process):
         self.persisted = stored_state(self.disk, self.directory, self.recovered, floor)
 
     # --- the core -----------------------------------------------------------------------------
-
-    def leads(self, epoch: int) -> bool:
-        """Return whether this is the leader of that epoch, or was, on the disk that it has now."""
-        if self.core._state.local != self.machine.key:
-            return False
-        return self.core.epoch == epoch and self.core.leader_id == self.id
 
     def _decide(self, event: ev.Event) -> list[Any]:
         self.world.trace_step(self, "event", event)
@@ -143,7 +144,7 @@ class WatchedProcess(Process):
 
     def _write_fetched(self, effect: fx.WriteFetched) -> None:
         leader = self.world.machine(self.core.leader_id).process
-        if leader is not None and leader.leads(self.core.epoch):
+        if leader is not None and leads(leader, self.core.epoch):
             self.world.early.copies(self, leader)  # else they are of its disk before this one
         super()._write_fetched(effect)
         if self.log.damaged():
