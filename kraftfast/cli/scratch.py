@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -13,6 +14,7 @@ from kraftfast.log.disk import storage_error
 
 ON_DISK = "/var/tmp"
 """Where temporary files are on a disk: /tmp is in memory on many machines."""
+REMOVE_SECONDS_MAX = 5.0
 
 
 def chosen(parent: str | None) -> str:
@@ -50,6 +52,15 @@ def scratch_directory(purpose: str, parent: str | None = None) -> Iterator[str]:
     try:
         yield path
     finally:
-        shutil.rmtree(path, ignore_errors=True)
+        remove(path)
         if made:
             os.rmdir(parent)
+
+
+def remove(path: str) -> None:
+    """Remove a directory in which processes that are ending may still make files."""
+    deadline = time.monotonic() + REMOVE_SECONDS_MAX
+    shutil.rmtree(path, ignore_errors=True)
+    while os.path.lexists(path) and time.monotonic() < deadline:
+        time.sleep(0.02)
+        shutil.rmtree(path, ignore_errors=True)
