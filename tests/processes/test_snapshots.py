@@ -16,6 +16,7 @@ from kraftfast.log.disk import Disk
 from kraftfast.log.snapshot_files import BOOTSTRAP, snapshot_ids
 from kraftfast.log.snapshot_reader import open_snapshot
 from kraftfast.quorum import LocalQuorum
+from kraftfast.types import OffsetAndEpoch
 from tests.histories import COMMITTED
 from tests.processes import machines
 from tests.processes.kit import (
@@ -68,6 +69,13 @@ def part_of(quorum: LocalQuorum, id: int) -> str | None:
     return None
 
 
+def only_snapshot(path: str) -> OffsetAndEpoch:
+    """Its snapshot; the one before stays until the new one is in its place and the log is cut."""
+    wait_until(lambda: len(set(snapshot_ids(Disk(), path)) - {BOOTSTRAP}) == 1)
+    (newest,) = set(snapshot_ids(Disk(), path)) - {BOOTSTRAP}
+    return newest
+
+
 def same_from_the_latest_start(quorum: LocalQuorum) -> tuple[int, list[tuple[int, bytes]]]:
     """Where the log starts on every replica, and its records from there: the same on each."""
     end = settled(quorum)
@@ -114,7 +122,7 @@ def test_old_records_are_given_up_and_the_rest_is_the_same(tmp_path: Path, trans
             path = log_path(quorum, id)
             size = sum(os.stat(each.path).st_size for each in os.scandir(path))
             assert size < 40 * MIB, "what is not kept is not there"
-            (newest,) = set(snapshot_ids(Disk(), path)) - {BOOTSTRAP}
+            newest = only_snapshot(path)
             with open_snapshot(Disk(), path, newest) as snapshot:
                 assert snapshot.check() == 0
         leader = leader_of(quorum)
