@@ -58,6 +58,12 @@ OBSERVERS_MAX = 1024  # I25: replicas that a leader remembers beside the voters
 OBSERVER_AGE_MS_MAX = 300 * 1000  # LeaderState.OBSERVER_SESSION_TIMEOUT_MS
 PARKED_FETCHES_MAX = 4096  # I25: above it a Fetch is answered at once
 
+# --- the loop ---
+IDLE_SPIN_US = {"block": 0, "hybrid": 300, "spin": 2_000, "poll": 300}
+"""How long the loop looks around before it blocks, while something was in flight, microseconds.
+
+For as long no processor halts (``node/idle.pyx``, the vigil)."""
+
 # --- state machines ---
 QUERY_BYTES_MAX = 16 * 1024 * 1024  # of a question or an answer, packed
 QUERY_INLINE_BYTES_MAX = 32 * 1024  # above it they travel as memory files
@@ -71,6 +77,8 @@ INDEX_BYTES_MAX = 10 * 1024 * 1024
 PREPARE_STRIDE_BYTES = 64 * 1024 * 1024
 PREPARE_PIECE_BYTES = 64 * 1024
 PAGE_BYTES = 4096
+SEGMENT_BYTES_MAX = 2**31 - 2 * PAGE_BYTES
+"""Positions in an index have 31 bits, and the last page comes behind."""
 
 # --- idempotent producers ---
 PRODUCERS = 1024  # that the log knows, unless configured otherwise

@@ -16,20 +16,12 @@ import threading
 import time
 import warnings
 from collections.abc import Iterable
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from kraftfast import forks, limits
-from kraftfast.arguments import OFFSET_MAX, flag, replica_id, replica_ids, whole_number
-from kraftfast.client.admin import Admin
-from kraftfast.client.admin_ways import LocalWay
+from kraftfast.arguments import flag, replica_id, replica_ids, whole_number
 from kraftfast.client.collected import run_beside
-from kraftfast.client.connector import Connector
-from kraftfast.client.consumer import Consumer
-from kraftfast.client.local import LocalConnector, Watch, ask, wait_started
-from kraftfast.client.quorum import Quorum
-from kraftfast.client.questions import query
-from kraftfast.client.quorum_info import check_addition, check_dynamic
-from kraftfast.client.read_barriers import barrier_by
+from kraftfast.client.of_this_host import QuorumOfThisHost
 from kraftfast.client.timing import deadline_after
 from kraftfast.errors import (
     Closed,
@@ -38,9 +30,7 @@ from kraftfast.errors import (
     KraftfastError,
     LocalError,
     NoQuorum,
-    PeerGone,
     RequestRefused,
-    TimedOut,
 )
 from kraftfast.link.host import check_host
 from kraftfast.log.directory import read_meta
@@ -58,7 +48,6 @@ from kraftfast.node.local_layout import (
     replica_directories,
 )
 from kraftfast.node.placement import share
-from kraftfast.node.replacing import plan_replacement, stored_id
 from kraftfast.node.state_machine import refuse_while_loading
 from kraftfast.node.supervisor import Supervisor
 from kraftfast.node.tuning import Settings, tuning_of
@@ -66,8 +55,12 @@ from kraftfast.node.tuning import Tuning as Tuning
 from kraftfast.node.tuning import free_port as free_port
 from kraftfast.types import NO_NODE, Endpoint, Uuid, uuid_from_text
 
+if TYPE_CHECKING:
+    from kraftfast.client.admin import Admin
+    from kraftfast.client.connector import Connector
 
-class LocalQuorum(Quorum):
+
+class LocalQuorum(QuorumOfThisHost):
     """Start (and, the first time, format) the voters of one host, and supervise them.
 
     ``path``: the quorum's directory; replica N lives in ``path/N``. ``voters``: 1, 3, 5 ...; None
@@ -116,12 +109,15 @@ class LocalQuorum(Quorum):
                 self.addresses.setdefault(id, self.tuning.choose_address(id))
             self.tuning.tell_who_can_come(self.addresses)
             self.supervisor.keep([self._config(id) for id in self.directories])
+            from kraftfast.client.admin import Admin  # the workers import theirs meanwhile
+            from kraftfast.client.admin_ways import LocalWay
+
+            self._keep_clients()
+            self._admin = self._kept(Admin(LocalWay(self.directories, self.description.topic)))
         except BaseException:
             self.supervisor.close()
             raise
         self._changing = threading.Lock()
-        self._keep_clients()
-        self._admin = self._kept(Admin(LocalWay(self.directories, self.description.topic)))
         self._closed = False
         self._refusal: LocalError = Closed("the quorum is closed")
         forks.own(self)
@@ -201,66 +197,17 @@ class LocalQuorum(Quorum):
 
     # --- clients ----------------------------------------------------------------------------------
 
-    def consumer(
-        self,
-        from_offset: int = 0,
-        *,
-        follow: bool = False,
-        replica: int | None = None,
-        timeout: float = 10.0,
-    ) -> Consumer:
-        """Return a consumer of the committed records from ``from_offset`` on, in order.
-
-        ``follow``: wait for more at the end. ``replica``: only what this one knows to be committed.
-        Raises NoQuorum if none runs within ``timeout`` seconds.
-        """
-        self._check_open()
-        directories = self.directories if replica is None else {replica: self.directories[replica]}
-        return self._kept(Consumer(directories, from_offset, follow=follow, timeout=timeout))
-
     def _connector(self, batch_bytes: int, window: int) -> Connector:
         if self.tuning.transport == "socket":
             from kraftfast.client.remote import Cluster, RemoteConnector
 
             cluster = Cluster(self.addresses.values(), self.description.topic)
             return RemoteConnector(cluster, batch_bytes, window)
+        from kraftfast.client.local import LocalConnector
+
         return LocalConnector(self.directories, batch_bytes, window)
 
     # --- looking ----------------------------------------------------------------------------------
-
-    def status(self, id: int) -> dict[str, Any]:
-        """Ask replica ``id`` for its status, for 5 s. Raises PeerGone, TimedOut, InvalidOption."""
-        self._check_open()
-        return ask(self.directories[id], {"kind": "status"})
-
-    def query(self, id: int, *args: Any, at_least: int = -1, timeout: float = 5.0) -> Any:
-        """Ask the state machine of replica ``id`` once it has applied all below ``at_least``.
-
-        ``at_least``: an exclusive end, for instance the offset of an append plus one: then the
-        answer knows of it. Arguments and answer are what MessagePack carries, 16 MiB at most.
-        Raises RequestRefused with what the state machine raised, or where its answer is larger
-        (code MESSAGE_TOO_LARGE); InvalidOption for such arguments; TimedOut; PeerGone.
-        """
-        self._check_open()
-        at_least = whole_number("at_least", at_least, -1, OFFSET_MAX)
-        return query(self.directories[id], args, at_least, timeout)
-
-    def statuses(self) -> dict[int, dict[str, Any]]:
-        """Return the status of every replica that answers, by id. Raises Closed."""
-        self._check_open()
-        return {id: told for id in list(self.directories) if (told := self._status_if_any(id))}
-
-    def _status_if_any(self, id: int) -> dict[str, Any]:
-        try:
-            return self.status(id)
-        except (PeerGone, TimedOut):
-            return {}
-
-    def leader(self) -> int | None:
-        """Return the id of the leader, None if there is none at the moment. Raises Closed."""
-        told = self.statuses().items()
-        leaders = [(each["epoch"], id) for id, each in told if each["role"] == "leader"]
-        return max(leaders)[1] if leaders else None
 
     def wait_leader(self, timeout: float = 10.0) -> int:
         """Wait for a leader that can commit; return its id. Raises NoQuorum."""
@@ -280,11 +227,6 @@ class LocalQuorum(Quorum):
                 raise NoQuorum(f"no leader within {timeout:.1f} s{why}")
             time.sleep(0.002)
 
-    def watch(self, id: int) -> Watch:
-        """Return the live counters of replica ``id``. Raises PeerGone, InvalidOption, Closed."""
-        self._check_open()
-        return Watch(self.directories[id])
-
     def kill(self, id: int, signo: int = signal.SIGKILL) -> None:
         """Send ``signo`` to worker ``id``; it is started again. Raises InvalidOption, Closed."""
         self._check_open()
@@ -298,18 +240,6 @@ class LocalQuorum(Quorum):
         """Return an operator's calls, by way of this host. Raises Closed, WrongProcess."""
         self._check_open()
         return self._admin
-
-    def read_barrier(self, replica: int | None = None, *, timeout: float = 10.0) -> int:
-        """Return an end offset: below it stands all that was committed before the call.
-
-        ``replica``: ask this one, which asks its leader. Raises NoQuorum, TimedOut, PeerGone if
-        that one does not run.
-        """
-        if replica is None:
-            return self.admin().read_barrier(timeout=timeout)
-        self._check_open()
-        way = LocalWay({replica: self.directories[replica]}, self.description.topic)
-        return barrier_by(way.to(replica), deadline_after(timeout))
 
     def add_replica(self, id: int | None = None, *, timeout: float = 30.0) -> int:
         """Start one more replica, an observer: it follows and serves reads. Returns its id.
@@ -338,6 +268,8 @@ class LocalQuorum(Quorum):
             self._adopt(timeout)
 
     def _adopt(self, timeout: float) -> None:
+        from kraftfast.node.replacing import stored_id
+
         self.description = read_description(self.path)
         for id in self.faults:
             begun = self.description.replacing.get(id)
@@ -379,6 +311,8 @@ class LocalQuorum(Quorum):
 
         ``id`` None: a new one. Raises RequestRefused (at version 0), TimedOut, NoQuorum.
         """
+        from kraftfast.client.quorum_info import check_addition
+
         deadline = deadline_after(timeout)
         id = None if id is None else replica_id("id", id)
         check_addition(self.describe(timeout=timeout), id)  # a refusal must leave nothing behind
@@ -427,6 +361,9 @@ class LocalQuorum(Quorum):
         caught up. Needs ``kraft.version`` 1. Can be repeated. Raises RequestRefused, DirectoryInUse
         for a replica that runs, InvalidOption, TimedOut, NoQuorum, StorageError.
         """
+        from kraftfast.client.local import wait_started
+        from kraftfast.node.replacing import plan_replacement
+
         self._check_open()
         deadline = deadline_after(timeout)
         id = replica_id("id", id)
@@ -445,6 +382,8 @@ class LocalQuorum(Quorum):
 
         Starts those that are not there. ``wait``: until done. Raises as :meth:`Admin.reassign`.
         """
+        from kraftfast.client.quorum_info import check_dynamic
+
         deadline = deadline_after(timeout)
         flag("wait", wait)
         ids = None if target is None else sorted(set(replica_ids("target", target)))

@@ -98,6 +98,16 @@ def address_from_text(text: str, port_min: int = 1, *, any_host: bool = False) -
     return host, int(port)
 
 
+def is_loopback(host: str) -> bool:
+    """Return whether only this host reaches a listener; an empty host is every address (S2)."""
+    import ipaddress
+
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
 def address_text(host: str, port: int) -> str:
     """Return ``host:port``, an IPv6 host in brackets, as :func:`address_from_text` reads it.
 

@@ -20,7 +20,7 @@ from kraftfast.cli.hints import did_you_mean
 from kraftfast.core.config import FlushPolicy
 from kraftfast.errors import InputError, InvalidOption
 from kraftfast.log import properties
-from kraftfast.node.config import IDLE_SPIN_US, ListenerConfig, NodeConfig, VoterConfig
+from kraftfast.node.config import ListenerConfig, NodeConfig, VoterConfig
 from kraftfast.types import Address, address_from_text
 
 Fields = Mapping[str, str]
@@ -88,7 +88,7 @@ SCALARS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "max.connections.per.ip": ("connections_per_address_max", number(1)),
     "kraftfast.producers.max": ("producers_max", number(1, limits.PRODUCERS_MAX)),
     "kraftfast.flush": ("flush", choice(*(each.value for each in FlushPolicy))),
-    "kraftfast.idle": ("idle", choice(*IDLE_SPIN_US)),
+    "kraftfast.idle": ("idle", choice(*limits.IDLE_SPIN_US)),
     "kraftfast.prepare.bytes": ("prepare_bytes", number(0)),
     "kraftfast.prepare.stride.bytes": ("stride_bytes", number(limits.PREPARE_PIECE_BYTES)),
 }

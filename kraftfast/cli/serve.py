@@ -34,7 +34,7 @@ def serve(config: str, expose: bool) -> None:
     """
     from kraftfast.cli.properties import read_server
     from kraftfast.errors import InvalidOption
-    from kraftfast.link.socket_link import is_loopback
+    from kraftfast.types import is_loopback
     from kraftfast.types import Endpoint
 
     server = read_server(config)

@@ -70,7 +70,7 @@ def start(**asked: Any) -> None:
     for every event. Ctrl-C, SIGTERM or SIGHUP ends it gracefully: everything committed is on disk.
     """
     from kraftfast import LocalQuorum
-    from kraftfast.link.socket_link import is_loopback
+    from kraftfast.types import is_loopback
     from kraftfast.node.local_layout import on_one_device, shared_device_text
     from kraftfast.node.tuning import open_to
     from kraftfast.types import address_text

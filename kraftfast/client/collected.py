@@ -5,12 +5,15 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from kraftfast import forks
 from kraftfast.client.host import HOST, Host
-from kraftfast.client.ledger import Ledger
-from kraftfast.client.news import News
-from kraftfast.client.sender import Sender
+
+if TYPE_CHECKING:
+    from kraftfast.client.ledger import Ledger
+    from kraftfast.client.news import News
+    from kraftfast.client.sender import Sender
 
 
 def run_beside(run: Callable[[], object], host: Host = HOST) -> bool:

@@ -9,15 +9,16 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from kraftfast.arguments import OFFSET_MAX, whole_number
-from kraftfast.client.connector import Connector
-from kraftfast.client.producer import BATCH_BYTES, WINDOW_BATCHES, Producer
-from kraftfast.client.sender import BATCH_BYTES_LEAST, WINDOW_BATCHES_MAX
 from kraftfast.client.timing import deadline_after
 from kraftfast.errors import LocalError
-from kraftfast.record.compression import compressor_of
 
 if TYPE_CHECKING:
     from kraftfast.client.aio import AsyncProducer
+    from kraftfast.client.connector import Connector
+    from kraftfast.client.producer import Producer
+
+BATCH_BYTES = 64 * 1024
+WINDOW_BATCHES = 64
 
 
 class Loses(Protocol):
@@ -70,6 +71,10 @@ class MakesProducers(ABC):
         no leader is found in time, or if it takes no more producers; ProducerFenced, Closed,
         WrongProcess.
         """
+        from kraftfast.client.producer import Producer  # not before replicas are being started
+        from kraftfast.client.sender import BATCH_BYTES_LEAST, WINDOW_BATCHES_MAX
+        from kraftfast.record.compression import compressor_of
+
         self._check_open()
         batch_bytes = whole_number("batch_bytes", batch_bytes, BATCH_BYTES_LEAST, OFFSET_MAX)
         window = whole_number("window", window, 1, WINDOW_BATCHES_MAX)

@@ -53,8 +53,6 @@ from kraftfast.errors import (
 from kraftfast.record.builder import Values
 from kraftfast.record.compression import compressor_of
 
-BATCH_BYTES = 64 * 1024
-WINDOW_BATCHES = 64
 FULL_PAUSE_S, CALLBACKS_S = 0.1, 2.0  # a close waits for callbacks for CALLBACKS_S, at least
 
 

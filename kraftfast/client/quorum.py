@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
-from kraftfast.client.admin import Admin, AsyncAdmin
-from kraftfast.client.consumer import RecordStream
 from kraftfast.client.making import MakesProducers
-from kraftfast.client.quorum_info import QuorumInfo
 from kraftfast.errors import Closed, LocalError
 from kraftfast.forks import Birthplace
+
+if TYPE_CHECKING:
+    from kraftfast.client.admin import Admin, AsyncAdmin
+    from kraftfast.client.consumer import RecordStream
+    from kraftfast.client.quorum_info import QuorumInfo
 
 
 class Quorum(MakesProducers):
@@ -40,6 +42,8 @@ class Quorum(MakesProducers):
 
     def async_admin(self) -> AsyncAdmin:
         """Do as :meth:`admin`, to be awaited: ``await quorum.async_admin().read_barrier()``."""
+        from kraftfast.client.admin import AsyncAdmin
+
         return AsyncAdmin(self.admin())
 
     def describe(self, *, timeout: float = 10.0) -> QuorumInfo:

@@ -22,16 +22,6 @@ READS_A_TURN = 16
 PIECES_A_CALL = 64
 
 
-def is_loopback(host: str) -> bool:
-    """Return whether only this host reaches a listener; an empty host is every address (S2)."""
-    import ipaddress
-
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
 class FramedSocket:
     """One connection. Not thread-safe; the owner waits for readiness with its own epoll."""
 

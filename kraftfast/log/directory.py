@@ -21,7 +21,6 @@ from kraftfast.errors import ForeignDirectory, InvalidOption, NotFormatted
 from kraftfast.log import properties
 from kraftfast.log.disk import Disk
 from kraftfast.log.floor import FLOOR
-from kraftfast.log.snapshot_writer import write_bootstrap
 from kraftfast.types import (
     METADATA_PARTITION,
     METADATA_TOPIC,
@@ -125,6 +124,8 @@ def format_directory(
     disk.replace_file(partition, encode_partition_metadata(options.topic_id))
     disk.replace_file(os.path.join(path, OPTIONS), _encode_options(options))
     if first:
+        from kraftfast.log.snapshot_writer import write_bootstrap  # replicas start meanwhile
+
         write_bootstrap(disk, log_path, first)
     disk.replace_file(os.path.join(path, META), encode_meta(meta))  # last: it says "done"
 

@@ -50,8 +50,6 @@ STRAY_FILE = re.compile(r".*(\.deleted|\.tmp|\.part|\.swap|\.cleaned)$")
 REWRITTEN = [name + TMP_SUFFIX for name in (quorum_state.NAME, epoch_checkpoint.NAME)]
 """Not strays: they hold the space with which those files are written again (``rewrite_file``)."""
 INITIAL_PREPARE_BYTES = 4 * 1024 * 1024
-SEGMENT_BYTES_MAX = 2**31 - 2 * limits.PAGE_BYTES
-"""Positions in an index have 31 bits, and the last page comes behind."""
 
 
 @dataclass(slots=True)
@@ -84,7 +82,7 @@ class Settings:
     """``written`` (64 KiB pieces, for durable logs) or ``mapped`` (for memory ones)."""
 
     def __post_init__(self):
-        if not limits.PAGE_BYTES <= self.segment_bytes <= SEGMENT_BYTES_MAX:
+        if not limits.PAGE_BYTES <= self.segment_bytes <= limits.SEGMENT_BYTES_MAX:
             raise InvalidOption(f"segment bytes out of range: {self.segment_bytes}")
         if self.how not in ("written", "mapped"):
             raise InvalidOption(f"segments are prepared 'written' or 'mapped', not {self.how!r}")
@@ -152,7 +150,8 @@ def open_segments(disk, directory, segments, writable=True):
         file = disk.open_segment(path, writable)
         if not writable:
             file.copy_pieces()
-        if file.size > SEGMENT_BYTES_MAX + limits.PAGE_BYTES or int(match[1]) >= 2**63 - 2**31:
+        size_max = limits.SEGMENT_BYTES_MAX + limits.PAGE_BYTES
+        if file.size > size_max or int(match[1]) >= 2**63 - 2**31:
             file.close()
             raise ForeignDirectory(f"{path} is no segment: its size or name is out of range")
         paged = is_prepared(file) and not directory.adopted

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
 
 from kraftfast import limits
-from kraftfast.core.config import Durability, FlushPolicy, QuorumConfig
-from kraftfast.log.recovery import Settings
 from kraftfast.types import ZERO_UUID, Endpoint, Voter, VoterSet, uuid_from_text
 
-IDLE_SPIN_US = {"block": 0, "hybrid": 300, "spin": 2_000, "poll": 300}
-"""How long the loop looks around before it blocks, while something was in flight, microseconds.
-
-For as long no processor halts (``node/idle.pyx``, the vigil)."""
+if TYPE_CHECKING:
+    from kraftfast.core.config import QuorumConfig
+    from kraftfast.log.recovery import Settings
 
 
 class ListenerConfig(msgspec.Struct, frozen=True):
@@ -116,6 +115,8 @@ class NodeConfig(msgspec.Struct, frozen=True):
 
     def quorum_config(self, durability: str, witness: bool = False) -> QuorumConfig:
         """Return the core's part. Raises InvalidOption."""
+        from kraftfast.core.config import Durability, FlushPolicy, QuorumConfig
+
         return QuorumConfig(
             election_timeout_ms=self.election_timeout_ms,
             fetch_timeout_ms=self.fetch_timeout_ms,
@@ -136,6 +137,8 @@ class NodeConfig(msgspec.Struct, frozen=True):
 
     def log_settings(self, durability: str) -> Settings:
         """Return the log's part. Raises InvalidOption."""
+        from kraftfast.log.recovery import Settings  # as above: only a replica loads its log
+
         return Settings(
             segment_bytes=self.segment_bytes,
             segment_ms=self.segment_ms,

@@ -36,7 +36,6 @@ from kraftfast.node.description import (
     read_description,
     write_description,
 )
-from kraftfast.node.lost_description import advice
 from kraftfast.node.witness import refuse_local
 from kraftfast.types import (
     METADATA_PARTITION,
@@ -161,7 +160,7 @@ def open_or_format(
     """Return the quorum in ``path``, and whether it was made now. None: as it is, or the default.
 
     Directories are not looked at: each replica says itself what is wrong with its own.
-    ``begin(number of voters)`` is called before a quorum is made.
+    ``begin(number of replicas)`` is called as soon as that is known, before a quorum is made.
     Raises InvalidOption where it was made with other values, ForeignDirectory, StorageError.
     """
     if voters is not None:
@@ -191,6 +190,8 @@ def open_or_format(
                 raise
             known = read_description(path)  # another process was quicker
     except ForeignDirectory as error:
+        from kraftfast.node.lost_description import advice
+
         raise ForeignDirectory("; ".join(filter(None, (str(error), advice(path))))) from None
     refuse_local(known.records)
     asked = {"voters": voters, "durability": durability, "records": records}
@@ -199,6 +200,7 @@ def open_or_format(
     for name, value in asked.items():
         if value is not None and value != found[name]:
             raise InvalidOption(f"{path} was made with {name} {found[name]}, not {value}")
+    begin(len(known.replicas))
     return known, False
 
 
@@ -317,6 +319,8 @@ def _refuse_replicas(path: str) -> None:
             f"{path} is the directory of one replica: a quorum has a directory of its own, {path} "
             f"may be one in {os.path.dirname(os.path.abspath(path))}"
         )
+    from kraftfast.node.lost_description import advice
+
     todo = advice(path)
     if todo:
         raise ForeignDirectory(f"{path} holds replicas of a quorum, but no {DESCRIPTION}: {todo}")

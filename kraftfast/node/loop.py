@@ -12,9 +12,9 @@ import select
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from kraftfast import limits
 from kraftfast.core import events as ev
 from kraftfast.errors import FlushFailed
-from kraftfast.node.config import IDLE_SPIN_US
 from kraftfast.node.local_door import LocalDoor
 from kraftfast.node.mesh import Mesh, MeshPeer
 from kraftfast.node.node import Node
@@ -53,7 +53,7 @@ class Loop:
         self.node = node
         self.handlers: dict[int, tuple[Callable[[int], Any], Failed | None]] = {}
         self._forgotten: set[int] = set()
-        self.spin_us = IDLE_SPIN_US[node.config.idle]
+        self.spin_us = limits.IDLE_SPIN_US[node.config.idle]
         self.mesh = Mesh(node, self, peer)
         self.door = LocalDoor(node, self)
         self.resolver = node.host.resolver()

@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -31,9 +32,11 @@ from kraftfast.errors import (
     TimedOut,
 )
 from kraftfast.link.host import check_tasks
-from kraftfast.node.config import NodeConfig
 from kraftfast.node.launching import Child, Launch, Launched, spare
 from kraftfast.node.line import write_line
+
+if TYPE_CHECKING:
+    from kraftfast.node.config import NodeConfig
 
 READY_BYTES_MAX = 64 * 1024
 PAUSE_S_MAX = 5.0

@@ -12,12 +12,9 @@ from typing import Any, TypedDict
 from kraftfast import limits
 from kraftfast.arguments import flag, one_of, text, whole_number, whole_numbers
 from kraftfast.errors import CannotListen, InvalidOption, UnauthenticatedListener
-from kraftfast.link.socket_link import is_loopback
-from kraftfast.log.recovery import SEGMENT_BYTES_MAX
-from kraftfast.node.config import IDLE_SPIN_US
 from kraftfast.node.placement import share
 from kraftfast.node.state_machine import describe_class
-from kraftfast.types import address_text
+from kraftfast.types import address_text, is_loopback
 
 TRANSPORTS = ("ring", "socket")
 PORT_MAX = 2**16 - 1
@@ -30,9 +27,9 @@ ELECTION_TIMEOUT_MS = 150
 MS_MAX = 2**31 - 1
 BOUNDS = {
     "port": (0, PORT_MAX),
-    "segment_bytes": (limits.PAGE_BYTES, SEGMENT_BYTES_MAX),
-    "stride_bytes": (limits.PAGE_BYTES, SEGMENT_BYTES_MAX),
-    "prepare_bytes": (0, SEGMENT_BYTES_MAX),
+    "segment_bytes": (limits.PAGE_BYTES, limits.SEGMENT_BYTES_MAX),
+    "stride_bytes": (limits.PAGE_BYTES, limits.SEGMENT_BYTES_MAX),
+    "prepare_bytes": (0, limits.SEGMENT_BYTES_MAX),
     "retention_bytes": (-1, BYTES_MAX),
     "retention_ms": (-1, BYTES_MAX),
     "snapshot_bytes": (1, BYTES_MAX),
@@ -159,7 +156,7 @@ class Tuning:
         for name, known in (
             ("flush", FLUSHES),
             ("transport", TRANSPORTS),
-            ("idle", tuple(IDLE_SPIN_US)),
+            ("idle", tuple(limits.IDLE_SPIN_US)),
         ):
             one_of(name, getattr(self, name), known)
 

@@ -9,7 +9,7 @@ import pytest
 
 from kraftfast.cli.properties import SCALARS, read_server, server
 from kraftfast.errors import InputError, InvalidOption
-from kraftfast.link.socket_link import is_loopback
+from kraftfast.types import is_loopback
 from kraftfast.node.config import ListenerConfig, NodeConfig, VoterConfig
 
 GOOD = {

@@ -11,6 +11,9 @@ HEAVY = {"argparse", "asyncio", "crc32c", "importlib.metadata", "numpy", "ssl"}
 NOT_IN_A_WORKER = {"hmac", "ipaddress", "pathlib", "subprocess"}
 OF_SOCKETS = {"kraftfast.node.sockets", "kraftfast.node.consumers", "kraftfast.node.data_plane"}
 """A worker without a listener has no use for them."""
+OF_REPLICAS = {"kraftfast.core", "kraftfast.log.recovery", "kraftfast.record", "kraftfast.wire"}
+OF_CLIENTS = {"kraftfast.client.admin", "kraftfast.client.local", "kraftfast.client.producer"}
+"""A program that starts replicas imports what its clients need while they start."""
 STARTS = "import kraftfast.node.worker as worker; worker.load_for_elections()"
 LEADS = f"""
 {STARTS}
@@ -28,7 +31,7 @@ def loaded(code: str) -> set[str]:
     ("module", "heavy"),
     [
         ("kraftfast.node.worker", HEAVY | NOT_IN_A_WORKER | OF_SOCKETS),
-        ("kraftfast.quorum", HEAVY),
+        ("kraftfast.quorum", HEAVY | OF_REPLICAS | OF_CLIENTS),
     ],
 )
 def test_nothing_is_loaded_that_few_need(module: str, heavy: set[str]) -> None:

@@ -1,0 +1,103 @@
+"""What a program may ask the replicas of this host: each by itself, through its directory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kraftfast.arguments import OFFSET_MAX, whole_number
+from kraftfast.client.quorum import Quorum
+from kraftfast.client.timing import deadline_after
+from kraftfast.errors import PeerGone, TimedOut
+
+if TYPE_CHECKING:
+    from kraftfast.client.consumer import Consumer
+    from kraftfast.client.local import Watch
+
+
+class QuorumOfThisHost(Quorum):
+    """A quorum whose replicas lie in ``directories``, by id.
+
+    What its methods need is imported by them: a program starts the replicas first, and imports
+    while they do.
+    """
+
+    directories: dict[int, str]
+
+    def consumer(
+        self,
+        from_offset: int = 0,
+        *,
+        follow: bool = False,
+        replica: int | None = None,
+        timeout: float = 10.0,
+    ) -> Consumer:
+        """Return a consumer of the committed records from ``from_offset`` on, in order.
+
+        ``follow``: wait for more at the end. ``replica``: only what this one knows to be committed.
+        Raises NoQuorum if none runs within ``timeout`` seconds.
+        """
+        from kraftfast.client.consumer import Consumer
+
+        self._check_open()
+        directories = self.directories if replica is None else {replica: self.directories[replica]}
+        return self._kept(Consumer(directories, from_offset, follow=follow, timeout=timeout))
+
+    def status(self, id: int) -> dict[str, Any]:
+        """Ask replica ``id`` for its status, for 5 s. Raises PeerGone, TimedOut, InvalidOption."""
+        from kraftfast.client.local import ask
+
+        self._check_open()
+        return ask(self.directories[id], {"kind": "status"})
+
+    def query(self, id: int, *args: Any, at_least: int = -1, timeout: float = 5.0) -> Any:
+        """Ask the state machine of replica ``id`` once it has applied all below ``at_least``.
+
+        ``at_least``: an exclusive end, for instance the offset of an append plus one: then the
+        answer knows of it. Arguments and answer are what MessagePack carries, 16 MiB at most.
+        Raises RequestRefused with what the state machine raised, or where its answer is larger
+        (code MESSAGE_TOO_LARGE); InvalidOption for such arguments; TimedOut; PeerGone.
+        """
+        from kraftfast.client.questions import query
+
+        self._check_open()
+        at_least = whole_number("at_least", at_least, -1, OFFSET_MAX)
+        return query(self.directories[id], args, at_least, timeout)
+
+    def statuses(self) -> dict[int, dict[str, Any]]:
+        """Return the status of every replica that answers, by id. Raises Closed."""
+        self._check_open()
+        return {id: told for id in list(self.directories) if (told := self._status_if_any(id))}
+
+    def _status_if_any(self, id: int) -> dict[str, Any]:
+        try:
+            return self.status(id)
+        except (PeerGone, TimedOut):
+            return {}
+
+    def leader(self) -> int | None:
+        """Return the id of the leader, None if there is none at the moment. Raises Closed."""
+        told = self.statuses().items()
+        leaders = [(each["epoch"], id) for id, each in told if each["role"] == "leader"]
+        return max(leaders)[1] if leaders else None
+
+    def watch(self, id: int) -> Watch:
+        """Return the live counters of replica ``id``. Raises PeerGone, InvalidOption, Closed."""
+        from kraftfast.client.local import Watch
+
+        self._check_open()
+        return Watch(self.directories[id])
+
+    def read_barrier(self, replica: int | None = None, *, timeout: float = 10.0) -> int:
+        """Return an end offset: below it stands all that was committed before the call.
+
+        ``replica``: ask this one, which asks its leader. Raises NoQuorum, TimedOut, PeerGone if
+        that one does not run.
+        """
+        if replica is None:
+            return self.admin().read_barrier(timeout=timeout)
+        from kraftfast.client.admin_ways import LocalWay
+        from kraftfast.client.read_barriers import barrier_by
+
+        self._check_open()
+        way = LocalWay({replica: self.directories[replica]}, self.topic)
+        return barrier_by(way.to(replica), deadline_after(timeout))
