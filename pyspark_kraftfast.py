@@ -3,6 +3,6 @@
 The option ``pushFilters`` wants a session that allows it: ``kraftfast.spark.register``.
 """
 
-from kraftfast.spark.sources import LogSource
+from kraftfast.spark.reading.sources import LogSource
 
 DefaultSource = LogSource

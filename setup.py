@@ -63,7 +63,7 @@ if (BUILDING | DESCRIBING - {"sdist"}) & set(sys.argv):
 
 MAPPING = ["cext/mapping.c", "cext/page.c", "cext/crc32c.c"]
 BATCH = ["cext/batch.c", *MAPPING]
-THREAD = ["cext/errand.c", "cext/ring.c"]
+THREAD = ["cext/worker.c", "cext/ring.c"]
 
 # C sources that are linked into an extension, by the module's dotted name.
 KERNELS: dict[str, list[str]] = {
@@ -71,7 +71,7 @@ KERNELS: dict[str, list[str]] = {
     "kraftfast.log.segment_file": MAPPING,
     "kraftfast.log.segment": ["cext/flusher.c", *THREAD, *BATCH],
     "kraftfast.log.scan": BATCH,
-    "kraftfast.log.producers": BATCH,
+    "kraftfast.log.idempotence.producers": BATCH,
     "kraftfast.log.nursery": ["cext/nursery.c", *THREAD, *MAPPING],
     "kraftfast.log.recovery": ["cext/flusher.c", *THREAD, *BATCH],
     "kraftfast.log.log": ["cext/flusher.c", *THREAD, *BATCH],
@@ -80,17 +80,17 @@ KERNELS: dict[str, list[str]] = {
     "kraftfast.log.log_start": ["cext/flusher.c", *THREAD, *BATCH],
     "kraftfast.node.control_scan": BATCH,
     "kraftfast.node.flusher": ["cext/flusher.c", *THREAD, *BATCH],
-    "kraftfast.node.intake": ["cext/flusher.c", *THREAD, *BATCH],
-    "kraftfast.node.idle": ["cext/flusher.c", "cext/vigil.c", *THREAD, *MAPPING],
-    "kraftfast.node.ring_peer": ["cext/flusher.c", *THREAD, *BATCH],
-    "kraftfast.client.identity": BATCH,
-    "kraftfast.client.ring_sender": ["cext/ring.c"],
+    "kraftfast.node.rings.intake": ["cext/flusher.c", *THREAD, *BATCH],
+    "kraftfast.node.idle": ["cext/flusher.c", "cext/stay_awake.c", *THREAD, *MAPPING],
+    "kraftfast.node.rings.ring_peer": ["cext/flusher.c", *THREAD, *BATCH],
+    "kraftfast.client.producer.identity": BATCH,
+    "kraftfast.client.producer.ring_sender": ["cext/ring.c"],
     "kraftfast.record.batch": BATCH,
     "kraftfast.record.builder": BATCH,
     "kraftfast.record.checksum": ["cext/crc32c.c"],
     "kraftfast.record.columns": BATCH,
     "kraftfast.record.headers": BATCH,
-    "kraftfast.sim.paged_file": ["cext/flusher.c", *THREAD, *BATCH],
+    "kraftfast.sim.machines.paged_file": ["cext/flusher.c", *THREAD, *BATCH],
 }
 
 
@@ -99,7 +99,7 @@ def found(pattern: str) -> list[str]:
 
     Without this check a source tree without them would make a package that cannot be imported.
     """
-    paths = sorted(glob(pattern))
+    paths = sorted(glob(pattern, recursive=True))
     if not paths:
         raise SystemExit(
             f"setup.py: no file matches {pattern} in {os.getcwd()}: the source tree is incomplete"
@@ -110,7 +110,7 @@ def found(pattern: str) -> list[str]:
 # core/ and node/ modules that are compiled from their .py through an augmenting .pxd.
 AUGMENTED = [
     path[:-4] + ".py"
-    for path in (*found("kraftfast/core/*.pxd"), *found("kraftfast/node/*.pxd"))
+    for path in (*found("kraftfast/core/**/*.pxd"), *found("kraftfast/node/**/*.pxd"))
     if os.path.exists(path[:-4] + ".py") and not path.endswith("__init__.pxd")
 ]
 
@@ -134,16 +134,16 @@ BUILT = os.path.join("build", SANITIZE or ("debug" if DEBUG else "plain"))
 # What every record, batch or wake-up goes through, and the kernels. All else is interpreter calls
 # from end to end: there -O3 takes three times as long as -O1, and gains nothing.
 HOT = {
-    "kraftfast.client.appender",
-    "kraftfast.client.ledger",
-    "kraftfast.client.ring_sender",
-    "kraftfast.client.sender",
+    "kraftfast.client.producer.appender",
+    "kraftfast.client.producer.ledger",
+    "kraftfast.client.producer.ring_sender",
+    "kraftfast.client.producer.sender",
     "kraftfast.log.log",
-    "kraftfast.log.producers",
+    "kraftfast.log.idempotence.producers",
     "kraftfast.log.scan",
     "kraftfast.log.segment",
-    "kraftfast.node.intake",
-    "kraftfast.node.ring_peer",
+    "kraftfast.node.rings.intake",
+    "kraftfast.node.rings.ring_peer",
     "kraftfast.record.batch",
     "kraftfast.record.builder",
     "kraftfast.record.columns",
@@ -279,7 +279,7 @@ class BuildExtensions(build_ext):
         self.copy_file(made, target)
 
 
-SOURCES = sorted([*found("kraftfast/*.pyx"), *found("kraftfast/*/*.pyx"), *AUGMENTED])
+SOURCES = sorted([*found("kraftfast/**/*.pyx"), *AUGMENTED])
 for name in sorted((KERNELS.keys() | HOT) - set(map(module_name, SOURCES))):
     raise SystemExit(f"setup.py: {name} has no source: the source tree is incomplete")
 
@@ -337,7 +337,7 @@ def extensions() -> list[Extension]:
     if DESCRIBING & set(sys.argv) and not BUILDING & set(sys.argv):
         return wanted
     note = Note(os.path.join(GENERATED, "made-of"))
-    made_of = contents([*SOURCES, *found("kraftfast/*.pxd"), *found("kraftfast/*/*.pxd")])
+    made_of = contents([*SOURCES, *found("kraftfast/**/*.pxd")])
     made_of["directives"] = repr((DIRECTIVES, SHARED))
     before = note.read()
     if before == made_of and all(os.path.exists(generated(path)) for path in sources):

@@ -26,9 +26,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from kraftfast.client.tickets import Batch
+from kraftfast.client.producer.tickets import Batch
 from kraftfast.errors import KraftfastError, TimedOut
-from kraftfast.log import epoch_checkpoint
+from kraftfast.log.small_files import epoch_checkpoint
 from kraftfast.quorum import LocalQuorum
 
 BARS_MS = {"ring": (50.0, 500.0), "socket": (300.0, 1500.0)}

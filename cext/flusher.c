@@ -39,13 +39,13 @@ static void work(void *owner) {
 
 int kf_flusher_start(kf_flusher *f, const kf_doorbell_page *doorbell, int doorbell_fd) {
     memset(f, 0, sizeof *f);
-    return kf_errand_start(&f->errand, "kf-flusher", work, f, doorbell, doorbell_fd);
+    return kf_worker_start(&f->worker, "kf-flusher", work, f, doorbell, doorbell_fd);
 }
 
-void kf_flusher_ask(kf_flusher *f) { kf_errand_ask(&f->errand); }
+void kf_flusher_ask(kf_flusher *f) { kf_worker_ask(&f->worker); }
 
-int kf_flusher_take(kf_flusher *f) { return kf_errand_take(&f->errand); }
+int kf_flusher_take(kf_flusher *f) { return kf_worker_take(&f->worker); }
 
-int kf_flusher_busy(const kf_flusher *f) { return kf_errand_busy(&f->errand); }
+int kf_flusher_busy(const kf_flusher *f) { return kf_worker_busy(&f->worker); }
 
-void kf_flusher_stop(kf_flusher *f) { kf_errand_stop(&f->errand); }
+void kf_flusher_stop(kf_flusher *f) { kf_worker_stop(&f->worker); }

@@ -9,8 +9,8 @@
 
 #include <stdint.h>
 
-#include "errand.h"
 #include "page.h"
+#include "worker.h"
 
 #define KF_FLUSH_FILES_MAX 8
 
@@ -34,7 +34,7 @@ int kf_flush_run(kf_flush_job *job);
 /* One job at a time; its end rings the loop's doorbell. A job does not know of truncations: the
  * loop waits for the end before it cuts, or drops the completion (D2). */
 typedef struct {
-    kf_errand errand;
+    kf_worker worker;
     kf_flush_job job;
     int error;            /* of the job that is done; once set, all later jobs end with it (D9) */
     uint64_t duration_ns; /* of the job that is done */

@@ -68,18 +68,18 @@ static void work(void *owner) {
 
 int kf_nursery_start(kf_nursery *n, const kf_doorbell_page *doorbell, int doorbell_fd) {
     memset(n, 0, sizeof *n);
-    return kf_errand_start(&n->errand, "kf-nursery", work, n, doorbell, doorbell_fd);
+    return kf_worker_start(&n->worker, "kf-nursery", work, n, doorbell, doorbell_fd);
 }
 
 void kf_nursery_ask(kf_nursery *n) {
     atomic_store_explicit(&n->done, n->from, memory_order_relaxed);
     atomic_store_explicit(&n->cancel, 0, memory_order_relaxed);
-    kf_errand_ask(&n->errand);
+    kf_worker_ask(&n->worker);
 }
 
-int kf_nursery_take(kf_nursery *n) { return kf_errand_take(&n->errand); }
+int kf_nursery_take(kf_nursery *n) { return kf_worker_take(&n->worker); }
 
-int kf_nursery_busy(const kf_nursery *n) { return kf_errand_busy(&n->errand); }
+int kf_nursery_busy(const kf_nursery *n) { return kf_worker_busy(&n->worker); }
 
 uint64_t kf_nursery_done(const kf_nursery *n) {
     return atomic_load_explicit(&n->done, memory_order_seq_cst);
@@ -111,5 +111,5 @@ void kf_nursery_halt(kf_nursery *n) {
 
 void kf_nursery_stop(kf_nursery *n) {
     kf_nursery_cancel(n);
-    kf_errand_stop(&n->errand);
+    kf_worker_stop(&n->worker);
 }

@@ -5,8 +5,8 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-#include "errand.h"
 #include "mapping.h"
+#include "worker.h"
 
 /* What is done with a range of a file. */
 enum {
@@ -20,7 +20,7 @@ enum {
  * error of the log's own write-back in the flusher's stead (D9); its own errors are no verdict on
  * the log. */
 typedef struct {
-    kf_errand errand;
+    kf_worker worker;
     int fd;
     uint8_t *map; /* or NULL */
     uint64_t from, to;

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kraftfast import errors as errors
-    from kraftfast.client.aio import AsyncProducer as AsyncProducer
-    from kraftfast.client.consumer import Consumer as Consumer
-    from kraftfast.client.producer import Producer as Producer
+    from kraftfast.client.consumer.consumer import Consumer as Consumer
+    from kraftfast.client.producer.aio import AsyncProducer as AsyncProducer
+    from kraftfast.client.producer.producer import Producer as Producer
     from kraftfast.client.quorum import Quorum as Quorum
     from kraftfast.connected import connect as connect
     from kraftfast.errors import *  # noqa: F403  # all of them are public
@@ -40,9 +40,9 @@ __all__ = [
 
 _DOORS: dict[str, str] = {
     "LocalQuorum": "kraftfast.quorum",
-    "Producer": "kraftfast.client.producer",
-    "AsyncProducer": "kraftfast.client.aio",
-    "Consumer": "kraftfast.client.consumer",
+    "Producer": "kraftfast.client.producer.producer",
+    "AsyncProducer": "kraftfast.client.producer.aio",
+    "Consumer": "kraftfast.client.consumer.consumer",
     "Quorum": "kraftfast.client.quorum",
     "connect": "kraftfast.connected",
     "StateMachine": "kraftfast.node.state_machine",

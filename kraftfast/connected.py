@@ -17,22 +17,22 @@ import time
 from collections.abc import Iterable, Mapping
 
 from kraftfast.arguments import refuse, text
-from kraftfast.client.admin import Admin
-from kraftfast.client.admin_ways import LocalWay
+from kraftfast.client.admin.admin import Admin
+from kraftfast.client.admin.admin_ways import LocalWay
 from kraftfast.client.connect import TOPIC_BYTES_MAX, RemoteQuorum, connect_servers
 from kraftfast.client.connection import Address
 from kraftfast.client.connector import Connector
-from kraftfast.client.consumer import Consumer
+from kraftfast.client.consumer.consumer import Consumer
 from kraftfast.client.local import LocalConnector
 from kraftfast.client.quorum import ConnectedQuorum
 from kraftfast.client.timing import deadline_after
 from kraftfast.errors import InvalidOption, NoQuorum
 from kraftfast.link.host import check_host
-from kraftfast.log.directory import META, read_meta, read_options
 from kraftfast.log.disk import Disk
-from kraftfast.node.description import read_description
-from kraftfast.node.local_layout import LiveDirectories, quorum_path
+from kraftfast.log.small_files.directory import META, read_meta, read_options
 from kraftfast.node.state_machine import refuse_while_loading
+from kraftfast.node.storage.description import read_description
+from kraftfast.node.storage.local_layout import LiveDirectories, quorum_path
 from kraftfast.types import METADATA_TOPIC
 
 LOOK_AGAIN_S = 0.05

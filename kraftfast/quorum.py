@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Unpack
 
 from kraftfast import forks, limits
 from kraftfast.arguments import flag, replica_id, replica_ids, whole_number
-from kraftfast.client.collected import run_beside
 from kraftfast.client.of_this_host import QuorumOfThisHost
+from kraftfast.client.producer.collected import run_in_background
 from kraftfast.client.timing import deadline_after
 from kraftfast.errors import (
     Closed,
@@ -33,12 +33,23 @@ from kraftfast.errors import (
     RequestRefused,
 )
 from kraftfast.link.host import check_host
-from kraftfast.log.directory import read_meta
 from kraftfast.log.disk import Disk
+from kraftfast.log.small_files.directory import read_meta
 from kraftfast.node.config import ListenerConfig, NodeConfig, VoterConfig
-from kraftfast.node.description import changing, raise_kraft_version, read_description, run_lock
-from kraftfast.node.line import write_line
-from kraftfast.node.local_layout import (
+from kraftfast.node.processes.line import write_line
+from kraftfast.node.processes.placement import share
+from kraftfast.node.processes.supervisor import Supervisor
+from kraftfast.node.processes.tuning import Settings, tuning_of
+from kraftfast.node.processes.tuning import Tuning as Tuning
+from kraftfast.node.processes.tuning import free_port as free_port
+from kraftfast.node.state_machine import refuse_while_loading
+from kraftfast.node.storage.description import (
+    changing,
+    raise_kraft_version,
+    read_description,
+    run_lock,
+)
+from kraftfast.node.storage.local_layout import (
     ON_THIS_HOST,
     add_next,
     add_to_description,
@@ -47,16 +58,10 @@ from kraftfast.node.local_layout import (
     quorum_path,
     replica_directories,
 )
-from kraftfast.node.placement import share
-from kraftfast.node.state_machine import refuse_while_loading
-from kraftfast.node.supervisor import Supervisor
-from kraftfast.node.tuning import Settings, tuning_of
-from kraftfast.node.tuning import Tuning as Tuning
-from kraftfast.node.tuning import free_port as free_port
 from kraftfast.types import NO_NODE, Endpoint, Uuid, uuid_from_text
 
 if TYPE_CHECKING:
-    from kraftfast.client.admin import Admin
+    from kraftfast.client.admin.admin import Admin
     from kraftfast.client.connector import Connector
 
 
@@ -109,8 +114,8 @@ class LocalQuorum(QuorumOfThisHost):
                 self.addresses.setdefault(id, self.tuning.choose_address(id))
             self.tuning.tell_who_can_come(self.addresses)
             self.supervisor.keep([self._config(id) for id in self.directories])
-            from kraftfast.client.admin import Admin  # the workers import theirs meanwhile
-            from kraftfast.client.admin_ways import LocalWay
+            from kraftfast.client.admin.admin import Admin  # the workers import theirs meanwhile
+            from kraftfast.client.admin.admin_ways import LocalWay
 
             self._keep_clients()
             self._admin = self._kept(Admin(LocalWay(self.directories, self.description.topic)))
@@ -268,7 +273,7 @@ class LocalQuorum(QuorumOfThisHost):
             self._adopt(timeout)
 
     def _adopt(self, timeout: float) -> None:
-        from kraftfast.node.replacing import stored_id
+        from kraftfast.node.storage.replacing import stored_id
 
         self.description = read_description(self.path)
         for id in self.faults:
@@ -311,7 +316,7 @@ class LocalQuorum(QuorumOfThisHost):
 
         ``id`` None: a new one. Raises RequestRefused (at version 0), TimedOut, NoQuorum.
         """
-        from kraftfast.client.quorum_info import check_addition
+        from kraftfast.client.admin.quorum_info import check_addition
 
         deadline = deadline_after(timeout)
         id = None if id is None else replica_id("id", id)
@@ -362,7 +367,7 @@ class LocalQuorum(QuorumOfThisHost):
         for a replica that runs, InvalidOption, TimedOut, NoQuorum, StorageError.
         """
         from kraftfast.client.local import wait_started
-        from kraftfast.node.replacing import plan_replacement
+        from kraftfast.node.storage.replacing import plan_replacement
 
         self._check_open()
         deadline = deadline_after(timeout)
@@ -382,7 +387,7 @@ class LocalQuorum(QuorumOfThisHost):
 
         Starts those that are not there. ``wait``: until done. Raises as :meth:`Admin.reassign`.
         """
-        from kraftfast.client.quorum_info import check_dynamic
+        from kraftfast.client.admin.quorum_info import check_dynamic
 
         deadline = deadline_after(timeout)
         flag("wait", wait)
@@ -432,7 +437,7 @@ class LocalQuorum(QuorumOfThisHost):
         if getattr(self, "_closed", True) or forks.pending():
             return
         warnings.warn(f"the quorum in {self.path} was not closed", ResourceWarning, source=self)
-        run_beside(self.close)  # where the interpreter ends, workers end by themselves
+        run_in_background(self.close)  # where the interpreter ends, workers end by themselves
 
     def _check_open(self) -> None:
         if self._closed:

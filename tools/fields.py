@@ -64,7 +64,7 @@ def type_of(annotation: ast.expr, compiled: set[str]) -> str:
 def generated(root: Path, made: dict[Path, str]) -> dict[Path, str]:
     """Return the text of each ``.pxd`` of the core that has fields; ``made``: new sources."""
     found = {}
-    for path in sorted(root.glob("kraftfast/core/*.pxd")):
+    for path in sorted(root.glob("kraftfast/core/**/*.pxd")):
         source = path.with_suffix(".py")
         text = path.read_text()
         if source.exists() and "\ncdef class " in text:

@@ -1,4 +1,4 @@
-"""The plain parts of the translations between the core's messages and Kafka's: ``node/plain.py``.
+"""Generates ``node/translation/generated.py``: plain translations of messages.
 
 The tables of ``wire/messages.py`` name, behind ``>``, what the core has for a field. What decides
 something is written by hand in ``node/translate*.py``: whether a message names our partition alone,
@@ -48,7 +48,7 @@ from __future__ import annotations
 from typing import Any
 
 from kraftfast.core import messages as core
-from kraftfast.node.wire_values import Partition, error_code
+from kraftfast.node.translation.wire_values import Partition, error_code
 from kraftfast.types import METADATA_PARTITION, OffsetAndEpoch, ReplicaKey
 from kraftfast.wire import messages as wire
 from kraftfast.wire.fetch import PartitionFetch, PartitionFetched
@@ -277,6 +277,6 @@ def generated(root: Path) -> dict[Path, str]:
     """Return the translations, and the core's messages with what is new."""
     core = root / "kraftfast/core/messages.py"
     return {
-        root / "kraftfast/node/plain.py": render(),
+        root / "kraftfast/node/translation/generated.py": render(),
         core: with_new_fields(core.read_text()),
     }

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kraftfast.core.majority import Acknowledged
+from kraftfast.core.replication.majority import Acknowledged
 
 VOTERS = (1, 3, 5, 7, 64)
 BASE = 1_000_000

@@ -83,7 +83,8 @@ def append_all(
     """Append everything and wait until it is committed.
 
     ``progress`` is called now and then with the number of records handed over. Raises what
-    :meth:`Producer.wait <kraftfast.client.producer.Producer.wait>` would for a record that failed.
+    :meth:`Producer.wait <kraftfast.client.producer.producer.Producer.wait>` would for a record that
+    failed.
     """
     first, records, value_bytes = producer.ledger.next_ticket, 0, 0
     began = time.perf_counter()

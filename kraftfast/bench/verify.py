@@ -11,7 +11,7 @@ import numpy as np
 
 from kraftfast.bench.inputs import Checker
 from kraftfast.errors import KraftfastError
-from kraftfast.log.reader import LogReader, Span
+from kraftfast.log.reading.reader import LogReader, Span
 from kraftfast.record.batch import batches
 from kraftfast.types import METADATA_PARTITION
 

@@ -330,8 +330,8 @@ def drive_sustained(
 def disk(directory: str | None, quick: bool, as_json: bool) -> None:
     """What an fdatasync costs on a disk, and which preparation of files suits it."""
     from kraftfast.bench.disk import measure as measure_disk
-    from kraftfast.log.mounts import filesystem_of
     from kraftfast.cli.scratch import scratch_directory
+    from kraftfast.log.mounts import filesystem_of
 
     with scratch_directory("bench", directory) as place:
         cells = measure_disk(place, 0.1 if quick else 1.0)

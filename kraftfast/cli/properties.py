@@ -19,7 +19,7 @@ from kraftfast import limits
 from kraftfast.cli.hints import did_you_mean
 from kraftfast.core.config import FlushPolicy
 from kraftfast.errors import InputError, InvalidOption
-from kraftfast.log import properties
+from kraftfast.log.small_files import properties
 from kraftfast.node.config import ListenerConfig, NodeConfig, VoterConfig
 from kraftfast.types import Address, address_from_text
 

@@ -11,9 +11,9 @@ import click
 from kraftfast.cli import options
 
 if TYPE_CHECKING:
-    from kraftfast.client.admin import Admin
-    from kraftfast.client.consumer import RecordStream
-    from kraftfast.client.producer import Producer
+    from kraftfast.client.admin.admin import Admin
+    from kraftfast.client.consumer.consumer import RecordStream
+    from kraftfast.client.producer.producer import Producer
     from kraftfast.client.quorum import Quorum
 
 directory = click.option(
@@ -83,7 +83,7 @@ def one_of(directory: str | None, servers: str | None) -> None:
 
 def patiently(attempt: Callable[[float], T], timeout: float) -> T:
     """Return ``attempt(seconds)``; say on stderr what is waited for once it takes long."""
-    from kraftfast.client.refusals import ends_search
+    from kraftfast.client.producer.refusals import ends_search
     from kraftfast.errors import NoQuorum
 
     first = min(timeout, QUIET_S)

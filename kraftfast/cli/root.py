@@ -28,10 +28,13 @@ COMMANDS = {
     "append": ("append:append", "Append the lines of a file to a running quorum."),
     "consume": ("consume:consume", "Print the committed records of a running quorum."),
     "status": ("status:status", "Show each replica of a running quorum."),
-    "quorum": ("quorum:quorum", "Show who votes and leads, and change it."),
-    "storage": ("storage:storage", "Format, inspect, recover and replace directories of replicas."),
+    "quorum": ("quorum.group:quorum", "Show who votes and leads, and change it."),
+    "storage": (
+        "storage.group:storage",
+        "Format, inspect, recover and replace directories of replicas.",
+    ),
     "serve": ("serve:serve", "Run one replica as a server, with Kafka's config names."),
-    "log": ("log:log", "Look at the files of a log: dump, verify, trim."),
+    "log": ("log.group:log", "Look at the files of a log: dump, verify, trim."),
     "spark": ("spark:spark", "Jobs over whole logs on Apache Spark: audit, convert, compact."),
     "doctor": (
         "doctor:doctor",

@@ -34,8 +34,7 @@ def serve(config: str, expose: bool) -> None:
     """
     from kraftfast.cli.properties import read_server
     from kraftfast.errors import InvalidOption
-    from kraftfast.types import is_loopback
-    from kraftfast.types import Endpoint
+    from kraftfast.types import Endpoint, is_loopback
 
     server = read_server(config)
     for note in server.notes:

@@ -52,7 +52,7 @@ def audit(replicas: tuple[str, ...], master: str, memory: str, as_json: bool) ->
     place, and the replica that deviates; exit code 16 if anything does.
     """
     from kraftfast.errors import VerificationFailed
-    from kraftfast.spark.auditing import audit as run
+    from kraftfast.spark.jobs.auditing import audit as run
 
     report = run(session(master, memory), replicas)
     click.echo(json.dumps(report.as_dict()) if as_json else "\n".join(report.lines()))
@@ -76,7 +76,7 @@ def convert(
     memory: str, as_json: bool,
 ) -> None:  # fmt: skip
     """Write a log as Parquet files into the folder TARGET; go on where an earlier run stopped."""
-    from kraftfast.spark.conversion import convert as run
+    from kraftfast.spark.jobs.conversion import convert as run
 
     more = {"columns": columns} | ({"bootstrap.servers": servers} if servers else {})
     source, target = source_and_target(places, servers)
@@ -110,7 +110,7 @@ def compact(
     """Write the latest value of each key as Parquet into the folder TARGET, which must be new."""
     from kraftfast.errors import InputError
     from kraftfast.spark import told
-    from kraftfast.spark.conversion import compact as latest
+    from kraftfast.spark.jobs.conversion import compact as latest
     from kraftfast.spark.options import local_path
 
     source, target = source_and_target(places, servers)
@@ -154,8 +154,8 @@ def latency(
     """Percentiles of each stage on each replica, of what ``bench ... --samples FILE`` wrote."""
     from kraftfast.bench.load import SAMPLES_MIN
     from kraftfast.cli.show import put, table
-    from kraftfast.spark import percentiles as job
     from kraftfast.spark import told
+    from kraftfast.spark.jobs import percentiles as job
 
     reader = session(master, memory).read
     with told():
@@ -204,7 +204,7 @@ def sweep(
     """
     from kraftfast.cli import sweeping
     from kraftfast.errors import VerificationFailed
-    from kraftfast.spark.sweeps import sweep as run
+    from kraftfast.spark.jobs.sweeps import sweep as run
 
     if bool(seeds) == bool(bench):
         raise click.UsageError("give either --seeds or --bench")

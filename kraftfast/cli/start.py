@@ -70,10 +70,9 @@ def start(**asked: Any) -> None:
     for every event. Ctrl-C, SIGTERM or SIGHUP ends it gracefully: everything committed is on disk.
     """
     from kraftfast import LocalQuorum
-    from kraftfast.types import is_loopback
-    from kraftfast.node.local_layout import on_one_device, shared_device_text
-    from kraftfast.node.tuning import open_to
-    from kraftfast.types import address_text
+    from kraftfast.node.processes.tuning import open_to
+    from kraftfast.node.storage.local_layout import on_one_device, shared_device_text
+    from kraftfast.types import address_text, is_loopback
 
     directory, voters = asked.pop("directory"), asked.pop("voters")
     settings = {name: value for name, value in asked.items() if value is not None}

@@ -29,7 +29,7 @@ def status(directory: str, as_json: bool) -> None:
     from kraftfast.client.local import ask
     from kraftfast.connected import directories_of
     from kraftfast.errors import NoQuorum, PeerGone, TimedOut
-    from kraftfast.node.replacing import fault_of
+    from kraftfast.node.storage.replacing import fault_of
 
     statuses: dict[int, dict[str, Any]] = {}
     missing: dict[int, str] = {}

@@ -1,1 +1,4 @@
-"""The clients of a quorum: producers and consumers, over rings on one host or over sockets."""
+"""The clients of a quorum, over rings on one host or over sockets.
+
+``connect`` reaches a quorum that runs; ``producer``, ``consumer`` and ``admin`` are what it gives.
+"""

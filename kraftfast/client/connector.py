@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from kraftfast.client.admin_ways import Reached
+from kraftfast.client.admin.admin_ways import Reached
 from kraftfast.client.host import Host
-from kraftfast.client.ledger import Ledger
-from kraftfast.client.sender import Sender
+from kraftfast.client.producer.ledger import Ledger
+from kraftfast.client.producer.sender import Sender
 
 
 class Connector(Protocol):

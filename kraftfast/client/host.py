@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from kraftfast.client.clock import Clock
-from kraftfast.client.stream import Stream
+from kraftfast.client.producer.stream import Stream
 from kraftfast.link.kernel import Eventfd
 from kraftfast.link.ports import Waker
 

@@ -17,9 +17,9 @@ import msgspec
 
 from kraftfast import forks
 from kraftfast.client.host import HOST
-from kraftfast.client.ledger import Ledger
-from kraftfast.client.refusals import FEWER, Full
-from kraftfast.client.ring_sender import RingSender
+from kraftfast.client.producer.ledger import Ledger
+from kraftfast.client.producer.refusals import FEWER, Full
+from kraftfast.client.producer.ring_sender import RingSender
 from kraftfast.errors import (
     Closed,
     LocalError,
@@ -122,7 +122,7 @@ class LocalConnector:
 
     def reach(self, sender: Any, _deadline: float) -> Any:
         """Return its leader, for questions."""
-        from kraftfast.client.admin_ways import LocalReached  # which imports this module
+        from kraftfast.client.admin.admin_ways import LocalReached  # which imports this module
 
         directory = self.directories.get(sender.node_id)
         if directory is None:

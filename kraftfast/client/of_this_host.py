@@ -10,7 +10,7 @@ from kraftfast.client.timing import deadline_after
 from kraftfast.errors import PeerGone, TimedOut
 
 if TYPE_CHECKING:
-    from kraftfast.client.consumer import Consumer
+    from kraftfast.client.consumer.consumer import Consumer
     from kraftfast.client.local import Watch
 
 
@@ -36,7 +36,7 @@ class QuorumOfThisHost(Quorum):
         ``follow``: wait for more at the end. ``replica``: only what this one knows to be committed.
         Raises NoQuorum if none runs within ``timeout`` seconds.
         """
-        from kraftfast.client.consumer import Consumer
+        from kraftfast.client.consumer.consumer import Consumer
 
         self._check_open()
         directories = self.directories if replica is None else {replica: self.directories[replica]}
@@ -95,8 +95,8 @@ class QuorumOfThisHost(Quorum):
         """
         if replica is None:
             return self.admin().read_barrier(timeout=timeout)
-        from kraftfast.client.admin_ways import LocalWay
-        from kraftfast.client.read_barriers import barrier_by
+        from kraftfast.client.admin.admin_ways import LocalWay
+        from kraftfast.client.consumer.read_barriers import barrier_by
 
         self._check_open()
         way = LocalWay({replica: self.directories[replica]}, self.topic)

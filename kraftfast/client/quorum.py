@@ -5,14 +5,14 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Self
 
-from kraftfast.client.making import MakesProducers
+from kraftfast.client.makes_producers import MakesProducers
 from kraftfast.errors import Closed, LocalError
 from kraftfast.forks import Birthplace
 
 if TYPE_CHECKING:
-    from kraftfast.client.admin import Admin, AsyncAdmin
-    from kraftfast.client.consumer import RecordStream
-    from kraftfast.client.quorum_info import QuorumInfo
+    from kraftfast.client.admin.admin import Admin, AsyncAdmin
+    from kraftfast.client.admin.quorum_info import QuorumInfo
+    from kraftfast.client.consumer.consumer import RecordStream
 
 
 class Quorum(MakesProducers):
@@ -42,7 +42,7 @@ class Quorum(MakesProducers):
 
     def async_admin(self) -> AsyncAdmin:
         """Do as :meth:`admin`, to be awaited: ``await quorum.async_admin().read_barrier()``."""
-        from kraftfast.client.admin import AsyncAdmin
+        from kraftfast.client.admin.admin import AsyncAdmin
 
         return AsyncAdmin(self.admin())
 

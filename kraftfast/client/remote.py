@@ -11,9 +11,9 @@ from kraftfast import arguments
 from kraftfast.arguments import refuse
 from kraftfast.client.connection import Address, Connection, Refused
 from kraftfast.client.host import HOST, Host
-from kraftfast.client.ledger import Ledger
-from kraftfast.client.refusals import FEWER, Full
-from kraftfast.client.socket_sender import SocketSender
+from kraftfast.client.producer.ledger import Ledger
+from kraftfast.client.producer.refusals import FEWER, Full
+from kraftfast.client.producer.socket_sender import SocketSender
 from kraftfast.errors import (
     ErrorCode,
     InconsistentClusterId,

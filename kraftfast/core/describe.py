@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kraftfast.core.leader import Progress
+from kraftfast.core.replication.leader import Progress
 from kraftfast.core.state import ReplicaState
 from kraftfast.types import ReplicaKey, VoterSet
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from kraftfast.core.control import ControlRecord
+from kraftfast.core.membership.control import ControlRecord
 from kraftfast.core.messages import (
     BeginQuorumEpochRequest,
     FetchResponse,

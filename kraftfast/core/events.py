@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from kraftfast.core.control import VoterControls
-from kraftfast.core.voter_history import VoterHistory
+from kraftfast.core.membership.control import VoterControls
+from kraftfast.core.membership.voter_history import VoterHistory
 from kraftfast.errors import ErrorCode
 from kraftfast.types import ZERO_UUID, OffsetAndEpoch, Uuid
 

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from kraftfast.core.candidate import Candidate
-from kraftfast.core.follower import Follower
-from kraftfast.core.leader import Leader
-from kraftfast.core.prospective import Prospective
-from kraftfast.core.resigned import Resigned
+from kraftfast.core.elections.candidate import Candidate
+from kraftfast.core.elections.prospective import Prospective
+from kraftfast.core.elections.resigned import Resigned
+from kraftfast.core.elections.unattached import Unattached
+from kraftfast.core.replication.follower import Follower
+from kraftfast.core.replication.leader import Leader
 from kraftfast.core.roles import Role
 from kraftfast.core.state import ReplicaState
-from kraftfast.core.unattached import Unattached
 from kraftfast.types import NO_NODE
 
 _CLASSES = {

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from kraftfast.core.campaigning import begin_campaign
-from kraftfast.core.candidate import Candidate
+from kraftfast.core.elections.campaigning import begin_campaign
+from kraftfast.core.elections.candidate import Candidate
+from kraftfast.core.elections.heartbeat import begin_quorum_epoch
+from kraftfast.core.elections.leader_identity import leave, may_still_follow
+from kraftfast.core.elections.on_vote_response import on_vote_unsupported
+from kraftfast.core.elections.prospective import Prospective
 from kraftfast.core.events import LinkDown, LinkUp, PeerEnded, RequestFailed
-from kraftfast.core.fetching import retry_later
-from kraftfast.core.follower import Follower
-from kraftfast.core.heartbeat import begin_quorum_epoch
-from kraftfast.core.joining import is_asking, restart_period
-from kraftfast.core.leader_identity import leave, may_still_follow
-from kraftfast.core.on_vote_response import on_vote_unsupported
-from kraftfast.core.prospective import Prospective
+from kraftfast.core.membership.joining import is_asking, restart_period
 from kraftfast.core.read_barrier import ask_again, asked_under
+from kraftfast.core.replication.fetching import retry_later
+from kraftfast.core.replication.follower import Follower
 from kraftfast.core.roles import Role
 from kraftfast.core.state import ReplicaState
 from kraftfast.errors import ErrorCode

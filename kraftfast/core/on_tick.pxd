@@ -2,7 +2,7 @@
 
 cimport cython
 
-from kraftfast.core.leader cimport Leader
+from kraftfast.core.replication.leader cimport Leader
 from kraftfast.core.log_view cimport LogView
 from kraftfast.core.state cimport ReplicaState
 

@@ -10,52 +10,52 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from kraftfast import limits
-from kraftfast.core.campaigning import (
+from kraftfast.core.effects import Send
+from kraftfast.core.elections.campaigning import (
     awaits_answers,
     begin_campaign,
     decide,
     request_votes,
     stand_down,
 )
-from kraftfast.core.candidate import Candidate
-from kraftfast.core.effects import Send
-from kraftfast.core.fetching import (
-    close_stream,
-    fetch_due_ms,
-    fetch_next,
-    retry_later,
-    update_stream,
-)
-from kraftfast.core.flush_policy import flush_follower, flush_leader
-from kraftfast.core.follower import Follower
-from kraftfast.core.heartbeat import begin_quorum_epoch
-from kraftfast.core.joining import membership_due_ms, tend_membership
-from kraftfast.core.leader import Leader
-from kraftfast.core.leader_identity import (
+from kraftfast.core.elections.candidate import Candidate
+from kraftfast.core.elections.heartbeat import begin_quorum_epoch
+from kraftfast.core.elections.leader_identity import (
     identity_of_leader,
     is_displaced,
     told_of_displacement,
 )
-from kraftfast.core.leases import expire
+from kraftfast.core.elections.on_shutdown import finish_shutdown
+from kraftfast.core.elections.prospective import Prospective
+from kraftfast.core.elections.resigned import Resigned
+from kraftfast.core.elections.transfer import tend_transfer
+from kraftfast.core.elections.unattached import Unattached
 from kraftfast.core.log_view import NEVER_MS
-from kraftfast.core.membership import change_due_ms, removed_itself, tend_change
+from kraftfast.core.membership.changes import change_due_ms, removed_itself, tend_change
+from kraftfast.core.membership.joining import membership_due_ms, tend_membership
+from kraftfast.core.membership.on_add_voter import tend_addition
+from kraftfast.core.membership.reassignment import reassignment_due_ms, tend_reassignment
 from kraftfast.core.messages import EndQuorumEpochRequest
-from kraftfast.core.on_add_voter import tend_addition
-from kraftfast.core.on_shutdown import finish_shutdown
-from kraftfast.core.prospective import Prospective
 from kraftfast.core.read_barrier import (
     barriers_due_ms,
     leader_barriers_due_ms,
     tend_barriers,
     tend_leader_barriers,
 )
-from kraftfast.core.reassignment import reassignment_due_ms, tend_reassignment
 from kraftfast.core.refusing import warn, warn_of_no_leader
-from kraftfast.core.resigned import Resigned
-from kraftfast.core.serving import answer_parked, drain, push_all, push_due_ms
+from kraftfast.core.replication.fetching import (
+    close_stream,
+    fetch_due_ms,
+    fetch_next,
+    retry_later,
+    update_stream,
+)
+from kraftfast.core.replication.flush_policy import flush_follower, flush_leader
+from kraftfast.core.replication.follower import Follower
+from kraftfast.core.replication.leader import Leader
+from kraftfast.core.replication.serving import answer_parked, drain, push_all, push_due_ms
+from kraftfast.core.snapshots.leases import expire
 from kraftfast.core.state import ReplicaState
-from kraftfast.core.transfer import tend_transfer
-from kraftfast.core.unattached import Unattached
 from kraftfast.types import NO_NODE
 
 AT_ONCE_MS = 0

@@ -12,16 +12,16 @@ from typing import Any
 
 from kraftfast import limits
 from kraftfast.core.effects import AnswerReadBarrier, Reply, Send
+from kraftfast.core.elections.heartbeat import begin_quorum_epoch
 from kraftfast.core.events import (
     ReadBarrierRequested,
     RequestReceived,
     ResponseReceived,
 )
-from kraftfast.core.heartbeat import begin_quorum_epoch
-from kraftfast.core.leader import Barrier, Leader
 from kraftfast.core.log_view import NEVER_MS
-from kraftfast.core.membership import ACCEPTED, NONE, leads, of_this_cluster
+from kraftfast.core.membership.changes import ACCEPTED, NONE, leads, of_this_cluster
 from kraftfast.core.messages import ReadBarrierRequest, ReadBarrierResponse
+from kraftfast.core.replication.leader import Barrier, Leader
 from kraftfast.core.state import ReplicaState
 from kraftfast.errors import ErrorCode
 from kraftfast.types import NO_OFFSET

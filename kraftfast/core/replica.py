@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from random import Random
 from typing import Any
 
-from random import Random
-
 from kraftfast.core import describe, invariants, on_tick
-from kraftfast.core import snapshots as snapshots_of
 from kraftfast.core.config import Durability, QuorumConfig
-from kraftfast.core.doubt import Doubt
-from kraftfast.core.downloading import (
-    on_fetch_snapshot_response,
-    on_snapshot_installed,
-    on_snapshot_written,
-)
 from kraftfast.core.effects import AdvanceHighWatermark, Effect, election_first
+from kraftfast.core.elections.doubt import Doubt
+from kraftfast.core.elections.leader_identity import listening_ms
+from kraftfast.core.elections.on_begin_quorum_epoch import on_begin_quorum_epoch
+from kraftfast.core.elections.on_end_quorum_epoch import on_end_quorum_epoch
+from kraftfast.core.elections.on_quorum_epoch_response import on_quorum_epoch_response
+from kraftfast.core.elections.on_shutdown import (
+    finish_shutdown,
+    on_resign_requested,
+    on_shutdown_requested,
+)
+from kraftfast.core.elections.on_vote import on_vote
+from kraftfast.core.elections.on_vote_response import on_vote_response
+from kraftfast.core.elections.resigned import Resigned
+from kraftfast.core.elections.transfer import on_transfer_requested
+from kraftfast.core.elections.unattached import Unattached
 from kraftfast.core.events import (
     Appended,
     AppendsQueued,
@@ -42,9 +49,15 @@ from kraftfast.core.events import (
     Tick,
     TransferRequested,
 )
-from kraftfast.core.fetching import bootstrap_ids
-from kraftfast.core.leader_identity import listening_ms
 from kraftfast.core.log_view import NEVER_MS, LogView
+from kraftfast.core.membership.on_add_voter import on_add_voter
+from kraftfast.core.membership.on_probed import on_probed
+from kraftfast.core.membership.on_reassignment import on_alter_reassignments, on_list_reassignments
+from kraftfast.core.membership.on_remove_voter import on_remove_voter
+from kraftfast.core.membership.on_update_features import on_update_features
+from kraftfast.core.membership.on_update_voter import on_update_voter
+from kraftfast.core.membership.on_voter_response import on_join_response, on_update_response
+from kraftfast.core.membership.voter_history import VoterHistory
 from kraftfast.core.messages import (
     AddRaftVoterRequest,
     AddRaftVoterResponse,
@@ -67,52 +80,38 @@ from kraftfast.core.messages import (
     VoteRequest,
     VoteResponse,
 )
-from kraftfast.core.on_add_voter import on_add_voter
-from kraftfast.core.on_append import on_appended, on_appends_queued
-from kraftfast.core.on_begin_quorum_epoch import on_begin_quorum_epoch
-from kraftfast.core.on_end_quorum_epoch import on_end_quorum_epoch
-from kraftfast.core.on_fetch import on_fetch
-from kraftfast.core.on_fetch_response import (
-    on_fetch_response,
-    on_pushed,
-    truncation_offset,
-)
-from kraftfast.core.on_fetch_snapshot import on_fetch_snapshot, on_snapshot_answered
-from kraftfast.core.on_flushed import on_flushed
 from kraftfast.core.on_link import (
     on_link_down,
     on_link_up,
     on_peer_ended,
     on_request_failed,
 )
-from kraftfast.core.on_probed import on_probed
-from kraftfast.core.on_quorum_epoch_response import on_quorum_epoch_response
-from kraftfast.core.on_reassignment import on_alter_reassignments, on_list_reassignments
-from kraftfast.core.on_remove_voter import on_remove_voter
-from kraftfast.core.on_shutdown import (
-    finish_shutdown,
-    on_resign_requested,
-    on_shutdown_requested,
-)
-from kraftfast.core.on_update_features import on_update_features
-from kraftfast.core.on_update_voter import on_update_voter
-from kraftfast.core.on_vote import on_vote
-from kraftfast.core.on_vote_response import on_vote_response
-from kraftfast.core.on_voter_response import on_join_response, on_update_response
-from kraftfast.core.on_written import on_fetched_written
 from kraftfast.core.read_barrier import (
     on_read_barrier,
     on_read_barrier_requested,
     on_read_barrier_response,
 )
-from kraftfast.core.resigned import Resigned
-from kraftfast.core.serving import on_stream_answered
-from kraftfast.core.snapshots import on_retention_due, on_snapshot_created
+from kraftfast.core.replication.fetching import bootstrap_ids
+from kraftfast.core.replication.on_append import on_appended, on_appends_queued
+from kraftfast.core.replication.on_fetch import on_fetch
+from kraftfast.core.replication.on_fetch_response import (
+    on_fetch_response,
+    on_pushed,
+    truncation_offset,
+)
+from kraftfast.core.replication.on_flushed import on_flushed
+from kraftfast.core.replication.on_written import on_fetched_written
+from kraftfast.core.replication.serving import on_stream_answered
+from kraftfast.core.snapshots import own_snapshots as snapshots_of
+from kraftfast.core.snapshots.downloading import (
+    on_fetch_snapshot_response,
+    on_snapshot_installed,
+    on_snapshot_written,
+)
+from kraftfast.core.snapshots.on_fetch_snapshot import on_fetch_snapshot, on_snapshot_answered
+from kraftfast.core.snapshots.own_snapshots import on_retention_due, on_snapshot_created
 from kraftfast.core.state import AnyRole, ReplicaState
 from kraftfast.core.trail import EpochTrail
-from kraftfast.core.transfer import on_transfer_requested
-from kraftfast.core.unattached import Unattached
-from kraftfast.core.voter_history import VoterHistory
 from kraftfast.errors import ForeignDirectory, InvalidOption
 from kraftfast.types import ZERO_UUID, OffsetAndEpoch, QuorumState, ReplicaKey, VoterSet
 

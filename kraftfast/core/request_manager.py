@@ -7,8 +7,8 @@ servers, which have ids below -1.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 from kraftfast.core.log_view import NEVER_MS
 from kraftfast.types import ZERO_UUID, Endpoint, Uuid

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from kraftfast.core.epochs import answer_goes_too_far, has_no_record
-from kraftfast.core.leader_identity import leave, may_follow
+from kraftfast.core.elections.epochs import answer_goes_too_far, has_no_record
+from kraftfast.core.elections.leader_identity import leave, may_follow
+from kraftfast.core.elections.superseded import hear_of_voters
 from kraftfast.core.messages import UNSAID, FetchResponse, QuorumEpochResponse, VoteResponse
 from kraftfast.core.state import ReplicaState
-from kraftfast.core.superseded import hear_of_voters
 from kraftfast.errors import ErrorCode
 from kraftfast.types import NO_NODE
 

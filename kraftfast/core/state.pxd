@@ -1,7 +1,7 @@
 """A replica's memory as compiled code sees it. See ``state.py``."""
 
-from kraftfast.core.follower cimport Follower
-from kraftfast.core.leader cimport Leader
+from kraftfast.core.replication.follower cimport Follower
+from kraftfast.core.replication.leader cimport Leader
 from kraftfast.core.log_view cimport LogView
 from kraftfast.core.request_manager cimport RequestManager
 

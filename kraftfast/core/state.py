@@ -11,22 +11,28 @@ from dataclasses import dataclass, field
 from random import Random
 
 from kraftfast import limits
-from kraftfast.core.candidate import Candidate
 from kraftfast.core.config import Durability, QuorumConfig
-from kraftfast.core.dismissing import dismiss
-from kraftfast.core.doubt import Doubt
 from kraftfast.core.effects import (
     AppendControl,
     Effect,
     PersistQuorumState,
     RoleChanged,
 )
-from kraftfast.core.election import Election
-from kraftfast.core.epochs import EpochBudget
-from kraftfast.core.follower import Follower
-from kraftfast.core.leader import Barrier, Leader
-from kraftfast.core.leader_identity import another_made_epoch, identity_of_leader, is_displaced
+from kraftfast.core.elections.candidate import Candidate
+from kraftfast.core.elections.doubt import Doubt
+from kraftfast.core.elections.election import Election
+from kraftfast.core.elections.epochs import EpochBudget
+from kraftfast.core.elections.leader_identity import (
+    another_made_epoch,
+    identity_of_leader,
+    is_displaced,
+)
+from kraftfast.core.elections.prospective import Prospective
+from kraftfast.core.elections.resigned import Resigned
+from kraftfast.core.elections.unattached import Unattached
 from kraftfast.core.log_view import NEVER_MS, LogView
+from kraftfast.core.membership.own_entry import first_records
+from kraftfast.core.membership.voter_history import VoterHistory
 from kraftfast.core.messages import (
     UNSAID,
     FetchResponse,
@@ -34,13 +40,11 @@ from kraftfast.core.messages import (
     FetchSnapshotResponse,
     LeaderIdentity,
 )
-from kraftfast.core.own_entry import first_records
-from kraftfast.core.prospective import Prospective
+from kraftfast.core.replication.dismissing import dismiss
+from kraftfast.core.replication.follower import Follower
+from kraftfast.core.replication.leader import Barrier, Leader
 from kraftfast.core.request_manager import RequestManager
-from kraftfast.core.resigned import Resigned
 from kraftfast.core.roles import Role, check_transition
-from kraftfast.core.unattached import Unattached
-from kraftfast.core.voter_history import VoterHistory
 from kraftfast.errors import ErrorCode
 from kraftfast.types import (
     NO_NODE,

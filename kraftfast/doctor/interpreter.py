@@ -17,13 +17,13 @@ from kraftfast.doctor.findings import MISSING, NOTE, OK, Finding
 
 PYTHON_MIN, PYTHON_TESTED_MAX = (3, 11), (3, 14)
 ENTRANCES = (
-    "kraftfast.node.worker",
-    "kraftfast.node.supervisor",
+    "kraftfast.node.processes.worker",
+    "kraftfast.node.processes.supervisor",
     "kraftfast.client.local",
-    "kraftfast.client.ring_sender",
-    "kraftfast.client.socket_sender",
-    "kraftfast.client.aio",
-    "kraftfast.log.verify",
+    "kraftfast.client.producer.ring_sender",
+    "kraftfast.client.producer.socket_sender",
+    "kraftfast.client.producer.aio",
+    "kraftfast.log.reading.verify",
     "kraftfast.record.columns",
     "kraftfast.record.digest",
     "kraftfast.record.headers",

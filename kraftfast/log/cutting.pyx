@@ -2,7 +2,9 @@
 
 from libc.stdint cimport int64_t, uint64_t
 
-from kraftfast.log import epoch_checkpoint, marks, trimming
+from kraftfast.log.small_files import epoch_checkpoint, marks
+
+from kraftfast.log import trimming
 from kraftfast.log.used_again import tell_apart
 from kraftfast.types import OffsetAndEpoch
 

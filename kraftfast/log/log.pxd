@@ -2,7 +2,7 @@
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
-from kraftfast.log.producers cimport Producers
+from kraftfast.log.idempotence.producers cimport Producers
 from kraftfast.log.segment cimport Segment, kf_flush_job, kf_stage
 from kraftfast.record.judge cimport kf_batch_header
 

@@ -12,15 +12,15 @@ from bisect import bisect_right
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from kraftfast.errors import DiskFull, FlushFailed, RecordTooLarge
-from kraftfast.log import cutting, epoch_checkpoint, trimming
+from kraftfast.log import cutting, trimming
 from kraftfast.log.segment import LOG_SUFFIX, segment_name
+from kraftfast.log.small_files import epoch_checkpoint
 from kraftfast.record.shapes import FAULT_TEXTS
-from kraftfast.log.producers cimport Producers
+from kraftfast.log.idempotence.producers cimport Producers
 from kraftfast.log.segment cimport *
 from kraftfast.record.judge cimport *
 
-CLOSE_WAIT_S = 0.5
-"""How long a close waits for processes that still map the last segment."""
+CLOSE_WAIT_S = 0.5  # a close waits that long for processes that still map the last segment
 
 cdef enum:
     RELATIVE_OFFSET_ROLL = RELATIVE_OFFSET_MAX - KF_BATCH_RECORDS_MAX  # one more batch fits

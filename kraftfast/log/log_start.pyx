@@ -10,11 +10,11 @@ import os
 from libc.stdint cimport int64_t
 
 from kraftfast.errors import DiskFull, FlushFailed, StorageError
-from kraftfast.log import epoch_checkpoint, marks
-from kraftfast.log.draft import Draft
-from kraftfast.log.newest_snapshot import clip
+from kraftfast.log.small_files import epoch_checkpoint, marks
+from kraftfast.log.small_files.draft import Draft
+from kraftfast.log.snapshots.newest_snapshot import clip
 from kraftfast.log.trimming import remove, unlink_indexes
-from kraftfast.log.snapshot_footer import producers_state
+from kraftfast.log.snapshots.snapshot_footer import producers_state
 from kraftfast.types import OffsetAndEpoch
 
 from kraftfast.log.log cimport Log

@@ -24,24 +24,24 @@ from libc.stdint cimport int32_t, int64_t, uint64_t
 
 from kraftfast import limits
 from kraftfast.errors import CorruptLog, ForeignDirectory, InvalidOption
-from kraftfast.log import epoch_checkpoint, marks, quorum_state
+from kraftfast.log.small_files import epoch_checkpoint, marks, quorum_state
 from kraftfast.log.activation import activate
-from kraftfast.log.directory import NURSERY
+from kraftfast.log.small_files.directory import NURSERY
 from kraftfast.log.disk import TMP_SUFFIX
-from kraftfast.log.floor import read_floor
+from kraftfast.log.small_files.floor import read_floor
 from kraftfast.log.log import Log
 from kraftfast.log.nursery import Nursery
 from kraftfast.log.used_again import vouched_end
 from kraftfast.log.segment import (
     INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, is_prepared, segment_name,
 )
-from kraftfast.log.newest_snapshot import clip, holds, log_start, surpasses
-from kraftfast.log.snapshot_footer import load_producers
-from kraftfast.log.snapshot_files import BOOTSTRAP, delete_snapshots, snapshot_ids
+from kraftfast.log.snapshots.newest_snapshot import clip, holds, log_start, surpasses
+from kraftfast.log.snapshots.snapshot_footer import load_producers
+from kraftfast.log.snapshots.snapshot_files import BOOTSTRAP, delete_snapshots, snapshot_ids
 from kraftfast.record.shapes import FAULT_TEXTS
 from kraftfast.types import OffsetAndEpoch
 
-from kraftfast.log.producers cimport Producers
+from kraftfast.log.idempotence.producers cimport Producers
 from kraftfast.log.segment cimport *
 from kraftfast.record.judge cimport *
 

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from kraftfast.errors import DiskFull
-from kraftfast.log import marks
 from kraftfast.log.disk import TMP_SUFFIX
 from kraftfast.log.segment import INDEX_SUFFIX, TIME_INDEX_SUFFIX, Segment, segment_name
+from kraftfast.log.small_files import marks
 
 RETIRE_MS = 5
 """The pause between the steps of a trim, each of which waits for the disk."""

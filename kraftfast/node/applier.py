@@ -20,11 +20,11 @@ from typing import Any
 from kraftfast.core import effects as fx
 from kraftfast.errors import CorruptLog, InvalidOption, OffsetOutOfRange
 from kraftfast.log.disk import Disk
-from kraftfast.log.held_segment import OwnerBusy
-from kraftfast.log.reader import LogReader
-from kraftfast.log.snapshot_reader import open_snapshot
+from kraftfast.log.reading.held_segment import OwnerBusy
+from kraftfast.log.reading.reader import LogReader
+from kraftfast.log.snapshots.snapshot_reader import open_snapshot
 from kraftfast.node.held import Calls
-from kraftfast.node.making import Making, newest_is_trim, newest_snapshot
+from kraftfast.node.snapshots.state_machine_snapshots import Making, newest_is_trim, newest_snapshot
 from kraftfast.node.state_machine import StateMachine, load_class, makes_snapshots
 
 FAILED_EXIT_CODE = 72

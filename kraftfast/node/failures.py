@@ -9,7 +9,6 @@ log, and whatever kept a decision of the core from being carried out.
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Callable
 from typing import Any
 
@@ -41,8 +40,10 @@ def _place(error: BaseException) -> tuple[str, str]:
         return "", ""
     while trace.tb_next is not None:
         trace = trace.tb_next
-    folder, name = os.path.split(trace.tb_frame.f_code.co_filename)
-    return os.path.basename(folder), f"{name}:{trace.tb_lineno}"
+    *folders, name = trace.tb_frame.f_code.co_filename.split("/")
+    while "kraftfast" in folders:  # the innermost is the package, wherever it lies
+        folders = folders[folders.index("kraftfast") + 1 :]
+    return folders[0] if folders else "", f"{name}:{trace.tb_lineno}"
 
 
 def describe(error: BaseException) -> str:

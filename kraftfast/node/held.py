@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from kraftfast import forks
-from kraftfast.node.line import write_line
+from kraftfast.node.processes.line import write_line
 
 HELD_NS_MIN = 20_000_000
 """A shorter pause of the loop is not looked at."""

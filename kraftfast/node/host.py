@@ -12,15 +12,14 @@ from kraftfast.link.ports import Local, Network, Threads
 from kraftfast.link.resolver import Resolver
 from kraftfast.link.ring_link import OwnDoorbell
 from kraftfast.log.disk import Disk
-from kraftfast.log.log import CLOSE_WAIT_S
+from kraftfast.log.log import CLOSE_WAIT_S, install_guard
 from kraftfast.log.nursery import PreparerThread
-from kraftfast.log.log import install_guard
-from kraftfast.node.beside import Beside
+from kraftfast.node.background import Background
 from kraftfast.node.flusher import Flusher
 from kraftfast.node.idle import Idle
-from kraftfast.node.line import write_line
-from kraftfast.node.ring_peer import INLINE_MAX, open_peer_segment
-from kraftfast.node.signals import Signals
+from kraftfast.node.processes.line import write_line
+from kraftfast.node.processes.signals import Signals
+from kraftfast.node.rings.ring_peer import INLINE_MAX, open_peer_segment
 
 
 class LocalHost:
@@ -64,8 +63,8 @@ class LocalHost:
     def preparer(self, doorbell: OwnDoorbell) -> PreparerThread:
         return PreparerThread(doorbell.bell.address, doorbell.bell.fd)
 
-    def beside(self) -> Beside:
-        return Beside(self.threads)
+    def background(self) -> Background:
+        return Background(self.threads)
 
     def resolver(self) -> Resolver:
         return Resolver(self.network, self.threads)

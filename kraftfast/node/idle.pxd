@@ -10,8 +10,8 @@ cdef extern from "flusher.h":
     ctypedef struct kf_flusher:
         pass
 
-cdef extern from "vigil.h":
-    ctypedef struct kf_vigil:
+cdef extern from "stay_awake.h":
+    ctypedef struct kf_stay_awake:
         pass
 
 cdef extern from "sys/epoll.h" nogil:
@@ -33,7 +33,7 @@ cdef class Idle:
     cdef public bint muted         # rings are no news: nothing that came could be stored now
     cdef readonly uint64_t sleeps, idle_ns, woke_ns  # woke_ns: when the last wait ended
     cdef int epoll_fd
-    cdef kf_vigil *vigil           # NULL: processors may halt
+    cdef kf_stay_awake *awake                # NULL: processors may halt
     cdef uint64_t keep_ns          # for so long after something was in flight
 
     cpdef keep_awake(self)

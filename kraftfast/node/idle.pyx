@@ -18,10 +18,10 @@ cdef extern from "flusher.h":
     int kf_flusher_busy(const kf_flusher *f) nogil
     uint64_t kf_now_ns() nogil
 
-cdef extern from "vigil.h":
-    int kf_vigil_start(kf_vigil *v)
-    void kf_vigil_keep(kf_vigil *v, uint64_t until_ns) nogil
-    void kf_vigil_stop(kf_vigil *v) nogil
+cdef extern from "stay_awake.h":
+    int kf_stay_awake_start(kf_stay_awake *v)
+    void kf_stay_awake_keep(kf_stay_awake *v, uint64_t until_ns) nogil
+    void kf_stay_awake_stop(kf_stay_awake *v) nogil
 
 cdef extern from "sched.h" nogil:
     int sched_yield()
@@ -48,22 +48,22 @@ cdef class Idle:
 
     def stay_awake(self, int keep_us):
         """Let no processor halt for ``keep_us`` after :meth:`keep_awake`."""
-        self.vigil = <kf_vigil *>calloc(1, sizeof(kf_vigil))
-        if self.vigil != NULL and kf_vigil_start(self.vigil):
-            free(self.vigil)
-            self.vigil = NULL  # it only runs slower without it
+        self.awake = <kf_stay_awake *>calloc(1, sizeof(kf_stay_awake))
+        if self.awake != NULL and kf_stay_awake_start(self.awake):
+            free(self.awake)
+            self.awake = NULL  # it only runs slower without it
         self.keep_ns = <uint64_t>keep_us * 1000
 
     cpdef keep_awake(self):
         """Note that something is in flight."""
-        if self.vigil != NULL:
-            kf_vigil_keep(self.vigil, kf_now_ns() + self.keep_ns)
+        if self.awake != NULL:
+            kf_stay_awake_keep(self.awake, kf_now_ns() + self.keep_ns)
 
     def __dealloc__(self):
-        if self.vigil != NULL:
+        if self.awake != NULL:
             with nogil:
-                kf_vigil_stop(self.vigil)
-            free(self.vigil)
+                kf_stay_awake_stop(self.awake)
+            free(self.awake)
         free(self.rings)
 
     def watch(self, RingIn ring):

@@ -2,14 +2,14 @@
 
 cimport cython
 
-from kraftfast.node.mesh cimport Mesh
+from kraftfast.node.rings.ring_peers cimport RingPeers
 from kraftfast.node.node cimport Node
 
 
 cdef class Loop:
     cdef public Node node
     cdef public dict handlers
-    cdef public Mesh mesh
+    cdef public RingPeers ring_peers
     cdef public object door, sockets, resolver, signals, stop_at_ms
     cdef public int spin_us
     cdef set _forgotten

@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any
 from kraftfast import limits
 from kraftfast.core import events as ev
 from kraftfast.errors import FlushFailed
-from kraftfast.node.local_door import LocalDoor
-from kraftfast.node.mesh import Mesh, MeshPeer
 from kraftfast.node.node import Node
-from kraftfast.node.placement import Placement
-from kraftfast.node.prober import Prober
+from kraftfast.node.processes.placement import Placement
+from kraftfast.node.rings.local_door import LocalDoor
+from kraftfast.node.rings.ring_peers import LocalPeer, RingPeers
+from kraftfast.node.tcp.prober import Prober
 from kraftfast.node.witness import start_line
 
 if TYPE_CHECKING:
-    from kraftfast.node.sockets import Sockets
+    from kraftfast.node.tcp.sockets import Sockets
 
 SLEEP_MS_MAX = 500
 TURNS_BETWEEN_POLLS = 16
@@ -40,21 +40,21 @@ class Loop:
     # node: whose loop. handlers: descriptor -> what to call with its events, and with what that
     # raises (None: it is final).
     # _forgotten: unwatched since the events at hand were fetched: a number may be in use again.
-    # mesh, door: replicas and clients on this host. sockets: the TCP side, None without listeners.
+    # ring_peers, door: on this host. sockets: the TCP side, None without listeners.
     # resolver: where other hosts are. spin_us: how long to look around before blocking.
     # signals: those that stop it. stop_at_ms: when a graceful end is given up; None while none was
     # asked for.
 
     def __init__(
-        self, node: Node, sockets: type[Sockets] | None = None, peer: type[MeshPeer] = MeshPeer
+        self, node: Node, sockets: type[Sockets] | None = None, peer: type[LocalPeer] = LocalPeer
     ) -> None:
         if sockets is None and node.config.listeners:  # most replicas of one host have none
-            from kraftfast.node.sockets import Sockets as sockets
+            from kraftfast.node.tcp.sockets import Sockets as sockets
         self.node = node
         self.handlers: dict[int, tuple[Callable[[int], Any], Failed | None]] = {}
         self._forgotten: set[int] = set()
         self.spin_us = limits.IDLE_SPIN_US[node.config.idle]
-        self.mesh = Mesh(node, self, peer)
+        self.ring_peers = RingPeers(node, self, peer)
         self.door = LocalDoor(node, self)
         self.resolver = node.host.resolver()
         self.sockets = sockets(node, self) if sockets and node.config.listeners else None
@@ -67,7 +67,7 @@ class Loop:
         if self.spin_us:
             node.idle.stay_awake(self.spin_us)
         self._latency_fd = _hold_cpu_latency() if node.config.idle == "poll" else -1
-        node.beside.attach(self)
+        node.background.attach(self)
         self.signals = node.host.signals()
         self.watch(self.signals.fileno(), select.EPOLLIN, lambda _events: self._signalled())
 
@@ -135,7 +135,7 @@ class Loop:
             node.log_line(start_line(node.quorum_config.campaign, node.config))
         try:
             node.start()
-            self.mesh.start()
+            self.ring_peers.start()
             if self.sockets is not None:
                 self.sockets.start()
             while not node.stopped:
@@ -161,8 +161,8 @@ class Loop:
         node = self.node
         self._turns += 1
         worked = node.take_flush()
-        if self.mesh.peers:
-            worked |= self.mesh.handle()
+        if self.ring_peers.peers:
+            worked |= self.ring_peers.handle()
         worked |= node.flush_inline()
         if not node.appends_held and (node.intake.waiting() or self._socket_appends()):
             before = node.log.bytes_appended
@@ -194,9 +194,9 @@ class Loop:
         node.show_ends()
         if node.appends_held:
             node.release_appends()
-        self.mesh.drop_broken()
-        if 0 <= self.mesh.due_ms <= now_ms:
-            self.mesh.tend(now_ms)
+        self.ring_peers.drop_broken()
+        if 0 <= self.ring_peers.due_ms <= now_ms:
+            self.ring_peers.tend(now_ms)
         self.door.tend(now_ms)
         node.prober.tend(now_ms)
         if self.sockets is not None:
@@ -213,7 +213,7 @@ class Loop:
             if ready is not None:
                 self._dispatch(ready)
                 return
-        for peer in self.mesh.peers:
+        for peer in self.ring_peers.peers:
             if peer.quiet:
                 peer.wake()  # a bare high watermark that no peer has looked at yet
         ready = node.idle.sleep(self._sleep_ms())
@@ -234,8 +234,8 @@ class Loop:
         node = self.node
         now_ms = node.now_ms()
         due = min(node.core.deadline_ms, now_ms + SLEEP_MS_MAX)
-        if self.mesh.due_ms >= 0:
-            due = min(due, self.mesh.due_ms)
+        if self.ring_peers.due_ms >= 0:
+            due = min(due, self.ring_peers.due_ms)
         if node.appends_held or node.stalled is not None or node.snapshots.is_waiting:
             due = min(due, now_ms + 1)
         if node.prober.probing:

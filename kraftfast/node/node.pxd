@@ -5,7 +5,7 @@ from kraftfast.link.stats cimport Stats
 from kraftfast.log.log cimport Log
 from kraftfast.node.flusher cimport Flusher
 from kraftfast.node.idle cimport Idle
-from kraftfast.node.intake cimport Intake
+from kraftfast.node.rings.intake cimport Intake
 
 
 cdef class Node:
@@ -21,7 +21,7 @@ cdef class Node:
     cdef public object disk_space, sockets, prober, stalled, control
     cdef public object applier, metrics, producer_ids, quorum_config
     cdef public object failures, floor
-    cdef public object beside, snapshots, retention, uncertainty
+    cdef public object background, snapshots, retention, uncertainty
     cdef public list on_commit, on_role, on_voters
     cdef public long long stalled_ms, persisted_epoch, seen_ns, held_ns
     cdef public bint appends_held, flush_wanted, stopped, witness

@@ -22,20 +22,20 @@ from kraftfast.node.config import NodeConfig
 from kraftfast.node.control_records import appended, batch_of
 from kraftfast.node.disk_space import DiskSpace
 from kraftfast.node.failures import Failures
-from kraftfast.node.floor import CommittedFloor
 from kraftfast.node.held import HELD_NS_MIN
 from kraftfast.node.host import LocalHost
-from kraftfast.node.intake import Intake
-from kraftfast.node.producer_ids import ProducerIds
 from kraftfast.node.metrics import Metrics
-from kraftfast.node.own_directory import open_own, state_path, state_to_write, stored_state
 from kraftfast.node.ports import Host
-from kraftfast.node.retention import Retention
-from kraftfast.node.snapshots import Snapshots
-from kraftfast.node.translate import API_OF
+from kraftfast.node.rings.intake import Intake
+from kraftfast.node.snapshots.replica_snapshots import Snapshots
+from kraftfast.node.snapshots.retention import Retention
+from kraftfast.node.storage.floor import CommittedFloor
+from kraftfast.node.storage.own_directory import open_own, state_path, state_to_write, stored_state
+from kraftfast.node.storage.voter_records import copied_controls, voter_history
+from kraftfast.node.tcp.producer_ids import ProducerIds
+from kraftfast.node.translation.translate import API_OF
+from kraftfast.node.translation.wire_values import Partition
 from kraftfast.node.uncertainty import Uncertainty
-from kraftfast.node.voter_records import copied_controls, voter_history
-from kraftfast.node.wire_values import Partition
 from kraftfast.node.witness import is_witness
 from kraftfast.types import ReplicaKey
 
@@ -83,7 +83,7 @@ class Node:
         self.control: fx.AppendControl | None = None
         self.disk_space = DiskSpace()
         self.appends_held = self.flush_wanted = self.stopped = self._running = False
-        self.beside = host.beside()
+        self.background = host.background()
         self.on_commit, self.on_role, self.on_voters = list[Any](), list[Any](), list[Any]()
         self.producer_ids = ProducerIds(self, host.wall_ms)
         self.failures = Failures(self)
@@ -376,7 +376,7 @@ class Node:
         self.snapshots.tend()
         self.retention.tend(now_ms)
         self.uncertainty.tend(self.core)
-        self.floor.tend(self.core, now_ms, self.beside.ask)
+        self.floor.tend(self.core, now_ms, self.background.ask)
 
     def _go_on_copying(self, now_ms: int) -> None:
         """A copy that waited for room. Who waits long goes on sending Fetches instead."""
@@ -492,7 +492,7 @@ class Node:
         self._let_go()
 
     def _let_go(self) -> None:
-        for part in (self.applier, self.beside, self.snapshots):
+        for part in (self.applier, self.background, self.snapshots):
             if part is not None:
                 part.close()
         for link in list(self.links.values()):

@@ -1,6 +1,6 @@
 """What a replica uses of its host, so that it runs unchanged on another one.
 
-``host.LocalHost`` is production's. The simulator's (``sim/host.py``) has simulated time, a
+``host.LocalHost`` is production's. The simulator's (``sim/machines/host.py``) has simulated time, a
 simulated disk, and threads that are events.
 """
 
@@ -62,8 +62,8 @@ class Host(Protocol):
     def preparer(self, doorbell: Any) -> Any:
         """Return the thread that prepares files (``PreparerThread``). Raises StorageError."""
 
-    def beside(self) -> Any:
-        """Return the thread for jobs that wait for the disk (``Beside``)."""
+    def background(self) -> Any:
+        """Return the thread for jobs that wait for the disk (``Background``)."""
 
     def resolver(self) -> Any:
         """Return what finds other hosts by their names (``Resolver``)."""

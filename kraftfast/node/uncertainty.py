@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from kraftfast.log.marks import PHANTOM_TAIL
+from kraftfast.log.small_files.marks import PHANTOM_TAIL
 
 
 class Uncertainty:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Any
 
 from kraftfast.errors import InvalidOption
-from kraftfast.log.directory import KAFKA_RAFT
+from kraftfast.log.small_files.directory import KAFKA_RAFT
 
 PRODUCES_NOTHING = (
     "it is a witness of Kafka's controllers (records=kafka-raft) and takes no records from "

@@ -1,15 +1,9 @@
 """A whole quorum in one process, under chance that a seed decides.
 
-Read in this order: ``disk``, ``names`` and ``paged_file`` (system calls beneath the log, and what a
-power cut leaves of them), ``files`` and ``tcp`` (descriptors, and streams between hosts),
-``local`` (rings, UNIX sockets, ended processes), ``network`` (cuts), ``process`` (one
-replica: node, loop and sockets),
-``watching`` (the same, seen by the oracles), ``host`` and ``threads`` (what it runs on),
-``clients``, ``idempotent``, ``named`` and ``consumer`` (append and read by events),
-``program`` and ``remote_clients`` (producers, consumers and admins as they are), ``nemesis``,
-``aimed`` and ``rotting`` (what goes wrong), ``operator`` (changes the voters), ``invariants``,
-``voter_oracle``, ``snapshot_oracle`` and ``history`` (what must hold), ``world`` and ``settling``
-(time, and the run as a whole), ``settings`` (what a seed chooses).
+Read in this order: ``machines`` (system calls beneath the log, what a power cut leaves of them,
+streams, rings and threads; ``machines.process`` is one replica), ``clients`` (append, read and
+operate, by events or as they are), ``faults`` (what goes wrong), ``oracles`` (what must hold),
+``world`` (time, and the run as a whole), ``settings`` (what a seed chooses).
 ``run_seed`` is the door, ``python -m kraftfast.sim`` the command.
 
 Only the host is simulated (``kraftfast.node.ports``). Loop, sessions, node, core and log run as

@@ -8,7 +8,7 @@ from typing import Any
 
 from kraftfast import limits
 from kraftfast.core.config import Durability, FlushPolicy, QuorumConfig
-from kraftfast.sim.plans import plan_of
+from kraftfast.sim.faults.plans import plan_of
 from kraftfast.types import Endpoint
 
 FAULTS = (

@@ -13,29 +13,29 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from kraftfast.errors import CorruptLog, DiskFull, FlushFailed, ForeignDirectory, KraftfastError
-from kraftfast.sim.clients import Append, BarrierReader, Producer, Reader, Told
-from kraftfast.sim.consumer import Consumer
-from kraftfast.sim.disk import Crash
-from kraftfast.sim.early_oracle import EarlyOracle
-from kraftfast.sim.ending import check_kept
-from kraftfast.sim.filling import FillingProducer
-from kraftfast.sim.idempotent import IdempotentProducer
-from kraftfast.sim.invariants import Oracle
-from kraftfast.sim.lost_majority import SilentOracle, Survivors
-from kraftfast.sim.local import Host
-from kraftfast.sim.machine import Machine
-from kraftfast.sim.named import NamedProducer
-from kraftfast.sim.nemesis import Nemesis
-from kraftfast.sim.network import Network
-from kraftfast.sim.operator import Operator
-from kraftfast.sim.process import Process
-from kraftfast.sim.remote_clients import RemoteClient, programs
-from kraftfast.sim.watching import WatchedProcess
+from kraftfast.sim.clients.clients import Append, BarrierReader, Producer, Reader, Told
+from kraftfast.sim.clients.consumer import Consumer
+from kraftfast.sim.clients.filling import FillingProducer
+from kraftfast.sim.clients.idempotent import IdempotentProducer
+from kraftfast.sim.clients.named import NamedProducer
+from kraftfast.sim.clients.operator import Operator
+from kraftfast.sim.clients.remote_clients import RemoteClient, programs
+from kraftfast.sim.clients.state_machine import SimStateMachine
+from kraftfast.sim.faults.lost_majority import SilentOracle, Survivors
+from kraftfast.sim.faults.nemesis import Nemesis
+from kraftfast.sim.machines.disk import Crash
+from kraftfast.sim.machines.local import Host
+from kraftfast.sim.machines.machine import Machine
+from kraftfast.sim.machines.network import Network
+from kraftfast.sim.machines.process import Process
+from kraftfast.sim.machines.tcp import Tcp
+from kraftfast.sim.oracles.early_oracle import EarlyOracle
+from kraftfast.sim.oracles.ending import check_kept
+from kraftfast.sim.oracles.invariants import Oracle
+from kraftfast.sim.oracles.settling import Settling
+from kraftfast.sim.oracles.watching import WatchedProcess
 from kraftfast.sim.require import Violation, require
 from kraftfast.sim.settings import Delays, Settings
-from kraftfast.sim.settling import Settling
-from kraftfast.sim.state_machine import SimStateMachine
-from kraftfast.sim.tcp import Tcp
 from kraftfast.sim.trace import words
 from kraftfast.types import METADATA_TOPIC
 

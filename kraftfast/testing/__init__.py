@@ -30,9 +30,9 @@ from kraftfast.client.timing import deadline_after
 from kraftfast.errors import InvalidOption, NoQuorum, TimedOut, VerificationFailed
 from kraftfast.limits import EPOCH_MAX
 from kraftfast.node.config import NodeConfig, VoterConfig
-from kraftfast.node.launching import spare
+from kraftfast.node.processes.launching import spare
+from kraftfast.node.processes.tuning import Settings
 from kraftfast.node.state_machine import StateMachine
-from kraftfast.node.tuning import Settings
 from kraftfast.quorum import LocalQuorum
 from kraftfast.record.batch import BatchView, batches
 from kraftfast.record.pure import encode_batch

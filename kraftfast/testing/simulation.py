@@ -14,17 +14,17 @@ from typing import Any, Generic, TypeVar
 from kraftfast import limits
 from kraftfast.arguments import OFFSET_MAX, flag, one_of, replica_id, whole_number
 from kraftfast.errors import InvalidOption, NoQuorum, TimedOut, VerificationFailed
-from kraftfast.log.directory import DURABILITIES
+from kraftfast.log.small_files.directory import DURABILITIES
 from kraftfast.node.state_machine import StateMachine, check_class, makes_snapshots
 from kraftfast.record import pure
 from kraftfast.record.shapes import Record
-from kraftfast.sim.ending import check_disks, check_log
-from kraftfast.sim.idempotent import Batch
-from kraftfast.sim.machine import Machine
-from kraftfast.sim.process import Process
+from kraftfast.sim.clients.idempotent import Batch
+from kraftfast.sim.clients.users import UsersMachine, UsersProducer
+from kraftfast.sim.machines.machine import Machine
+from kraftfast.sim.machines.process import Process
+from kraftfast.sim.oracles.ending import check_disks, check_log
 from kraftfast.sim.require import Violation
 from kraftfast.sim.settings import Settings
-from kraftfast.sim.users import UsersMachine, UsersProducer
 from kraftfast.sim.world import World
 from kraftfast.testing import all_bytes
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kraftfast.bench.load import Latency, percentiles
-from kraftfast.client.producer import Producer
+from kraftfast.client.producer.producer import Producer
 from tests.client.scripted_quorum import ScriptedQuorum
 
 TIMEOUT_S = 30

@@ -20,7 +20,9 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 CEXT = ROOT / "cext"
 HERE = Path(__file__).resolve().parent
-KERNELS = ["crc32c", "ring", "errand", "page", "flusher", "vigil", "mapping", "nursery", "batch"]
+KERNELS = [
+    "crc32c", "ring", "worker", "page", "flusher", "stay_awake", "mapping", "nursery", "batch"
+]  # fmt: skip
 WARNINGS = ["-Wall", "-Wextra", "-Wshadow", "-Wconversion", "-Wno-sign-conversion", "-Werror"]
 COMPILE = ["-std=gnu11", "-g", "-fno-strict-aliasing", *WARNINGS]
 BUILDS = {
@@ -39,7 +41,7 @@ PROGRAMS: dict[str, list[str]] = {
     "test_nursery": ["fdatasync", "fallocate", "pwrite"],
     "test_mapping": [],
     "test_histogram": [],
-    "test_vigil": [],
+    "test_stay_awake": [],
 }
 MUTANTS = sorted((HERE / "mutants").glob("*.patch"))
 RUN_SECONDS_MAX = 250

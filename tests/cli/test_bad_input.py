@@ -126,7 +126,7 @@ def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "kraftfast.cli.spark.session",
         "kraftfast.bench.disk.measure",
         "kraftfast.doctor.examine",
-        "kraftfast.spark.sweeps.sweep",
+        "kraftfast.spark.jobs.sweeps.sweep",
         "kraftfast.client.remote.Cluster.__init__",
     ):
         monkeypatch.setattr(place, reached)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kraftfast.cli.dump import Dump, batch_fields, sequence
+from kraftfast.cli.log.dump import Dump, batch_fields, sequence
 from kraftfast.record.batch import batch_at
 from kraftfast.record.control import OtherControl, SnapshotFooter, control_batch
 from kraftfast.record.pure import encode_batch

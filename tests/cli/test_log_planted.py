@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from kraftfast.log.snapshot_files import snapshot_path
-from kraftfast.log.snapshot_writer import SnapshotWriter
-from kraftfast.log.producer_records import to_tags
+from kraftfast.log.idempotence.producer_records import to_tags
+from kraftfast.log.snapshots.snapshot_files import snapshot_path
+from kraftfast.log.snapshots.snapshot_writer import SnapshotWriter
 from kraftfast.types import OffsetAndEpoch
 from tests.cli.logs import COMMITTED, CORRUPT, FOREIGN, Done, edit
 from tests.log.kit import PAGE, TIMESTAMP, Home, append, batch, fill, snapshot

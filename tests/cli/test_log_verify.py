@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from kraftfast.errors import NotFormatted
-from kraftfast.log import marks
-from kraftfast.log.floor import FLOOR, write_floor
 from kraftfast.log.disk import Disk
-from kraftfast.log.held_segment import HeldSegment
+from kraftfast.log.reading.held_segment import HeldSegment
+from kraftfast.log.small_files import marks
+from kraftfast.log.small_files.floor import FLOOR, write_floor
 from kraftfast.record.checksum import crc32c
 from kraftfast.types import OffsetAndEpoch
 from tests.cli.logs import COMMITTED, CORRUPT, FOREIGN, IN_USE, INPUT, Done, contents, edit

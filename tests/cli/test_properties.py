@@ -9,8 +9,8 @@ import pytest
 
 from kraftfast.cli.properties import SCALARS, read_server, server
 from kraftfast.errors import InputError, InvalidOption
-from kraftfast.types import is_loopback
 from kraftfast.node.config import ListenerConfig, NodeConfig, VoterConfig
+from kraftfast.types import is_loopback
 
 GOOD = {
     "process.roles": "controller",

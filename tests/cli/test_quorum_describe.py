@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kraftfast.cli.quorum_describe import replication_text, status_text
-from kraftfast.client.quorum_info import QuorumInfo, ReplicaState
+from kraftfast.cli.quorum.describe import replication_text, status_text
+from kraftfast.client.admin.quorum_info import QuorumInfo, ReplicaState
 from kraftfast.types import ZERO_UUID, Endpoint, uuid_from_text
 
 # golden/tools/dynamic-4.3.0/21-leader-removed-status.txt and 01-observers-status.txt

@@ -14,7 +14,9 @@ import pytest
 from click.testing import CliRunner
 
 from kraftfast import errors
-from kraftfast.cli import quorum, root, storage
+from kraftfast.cli import root
+from kraftfast.cli.quorum import group as quorum
+from kraftfast.cli.storage import group as storage
 from tests.cli.kit import environment, fails, run
 
 NAMES = root.cli.list_commands(click.Context(root.cli))

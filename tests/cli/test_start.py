@@ -12,7 +12,7 @@ import pytest
 from kraftfast.cli.start import Events
 from kraftfast.errors import CorruptLog, DiskFull, KraftfastError, PeerGone
 from kraftfast.node.config import NodeConfig
-from kraftfast.node.supervisor import Supervisor
+from kraftfast.node.processes.supervisor import Supervisor
 from tests.cli.kit import fails, run
 
 SHORT = "no space left in the directory"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kraftfast.log import snapshot_files
+from kraftfast.log.snapshots import snapshot_files
 from tests.cli.kit import fails, run
 from tests.cli.logs import Done
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import kraftfast
-from kraftfast.cli.storage_ask import refuse_second_quorum
+from kraftfast.cli.storage.ask import refuse_second_quorum
 from kraftfast.errors import InvalidOption
 from kraftfast.node.config import NodeConfig
 from kraftfast.quorum import free_port

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import kraftfast
-from kraftfast.cli import storage_recover
+from kraftfast.cli.storage import recover as storage_recover
 from kraftfast.errors import CorruptLog
 from tests.cli.logs import CORRUPT, FOREIGN, IN_USE, UNFORMATTED, USAGE, Done, contents
 
@@ -196,7 +196,7 @@ def test_recovery_leaves_an_epoch_that_was_used_up() -> None:
     """2^31 - 1 in quorum-state, but no record of it: the log's own epoch goes on."""
     from kraftfast import limits
     from kraftfast.errors import InvalidOption
-    from kraftfast.node.recovering import EPOCH_STEP, next_epoch
+    from kraftfast.node.storage.recovering import EPOCH_STEP, next_epoch
 
     def stored(epoch: int, last_epoch: int) -> Any:
         return SimpleNamespace(

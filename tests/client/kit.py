@@ -13,8 +13,8 @@ from typing import Any
 
 from kraftfast.ring.spsc import PAGE_BYTES, PeerDoorbell, RingOut, producer_file_bytes
 
-from kraftfast.client.ledger import Ledger
-from kraftfast.client.ring_sender import RingSender
+from kraftfast.client.producer.ledger import Ledger
+from kraftfast.client.producer.ring_sender import RingSender
 from kraftfast.errors import ErrorCode
 from kraftfast.link.hello import HELLO_BYTES_MAX, Hello, decode_hello, encode_hello
 from kraftfast.link.memory_file import map_peer_file, receive_with_fds, send_with_fds

@@ -9,7 +9,7 @@ import time
 from typing import Any
 
 from kraftfast.client.host import HOST
-from kraftfast.client.ledger import Ledger
+from kraftfast.client.producer.ledger import Ledger
 from kraftfast.errors import ErrorCode, KraftfastError
 from kraftfast.wire.messages import InitProducerIdResponse
 from tests.client.kit import ACK, REFUSED, ScriptedReplica, ack, values_of

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kraftfast.client.aio import AsyncProducer
-from kraftfast.client.sender import RECORD_BYTES_MAX
+from kraftfast.client.producer.aio import AsyncProducer
+from kraftfast.client.producer.sender import RECORD_BYTES_MAX
 from kraftfast.errors import (
     Closed,
     InvalidOption,

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from kraftfast.client.aio import AsyncProducer
-from kraftfast.client.producer import Producer
+from kraftfast.client.producer.aio import AsyncProducer
+from kraftfast.client.producer.producer import Producer
 from kraftfast.errors import Closed, NoQuorum, TimedOut, UnknownOutcome, WouldBlock
 from tests.client.scripted_quorum import ScriptedQuorum
 
@@ -167,7 +167,7 @@ def test_a_leader_is_looked_for_after_an_exchange_that_found_none(quorum: Script
 def test_another_search_begins_whatever_ended_the_last_one(
     quorum: ScriptedQuorum, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kraftfast.client.aio.DOUBT_S", 0.02)
+    monkeypatch.setattr("kraftfast.client.producer.aio.LEADER_SILENCE_S", 0.02)
 
     async def body(producer: AsyncProducer) -> None:
         producer._loop.set_exception_handler(lambda *_: None)

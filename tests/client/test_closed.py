@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from kraftfast.client.admin import AsyncAdmin
+from kraftfast.client.admin.admin import AsyncAdmin
 from kraftfast.errors import Closed, UnauthenticatedListener
 from kraftfast.quorum import LocalQuorum
 from tests.client.conftest import SMALL

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from kraftfast.client.aio import AsyncProducer
-from kraftfast.client.producer import Producer
+from kraftfast.client.producer.aio import AsyncProducer
+from kraftfast.client.producer.producer import Producer
 from kraftfast.errors import Closed, InvalidOption, LocalError, PeerGone
 from kraftfast.quorum import LocalQuorum
 from kraftfast.record.compression import Compressor

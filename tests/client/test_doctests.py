@@ -14,9 +14,9 @@ from kraftfast.quorum import LocalQuorum
 WITHOUT_QUORUM = ["kraftfast.client.remote"]
 WITH_QUORUM = [
     "kraftfast",
-    "kraftfast.client.aio",
-    "kraftfast.client.consumer",
-    "kraftfast.client.producer",
+    "kraftfast.client.producer.aio",
+    "kraftfast.client.consumer.consumer",
+    "kraftfast.client.producer.producer",
     "kraftfast.quorum",
     "kraftfast.testing",
 ]

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from kraftfast.client.admin.admin import Admin
 from kraftfast.client.host import HOST
-from kraftfast.client.admin import Admin
 from kraftfast.errors import ErrorCode, PeerGone, RequestRefused
 from kraftfast.wire.messages import (
     ApiKey,

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from kraftfast.client.enrolment import Enrolment
-from kraftfast.client.ledger import Ledger
-from kraftfast.client.socket_sender import SocketSender
+from kraftfast.client.producer.init_producer_id import Identities
+from kraftfast.client.producer.ledger import Ledger
+from kraftfast.client.producer.socket_sender import SocketSender
 from kraftfast.errors import ErrorCode, KraftfastError, UnknownOutcome
 from kraftfast.record.builder import Values
 from kraftfast.types import METADATA_TOPIC
@@ -114,7 +114,7 @@ class History:
         self.chance = random.Random(seed)
         self.log = ModelLog(self.chance)
         self.ledger = Ledger()
-        self.enrolment = Enrolment(self, None) if idempotent else None
+        self.identities = Identities(self, None) if idempotent else None
         self.backlog: list[Any] = []
         self.values: list[bytes] = []
         self.verdicts: list[Verdict] = []
@@ -138,10 +138,10 @@ class History:
         self.verdicts, self.answered = [], 0
         self.replica = self.leader(self.ledger)
         sender = self.replica.sender
-        if self.enrolment is None:
+        if self.identities is None:
             sender.take_over(self.backlog)
         else:
-            self.enrolment.enlist(sender, self.ledger, self.backlog, time.monotonic() + 5)
+            self.identities.enlist(sender, self.ledger, self.backlog, time.monotonic() + 5)
         sender.poll()
 
     # --- what happens -----------------------------------------------------------------------------

@@ -20,10 +20,10 @@ from typing import Any
 
 import pytest
 
-from kraftfast.client import consumer as consumer_module
+from kraftfast.client.consumer import consumer as consumer_module
 from kraftfast.client.local import ask
-from kraftfast.client.producer import Producer
-from kraftfast.client.tickets import Batch
+from kraftfast.client.producer.producer import Producer
+from kraftfast.client.producer.tickets import Batch
 from kraftfast.errors import (
     Closed,
     KraftfastError,
@@ -326,7 +326,7 @@ def test_closing_while_nothing_is_acknowledged(quorum: LocalQuorum) -> None:
 
 CLAIMS = """
 import os, signal, sys
-from kraftfast.client.ledger import Ledger
+from kraftfast.client.producer.ledger import Ledger
 from kraftfast.client.local import LocalConnector
 import time
 directories = {int(id): path for id, path in (each.split("=", 1) for each in sys.argv[1:])}

@@ -16,10 +16,10 @@ import pytest
 
 import kraftfast
 from kraftfast.errors import WrongProcess
-from kraftfast.log.directory import ReplicaDirectory
 from kraftfast.log.disk import Disk
-from kraftfast.node.description import locked, run_lock
-from kraftfast.node.local_layout import format_quorum
+from kraftfast.log.small_files.directory import ReplicaDirectory
+from kraftfast.node.storage.description import locked, run_lock
+from kraftfast.node.storage.local_layout import format_quorum
 from kraftfast.quorum import LocalQuorum
 
 
@@ -100,6 +100,7 @@ def test_a_child_is_refused_whatever_lock_another_thread_held(ring_quorum: Local
                 producer.append_many([b"x"] * 100)
                 producer.append_wait(b"y")
 
+        producer.append_wait(b"x")  # there is a ticket to ask for
         threads = [threading.Thread(target=append) for _ in range(3)]
         for thread in threads:
             thread.start()

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from kraftfast.client.enrolment import Enrolment
-from kraftfast.client.ledger import Ledger
+from kraftfast.client.producer.init_producer_id import Identities
+from kraftfast.client.producer.ledger import Ledger
 from kraftfast.errors import (
     DiskFull,
     ErrorCode,
@@ -35,7 +35,7 @@ class Quorum:
         self.replicas: list[ScriptedReplica] = []
         self.asked: list[Any] = []
         self.grants = [(7, 0, -1)]
-        self.enrolment = Enrolment(self, name)
+        self.identities = Identities(self, name)
         self.backlog: list[Any] = []
 
     def reach(self, _sender: Any, _deadline: float) -> Quorum:
@@ -56,7 +56,7 @@ class Quorum:
         """The next leader, with what the one before left."""
         replica = ScriptedReplica(self.ledger, **{"batch_bytes": 200, **settings})
         self.replicas.append(replica)
-        self.enrolment.enlist(replica.sender, self.ledger, self.backlog, time.monotonic() + 5)
+        self.identities.enlist(replica.sender, self.ledger, self.backlog, time.monotonic() + 5)
         replica.sender.poll()
         self.backlog = []
         return replica
@@ -208,7 +208,7 @@ def test_a_forgotten_producer_begins_again(quorum: Quorum) -> None:
     leader.sender.poll()
     quorum.lose()
     assert says(quorum.lead()) == [(8, 0, 0, [b"b"])]
-    assert failures(quorum) == [None] and not quorum.enrolment.identity.forgotten
+    assert failures(quorum) == [None] and not quorum.identities.identity.forgotten
 
 
 def test_a_full_disk_settles_nothing_for_what_was_sent_before(quorum: Quorum) -> None:
@@ -266,7 +266,7 @@ def test_a_name_goes_on_where_it_was() -> None:
     first, second = quorum.asked
     assert (first.transactional_id, first.producer_id, first.resumes) == ("n", -1, True)
     assert (second.producer_id, second.producer_epoch) == (7, 3), "nobody else's epoch is taken"
-    assert quorum.enrolment.last_sequence(quorum.ledger) == 100
+    assert quorum.identities.last_sequence(quorum.ledger) == 100
     quorum.close()
 
 
@@ -303,7 +303,7 @@ def test_a_fenced_producer_sends_nothing_more(code: ErrorCode) -> None:
     leader.refuse(0, 1, code)
     leader.sender.poll()
     assert isinstance(leader.sender.broken, ProducerFenced)
-    quorum.enrolment.fail_rest(quorum.ledger, LOST)
+    quorum.identities.fail_rest(quorum.ledger, LOST)
     assert failures(quorum) == [ProducerFenced, ProducerFenced]
     with pytest.raises(ProducerFenced):
         quorum.lead()
@@ -338,23 +338,23 @@ def test_a_refused_record_is_not_counted() -> None:
         quorum.grants = list(grants)
         first = 10 if name else 0
         leader = quorum.lead()
-        numbers = [quorum.enrolment.last_sequence(quorum.ledger)]
+        numbers = [quorum.identities.last_sequence(quorum.ledger)]
         send(leader, b"a", b"b", b"c")
         says(leader)
         leader.acknowledge(1)
         leader.refuse(1, 1, ErrorCode.KAFKA_STORAGE_ERROR)
         leader.sender.poll()
-        numbers.append(quorum.enrolment.last_sequence(quorum.ledger))
+        numbers.append(quorum.identities.last_sequence(quorum.ledger))
         quorum.lose()
         again = quorum.lead()
-        numbers.append(quorum.enrolment.last_sequence(quorum.ledger))
+        numbers.append(quorum.identities.last_sequence(quorum.ledger))
         says(again)
         again.acknowledge(1)
         again.sender.poll()
-        numbers.append(quorum.enrolment.last_sequence(quorum.ledger))
+        numbers.append(quorum.identities.last_sequence(quorum.ledger))
         send(again, b"d")
         quorum.lose()
-        quorum.enrolment.fail_rest(quorum.ledger, LOST)
-        numbers.append(quorum.enrolment.last_sequence(quorum.ledger))
+        quorum.identities.fail_rest(quorum.ledger, LOST)
+        numbers.append(quorum.identities.last_sequence(quorum.ledger))
         assert numbers == [first - 1, first, first, first + 1, first + 1], name
         quorum.close()

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from kraftfast.client.producer import Producer
+from kraftfast.client.producer.producer import Producer
 from kraftfast.errors import (
     Closed,
     DiskFull,

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from kraftfast.client import local
-from kraftfast.client.admin import Admin
-from kraftfast.client.admin_ways import LocalReached, LocalWay
+from kraftfast.client.admin.admin import Admin
+from kraftfast.client.admin.admin_ways import LocalReached, LocalWay
 from kraftfast.client.connection import Connection
 from kraftfast.client.host import HOST
 from kraftfast.errors import MalformedFrame, PeerGone, TimedOut

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kraftfast.client.producer import Producer
+from kraftfast.client.producer.producer import Producer
 from kraftfast.errors import ErrorCode, NoQuorum, ProducerFenced, UnknownOutcome
 from kraftfast.wire.messages import InitProducerIdResponse
 from tests.client.scripted_quorum import ScriptedQuorum

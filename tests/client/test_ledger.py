@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kraftfast.client.ledger import Ledger
-from kraftfast.client.tickets import offsets_of
+from kraftfast.client.producer.ledger import Ledger
+from kraftfast.client.producer.tickets import offsets_of
 from kraftfast.errors import DiskFull, ErrorCode, LocalError, RecordTooLarge, UnknownOutcome
 from tests.client.kit import ACK, ScriptedReplica, ack
 

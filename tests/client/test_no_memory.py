@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from kraftfast.client.identity import Identity
-from kraftfast.client.ledger import Ledger
+from kraftfast.client.producer.identity import Identity
+from kraftfast.client.producer.ledger import Ledger
 from kraftfast.errors import UnknownOutcome
 from tests.client.kit import ScriptedReplica
 

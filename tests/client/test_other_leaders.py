@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from kraftfast.client.admin.admin import Admin
 from kraftfast.client.host import HOST
-from kraftfast.client.admin import Admin
 from kraftfast.errors import UnsupportedVersion
 from kraftfast.types import METADATA_TOPIC
 from kraftfast.wire import messages as wire

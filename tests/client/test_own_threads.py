@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from kraftfast.client.host import KernelHost
-from kraftfast.client.aio import AsyncProducer
-from kraftfast.client.own_threads import OwnThreads, _call_back_for_ever
-from kraftfast.client.producer import Producer
-from kraftfast.client.tickets import Batch
+from kraftfast.client.producer.aio import AsyncProducer
+from kraftfast.client.producer.own_threads import OwnThreads, _call_back_for_ever
+from kraftfast.client.producer.producer import Producer
+from kraftfast.client.producer.tickets import Batch
 from kraftfast.errors import Closed, DiskFull, ErrorCode, NoQuorum, ProducerFenced, StorageError
 from kraftfast.quorum import LocalQuorum
 from kraftfast.wire.messages import InitProducerIdResponse
@@ -37,7 +37,7 @@ def test_threads_outlive_what_a_search_raises(
     scripted: ScriptedQuorum, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody else calls back or sends what is open."""
-    monkeypatch.setattr("kraftfast.client.own_threads.SLEEP_S_MAX", 0.01)
+    monkeypatch.setattr("kraftfast.client.producer.own_threads.SLEEP_S_MAX", 0.01)
     said: list[Any] = []
     monkeypatch.setattr(threading, "excepthook", said.append)
     batches: list[Batch] = []

@@ -13,11 +13,11 @@ import pyarrow as pa
 import pytest
 
 from kraftfast.client import local
-from kraftfast.client.aio import AsyncProducer
-from kraftfast.client.ledger import Ledger
-from kraftfast.client.producer import Producer
-from kraftfast.client.sender import RECORD_BYTES_MAX
-from kraftfast.client.tickets import Batch
+from kraftfast.client.producer.aio import AsyncProducer
+from kraftfast.client.producer.ledger import Ledger
+from kraftfast.client.producer.producer import Producer
+from kraftfast.client.producer.sender import RECORD_BYTES_MAX
+from kraftfast.client.producer.tickets import Batch
 from kraftfast.errors import (
     Closed,
     InvalidOption,

@@ -14,10 +14,10 @@ import pytest
 
 import kraftfast
 from kraftfast.client import local
+from kraftfast.client.admin.admin import Admin, AsyncAdmin
+from kraftfast.client.admin.admin_ways import LocalWay, RemoteWay
+from kraftfast.client.consumer.read_barriers import ReadBarriers
 from kraftfast.client.host import HOST
-from kraftfast.client.admin import Admin, AsyncAdmin
-from kraftfast.client.admin_ways import LocalWay, RemoteWay
-from kraftfast.client.read_barriers import ReadBarriers
 from kraftfast.client.remote import Cluster
 from kraftfast.errors import ErrorCode, NoQuorum, PeerGone, TimedOut
 from kraftfast.quorum import LocalQuorum

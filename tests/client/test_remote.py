@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 import kraftfast
-from kraftfast.client import own_threads
 from kraftfast.client.connection import Connection
-from kraftfast.client.ledger import Ledger
-from kraftfast.client.producer import Producer
+from kraftfast.client.producer import own_threads
+from kraftfast.client.producer.ledger import Ledger
+from kraftfast.client.producer.producer import Producer
 from kraftfast.client.remote import Cluster, RemoteConnector, connect_producer, parse_addresses
 from kraftfast.errors import (
     ErrorCode,
@@ -153,7 +153,7 @@ def test_a_later_leader_is_heard_of(servers: list[ScriptedServer]) -> None:
 def test_a_producer_goes_from_a_silent_leader_to_a_later_one(
     servers: list[ScriptedServer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(own_threads, "DOUBT_S", 0.3)
+    monkeypatch.setattr(own_threads, "LEADER_SILENCE_S", 0.3)
     old, new = servers
     for server in servers:
         server.leader = (1, old.address)

@@ -14,17 +14,22 @@ from kraftfast.log.nursery import PreparerThread
 from kraftfast.log.recovery import Settings, open_log
 from kraftfast.node.flusher import Flusher
 from kraftfast.node.idle import Idle
-from kraftfast.node.intake import Intake, RingProducer
+from kraftfast.node.rings.intake import Intake, RingProducer
 
-from kraftfast.client.ledger import Ledger
-from kraftfast.client.ring_sender import RingSender
+from kraftfast.client.producer.ledger import Ledger
+from kraftfast.client.producer.ring_sender import RingSender
 from kraftfast.errors import UnknownOutcome
 from kraftfast.link.hello import HELLO_BYTES_MAX, Hello, decode_hello
 from kraftfast.link.memory_file import receive_with_fds
 from kraftfast.link.ring_link import OwnDoorbell, RingOffer, accept_rings
 from kraftfast.link.stats import Stats
-from kraftfast.log.directory import LogOptions, MetaProperties, ReplicaDirectory, format_directory
 from kraftfast.log.disk import Disk
+from kraftfast.log.small_files.directory import (
+    LogOptions,
+    MetaProperties,
+    ReplicaDirectory,
+    format_directory,
+)
 from kraftfast.record.pure import encode_batch
 from kraftfast.record.shapes import Codec, Record
 

@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from kraftfast.client.ledger import Ledger
-from kraftfast.client.sender import RECORD_BYTES_MAX
+from kraftfast.client.producer.ledger import Ledger
+from kraftfast.client.producer.sender import RECORD_BYTES_MAX
 from kraftfast.errors import (
     DiskFull,
     ErrorCode,

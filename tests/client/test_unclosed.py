@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from kraftfast.client.aio import AsyncProducer
-from kraftfast.client.producer import Producer
+from kraftfast.client.producer.aio import AsyncProducer
+from kraftfast.client.producer.producer import Producer
 from kraftfast.errors import Closed, LocalError, NoQuorum
 from kraftfast.quorum import LocalQuorum
 from tests.client.conftest import SMALL

@@ -12,10 +12,9 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, NamedTuple
 
+from kraftfast.core.membership.control import VoterControls
+from kraftfast.core.membership.voter_history import VoterHistory
 from kraftfast.core.trail import EpochTrail
-
-from kraftfast.core.control import VoterControls
-from kraftfast.core.voter_history import VoterHistory
 from kraftfast.types import (
     Endpoint,
     KRaftVersion,

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from kraftfast.core import effects as fx
 from kraftfast.core import events as ev
+from kraftfast.core.membership.voter_history import VoterHistory
 from kraftfast.core.messages import FetchRequest
 from kraftfast.core.replica import Replica
-from kraftfast.core.voter_history import VoterHistory
 from kraftfast.errors import ErrorCode
 from kraftfast.types import KRaftVersion, KRaftVoters, LeaderChange, OffsetAndEpoch, QuorumState
 from tests.core.disk import (

@@ -22,6 +22,7 @@ from kraftfast.types import (
     Voter,
     VoterSet,
 )
+from tests.core.disk import NoJitter
 from tests.core.replicas import (
     candidate,
     correlation_of,
@@ -33,7 +34,6 @@ from tests.core.replicas import (
     started,
     vote,
 )
-from tests.core.disk import NoJitter
 
 NO_PLACE = OffsetAndEpoch(-1, -1)
 """Of static voters, which stand in no log."""

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 CORE = Path(__file__).parents[2] / "kraftfast" / "core"
-SOURCES = sorted(path for suffix in ("py", "pyx", "pxd") for path in CORE.glob(f"*.{suffix}"))
+SOURCES = sorted(path for suffix in ("py", "pyx", "pxd") for path in CORE.rglob(f"*.{suffix}"))
 OWN = ("kraftfast.core", "kraftfast.types", "kraftfast.limits", "kraftfast.errors")
 PURE = {
     "__future__",

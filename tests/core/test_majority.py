@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kraftfast import limits
-from kraftfast.core.majority import Acknowledged
+from kraftfast.core.replication.majority import Acknowledged
 
 offsets = st.lists(st.integers(-1, 30), min_size=1, max_size=limits.VOTERS_MAX)
 

@@ -9,9 +9,9 @@ from kraftfast.core import effects as fx
 from kraftfast.core import events as ev
 from kraftfast.core import messages as msg
 from kraftfast.core.config import QuorumConfig
+from kraftfast.core.membership.voter_history import VoterHistory
 from kraftfast.core.replica import Replica
 from kraftfast.core.trail import EpochTrail
-from kraftfast.core.voter_history import VoterHistory
 from kraftfast.errors import ErrorCode
 from kraftfast.types import (
     Endpoint,

@@ -29,15 +29,20 @@ CONDITIONS = {1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 13, 14, 15, 16, 17, 19, 21, 23}
 def copy_sources(root: Path) -> None:
     """The sources that a core needs, interpreted but for what exists compiled only."""
     core = root / "kraftfast" / "core"
-    core.mkdir(parents=True)
+    (root / "kraftfast").mkdir(parents=True)
     for pattern in ("*.py", "_cyutility.*.so"):
         for path in (ROOT / "kraftfast").glob(pattern):
             shutil.copy(path, root / "kraftfast")
-    for path in (ROOT / "kraftfast" / "core").glob("*.py"):
-        shutil.copy(path, core)
-    for path in (ROOT / "kraftfast" / "core").glob("*.so"):
-        if not (path.parent / f"{path.name.split('.')[0]}.py").exists():
-            shutil.copy(path, core)
+    own = ROOT / "kraftfast" / "core"
+    compiled = [
+        path
+        for path in own.rglob("*.so")
+        if not (path.parent / f"{path.name.split('.')[0]}.py").exists()
+    ]
+    for path in (*own.rglob("*.py"), *compiled):
+        copy = core / path.relative_to(own)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, copy)
     shutil.copytree(
         ROOT / "tests" / "core",
         root / "tests" / "core",

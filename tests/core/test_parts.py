@@ -9,9 +9,9 @@ import pytest
 from kraftfast import limits
 from kraftfast.core.config import Durability, FlushPolicy, QuorumConfig
 from kraftfast.core.log_view import NEVER_MS, LogView
+from kraftfast.core.replication.validation import Validity, validate
 from kraftfast.core.request_manager import RequestManager
 from kraftfast.core.trail import EpochTrail
-from kraftfast.core.validation import Validity, validate
 from kraftfast.errors import InvalidOption
 from kraftfast.types import OffsetAndEpoch, Voter, VoterSet
 

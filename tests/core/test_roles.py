@@ -8,8 +8,8 @@ import pytest
 
 from kraftfast.core import events as ev
 from kraftfast.core import messages as msg
-from kraftfast.core.candidate import Candidate
-from kraftfast.core.election import Election
+from kraftfast.core.elections.candidate import Candidate
+from kraftfast.core.elections.election import Election
 from kraftfast.core.replica import Replica
 from kraftfast.core.roles import (
     START,

@@ -7,12 +7,12 @@ import pytest
 from kraftfast.core import effects as fx
 from kraftfast.core import events as ev
 from kraftfast.core import messages as msg
+from kraftfast.core.membership.voter_history import VoterHistory
 from kraftfast.core.trail import EpochTrail
-from kraftfast.core.voter_history import VoterHistory
 from kraftfast.errors import InvalidOption
 from kraftfast.types import KRaftVersion, KRaftVoters, OffsetAndEpoch, VoterSet
-from tests.core.replicas import correlation_of, key, replica, started
 from tests.core.disk import voter_of
+from tests.core.replicas import correlation_of, key, replica, started
 
 
 def from_snapshot(offset: int = 30, epoch: int = 4, **options: object):

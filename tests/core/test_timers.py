@@ -6,12 +6,12 @@ import ast
 from pathlib import Path
 
 from kraftfast.core import on_tick
-from kraftfast.core.candidate import Candidate
-from kraftfast.core.follower import Follower
-from kraftfast.core.leader import Leader
-from kraftfast.core.prospective import Prospective
-from kraftfast.core.resigned import Resigned
-from kraftfast.core.unattached import Unattached
+from kraftfast.core.elections.candidate import Candidate
+from kraftfast.core.elections.prospective import Prospective
+from kraftfast.core.elections.resigned import Resigned
+from kraftfast.core.elections.unattached import Unattached
+from kraftfast.core.replication.follower import Follower
+from kraftfast.core.replication.leader import Leader
 
 CORE = Path(__file__).parents[2] / "kraftfast/core"
 TABLES = (on_tick.WRITING, on_tick.BUSY, *on_tick.TIMERS.values())
@@ -27,7 +27,7 @@ def test_no_time_is_told_beside_the_table() -> None:
     told = {timer.due_ms.__name__ for timers in TABLES for timer in timers.rows}
     found = {
         node.name
-        for path in CORE.glob("*.py")
+        for path in CORE.rglob("*.py")
         for node in ast.parse(path.read_text()).body
         if isinstance(node, ast.FunctionDef) and node.name.endswith("_due_ms")
     }

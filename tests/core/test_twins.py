@@ -15,8 +15,8 @@ from tests.core.scenario import SCENARIOS
 from tests.core.twins import CORE, interpreted
 
 AUGMENTED = sorted(
-    path.stem
-    for path in CORE.glob("*.pxd")
+    ".".join(path.relative_to(CORE).with_suffix("").parts)
+    for path in CORE.rglob("*.pxd")
     if path.with_suffix(".py").exists() and path.stem != "__init__"
 )
 FILES = sorted(SCENARIOS.glob("*.txt"))

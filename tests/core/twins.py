@@ -19,9 +19,8 @@ class Interpreted(MetaPathFinder):
     """Finds the modules of the core by their ``.py``, whatever is compiled beside it."""
 
     def find_spec(self, fullname: str, path: object, target: object = None) -> ModuleSpec | None:
-        package, _, name = fullname.rpartition(".")
-        source = CORE / f"{name}.py"
-        if package != "kraftfast.core" or not source.exists():
+        source = CORE.parents[1].joinpath(*fullname.split(".")).with_suffix(".py")
+        if not fullname.startswith("kraftfast.core.") or not source.exists():
             return None
         return spec_from_file_location(fullname, source)
 

@@ -17,7 +17,7 @@ import click
 import pytest
 
 from kraftfast.cli.root import COMMANDS, cli
-from kraftfast.spark.session import why_not
+from kraftfast.spark.sessions.session import why_not
 from tests.ahead import in_threads
 from tests.cli.kit import ROOT, environment
 from tests.docs.pages import BLOCK, PAGES, README, Example, blocks

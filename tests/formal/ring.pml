@@ -1,4 +1,4 @@
-/* The ring and its doorbells (cext/ring.c, cext/errand.c) as a Promela model for Spin.
+/* The ring and its doorbells (cext/ring.c, cext/worker.c) as a Promela model for Spin.
  *
  * A producer sends messages through a ring of SLOTS to a loop that sleeps when it has nothing to
  * do; a flusher thread rings the same doorbell; the producer sleeps when there is no room. Each
@@ -113,11 +113,11 @@ active proctype loop() {
 
     do
     :: received < MESSAGES || jobs < JOBS ->
-        if /* kf_errand_take */
+        if /* kf_worker_take */
         :: flusher_state == done -> flusher_state = idle; jobs++
         :: else
         fi;
-        if /* kf_errand_ask */
+        if /* kf_worker_ask */
         :: flusher_state == idle && jobs < JOBS -> flusher_state = asked
         :: else
         fi;

@@ -18,7 +18,7 @@ import pytest
 import kraftfast
 from kraftfast.client.local import ask
 from kraftfast.errors import KraftfastError, RecordsRefused
-from kraftfast.log.reader import LogReader
+from kraftfast.log.reading.reader import LogReader
 from kraftfast.types import uuid_text
 from tests.cli.kit import Program, run
 from tests.kafka import kafka

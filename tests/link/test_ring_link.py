@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import msgspec
 import pytest
+from kraftfast.ring.spsc import PAGE_BYTES
 
 from kraftfast.errors import MalformedFrame, PeerGone
 from kraftfast.link.hello import Hello, decode_hello, encode_hello
@@ -21,7 +22,6 @@ from kraftfast.link.ring_link import (
     accept_rings,
     close_all,
 )
-from kraftfast.ring.spsc import PAGE_BYTES
 from tests.link.kit import (
     CAPACITY,
     Doorbells,

@@ -11,19 +11,20 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from kraftfast.log.nursery import PreparerThread, do_now
+from kraftfast.log.recovery import Recovered, Settings, open_log
+
 from kraftfast.errors import DiskFull
 from kraftfast.link.ring_link import OwnDoorbell
-from kraftfast.log import quorum_state
-from kraftfast.log.directory import (
+from kraftfast.log.disk import Disk
+from kraftfast.log.small_files import quorum_state
+from kraftfast.log.small_files.directory import (
     LogOptions,
     MetaProperties,
     ReplicaDirectory,
     format_directory,
 )
-from kraftfast.log.disk import Disk
-from kraftfast.log.nursery import PreparerThread, do_now
-from kraftfast.log.recovery import Recovered, Settings, open_log
-from kraftfast.log.snapshot_writer import SnapshotWriter
+from kraftfast.log.snapshots.snapshot_writer import SnapshotWriter
 from kraftfast.record.pure import encode_batch
 from kraftfast.record.shapes import Record
 from kraftfast.types import OffsetAndEpoch, QuorumState

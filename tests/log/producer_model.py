@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from kraftfast import limits
 from kraftfast.errors import ErrorCode
-from kraftfast.log.forgotten import Forgotten
+from kraftfast.log.idempotence.forgotten import Forgotten
 
 SPACE = 2**31
 CLOCK_ID = 2**62

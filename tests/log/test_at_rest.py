@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from kraftfast.errors import CorruptLog, StorageError
-from kraftfast.log import at_rest, verify
-from kraftfast.log.at_rest import find_log, looked_at
 from kraftfast.log.disk import Disk
+from kraftfast.log.reading import at_rest, verify
+from kraftfast.log.reading.at_rest import find_log, looked_at
 from tests.log.kit import PAGE, Home, append, batch, batch_of_size, fill
 
 

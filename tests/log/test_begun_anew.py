@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kraftfast.log.log_start import begin_at, delete_before
 
 from kraftfast.errors import CorruptLog, DiskFull, FlushFailed, ForeignDirectory
-from kraftfast.log import marks
-from kraftfast.log.log_start import begin_at, delete_before
-from kraftfast.log.producer_records import to_tags
-from kraftfast.log.snapshot_files import BOOTSTRAP, snapshot_ids, snapshot_name
-from kraftfast.log.snapshot_writer import SnapshotWriter, write_bootstrap
-from kraftfast.log.verify import verify
+from kraftfast.log.idempotence.producer_records import to_tags
+from kraftfast.log.reading.verify import verify
+from kraftfast.log.small_files import marks
+from kraftfast.log.snapshots.snapshot_files import BOOTSTRAP, snapshot_ids, snapshot_name
+from kraftfast.log.snapshots.snapshot_writer import SnapshotWriter, write_bootstrap
 from kraftfast.record.batch import batches
 from kraftfast.types import KRaftVersion, OffsetAndEpoch
 from tests.log.crash_disk import CrashDisk, PowerCut, cuts

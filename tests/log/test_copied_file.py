@@ -12,7 +12,7 @@ import pytest
 from kraftfast import limits
 from kraftfast.errors import CorruptBatch, StorageError
 from kraftfast.log import scan
-from kraftfast.log.copied_file import SPAN_BYTES, CopiedFile
+from kraftfast.log.reading.copied_file import SPAN_BYTES, CopiedFile
 from tests.log.kit import KIB, Home, batch_of_size, fill
 from tests.log.test_reader import in_a_process
 
@@ -20,9 +20,9 @@ MIB = 1024 * KIB
 
 CUT_UNDER_A_DUMP = """
 import os, sys
-from kraftfast.cli.dump import Dump
+from kraftfast.cli.log.dump import Dump
 from kraftfast.errors import CorruptLog
-from kraftfast.log import verify
+from kraftfast.log.reading import verify
 
 how, path, size = sys.argv[1], sys.argv[2], int(sys.argv[3])
 try:
@@ -61,8 +61,8 @@ def test_a_segment_that_is_cut_short_under_a_dump_or_a_verification(
 CUT_UNDER_A_LOOK = """
 import os, sys
 from kraftfast.errors import CorruptLog
-from kraftfast.log import at_rest
-from kraftfast.log.verify import verify
+from kraftfast.log.reading import at_rest
+from kraftfast.log.reading.verify import verify
 
 directory, path, size = sys.argv[1], sys.argv[2], int(sys.argv[3])
 opened = at_rest._open_held

@@ -20,7 +20,8 @@ from kraftfast.errors import (
     NotFormatted,
     StorageError,
 )
-from kraftfast.log.directory import (
+from kraftfast.log.disk import Disk
+from kraftfast.log.small_files.directory import (
     META,
     OPTIONS,
     LogOptions,
@@ -29,8 +30,7 @@ from kraftfast.log.directory import (
     random_uuid,
     read_options,
 )
-from kraftfast.log.disk import Disk
-from kraftfast.log.floor import write_floor
+from kraftfast.log.small_files.floor import write_floor
 from kraftfast.types import ZERO_UUID, OffsetAndEpoch, uuid_text
 from tests.log.crash_disk import CrashDisk, PowerCut, cuts
 from tests.log.kit import META as MINE
@@ -124,7 +124,7 @@ def test_one_at_a_time(tmp_path: Path) -> None:
     ReplicaDirectory(Disk(), str(tmp_path)).close()
 
 
-OURS = "from kraftfast.log.directory import *; held = ReplicaDirectory(Disk(), path)"
+OURS = "from kraftfast.log.small_files.directory import *; held = ReplicaDirectory(Disk(), path)"
 KAFKAS = "import fcntl; held = open(path + '/.lock', 'w'); fcntl.lockf(held, fcntl.LOCK_EX)"
 
 

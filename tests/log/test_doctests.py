@@ -11,12 +11,12 @@ import pytest
 from tests.log.kit import Home, append, batch
 
 WITHOUT_LOG = [
-    "kraftfast.cli.dump",
-    "kraftfast.log.epoch_checkpoint",
-    "kraftfast.log.newest_snapshot",
-    "kraftfast.log.properties",
+    "kraftfast.cli.log.dump",
+    "kraftfast.log.small_files.epoch_checkpoint",
+    "kraftfast.log.snapshots.newest_snapshot",
+    "kraftfast.log.small_files.properties",
     "kraftfast.log.segment",
-    "kraftfast.log.snapshot_files",
+    "kraftfast.log.snapshots.snapshot_files",
     "kraftfast.record",
     "kraftfast.record.batch",
     "kraftfast.record.builder",
@@ -26,7 +26,7 @@ WITHOUT_LOG = [
     "kraftfast.record.pure_crc",
     "kraftfast.types",
 ]
-WITH_LOG = ["kraftfast.log.reader", "kraftfast.log.verify"]
+WITH_LOG = ["kraftfast.log.reading.reader", "kraftfast.log.reading.verify"]
 OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 

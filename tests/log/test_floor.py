@@ -11,8 +11,8 @@ import pytest
 
 from kraftfast.errors import CorruptLog, DiskFull
 from kraftfast.log.disk import Disk
-from kraftfast.log.floor import FLOOR, NOTHING, check_floor, read_floor, write_floor
-from kraftfast.node.floor import PERIOD_MS, CommittedFloor
+from kraftfast.log.small_files.floor import FLOOR, NOTHING, check_floor, read_floor, write_floor
+from kraftfast.node.storage.floor import PERIOD_MS, CommittedFloor
 from kraftfast.types import OffsetAndEpoch
 
 

@@ -8,7 +8,8 @@ import random
 import pytest
 
 from kraftfast.errors import CorruptLog
-from kraftfast.log import marks, trimming
+from kraftfast.log import trimming
+from kraftfast.log.small_files import marks
 from tests.log.crash_disk import CrashDisk, PowerCut
 from tests.log.kit import Home, content, fill, tend_until
 

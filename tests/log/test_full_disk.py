@@ -10,14 +10,15 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-
-from kraftfast.errors import DiskFull, FlushFailed
-from kraftfast.log import epoch_checkpoint, segment_file
-from kraftfast.log.disk import Disk
 from kraftfast.log.log_start import begin_at, delete_before
 from kraftfast.log.nursery import RETRY_MS, Spare
-from kraftfast.log.verify import verify
-from kraftfast.node.retention import Retention
+
+from kraftfast.errors import DiskFull, FlushFailed
+from kraftfast.log import segment_file
+from kraftfast.log.disk import Disk
+from kraftfast.log.reading.verify import verify
+from kraftfast.log.small_files import epoch_checkpoint
+from kraftfast.node.snapshots.retention import Retention
 from kraftfast.types import OffsetAndEpoch
 from tests.log.crash_disk import CrashDisk
 from tests.log.kit import (

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from kraftfast.cli.dump import Dump
-from kraftfast.log.at_rest import trim_log
-from kraftfast.log.directory import ReplicaDirectory
-from kraftfast.log.producer_records import ProducerName, name_batch
+from kraftfast.cli.log.dump import Dump
+from kraftfast.log.idempotence.producer_records import ProducerName, name_batch
+from kraftfast.log.reading.at_rest import trim_log
+from kraftfast.log.small_files.directory import ReplicaDirectory
 from kraftfast.record.builder import compress_batch
 from kraftfast.record.control import control_batch
 from kraftfast.record.pure import encode_batch

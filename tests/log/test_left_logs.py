@@ -6,13 +6,13 @@ import os
 from pathlib import Path
 
 import pytest
+from kraftfast.log.recovery import Settings
 
 from kraftfast.errors import CorruptLog, InvalidOption
-from kraftfast.log import epoch_checkpoint, marks
-from kraftfast.log.at_rest import trim_log
 from kraftfast.log.disk import Disk
-from kraftfast.log.held_segment import HeldSegment
-from kraftfast.log.recovery import Settings
+from kraftfast.log.reading.at_rest import trim_log
+from kraftfast.log.reading.held_segment import HeldSegment
+from kraftfast.log.small_files import epoch_checkpoint, marks
 from kraftfast.types import OffsetAndEpoch
 from tests.log.crash_disk import CrashDisk, PowerCut, cuts
 from tests.log.kit import KIB, Home, batch_of_size, content, fill
@@ -182,7 +182,7 @@ def test_damage_below_our_end_is_damage_whoever_wrote_last(home: Home) -> None:
 
 
 def trim(home: Home) -> list[str]:
-    from kraftfast.log.directory import ReplicaDirectory
+    from kraftfast.log.small_files.directory import ReplicaDirectory
 
     directory = ReplicaDirectory(home.disk, home.path)
     try:

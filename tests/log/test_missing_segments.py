@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from kraftfast.errors import CorruptLog
-from kraftfast.log.floor import write_floor
-from kraftfast.log.verify import verify
+from kraftfast.log.reading.verify import verify
+from kraftfast.log.small_files.floor import write_floor
 from kraftfast.types import OffsetAndEpoch
 from tests.log.kit import KIB, Home, batch_of_size, content, fill
 

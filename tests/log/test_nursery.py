@@ -12,9 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from kraftfast.errors import DiskFull, StorageError
-from kraftfast.log.disk import Disk
 from kraftfast.log.log_start import delete_before
 from kraftfast.log.nursery import (
     PACE_MS,
@@ -26,6 +23,9 @@ from kraftfast.log.nursery import (
 )
 from kraftfast.log.recovery import Settings
 from kraftfast.log.segment import Segment, is_prepared
+
+from kraftfast.errors import DiskFull, StorageError
+from kraftfast.log.disk import Disk
 from tests.log.crash_disk import CrashDisk
 from tests.log.kit import (
     KIB,

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from kraftfast.log.disk import Disk
-from kraftfast.log.verify import verify
+from kraftfast.log.reading.verify import verify
 from tests.log.kit import KIB, Home, append, batch_of_size, content
 
 LEFT = Path(__file__).parent / "data" / "left-0.1.0.tar.xz"

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from kraftfast.errors import CorruptBatch, CorruptLog
 from kraftfast.log import scan
 from kraftfast.record import batch, headers, pure
-from kraftfast.spark import twins
+from kraftfast.spark.reading import pure_readers as twins
 from tests.log.kit import Home, append, fill
 from tests.log.kit import batch as sound_batch
 

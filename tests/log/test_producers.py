@@ -11,11 +11,17 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kraftfast.log.idempotence.producers import Producers
 
 from kraftfast import limits
 from kraftfast.errors import CorruptBatch, ErrorCode
-from kraftfast.log.producer_records import NAME_TAG, ProducerName, from_tags, name_batch, to_tags
-from kraftfast.log.producers import Producers
+from kraftfast.log.idempotence.producer_records import (
+    NAME_TAG,
+    ProducerName,
+    from_tags,
+    name_batch,
+    to_tags,
+)
 from kraftfast.record.control import SnapshotFooter, control_batch
 from kraftfast.record.pure import encode_batch
 from kraftfast.record.shapes import Record

@@ -8,12 +8,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from kraftfast.log.log_start import delete_before
 
 from kraftfast.errors import CorruptLog, OffsetOutOfRange, StorageError
-from kraftfast.log import held_segment
-from kraftfast.log.copied_file import CopiedFile
-from kraftfast.log.log_start import delete_before
-from kraftfast.log.reader import LogReader
+from kraftfast.log.reading import held_segment
+from kraftfast.log.reading.copied_file import CopiedFile
+from kraftfast.log.reading.reader import LogReader
 from tests.log.kit import KIB, Home, batch, content, fill
 
 
@@ -210,7 +210,7 @@ def in_a_process(code: str, *arguments: str) -> list[str]:
 CUT_SHORT = """
 import os, sys
 from kraftfast.errors import CorruptLog
-from kraftfast.log.reader import LogReader
+from kraftfast.log.reading.reader import LogReader
 
 log_path, file, how = sys.argv[1:]
 reader = LogReader(log_path)

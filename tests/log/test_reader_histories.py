@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from kraftfast.log.log_start import delete_before
-from kraftfast.log.reader import LogReader
+
+from kraftfast.log.reading.reader import LogReader
 from tests.log.kit import Home, append, batch
 
 STEPS = 100

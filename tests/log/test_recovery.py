@@ -10,8 +10,8 @@ import pytest
 
 from kraftfast import limits
 from kraftfast.errors import CorruptLog, FlushFailed, ForeignDirectory, StorageError
-from kraftfast.log import epoch_checkpoint, marks
-from kraftfast.log.snapshot_files import snapshot_ids, snapshot_path
+from kraftfast.log.small_files import epoch_checkpoint, marks
+from kraftfast.log.snapshots.snapshot_files import snapshot_ids, snapshot_path
 from kraftfast.record.batch import batches
 from kraftfast.types import OffsetAndEpoch
 from tests.log.crash_disk import CrashDisk, PowerCut, cuts

@@ -19,16 +19,16 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kraftfast.errors import CorruptLog, ForeignDirectory, NotFormatted, StorageError
-from kraftfast.log import epoch_checkpoint, marks, properties, quorum_state
-from kraftfast.log.directory import (
+from kraftfast.log.disk import Disk
+from kraftfast.log.small_files import epoch_checkpoint, marks, properties, quorum_state
+from kraftfast.log.small_files.directory import (
     decode_partition_metadata,
     encode_meta,
     encode_partition_metadata,
     read_meta,
 )
-from kraftfast.log.disk import Disk
-from kraftfast.log.quorum_state import QuorumState
-from kraftfast.log.state_check import check_state
+from kraftfast.log.small_files.quorum_state import QuorumState
+from kraftfast.log.small_files.state_check import check_state
 from kraftfast.types import ZERO_UUID, OffsetAndEpoch, ReplicaKey
 from tests.log.crash_disk import CrashDisk, PowerCut
 

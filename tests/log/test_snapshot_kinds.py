@@ -6,13 +6,13 @@ import os
 from pathlib import Path
 
 import pytest
+from kraftfast.log.log_start import begin_at
 
 from kraftfast.errors import Closed
 from kraftfast.log.disk import Disk
-from kraftfast.log.log_start import begin_at
-from kraftfast.log.snapshot_files import delete_snapshots, snapshot_ids
-from kraftfast.log.snapshot_reader import open_snapshot
-from kraftfast.log.snapshot_writer import SnapshotWriter
+from kraftfast.log.snapshots.snapshot_files import delete_snapshots, snapshot_ids
+from kraftfast.log.snapshots.snapshot_reader import open_snapshot
+from kraftfast.log.snapshots.snapshot_writer import SnapshotWriter
 from kraftfast.record.control import ControlRecord
 from kraftfast.types import KRaftVersion, OffsetAndEpoch
 from tests.log.kit import Home, fill, snapshot

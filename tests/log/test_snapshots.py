@@ -22,9 +22,10 @@ from kraftfast.errors import (
     RecordsRefused,
     RecordTooLarge,
 )
-from kraftfast.log import snapshot_reader
 from kraftfast.log.disk import Disk
-from kraftfast.log.snapshot_files import (
+from kraftfast.log.reading.verify import verify_file
+from kraftfast.log.snapshots import snapshot_reader
+from kraftfast.log.snapshots.snapshot_files import (
     BOOTSTRAP,
     delete_snapshots,
     id_of,
@@ -32,9 +33,8 @@ from kraftfast.log.snapshot_files import (
     snapshot_name,
     snapshot_path,
 )
-from kraftfast.log.snapshot_reader import SnapshotReader, open_snapshot
-from kraftfast.log.snapshot_writer import BATCH_BYTES, SnapshotWriter, write_bootstrap
-from kraftfast.log.verify import verify_file
+from kraftfast.log.snapshots.snapshot_reader import SnapshotReader, open_snapshot
+from kraftfast.log.snapshots.snapshot_writer import BATCH_BYTES, SnapshotWriter, write_bootstrap
 from kraftfast.record.batch import batch_at
 from kraftfast.record.control import OtherControl, SnapshotFooter, SnapshotHeader, control_batch
 from kraftfast.record.pure import encode_batch

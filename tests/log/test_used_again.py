@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kraftfast.log.log_start import begin_at, delete_before
 
 from kraftfast.errors import CorruptLog
-from kraftfast.log.log_start import begin_at, delete_before
-from kraftfast.log.reader import LogReader
-from kraftfast.log.verify import verify
+from kraftfast.log.reading.reader import LogReader
+from kraftfast.log.reading.verify import verify
 from tests.log.crash_disk import CrashDisk, PowerCut, cuts
 from tests.log.kit import KIB, PAGE, Home, append, batch, batch_of_size, content, snapshot
 

@@ -10,7 +10,7 @@ from kraftfast.core import effects as fx
 from kraftfast.core import events as ev
 from kraftfast.core import messages as msg
 from kraftfast.core.config import QuorumConfig
-from kraftfast.core.resigned import Resigned
+from kraftfast.core.elections.resigned import Resigned
 from kraftfast.errors import ErrorCode, InvalidOption
 from kraftfast.types import (
     Endpoint,

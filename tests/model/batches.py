@@ -5,7 +5,7 @@ from __future__ import annotations
 from kraftfast.core.messages import FetchResponse
 from kraftfast.core.replica import Replica
 from kraftfast.errors import MalformedFrame
-from kraftfast.node.diverging import check_cut
+from kraftfast.node.translation.diverging import check_cut
 from tests.core.disk import Disk, splits_batch
 
 

@@ -14,7 +14,7 @@ from enum import Enum
 from typing import Any
 
 from kraftfast.core.config import QuorumConfig
-from kraftfast.core.majority import Acknowledged
+from kraftfast.core.replication.majority import Acknowledged
 from kraftfast.core.request_manager import RequestManager
 from kraftfast.core.trail import EpochTrail
 from kraftfast.types import Endpoint, VoterSet

@@ -25,7 +25,7 @@ def version() -> str:
     """Return what stands for the sources that decide which states there are."""
     found = hashlib.sha256()
     for folder in ("kraftfast/core", "tests/core", "tests/model"):
-        for path in sorted((ROOT / folder).glob("*.py*")):
+        for path in sorted((ROOT / folder).rglob("*.py*")):
             if path.suffix in (".py", ".pyx", ".pxd") and not path.name.startswith("test_"):
                 found.update(path.name.encode() + b"\0" + path.read_bytes())
     return found.hexdigest()[:16]

@@ -25,7 +25,7 @@ from tests.log.mutate import apply
 from tests.model.settings import SETTINGS
 
 MODEL = Path(__file__).parent
-BESIDE_CORE = ("kraftfast/node/diverging.py", "tests/command.py")
+BESIDE_CORE = ("kraftfast/node/translation/diverging.py", "tests/command.py")
 """What the search uses beside the core."""
 
 
@@ -43,7 +43,7 @@ def broken_core(patch: str, root: Path) -> None:
     """Make a copy of the sources below ``root``, with the patch applied."""
     copy_sources(root)
     for name in BESIDE_CORE:
-        (root / name).parent.mkdir(exist_ok=True)
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, root / name)
     shutil.copytree(MODEL, root / "tests" / "model", ignore=shutil.ignore_patterns("__pycache__"))
     apply(patch, root)

@@ -88,7 +88,7 @@ def cut_takes_too_many_epochs() -> None:
 
 @bug("I7")
 def cut_goes_too_far() -> None:
-    from kraftfast.core import on_fetch_response
+    from kraftfast.core.replication import on_fetch_response
     from kraftfast.core.state import ReplicaState
 
     with in_place_of(on_fetch_response, "truncation_offset", lambda *words: 0):
@@ -98,7 +98,7 @@ def cut_goes_too_far() -> None:
 
 @bug("D23")
 def floor_is_cut() -> None:
-    from kraftfast.core import on_fetch_response
+    from kraftfast.core.replication import on_fetch_response
     from kraftfast.core.state import ReplicaState
 
     quorum, state = begun(floors=(1,))
@@ -109,9 +109,9 @@ def floor_is_cut() -> None:
 
 @bug("I13, D4")
 def leader_forgets_that_it_led() -> None:
-    from kraftfast.types import QuorumState
+    from kraftfast.core.elections.unattached import Unattached
     from kraftfast.core.replica import Replica
-    from kraftfast.core.unattached import Unattached
+    from kraftfast.types import QuorumState
 
     def resumes(self: Any, now_ms: int) -> Any:
         return Unattached(now_ms + 1_000), QuorumState(self._stored.epoch)
@@ -122,8 +122,8 @@ def leader_forgets_that_it_led() -> None:
 
 @bug("I20")
 def consumer_reads_ahead() -> None:
-    from kraftfast.core import serving
     from kraftfast.core.effects import AnswerFetch
+    from kraftfast.core.replication import serving
 
     def unbounded(source: Any, response: Any, offset: int, max_bytes: int, end: int) -> Any:
         return AnswerFetch(source, response, offset, max_bytes, -1)
@@ -134,7 +134,7 @@ def consumer_reads_ahead() -> None:
 
 @bug("D21")
 def vote_for_a_shorter_log() -> None:
-    from kraftfast.core import on_vote
+    from kraftfast.core.elections import on_vote
 
     with in_place_of(on_vote, "is_long_enough", lambda *words: True):
         history(("cut", 1, 3), ("append", 1), ("calm",), ("timer", 3, "fetch_deadline_ms"),
@@ -143,7 +143,7 @@ def vote_for_a_shorter_log() -> None:
 
 @bug("D10, I21")
 def vote_for_less_than_was_lost() -> None:
-    from kraftfast.core.doubt import Doubt
+    from kraftfast.core.elections.doubt import Doubt
 
     with in_place_of(Doubt, "allows", lambda *words: True):
         history(("cut", 1, 3), ("append", 1), ("calm",), ("crash", 1, 0, 0), ("crash", 2, 0, 1),
@@ -152,7 +152,7 @@ def vote_for_less_than_was_lost() -> None:
 
 @bug("D19")
 def gone_directory_is_added() -> None:
-    from kraftfast.core import on_add_voter
+    from kraftfast.core.membership import on_add_voter
     from kraftfast.errors import ErrorCode
 
     def accepts(*words: Any) -> Any:
@@ -171,7 +171,7 @@ def gone_directory_is_added() -> None:
 
 @bug("L1")
 def nobody_is_ever_elected() -> None:
-    from kraftfast.core import on_vote
+    from kraftfast.core.elections import on_vote
 
     quorum, state = begun()
     with in_place_of(on_vote, "is_long_enough", lambda *words: False):

@@ -26,7 +26,7 @@ def replaced(id: int) -> tuple[Action, ...]:
 
 @bug("D23")
 def told_voter_campaigns_by_its_configuration() -> None:
-    from kraftfast.core import leader_identity
+    from kraftfast.core.elections import leader_identity
 
     with in_place_of(leader_identity, "is_superseded", lambda state: False):
         history(*replaced(3), *IS_CALLED, *THIRD_ASKS, **OLD)
@@ -34,7 +34,7 @@ def told_voter_campaigns_by_its_configuration() -> None:
 
 @bug("D23")
 def only_voter_that_was_told_begins_a_log() -> None:
-    from kraftfast.core import on_vote
+    from kraftfast.core.elections import on_vote
 
     with in_place_of(on_vote, "hear_of_quorum", lambda *words: None):
         with in_place_of(on_vote, "hear_of_other_disk", lambda *words: None):
@@ -51,7 +51,7 @@ def only_voter_does_not_listen() -> None:
 
 @bug("D23")
 def another_disk_of_a_voter_gets_a_vote() -> None:
-    from kraftfast.core import on_vote
+    from kraftfast.core.elections import on_vote
 
     with in_place_of(on_vote, "is_long_enough", lambda *words: True):
         history(
@@ -63,7 +63,7 @@ def another_disk_of_a_voter_gets_a_vote() -> None:
 
 @bug("D23")
 def told_voter_helps_one_of_the_configuration() -> None:
-    from kraftfast.core import on_vote
+    from kraftfast.core.elections import on_vote
 
     with in_place_of(on_vote, "asks_by_configuration", lambda *words: False):
         history(
@@ -75,7 +75,7 @@ def told_voter_helps_one_of_the_configuration() -> None:
 
 @bug("D23")
 def refusal_of_one_without_a_log_is_ignored() -> None:
-    from kraftfast.core import campaigning
+    from kraftfast.core.elections import campaigning
 
     with in_place_of(campaigning, "is_refused_as_empty", lambda *words: False):
         history(
@@ -99,7 +99,7 @@ OTHERS_CALL: tuple[Action, ...] = (
 
 @bug("D23")
 def only_voter_leads_beside_the_quorum() -> None:
-    from kraftfast.core import on_begin_quorum_epoch
+    from kraftfast.core.elections import on_begin_quorum_epoch
 
     with in_place_of(on_begin_quorum_epoch, "hear_of_rival", lambda *words: None):
         goes_on(*begins_alone(), *OTHERS_CALL)
@@ -107,7 +107,7 @@ def only_voter_leads_beside_the_quorum() -> None:
 
 @bug("D23")
 def only_voter_follows_the_quorum() -> None:
-    from kraftfast.core import on_begin_quorum_epoch
+    from kraftfast.core.elections import on_begin_quorum_epoch
 
     with in_place_of(on_begin_quorum_epoch, "may_follow", lambda *words: True):
         goes_on(*begins_alone(), *OTHERS_CALL)
@@ -115,7 +115,7 @@ def only_voter_follows_the_quorum() -> None:
 
 @bug("D23")
 def committed_voters_are_not_told() -> None:
-    from kraftfast.core import leader_identity
+    from kraftfast.core.elections import leader_identity
 
     with in_place_of(leader_identity, "knows_committed_voters", lambda state: False):
         history(("append", 1), ("calm",), ("crash", 3, 0, 0), ("start", 3), ("calm",),
@@ -124,7 +124,7 @@ def committed_voters_are_not_told() -> None:
 
 @bug("D23")
 def leader_is_refused_for_a_removal_that_was_undone() -> None:
-    from kraftfast.core import leader_identity
+    from kraftfast.core.elections import leader_identity
 
     def by_the_latest(state: Any, leader_id: int, directory_id: bytes) -> bool:
         return leader_identity.is_named(state.voters, leader_id, directory_id)
@@ -136,7 +136,7 @@ def leader_is_refused_for_a_removal_that_was_undone() -> None:
 
 @bug("D17")
 def needed_voter_is_removed() -> None:
-    from kraftfast.core import on_remove_voter
+    from kraftfast.core.membership import on_remove_voter
 
     ids: dict[str, Any] = {"ids": (1, 2, 3), "voters": (1, 2), "dynamic": True}
     with in_place_of(on_remove_voter.membership, "goes_on_without", lambda *words: True):
@@ -148,7 +148,7 @@ def needed_voter_is_removed() -> None:
 
 @bug("D17")
 def removed_voter_adds_itself() -> None:
-    from kraftfast.core import joining
+    from kraftfast.core.membership import joining
 
     def wanted(state: Any, follower: Any) -> Any:
         config = state.config

@@ -32,7 +32,7 @@ LOST_MEMORY: tuple[Action, ...] = (
 
 @bug("L1")
 def vote_deposes_a_leader() -> None:
-    from kraftfast.core import on_vote
+    from kraftfast.core.elections import on_vote
 
     with in_place_of(on_vote, "is_shielded", lambda *words: False):
         history(*OTHERS_ELECT)
@@ -58,7 +58,7 @@ def leader_hands_over_to_who_lags() -> None:
 
 @bug("L1")
 def witness_shields_a_dead_leader() -> None:
-    from kraftfast.core import on_vote
+    from kraftfast.core.elections import on_vote
 
     with in_place_of(on_vote, "leader_is_silent", lambda *words: False):
         history(("crash", 1, 0, 0), ("calm",), witnesses=(3,))
@@ -66,7 +66,7 @@ def witness_shields_a_dead_leader() -> None:
 
 @bug("D10")
 def memory_that_is_whole_agrees_to_one_that_is_not() -> None:
-    from kraftfast.core import on_vote
+    from kraftfast.core.elections import on_vote
 
     before = on_vote.is_long_enough
 
@@ -80,7 +80,7 @@ def memory_that_is_whole_agrees_to_one_that_is_not() -> None:
 
 @bug("D10, I21")
 def lost_memory_votes() -> None:
-    from kraftfast.core.doubt import Doubt
+    from kraftfast.core.elections.doubt import Doubt
 
     with in_place_of(Doubt, "allows", lambda *words: True):
         history(("append", 1), ("calm",), ("crash", 3, 0, 0), ("start", 3), ("crash", 1, 2, 0),
@@ -90,7 +90,7 @@ def lost_memory_votes() -> None:
 
 @bug("I6")
 def high_watermark_follows_the_last_answer() -> None:
-    from kraftfast.core import on_append
+    from kraftfast.core.replication import on_append
 
     def falls(state: Any, *words: Any) -> None:
         state.high_watermark = 1
@@ -103,7 +103,7 @@ def high_watermark_follows_the_last_answer() -> None:
 
 @bug("D10")
 def doubt_that_was_settled_stays() -> None:
-    from kraftfast.core.doubt import Doubt
+    from kraftfast.core.elections.doubt import Doubt
 
     with in_place_of(Doubt, "covered", lambda *words: None):
         history(("append", 1), ("calm",), ("crash", 3, 0, 1), ("start", 3), ("calm",),
@@ -112,7 +112,7 @@ def doubt_that_was_settled_stays() -> None:
 
 @bug("L1")
 def stranger_moves_the_epoch() -> None:
-    from kraftfast.core import on_vote
+    from kraftfast.core.elections import on_vote
 
     with in_place_of(on_vote, "is_known", lambda *words: True):
         history(("crash", 1, 0, 0), ("deliver", 1, 2), ("stranger", 2), strangers=True)
@@ -120,7 +120,7 @@ def stranger_moves_the_epoch() -> None:
 
 @bug("D17")
 def who_has_nothing_is_added() -> None:
-    from kraftfast.core import on_add_voter
+    from kraftfast.core.membership import on_add_voter
     from kraftfast.errors import ErrorCode
 
     with (
@@ -135,7 +135,7 @@ def who_has_nothing_is_added() -> None:
 
 @bug("D17")
 def target_is_forgotten() -> None:
-    from kraftfast.core import membership
+    from kraftfast.core.membership import changes as membership
     from kraftfast.errors import ErrorCode
     from kraftfast.types import KRaftVoters
 

@@ -82,7 +82,7 @@ def vote_leaves_before_it_is_written() -> None:
 
 @bug("I12")
 def leader_counts_what_it_appended() -> None:
-    from kraftfast.core import on_append
+    from kraftfast.core.replication import on_append
 
     def counts(state: Any, leader: Any, *words: Any) -> None:
         leader.acknowledged.put(leader.slot, state.log.end_offset)
@@ -163,7 +163,7 @@ def epochs_of_a_log_fall() -> None:
 
 @bug("I16")
 def voters_that_were_appended_do_not_count() -> None:
-    from kraftfast.core import on_append
+    from kraftfast.core.replication import on_append
 
     with in_place_of(on_append, "on_controls", nothing):
         changes(("remove", 1, key_of(3)))
@@ -171,7 +171,7 @@ def voters_that_were_appended_do_not_count() -> None:
 
 @bug("D17")
 def second_change_of_the_voters_is_taken() -> None:
-    from kraftfast.core import membership
+    from kraftfast.core.membership import changes as membership
 
     def forgets_the_first(state: Any) -> Any:
         state.leader.change = None
@@ -189,7 +189,7 @@ def changes(*actions: Action, **words: Any) -> None:
 
 @bug("D17")
 def voters_are_changed_before_anything_is_committed() -> None:
-    from kraftfast.core import membership
+    from kraftfast.core.membership import changes as membership
 
     quorum, state = begun(dynamic=True)
     with (
@@ -223,7 +223,7 @@ NEW_DISK: tuple[Action, ...] = (
 
 def no_new_disk_is_heard(*actions: Action, **words: Any) -> None:
     """Let these happen, over sockets, where a leader does not ask who was heard since."""
-    from kraftfast.core.leader import Leader
+    from kraftfast.core.replication.leader import Leader
 
     with in_place_of(Leader, "successor_of", lambda *words: None):
         changes(*actions, wipes=("empty",), streaming=False, **words)
@@ -231,7 +231,7 @@ def no_new_disk_is_heard(*actions: Action, **words: Any) -> None:
 
 @bug("D19")
 def gone_disk_is_added_over_sockets() -> None:
-    from kraftfast.core import on_add_voter
+    from kraftfast.core.membership import on_add_voter
     from kraftfast.errors import ErrorCode
 
     adds: tuple[Action, ...] = (("add", 1, key_of(2)), ("probed", 1, ErrorCode.NONE), ("calm",))
@@ -241,7 +241,7 @@ def gone_disk_is_added_over_sockets() -> None:
 
 @bug("D19")
 def disk_is_added_that_did_not_fetch_since() -> None:
-    from kraftfast.core import on_fetch
+    from kraftfast.core.replication import on_fetch
     from kraftfast.errors import ErrorCode
 
     def anybodys(state: Any, change: Any, progress: Any) -> None:
@@ -269,8 +269,8 @@ def gone_disk_is_counted_on() -> None:
 @bug("D23")
 def snapshot_below_the_floor_is_installed() -> None:
     """A leader names one of which its follower has all, and what is committed behind it."""
-    from kraftfast.core import downloading
     from kraftfast.core.effects import InstallSnapshot
+    from kraftfast.core.snapshots import downloading
 
     def older(snapshot_id: Any, number: int) -> InstallSnapshot:
         return InstallSnapshot(snapshot_id._replace(offset=1), number)
@@ -284,8 +284,8 @@ def snapshot_below_the_floor_is_installed() -> None:
 
 @bug("D23")
 def cut_is_asked_below_the_floor() -> None:
-    from kraftfast.core import on_fetch_response
     from kraftfast.core.effects import Truncate
+    from kraftfast.core.replication import on_fetch_response
 
     quorum, state = begun(floors=(1,))
     with in_place_of(on_fetch_response, "Truncate", lambda end, number: Truncate(0, number)):
@@ -302,7 +302,7 @@ def removed_leader_stays() -> None:
 
 @bug("I18")
 def leader_is_forgotten_while_it_leads() -> None:
-    from kraftfast.core import on_append
+    from kraftfast.core.replication import on_append
 
     def forgets(state: Any, *words: Any) -> None:
         state.leader = None
@@ -328,7 +328,7 @@ def old_leader_is_kept() -> None:
 
 @bug("I25")
 def answered_fetches_stay() -> None:
-    from kraftfast.core import on_append, serving
+    from kraftfast.core.replication import on_append, serving
 
     before = serving.answer_parked
 

@@ -68,6 +68,6 @@ def nothing(*words: Any) -> None:
 
 def waits_for_no_fetch(*words: Any, **named: Any) -> Any:
     """In the place of ``VoterChange``: add who was probed at once, as if it had asked itself."""
-    from kraftfast.core.voter_change import VoterChange
+    from kraftfast.core.membership.voter_change import VoterChange
 
     return VoterChange(*words, **(named | {"at_append": True, "answered": True}))

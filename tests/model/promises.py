@@ -11,15 +11,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kraftfast.core import effects as fx
-from kraftfast.types import LeaderChange
 from kraftfast.core.messages import FetchRequest
+from kraftfast.types import LeaderChange
 from tests.model import timeless
 from tests.model.bounds import stay_small
 
 if TYPE_CHECKING:
     from kraftfast.core.messages import Request, VoteRequest, VoteResponse
-    from kraftfast.types import VoterSet
-    from kraftfast.types import ReplicaKey
+    from kraftfast.types import ReplicaKey, VoterSet
     from tests.model.alone import Lone
 
 WAITS_FOR_NOTHING = ("prospective", "candidate", "resigned")

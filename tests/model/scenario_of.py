@@ -11,8 +11,8 @@ from typing import Any
 
 from kraftfast.types import OffsetAndEpoch
 from tests.core.scenario import Scenario
-from tests.model.quorum import Action, Quorum, State
 from tests.model.alone import CLUSTER, Setting, Violation
+from tests.model.quorum import Action, Quorum, State
 
 PAUSE_MS = 60
 """Longer than pauses between requests, shorter than any timer of a role."""

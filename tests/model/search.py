@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from random import Random
 
 from tests.command import ASKED
-from tests.model.fingerprints import Fingerprints
-from tests.model.quorum import Action, Quorum, State
 from tests.model.alone import Violation
+from tests.model.fingerprints import Fingerprints
 from tests.model.marks import Tally
+from tests.model.quorum import Action, Quorum, State
 from tests.model.turns import NotComputed
 
 

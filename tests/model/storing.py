@@ -17,7 +17,7 @@ from typing import Any
 
 import kraftfast.core
 from kraftfast.core.config import QuorumConfig
-from kraftfast.core.majority import Acknowledged
+from kraftfast.core.replication.majority import Acknowledged
 from kraftfast.core.trail import EpochTrail
 from kraftfast.types import KRaftVersion, KRaftVoters, QuorumState, Voter
 from tests.core.disk import NoJitter
@@ -126,8 +126,8 @@ def pickle_compiled(kind: type) -> None:
     copyreg.pickle(kind, reduce)
 
 
-for place in pkgutil.iter_modules(kraftfast.core.__path__):
-    module = importlib.import_module(f"kraftfast.core.{place.name}")
+for place in pkgutil.walk_packages(kraftfast.core.__path__, "kraftfast.core."):
+    module = importlib.import_module(place.name)
     if module.__file__ is not None and not module.__file__.endswith(".py"):
         for kind in vars(module).values():
             if isinstance(kind, type) and kind.__module__ == module.__name__:

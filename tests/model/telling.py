@@ -8,12 +8,12 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from tests.model.alone import Violation
+from tests.model.marks import Tally
 from tests.model.quorum import Quorum, State
 from tests.model.replay import Histories, form, in_other_form
 from tests.model.scenario_of import scenario_of
 from tests.model.search import Outcome, shrink
-from tests.model.alone import Violation
-from tests.model.marks import Tally
 
 
 def keep(told: dict[str, Any], name: str, outcome: Outcome) -> None:

@@ -9,8 +9,8 @@ import pytest
 
 from kraftfast.types import KRaftVoters, OffsetAndEpoch, ReplicaKey, VoterSet
 from tests.core.disk import GONE, Record, voter_of
-from tests.model.oracle import Known, Oracle, match
 from tests.model.alone import Setting, Violation
+from tests.model.oracle import Known, Oracle, match
 from tests.model.seen import Seen
 
 A, B, C = (Record(1, f"{each}") for each in "abc")

@@ -14,8 +14,8 @@ from kraftfast.core import effects as fx
 from kraftfast.core import events as ev
 from kraftfast.core.messages import FetchResponse
 from kraftfast.errors import MalformedFrame
-from kraftfast.log import quorum_state
-from kraftfast.node.diverging import check_cut
+from kraftfast.log.small_files import quorum_state
+from kraftfast.node.translation.diverging import check_cut
 from kraftfast.types import OffsetAndEpoch, QuorumState, ReplicaKey
 from tests.core.disk import Message, Record, splits_batch
 from tests.core.host import Host

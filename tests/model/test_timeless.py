@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kraftfast.core.leader import Leader
+from kraftfast.core.replication.leader import Leader
 from kraftfast.errors import ErrorCode
 from kraftfast.types import ReplicaKey
-from tests.model.content import content_print
 from tests.model.beginning import goes_on, key_of
+from tests.model.content import content_print
 from tests.model.planting import begun
 from tests.model.timeless import NOW_MS, rank_heard, state_of
 

@@ -12,12 +12,12 @@ from typing import Any
 from kraftfast.link.hello import Hello
 from kraftfast.link.ring_link import OwnDoorbell, RingLink, RingOffer
 from kraftfast.link.unix_socket import connect
-from kraftfast.log.directory import read_meta
 from kraftfast.log.disk import Disk
+from kraftfast.log.small_files.directory import read_meta
 from kraftfast.node.config import ListenerConfig, NodeConfig, VoterConfig
-from kraftfast.node.local_layout import format_quorum
 from kraftfast.node.loop import Loop
 from kraftfast.node.node import Node
+from kraftfast.node.storage.local_layout import format_quorum
 from kraftfast.types import SOCKET_NAME, uuid_text
 from kraftfast.wire import frame
 from tests.node.kit import TIMEOUT_S
@@ -61,7 +61,7 @@ class Inside:
         self.node.failures.end = note
         self.node.failures.complain = self.lines.append
         self.node.start()
-        self.loop.mesh.start()
+        self.loop.ring_peers.start()
         self.loop.sockets.start()
         if voters == 1 and self.node.quorum_config.campaign:
             self.until(lambda: self.node.core.role == "leader")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from typing import Any
 
-from kraftfast.node import translate, wire_values
+from kraftfast.node.translation import translate, wire_values
 from kraftfast.quorum import LocalQuorum
 from kraftfast.types import METADATA_TOPIC, METADATA_TOPIC_ID
 from kraftfast.wire import fetch, frame

@@ -10,8 +10,8 @@ import pytest
 from kraftfast.core import events as ev
 from kraftfast.core import messages as core
 from kraftfast.errors import ErrorCode
-from kraftfast.node import admin_plane
-from kraftfast.node.wire_values import Partition
+from kraftfast.node.tcp import admin_plane
+from kraftfast.node.translation.wire_values import Partition
 from kraftfast.types import METADATA_TOPIC, METADATA_TOPIC_ID, VoterSet
 from kraftfast.wire import messages as wire
 from kraftfast.wire.versions import SERVED

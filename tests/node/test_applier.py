@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from kraftfast.log import held_segment
-from kraftfast.log.reader import LogReader
+from kraftfast.log.reading import held_segment
+from kraftfast.log.reading.reader import LogReader
 from kraftfast.node.applier import Applier
 from kraftfast.node.state_machine import StateMachine
 from tests.log.kit import Home, fill

@@ -14,9 +14,9 @@ import pytest
 from kraftfast.core import events as ev
 from kraftfast.core import messages as core
 from kraftfast.errors import ErrorCode
-from kraftfast.log.directory import read_meta
 from kraftfast.log.disk import Disk
-from kraftfast.node import translate
+from kraftfast.log.small_files.directory import read_meta
+from kraftfast.node.translation import translate
 from kraftfast.record.pure import encode_batch
 from kraftfast.record.shapes import Codec, Record
 from kraftfast.types import METADATA_TOPIC, METADATA_TOPIC_ID

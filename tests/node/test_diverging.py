@@ -10,7 +10,7 @@ import pytest
 
 from kraftfast.core import messages as msg
 from kraftfast.errors import MalformedFrame
-from kraftfast.node.diverging import check_cut
+from kraftfast.node.translation.diverging import check_cut
 from kraftfast.types import OffsetAndEpoch
 from tests.core.replicas import started
 from tests.log.kit import Home, append, batch

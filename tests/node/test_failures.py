@@ -13,8 +13,10 @@ import pytest
 from kraftfast.errors import FlushFailed, MalformedFrame, StorageError, UnencodableMessage
 from kraftfast.link.hello import Hello, encode_hello
 from kraftfast.link.ring_link import OwnDoorbell
-from kraftfast.node import consumers, local_door, sockets, translate
 from kraftfast.node.failures import LINES_A_SECOND_MAX, Failures, describe, is_final
+from kraftfast.node.rings import local_door
+from kraftfast.node.tcp import consumers, sockets
+from kraftfast.node.translation import translate
 from kraftfast.wire import frame
 from kraftfast.wire.messages import ApiKey, DescribeClusterRequest, MetadataRequest, VoteRequest
 from tests.node.inside import Inside, attached
@@ -237,3 +239,21 @@ def test_a_request_that_nobody_answers_keeps_no_slot(
         door.tend(now_ms + local_door.ASKED_MS_MAX)
         assert not door.asking and not door.asked_until and not door.slots.taken["request"]
         assert sock.recv(1) == b""
+
+
+@pytest.mark.parametrize(
+    ("file", "final"),
+    [
+        ("kraftfast/core/replica.py", True),
+        ("kraftfast/core/elections/on_vote.py", True),
+        ("/home/kraftfast/kraftfast/log/snapshots/snapshot_files.py", True),
+        ("/home/kraftfast/kraftfast/node/rings/intake.pyx", False),
+        ("/home/kraftfast/kraftfast/types.py", False),
+        ("/home/user/log/machine.py", False),
+        ("<string>", False),
+    ],
+)
+def test_a_broken_invariant_is_final_wherever_in_the_room_it_is(file: str, final: bool) -> None:
+    with pytest.raises(AssertionError) as raised:
+        exec(compile("assert False", file, "exec"))
+    assert is_final(raised.value) is final

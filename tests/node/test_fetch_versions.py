@@ -7,7 +7,7 @@ import pytest
 from kraftfast.core import effects as fx
 from kraftfast.core import events as ev
 from kraftfast.core import messages as core
-from kraftfast.node import translate
+from kraftfast.node.translation import translate
 from kraftfast.types import METADATA_TOPIC, METADATA_TOPIC_ID, ReplicaKey
 from kraftfast.wire import fetch, frame
 from kraftfast.wire.messages import FetchRequest

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from kraftfast.errors import ErrorCode, KraftfastError, PeerError
-from kraftfast.node.sockets import SERVED_HERE
+from kraftfast.node.tcp.sockets import SERVED_HERE
 from kraftfast.types import METADATA_TOPIC, METADATA_TOPIC_ID
 from kraftfast.wire import frame
 from kraftfast.wire.messages import REQUESTS, ApiKey, ApiVersionsRequest, ProduceRequest

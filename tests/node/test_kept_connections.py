@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from kraftfast.link.hello import Hello, encode_hello
-from kraftfast.node import local_door
-from kraftfast.node.slots import Slots
+from kraftfast.node.rings import local_door
+from kraftfast.node.rings.slots import Slots
 from kraftfast.wire import frame
 from kraftfast.wire import messages as wire
 from kraftfast.wire.messages import ApiKey

@@ -9,12 +9,20 @@ import pytest
 
 HEAVY = {"argparse", "asyncio", "crc32c", "importlib.metadata", "numpy", "ssl"}
 NOT_IN_A_WORKER = {"hmac", "ipaddress", "pathlib", "subprocess"}
-OF_SOCKETS = {"kraftfast.node.sockets", "kraftfast.node.consumers", "kraftfast.node.data_plane"}
+OF_SOCKETS = {
+    "kraftfast.node.tcp.sockets",
+    "kraftfast.node.tcp.consumers",
+    "kraftfast.node.tcp.data_plane",
+}
 """A worker without a listener has no use for them."""
 OF_REPLICAS = {"kraftfast.core", "kraftfast.log.recovery", "kraftfast.record", "kraftfast.wire"}
-OF_CLIENTS = {"kraftfast.client.admin", "kraftfast.client.local", "kraftfast.client.producer"}
+OF_CLIENTS = {
+    "kraftfast.client.admin.admin",
+    "kraftfast.client.local",
+    "kraftfast.client.producer.producer",
+}
 """A program that starts replicas imports what its clients need while they start."""
-STARTS = "import kraftfast.node.worker as worker; worker.load_for_elections()"
+STARTS = "import kraftfast.node.processes.worker as worker; worker.load_for_elections()"
 LEADS = f"""
 {STARTS}
 from kraftfast.record.control import KRaftVersion, control_batch
@@ -30,7 +38,7 @@ def loaded(code: str) -> set[str]:
 @pytest.mark.parametrize(
     ("module", "heavy"),
     [
-        ("kraftfast.node.worker", HEAVY | NOT_IN_A_WORKER | OF_SOCKETS),
+        ("kraftfast.node.processes.worker", HEAVY | NOT_IN_A_WORKER | OF_SOCKETS),
         ("kraftfast.quorum", HEAVY | OF_REPLICAS | OF_CLIENTS),
     ],
 )

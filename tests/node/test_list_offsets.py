@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from kraftfast.errors import CorruptBatch, ErrorCode
-from kraftfast.log import by_time
-from kraftfast.node import list_offsets, partition_leader
+from kraftfast.log.reading import by_time
+from kraftfast.node.tcp import list_offsets, partition_leader
 from kraftfast.types import METADATA_TOPIC
 from kraftfast.wire import frame
 from kraftfast.wire.messages import ApiKey, ListOffsetsRequest, MetadataRequest

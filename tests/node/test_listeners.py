@@ -12,8 +12,8 @@ import pytest
 
 from kraftfast.errors import ErrorCode
 from kraftfast.node.config import ListenerConfig
-from kraftfast.node.quorum_plane import metadata
-from kraftfast.node.wire_values import Partition
+from kraftfast.node.tcp.quorum_plane import metadata
+from kraftfast.node.translation.wire_values import Partition
 from kraftfast.types import METADATA_TOPIC, METADATA_TOPIC_ID, Endpoint, Voter, VoterSet
 from kraftfast.wire import frame
 from kraftfast.wire.messages import (

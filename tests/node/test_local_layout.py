@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from kraftfast.errors import DirectoryInUse, ForeignDirectory, InvalidOption, NotFormatted
-from kraftfast.log.directory import read_meta, read_options
 from kraftfast.log.disk import Disk
-from kraftfast.log.snapshot_files import BOOTSTRAP, snapshot_ids
-from kraftfast.log.snapshot_reader import open_snapshot
-from kraftfast.node import local_layout
-from kraftfast.node.description import changing, locked, read_description
-from kraftfast.node.local_layout import (
+from kraftfast.log.small_files.directory import read_meta, read_options
+from kraftfast.log.snapshots.snapshot_files import BOOTSTRAP, snapshot_ids
+from kraftfast.log.snapshots.snapshot_reader import open_snapshot
+from kraftfast.node.storage import local_layout
+from kraftfast.node.storage.description import changing, locked, read_description
+from kraftfast.node.storage.local_layout import (
     LiveDirectories,
     add_next,
     add_to_description,
@@ -142,7 +142,7 @@ def test_who_waits_too_long_for_the_lock_is_told(
 ) -> None:
     path = str(tmp_path / "q")
     format_quorum(path, 1)
-    monkeypatch.setattr("kraftfast.node.description.LOCK_S_MAX", 0.05)
+    monkeypatch.setattr("kraftfast.node.storage.description.LOCK_S_MAX", 0.05)
     with locked(path), pytest.raises(DirectoryInUse, match="another process is changing"):
         add_to_description(path, 2)
 

@@ -9,10 +9,10 @@ from typing import Any
 
 from kraftfast.core import events as ev
 from kraftfast.log.disk import Disk
-from kraftfast.log.snapshot_files import snapshot_ids
+from kraftfast.log.snapshots.snapshot_files import snapshot_ids
 from kraftfast.node.held import Calls
-from kraftfast.node.making import Making
-from kraftfast.node.snapshots import Snapshots
+from kraftfast.node.snapshots.replica_snapshots import Snapshots
+from kraftfast.node.snapshots.state_machine_snapshots import Making
 from kraftfast.types import OffsetAndEpoch
 from tests.node.test_snapshot_parts import ID, FakeNode, Whole, made
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kraftfast.node import session
+from kraftfast.node.tcp import session
 from kraftfast.record.pure import encode_batch
 from kraftfast.record.shapes import Record
 from kraftfast.types import METADATA_TOPIC

@@ -11,8 +11,8 @@ import pytest
 
 from kraftfast import LocalQuorum
 from kraftfast.errors import InvalidOption
-from kraftfast.node import placement
-from kraftfast.node.placement import processors_for, share
+from kraftfast.node.processes import placement
+from kraftfast.node.processes.placement import processors_for, share
 
 MINE = sorted(os.sched_getaffinity(0))
 

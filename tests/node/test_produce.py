@@ -16,9 +16,9 @@ import pytest
 from kraftfast import limits
 from kraftfast.errors import ErrorCode
 from kraftfast.link.ring_link import OwnDoorbell
-from kraftfast.log import id_ranges
-from kraftfast.node import data_plane, session, sockets
-from kraftfast.node.sockets import HELD_BYTES_MAX
+from kraftfast.log.small_files import id_ranges
+from kraftfast.node.tcp import data_plane, session, sockets
+from kraftfast.node.tcp.sockets import HELD_BYTES_MAX
 from kraftfast.record.batch import batch_at, check_batch
 from kraftfast.record.pure import crc32c, encode_batch
 from kraftfast.record.shapes import (

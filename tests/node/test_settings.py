@@ -14,9 +14,9 @@ import pytest
 import kraftfast
 from kraftfast.cli.root import say_warning
 from kraftfast.errors import CannotListen, InvalidOption, UnauthenticatedListener
-from kraftfast.node.local_layout import quorum_path
-from kraftfast.node.supervisor import Supervisor
-from kraftfast.node.tuning import Tuning, tuning_of
+from kraftfast.node.processes.supervisor import Supervisor
+from kraftfast.node.processes.tuning import Tuning, tuning_of
+from kraftfast.node.storage.local_layout import quorum_path
 
 
 class Machine(kraftfast.StateMachine):

@@ -10,7 +10,7 @@ import pytest
 
 from kraftfast.errors import MalformedFrame
 from kraftfast.node.config import VoterConfig
-from kraftfast.node.socket_peer import SILENCE_MS_MAX
+from kraftfast.node.tcp.socket_peer import SILENCE_MS_MAX
 from kraftfast.wire import frame
 from kraftfast.wire.messages import ApiKey
 from tests.node.inside import Inside

@@ -13,8 +13,8 @@ import pytest
 from kraftfast.link.hello import Hello, decode_hello, encode_hello
 from kraftfast.link.memory_file import receive_with_fds, send_with_fds
 from kraftfast.link.ring_link import OwnDoorbell, RingOffer, close_all
-from kraftfast.node import slots
-from kraftfast.node.slots import Slots
+from kraftfast.node.rings import slots
+from kraftfast.node.rings.slots import Slots
 from tests.node.inside import Inside
 
 FEW = {"stranger": 8, "producer": 8, "watch": 8, "request": 8, "query": 8}

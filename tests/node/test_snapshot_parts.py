@@ -16,15 +16,15 @@ from kraftfast.core import messages as core
 from kraftfast.errors import DiskFull, ErrorCode, FlushFailed, InvalidOption, StorageError
 from kraftfast.link.kernel import THREADS
 from kraftfast.log.disk import Disk
-from kraftfast.log.snapshot_files import snapshot_ids, snapshot_path
-from kraftfast.log.snapshot_writer import SnapshotWriter
-from kraftfast.node import translate, wire_values
-from kraftfast.node.beside import Beside
+from kraftfast.log.snapshots.snapshot_files import snapshot_ids, snapshot_path
+from kraftfast.log.snapshots.snapshot_writer import SnapshotWriter
+from kraftfast.node.background import Background
 from kraftfast.node.host import LocalHost
-from kraftfast.node.retention import KAFKA_BYTES, KAFKA_MS, Retention
-from kraftfast.node.snapshots import Download, Snapshots
+from kraftfast.node.snapshots.replica_snapshots import Download, Snapshots
+from kraftfast.node.snapshots.retention import KAFKA_BYTES, KAFKA_MS, Retention
 from kraftfast.node.state_machine import StateMachine, makes_snapshots
-from kraftfast.node.translate_snapshot import Slice, slice_of
+from kraftfast.node.translation import translate, wire_values
+from kraftfast.node.translation.translate_snapshot import Slice, slice_of
 from kraftfast.types import METADATA_TOPIC, METADATA_TOPIC_ID, OffsetAndEpoch, ReplicaKey
 from kraftfast.wire import frame, tags
 from kraftfast.wire.messages import ApiKey
@@ -59,7 +59,7 @@ class FakeNode:
     """What ``Snapshots`` and ``Retention`` see of a node."""
 
     def __init__(self, path: Path) -> None:
-        self.disk, self.beside, self.applier = Disk(), AtOnce(), None
+        self.disk, self.background, self.applier = Disk(), AtOnce(), None
         options = SimpleNamespace(records="any")
         self.directory = SimpleNamespace(log_path=str(path), options=options)
         self.on_role: list[Any] = []
@@ -465,7 +465,7 @@ def test_a_machine_has_both_or_neither() -> None:
 
 
 def test_jobs_run_beside_in_order_and_are_told_of_in_the_loop() -> None:
-    beside = Beside(THREADS)
+    beside = Background(THREADS)
     try:
         found: list[int] = []
 

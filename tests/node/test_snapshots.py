@@ -11,8 +11,8 @@ from typing import Any
 from kraftfast.client.local import ask
 from kraftfast.errors import ErrorCode
 from kraftfast.log.disk import Disk
-from kraftfast.log.reader import LogReader
-from kraftfast.log.snapshot_files import BOOTSTRAP, snapshot_ids, snapshot_path
+from kraftfast.log.reading.reader import LogReader
+from kraftfast.log.snapshots.snapshot_files import BOOTSTRAP, snapshot_ids, snapshot_path
 from kraftfast.node.state_machine import StateMachine
 from kraftfast.quorum import LocalQuorum
 from kraftfast.types import METADATA_TOPIC, OffsetAndEpoch

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kraftfast.node.launching import spare
+from kraftfast.node.processes.launching import spare
 from kraftfast.testing import QuorumUnderTest
 from tests.node.kit import TIMEOUT_S
 from tests.node.test_supervisor import children

@@ -24,8 +24,8 @@ from kraftfast.link.hello import Hello, encode_hello
 from kraftfast.link.memory_file import send_with_fds
 from kraftfast.link.ring_link import SOCKET_NAME, OwnDoorbell, RingOffer
 from kraftfast.link.unix_socket import connect
+from kraftfast.node.tcp.sockets import SERVED_HERE
 from kraftfast.quorum import LocalQuorum
-from kraftfast.node.sockets import SERVED_HERE
 from kraftfast.types import METADATA_TOPIC, Endpoint, ReplicaKey, uuid_text
 from kraftfast.wire import frame
 from kraftfast.wire.messages import (

@@ -18,11 +18,11 @@ import msgspec
 import pytest
 
 from kraftfast.errors import ForeignDirectory, StorageError
-from kraftfast.node import supervisor
 from kraftfast.node.config import NodeConfig, VoterConfig
-from kraftfast.node.launching import Launch, Sibling
-from kraftfast.node.local_layout import format_quorum
-from kraftfast.node.supervisor import Supervisor
+from kraftfast.node.processes import supervisor
+from kraftfast.node.processes.launching import Launch, Sibling
+from kraftfast.node.processes.supervisor import Supervisor
+from kraftfast.node.storage.local_layout import format_quorum
 from kraftfast.quorum import LocalQuorum
 from tests.node.inside import SMALL
 from tests.node.kit import TIMEOUT_S
@@ -132,7 +132,7 @@ def test_a_supervisor_that_ends_before_its_worker_is_ready_is_no_defect(tmp_path
     config = NodeConfig(node_id=1, directory=str(tmp_path / "q" / "1"), voters=voters, **SMALL)
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours, theirs:
-        command = [sys.executable, "-m", "kraftfast.node.worker", str(theirs.fileno())]
+        command = [sys.executable, "-m", "kraftfast.node.processes.worker", str(theirs.fileno())]
         worker = subprocess.Popen(command, pass_fds=[theirs.fileno()], stderr=subprocess.PIPE)
         ours.send(msgspec.json.encode(config))
     _, told = worker.communicate(timeout=TIMEOUT_S)

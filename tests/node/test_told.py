@@ -11,12 +11,12 @@ import pytest
 from kraftfast.core import messages as core
 from kraftfast.core.config import QuorumConfig
 from kraftfast.core.effects import AppendControl
-from kraftfast.core.joining import wanted_request
+from kraftfast.core.membership.joining import wanted_request
 from kraftfast.errors import ErrorCode
-from kraftfast.node import translate
 from kraftfast.node.control_records import batch_of
-from kraftfast.node.quorum_plane import describe_quorum
-from kraftfast.node.wire_values import Partition, identity_from_wire
+from kraftfast.node.tcp.quorum_plane import describe_quorum
+from kraftfast.node.translation import translate
+from kraftfast.node.translation.wire_values import Partition, identity_from_wire
 from kraftfast.record import pure
 from kraftfast.record.control import decode_control
 from kraftfast.types import (

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from kraftfast.core import messages as core
 from kraftfast.errors import ErrorCode
-from kraftfast.node import translate
-from kraftfast.node import translate_membership as membership
-from kraftfast.node.wire_values import Partition
+from kraftfast.node.translation import translate
+from kraftfast.node.translation import translate_membership as membership
+from kraftfast.node.translation.wire_values import Partition
 from kraftfast.types import METADATA_TOPIC, METADATA_TOPIC_ID, Endpoint, ReplicaKey
 from kraftfast.wire import frame
 from kraftfast.wire import messages as wire

@@ -10,8 +10,8 @@ import pytest
 
 from kraftfast import limits
 from kraftfast.errors import ErrorCode
-from kraftfast.log import id_ranges
-from kraftfast.node.session import REQUESTS_MAX
+from kraftfast.log.small_files import id_ranges
+from kraftfast.node.tcp.session import REQUESTS_MAX
 from kraftfast.record.pure import encode_batch
 from kraftfast.record.shapes import Record
 from kraftfast.wire import produce

@@ -16,13 +16,13 @@ from kraftfast import limits
 from kraftfast.client.local import LocalConnector
 from kraftfast.core import events as ev
 from kraftfast.errors import ErrorCode, InvalidOption, RecordsRefused
-from kraftfast.log.directory import LogOptions
-from kraftfast.log.snapshot_files import BOOTSTRAP, snapshot_ids
-from kraftfast.log.snapshot_writer import SnapshotWriter
+from kraftfast.log.small_files.directory import LogOptions
+from kraftfast.log.snapshots.snapshot_files import BOOTSTRAP, snapshot_ids
+from kraftfast.log.snapshots.snapshot_writer import SnapshotWriter
 from kraftfast.node import witness
-from kraftfast.node.local_layout import format_quorum, open_or_format
 from kraftfast.node.node import Node
 from kraftfast.node.state_machine import StateMachine
+from kraftfast.node.storage.local_layout import format_quorum, open_or_format
 from kraftfast.record.builder import BatchBuilder, Settings
 from kraftfast.types import METADATA_TOPIC, OffsetAndEpoch
 from kraftfast.wire import frame, produce, tags

@@ -14,10 +14,10 @@ from typing import Any
 
 import kraftfast
 from kraftfast.client.local import LocalConnector
-from kraftfast.client.producer import Producer
-from kraftfast.client.tickets import Batch
+from kraftfast.client.producer.producer import Producer
+from kraftfast.client.producer.tickets import Batch
 from kraftfast.errors import KraftfastError, PeerGone, TimedOut, UnknownOutcome
-from kraftfast.log.reader import LogReader
+from kraftfast.log.reading.reader import LogReader
 from kraftfast.quorum import LocalQuorum
 from tests import histories
 from tests.histories import COMMITTED, FAILED, UNKNOWN, Append

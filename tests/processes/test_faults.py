@@ -28,9 +28,9 @@ from kraftfast.errors import (
     KraftfastError,
     TimedOut,
 )
-from kraftfast.log.directory import ReplicaDirectory
 from kraftfast.log.disk import Disk
-from kraftfast.log.reader import LogReader
+from kraftfast.log.reading.reader import LogReader
+from kraftfast.log.small_files.directory import ReplicaDirectory
 from kraftfast.quorum import LocalQuorum
 from tests.processes.kit import (
     PATIENCE_S,

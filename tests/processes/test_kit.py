@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kraftfast.client.tickets import Batch
+from kraftfast.client.producer.tickets import Batch
 from kraftfast.errors import CorruptLog, UnknownOutcome
 from tests.histories import COMMITTED, Append
 from tests.log.kit import Home, append, batch

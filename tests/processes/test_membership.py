@@ -25,8 +25,8 @@ from kraftfast.errors import (
     TimedOut,
     UnknownOutcome,
 )
-from kraftfast.node.description import read_description
-from kraftfast.node.local_layout import format_replica
+from kraftfast.node.storage.description import read_description
+from kraftfast.node.storage.local_layout import format_replica
 from kraftfast.quorum import LocalQuorum
 from tests.processes.kit import (
     PATIENCE_S,

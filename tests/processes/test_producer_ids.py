@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from kraftfast import limits
-from kraftfast.client.identity import Identity
-from kraftfast.client.ledger import Ledger
 from kraftfast.client.local import LocalConnector
+from kraftfast.client.producer.identity import Identity
+from kraftfast.client.producer.ledger import Ledger
 from kraftfast.errors import ErrorCode, TimedOut
-from kraftfast.log.id_ranges import EPOCH_SHIFT
+from kraftfast.log.small_files.id_ranges import EPOCH_SHIFT
 from kraftfast.quorum import LocalQuorum, free_port
 from tests.processes.kit import (
     a_quorum,

@@ -20,12 +20,12 @@ from kraftfast.errors import (
     NotFormatted,
     RequestRefused,
 )
-from kraftfast.log.directory import read_meta
 from kraftfast.log.disk import Disk
-from kraftfast.node import replacing
-from kraftfast.node.description import read_description
-from kraftfast.node.local_layout import place_of, set_aside
-from kraftfast.node.replacing import fault_of, refuse_place, refuse_running
+from kraftfast.log.small_files.directory import read_meta
+from kraftfast.node.storage import replacing
+from kraftfast.node.storage.description import read_description
+from kraftfast.node.storage.local_layout import place_of, set_aside
+from kraftfast.node.storage.replacing import fault_of, refuse_place, refuse_running
 from kraftfast.quorum import LocalQuorum
 from tests.processes.kit import PATIENCE_S, a_quorum, settled, wait_until
 

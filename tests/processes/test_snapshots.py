@@ -13,8 +13,8 @@ import pytest
 import kraftfast
 from kraftfast.errors import OffsetOutOfRange
 from kraftfast.log.disk import Disk
-from kraftfast.log.snapshot_files import BOOTSTRAP, snapshot_ids
-from kraftfast.log.snapshot_reader import open_snapshot
+from kraftfast.log.snapshots.snapshot_files import BOOTSTRAP, snapshot_ids
+from kraftfast.log.snapshots.snapshot_reader import open_snapshot
 from kraftfast.quorum import LocalQuorum
 from kraftfast.types import OffsetAndEpoch
 from tests.histories import COMMITTED

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from kraftfast.log.disk import Disk
-from kraftfast.log.snapshot_files import snapshot_ids
-from kraftfast.log.snapshot_reader import open_snapshot
+from kraftfast.log.snapshots.snapshot_files import snapshot_ids
+from kraftfast.log.snapshots.snapshot_reader import open_snapshot
 from kraftfast.types import KRaftVersion, KRaftVoters
 from tests.processes.kit import PATIENCE_S, a_quorum, go_on, loads, log_path, wait_until
 from tests.processes.test_snapshots import (

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kraftfast import errors
 from kraftfast.record import control, headers, pure, rows
 from kraftfast.record.shapes import CONTROL, FAULT_TEXTS, Codec, Fault, Record
-from kraftfast.spark import twins
+from kraftfast.spark.reading import pure_readers as twins
 
 BYTES = st.none() | st.binary(max_size=40)
 CUT_OFF = FAULT_TEXTS[Fault.INCOMPLETE]

@@ -8,8 +8,6 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from kraftfast.errors import InvalidOption, PeerGone
 from kraftfast.ring.spsc import (
     PAGE_BYTES,
     Doorbell,
@@ -20,6 +18,8 @@ from kraftfast.ring.spsc import (
     format_producer,
     producer_file_bytes,
 )
+
+from kraftfast.errors import InvalidOption, PeerGone
 
 CAPACITY = 4096
 

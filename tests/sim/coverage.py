@@ -49,7 +49,7 @@ def main(arguments: list[str] | None = None) -> int:
 def show(traced: Coverage, lines: bool) -> None:
     """Print the share of each file, and what could not be traced."""
     found, compiled = [], []
-    for path in (each for room in ROOMS for each in (PACKAGE / room).iterdir()):
+    for path in (each for room in ROOMS for each in (PACKAGE / room).rglob("*.py*")):
         name = str(path.relative_to(PACKAGE))
         if path.suffix == ".pyx" or (path.suffix == ".py" and is_compiled(path)):
             compiled.append(name)

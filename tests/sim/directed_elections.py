@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kraftfast.sim.machine import Machine
-from kraftfast.sim.process import Process
+from kraftfast.sim.machines.machine import Machine
+from kraftfast.sim.machines.process import Process
 from tests.sim.kit import Quorum
 from tests.sim.steps import BESIDE, NEVER_ENDS, begun, followers
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from kraftfast.core import messages as msg
 from kraftfast.log.segment import LOG_SUFFIX, segment_name
-from kraftfast.sim.shadow import Shadow
+
+from kraftfast.core import messages as msg
+from kraftfast.sim.oracles.shadow import Shadow
 from kraftfast.types import OffsetAndEpoch
 from tests.sim.kit import Quorum
 from tests.sim.steps import (

@@ -14,8 +14,8 @@ import traceback
 from typing import Any
 
 from kraftfast.sim import Settings, run_seed
+from kraftfast.sim.oracles.watching import WatchedProcess
 from kraftfast.sim.settings import AIMED
-from kraftfast.sim.watching import WatchedProcess
 from tests.sim import directed, seams
 from tests.sim.steps import BESIDE
 

@@ -6,14 +6,20 @@ from collections.abc import Callable, Collection
 from random import Random
 from typing import Any
 
-from kraftfast.core import events as ev
-from kraftfast.log.directory import LogOptions, MetaProperties, ReplicaDirectory, format_directory
 from kraftfast.log.recovery import Settings, open_log
+from kraftfast.sim.machines.paged_file import SteppedFlush
+
+from kraftfast.core import events as ev
+from kraftfast.log.small_files.directory import (
+    LogOptions,
+    MetaProperties,
+    ReplicaDirectory,
+    format_directory,
+)
 from kraftfast.record import pure
-from kraftfast.sim.disk import SimDisk
-from kraftfast.sim.paged_file import SteppedFlush
-from kraftfast.sim.preparer import SimPreparer
-from kraftfast.sim.process import Process
+from kraftfast.sim.machines.disk import SimDisk
+from kraftfast.sim.machines.preparer import SimPreparer
+from kraftfast.sim.machines.process import Process
 from kraftfast.sim.settings import Settings as WorldSettings
 from kraftfast.sim.world import World
 

@@ -7,15 +7,16 @@ from typing import Any
 
 from kraftfast.core.messages import ReadBarrierResponse
 from kraftfast.errors import ErrorCode
-from kraftfast.node.partition_leader import PartitionLeader
-from kraftfast.node.producer_ids import Granted
+from kraftfast.node.tcp.partition_leader import PartitionLeader
+from kraftfast.node.tcp.producer_ids import Granted
 from kraftfast.record import pure
-from kraftfast.sim import history, world
-from kraftfast.sim.clients import ACKNOWLEDGED, FAILED, Append, Question
-from kraftfast.sim.consumer import Consumer
-from kraftfast.sim.idempotent import Attempt, Batch, IdempotentProducer
-from kraftfast.sim.named import NamedProducer
-from kraftfast.sim.process import Process
+from kraftfast.sim import world
+from kraftfast.sim.clients.clients import ACKNOWLEDGED, FAILED, Append, Question
+from kraftfast.sim.clients.consumer import Consumer
+from kraftfast.sim.clients.idempotent import Attempt, Batch, IdempotentProducer
+from kraftfast.sim.clients.named import NamedProducer
+from kraftfast.sim.machines.process import Process
+from kraftfast.sim.oracles import history
 from kraftfast.types import NO_OFFSET
 from tests.sim.planting import Scene, plant
 from tests.sim.steps import NEVER_ENDS

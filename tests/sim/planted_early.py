@@ -6,14 +6,13 @@ from types import SimpleNamespace
 from typing import Any
 
 from kraftfast.core import effects as fx
-from kraftfast.core.leader import Barrier
 from kraftfast.core.messages import LeaderIdentity
-from kraftfast.types import VoterSet
+from kraftfast.core.replication.leader import Barrier
 from kraftfast.errors import DiskFull
 from kraftfast.log import log_start  # type: ignore[attr-defined]
-from kraftfast.sim.early_oracle import IN_FLIGHT_US
-from kraftfast.sim.lost_majority import Survivors
-from kraftfast.types import OffsetAndEpoch, ReplicaKey
+from kraftfast.sim.faults.lost_majority import Survivors
+from kraftfast.sim.oracles.early_oracle import IN_FLIGHT_US
+from kraftfast.types import OffsetAndEpoch, ReplicaKey, VoterSet
 from tests.sim.planting import Scene, plant, with_state, with_voter_records
 
 

@@ -7,13 +7,13 @@ from typing import Any
 
 from kraftfast.core import on_tick
 from kraftfast.errors import CorruptLog, InvalidOption, NotLeader
-from kraftfast.log.snapshot_files import BOOTSTRAP, snapshot_ids, snapshot_path
-from kraftfast.sim import state_machine
-from kraftfast.sim.ending import check_disks, check_log
-from kraftfast.sim.host import SimFlusher
-from kraftfast.sim.process import Process
-from kraftfast.sim.producer_oracle import check_epochs, check_producers
-from kraftfast.sim.shadow import Shadow
+from kraftfast.log.snapshots.snapshot_files import BOOTSTRAP, snapshot_ids, snapshot_path
+from kraftfast.sim.clients import state_machine
+from kraftfast.sim.machines.host import SimFlusher
+from kraftfast.sim.machines.process import Process
+from kraftfast.sim.oracles.ending import check_disks, check_log
+from kraftfast.sim.oracles.producer_oracle import check_epochs, check_producers
+from kraftfast.sim.oracles.shadow import Shadow
 from kraftfast.types import KRaftVoters, OffsetAndEpoch, QuorumState, ReplicaKey
 from tests.sim.planting import Scene, plant, with_state
 

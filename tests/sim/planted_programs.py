@@ -5,9 +5,14 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from kraftfast.client.admin import Admin
-from kraftfast.sim.host import POLLS_MAX
-from kraftfast.sim.remote_clients import RemoteAdmin, RemoteClient, RemoteNamed, RemoteReader
+from kraftfast.client.admin.admin import Admin
+from kraftfast.sim.clients.remote_clients import (
+    RemoteAdmin,
+    RemoteClient,
+    RemoteNamed,
+    RemoteReader,
+)
+from kraftfast.sim.machines.host import POLLS_MAX
 from tests.sim.kit import Quorum
 from tests.sim.planting import Scene, plant
 from tests.sim.steps import BESIDE

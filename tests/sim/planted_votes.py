@@ -17,8 +17,8 @@ from kraftfast.core.messages import (
     VoteResponse,
 )
 from kraftfast.errors import ErrorCode
-from kraftfast.sim.operator import Order
-from kraftfast.sim.vote_oracle import log_end
+from kraftfast.sim.clients.operator import Order
+from kraftfast.sim.oracles.vote_oracle import log_end
 from kraftfast.types import KRaftVersion, KRaftVoters, QuorumState, Voter
 from tests.sim.planting import Scene, plant, with_voter_records
 from tests.sim.steps import remove
@@ -255,7 +255,9 @@ def another_set_is_told(scene: Scene) -> None:
 @plant("I17: {} leads on, and its removal at {} is committed", with_voter_records)
 def removed_leader_stays(scene: Scene) -> None:
     scene.patch.setattr(on_tick, "removed_itself", lambda *words: False)
-    scene.patch.setattr("kraftfast.core.on_append.removed_itself", lambda *w: False, raising=False)
+    scene.patch.setattr(
+        "kraftfast.core.replication.on_append.removed_itself", lambda *w: False, raising=False
+    )
     scene.patch.setattr(type(scene.leader), "_check", lambda self, effects: None)
     scene.world.operator.ask(scene.leader, remove(scene.quorum, scene.leader.id), [])
     scene.world.run(3_000)

@@ -11,10 +11,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-
-from kraftfast.types import QuorumState
 from kraftfast.log.segment import LOG_SUFFIX, segment_name
-from kraftfast.sim.process import Process
+
+from kraftfast.sim.machines.process import Process
+from kraftfast.types import QuorumState
 from tests.sim.kit import Quorum
 from tests.sim.steps import BESIDE, NEVER_ENDS, dynamic, with_snapshots
 

@@ -10,14 +10,15 @@ from typing import Any
 
 from crc32c import crc32c
 from kraftfast.log.log import Log
-from kraftfast.sim.paged_file import SteppedFlush
+from kraftfast.sim.machines.paged_file import SteppedFlush
 
 from kraftfast.errors import FlushFailed
 from kraftfast.log import activation, cutting, recovery
-from kraftfast.node.snapshots import Snapshots
-from kraftfast.sim import door, host
-from kraftfast.sim.disk import SimDisk, SmallFile
-from kraftfast.sim.nemesis import Nemesis
+from kraftfast.node.snapshots.replica_snapshots import Snapshots
+from kraftfast.sim.clients import door
+from kraftfast.sim.faults.nemesis import Nemesis
+from kraftfast.sim.machines import host
+from kraftfast.sim.machines.disk import SimDisk, SmallFile
 
 
 def _log(**methods: Any) -> None:

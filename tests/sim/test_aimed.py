@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kraftfast.core.messages import AlterPartitionReassignmentsRequest
-from kraftfast.sim.process import REQUEST_US_MAX
+from kraftfast.sim.machines.process import REQUEST_US_MAX
 from kraftfast.sim.settings import Delays
 from tests.sim.kit import Quorum
 from tests.sim.steps import accepted, begun

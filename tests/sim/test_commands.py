@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import re
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -95,7 +95,8 @@ def test_what_the_checker_says_is_printed_without_a_traceback() -> None:
 @pytest.mark.parametrize("module", ["tests.sim.mended", "tests.model.mutant"])
 def test_a_patch_that_changes_nothing_is_refused(module: str, tmp_path: Path) -> None:
     """A search of the sources as they are would find nothing, as if the rules were blind."""
-    gone = "--- a/kraftfast/core/on_vote.py\n+++ b/kraftfast/core/on_vote.py\n@@ @@\n-gone\n+new\n"
+    name = "kraftfast/core/elections/on_vote.py"
+    gone = f"--- a/{name}\n+++ b/{name}\n@@ @@\n-gone\n+new\n"
     for text in ("", "not a patch\n", gone):
         path = tmp_path / "any.patch"
         path.write_text(text)
@@ -143,6 +144,6 @@ def test_coverage_names_the_lines_that_no_seed_runs() -> None:
         [sys.executable, *words], cwd=ROOT, capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    shares = re.findall(r"^ *(\d+) % .*  node/session.py$", done.stdout, re.MULTILINE)
+    shares = re.findall(r"^ *(\d+) % .*  node/tcp/session.py$", done.stdout, re.MULTILINE)
     assert len(shares) == 1 and 30 < int(shares[0]) < 100
-    assert re.search(r"^compiled: .*node/mesh.py", done.stdout, re.MULTILINE)
+    assert re.search(r"^compiled: .*node/rings/ring_peers.py", done.stdout, re.MULTILINE)

@@ -6,16 +6,16 @@ none.
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Iterator
 from random import Random
 
-import ctypes
 import pytest
+from kraftfast.sim.machines.paged_file import PagedFile, SimSegmentFile
 
 from kraftfast.errors import DirectoryInUse, DiskFull, FlushFailed, StorageError
 from kraftfast.limits import PAGE_BYTES
-from kraftfast.sim.disk import Crash, SimDisk
-from kraftfast.sim.paged_file import PagedFile, SimSegmentFile
+from kraftfast.sim.machines.disk import Crash, SimDisk
 
 SEEDS = 200
 PAGES = 8

@@ -11,10 +11,10 @@ import pytest
 
 from kraftfast.core import invariants as within_one
 from kraftfast.sim import Settings
-from kraftfast.sim.invariants import Oracle
-from kraftfast.sim.snapshot_oracle import SnapshotOracle
-from kraftfast.sim.vote_oracle import VoteOracle
-from kraftfast.sim.voter_oracle import VoterOracle
+from kraftfast.sim.oracles.invariants import Oracle
+from kraftfast.sim.oracles.snapshot_oracle import SnapshotOracle
+from kraftfast.sim.oracles.vote_oracle import VoteOracle
+from kraftfast.sim.oracles.voter_oracle import VoterOracle
 from kraftfast.sim.world import run_seed
 from tests.sim.kit import Quorum
 

@@ -8,7 +8,7 @@ import pytest
 
 from kraftfast.log import recovery  # type: ignore[attr-defined]
 from kraftfast.sim import Settings
-from kraftfast.sim.plans import PLANS, SLOTS, plan_of, seeds_of
+from kraftfast.sim.faults.plans import PLANS, SLOTS, plan_of, seeds_of
 from kraftfast.sim.world import World, run_seed
 
 MOMENTS = {

@@ -28,7 +28,7 @@ from tests.sim.planting import PLANTS, Scene
 
 def rules() -> Iterator[str]:
     """What each ``require`` or ``Violation`` says, with ``{}`` for what it fills in."""
-    for path in sorted(Path(sim.__file__).parent.glob("*.py")):
+    for path in sorted(Path(sim.__file__).parent.rglob("*.py")):
         tree = ast.parse(path.read_text())
         for node in ast.walk(tree):
             name = getattr(node.func, "id", "") if isinstance(node, ast.Call) else ""

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from kraftfast.sim.program import Program, SimLock
-from kraftfast.sim.remote_clients import RemoteNamed, RemoteReader
-from kraftfast.sim.tcp import Stream
+from kraftfast.sim.clients.program import Program, SimLock
+from kraftfast.sim.clients.remote_clients import RemoteNamed, RemoteReader
+from kraftfast.sim.machines.tcp import Stream
 from tests.sim.kit import Quorum
 from tests.sim.steps import begun
 

@@ -13,15 +13,15 @@ from msgspec.structs import replace
 
 from kraftfast.core.messages import AddRaftVoterRequest, RemoveRaftVoterRequest
 from kraftfast.errors import ErrorCode
-from kraftfast.log import quorum_state
-from kraftfast.node.partition_leader import PartitionLeader
-from kraftfast.sim.consumer import Consumer
-from kraftfast.sim.disk import Crash
-from kraftfast.sim.named import NamedProducer
-from kraftfast.sim.operator import Order
-from kraftfast.sim.producer_oracle import check_epochs
+from kraftfast.log.small_files import quorum_state
+from kraftfast.node.tcp.partition_leader import PartitionLeader
+from kraftfast.sim.clients.consumer import Consumer
+from kraftfast.sim.clients.named import NamedProducer
+from kraftfast.sim.clients.operator import Order
+from kraftfast.sim.faults.rotting import KINDS, LOSABLE, files_in
+from kraftfast.sim.machines.disk import Crash
+from kraftfast.sim.oracles.producer_oracle import check_epochs
 from kraftfast.sim.require import Violation
-from kraftfast.sim.rotting import KINDS, LOSABLE, files_in
 from kraftfast.types import NO_OFFSET
 from tests.log.mutate import ROOT, patched
 from tests.sim.kit import Home, Quorum
@@ -214,7 +214,7 @@ def test_a_lost_vote_that_is_not_missed_is_seen(monkeypatch: pytest.MonkeyPatch)
         if each.name == quorum_state.NAME:
             del each.directory.entries[each.name]
     monkeypatch.setattr("kraftfast.log.recovery.check_state", lambda *words: None, raising=False)
-    monkeypatch.setattr("kraftfast.node.own_directory.check_state", lambda *words: None)
+    monkeypatch.setattr("kraftfast.node.storage.own_directory.check_state", lambda *words: None)
     quorum.restart(2)
     with pytest.raises(Violation, match="I9:"):
         quorum.world.run(3_000)

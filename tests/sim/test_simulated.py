@@ -10,8 +10,8 @@ import pytest
 
 import kraftfast
 from kraftfast.errors import InvalidOption, NoQuorum, TimedOut, VerificationFailed
-from kraftfast.log.snapshot_reader import SnapshotReader
-from kraftfast.log.snapshot_writer import SnapshotWriter
+from kraftfast.log.snapshots.snapshot_reader import SnapshotReader
+from kraftfast.log.snapshots.snapshot_writer import SnapshotWriter
 from kraftfast.record.batch import BatchView
 from kraftfast.sim.require import Violation
 from kraftfast.testing import simulated

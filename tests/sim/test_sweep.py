@@ -18,7 +18,7 @@ import pytest
 from kraftfast.sim import Settings, run_seed
 from kraftfast.sim.__main__ import main
 from kraftfast.sim.__main__ import results as run_on_workers
-from kraftfast.sim.plans import seeds_of
+from kraftfast.sim.faults.plans import seeds_of
 from kraftfast.sim.settings import AIMED, CHANGES, CONFIGURED, FAULTS, MISTAKES, REACHING
 
 ROOT = Path(__file__).parents[2]

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from kraftfast.log.disk import Disk
-from kraftfast.log.snapshot_files import snapshot_path
-from kraftfast.log.snapshot_writer import SnapshotWriter
+from kraftfast.log.snapshots.snapshot_files import snapshot_path
+from kraftfast.log.snapshots.snapshot_writer import SnapshotWriter
 from kraftfast.record import pure
 from kraftfast.record.shapes import Record
 from kraftfast.types import OffsetAndEpoch
@@ -88,7 +88,7 @@ def struct(names: list[str], others: dict[str, str] | None = None) -> Any:
     """What Spark hands to a reader as the schema; ``others``: types that are not the source's."""
     from pyspark.sql import types
 
-    from kraftfast.spark.tables import BATCH_FIELDS, ROW_FIELDS, SQL_TYPES
+    from kraftfast.spark.reading.arrow_batches import BATCH_FIELDS, ROW_FIELDS, SQL_TYPES
 
     kinds: dict[str, types.DataType] = {
         "bigint": types.LongType(),

@@ -12,8 +12,8 @@ import pytest
 pytest.importorskip("pyspark")
 
 from kraftfast import errors  # noqa: E402
-from kraftfast.spark.archive import ClassArchive  # noqa: E402
-from kraftfast.spark.session import why_not  # noqa: E402
+from kraftfast.spark.sessions.class_archive import ClassArchive  # noqa: E402
+from kraftfast.spark.sessions.session import why_not  # noqa: E402
 
 PROGRAM = """
 from kraftfast.spark import get_spark

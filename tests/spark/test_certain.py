@@ -9,8 +9,8 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from kraftfast.log.extents import Extent  # noqa: E402
-from kraftfast.spark.certain import Certain, Held, SetAt, certain_end  # noqa: E402
+from kraftfast.log.reading.extents import Extent  # noqa: E402
+from kraftfast.spark.reading.certain import Certain, Held, SetAt, certain_end  # noqa: E402
 from kraftfast.types import OffsetAndEpoch, ReplicaKey, Voter, VoterSet  # noqa: E402
 
 Entry = tuple[int, int, VoterSet | None]

@@ -19,19 +19,19 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable  # noqa: E402
 import kraftfast  # noqa: E402
 from kraftfast import errors  # noqa: E402
 from kraftfast.connected import directories_of  # noqa: E402
-from kraftfast.log.directory import (  # noqa: E402
+from kraftfast.log.disk import Disk  # noqa: E402
+from kraftfast.log.small_files.directory import (  # noqa: E402
     LogOptions,
     MetaProperties,
     format_directory,
     random_uuid,
 )
-from kraftfast.log.disk import Disk  # noqa: E402
-from kraftfast.log.floor import write_floor  # noqa: E402
-from kraftfast.spark.digests import Digest, alike, digest_of  # noqa: E402
-from kraftfast.spark.places import find_places  # noqa: E402
-from kraftfast.spark.shared import shared_offsets, void_tails  # noqa: E402
-from kraftfast.spark.sources import LogSource  # noqa: E402
-from kraftfast.spark.survey import header_pieces  # noqa: E402
+from kraftfast.log.small_files.floor import write_floor  # noqa: E402
+from kraftfast.spark.jobs.digests import Digest, alike, digest_of  # noqa: E402
+from kraftfast.spark.jobs.shared import shared_offsets, void_tails  # noqa: E402
+from kraftfast.spark.reading.locations import find_places  # noqa: E402
+from kraftfast.spark.reading.sources import LogSource  # noqa: E402
+from kraftfast.spark.reading.splits import header_pieces  # noqa: E402
 from kraftfast.types import OffsetAndEpoch, uuid_text  # noqa: E402
 from tests.spark.kit import LogFiles, read_all, rows_of, struct  # noqa: E402
 

@@ -14,12 +14,12 @@ from tests.spark.kit import LogFiles  # noqa: E402
 CODE = """
 import os, sys
 from kraftfast.errors import KraftfastError
-from kraftfast.spark import pieces, survey
-from kraftfast.spark.digests import digest_of
+from kraftfast.spark.reading import split_reader as pieces, splits as survey
+from kraftfast.spark.jobs.digests import digest_of
 from kraftfast.spark.options import LOG_OPTIONS, LogOptions
-from kraftfast.spark.places import find_places
-from kraftfast.spark.tables import chosen, row_fields
-from kraftfast.spark.transactions import Transactions
+from kraftfast.spark.reading.locations import find_places
+from kraftfast.spark.reading.arrow_batches import chosen, row_fields
+from kraftfast.spark.reading.transactions import Transactions
 import pyarrow as pa
 
 how, path, segment, size = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])
@@ -33,7 +33,7 @@ def cut(*arguments):
 planned = list(survey.pieces(place, survey.Bounds(), 1 << 30, None))
 assert [type(each) for each in planned] == [survey.Piece]
 survey.open_segment = pieces.open_segment = cut
-import kraftfast.spark.digests as digests
+import kraftfast.spark.jobs.digests as digests
 digests.open_segment = cut
 (piece,) = planned
 try:

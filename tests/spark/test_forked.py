@@ -18,7 +18,7 @@ from tests.spark.kit import LogFiles
 AS_DAEMON = (
     "import sys, traceback, types\n"
     "sys.modules['__main__'].__spec__ = types.SimpleNamespace(name='pyspark.daemon')\n"
-    "from kraftfast.spark.forked import settle\n"
+    "from kraftfast.spark.sessions.forked import settle\n"
 )
 
 
@@ -48,7 +48,7 @@ def test_the_process_of_a_stream_whose_query_ended_says_nothing(
     cloudpickle = pytest.importorskip("pyspark.cloudpickle")
     from pyspark.sql.types import BinaryType, StructType
 
-    from kraftfast.spark.sources import LogSource
+    from kraftfast.spark.reading.sources import LogSource
 
     schema = StructType().add("value", BinaryType()).json()
     said = (
@@ -79,7 +79,8 @@ def test_the_process_of_a_stream_whose_query_ended_says_nothing(
 
 def test_only_forked_workers_are_settled() -> None:
     pytest.importorskip("pyspark")
-    from kraftfast.spark import forked, sources
+    from kraftfast.spark.reading import sources
+    from kraftfast.spark.sessions import forked
 
     assert sources.settle is forked.settle
     assert traceback.print_exc is not forked.print_unless_gone
@@ -128,7 +129,7 @@ def _frozen(batches: Any) -> Any:
 
     import pyarrow as pa
 
-    from kraftfast.spark import sources  # noqa: F401 - as a task of a source does
+    from kraftfast.spark.reading import sources  # noqa: F401 - as a task of a source does
 
     for _ in batches:
         yield pa.RecordBatch.from_pydict({"frozen": [gc.get_freeze_count()]})

@@ -14,11 +14,11 @@ from pyarrow import parquet
 pytest.importorskip("pyspark")
 
 from kraftfast import errors  # noqa: E402
-from kraftfast.spark import conversion  # noqa: E402
-from kraftfast.spark.auditing import audit  # noqa: E402
-from kraftfast.spark.conversion import compact, convert, groups, write_file  # noqa: E402
-from kraftfast.spark.sources import LogSource  # noqa: E402
-from kraftfast.spark.tasks import fan_out  # noqa: E402
+from kraftfast.spark.jobs import conversion  # noqa: E402
+from kraftfast.spark.jobs.auditing import audit  # noqa: E402
+from kraftfast.spark.jobs.conversion import compact, convert, groups, write_file  # noqa: E402
+from kraftfast.spark.jobs.tasks import fan_out  # noqa: E402
+from kraftfast.spark.reading.sources import LogSource  # noqa: E402
 from tests.spark.kit import LogFiles, rows_of, struct  # noqa: E402
 
 

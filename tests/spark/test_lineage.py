@@ -15,11 +15,11 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows  # no
 
 import kraftfast  # noqa: E402
 from kraftfast import errors  # noqa: E402
-from kraftfast.spark.committed import OneLog  # noqa: E402
-from kraftfast.spark.leader import LeaderLine  # noqa: E402
-from kraftfast.spark.lineage import lineages, positions  # noqa: E402
-from kraftfast.spark.sources import LogSource  # noqa: E402
-from kraftfast.spark.stream import StreamReader  # noqa: E402
+from kraftfast.spark.reading.committed import OneLog  # noqa: E402
+from kraftfast.spark.reading.sources import LogSource  # noqa: E402
+from kraftfast.spark.streaming.leader import LeaderLine  # noqa: E402
+from kraftfast.spark.streaming.lineage import lineages, positions  # noqa: E402
+from kraftfast.spark.streaming.stream import StreamReader  # noqa: E402
 from tests.spark.kit import LogFiles, read_all, struct  # noqa: E402
 from tests.spark.test_committed import SMALL, Quorum  # noqa: E402
 

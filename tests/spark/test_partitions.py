@@ -15,10 +15,10 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes  # n
 from kraftfast import errors  # noqa: E402
 from kraftfast.record import pure  # noqa: E402
 from kraftfast.record.shapes import Record  # noqa: E402
-from kraftfast.spark.conversion import convert  # noqa: E402
-from kraftfast.spark.lineage import positions  # noqa: E402
-from kraftfast.spark.remote import _until  # noqa: E402
-from kraftfast.spark.sources import LogSource  # noqa: E402
+from kraftfast.spark.jobs.conversion import convert  # noqa: E402
+from kraftfast.spark.reading.remote import _until  # noqa: E402
+from kraftfast.spark.reading.sources import LogSource  # noqa: E402
+from kraftfast.spark.streaming.lineage import positions  # noqa: E402
 from tests.spark.kit import TIMESTAMP, read_all, rows_of, struct  # noqa: E402
 
 ABORT, COMMIT = 0, 1

@@ -21,7 +21,8 @@ from kraftfast.log import scan
 from kraftfast.record import columns, compression, control, headers, pure, pure_crc, rows
 from kraftfast.record.checksum import crc32c
 from kraftfast.record.shapes import Codec, Record
-from kraftfast.spark import plain, twins
+from kraftfast.spark.reading import pure_readers as twins
+from kraftfast.spark.reading import uncompiled as plain
 from tests.spark.kit import LogFiles, rows_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -240,9 +241,9 @@ for name in ("crc32c", "msgspec", "zstandard", "click", "rich"):
 with warnings.catch_warnings(record=True) as told:
     warnings.simplefilter("always")
     import kraftfast.spark
-    from kraftfast.spark.sources import BatchesSource, LogSource, SnapshotSource
+    from kraftfast.spark.reading.sources import BatchesSource, LogSource, SnapshotSource
 import kraftfast.record.rows
-assert kraftfast.record.rows.decode_rows.__module__ == "kraftfast.spark.twins"
+assert kraftfast.record.rows.decode_rows.__module__ == "kraftfast.spark.reading.pure_readers"
 
 class Field:
     def __init__(self, text):
@@ -273,7 +274,7 @@ found = [rows(each({"path": log})) for each in (LogSource, BatchesSource, Snapsh
 damaged = refusal(lambda: rows(LogSource({"path": log + "-damaged"})))
 live = refusal(lambda: rows(LogSource({"path": quorum})))
 servers = refusal(lambda: rows(LogSource({"bootstrap.servers": "127.0.0.1:1"})))
-from kraftfast.spark.sink import SinkOptions
+from kraftfast.spark.writing.sink import SinkOptions
 sink = refusal(lambda: SinkOptions.of({"path": quorum}, "kraftfast").producer("x"))
 from kraftfast.log.recovery import open_segments
 other = refusal(open_segments)
@@ -292,7 +293,7 @@ def archive_of_py_files(path: Path) -> None:
 def test_a_zip_of_py_files_reads_the_same(log: LogFiles, tmp_path: Path) -> None:
     pytest.importorskip("pyspark")
     import kraftfast
-    from kraftfast.spark.sources import BatchesSource, LogSource, SnapshotSource
+    from kraftfast.spark.reading.sources import BatchesSource, LogSource, SnapshotSource
 
     log.snapshot(40, [(b"k", b"state")])
     log.copy(tmp_path / "replica-damaged").flip(13)

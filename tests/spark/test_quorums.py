@@ -18,13 +18,13 @@ pytest.importorskip("pyspark")
 import kraftfast  # noqa: E402
 from kraftfast import errors  # noqa: E402
 from kraftfast.client.connection import Connection  # noqa: E402
-from kraftfast.node.tuning import free_port  # noqa: E402
-from kraftfast.spark import fetched, remote  # noqa: E402
-from kraftfast.spark.conversion import convert  # noqa: E402
+from kraftfast.node.processes.tuning import free_port  # noqa: E402
+from kraftfast.spark.jobs.conversion import convert  # noqa: E402
 from kraftfast.spark.options import LOG_OPTIONS, LogOptions  # noqa: E402
-from kraftfast.spark.committed import Logs, OneLog  # noqa: E402
-from kraftfast.spark.places import find_places  # noqa: E402
-from kraftfast.spark.sources import LogSource  # noqa: E402
+from kraftfast.spark.reading import fetched, remote  # noqa: E402
+from kraftfast.spark.reading.committed import Logs, OneLog  # noqa: E402
+from kraftfast.spark.reading.locations import find_places  # noqa: E402
+from kraftfast.spark.reading.sources import LogSource  # noqa: E402
 from kraftfast.types import OffsetAndEpoch  # noqa: E402
 from kraftfast.wire.messages import ApiKey  # noqa: E402
 from tests.spark.kit import read_all, rows_of, struct  # noqa: E402
@@ -114,7 +114,7 @@ def test_by_directory(quorum: kraftfast.LocalQuorum) -> None:
 
 def test_what_is_not_committed_is_not_read(quorum: kraftfast.LocalQuorum) -> None:
     """The log of a running replica is read up to a bound, though it holds whole batches beyond."""
-    from kraftfast.spark.survey import Bounds, pieces
+    from kraftfast.spark.reading.splits import Bounds, pieces
 
     leader = os.path.join(quorum.path, str(quorum.leader()))
     place = find_places(leader)[0]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kraftfast import errors
-from kraftfast.spark import failures, session
+from kraftfast.spark.sessions import failures, session
 
 
 def java(place: Path, version: str, release: bool = True) -> None:
@@ -103,7 +103,10 @@ def test_executors_of_other_hosts_find_the_driver(
 
 def test_nothing_is_left_of_a_session(tmp_path: Path) -> None:
     """Of its settings' folder, that is, in the directory for temporary files."""
-    code = "import os; from kraftfast.spark.session import environment as e; e(); print(os.environ)"
+    code = (
+        "import os; from kraftfast.spark.sessions import session; "
+        "session.environment(); print(os.environ)"
+    )
     given = {name: value for name, value in os.environ.items() if name != "SPARK_CONF_DIR"}
     run = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True,
@@ -132,7 +135,7 @@ def test_java_too_old(packages: set[str], tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_nothing_else_loads_spark() -> None:
     program = (
-        "import sys, kraftfast, kraftfast.cli.root, kraftfast.spark, kraftfast.spark.session\n"
+        "import sys, kraftfast, kraftfast.cli.root, kraftfast.spark.sessions.session\n"
         "assert not {'pyspark', 'pyarrow', 'pandas'} & set(sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)

@@ -27,17 +27,17 @@ from pyspark.sql.types import (  # noqa: E402
 
 import kraftfast  # noqa: E402
 from kraftfast import errors  # noqa: E402
-from kraftfast.client.sender import RECORD_BYTES_MAX  # noqa: E402
-from kraftfast.spark.outgoing import check_schema  # noqa: E402
-from kraftfast.spark.session import why_not  # noqa: E402
-from kraftfast.spark.sink import (  # noqa: E402
+from kraftfast.client.producer.sender import RECORD_BYTES_MAX  # noqa: E402
+from kraftfast.spark.reading.sources import LogSource  # noqa: E402
+from kraftfast.spark.sessions.session import why_not  # noqa: E402
+from kraftfast.spark.writing.outgoing import check_schema  # noqa: E402
+from kraftfast.spark.writing.sink import (  # noqa: E402
     Appended,
     BatchWriter,
     SinkOptions,
     append_rows,
 )
-from kraftfast.spark.sources import LogSource  # noqa: E402
-from kraftfast.spark.staging import Job, stage  # noqa: E402
+from kraftfast.spark.writing.staging import Job, stage  # noqa: E402
 from tests.spark.kit import LogFiles, rows_of  # noqa: E402
 
 pytestmark = pytest.mark.processes

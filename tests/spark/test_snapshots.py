@@ -11,9 +11,9 @@ import pytest
 pytest.importorskip("pyspark")
 
 from kraftfast import errors  # noqa: E402
-from kraftfast.spark.auditing import audit  # noqa: E402
-from kraftfast.spark.conversion import compact  # noqa: E402
-from kraftfast.spark.sources import SnapshotSource  # noqa: E402
+from kraftfast.spark.jobs.auditing import audit  # noqa: E402
+from kraftfast.spark.jobs.conversion import compact  # noqa: E402
+from kraftfast.spark.reading.sources import SnapshotSource  # noqa: E402
 from tests.spark.kit import LogFiles, read_all, rows_of, struct  # noqa: E402
 
 STATE = [(b"key 0", b"value 38"), (b"key 1", b"value 39")]

@@ -25,7 +25,7 @@ from pyspark.sql.datasource import (  # noqa: E402
 
 from kraftfast import errors  # noqa: E402
 from kraftfast.record.shapes import Codec  # noqa: E402
-from kraftfast.spark.sources import BatchesSource, LogSource, SnapshotSource  # noqa: E402
+from kraftfast.spark.reading.sources import BatchesSource, LogSource, SnapshotSource  # noqa: E402
 from tests.spark.kit import TIMESTAMP, LogFiles, read_all, rows_of, struct  # noqa: E402
 
 
@@ -213,8 +213,8 @@ def test_reading_does_not_import_pandas(log: LogFiles) -> None:
     """It takes half a second of each worker's first task, and slows all that follow."""
     program = (
         "import sys\n"
-        "from kraftfast.spark.sources import BatchesSource, LogSource\n"
-        "from kraftfast.spark.tables import BATCH_FIELDS, ROW_FIELDS\n"
+        "from kraftfast.spark.reading.sources import BatchesSource, LogSource\n"
+        "from kraftfast.spark.reading.arrow_batches import BATCH_FIELDS, ROW_FIELDS\n"
         "from tests.spark.kit import struct\n"
         f"given = {{'path': {str(log.path)!r}}}\n"
         "for source, fields in (LogSource, ROW_FIELDS), (BatchesSource, BATCH_FIELDS):\n"

@@ -20,14 +20,14 @@ from pyspark.sql.types import BinaryType, StructField, StructType  # noqa: E402
 
 import kraftfast  # noqa: E402
 from kraftfast import errors  # noqa: E402
-from kraftfast.spark import staging  # noqa: E402
-from kraftfast.spark.appending import append_rows  # noqa: E402
-from kraftfast.spark.destination import SinkOptions  # noqa: E402
-from kraftfast.spark.direct_notes import finished_end, note_finished  # noqa: E402
-from kraftfast.spark.sink import BatchWriter, StreamWriter, task_name  # noqa: E402
-from kraftfast.spark.sources import LogSource  # noqa: E402
-from kraftfast.spark.staging import Job, Staged, claim, publish, stage  # noqa: E402
-from kraftfast.spark.tables import HEADER_TYPE  # noqa: E402
+from kraftfast.spark.reading.arrow_batches import HEADER_TYPE  # noqa: E402
+from kraftfast.spark.reading.sources import LogSource  # noqa: E402
+from kraftfast.spark.streaming.direct_notes import finished_end, note_finished  # noqa: E402
+from kraftfast.spark.writing import staging  # noqa: E402
+from kraftfast.spark.writing.appending import append_rows  # noqa: E402
+from kraftfast.spark.writing.destination import SinkOptions  # noqa: E402
+from kraftfast.spark.writing.sink import BatchWriter, StreamWriter, task_name  # noqa: E402
+from kraftfast.spark.writing.staging import Job, Staged, claim, publish, stage  # noqa: E402
 from tests.spark.kit import rows_of  # noqa: E402
 
 pytestmark = pytest.mark.processes

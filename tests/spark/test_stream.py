@@ -17,10 +17,10 @@ from pyspark.sql.streaming.datasource import (  # noqa: E402
 )
 
 from kraftfast import errors  # noqa: E402
-from kraftfast.log.extents import LogExtents  # noqa: E402
-from kraftfast.spark.lineage import positions  # noqa: E402
-from kraftfast.spark.sources import LogSource  # noqa: E402
-from kraftfast.spark.stream import StreamReader  # noqa: E402
+from kraftfast.log.reading.extents import LogExtents  # noqa: E402
+from kraftfast.spark.reading.sources import LogSource  # noqa: E402
+from kraftfast.spark.streaming.lineage import positions  # noqa: E402
+from kraftfast.spark.streaming.stream import StreamReader  # noqa: E402
 from tests.spark.kit import LogFiles, read_all, struct  # noqa: E402
 
 FIELDS = ["offset", "value"]

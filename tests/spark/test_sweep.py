@@ -9,7 +9,7 @@ import pytest
 
 from kraftfast import errors
 from kraftfast.cli import sweeping
-from kraftfast.spark.sweeps import sweep
+from kraftfast.spark.jobs.sweeps import sweep
 
 
 def square(item: int) -> dict[str, Any]:
@@ -94,7 +94,7 @@ def test_a_seed_and_the_command_that_shows_it() -> None:
 
 @pytest.mark.spark
 def test_percentiles_of_samples(spark: Any, tmp_path: Path) -> None:
-    from kraftfast.spark import percentiles
+    from kraftfast.spark.jobs import percentiles
 
     rows = [(n, n, "commit", 1, float(n + 1), 1) for n in range(1000)]
     rows += [(0, -1, "travel", 2, 50.0, 99), (0, -1, "travel", 2, 5000.0, 1)]

@@ -14,9 +14,9 @@ from pyspark.sql.types import StructType  # noqa: E402
 
 import kraftfast  # noqa: E402
 from kraftfast import errors  # noqa: E402
-from kraftfast.spark.catalog import recalled  # noqa: E402
-from kraftfast.spark.outgoing import check_schema  # noqa: E402
-from kraftfast.spark.sources import LogSource  # noqa: E402
+from kraftfast.spark.reading.catalog import recalled  # noqa: E402
+from kraftfast.spark.reading.sources import LogSource  # noqa: E402
+from kraftfast.spark.writing.outgoing import check_schema  # noqa: E402
 from tests.spark.kit import LogFiles, rows_of  # noqa: E402
 
 PROPERTIES = {"provider": "kraftfast", "owner": "me", "option.path": "", "external": "true"}

@@ -13,19 +13,19 @@ import pytest
 pytest.importorskip("pyspark")
 
 from kraftfast import errors  # noqa: E402
-from kraftfast.log import quorum_state  # noqa: E402
-from kraftfast.log.directory import (  # noqa: E402
+from kraftfast.log.disk import Disk  # noqa: E402
+from kraftfast.log.reading.extents import Extent  # noqa: E402
+from kraftfast.log.small_files import quorum_state  # noqa: E402
+from kraftfast.log.small_files.directory import (  # noqa: E402
     LogOptions,
     MetaProperties,
     format_directory,
     random_uuid,
 )
-from kraftfast.log.disk import Disk  # noqa: E402
-from kraftfast.log.extents import Extent  # noqa: E402
-from kraftfast.log.floor import write_floor  # noqa: E402
+from kraftfast.log.small_files.floor import write_floor  # noqa: E402
 from kraftfast.record.control import control_batch  # noqa: E402
-from kraftfast.spark.certain import Certain, Held, certain_end  # noqa: E402
-from kraftfast.spark.sources import LogSource  # noqa: E402
+from kraftfast.spark.reading.certain import Certain, Held, certain_end  # noqa: E402
+from kraftfast.spark.reading.sources import LogSource  # noqa: E402
 from kraftfast.types import (  # noqa: E402
     KRaftVersion,
     KRaftVoters,

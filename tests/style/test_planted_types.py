@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from kraftfast.node.tuning import Settings, Tuning
+from kraftfast.node.processes.tuning import Settings, Tuning
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = """

@@ -59,7 +59,7 @@ def test_the_sdist_holds_the_whole_project(tree: Path, tmp_path: Path) -> None:
     assert {name for name in held if name.endswith((".so", ".pyc"))} == set()
 
 
-@pytest.mark.parametrize("lost", ["kraftfast/*/*.pyx", "kraftfast/log/scan.pyx", "cext/*.h"])
+@pytest.mark.parametrize("lost", ["kraftfast/**/*.pyx", "kraftfast/log/scan.pyx", "cext/*.h"])
 def test_a_tree_without_sources_does_not_build(tmp_path: Path, lost: str) -> None:
     for name in ("setup.py", "pyproject.toml", "README.md"):
         shutil.copy(ROOT / name, tmp_path)

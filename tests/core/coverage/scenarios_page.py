@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
-from tests.core.coverage.known import DIFFERS, NOT_OURS, NOT_YET, Mistake, Names
-from tests.core.coverage.known import kafka_scenarios, reasons
+from tests.core.coverage.known import (
+    DIFFERS,
+    NOT_OURS,
+    NOT_YET,
+    Mistake,
+    Names,
+    kafka_scenarios,
+    reasons,
+)
 from tests.core.coverage.tags import collect
 
 COMMAND = "python -m tests.core.coverage"

@@ -75,7 +75,7 @@ NoPhantom == <<0, 0>>
 InDoubt(r) == phantom[r] /= NoPhantom
 IsDurable(r) == flushed[r] >= Len(log[r])
 
-(* core/doubt.py, covered: the doubt ends once the log has on disk again what may be lost. *)
+(* core/elections/doubt.py, covered: the doubt ends once the log has on disk again what may be lost. *)
 Covered(mark, l) == IF AtLeast(End(l), mark) THEN NoPhantom ELSE mark
 
 (* core/trail.pyx, end_offset_for: where the records of the largest epoch not above e end. *)
@@ -84,19 +84,19 @@ EndOffsetFor(l, e) ==
     IN IF below = {} THEN <<e, 0>>
        ELSE LET n == CHOOSE n \in below : \A m \in below : m <= n IN <<l[n], n>>
 
-(* core/validation.py, validate: where the logs part, or VALID if the fetcher's can go on. *)
+(* core/replication/validation.py, validate: where the logs part, or VALID if the fetcher's can go on. *)
 VALID == <<0, -1>>
 Validate(l, offset, e) ==
     LET end == EndOffsetFor(l, e)
     IN IF offset = 0 \/ (end[1] = e /\ end[2] >= offset) THEN VALID ELSE end
 
-(* core/on_fetch_response.py, truncation_offset. *)
+(* core/replication/on_fetch_response.py, truncation_offset. *)
 TruncationOffset(l, diverging) ==
     LET end == EndOffsetFor(l, diverging[1])
     IN IF diverging[1] = 0 THEN Min(diverging[2], Len(l))
        ELSE IF end[1] = diverging[1] THEN Min(end[2], diverging[2]) ELSE end[2]
 
-(* core/on_vote.py, is_long_enough: a voter in doubt also compares with what it may have lost, but
+(* core/elections/on_vote.py, is_long_enough: a voter in doubt also compares with what it may have lost, but
    not in a unanimous election (D10). *)
 IsLongEnough(v, end, all) ==
     /\ AtLeast(end, End(log[v]))
@@ -149,7 +149,7 @@ Follows(f, l) ==
 -----------------------------------------------------------------------------
 (* Elections. *)
 
-(* core/on_tick.py, core/campaigning.py (begin_campaign), core/state.py (to_prospective): a replica
+(* core/on_tick.py, core/elections/campaigning.py (begin_campaign), core/state.py (to_prospective): a replica
    in doubt asks all voters, one that such a voter refused does so in its turn (D10). *)
 OnElectionTimeout(c) ==
     /\ role[c] \in {"Unattached", "Follower", "Candidate"}
@@ -162,7 +162,7 @@ OnElectionTimeout(c) ==
     /\ Enter(c, "Prospective", epoch[c], leader[c], voted[c], {}, elected)
     /\ UNCHANGED <<storage, known, faults, committed>>
 
-(* core/on_vote.py, on_pre_vote; core/on_vote_response.py: nothing is promised, nothing moves. A
+(* core/elections/on_vote.py, on_pre_vote; core/elections/on_vote_response.py: nothing is promised, nothing moves. A
    follower grants if its leader is silent or never answered; a leader does not. *)
 OnPreVote(v, c) ==
     /\ With("pre-votes")
@@ -174,7 +174,7 @@ OnPreVote(v, c) ==
     /\ UNCHANGED <<persistent, role, unanimous, asks, storage, stream, told, known, faults,
                    history>>
 
-(* core/campaigning.py, stand_down. *)
+(* core/elections/campaigning.py, stand_down. *)
 OnStandDown(c) ==
     /\ With("standing down")
     /\ role[c] = "Prospective"
@@ -183,7 +183,7 @@ OnStandDown(c) ==
     /\ Idle(c)
     /\ UNCHANGED <<storage, known, faults, committed>>
 
-(* core/campaigning.py, decide and become_candidate: the tail is on disk before votes are asked for
+(* core/elections/campaigning.py, decide and become_candidate: the tail is on disk before votes are asked for
    (D21). Where the voters know no pre-vote, none is needed. *)
 MayCampaign(c) ==
     /\ role[c] = "Prospective"
@@ -194,14 +194,14 @@ MayCampaign(c) ==
 Ask(c) ==
     [from |-> c, epoch |-> epoch[c] + 1, end |-> End(log[c]), all |-> unanimous[c], live |-> TRUE]
 
-(* core/campaigning.py, request_votes; core/state.py, to_candidate. *)
+(* core/elections/campaigning.py, request_votes; core/state.py, to_candidate. *)
 OnPreVotesWon(c) ==
     /\ MayCampaign(c)
     /\ votes' = [votes EXCEPT ![c] = {c}]
     /\ Enter(c, "Candidate", epoch[c] + 1, Nil, c, {Ask(c)}, elected)
     /\ UNCHANGED <<unanimous, storage, known, faults, committed>>
 
-(* core/on_vote.py, on_standard_vote and grants; core/on_vote_response.py. A leader is not moved
+(* core/elections/on_vote.py, on_standard_vote and grants; core/elections/on_vote_response.py. A leader is not moved
    (is_shielded); a follower is only if its leader is silent. A vote given before in this epoch is
    given again, but only to a log that is still long enough (D21). *)
 OnVote(v, a) ==
@@ -228,7 +228,7 @@ OnVote(v, a) ==
           /\ UNCHANGED <<epoch, leader, role, unanimous, asks, stream, told, elected>>
     /\ UNCHANGED <<storage, known, faults, committed>>
 
-(* core/campaigning.py, decide; core/state.py, to_leader: the epoch begins with a record. *)
+(* core/elections/campaigning.py, decide; core/state.py, to_leader: the epoch begins with a record. *)
 OnVotesWon(c) ==
     /\ role[c] = "Candidate" /\ IsWon(c)
     /\ Len(log[c]) < MaxLen
@@ -246,7 +246,7 @@ OnHigherEpoch(r, s) ==
     /\ ToUnattached(r, epoch[s], Nil)
     /\ UNCHANGED <<storage, known, faults, committed>>
 
-(* core/on_begin_quorum_epoch.py, and any answer that names the leader. *)
+(* core/elections/on_begin_quorum_epoch.py, and any answer that names the leader. *)
 OnBeginQuorumEpoch(r, l) ==
     /\ role[l] = "Leader" /\ r /= l
     /\ \/ epoch[r] < epoch[l]
@@ -273,7 +273,7 @@ OnResignedTimeout(r) ==
 -----------------------------------------------------------------------------
 (* Replication. *)
 
-(* core/on_append.py, on_appended: in the page cache, not counted (D1). *)
+(* core/replication/on_append.py, on_appended: in the page cache, not counted (D1). *)
 OnAppended(l) ==
     /\ With("appends")
     /\ role[l] = "Leader" /\ Len(log[l]) < MaxLen
@@ -281,7 +281,7 @@ OnAppended(l) ==
     /\ UNCHANGED <<persistent, role, campaign, asks, disk, flushed, stale, phantom, stream, told,
                    known, faults, history>>
 
-(* core/on_flushed.py: a prefix is on disk, whatever the role. A follower acknowledges it (D3). *)
+(* core/replication/on_flushed.py: a prefix is on disk, whatever the role. A follower acknowledges it (D3). *)
 OnFlushed(r) ==
     /\ \E end \in flushed[r] + 1..Len(log[r]) :
         /\ With("partial flushes") \/ end = Len(log[r])
@@ -302,7 +302,7 @@ OnStaleFlushed(r) ==
     /\ UNCHANGED <<persistent, role, campaign, asks, log, disk, phantom, stream, known, faults,
                    history>>
 
-(* core/fetching.py, open_stream; core/on_fetch.py; core/on_fetch_response.py, on_diverging. All of
+(* core/replication/fetching.py, open_stream; core/replication/on_fetch.py; core/replication/on_fetch_response.py, on_diverging. All of
    the follower's log is on disk when it asks (D3). The leader finds that it fits, or where it does
    not: it is cut there, never below what is known to be committed (I7); what is cut off is no
    longer flushed (D8), and gone from the disk before the next Fetch. *)
@@ -324,7 +324,7 @@ OnFetch(l, f) ==
              /\ UNCHANGED <<stream, told, phantom>>
     /\ UNCHANGED <<persistent, role, campaign, asks, known, faults, history>>
 
-(* core/on_fetch_response.py, accept; core/on_written.py: the follower copies a record. *)
+(* core/replication/on_fetch_response.py, accept; core/replication/on_written.py: the follower copies a record. *)
 OnFetchedWritten(l, f) ==
     /\ Follows(f, l) /\ stream[f]
     /\ Len(log[f]) < Len(log[l])
@@ -340,7 +340,7 @@ CommittedAfter(l, n) ==
         ELSE IF o <= n THEN [committed[o] EXCEPT !.by = Min(@, epoch[l])]
         ELSE committed[o]]
 
-(* core/on_fetch.py; core/serving.py, acknowledge, acknowledge_self and advance; core/majority.pyx:
+(* core/replication/on_fetch.py; core/replication/serving.py, acknowledge, acknowledge_self and advance; core/replication/majority.pyx:
    a majority has it on disk, the leader counts its own disk alone (D1), and the record is of its
    own epoch (D6). *)
 OnAcknowledged(l) ==
@@ -353,7 +353,7 @@ OnAcknowledged(l) ==
         /\ committed' = CommittedAfter(l, n)
     /\ UNCHANGED <<persistent, role, campaign, asks, storage, stream, told, faults, elected>>
 
-(* core/on_fetch_response.py, learn_high_watermark. *)
+(* core/replication/on_fetch_response.py, learn_high_watermark. *)
 OnHighWatermark(l, f) ==
     /\ With("high watermarks")
     /\ Follows(f, l) /\ stream[f]

@@ -1,0 +1,1 @@
+"""``kraftfast log``."""

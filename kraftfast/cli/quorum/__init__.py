@@ -1,0 +1,1 @@
+"""``kraftfast quorum``, a file for each of its commands."""

@@ -1,0 +1,198 @@
+"""``kraftfast quorum add-controller`` and ``remove-controller``, in Kafka's words."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from kraftfast.cli import reach
+from kraftfast.cli.quorum.options import dry_run, reaches, say
+
+if TYPE_CHECKING:
+    from kraftfast.client.admin.quorum_info import QuorumInfo
+    from kraftfast.types import Endpoint, Uuid
+
+
+@click.command("add-controller")
+@reaches
+@click.option(
+    "--command-config",
+    "-c",
+    type=click.Path(dir_okay=False),
+    help="The server.properties of the replica that is to vote.",
+)
+@click.option(
+    "--controller-id",
+    "-i",
+    type=click.IntRange(0, 2**31 - 1),
+    help="With --dir: which replica of that quorum; made if there is none [the next one].",
+)
+@dry_run
+def add_controller(
+    directory: str | None,
+    servers: str | None,
+    controllers: str | None,
+    timeout: float,
+    as_json: bool,
+    command_config: str | None,
+    controller_id: int | None,
+    dry_run: bool,
+) -> None:
+    """Add a voter, once it has caught up.
+
+    A server must run already, formatted with --no-initial-controllers; its properties are given by
+    --command-config. In a quorum that kraftfast start runs (--dir) the replica is made and started.
+    Voters can be added from kraft.version 1 on (kraftfast quorum upgrade).
+    """
+    from kraftfast.client.admin.quorum_info import check_addition
+
+    admin = reach.admin(directory, servers, controllers)
+    if command_config is not None:
+        if controller_id is not None:
+            raise click.UsageError("--controller-id goes with --dir: node.id is in the properties")
+        id, directory_id, endpoints, cluster_id = from_properties(command_config)
+        info = admin.describe(timeout=timeout)
+        check_addition(info, id)
+        if dry_run:
+            refuse_stranger(info, id)
+    else:
+        if directory is None:
+            raise click.UsageError("--command-config is needed: whom to add")
+        deadline = time.monotonic() + timeout
+        check_addition(admin.describe(timeout=timeout), controller_id)  # before anything is made
+        id, directory_id, endpoints = of_local(directory, controller_id, dry_run, deadline)
+        cluster_id = None
+    if not dry_run:
+        admin.add_voter(id, directory_id, endpoints, cluster_id=cluster_id, timeout=timeout)
+    where = ", ".join(each.text for each in endpoints)
+    text = f"controller {id} with directory id {_text(directory_id)} and endpoints: {where}"
+    say(
+        as_json,
+        f"DRY RUN of adding {text}" if dry_run else f"Added {text}",
+        id=id,
+        directoryId=_text(directory_id),
+        endpoints=[each.text for each in endpoints],
+        dryRun=dry_run,
+    )
+
+
+def _text(directory_id: Uuid) -> str:
+    from kraftfast.types import uuid_text
+
+    return uuid_text(directory_id)
+
+
+def from_properties(path: str) -> tuple[int, Uuid, tuple[Endpoint, ...], str | None]:
+    """Return id, directory id, endpoints and cluster id of a server.
+
+    Raises InputError, InvalidOption, NotFormatted, ForeignDirectory.
+    """
+    from kraftfast.cli.properties import read_server
+    from kraftfast.errors import ForeignDirectory, InvalidOption
+    from kraftfast.log.disk import Disk
+    from kraftfast.log.small_files.directory import read_meta
+
+    node = read_server(path).node
+    if not node.endpoints:
+        raise InvalidOption(f"{path}: no controller listener that others could reach")
+    meta = read_meta(Disk(), node.directory)
+    if meta.node_id != node.node_id:
+        raise ForeignDirectory(f"{node.directory} belongs to node {meta.node_id}")
+    return meta.node_id, meta.directory_id, node.endpoints, meta.cluster_id or None
+
+
+def of_local(
+    directory: str, id: int | None, dry_run: bool, deadline: float
+) -> tuple[int, Uuid, tuple[Endpoint, ...]]:
+    """Return a replica of a quorum on this host, made if need be.
+
+    Raises NotFormatted, StorageError, NoQuorum if it is not started until the deadline.
+    """
+    from kraftfast.node.storage.description import read_description
+    from kraftfast.node.storage.local_layout import ON_THIS_HOST, add_next, add_to_description
+    from kraftfast.types import ZERO_UUID
+
+    known = read_description(directory).replicas
+    if dry_run and id not in known:
+        return max(known) + 1 if id is None else id, ZERO_UUID, (ON_THIS_HOST,)
+    if id is None:
+        chosen, directory_id = add_next(directory)
+    else:
+        chosen, directory_id = id, add_to_description(directory, id)
+    return chosen, directory_id, wait_for(os.path.join(directory, str(chosen)), deadline)
+
+
+def wait_for(place: str, deadline: float) -> tuple[Endpoint, ...]:
+    """Return the endpoints of a replica, as it reports them once it runs. Raises NoQuorum."""
+    from kraftfast.client.local import wait_started
+    from kraftfast.types import Endpoint
+
+    return tuple(Endpoint(*each) for each in wait_started(place, deadline)["endpoints"])
+
+
+def refuse_stranger(info: QuorumInfo, id: int) -> None:
+    """Raise RequestRefused if this server does not run: a leader adds only what follows it."""
+    from kraftfast.errors import ErrorCode, RequestRefused
+
+    if info.find(id) is None:
+        raise RequestRefused(
+            f"REQUEST_TIMED_OUT: {id} does not fetch from the leader: start it first",
+            ErrorCode.REQUEST_TIMED_OUT,
+        )
+
+
+@click.command("remove-controller")
+@reaches
+@click.option(
+    "--controller-id", "-i", type=click.IntRange(0, 2**31 - 1), required=True, help="Its node.id."
+)
+@click.option(
+    "--controller-directory-id", "-d", "directory_text", help="Its directory id [as it votes now]."
+)
+@dry_run
+def remove_controller(
+    directory: str | None,
+    servers: str | None,
+    controllers: str | None,
+    timeout: float,
+    as_json: bool,
+    controller_id: int,
+    directory_text: str | None,
+    dry_run: bool,
+) -> None:
+    """Remove a voter; it follows as an observer until it is stopped.
+
+    It does not vote again by itself, even with controller.quorum.auto.join.enable. A voter is not
+    removed while the others without it are no majority that runs: remove lost voters first.
+    """
+    from kraftfast.errors import ErrorCode, RequestRefused
+    from kraftfast.types import uuid_from_text
+
+    admin = reach.admin(directory, servers, controllers)
+    try:
+        directory_id = uuid_from_text(directory_text) if directory_text else None
+    except ValueError as error:
+        raise click.UsageError(f"--controller-directory-id: {error}") from None
+    voters = {each.id: each.directory_id for each in admin.describe(timeout=timeout).voters}
+    directory_id = directory_id or voters.get(controller_id)
+    if directory_id is None or (dry_run and voters.get(controller_id) != directory_id):
+        raise RequestRefused(
+            f"VOTER_NOT_FOUND: {controller_id} is no voter, or has another directory id",
+            ErrorCode.VOTER_NOT_FOUND,
+        )
+    if dry_run and len(voters) == 1:
+        message = "VOTER_NOT_FOUND: the last voter cannot be removed"
+        raise RequestRefused(message, ErrorCode.VOTER_NOT_FOUND)
+    if not dry_run:
+        admin.remove_voter(controller_id, directory_id, timeout=timeout)
+    text = f" KRaft controller {controller_id} with directory id {_text(directory_id)}"
+    say(
+        as_json,
+        f"DRY RUN of removing {text}" if dry_run else f"Removed {text}",
+        id=controller_id,
+        directoryId=_text(directory_id),
+        dryRun=dry_run,
+    )

@@ -1,0 +1,1 @@
+"""``kraftfast storage``, a file for each of its commands."""

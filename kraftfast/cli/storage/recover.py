@@ -1,0 +1,196 @@
+"""``kraftfast storage recover``: one replica goes on alone, after a majority was lost."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kraftfast.cli import options
+
+if TYPE_CHECKING:
+    from kraftfast.node.config import NodeConfig
+    from kraftfast.node.storage.stored_replica import StoredReplica
+    from kraftfast.types import Endpoint
+
+
+@click.command()
+@click.argument("paths", metavar="DIR...", nargs=-1, required=True, type=options.Existing())
+@click.option(
+    "--config",
+    "-c",
+    type=click.Path(dir_okay=False),
+    help="The server.properties of the replica that continues: where others will reach it.",
+)
+@click.option(
+    "--dry-run", is_flag=True, help="Only show what would be done, and what would be lost."
+)
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@options.as_json
+def recover(
+    paths: tuple[str, ...], config: str | None, dry_run: bool, yes: bool, as_json: bool
+) -> None:
+    """Make the replica with the longest log the only voter of its quorum.
+
+    For a quorum whose majority will never come back: DIR... are the directories that are left, none
+    of them in use. Records that only the lost ones held are lost. Afterwards start this replica
+    first. Then make every other one again: remove controller.quorum.voters from its
+    server.properties and name this replica in controller.quorum.bootstrap.servers, format its
+    directory with --no-initial-controllers, start it, and run kraftfast quorum add-controller. A
+    replica that is formatted as it first was may begin a second quorum.
+    """
+    from kraftfast.cli.properties import read_server
+    from kraftfast.cli.storage.inspect import replicas_of
+    from kraftfast.log.recovery import Settings
+    from kraftfast.node.storage.recovering import make_sole_voter, next_epoch
+    from kraftfast.node.storage.stored_replica import stored_replica
+
+    found = [stored_replica(path) for path in replicas_of(paths)]
+    chosen = choose(found)
+    node = read_server(config).node if config is not None else None
+    endpoints = where(chosen, node)
+    plan: dict[str, Any] = {
+        "directory": chosen.path,
+        "node_id": chosen.meta.node_id,
+        "voters_before": chosen.voter_ids,
+        "end_offset": chosen.end_offset,
+        "last_epoch": chosen.last_epoch,
+        "epoch": next_epoch(chosen),
+        "possibly_acknowledged": chosen.phantom_tail,
+        "done": False,
+    }
+    if not as_json or not (dry_run or yes):
+        for line in explained(chosen, found):
+            click.echo(line, err=as_json)
+    if not dry_run and (yes or confirmed(chosen)):
+        durability = chosen.options.durability
+        how = "mapped" if durability == "memory" else "written"
+        segment_bytes = Settings().segment_bytes if node is None else node.segment_bytes
+        settings = Settings(segment_bytes=segment_bytes, how=how)
+        with kept_stopped(chosen):
+            plan["set_aside"] = set_aside(chosen)  # first: they must not lead beside it
+            plan["end_offset_after"] = make_sole_voter(chosen, endpoints, settings)
+        plan["done"] = True
+    if as_json:
+        click.echo(json.dumps(plan))
+    elif plan["done"]:
+        for directory in plan["set_aside"]:
+            click.echo(f"set aside: {directory}")
+        click.echo(f"replica {chosen.meta.node_id} is the only voter from epoch {plan['epoch']} on")
+    else:
+        click.echo("nothing was changed")
+
+
+def choose(found: list[StoredReplica]) -> StoredReplica:
+    """Return the replica with the longest log. Raises DirectoryInUse, InvalidOption."""
+    from kraftfast.errors import DirectoryInUse, InvalidOption
+
+    for each in found:
+        if each.running:
+            raise DirectoryInUse(f"a process runs {each.path}: stop it first")
+    clusters = {each.meta.cluster_id for each in found}
+    if len(clusters) > 1:
+        raise InvalidOption(f"these belong to different clusters: {', '.join(sorted(clusters))}")
+    chosen = max(found, key=lambda each: each.place)
+    only_voter = chosen.voter_ids == (chosen.meta.node_id,)
+    if len(found) == 1 and only_voter and chosen.state_fault is None:
+        raise InvalidOption(f"{chosen.path} belongs to the only voter already")
+    return chosen
+
+
+def where(chosen: StoredReplica, node: NodeConfig | None) -> tuple[Endpoint, ...]:
+    """Return where others will reach it; empty: as its voter set says. Raises InvalidOption."""
+    from kraftfast.errors import ForeignDirectory
+
+    if node is None:
+        return ()
+    if node.node_id != chosen.meta.node_id:
+        raise ForeignDirectory(
+            f"{chosen.path} belongs to node {chosen.meta.node_id}, not {node.node_id}"
+        )
+    return node.endpoints
+
+
+@contextlib.contextmanager
+def kept_stopped(chosen: StoredReplica) -> Iterator[None]:
+    """Keep the quorum of this host that it belongs to from being started. Raises DirectoryInUse."""
+    from kraftfast.node.storage.description import DESCRIPTION, run_lock
+
+    home = os.path.dirname(chosen.path)
+    held = run_lock(home) if os.path.exists(os.path.join(home, DESCRIPTION)) else None
+    try:
+        yield
+    finally:
+        if held is not None:
+            held.release()
+
+
+def set_aside(chosen: StoredReplica) -> list[str]:
+    """Rename the other directories of a quorum of this host; return their new names."""
+    from kraftfast.errors import NotFormatted
+    from kraftfast.node.storage.description import read_description
+    from kraftfast.node.storage.local_layout import replica_directories, set_others_aside
+
+    home = os.path.dirname(chosen.path)
+    try:
+        ours = replica_directories(home, read_description(home).replicas).get(chosen.meta.node_id)
+    except NotFormatted:
+        return []
+    return set_others_aside(home, chosen.meta.node_id) if ours == chosen.path else []
+
+
+def explained(chosen: StoredReplica, found: list[StoredReplica]) -> Iterator[str]:
+    """Yield what will be done, and what it gives up."""
+    from kraftfast.node.witness import is_witness
+
+    id, others = chosen.meta.node_id, [each for each in found if each is not chosen]
+    voters = (
+        "those of its configuration"
+        if chosen.voter_ids is None
+        else ", ".join(map(str, chosen.voter_ids))
+    )
+    yield f"replica {id} of cluster {chosen.meta.cluster_id}: {chosen.path}"
+    yield f"  its voters so far: {voters}"
+    yield f"  its log ends at offset {chosen.end_offset}, epoch {chosen.last_epoch}"
+    if chosen.state_fault is not None:
+        yield f"  its vote is lost: {chosen.state_fault}"
+    for each in others:
+        yield (
+            f"  replica {each.meta.node_id} ends at offset {each.end_offset}, epoch "
+            f"{each.last_epoch}: what it holds beyond that log is lost"
+        )
+    yield "From now on this log counts as the committed one: records here that never were committed"
+    yield "are committed with it. What is lost:"
+    yield "  - every record that the others committed and this log does not hold; it is unknown"
+    yield "    whether there is one"
+    if chosen.phantom_tail is not None:
+        offset, epoch = chosen.phantom_tail
+        yield f"  - records up to offset {offset}, epoch {epoch}, which may have been acknowledged"
+    if is_witness(chosen.options.records):
+        yield "  - a leader, until it is started with kraftfast.campaign=true: it is a witness of"
+        yield "    Kafka's controllers (records=kafka-raft), which never leads unless it is told"
+    yield "  - the other replicas as they are: never start them again from their directories, which"
+    yield "    are set aside here if they belong to a quorum of this host. Once this replica runs,"
+    yield "    give them controller.quorum.bootstrap.servers in place of controller.quorum.voters,"
+    yield "    format them with --no-initial-controllers, start them, and add them with kraftfast"
+    yield "    quorum add-controller; formatted as they first were they may begin a second quorum"
+
+
+def confirmed(chosen: StoredReplica) -> bool:
+    """Return whether the operator types its id. Raises UsageError without a terminal."""
+    id = chosen.meta.node_id
+    return asked(id).strip() == str(id)
+
+
+def asked(id: int) -> str:
+    """Return what is typed. Raises UsageError."""
+    if not sys.stdin.isatty():
+        raise click.UsageError(
+            "stdin is no terminal, so nothing can be confirmed: pass --yes, or --dry-run"
+        )
+    return str(click.prompt(f"Type {id} to go on, anything else to leave it", err=True))

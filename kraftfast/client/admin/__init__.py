@@ -1,0 +1,1 @@
+"""Change and describe a quorum: its voters, its leader, its kraft.version."""

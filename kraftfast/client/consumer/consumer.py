@@ -1,0 +1,336 @@
+"""Consumers: committed records in offset order. The one of this host reads a replica's segments.
+
+>>> with quorum.producer() as producer, quorum.consumer() as consumer:
+...     consumer.position = producer.append_wait(b"one")
+...     [record.value for record in consumer]             # up to what is committed by now
+...     offset = producer.append_wait(b"two")
+...     consumer.wait(timeout=5)
+...     consumer.read(1, timeout=5)[0].value
+[b'one']
+True
+b'two'
+
+No other process is asked: the segments are copied out of their files (the page cache), and the
+replica's high watermark (a word in shared memory) says how far they may be read (D11).
+"""
+
+from __future__ import annotations
+
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from typing import Any, Self
+
+from kraftfast import forks
+from kraftfast.arguments import OFFSET_MAX, flag, offset
+from kraftfast.client.host import HOST, Host
+from kraftfast.client.local import Watch
+from kraftfast.client.timing import FOREVER_S, deadline_after
+from kraftfast.errors import (
+    Closed,
+    CorruptLog,
+    LocalError,
+    NoQuorum,
+    OffsetOutOfRange,
+    PeerGone,
+    TimedOut,
+)
+from kraftfast.log.reading.reader import LogReader
+
+RETRY_S = 0.02
+SEARCH_S = 10.0  # until NoQuorum, however long a call may take
+SLEEP_S_MAX = 0.5
+LAG_S_MAX = 0.1  # for so long a replica that knows less than another is waited for
+REPLACED_S_MAX = 0.5  # how long a snapshot may take to replace a replica's log
+PATIENCE_FACTOR = 20  # a replica that did not answer is left alone so much longer than it took
+
+
+class RecordStream(ABC):
+    """Committed records in offset order from ``from_offset`` on, without control records.
+
+    Iterating ends at what is committed when the end is reached; with ``follow`` it waits for more,
+    for ever. ``position``: the offset of the next record. ``host``: what it runs on. Not
+    thread-safe. Close it: one that is forgotten warns (ResourceWarning), and is closed once it is
+    collected.
+    """
+
+    # position, follow: as above. closed: no more calls, which raise refusal.
+
+    def __init__(self, from_offset: int, follow: bool, host: Host = HOST) -> None:
+        self.host = host
+        self.position = offset("from_offset", from_offset)
+        self.follow = flag("follow", follow)
+        self.closed = False
+        self.refusal: LocalError = Closed("the consumer is closed")
+        forks.own(self)
+
+    @property
+    @abstractmethod
+    def high_watermark(self) -> int:
+        """Records below are committed, as far as the source knows; -1 while it does not."""
+
+    @abstractmethod
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until there is something at ``position``; False if ``timeout`` seconds pass without.
+
+        Goes on with another replica if this one is gone. Raises NoQuorum.
+        """
+
+    @abstractmethod
+    def _committed(self) -> Iterator[Any]:
+        """Return the batches from ``position`` on that are committed; may be called again."""
+
+    def _batches(self) -> Iterator[Any]:
+        self._check_open()
+        while True:
+            for batch in self._committed():
+                yield batch
+                self._check_open()
+            if not self.follow:
+                return
+            self.wait(None)
+
+    def _deadline(self, timeout: Any) -> float:
+        return deadline_after(timeout, now=self.host.monotonic)
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise self.refusal
+        if type(self.position) is not int or not 0 <= self.position <= OFFSET_MAX:
+            self.position = offset("position", self.position)
+        if self.follow is not True and self.follow is not False:
+            self.follow = flag("follow", self.follow)
+
+    def batches(self) -> Iterator[Any]:
+        """Yield whole batches, control batches too; the first may begin below ``position``.
+
+        Raises as the class, and Closed.
+        """
+        for batch in self._batches():
+            self.position = max(self.position, batch.end_offset)
+            yield batch
+
+    def __iter__(self) -> Iterator[Any]:
+        for batch in self._batches():
+            if not batch.is_control:
+                for record in batch.records():
+                    if record.offset >= self.position:
+                        self.position = record.offset + 1
+                        yield record
+            self.position = max(self.position, batch.end_offset)
+
+    def read(self, count: int, *, timeout: float = 10.0) -> list[Any]:
+        """Return the next ``count`` records.
+
+        Raises TimedOut if there are fewer within ``timeout`` seconds, NoQuorum; ``position`` is
+        where it was then.
+        """
+        found: list[Any] = []
+        count = offset("count", count)
+        self._check_open()
+        began, deadline = self.position, self._deadline(timeout)
+        follow, self.follow = self.follow, False
+        try:
+            while True:
+                if count > 0:
+                    for record in self:
+                        found.append(record)
+                        if len(found) == count:
+                            break
+                if len(found) == count:
+                    return found
+                if not self.wait(max(0.0, deadline - self.host.monotonic())):
+                    raise TimedOut(f"{len(found)} of {count} records within {timeout} s")
+        except BaseException:
+            self.position = began  # what was found is not handed out: it comes again
+            raise
+        finally:
+            self.follow = follow
+
+    def close(self) -> None:
+        """Let go of whatever it reads from; calls raise Closed from now on. Raises nothing."""
+        self.closed = True
+
+    def disown(self) -> None:
+        """Leave what it reads from to the parent, in a forked child."""
+        self.closed, self.refusal = True, forks.refusal("consumer")
+
+    def lose_quorum(self) -> None:
+        """Read nothing more: the quorum was closed, and its replicas have ended."""
+        if not self.closed:
+            self.closed, self.refusal = True, Closed("the quorum is closed")
+
+    def __del__(self) -> None:
+        if not getattr(self, "closed", True) and not forks.pending():
+            warnings.warn("a consumer was not closed", ResourceWarning, source=self)
+            self.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.close()
+
+
+class Consumer(RecordStream):
+    """Read the segments of a replica on this host; see :class:`RecordStream`.
+
+    ``from_offset``: where to begin. ``follow``: wait for more at the end. ``directories``: replica
+    id -> directory. What is committed is what any of the replicas knows
+    to be, so that everything acknowledged is read; the records are read from the one that knew
+    most when it was chosen, mostly the leader, of those whose log still holds the next one.
+
+    Raises OffsetOutOfRange where the log starts later, CorruptLog, NoQuorum if no replica runs
+    within ``timeout`` seconds.
+    """
+
+    # directories: replica id -> directory. _watches: of the replicas that run, by id.
+    # _absent_until: when one that did not answer is asked again, by id.
+    # _source: the watch whose segments are read; _reader: of them. Both None while there is none.
+
+    def __init__(
+        self,
+        directories: Mapping[int, str],
+        from_offset: int = 0,
+        *,
+        follow: bool = False,
+        timeout: float = 10.0,
+    ) -> None:
+        deadline = deadline_after(timeout)
+        super().__init__(from_offset, follow)
+        self.directories = directories
+        self._watches: dict[int, Watch] = {}
+        self._absent_until: dict[int, float] = {}
+        self._source: Watch | None = None
+        self._reader: LogReader | None = None
+        self._choose_source(deadline)
+
+    # --- replicas ---------------------------------------------------------------------------------
+
+    def _look_around(self) -> None:
+        """Watch every replica that runs; let go of those that do not."""
+        now = self.host.monotonic()
+        for id, directory in list(self.directories.items()):
+            watch = self._watches.get(id)
+            if watch is not None and not watch.alive():
+                self._forget(id)
+                watch = None
+            if watch is None and now >= self._absent_until.get(id, now):
+                try:
+                    self._watches[id] = Watch(directory)
+                except PeerGone:  # one that is stopped costs time: it is asked seldom
+                    spent = self.host.monotonic() - now
+                    self._absent_until[id] = (
+                        self.host.monotonic() + RETRY_S + PATIENCE_FACTOR * spent
+                    )
+
+    def _forget(self, id: int) -> None:
+        watch = self._watches.pop(id)
+        if watch is self._source:
+            self._let_go_of_source()
+        watch.close()
+
+    def _let_go_of_source(self) -> None:
+        if self._reader is not None:
+            self._reader.close()
+        self._source = self._reader = None
+
+    def _choose_source(self, deadline: float) -> tuple[Watch, LogReader]:
+        """Read from the replica that knows most, the leader if it does. Raises NoQuorum.
+
+        A replica that came by a snapshot may start behind ``position`` where others do not.
+        """
+        self._let_go_of_source()
+        while True:
+            self._look_around()
+            if self._watches:
+                best = max(self._watches.values(), key=self._worth)
+                self._source, self._reader = best, LogReader(best.log_path)
+                return self._source, self._reader
+            self._check_open()
+            if self.host.monotonic() >= deadline:
+                raise NoQuorum("no replica runs")
+            self.host.sleep(RETRY_S)
+
+    def _worth(self, watch: Watch) -> tuple[bool, int, bool]:
+        """Order sources: first of all one that holds the record at ``position``."""
+        known = watch.high_watermark
+        return watch.log_start_offset <= self.position < known, known, watch.leads
+
+    # --- reading ----------------------------------------------------------------------------------
+
+    @property
+    def high_watermark(self) -> int:
+        self._check_open()
+        return max((watch.high_watermark for watch in self._watches.values()), default=-1)
+
+    def _committed(self) -> Iterator[Any]:
+        while True:
+            if self.high_watermark <= self.position:
+                self._look_around()  # another one may know more by now, since it started
+                if self.high_watermark <= self.position:
+                    return
+            source, reader = self._caught_up(self.high_watermark)
+            if self.position < source.log_start_offset:  # another one may start earlier
+                source, reader = self._choose_source(self.host.monotonic() + SEARCH_S)
+            self._check_start(source.log_start_offset)
+            try:
+                yield from reader.batches(self.position, source.high_watermark)
+            except CorruptLog:  # or a snapshot takes the place of that replica's log just now
+                deadline = self.host.monotonic() + REPLACED_S_MAX
+                while self.position >= source.log_start_offset:
+                    if self.host.monotonic() >= deadline:
+                        raise
+                    self.host.sleep(RETRY_S)
+
+    def _check_start(self, start: int) -> None:
+        """Refuse a position below the log's start, even if its records are still there."""
+        if self.position < start:
+            raise OffsetOutOfRange(
+                f"the log starts at offset {start}, beyond offset {self.position}", start
+            )
+
+    def _caught_up(self, end_offset: int) -> tuple[Watch, LogReader]:
+        """Return a source that has caught up with another one. Raises NoQuorum."""
+        source, reader = self._source, self._reader
+        if source is not None and reader is not None:
+            try:
+                if (
+                    source.wait_beyond(end_offset - 1, LAG_S_MAX)
+                    or source.high_watermark > self.position
+                ):
+                    return source, reader
+            except PeerGone:
+                pass
+        return self._choose_source(self.host.monotonic() + SEARCH_S)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self._check_open()
+        deadline = self._deadline(FOREVER_S if timeout is None else timeout)
+        while True:
+            try:
+                source = self._source
+                if source is None:
+                    until = min(deadline, self.host.monotonic() + SEARCH_S)
+                    source = self._choose_source(until)[0]
+                if source.wait_beyond(
+                    self.position, min(SLEEP_S_MAX, deadline - self.host.monotonic())
+                ):
+                    return True
+            except PeerGone:
+                self._let_go_of_source()
+            self._look_around()
+            if self.high_watermark > self.position:
+                return True
+            if self.host.monotonic() >= deadline:
+                return False
+
+    def close(self) -> None:
+        for id in list(self._watches):
+            self._forget(id)
+        super().close()
+
+    def disown(self) -> None:
+        """Do nothing: the watches close themselves, and a reader only looks at files."""
+        super().disown()
+        self._watches = {}

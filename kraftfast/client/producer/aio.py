@@ -1,0 +1,500 @@
+"""The asyncio producer.
+
+>>> async def main():
+...     async with quorum.async_producer() as producer:
+...         offset = await producer.append_wait(b"hello", timeout=5)
+...         future = producer.append(b"hello")                # an asyncio.Future of the offset
+...         offsets = await producer.append_many([b"one", b"two"])
+...         return await future - offset, len(offsets)
+>>> asyncio.run(main())
+(1, 2)
+
+Everything runs in the event loop, which watches the sender's descriptor; only the search for a
+leader, the first one too, which blocks, runs in a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import time
+import warnings
+from asyncio import _get_running_loop
+from collections import deque
+from collections.abc import AsyncIterator, Generator
+from typing import Any, Unpack
+
+from kraftfast import forks
+from kraftfast.client.producer.appender import DEFAULT_TIMEOUT
+from kraftfast.client.producer.loop_refs import let_go_in, weakly
+from kraftfast.client.producer.own_threads import LEADER_SILENCE_S
+from kraftfast.client.producer.producer import Producer
+from kraftfast.client.producer.refusals import ends_search
+from kraftfast.client.producer.sender import Sender
+from kraftfast.client.producer.tickets import (
+    RecordFields,
+    add_tickets,
+    check_fields,
+    cut_short,
+    offsets_of,
+)
+from kraftfast.client.timing import deadline_after
+from kraftfast.errors import (
+    Closed,
+    KraftfastError,
+    LocalError,
+    RecordTooLarge,
+    TimedOut,
+    UnknownOutcome,
+    WouldBlock,
+    WrongProcess,
+)
+from kraftfast.record.builder import Values
+
+ALARM_STEP_S, SEARCH_S, ROOM_S = 0.005, 0.5, 0.05
+NO_ROOM = "no room: the quorum does not keep up, or has no majority"
+NOT_IN_TIME = "not acknowledged in time: the record may still be committed"
+
+
+class AsyncProducer:
+    """Wrap a ``producer`` (:class:`Producer`) for one event loop.
+
+    ``async with`` it, or ``await`` it: there is a leader then. NoQuorum is raised there if none is
+    found within ``timeout`` seconds. Not thread-safe; not to be mixed with blocking calls.
+    """
+
+    # producer: whose ledger and sender. _waiting: (ticket, future, deadline), by ticket.
+    # _alarm_at: the earliest deadline of these, or earlier; _alarm: goes off then, if there is one.
+    # _turn: held by the append that waits for room longest. _queued: those that hold or want it.
+    # _watched: the sender whose descriptor the loop watches. _room: set when there may be room.
+    # _turn_ends: _end_turn is due. _search: the task that looks for a leader, while it does.
+    # _exchange: the one that gets a larger sender, while it does: no sender is watched meanwhile.
+    # _lead_by: when the first leader must be known. _failure: what the last search raised.
+    # _tick: checks now and then whether the leader still answers. _ending: the task that resolves
+    # the futures once it is _closed; a caller that is cancelled leaves it running.
+
+    def __init__(self, producer: Producer, timeout: float = DEFAULT_TIMEOUT) -> None:
+        self._lead_by = deadline_after(timeout)
+        self._loop = asyncio.get_running_loop()
+        self.producer = producer
+        self._ledger = producer.ledger
+        self._failure: KraftfastError | None = None
+        self._waiting: deque[tuple[int, asyncio.Future[int], float]] = deque()
+        self._alarm_at = math.inf
+        self._alarm: asyncio.TimerHandle | None = None
+        self._turn, self._queued = asyncio.Lock(), 0
+        self._watched: Sender | None = None
+        self._room = asyncio.Event()
+        self._turn_ends = False
+        self._search: asyncio.Task[None] | None = None
+        self._exchange: asyncio.Task[None] | None = None
+        self._closed = False
+        self._ending: asyncio.Task[None] | None = None
+        self.refusal: LocalError = Closed("the producer is closed")
+        self._attention = weakly(self._attend)  # the loop keeps no producer alive
+        self._tick = self._loop.call_later(LEADER_SILENCE_S, weakly(self._look_after))
+        producer.keeper_sleeps = producer.caller_sleeps = False  # the loop does their work
+        forks.own(self)
+        self._watch()
+
+    async def _connected(self) -> AsyncProducer:
+        """Wait until there is a sender for the first time. Raises what the search for it did."""
+        try:
+            while self._watched is None:
+                self._check_open()
+                failure, self._failure = self._failure, None
+                late = time.monotonic() >= self._lead_by
+                if failure is not None and (late or ends_search(failure)):
+                    raise failure
+                self._room.clear()
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._room.wait(), ROOM_S)
+        except BaseException:
+            await self.close(timeout=0.0)
+            raise
+        return self
+
+    def __await__(self) -> Generator[Any, None, AsyncProducer]:
+        return self._connected().__await__()
+
+    # --- appending --------------------------------------------------------------------------------
+
+    def append(self, value: Any, **fields: Unpack[RecordFields]) -> asyncio.Future[int]:
+        """Hand over one record; a future of its offset, which raises as :meth:`Producer.wait`.
+
+        Fields as in :meth:`Producer.append`. Raises WouldBlock where there is no room or no leader,
+        or other appends wait for room: records are handed over in the order of the calls. Raises
+        RecordTooLarge (:meth:`append_wait` takes larger ones), InvalidOption, RecordsRefused,
+        Closed.
+        """
+        check_fields(fields)
+        if self._queued:
+            self._check_open()
+            raise WouldBlock("other appends wait for room")
+        return self._append(value, fields, math.inf)
+
+    def _append(self, value: Any, fields: RecordFields, deadline: float) -> asyncio.Future[int]:
+        sender = self.producer.sender
+        if sender is None or self._closed or _get_running_loop() is not self._loop:
+            self._check_open()
+            self.producer.check_fenced()
+            raise WouldBlock("there is no leader at the moment")
+        if fields:
+            ticket = self.producer.try_append(value, **fields)
+        else:
+            ticket = sender.append(value)
+            if ticket < 0:
+                self._notice(sender)
+                raise WouldBlock("no room in the window at the moment, or no leader")
+        if not self._turn_ends:
+            self._turn_ends = True
+            self._loop.call_soon(self._end_turn)
+        return self._await_ticket(ticket, deadline)
+
+    async def append_wait(
+        self, value: Any, *, timeout: float = DEFAULT_TIMEOUT, **fields: Unpack[RecordFields]
+    ) -> int:
+        """Append one record; its offset once it is committed.
+
+        Raises TimedOut (no room: not handed over), UnknownOutcome, and as :meth:`Producer.wait`.
+        Cancelled, it may or may not have been handed over.
+        """
+        deadline = deadline_after(timeout)
+        check_fields(fields)
+        if not self._queued:
+            try:
+                return await self._append(value, fields, deadline)
+            except (WouldBlock, RecordTooLarge):
+                pass
+        return await (await self._append_in_turn(value, fields, deadline))
+
+    async def _append_in_turn(
+        self, value: Any, fields: RecordFields, deadline: float
+    ) -> asyncio.Future[int]:
+        """Append as soon as there is room; the call that has waited longest is first."""
+        async with self._in_turn(deadline):
+            while True:
+                try:
+                    return self._append(value, fields, deadline)
+                except WouldBlock:
+                    await self._wait_room(deadline)
+                except RecordTooLarge as error:
+                    await self._enlarge(error.record_bytes, deadline)
+
+    @contextlib.asynccontextmanager
+    async def _in_turn(self, deadline: float) -> AsyncIterator[None]:
+        """Wait until the appends that were called before are handed over. Raises TimedOut.
+
+        Does not let others run if there are none.
+        """
+        self._check_open()
+        self._queued += 1  # the lock alone is free for a moment between two that wait for it
+        try:
+            try:
+                async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
+                    await self._turn.acquire()
+            except TimeoutError:
+                raise TimedOut(NO_ROOM) from None
+            try:
+                yield
+            finally:
+                self._turn.release()
+        finally:
+            self._queued -= 1
+
+    async def _enlarge(self, record_bytes: int, deadline: float) -> None:
+        """Have a sender that takes such a record. Cancelled, the exchange goes on."""
+        while self._exchange is not None:  # of an append that was cancelled
+            await asyncio.wait((self._exchange,))
+        self._exchange = self._loop.create_task(self._exchange_sender(record_bytes, deadline))
+        await asyncio.shield(self._exchange)
+
+    async def _exchange_sender(self, record_bytes: int, deadline: float) -> None:
+        sender = self.producer.sender
+        try:
+            if sender is not None:
+                sender.hold(True)  # nothing may be under way while it is exchanged
+                while sender.broken is None and (sender.under_way or sender.backlog):
+                    await self._wait_room(deadline)
+            self._unwatch()  # before a thread closes it
+            await asyncio.to_thread(self.producer.enlarge, record_bytes, deadline)
+        finally:
+            self._exchange = None
+            if sender is not None:
+                sender.hold(False)
+            self._watch()
+
+    async def append_many(
+        self,
+        values: Any,
+        offsets: Any = None,
+        *,
+        size: int | None = None,
+        timeout: float = DEFAULT_TIMEOUT,
+    ) -> range | list[int]:
+        """Append many records and wait until all are committed; as :meth:`Producer.append_many`."""
+        deadline = deadline_after(timeout)
+        column = values if isinstance(values, Values) else Values(values, offsets, size=size)
+        tickets: list[range] = []
+        done, largest = 0, -1
+        try:
+            async with self._in_turn(deadline):
+                while done < len(column):
+                    sender = self.producer.sender
+                    taken = 0
+                    if sender is not None and largest < 0:
+                        self._check_open()
+                        largest = sender.check_values(column)
+                    if sender is not None and largest > sender.record_bytes_max:
+                        await self._enlarge(largest, deadline)
+                        continue
+                    if sender is not None:
+                        first, taken = sender.append_values(column, done)
+                        add_tickets(tickets, first, taken)
+                        done += taken
+                    if taken == 0:
+                        await self._wait_room(deadline)
+        except KraftfastError as error:
+            if not done:
+                raise
+            raise cut_short(tickets, len(column), error) from None
+        if tickets:
+            await self._wait_ticket(tickets[-1].stop - 1, deadline)
+        return offsets_of(self._ledger, tickets)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise self.refusal
+        self._check_loop()
+
+    def _check_loop(self) -> None:
+        """Raise Closed if the loop has ended, LocalError in another loop or thread."""
+        if self._loop.is_closed():
+            raise Closed("the event loop that this producer was made in has ended")
+        if _get_running_loop() is not self._loop:
+            raise LocalError("this producer belongs to another event loop, or another thread")
+
+    async def _wait_room(self, deadline: float) -> None:
+        """Wait until there may be room."""
+        self._check_open()
+        self.producer.check_fenced()
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise TimedOut(NO_ROOM)
+        self._room.clear()
+        sender = self.producer.sender
+        if sender is not None:
+            sender.want_room()
+            self._attend()
+        try:
+            await asyncio.wait_for(self._room.wait(), min(left, ROOM_S))
+        except TimeoutError:
+            pass
+
+    async def _wait_ticket(self, ticket: int, deadline: float) -> None:
+        """Wait until a ticket, the last one that was handed out, is resolved.
+
+        Raises UnknownOutcome.
+        """
+        if ticket >= self._ledger.resolved:
+            self._check_loop()
+            try:
+                await self._await_ticket(ticket, deadline)
+            except UnknownOutcome:
+                if ticket >= self._ledger.resolved:
+                    raise
+            except KraftfastError:
+                pass  # what became of it is not asked for here
+
+    # --- futures ----------------------------------------------------------------------------------
+
+    def _await_ticket(self, ticket: int, deadline: float) -> asyncio.Future[int]:
+        """Return a future of the last ticket handed out; UnknownOutcome if its time is over before.
+
+        If the awaiting task is cancelled, so is the future; the record is appended all the same.
+        """
+        future: asyncio.Future[int] = self._loop.create_future()
+        self._waiting.append((ticket, future, deadline))
+        if deadline < self._alarm_at:
+            self._set_alarm(deadline)
+        return future
+
+    def _set_alarm(self, deadline: float) -> None:
+        """Set one timer for all futures: most are done long before it ends."""
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._alarm_at = deadline
+        if deadline < math.inf:
+            left = deadline - time.monotonic()
+            self._alarm = self._loop.call_later(left, weakly(self._time_is_over))
+
+    def _time_is_over(self) -> None:
+        self._attend()
+        self._alarm, soon, earliest = None, time.monotonic() + ALARM_STEP_S, math.inf
+        for _, future, deadline in self._waiting:
+            if deadline > soon:
+                earliest = min(earliest, deadline)
+            elif not future.done():
+                future.set_exception(UnknownOutcome(NOT_IN_TIME))
+        self._set_alarm(earliest)
+
+    # --- what comes back --------------------------------------------------------------------------
+
+    def _end_turn(self) -> None:
+        """Send together what was appended in this turn of the loop."""
+        self._turn_ends = False
+        sender = self.producer.sender
+        if sender is not None:
+            sender.seal()
+            self._watch()
+
+    def _attend(self) -> None:
+        """Take in what came back, and announce sleep (R12)."""
+        sender = self._watched
+        if sender is None:
+            return
+        sender.attend()
+        while sender.broken is None and not sender.going_to_sleep():
+            sender.poll()
+        self._notice(sender)
+        if self._waiting:
+            self._ledger.settle(self._waiting)
+        self._room.set()
+
+    def _watch(self) -> None:
+        """Have the loop watch the present sender, unless a thread may close it."""
+        sender = self.producer.sender
+        settled = self._search is None and self._exchange is None and not self._closed
+        if settled and sender is not self._watched:
+            self._unwatch()
+            self._watched = sender
+            if sender is not None:
+                self._fd = sender.fileno()
+                self._loop.add_reader(self._fd, self._attention)
+        self._attend()
+        if self._watched is None:  # an exchange ended without a sender, say
+            self._notice(sender)
+
+    def _unwatch(self) -> None:
+        if self._watched is not None:
+            self._loop.remove_reader(self._fd)
+            self._watched = None
+
+    # --- another leader ---------------------------------------------------------------------------
+
+    def _notice(self, sender: Sender | None) -> None:
+        """Look for a leader if there is none now."""
+        if (
+            (sender is None or sender.broken is not None)
+            and self._search is None
+            and self._exchange is None
+            and not self._closed
+        ):
+            self._unwatch()
+            self._search = self._loop.create_task(self._search_leader())
+
+    async def _search_leader(self) -> None:
+        try:
+            while not self._closed:
+                try:
+                    await asyncio.to_thread(self.producer.reconnect, time.monotonic() + SEARCH_S)
+                    break
+                except KraftfastError as error:
+                    self._failure = error
+                    await asyncio.sleep(ROOM_S)
+                finally:
+                    self._ledger.settle(self._waiting)
+        finally:
+            self._search = None
+        if not self._closed:
+            self._watch()
+            self._end_turn()
+
+    def _look_after(self) -> None:
+        """Look after a leader that stopped or a host that fell silent: neither closes a connection.
+
+        Whatever ended the last search for a leader, another one begins here at the latest.
+        """
+        self._tick = self._loop.call_later(LEADER_SILENCE_S, weakly(self._look_after))
+        self._notice(self.producer.sender)
+        sender = self._watched
+        busy = self._search is not None or self._exchange is not None
+        if sender is not None and sender.under_way and not busy:
+            self._search = self._loop.create_task(self._doubt(sender))
+
+    async def _doubt(self, sender: Sender) -> None:
+        try:
+            await asyncio.to_thread(self.producer.doubt, sender, time.monotonic() + SEARCH_S)
+        finally:
+            self._search = None
+        self._notice(sender)
+
+    # --- end --------------------------------------------------------------------------------------
+
+    async def flush(self, *, timeout: float = DEFAULT_TIMEOUT) -> None:
+        """Wait until everything handed over is resolved. Raises UnknownOutcome if time runs out."""
+        if isinstance(self.refusal, WrongProcess):
+            raise self.refusal
+        await self._wait_ticket(self._ledger.next_ticket - 1, deadline_after(timeout))
+
+    async def close(self, *, timeout: float = 5.0) -> None:
+        """Wait for what is under way, then let go: what has no answer by then is UnknownOutcome.
+
+        Cancelled, or after the end of the loop, it lets go at once. Raises InvalidOption.
+        """
+        deadline_after(timeout)
+        if self._loop.is_closed() and not isinstance(self.refusal, WrongProcess):
+            self._closed = True
+            self._waiting.clear()  # nothing in that loop can be told
+            await asyncio.to_thread(self.producer.close, timeout=0.0)
+            return
+        try:
+            if not self._closed:
+                await self.flush(timeout=timeout)
+        except UnknownOutcome:
+            pass
+        finally:
+            if not self._closed:
+                self._closed = True
+                self._ending = self._loop.create_task(self._end())
+        if self._ending is not None:
+            await asyncio.shield(self._ending)
+
+    async def _end(self) -> None:
+        self._tick.cancel()
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._unwatch()
+        for task in (self._search, self._exchange):
+            if task is not None:
+                await asyncio.wait((task,))
+        self._unwatch()
+        try:
+            await asyncio.to_thread(self.producer.close, timeout=0.0)
+        finally:
+            self._ledger.settle(self._waiting)
+            self._room.set()
+
+    def disown(self) -> None:
+        """Leave the loop's epoll, which is the parent's too, as it is in a forked child."""
+        self._closed, self.refusal = True, forks.refusal("producer")
+        self._watched = None
+        self._waiting.clear()
+
+    def __del__(self) -> None:
+        if getattr(self, "_closed", True) or forks.pending():
+            return
+        warnings.warn("an async producer was not closed", ResourceWarning, source=self)
+        with contextlib.suppress(RuntimeError):
+            if self._waiting:  # futures, which its end resolves
+                self._loop.call_soon_threadsafe(lambda: self._loop.create_task(self.close()))
+                return
+        self._closed = True
+        let_go_in(self._loop, -1 if self._watched is None else self._fd, self.producer)
+
+    async def __aenter__(self) -> AsyncProducer:
+        return await self._connected()
+
+    async def __aexit__(self, *_raised: object) -> None:
+        await self.close()

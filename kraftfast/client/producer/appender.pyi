@@ -1,0 +1,36 @@
+from collections.abc import Iterable
+
+from typing_extensions import Buffer
+
+from kraftfast.client.host import Host
+from kraftfast.client.producer.ledger import Ledger
+from kraftfast.client.producer.news import News
+from kraftfast.client.producer.sender import Sender
+
+DEFAULT_TIMEOUT: float
+SLEEP_S_MAX: float
+
+class Appender:
+    ledger: Ledger
+    sender: Sender | None
+    keeper_sleeps: bool
+    caller_sleeps: bool
+    @property
+    def host(self) -> Host: ...
+    @property
+    def pumping(self) -> bool: ...
+    @property
+    def news(self) -> News: ...
+    def pump(self, sender: Sender, ticket: int, deadline: float) -> None: ...
+    def append(
+        self,
+        value: Buffer | None,
+        *,
+        key: Buffer | None = None,
+        headers: Iterable[tuple[str, Buffer | None]] = (),
+        timestamp: int | None = None,
+        timeout: float = 30.0,
+    ) -> int: ...
+    def wait(self, ticket: int, *, timeout: float = 30.0) -> int: ...
+    @property
+    def resolved(self) -> int: ...

@@ -1,0 +1,102 @@
+"""The quick paths of a producer, for one record a call; the others are in ``producer``."""
+
+from libc.stdint cimport INT64_MAX, INT64_MIN, int64_t
+
+from kraftfast.client.producer.news cimport News
+from kraftfast.client.producer.sender cimport Sender
+
+from kraftfast.arguments import refuse, whole_number
+from kraftfast.client.timing import deadline_after
+
+DEFAULT_TIMEOUT = 30.0
+NO_HEADERS = ()
+SLEEP_S_MAX = 0.5
+
+
+cdef class Appender:
+    """What a ``Producer`` does on every call. Its fields: ``appender.pxd``."""
+
+    def __cinit__(self, connector, *_arguments, **_fields):
+        self.host = connector.host
+        self.news = News(self.host.lock)
+
+    def append(
+        self, value, *, key=None, headers=(), timestamp=None, timeout=DEFAULT_TIMEOUT
+    ) -> int:
+        """Hand over one record; returns its ticket at once, waiting only for room.
+
+        ``value``, ``key``: bytes-like or None; ``headers``: pairs of str and bytes-like or None;
+        ``timestamp``: milliseconds, the present if None. ``timeout``: seconds.
+
+        Raises TimedOut (no room in time) and NoQuorum (no leader): the record was not handed over;
+        InvalidOption, RecordTooLarge, RecordsRefused, Closed.
+        """
+        cdef Sender sender = self.sender
+        cdef int64_t ticket
+        if type(timeout) is not float or timeout != timeout:
+            deadline_after(timeout)  # refuses it, or it counts only where there is no room
+        if sender is not None and key is None and timestamp is None and headers is NO_HEADERS:
+            ticket = sender.append_value(value)
+            if ticket >= 0:
+                if self.caller_sleeps or (self.keeper_sleeps and sender.has_open):
+                    self.wake_threads()
+                return ticket
+        return self.append_waiting(value, key, headers, timestamp, timeout)
+
+    def wait(self, ticket, *, timeout=DEFAULT_TIMEOUT) -> int:
+        """Wait until the record of ``ticket`` is committed; returns its offset.
+
+        Raises UnknownOutcome: it may or may not be committed, also when ``timeout`` seconds pass.
+        ProducerFenced is one of these. Whatever else it raises is the failure of this record alone
+        and says that it was not appended and will not be: NotLeader, NoQuorum, DiskFull,
+        RecordTooLarge, RecordsRefused, RequestRefused, Closed (it never left) (D24).
+        """
+        cdef int64_t number
+        if type(ticket) is not int or type(timeout) is not float or timeout != timeout:
+            deadline_after(timeout)
+            ticket = whole_number("ticket", ticket, INT64_MIN, INT64_MAX)
+        try:
+            number = ticket
+        except OverflowError:
+            refuse("ticket", "what append returned", ticket)
+        if number >= self.ledger.resolved and self.sender is not None:
+            self.sender.poll()
+        if number >= self.ledger.resolved:
+            self.wait_resolved(number, deadline_after(timeout, now=self.host.monotonic))
+        return self.ledger.offset_of(number)
+
+    @property
+    def resolved(self) -> int:
+        """Every ticket below is committed or failed, by all that came back until now."""
+        if self.sender is not None and self.sender.waiting():
+            self.sender.poll()
+        return self.ledger.resolved
+
+    def pump(self, Sender sender not None, int64_t ticket, double deadline):
+        """Take in answers for a while, or let another thread that does; then look again.
+
+        The thread that pumps returns as soon as anything that a thread waits for may have happened.
+        """
+        cdef double left = deadline - self.host.monotonic()
+        if left <= 0:
+            sender.poll()
+        elif self.pumping:
+            self.await_news(ticket, min(left, SLEEP_S_MAX))
+        else:
+            self.pumping = True
+            try:
+                if not sender.look(ticket):
+                    sender.sleep(min(left, SLEEP_S_MAX), ticket)
+                    self.doubt(sender, deadline)
+            finally:
+                self.pumping = False
+                self.news.tell()
+
+    cdef int await_news(self, int64_t ticket, double timeout_s) except -1:
+        waiter = self.news.enter()
+        try:
+            if self.pumping and self.ledger.resolved <= ticket:
+                waiter.acquire(True, timeout_s)
+        finally:
+            self.news.leave(waiter)
+        return 0

@@ -1,0 +1,168 @@
+"""How a producer gets its identity from the leader, and another one when it needs it."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, NamedTuple
+
+from kraftfast import limits
+from kraftfast.arguments import text
+from kraftfast.client.producer.identity import Identity
+from kraftfast.client.producer.ledger import Ledger
+from kraftfast.errors import (
+    ErrorCode,
+    InvalidOption,
+    MalformedFrame,
+    NoQuorum,
+    NotLeader,
+    ProducerFenced,
+    RequestRefused,
+    TimedOut,
+    UnsupportedVersion,
+)
+from kraftfast.wire.messages import ApiKey, InitProducerIdRequest
+
+EPOCH_LAST = 2**15 - 2
+"""Behind it comes another id."""
+FORGOTTEN = (
+    "the quorum has forgotten this producer's name, so it is not known which of its "
+    "records are committed (it remembers a bounded number: kraftfast.producers.max)"
+)
+NO_TRANSACTION_MS = 60_000  # Kafka wants to know, here nothing comes of it
+AGAIN = frozenset({ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.REQUEST_TIMED_OUT})
+Entry = tuple[bytes, int, int, int]
+"""Of a backlog: batch, first ticket, records, and when the first was handed over."""
+
+
+class Standing(NamedTuple):
+    """What the leader said of a name when this producer took it over.
+
+    ``records``: so many are committed under it, the last at ``last_offset``, by ``producer_id``
+    or, where that ran out of epochs, ids before it. ``names_since``: a name that was used at this
+    offset or later would be known; -1: the leader does not tell.
+    """
+
+    producer_id: int
+    records: int
+    last_offset: int
+    names_since: int
+
+
+class Identities:
+    """Gives every sender of a producer its identity. Used under the producer's lock.
+
+    ``name``: None for a producer that is never continued.
+    """
+
+    # identity: of the producer. standing: of its name at first. _connector: the way to the leader.
+    # _before: records of a producer without a name that were numbered in earlier epochs.
+
+    def __init__(self, connector: Any, name: str | None) -> None:
+        if name is not None:
+            name = text("a producer's name", name, limits.PRODUCER_NAME_BYTES_MAX)
+        self.identity = Identity(name)
+        self._connector = connector
+        self._before = 0
+        self.standing = Standing(-1, 0, -1, -1)
+
+    def enlist(self, sender: Any, ledger: Ledger, backlog: list[Entry], deadline: float) -> None:
+        """Give a fresh sender its identity, and what the one before gave back.
+
+        Raises ProducerFenced, InvalidOption; NotLeader, PeerGone, TimedOut or NoQuorum if another
+        leader has to be found. The sender is closed then.
+        """
+        identity = self.identity
+        try:
+            self.check()
+            if identity.id < 0 or identity.spent:
+                identity.fail_doubtful(ledger)
+                backlog[:] = [entry for entry in backlog if entry[1] >= ledger.resolved]
+                self._begin(sender, ledger, deadline)
+            if sender.window > limits.PRODUCER_BATCHES:
+                raise InvalidOption(
+                    "an idempotent producer has at most "
+                    f"{limits.PRODUCER_BATCHES} batches under way: so many are remembered"
+                )
+            sender.identity = identity
+        except BaseException:
+            sender.close()
+            raise
+        sender.take_over(backlog)
+
+    def check(self) -> None:
+        """Raise ProducerFenced if another producer has the name, or the quorum forgot it."""
+        if self.identity.fenced is not None:
+            raise copy.copy(self.identity.fenced)
+
+    def _begin(self, sender: Any, ledger: Ledger, deadline: float) -> None:
+        """Take a new id, or the next epoch of the one at hand: it fences copies on their way."""
+        identity = self.identity
+        if identity.name is None and 0 <= identity.id and not self._used_up():
+            self._before = self.last_sequence(ledger) + 1
+            identity.begin(identity.id, identity.epoch + 1, ledger.resolved, 0)
+            return
+        expected = (-1, -1) if identity.name is None else (identity.id, identity.epoch)
+        grant = self._ask(sender, expected, deadline)
+        if grant.error_code != ErrorCode.NONE:
+            refused = self._refused(grant.error_code)
+            if isinstance(refused, ProducerFenced):
+                identity.fence(refused)  # final: another request would be refused, too
+            raise refused
+        number = grant.last_sequence + 1
+        if identity.id < 0:
+            self.standing = Standing(
+                grant.producer_id, number, grant.last_offset, grant.names_since
+            )
+        if identity.name is None:
+            self._before = self.last_sequence(ledger) + 1
+        identity.begin(grant.producer_id, grant.producer_epoch, ledger.resolved, number)
+
+    def _used_up(self) -> bool:
+        """Return whether the next epoch of the id at hand cannot be used.
+
+        Where an id was forgotten, those of its epochs that may have been used are refused, and the
+        log knows only the highest epoch of all that it forgot.
+        """
+        return self.identity.forgotten or self.identity.epoch >= EPOCH_LAST
+
+    def _ask(self, sender: Any, expected: tuple[int, int], deadline: float) -> Any:
+        id, epoch = expected
+        name = self.identity.name
+        body = InitProducerIdRequest(
+            transactional_id=name,
+            transaction_timeout_ms=NO_TRANSACTION_MS,
+            producer_id=id,
+            producer_epoch=epoch,
+            resumes=name is not None,
+        )
+        try:
+            reached = self._connector.reach(sender, deadline)
+            try:
+                return reached.ask(ApiKey.INIT_PRODUCER_ID, body, deadline)
+            finally:
+                reached.close()
+        except (UnsupportedVersion, MalformedFrame) as error:
+            raise NoQuorum(f"the leader gives no producer ids: {error}") from None
+
+    def _refused(self, code: int) -> Exception:
+        if code == ErrorCode.NOT_COORDINATOR:
+            return NotLeader("the replica no longer leads")
+        if code in AGAIN:
+            return TimedOut("the leader did not write down the producer's name in time")
+        if code in (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH):
+            return ProducerFenced("another producer with this name has begun")
+        if code == ErrorCode.UNKNOWN_PRODUCER_ID:
+            return ProducerFenced(FORGOTTEN)
+        return RequestRefused(f"the leader gives no producer id (error {code})", code)
+
+    def last_sequence(self, ledger: Ledger) -> int:
+        """Return the number of the last record that is committed, from 0; -1 if there is none.
+
+        A record that was refused has no number. While the identity is ``uncertain``, only the
+        quorum knows.
+        """
+        return self._before + self.identity.numbered_end(ledger) + self.identity.delta - 1
+
+    def fail_rest(self, ledger: Ledger, unsent: Exception) -> None:
+        """Resolve everything, as nothing more is sent: by ``unsent`` what certainly never left."""
+        self.identity.fail_rest(ledger, unsent)

@@ -1,0 +1,500 @@
+"""The blocking producer.
+
+>>> with quorum.producer() as producer:
+...     offset = producer.append_wait(b"hello", timeout=5)    # committed: durable on a majority
+...     ticket = producer.append(b"hello")                    # an integer
+...     producer.wait(ticket, timeout=5) - offset
+...     producer.append_many([b"one", b"two"])                # a range of offsets
+1
+range(...)
+
+Thread-safe: any number of threads may append and wait. A record is handed over in the order of
+the calls. When the leader changes, what has no answer is handed to the next one, and what that has
+already is not appended again. Without ``idempotent``, what the old one took and did not acknowledge
+raises :class:`~kraftfast.errors.UnknownOutcome` for its tickets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Unpack
+
+from kraftfast import forks, limits
+from kraftfast.arguments import flag, header_pairs, whole_number
+from kraftfast.client.connector import Connector
+from kraftfast.client.host import Thread
+from kraftfast.client.producer.appender import DEFAULT_TIMEOUT, Appender
+from kraftfast.client.producer.collected import Collected
+from kraftfast.client.producer.init_producer_id import Identities, Standing
+from kraftfast.client.producer.latency import Latencies
+from kraftfast.client.producer.ledger import Ledger
+from kraftfast.client.producer.news import Held, News
+from kraftfast.client.producer.own_threads import PAUSE_S, OwnThreads
+from kraftfast.client.producer.refusals import Full, QuorumClosed, Search
+from kraftfast.client.producer.sender import RECORD_BYTES_MAX, Sender
+from kraftfast.client.producer.silent_leader import SilentLeader
+from kraftfast.client.producer.tickets import (
+    Batch,
+    RecordFields,
+    add_tickets,
+    cut_short,
+    offsets_of,
+)
+from kraftfast.client.timing import FOREVER_S, deadline_after
+from kraftfast.errors import (
+    Closed,
+    InvalidOption,
+    KraftfastError,
+    LocalError,
+    NoQuorum,
+    NotLeader,
+    PeerGone,
+    ProducerFenced,
+    RecordTooLarge,
+    TimedOut,
+    UnknownOutcome,
+    WouldBlock,
+    WrongProcess,
+)
+from kraftfast.record.builder import Values
+from kraftfast.record.compression import compressor_of
+
+FULL_PAUSE_S, CALLBACKS_S = 0.1, 2.0  # a close waits for callbacks for CALLBACKS_S, at least
+
+
+class Producer(OwnThreads, SilentLeader, Collected, Appender):
+    """Append records to a quorum. Make one with ``quorum.producer()``, not from a ``connector``.
+
+    ``timeout``: seconds until there must be a leader; NoQuorum if there is none. ``idempotent``:
+    what is sent twice is appended once; None: where the window allows it, as Kafka's default.
+    ``name``: see :meth:`last_sequence`. ``connect`` False: the first append looks for the leader.
+    ``record_bytes``: be ready for records of this size. ``compression``: its name and level.
+
+    Close it: one that is forgotten warns (ResourceWarning), and is closed once it is collected.
+    """
+
+    # latencies: how long batches took, of all senders so far.
+    # _backlog: what a sender gave back and no other took over yet; empty while there is a sender.
+    # _record_bytes: of the largest record that needed a larger sender. _exchange: held to get one.
+    # _progress_at: when a ticket was last resolved, or the sender last doubted.
+    # _keeper: the thread that sends what stays open. _caller: the one that calls back.
+    # _called_back: tickets below were. _wanted: wakes the two. _starting: held to start one.
+    # _closed: nothing more is handed over. _ended: nor resolved. _lost: its quorum was closed.
+    # refusal: what calls raise once it is _closed.
+
+    def __init__(
+        self,
+        connector: Connector,
+        timeout: float = DEFAULT_TIMEOUT,
+        record_bytes: int = 0,
+        idempotent: bool | None = None,
+        name: str | None = None,
+        connect: bool = True,
+        compression: tuple[str | None, int | None] = (None, None),
+    ) -> None:
+        deadline = self._deadline(timeout)
+        record_bytes = whole_number("record_bytes_max", record_bytes, 0, RECORD_BYTES_MAX)
+        flag("connect", connect)
+        self._connector = connector
+        if idempotent is None:
+            idempotent = name is not None or connector.window <= limits.PRODUCER_BATCHES
+        flag("idempotent", idempotent)
+        if name is not None and not idempotent:
+            raise InvalidOption("a producer with a name is idempotent")
+        self._identities = Identities(connector, name) if idempotent else None
+        self.ledger = Ledger()
+        self.latencies = Latencies()
+        self._backlog: list[tuple[bytes, int, int, int]] = []
+        self._record_bytes, self._compression = record_bytes, compression
+        self._exchange = self.host.reentrant_lock()
+        self._progress_at = (0, self.host.monotonic())
+        self._callbacks: list[Callable[[Batch], None]] = []
+        self._called_back = 0
+        self._keeper: Thread | None = None
+        self._caller: Thread | None = None
+        self._starting, self._wanted = self.host.lock(), News(self.host.lock)
+        self._closed = self._ended = self._lost = False
+        self.refusal: LocalError = Closed("the producer is closed")
+        self.keeper_sleeps = True
+        forks.own(self)
+        if connect:
+            try:
+                self.reconnect(deadline)
+            except BaseException:
+                self._closed = True  # no caller gets it
+                raise
+
+    # --- appending; append(), wait() and resolved are the Appender's ------------------------------
+
+    def append_waiting(
+        self,
+        value: Any,
+        key: Any,
+        headers: Iterable[tuple[str, Any]],
+        timestamp: int | None,
+        timeout: float,
+    ) -> int:
+        """Do the rest of :meth:`append`: without room or a leader, or with more than a value."""
+        deadline = self._deadline(timeout)
+        headers = header_pairs(headers)
+        while True:
+            sender = self._ready_sender(deadline)
+            try:
+                ticket = sender.append_record(value, key, headers, timestamp)
+            except RecordTooLarge as error:
+                self.enlarge(error.record_bytes, deadline)
+                continue
+            if ticket >= 0:
+                self._tell_threads(sender)
+                return ticket
+            self._wait_room(sender, deadline)
+
+    def try_append(
+        self,
+        value: Any,
+        *,
+        key: Any = None,
+        headers: Iterable[tuple[str, Any]] = (),
+        timestamp: int | None = None,
+    ) -> int:
+        """Append as :meth:`append`, or raise WouldBlock where that would wait: also for a leader.
+
+        Raises RecordTooLarge also for a record that needs a larger ring: ``append`` makes one.
+        """
+        self._check_open()
+        sender, ticket = self.sender, -1
+        if sender is not None:
+            ticket = sender.append_record(value, key, header_pairs(headers), timestamp)
+        if sender is None or ticket < 0:
+            self.check_fenced()
+            raise WouldBlock("no room in the window at the moment, or no leader")
+        self._tell_threads(sender)
+        return ticket
+
+    def append_wait(
+        self, value: Any, *, timeout: float = DEFAULT_TIMEOUT, **fields: Unpack[RecordFields]
+    ) -> int:
+        """Append ``value`` and wait: its offset once committed. Raises as append() and wait()."""
+        deadline = self._deadline(timeout)
+        ticket = self.append(value, timeout=timeout, **fields)
+        self.wait_resolved(ticket, deadline)
+        return self.ledger.offset_of(ticket)
+
+    def append_many(
+        self,
+        values: Any,
+        offsets: Any = None,
+        *,
+        size: int | None = None,
+        timeout: float = DEFAULT_TIMEOUT,
+    ) -> range | list[int]:
+        """Append many records and wait until all are committed; returns their offsets in order.
+
+        ``values``: a list of bytes; a buffer with ``offsets`` (n + 1 integers) or with ``size``;
+        a two-dimensional numpy array of bytes; an Arrow binary column. The result is a ``range``
+        where the records follow each other in the log, as they mostly do.
+
+        Raises as :meth:`append_many_nowait`; the failure of the first record if all failed and none
+        was appended; UnknownOutcome if only some did, or in doubt: its ``tickets`` can be asked.
+        """
+        deadline = self._deadline(timeout)
+        tickets = self.append_many_nowait(values, offsets, size=size, timeout=timeout)
+        if tickets:
+            self.wait_resolved(tickets[-1].stop - 1, deadline)
+        return offsets_of(self.ledger, tickets)
+
+    def append_many_nowait(
+        self,
+        values: Any,
+        offsets: Any = None,
+        *,
+        size: int | None = None,
+        timeout: float = DEFAULT_TIMEOUT,
+    ) -> list[range]:
+        """Hand over many records; returns their tickets, waiting only for room.
+
+        ``values``, ``offsets``, ``size``: as of :meth:`append_many`. Tickets come as ranges, mostly
+        one: a second one where other threads append meanwhile.
+        Raises InvalidOption, RecordTooLarge, RecordsRefused, TimedOut or NoQuorum if nothing was
+        handed over; UnknownOutcome if the time ran out in the middle: then ``handed_over`` of the
+        exception says how many records were, the first ones, and ``tickets`` which theirs are.
+        """
+        deadline = self._deadline(timeout)
+        column = values if isinstance(values, Values) else Values(values, offsets, size=size)
+        tickets: list[range] = []
+        done, checked = 0, False
+        try:
+            while done < len(column):
+                sender = self._ready_sender(deadline)
+                if not checked:
+                    largest, checked = sender.check_values(column), True
+                if largest > sender.record_bytes_max:
+                    self.enlarge(largest, deadline)
+                    continue
+                first, taken = sender.append_values(column, done)
+                done += taken
+                add_tickets(tickets, first, taken)
+                if done < len(column):
+                    self._wait_room(sender, deadline)
+        except KraftfastError as error:
+            if not done:
+                raise
+            raise cut_short(tickets, len(column), error) from None
+        if tickets:
+            self._tell_threads(sender)
+        return tickets
+
+    # --- waiting ----------------------------------------------------------------------------------
+
+    def _deadline(self, timeout: Any) -> float:
+        return deadline_after(timeout, now=self.host.monotonic)
+
+    def last_sequence(self, *, timeout: float = DEFAULT_TIMEOUT) -> int:
+        """Return the number of the last record of this producer that is committed, from 0, or -1.
+
+        With a ``name`` the numbers go on where the last producer of that name ended: a program that
+        begins again skips as many records of its source, and nothing is appended twice. The one
+        before can append nothing more (ProducerFenced). A record that was refused has no number
+        and is not counted: a program that ends before it learns of one, with others handed over
+        behind it, cannot tell which one is missing. What is still under way is not counted either,
+        and may be committed later: :meth:`flush` first. Where an outcome is unknown the quorum is
+        asked: NoQuorum, ProducerFenced, Closed. Raises InvalidOption where not idempotent.
+        """
+        deadline = self._deadline(timeout)
+        if isinstance(self.refusal, WrongProcess):
+            raise self.refusal
+        if self._identities is None:
+            raise InvalidOption("a producer that is not idempotent has no sequence")
+        if self._identities.identity.uncertain:
+            self.reconnect(deadline)
+        return self._identities.last_sequence(self.ledger)
+
+    @property
+    def standing(self) -> Standing:
+        """What the quorum knew of this producer's name at first. Raises InvalidOption."""
+        if self._identities is None or self._identities.identity.name is None:
+            raise InvalidOption("a producer without a name has no earlier records")
+        return self._identities.standing
+
+    def flush(self, *, timeout: float = DEFAULT_TIMEOUT) -> None:
+        """Wait until everything handed over so far is resolved. Raises UnknownOutcome."""
+        if isinstance(self.refusal, WrongProcess):
+            raise self.refusal
+        self.wait_resolved(self.ledger.next_ticket - 1, self._deadline(timeout))
+
+    # --- the sender -------------------------------------------------------------------------------
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise self.refusal
+
+    def _ready_sender(self, deadline: float) -> Sender:
+        """Return the sender to the leader, found if there is none. Raises NoQuorum, Closed."""
+        self._check_open()
+        sender = self.sender
+        if sender is not None and sender.broken is None:
+            return sender
+        return self.reconnect(deadline)
+
+    def reconnect(self, deadline: float) -> Sender:
+        """Find the leader; what the last one never looked at is handed to it first.
+
+        Raises NoQuorum when the deadline passes without one, or soon if it has no slot for one more
+        producer; RequestRefused, ProducerFenced, Closed.
+        """
+        with Held(self._exchange, deadline, self.host.monotonic):
+            self._give_up_broken()
+            search = Search(deadline, self.ledger.next_ticket > 0, self.host.monotonic)
+            problem = ""  # as text: the error holds this frame, and what it tried
+            while self.sender is None:
+                self._check_open()
+                try:
+                    self.check_fenced()
+                    until = max(deadline, self.host.monotonic() + PAUSE_S)
+                    sender = self._connector.connect(self.ledger, self._record_bytes, until)
+                    sender.share(self.latencies)
+                    try:
+                        sender.compressor = compressor_of(*self._compression)  # for one thread
+                        self._hand_over_to(sender, until)
+                        self._check_open()  # closed meanwhile: nothing may be sent
+                    except BaseException:
+                        sender.close()
+                        raise
+                except (NotLeader, NoQuorum, PeerGone, TimedOut) as error:
+                    full = isinstance(error, Full)
+                    if search.is_over(error):
+                        if full:
+                            raise
+                        # The one before had more time to find out.
+                        raise NoQuorum(f"no leader could be found: {problem or error}") from None
+                    problem = str(error)
+                    self.host.sleep(FULL_PAUSE_S if full else PAUSE_S)
+                except (ProducerFenced, QuorumClosed) as error:
+                    self._fail_rest(error)
+                    self.news.tell()
+                    raise
+                else:
+                    self._progress_at = (self.ledger.resolved, self.host.monotonic())
+                    # Only now, and before anything of it leaves: whatever is raised from here on,
+                    # we know which leader may have its records (D24). Others append behind them.
+                    self.sender, self._backlog = sender, []
+                    sender.poll()
+                    self._tell_threads(sender)
+            return self.sender
+
+    def check_fenced(self) -> None:
+        """Raise ProducerFenced or Closed if this producer can append nothing more."""
+        if self._lost:
+            raise QuorumClosed
+        if self._identities is not None:
+            self._identities.check()
+
+    def _hand_over_to(self, sender: Sender, deadline: float) -> None:
+        """Send the producer's identity, then what the last sender gave back."""
+        if self._identities is None:
+            sender.take_over(self._backlog)
+        else:
+            self._identities.enlist(sender, self.ledger, self._backlog, deadline)
+
+    def _give_up_broken(self) -> None:
+        sender = self.sender
+        if sender is not None and sender.broken is not None:
+            why = f"the leader was lost after it took the record: {sender.broken}"
+            reason = UnknownOutcome(why)
+            self._backlog = sender.give_up(reason)  # the same if this was interrupted before
+            if isinstance(sender.broken, ProducerFenced):
+                self._fail_rest(sender.broken)
+            self.sender = None
+            self.news.tell()
+            if isinstance(sender.broken, TimedOut):
+                self.host.sleep(PAUSE_S)  # it leads, and did not take all: not at once again
+
+    def _fail_rest(self, unsent: KraftfastError) -> None:
+        """Fail what was not sent: nothing more is."""
+        self._backlog = []
+        if self.ledger.next_ticket == self.ledger.resolved:
+            return
+        if self._identities is not None:
+            self._identities.fail_rest(self.ledger, unsent)
+        elif self.ledger.next_ticket > self.ledger.resolved:
+            self.ledger.fail_rest(unsent)
+
+    def enlarge(self, record_bytes: int, deadline: float) -> None:
+        """Exchange the sender for one that takes such a record. Raises RecordTooLarge, TimedOut."""
+        if record_bytes > RECORD_BYTES_MAX:
+            raise RecordTooLarge(
+                f"a record of {record_bytes} bytes; at most {RECORD_BYTES_MAX} can be sent"
+            )
+        with Held(self._exchange, deadline, self.host.monotonic):
+            self._record_bytes = max(record_bytes, self._record_bytes)
+            while (sender := self.reconnect(deadline)).record_bytes_max < record_bytes:
+                try:
+                    sender.hold(True)  # nothing may be under way while it is exchanged
+                    while sender.broken is None and (sender.under_way or sender.backlog):
+                        if self.host.monotonic() >= deadline:
+                            raise TimedOut(
+                                "what is under way was not acknowledged in time to make room"
+                            )
+                        self.pump(sender, self.ledger.resolved, deadline)
+                    sender.fail(PeerGone("it takes no records as large as wanted"))
+                finally:
+                    sender.hold(False)
+
+    # --- waiting for what comes back --------------------------------------------------------------
+
+    def _wait_room(self, sender: Sender, deadline: float) -> None:
+        """Wait until something was taken or resolved."""
+        if self.host.monotonic() >= deadline:
+            raise TimedOut("no room: the quorum does not keep up, or has no majority")
+        if sender.broken is None:
+            sender.want_room()
+            self.pump(sender, self.ledger.resolved, deadline)
+
+    def wait_resolved(self, ticket: int, deadline: float) -> None:
+        """Wait until ``self.host.monotonic()`` is ``deadline``. Raises UnknownOutcome, LocalError.
+
+        Whatever goes wrong on the way to a leader says nothing of the ticket (D24).
+        """
+        ledger = self.ledger
+        if ticket >= ledger.next_ticket:
+            ledger.offset_of(ticket)  # raises: it was never handed out
+        while ledger.resolved <= ticket:
+            try:
+                sender = self._ready_sender(deadline)
+                sender.seal()
+                self.pump(sender, ticket, deadline)
+            except WrongProcess:
+                raise
+            except KraftfastError as error:
+                if ledger.resolved > ticket:
+                    return
+                raise UnknownOutcome(f"not acknowledged: {error}") from None
+            if ledger.resolved <= ticket and self.host.monotonic() >= deadline:
+                raise UnknownOutcome("not acknowledged in time: the record may still be committed")
+
+    # --- end --------------------------------------------------------------------------------------
+
+    def close(self, *, timeout: float = 5.0) -> None:
+        """Wait until everything is resolved, then let go.
+
+        What is not acknowledged within ``timeout`` seconds has an unknown outcome (UnknownOutcome),
+        except what no leader ever looked at (Closed). Callbacks are called for all of it. Where
+        another thread still waits for a leader's answer, that is told when it has it. Raises
+        InvalidOption for what is no ``timeout``.
+        """
+        deadline = self._deadline(timeout)
+        if isinstance(self.refusal, WrongProcess):
+            return
+        try:
+            if not self._closed and self.ledger.next_ticket > self.ledger.resolved:
+                self.wait_resolved(self.ledger.next_ticket - 1, deadline)
+        except KraftfastError:
+            pass  # said below, ticket by ticket
+        finally:
+            self._end(deadline)
+
+    def _end(self, deadline: float) -> None:
+        self._closed = True
+        try:
+            with Held(self._exchange, deadline, self.host.monotonic):
+                self._resolve_rest()
+        except NoQuorum:  # another thread waits for a leader's answer: it sends nothing after that
+            self.host.thread(lambda: self.close(timeout=FOREVER_S), "kraftfast-close").start()
+            return
+        for thread, least_s in ((self._keeper, 0.1), (self._caller, CALLBACKS_S)):
+            if thread is not None and not self.host.is_current(thread):
+                thread.join(max(least_s, deadline - self.host.monotonic()))
+
+    def _resolve_rest(self) -> None:
+        """Let the sender go, and tell what becomes of all that has no answer; _exchange is held."""
+        sender = self.sender
+        if sender is not None:
+            reason = UnknownOutcome("the producer was closed before the answer came")
+            self._backlog = sender.give_up(reason)
+        self._fail_rest(Closed("the producer was closed; the record never left"))
+        self.sender = None
+        self._ended = True  # only now: callbacks are called for all of that, too
+        self.news.tell()
+        self._wanted.tell()
+
+    def lose_quorum(self) -> None:
+        """Hand over nothing more: the quorum was closed, and its replicas have ended."""
+        self._lost = True
+        sender = self.sender
+        if sender is not None:
+            sender.fail(PeerGone("the quorum was closed"))
+        self.news.tell()
+
+    def disown(self) -> None:
+        """Leave the sender, its sequence and all tickets to the parent, in a forked child."""
+        self._closed, self.refusal = True, forks.refusal("producer")
+        sender, self.sender = self.sender, None
+        self.ledger = self.ledger.unresolved()  # so that a wait for any of them is refused
+        if sender is not None:
+            sender.disown()
+
+    def __enter__(self) -> Producer:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.close()

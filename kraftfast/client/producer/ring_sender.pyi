@@ -1,0 +1,20 @@
+from kraftfast.client.producer.ledger import Ledger
+from kraftfast.client.producer.sender import Sender
+from kraftfast.link.hello import Hello
+from kraftfast.link.ring_link import OwnDoorbell, RingLink
+
+class RingSender(Sender):
+    link: RingLink
+    own_doorbell: OwnDoorbell
+    hello: Hello
+    def __init__(
+        self,
+        link: RingLink,
+        own_doorbell: OwnDoorbell,
+        ledger: Ledger,
+        batch_bytes: int,
+        window: int,
+    ) -> None: ...
+    def want_room(self) -> None: ...
+    def woke_up(self) -> None: ...
+    def replica_gone(self) -> None: ...

@@ -1,0 +1,37 @@
+"""When a producer gives up a leader that is silent."""
+
+from __future__ import annotations
+
+from kraftfast.client.connector import Connector
+from kraftfast.client.host import Host
+from kraftfast.client.producer.ledger import Ledger
+from kraftfast.client.producer.own_threads import LEADER_SILENCE_S
+from kraftfast.client.producer.sender import Sender
+from kraftfast.errors import KraftfastError, PeerGone
+
+
+class SilentLeader:
+    """A part of :class:`~kraftfast.client.producer.producer.Producer`, whose fields these are."""
+
+    host: Host
+    ledger: Ledger
+    _connector: Connector
+    _progress_at: tuple[int, float]
+
+    def doubt(self, sender: Sender, deadline: float) -> None:
+        """Give up this leader if nothing was acknowledged for long and a later one is known.
+
+        A process that was stopped, or a host that went silent, closes no connection.
+        """
+        resolved, at = self._progress_at
+        now = self.host.monotonic()
+        if self.ledger.resolved != resolved or not sender.under_way:
+            self._progress_at = (self.ledger.resolved, now)
+        elif now - at >= LEADER_SILENCE_S:
+            self._progress_at = (resolved, now)
+            try:
+                later = self._connector.superseded(sender, min(deadline, now + LEADER_SILENCE_S))
+            except KraftfastError:
+                return  # no replica could be asked: that says nothing of this leader
+            if later:
+                sender.fail(PeerGone("its leader does not answer, and there is a later one"))

@@ -1,0 +1,115 @@
+"""Runs of tickets: what a callback is given, and the offsets of records appended together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, TypedDict
+
+from kraftfast.arguments import header_pairs
+from kraftfast.client.producer.ledger import Ledger
+from kraftfast.errors import KraftfastError, UnknownOutcome
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+
+class RecordFields(TypedDict, total=False):
+    """What a record may have beside its value, as :meth:`Producer.append` takes it."""
+
+    key: Buffer | None
+    headers: Iterable[tuple[str, Buffer | None]]
+    timestamp: int | None
+
+
+FIELDS = frozenset(RecordFields.__annotations__)
+
+
+class Batch:
+    """Records that were resolved together: tickets from ``first_ticket`` up to ``end_ticket``.
+
+    ``base_offset`` is the offset of the first, the others follow; -1 if they failed: then ``error``
+    says why.
+    """
+
+    __slots__ = ("first_ticket", "end_ticket", "base_offset", "error")
+
+    def __init__(
+        self, first_ticket: int, end_ticket: int, base_offset: int, error: Exception | None
+    ) -> None:
+        self.first_ticket, self.end_ticket = first_ticket, end_ticket
+        self.base_offset, self.error = base_offset, error
+
+    def __repr__(self) -> str:
+        return (
+            f"Batch(first_ticket={self.first_ticket}, end_ticket={self.end_ticket}, "
+            f"base_offset={self.base_offset}, error={self.error!r})"
+        )
+
+
+def resolved_batches(ledger: Ledger, first: int) -> list[Batch]:
+    """Return what became of the resolved tickets from ``first`` on."""
+    try:
+        return [Batch(*run) for run in ledger.runs(first, ledger.resolved)]
+    except UnknownOutcome:
+        late = UnknownOutcome("called back too late: what became of them is forgotten")
+        return [Batch(first, ledger.first_known, -1, late)]
+
+
+def check_fields(fields: RecordFields) -> None:
+    """Look at what a record has beside its value, before it is tried more than once.
+
+    Headers become a tuple: an iterator would be used up by the first try. Raises InvalidOption,
+    TypeError for an unknown name.
+    """
+    if not fields:
+        return
+    if unknown := fields.keys() - FIELDS:
+        raise TypeError(f"append() got an unexpected keyword argument {min(unknown)!r}")
+    if "headers" in fields:
+        fields["headers"] = header_pairs(fields["headers"])
+
+
+def add_tickets(tickets: list[range], first: int, count: int) -> None:
+    """Add tickets to ranges of them, the last of which may grow."""
+    if not count:
+        return
+    if tickets and tickets[-1].stop == first:
+        tickets[-1] = range(tickets[-1].start, first + count)
+    else:
+        tickets.append(range(first, first + count))
+
+
+def cut_short(tickets: list[range], count: int, error: KraftfastError) -> UnknownOutcome:
+    """Return what to raise where ``error`` came after some of ``count`` records were handed out."""
+    done = sum(map(len, tickets))
+    return unknown_of(tickets, f"{done} of {count} records were handed over: {error}")
+
+
+def unknown_of(tickets: list[range], text: str) -> UnknownOutcome:
+    """Return the error for records of which each ticket has an outcome of its own."""
+    unknown = UnknownOutcome(text)
+    unknown.handed_over, unknown.tickets = sum(map(len, tickets)), tickets
+    return unknown
+
+
+def offsets_of(ledger: Ledger, tickets: list[range]) -> range | list[int]:
+    """Return the offsets of resolved tickets, in order.
+
+    Raises the failure of the first that failed if none of them is in the log, else UnknownOutcome:
+    a failure of one says nothing of the others (D24).
+    """
+    try:
+        runs = [run for each in tickets for run in ledger.runs(each.start, each.stop)]
+    except UnknownOutcome as error:  # so many that the first ones are forgotten
+        raise unknown_of(tickets, str(error)) from None
+    failures = [failure for _, _, _, failure in runs if failure is not None]
+    if failures:
+        certain = not any(isinstance(failure, UnknownOutcome) for failure in failures)
+        if certain and len(failures) == len(runs):
+            raise failures[0]
+        count = sum(map(len, tickets))
+        raise unknown_of(tickets, f"not all of {count} records were acknowledged: {failures[0]}")
+    parts = [range(base, base + end - first) for first, end, base, _ in runs]
+    if all(one.stop == other.start for one, other in zip(parts, parts[1:])):
+        return range(parts[0].start, parts[-1].stop) if parts else range(0)
+    return [offset for part in parts for offset in part]

@@ -1,0 +1,6 @@
+"""Who leads: pre-votes, votes, epochs, what a leader announces, and how it steps down.
+
+One file for each role that only asks or waits (``unattached``, ``prospective``, ``candidate``,
+``resigned``), one ``on_...`` file for each message; ``campaigning`` asks for votes. ``doubt``,
+``leader_identity`` and ``superseded`` decide who may neither ask nor be followed (D10, D23).
+"""

@@ -1,0 +1,25 @@
+"""Candidate: asks for votes in an epoch of its own; the own one is written meanwhile (D5)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kraftfast.core.elections.election import Election
+from kraftfast.core.roles import Role
+
+
+@dataclass(eq=False)
+class Candidate:
+    """A voter in an election. Votes never flip; a lost one waits out its timer.
+
+    Invariant: the log it asks with must be on its disk (D21), and must not change meanwhile.
+    """
+
+    role = Role.CANDIDATE
+
+    election: Election
+    election_deadline_ms: int  # back to prospective then
+
+    def grants_pre_vote(self) -> bool:
+        """A better log may run beside it."""
+        return True

@@ -1,0 +1,302 @@
+"""Who may be followed: a leader is an id and a directory id, wherever both are known (D23).
+
+A replica on a replaced disk may believe an old voter set and lead by it. So leaders say which
+directory they are and where their voter set stands in the log; a replica whose own set names
+another directory, or does not name the leader, follows only if the leader's set is the later one.
+Kafka's controllers say neither: they are followed as before, and the committed floor still holds.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kraftfast.core.elections.epochs import request_goes_too_far
+from kraftfast.core.elections.resigned import Resigned
+from kraftfast.core.elections.superseded import (
+    is_superseded,
+    knows_committed_voters,
+    told_of_superseded,
+)
+from kraftfast.core.messages import (
+    UNSAID,
+    BeginQuorumEpochRequest,
+    EndQuorumEpochRequest,
+    FetchRequest,
+    LeaderIdentity,
+    VoteRequest,
+)
+from kraftfast.core.refusing import warn
+from kraftfast.types import NO_NODE, NO_OFFSET, ZERO_UUID, OffsetAndEpoch, VoterSet, uuid_text
+
+if TYPE_CHECKING:
+    from kraftfast.core.state import ReplicaState
+
+NOT_IN_THE_LOG = OffsetAndEpoch(NO_OFFSET, NO_OFFSET)
+
+
+def voters_place(state: ReplicaState) -> OffsetAndEpoch:
+    """Return where the voter set in force stands in the log; offset -1 for one that is not there.
+
+    One that a snapshot holds counts as its last record, so it is never behind its real place.
+    """
+    offset = state.history.latest_offset
+    if offset < 0:
+        return NOT_IN_THE_LOG
+    epoch = state.log.trail.epoch_at(offset)
+    if epoch < 0 and state.log.snapshots:
+        epoch = state.log.snapshots[0].epoch
+    return OffsetAndEpoch(offset, epoch)
+
+
+def identity_of_leader(state: ReplicaState) -> LeaderIdentity:
+    """Return the identity that messages of this replica give for the leader that they name."""
+    place, committed = voters_place(state), knows_committed_voters(state)
+    if state.leader_id == state.local.id:
+        return LeaderIdentity(state.local.directory_id, place, committed)
+    told = state.leader_identity
+    if told.directory_id == ZERO_UUID:
+        return UNSAID
+    return LeaderIdentity(told.directory_id, max(place, told.voters_at), committed)
+
+
+def is_displaced(state: ReplicaState) -> bool:
+    """Return whether this replica must not lead although its configuration names it (D23).
+
+    Another has led its cluster beside the only voter, whose disk was replaced then; or the cluster
+    has voters in its log.
+    """
+    return (state.displaced and is_unconfirmed(state)) or is_superseded(state)
+
+
+def is_unconfirmed(state: ReplicaState) -> bool:
+    """Return whether only the configuration or the bootstrap snapshot names this one voter."""
+    if state.history.latest_offset != NO_OFFSET:
+        return False
+    return state.voters.is_only_voter(state.local)
+
+
+def another_made_epoch(state: ReplicaState) -> bool:
+    """Return whether the present epoch is not this replica's own, as an only voter's must be.
+
+    Its quorum-state names itself, as candidate or leader. One that names nobody in the epoch of the
+    log's last record was lost. A log proves nothing: it may be fetched from voters that it does not
+    reach to.
+    """
+    if state.epoch == 0 or not is_unconfirmed(state):
+        return False
+    if state.leader_id != NO_NODE:
+        return state.leader_id != state.local.id
+    if state.voted is not None:
+        return state.voted.id != state.local.id
+    return state.epoch > state.log.last_epoch()
+
+
+def listening_ms(state: ReplicaState) -> int:
+    """Return how long an only voter without a log listens before it leads (D23).
+
+    Peers that it knows answer within the fetch timeout. One that only the configuration names may
+    know none: the voters of its cluster call it, which takes them an election at most.
+    """
+    config = state.config
+    if state.history.latest is not None:
+        return config.fetch_timeout_ms
+    return config.fetch_timeout_ms + 2 * config.election_timeout_ms
+
+
+def hear_of_quorum(
+    state: ReplicaState,
+    request: FetchRequest | VoteRequest | BeginQuorumEpochRequest | EndQuorumEpochRequest,
+    sender_id: int,
+    now_ms: int,
+) -> None:
+    """Take the epoch of a request that shows another quorum of this cluster to a replica that only
+    the configuration names as a voter, and that has no log: its disk was replaced (D23).
+
+    The epoch is written, so that it is known after a restart too. One that goes too far is not
+    taken, but this replica does not lead beside it before it is started again. A request that does
+    not name the cluster shows nothing: anyone can send one.
+    """
+    epoch = request.epoch
+    if epoch <= state.epoch or state.log.end_offset > 0 or not is_unconfirmed(state):
+        return
+    if request.cluster_id is None:
+        return
+    if not state.displaced:
+        state.displaced_by = sender_id
+    if request_goes_too_far(state, epoch, now_ms):
+        if state.leader is not None:  # whose first record waits for room
+            state.to_resigned(now_ms)
+        state.displaced = True
+    else:
+        state.asked_epochs.spend(epoch - state.epoch, now_ms)
+        state.to_unattached(epoch, NO_NODE, now_ms)
+    state.poll_due = True
+
+
+def hear_of_rival(
+    state: ReplicaState,
+    request: BeginQuorumEpochRequest | EndQuorumEpochRequest,
+    now_ms: int,
+) -> None:
+    """Stop leading while a quorum of this cluster calls this id with another directory (D23).
+
+    The only voter, with a log of its own, cannot know which of the two is the cluster. What it goes
+    on acknowledging would be lost if it is the other. It leads again once the other is not heard.
+    """
+    if not isinstance(request, BeginQuorumEpochRequest) or not begun_alone(state):
+        return
+    if request.cluster_id is None or request.voter.id != state.local.id:
+        return
+    if request.voter.directory_id in (ZERO_UUID, state.local.directory_id):
+        return
+    warn(state, told_of_rival(state, request.epoch, request.leader_id))
+    if state.leader is not None:
+        state.to_resigned(now_ms)
+    if isinstance(state.current, Resigned):
+        state.current.rival_until_ms = now_ms + 2 * state.config.fetch_timeout_ms
+    state.poll_due = True
+
+
+def may_follow(state: ReplicaState, epoch: int, leader_id: int, identity: LeaderIdentity) -> bool:
+    """Return whether this replica may follow a leader that a message names; report it if not."""
+    if leader_id in (NO_NODE, state.local.id) or not state.voters:
+        return True
+    directory_id = identity.directory_id
+    if directory_id == ZERO_UUID:
+        directory_id = state.peers.directory_of(leader_id)
+    if begun_alone(state):
+        follows = has_voted_for(state, epoch, leader_id) or is_same_set(state, identity)
+        if not follows:
+            warn(state, told_of_rival(state, epoch, leader_id))
+        return follows
+    if directory_id == ZERO_UUID or may_be_voter(state, leader_id, directory_id):
+        return True
+    follows = shows_later_set(state, leader_id, identity)
+    if not follows:
+        warn(state, told_of_stranger(state, epoch, leader_id, directory_id))
+    return follows
+
+
+def may_still_follow(state: ReplicaState) -> bool:
+    """Return whether the leader that this replica remembers may be followed, with the directory
+    that its link names now."""
+    identity = state.leader_identity
+    directory_id = state.peers.directory_of(state.leader_id)
+    if directory_id != ZERO_UUID:
+        identity = identity._replace(directory_id=directory_id)
+    return may_follow(state, state.epoch, state.leader_id, identity)
+
+
+def leave(state: ReplicaState, leader_id: int, now_ms: int) -> None:
+    """Stop following that leader, if this replica does; its epoch stays."""
+    if state.follower is not None and state.leader_id == leader_id:
+        state.to_unattached(state.epoch, NO_NODE, now_ms)
+
+
+def begun_alone(state: ReplicaState) -> bool:
+    """Return whether this replica is the only voter and has a log: only its own vote can elect
+    another, since no later voter set can be committed without it."""
+    if state.log.end_offset == 0 or not state.voters.is_only_voter(state.local):
+        return False
+    return not is_displaced(state)
+
+
+def has_voted_for(state: ReplicaState, epoch: int, leader_id: int) -> bool:
+    """Return whether this replica gave that leader its vote."""
+    return state.epoch == epoch and state.voted is not None and state.voted.id == leader_id
+
+
+def is_same_set(state: ReplicaState, identity: LeaderIdentity) -> bool:
+    """Return whether the leader counts by the very set in force here: it removed itself (I17)."""
+    place = voters_place(state)
+    return place.offset >= 0 and identity.voters_at == place
+
+
+def may_be_voter(state: ReplicaState, leader_id: int, directory_id: bytes) -> bool:
+    """Return whether the set in force names that replica, or the one that counts without it.
+
+    A set that is not known to be committed may be undone: a leader that this replica was about to
+    remove, before the others elected that one, would else never be followed.
+    """
+    if is_named(state.voters, leader_id, directory_id):
+        return True
+    before = state.history.before_latest
+    if before is None or state.history.latest_offset < state.uncuttable_offset():
+        return False
+    return is_named(before.voters, leader_id, directory_id)
+
+
+def is_named(voters: VoterSet, leader_id: int, directory_id: bytes) -> bool:
+    """Return whether the set names that replica, or its id without a directory."""
+    entry = voters.get(leader_id)
+    return entry is not None and entry.directory_id in (ZERO_UUID, directory_id)
+
+
+def shows_later_set(state: ReplicaState, leader_id: int, identity: LeaderIdentity) -> bool:
+    """Return whether the leader's voter set is later than the one in force here.
+
+    An equal one will do for a leader that the set does not name at all: one that removed itself.
+    """
+    place, told = voters_place(state), identity.voters_at
+    if told.offset == place.offset:
+        return told.epoch == place.epoch and leader_id not in state.voters
+    return told.offset > place.offset and told.epoch >= place.epoch
+
+
+def is_impostor(state: ReplicaState, request: VoteRequest) -> bool:
+    """Return whether a candidate has a voter's id, but another directory than the set names, and
+    shows no later set. The only voter of a static set votes for no other replica."""
+    entry = state.voters.get(request.replica.id)
+    if entry is None:
+        static = state.kraft_version == 0 and state.voters.is_only_voter(state.local)
+        return static and not is_displaced(state)
+    if entry.directory_id in (ZERO_UUID, request.replica.directory_id):
+        return False
+    told = request.voters_at
+    if told == UNSAID.voters_at:
+        return False  # Kafka sends none; the logs are compared
+    identity = LeaderIdentity(request.replica.directory_id, told)
+    return not shows_later_set(state, request.replica.id, identity)
+
+
+def told_of_displacement(state: ReplicaState) -> str:
+    """Return the warning of a configured voter that must not lead."""
+    if is_superseded(state) and not is_unconfirmed(state):
+        return told_of_superseded(state)
+    others = f"reached epoch {state.epoch}" if state.epoch else "has a quorum"
+    who = f", as replica {state.displaced_by} says" if state.displaced_by != NO_NODE else ""
+    told = f"this replica is configured as the only voter, but its cluster {others} without it{who}"
+    if state.log.end_offset > 0:  # it may be all that is left
+        return (
+            f"{told}: it does not lead by the part of the log that it has. If it does not find a "
+            "leader, start the others; if they are lost for good, stop it and run kraftfast "
+            "storage recover"
+        )
+    return (
+        f"{told}: its disk was replaced, and it does not lead. If it does not find a leader, stop "
+        "it and format it with --no-initial-controllers; if no other voter is left, kraftfast "
+        "storage recover lets a replica go on alone by the log that it has; if all logs are given "
+        "up, stop all of them before this replica is formatted again"
+    )
+
+
+def told_of_rival(state: ReplicaState, epoch: int, leader_id: int) -> str:
+    """Return the warning of an only voter that another replica claims to lead."""
+    return (
+        f"replica {leader_id} claims to lead epoch {epoch} of this cluster, but this replica is "
+        "its only voter and has a log of its own: refused, and it does not lead while that quorum "
+        "has its id with another directory. If this disk replaces another, stop this replica, keep "
+        "its directory for the records that it took, and format another with "
+        "--no-initial-controllers; else stop that quorum"
+    )
+
+
+def told_of_stranger(state: ReplicaState, epoch: int, leader_id: int, directory_id: bytes) -> str:
+    """Return the warning about a leader that the voter set does not name."""
+    entry = state.voters.get(leader_id)
+    here = "do not name it" if entry is None else f"name {uuid_text(entry.directory_id)}"
+    return (
+        f"replica {leader_id} with directory {uuid_text(directory_id)} claims to lead epoch "
+        f"{epoch}, but the voters here {here}: refused. If its disk was replaced, stop it and "
+        "format it with --no-initial-controllers"
+    )

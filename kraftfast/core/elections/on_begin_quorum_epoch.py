@@ -1,0 +1,100 @@
+"""BeginQuorumEpoch arrives: a replica claims to lead."""
+
+from __future__ import annotations
+
+from kraftfast.core.effects import Persisted, Reply
+from kraftfast.core.elections.epochs import is_stranger_beside_leader, request_goes_too_far
+from kraftfast.core.elections.leader_identity import (
+    hear_of_quorum,
+    hear_of_rival,
+    identity_of_leader,
+    may_follow,
+)
+from kraftfast.core.elections.superseded import hear_of_other_disk
+from kraftfast.core.events import RequestReceived
+from kraftfast.core.messages import (
+    BeginQuorumEpochRequest,
+    EndQuorumEpochRequest,
+    QuorumEpochResponse,
+)
+from kraftfast.core.requests import is_addressed_here, top_level_error
+from kraftfast.core.state import ReplicaState
+from kraftfast.errors import ErrorCode
+from kraftfast.types import NO_NODE
+
+
+def on_begin_quorum_epoch(state: ReplicaState, event: RequestReceived, now_ms: int) -> None:
+    """Follow the sender even if it is not in the local voter set, which may be stale.
+
+    But not beside a leader that this replica follows, nor too many epochs ahead (``epochs``).
+    Kafka's process ends on a second leader of an epoch; here the sender is told INVALID_REQUEST.
+    """
+    request = event.request
+    if refused(state, event, now_ms):
+        return
+    peer = state.peers.peer(request.leader_id)
+    if peer.ended and request.epoch >= state.epoch:
+        peer.ended = False  # it has just sent this
+    follow(state, request, now_ms)
+    if is_addressed_here(state, request.voter):
+        answer(state, event, ErrorCode.NONE)
+    else:
+        answer(state, event, ErrorCode.INVALID_VOTER_KEY)
+
+
+def refused(state: ReplicaState, event: RequestReceived, now_ms: int) -> bool:
+    """Answer what is wrong with a BeginQuorumEpoch or EndQuorumEpoch, if anything is."""
+    request = event.request
+    error = top_level_error(state, request)
+    if error is not ErrorCode.NONE:
+        state.effects.append(Reply(event.source, QuorumEpochResponse(error=error)))
+        return True
+    if request.leader_id not in (NO_NODE, state.local.id):
+        hear_of_other_disk(state, request, now_ms)  # D23
+    error = invalid(state, request, now_ms)
+    if error is not ErrorCode.NONE:
+        if request.leader_id not in (NO_NODE, state.local.id):
+            hear_of_quorum(state, request, request.leader_id, now_ms)  # D23
+            hear_of_rival(state, request, now_ms)
+        answer(state, event, error)
+        return True
+    return False
+
+
+def invalid(
+    state: ReplicaState, request: BeginQuorumEpochRequest | EndQuorumEpochRequest, now_ms: int
+) -> ErrorCode:
+    """Return what is wrong with a claim to lead this epoch, NONE if nothing is."""
+    if request.epoch < state.epoch:
+        return ErrorCode.FENCED_LEADER_EPOCH
+    if request.leader_id < 0 or request_goes_too_far(state, request.epoch, now_ms):
+        return ErrorCode.INVALID_REQUEST
+    if not state.is_consistent(request.epoch, request.leader_id):
+        return ErrorCode.INVALID_REQUEST
+    if not may_follow(state, request.epoch, request.leader_id, request.leader_identity):
+        return ErrorCode.INVALID_REQUEST
+    if is_stranger_beside_leader(state, request.leader_id, now_ms):
+        return ErrorCode.INVALID_REQUEST
+    return ErrorCode.NONE
+
+
+def follow(
+    state: ReplicaState, request: BeginQuorumEpochRequest | EndQuorumEpochRequest, now_ms: int
+) -> None:
+    """Move as the request tells."""
+    state.asked_epochs.spend(request.epoch - state.epoch, now_ms)
+    endpoints = state.known_endpoints(request.leader_id, request.leader_endpoints)
+    identity = request.leader_identity
+    state.learn(request.epoch, request.leader_id, endpoints, now_ms, identity)
+
+
+def answer(state: ReplicaState, event: RequestReceived, error: ErrorCode) -> None:
+    """Answer with who leads now."""
+    response = QuorumEpochResponse(
+        partition_error=error,
+        leader_id=state.leader_id,
+        leader_epoch=state.epoch,
+        leader_endpoints=state.leader_endpoints,
+        leader_identity=identity_of_leader(state),
+    )
+    state.effects.append(Reply(event.source, response, Persisted(state.epoch)))

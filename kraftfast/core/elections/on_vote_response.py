@@ -1,0 +1,53 @@
+"""The answer to a Vote or pre-vote arrives, or it is known that none will come."""
+
+from __future__ import annotations
+
+from kraftfast.core.elections.campaigning import become_candidate, decide, stand_down
+from kraftfast.core.elections.candidate import Candidate
+from kraftfast.core.elections.prospective import Prospective
+from kraftfast.core.elections.superseded import hear_of_voters
+from kraftfast.core.events import ResponseReceived
+from kraftfast.core.messages import VoteResponse
+from kraftfast.core.responses import Outcome, learn_from
+from kraftfast.core.state import ReplicaState
+from kraftfast.errors import ErrorCode
+
+
+def on_vote_response(state: ReplicaState, event: ResponseReceived, now_ms: int) -> None:
+    """Count the vote. The request manager has already found the request it answers."""
+    response = event.response
+    assert isinstance(response, VoteResponse)
+    if response.error is ErrorCode.UNSUPPORTED_VERSION:
+        on_vote_unsupported(state, event.peer_id, now_ms)
+        return
+    hear_of_voters(state, response.voters_committed, now_ms)  # D23
+    outcome = learn_from(state, event.peer_id, response, now_ms)
+    current = state.current
+    if outcome is not Outcome.PROCEED or not isinstance(current, Prospective | Candidate):
+        return
+    if response.partition_error is not ErrorCode.NONE:
+        state.peers.back_off(event.peer_id, now_ms)
+        return
+    granted, has_no_log = response.vote_granted, response.has_no_log
+    counted = current.election.record(event.peer_id, granted, has_no_log)
+    if not counted:
+        state.peers.back_off(event.peer_id, now_ms)
+    elif not granted and response.in_doubt and not current.election.unanimous:
+        state.doubt.refused_in_doubt = not state.log.in_memory
+    decide(state, now_ms)
+
+
+def on_vote_unsupported(state: ReplicaState, peer_id: int, now_ms: int) -> None:
+    """A peer knows no pre-vote: campaign without it at once (KIP-996).
+
+    But not on mere news of the leader's death: then the timers decide.
+    """
+    state.peers.peer(peer_id).pre_vote = False
+    state.peers.back_off(peer_id, now_ms)
+    current = state.current
+    if isinstance(current, Prospective):
+        if current.failover:
+            stand_down(state, now_ms)
+        else:
+            current.skips_pre_votes = True
+            become_candidate(state, now_ms)

@@ -1,0 +1,38 @@
+"""Prospective: asks for pre-votes in the present epoch before it disturbs anybody (KIP-996)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kraftfast.core.elections.election import Election
+from kraftfast.core.roles import Role
+
+
+@dataclass(eq=False)
+class Prospective:
+    """A voter that would like to campaign. Nothing of it is on disk but a vote it may grant.
+
+    Invariants: pre-votes go out at ``campaign_at_ms`` and not before, and decide nothing before;
+    answers may change.
+    """
+
+    role = Role.PROSPECTIVE
+
+    election: Election
+    election_deadline_ms: int  # lost if undecided by then (L4)
+    campaign_at_ms: int  # when pre-votes go out: at once, or when others have gone first
+    failover: bool  # the leader is known dead; no timer expired
+    skips_pre_votes: bool = False  # a voter knows none: campaign as soon as the log is on disk
+
+    def grants_pre_vote(self) -> bool:
+        """Neither a vote given nor a leader known stands against a pre-vote."""
+        return True
+
+    def may_campaign(self) -> bool:
+        """Return whether the next epoch may begin, once the log is on disk (D21)."""
+        return self.skips_pre_votes or self.election.is_won()
+
+    def yield_to(self, now_ms: int, pause_ms: int) -> None:
+        """A pre-vote was granted to another who goes first: ask (again) later, for he may fail."""
+        self.campaign_at_ms = max(self.campaign_at_ms, now_ms + pause_ms)
+        self.election.ask_again()

@@ -1,0 +1,88 @@
+"""A leader hands over to a voter of somebody's choice, once that one has all of the log.
+
+Kafka's leaders only hand over when they resign; ``kraftfast quorum transfer`` and reassignments
+that remove the leader choose. Appends wait meanwhile, so that the successor can catch up.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kraftfast.core.effects import Reply
+from kraftfast.core.events import TransferRequested
+from kraftfast.core.membership.changes import ACCEPTED, NONE, Refusal, leads
+from kraftfast.core.messages import TransferResponse
+from kraftfast.core.replication.leader import Leader, Transfer
+from kraftfast.core.replication.serving import drain
+from kraftfast.core.state import ReplicaState
+from kraftfast.errors import ErrorCode
+from kraftfast.types import NO_NODE
+
+
+def on_transfer_requested(state: ReplicaState, event: TransferRequested, now_ms: int) -> None:
+    """Hold appends until the successor has everything, then resign in its favour."""
+    error, message = refusal(state, event.target_id)
+    if error is not NONE:
+        state.effects.append(Reply(event.source, TransferResponse(error, message)))
+        return
+    leader = state.leader
+    assert leader is not None
+    target_id = event.target_id
+    if target_id == NO_NODE:
+        target_id = leader.successors()[0].id
+    begin_transfer(state, leader, target_id, event.source, False, now_ms)
+
+
+def refusal(state: ReplicaState, target_id: int) -> Refusal:
+    """Why that cannot be, if so."""
+    found = leads(state)
+    if found is not ACCEPTED:
+        return found
+    leader = state.leader
+    assert leader is not None
+    if leader.transfer is not None:
+        return ErrorCode.REQUEST_TIMED_OUT, "this leader is handing over already"
+    if not leader.voters:
+        return ErrorCode.INVALID_REQUEST, "there is no other voter to hand over to"
+    if target_id != NO_NODE and target_id not in leader.voters:
+        return ErrorCode.VOTER_NOT_FOUND, f"{target_id} is no other voter"
+    return ACCEPTED
+
+
+def begin_transfer(
+    state: ReplicaState,
+    leader: Leader,
+    target_id: int,
+    source: Any,
+    answered: bool,
+    now_ms: int,
+) -> None:
+    """From now on appends wait, for an election's time at most."""
+    deadline_ms = now_ms + state.config.election_timeout_ms
+    leader.transfer = Transfer(target_id, source, answered, deadline_ms)
+    state.poll_due = True
+
+
+def tend_transfer(state: ReplicaState, leader: Leader, now_ms: int) -> bool:
+    """Resign once the successor has all; go on leading if it does not get there. True: resigned."""
+    transfer = leader.transfer
+    if transfer is None:
+        return False
+    progress = leader.voters.get(transfer.target_id)
+    end_offset = state.log.end_offset
+    caught_up = progress is not None and progress.acknowledged_end_offset == end_offset
+    if caught_up and not leader.draining:
+        leader.transfer = None
+        if not transfer.answered:
+            state.effects.append(Reply(transfer.source, TransferResponse()))
+        state.to_resigned(now_ms, transfer.target_id)
+        return True
+    if progress is None or now_ms >= transfer.deadline_ms:
+        leader.transfer = None
+        leader.handed_over_ms = now_ms
+        if not transfer.answered:
+            message = f"{transfer.target_id} did not catch up: this leader continues"
+            response = TransferResponse(ErrorCode.REQUEST_TIMED_OUT, message)
+            state.effects.append(Reply(transfer.source, response))
+        drain(state, leader, now_ms)
+    return False

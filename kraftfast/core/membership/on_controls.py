@@ -1,0 +1,57 @@
+"""Control records were appended, or undone: another voter set is in force (KIP-853, D16)."""
+
+from __future__ import annotations
+
+from kraftfast.core.effects import VotersChanged
+from kraftfast.core.elections.candidate import Candidate
+from kraftfast.core.elections.prospective import Prospective
+from kraftfast.core.elections.unattached import Unattached
+from kraftfast.core.log_view import NEVER_MS
+from kraftfast.core.membership.control import VoterControls
+from kraftfast.core.state import ReplicaState
+
+
+def on_controls(state: ReplicaState, controls: VoterControls, now_ms: int) -> None:
+    """Records that change who counts were appended: they count at once, committed or not."""
+    for offset, control in controls:
+        state.history.add(offset, control)
+    adopt(state, now_ms)
+
+
+def on_cut(state: ReplicaState, now_ms: int) -> None:
+    """The log was cut to its present end: what stood above counts no more."""
+    if state.history.truncate_to(state.log.end_offset):
+        adopt(state, now_ms)
+
+
+def adopt(state: ReplicaState, now_ms: int) -> None:
+    """Let the voter set in force be that of the history, and every role know it."""
+    voters = state.voters_in_force()
+    kraft_version = state.history.kraft_version
+    if voters == state.voters and kraft_version == state.kraft_version:
+        return
+    campaigned = state.may_campaign()
+    state.voters = voters
+    state.kraft_version = kraft_version
+    told = state.tells_endpoints
+    state.tells_endpoints = state.could_be_voter()
+    if state.follower is not None and state.tells_endpoints and not told:
+        state.follower.stream = 0  # an observer now: a new stream says where it can be reached
+    state.effects.append(VotersChanged(kraft_version, voters))
+    leader = state.leader
+    current = state.current
+    if leader is not None:
+        leader.adopt(voters, state.local, state.log.durable_end_offset())
+        if leader.needed_of_others <= 0:
+            leader.check_quorum_deadline_ms = NEVER_MS
+        elif leader.check_quorum_deadline_ms == NEVER_MS:
+            leader.check_quorum_deadline_ms = now_ms + state.config.check_quorum_timeout_ms
+    elif isinstance(current, Prospective | Candidate):
+        if state.may_campaign():
+            current.election.adopt(voters, state.local)
+        else:
+            state.to_unattached(state.epoch, state.leader_id, now_ms)
+    elif isinstance(current, Unattached) and state.may_campaign() != campaigned:
+        timeout_ms = NEVER_MS - now_ms if campaigned else state.election_timeout_ms()
+        current.election_deadline_ms = now_ms + timeout_ms
+    state.poll_due = True

@@ -1,0 +1,23 @@
+"""Compiled form of ``on_append.py``."""
+
+cimport cython
+
+from kraftfast.core.events cimport Appended, AppendsQueued
+from kraftfast.core.replication.flush_policy cimport flush_leader
+from kraftfast.core.replication.leader cimport Leader
+from kraftfast.core.log_view cimport LogView
+from kraftfast.core.replication.serving cimport acknowledge_self, advance, answer_parked
+from kraftfast.core.replication.serving cimport drain, push_all
+from kraftfast.core.state cimport ReplicaState
+
+
+@cython.locals(leader=Leader)
+cpdef on_appends_queued(ReplicaState state, AppendsQueued event, long long now_ms)
+
+
+@cython.locals(leader=Leader, log=LogView, before=cython.longlong, idle=bint)
+cpdef on_appended(ReplicaState state, Appended event, long long now_ms)
+
+
+@cython.locals(log=LogView)
+cpdef on_appended_late(ReplicaState state, Appended event, long long now_ms)

@@ -1,0 +1,77 @@
+"""Producers have records waiting, or the leader's log has taken some."""
+
+from __future__ import annotations
+
+from kraftfast.core.effects import RefuseAppends
+from kraftfast.core.events import Appended, AppendsQueued
+from kraftfast.core.membership.changes import change_appended
+from kraftfast.core.membership.on_controls import on_controls
+from kraftfast.core.replication.flush_policy import flush_leader
+from kraftfast.core.replication.serving import (
+    acknowledge_self,
+    advance,
+    answer_parked,
+    drain,
+    push_all,
+)
+from kraftfast.core.state import ReplicaState
+from kraftfast.errors import ErrorCode
+
+
+def on_appends_queued(state: ReplicaState, event: AppendsQueued, now_ms: int) -> None:
+    """Take them as leader, within bounds (D14); anybody else refuses."""
+    leader = state.leader
+    if leader is None or state.shutting_down:
+        state.effects.append(RefuseAppends(ErrorCode.NOT_LEADER_OR_FOLLOWER, state.leader_id))
+        return
+    leader.appends_held = True
+    drain(state, leader, now_ms)
+
+
+def on_appended(state: ReplicaState, event: Appended, now_ms: int) -> None:
+    """The followers are served first, the own disk after.
+
+    Nothing is counted for the leader here: what is appended is not on disk (D1). Only
+    durability=memory counts it.
+    """
+    leader = state.leader
+    log = state.log
+    if leader is None or event.epoch != state.epoch:
+        on_appended_late(state, event, now_ms)
+        return
+    leader.draining = False
+    before = log.end_offset
+    log.appended(event.end_offset, event.bytes, now_ms)
+    if event.controls:
+        on_controls(state, event.controls, now_ms)
+        change_appended(state, leader, event.controls)
+    if event.end_offset > before:
+        answer_parked(state, leader, False)
+        push_all(state, leader, now_ms)
+        if log.in_memory:
+            acknowledge_self(state, leader)
+            advance(state, leader, now_ms)
+        elif event.controls:  # fewer may be needed now
+            advance(state, leader, now_ms)
+        idle = before == state.high_watermark or before == leader.epoch_start_offset
+        flush_leader(state, leader, idle, now_ms)
+    drain(state, leader, now_ms)
+
+
+def on_appended_late(state: ReplicaState, event: Appended, now_ms: int) -> None:
+    """Leadership of that epoch is over: the records stand as the tail of an old leader.
+
+    Any Fetch under way names the end before them, so it is given up.
+    """
+    log = state.log
+    if event.end_offset == log.end_offset:
+        return
+    assert event.epoch <= state.epoch and log.last_epoch() <= event.epoch
+    log.appended(event.end_offset, event.bytes, now_ms)
+    if state.peers.fetching is not None:
+        state.peers.back_off(state.peers.fetching.id, now_ms)
+    if state.follower is not None:
+        state.follower.stream = 0
+    assert not state.writing and state.leader is None
+    on_controls(state, event.controls, now_ms)
+    state.poll_due = True

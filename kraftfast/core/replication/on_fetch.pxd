@@ -1,0 +1,46 @@
+"""Compiled form of ``on_fetch.py``."""
+
+cimport cython
+
+from kraftfast.core.events cimport RequestReceived
+from kraftfast.core.replication.flush_policy cimport flush_leader
+from kraftfast.core.replication.leader cimport Leader, Parked, Progress
+from kraftfast.core.messages cimport FetchRequest, FetchResponse
+from kraftfast.core.replication.serving cimport acknowledge, advance, answer_fetch
+from kraftfast.core.replication.serving cimport is_readable, push
+from kraftfast.core.state cimport ReplicaState
+
+
+@cython.locals(request=FetchRequest)
+cpdef on_fetch(ReplicaState state, RequestReceived event, long long now_ms)
+
+
+@cython.locals(plain_consumer=bint)
+cpdef invalid(ReplicaState state, FetchRequest request)
+
+
+@cython.locals(
+    request=FetchRequest, leader=Leader, progress=Progress, moved=bint, response=FetchResponse,
+    tells_place=bint
+)
+cpdef on_valid_fetch(ReplicaState state, RequestReceived event, long long now_ms)
+
+
+@cython.locals(progress=Progress)
+cpdef Progress heard(
+    ReplicaState state, Leader leader, FetchRequest request, long long now_ms
+)
+
+cpdef bint may_be_lost(Leader leader, FetchRequest request, Progress progress) except -1
+
+
+@cython.locals(request=FetchRequest, parked=Parked)
+cpdef answer_or_park(
+    ReplicaState state, Leader leader, RequestReceived event, bint tells_place, long long now_ms
+)
+
+
+@cython.locals(
+    leader=Leader, progress=Progress, offset=cython.longlong, read_offset=cython.longlong
+)
+cpdef on_stream_update(ReplicaState state, FetchRequest request, long long now_ms)

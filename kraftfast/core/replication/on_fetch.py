@@ -1,0 +1,258 @@
+"""Fetch arrives: a replica acknowledges and asks for more, or a consumer reads.
+
+The order of checks is Kafka's (``KafkaRaftClient.handleFetchRequest``). A Fetch of an open stream
+takes the short way: it only moves the acknowledgement and the read cursor.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kraftfast import limits
+from kraftfast.core.effects import Reply
+from kraftfast.core.elections.leader_identity import hear_of_quorum
+from kraftfast.core.events import RequestReceived
+from kraftfast.core.log_view import LogView
+from kraftfast.core.membership.voter_change import VoterChange
+from kraftfast.core.messages import FetchRequest, FetchResponse
+from kraftfast.core.replication.flush_policy import flush_leader
+from kraftfast.core.replication.leader import Leader, Parked, Progress
+from kraftfast.core.replication.serving import (
+    acknowledge,
+    advance,
+    answer_fetch,
+    is_readable,
+    park,
+    push,
+)
+from kraftfast.core.replication.validation import Validity, validate
+from kraftfast.core.requests import top_level_error
+from kraftfast.core.state import ReplicaState
+from kraftfast.errors import ErrorCode
+from kraftfast.types import NO_EPOCH, OffsetAndEpoch
+
+NONE = ErrorCode.NONE  # looked up far faster than an enum's member
+VALID, _, SNAPSHOT = Validity
+
+
+def on_fetch(state: ReplicaState, event: RequestReceived, now_ms: int) -> None:
+    """Answer it, park it, or push on its stream."""
+    request = event.request
+    if request.stream != 0 and not request.opens:
+        on_stream_update(state, request, now_ms)
+        return
+    error = top_level_error(state, request)
+    if error is NONE and request.cluster_id is None and request.replica.id >= 0:
+        if state.cluster_id is not None:  # S1: an acknowledgement must say for which cluster
+            error = ErrorCode.INCONSISTENT_CLUSTER_ID
+    if error is not NONE:
+        state.effects.append(Reply(event.source, FetchResponse(error=error, stream=request.stream)))
+        return
+    error = invalid(state, request)
+    if error is not NONE:
+        if request.replica.id >= 0:
+            hear_of_quorum(state, request, request.replica.id, now_ms)  # D23
+        if error is ErrorCode.FENCED_LEADER_EPOCH and state.leader is not None:
+            note_disk(state, state.leader, request, now_ms)
+        state.effects.append(Reply(event.source, state.fetch_refusal(error, request.stream)))
+        return
+    on_valid_fetch(state, event, now_ms)
+
+
+def invalid(state: ReplicaState, request: FetchRequest) -> ErrorCode:
+    """What is wrong with the request, or with asking this replica.
+
+    Ordinary consumers name no epochs; they are checked by offset alone.
+    """
+    plain_consumer = request.replica.id < 0 and request.epoch == NO_EPOCH
+    if request.max_wait_ms < 0 or request.fetch_offset < 0:
+        return ErrorCode.INVALID_REQUEST
+    if not plain_consumer and not 0 <= request.last_fetched_epoch <= request.epoch:
+        return ErrorCode.INVALID_REQUEST
+    if request.stream and (request.replica.id < 0 or request.read_offset != request.fetch_offset):
+        return ErrorCode.INVALID_REQUEST
+    if request.opens and not request.stream:  # 0 is the number of no stream
+        return ErrorCode.INVALID_REQUEST
+    if not plain_consumer:
+        if request.epoch < state.epoch:
+            return ErrorCode.FENCED_LEADER_EPOCH
+        if request.epoch > state.epoch:
+            return ErrorCode.UNKNOWN_LEADER_EPOCH
+    if state.leader is None:
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+    if state.shutting_down:
+        return ErrorCode.BROKER_NOT_AVAILABLE
+    if plain_consumer and not state.log.start_offset <= request.fetch_offset <= (
+        state.log.end_offset
+    ):
+        return ErrorCode.OFFSET_OUT_OF_RANGE
+    return NONE
+
+
+def on_valid_fetch(state: ReplicaState, event: RequestReceived, now_ms: int) -> None:
+    """The sender may ask: does its log fit, is there anything for it, and does it wait?"""
+    request = event.request
+    leader: Any = state.leader  # None was refused: ``invalid``
+    if request.replica.id >= 0 or request.epoch != NO_EPOCH:
+        validity, place = judge(state.log, request)
+        if validity is not VALID:
+            response = state.fetch_refusal(NONE, request.stream)
+            response.high_watermark = state.high_watermark
+            response.log_start_offset = state.log.start_offset
+            if validity is SNAPSHOT:
+                response.snapshot_id = place
+            else:
+                response.diverging = place
+            if request.replica.id != state.local.id:
+                heard(state, leader, request, now_ms)
+            state.effects.append(Reply(event.source, response))
+            return
+    if request.replica.id == state.local.id:
+        refusal = state.fetch_refusal(ErrorCode.UNKNOWN_SERVER_ERROR, request.stream)
+        state.effects.append(Reply(event.source, refusal))
+        return
+    progress = heard(state, leader, request, now_ms)
+    tells_place = may_be_lost(leader, request, progress)
+    moved = False
+    if progress is not None:
+        leader.close_stream(progress)
+        progress.fetched(request.fetch_offset, state.log.end_offset, now_ms)
+        if leader.change is not None:
+            note_fetch(state, leader.change, progress)
+        if request.observer_endpoints:
+            progress.endpoints = request.observer_endpoints
+            progress.kraft_versions = request.observer_kraft_versions
+        moved = acknowledge(state, leader, progress, request.fetch_offset, request.in_memory)
+        if request.opens:
+            max_bytes = min(request.max_bytes, limits.BATCH_BYTES_MAX)
+            progress.open_stream(
+                request.stream, event.source, request.fetch_offset, max_bytes, now_ms
+            )
+            leader.streams.append(progress)
+    if moved:
+        advance(state, leader, now_ms)
+    if request.opens:
+        assert progress is not None  # a consumer opens no stream: ``invalid``
+        progress.last_push_ms = now_ms - state.config.fetch_max_wait_ms  # answered at once
+        push(state, progress, now_ms)
+    else:
+        answer_or_park(state, leader, event, tells_place, now_ms)
+    flush_leader(state, leader, False, now_ms)
+
+
+def judge(log: LogView, request: FetchRequest) -> tuple[Validity, OffsetAndEpoch | None]:
+    """Does the sender's log fit? Who has nothing yet begins with the latest snapshot, if any."""
+    snapshots = log.snapshots
+    if not snapshots:
+        return validate(log, request.fetch_offset, request.last_fetched_epoch)
+    if request.fetch_offset == 0:
+        return SNAPSHOT, snapshots[-1]
+    return validate(
+        log, request.fetch_offset, request.last_fetched_epoch, snapshots[0], snapshots[-1]
+    )
+
+
+def note_disk(state: ReplicaState, leader: Leader, request: FetchRequest, now_ms: int) -> None:
+    """Note which disk an observer runs with, though it asked under an older epoch (D19).
+
+    The first Fetch of a new disk does: it knows of no epoch. Of a voter it says nothing: whoever
+    does not know of this leader does not follow it.
+    """
+    if request.replica.id != state.local.id and not state.voters.is_voter(request.replica):
+        heard(state, leader, request, now_ms)
+
+
+def heard(
+    state: ReplicaState, leader: Leader, request: FetchRequest, now_ms: int
+) -> Progress | None:
+    """Note that a replica is alive; None for a consumer."""
+    if request.replica.id < 0:
+        return None
+    progress = leader.progress(request.replica, state.voters, now_ms)
+    progress.last_heard_ms = now_ms
+    if progress.slot >= 0:
+        leader.heard_from(request.replica.id, now_ms, state.config.check_quorum_timeout_ms)
+    elif leader.change is not None:
+        state.poll_due = True  # it may be the other disk of a replica that is being added
+    return progress
+
+
+def note_fetch(state: ReplicaState, change: VoterChange, progress: Progress) -> None:
+    """Let an addition go on that waits for a Fetch of this very replica (D19)."""
+    if change.probed and change.voter is not None and change.voter.key == progress.key:
+        change.fetched = True
+        state.poll_due = True
+
+
+def may_be_lost(leader: Leader, request: FetchRequest, progress: Progress | None) -> bool:
+    """Whether the sender may not know where its leader is, so that the answer says it (L1).
+
+    Voters know by the voter set; whoever comes on follows. One that learnt of the epoch before it
+    had a leader, and has no voter set, asks and asks where it stands. Kafka always says it.
+    """
+    if progress is None:
+        return request.epoch != NO_EPOCH
+    if progress.slot >= 0 and leader.slot >= 0:
+        return False
+    return not 0 <= progress.acknowledged_end_offset < request.fetch_offset
+
+
+def answer_or_park(
+    state: ReplicaState, leader: Leader, event: RequestReceived, tells_place: bool, now_ms: int
+) -> None:
+    """Answer if there is something, or if the sender will not wait (KIP-1166)."""
+    request = event.request
+    parked = Parked(
+        event.source,
+        request.replica.id,
+        request.fetch_offset,
+        request.max_bytes,
+        now_ms + min(request.max_wait_ms, state.config.fetch_timeout_ms),
+        tells_place,
+        request.replica.id in state.voters,
+    )
+    if (
+        request.max_wait_ms == 0
+        or request.high_watermark < state.high_watermark
+        or is_readable(state, request.replica.id, request.fetch_offset)
+        or len(leader.parked) >= limits.PARKED_FETCHES_MAX
+    ):
+        answer_fetch(state, parked)
+    else:
+        park(leader, parked)
+
+
+def on_stream_update(state: ReplicaState, request: FetchRequest, now_ms: int) -> None:
+    """An open stream's acknowledgement and read cursor move.
+
+    One of another epoch or stream is dropped (D3). One that cannot be ends the stream.
+    """
+    leader = state.leader
+    if leader is None or request.epoch != state.epoch:
+        return
+    progress = leader.find(request.replica)
+    if progress is None or progress.stream != request.stream:
+        return
+    offset = request.fetch_offset
+    read_offset = request.read_offset
+    if not (
+        progress.acknowledged_end_offset <= offset <= read_offset <= progress.sent_end_offset
+        and read_offset >= progress.read_end_offset
+    ):
+        refusal = state.fetch_refusal(ErrorCode.INVALID_REQUEST, progress.stream)
+        state.effects.append(Reply(progress.source, refusal))
+        leader.close_stream(progress)
+        return
+    progress.bare_unanswered = False
+    progress.blocked = False
+    progress.read_to(read_offset)
+    progress.fetched(offset, state.log.end_offset, now_ms)
+    if progress.slot >= 0:
+        leader.heard_from(request.replica.id, now_ms, state.config.check_quorum_timeout_ms)
+    elif leader.change is not None:
+        note_fetch(state, leader.change, progress)
+    if offset > progress.acknowledged_end_offset:
+        if acknowledge(state, leader, progress, offset, request.in_memory):
+            advance(state, leader, now_ms)
+            flush_leader(state, leader, False, now_ms)
+    push(state, progress, now_ms)

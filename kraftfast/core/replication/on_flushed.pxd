@@ -1,0 +1,15 @@
+"""Compiled form of ``on_flushed.py``."""
+
+cimport cython
+
+from kraftfast.core.events cimport Flushed
+from kraftfast.core.replication.fetching cimport fetch_next, update_stream
+from kraftfast.core.replication.flush_policy cimport flush_follower, flush_leader
+from kraftfast.core.replication.follower cimport Follower
+from kraftfast.core.replication.leader cimport Leader
+from kraftfast.core.replication.serving cimport acknowledge_self, advance, drain
+from kraftfast.core.state cimport ReplicaState
+
+
+@cython.locals(moved=bint, leader=Leader, follower=Follower)
+cpdef on_flushed(ReplicaState state, Flushed event, long long now_ms)

@@ -1,0 +1,52 @@
+"""What a leader does for the others, for compiled callers. See ``serving.py``."""
+
+cimport cython
+
+from kraftfast.core.events cimport StreamAnswered
+from kraftfast.core.replication.leader cimport Leader, Parked, Progress
+from kraftfast.core.log_view cimport LogView
+from kraftfast.core.messages cimport FetchResponse
+from kraftfast.core.state cimport ReplicaState
+
+
+cpdef bint acknowledge(
+    ReplicaState state, Leader leader, Progress progress, long long offset, bint in_memory
+) except -1
+
+cpdef bint acknowledge_self(ReplicaState state, Leader leader) except -1
+
+
+@cython.locals(offset=cython.longlong)
+cpdef advance(ReplicaState state, Leader leader, long long now_ms)
+
+
+@cython.locals(progress=Progress)
+cpdef push_all(ReplicaState state, Leader leader, long long now_ms)
+
+
+@cython.locals(read_offset=cython.longlong, response=FetchResponse)
+cpdef push(ReplicaState state, Progress progress, long long now_ms)
+
+
+@cython.locals(leader=Leader, progress=Progress, end_offset=cython.longlong)
+cpdef on_stream_answered(ReplicaState state, StreamAnswered event, long long now_ms)
+
+
+@cython.locals(due_ms=cython.longlong, progress=Progress)
+cpdef long long push_due_ms(ReplicaState state, Leader leader) except? -1
+
+cpdef FetchResponse answer(ReplicaState state, long long stream)
+
+cpdef bint is_readable(ReplicaState state, long long replica_id, long long offset) except -1
+
+
+@cython.locals(readable=bint, consumer=bint, response=FetchResponse)
+cpdef answer_fetch(ReplicaState state, Parked parked)
+
+
+@cython.locals(parked=Parked)
+cpdef answer_parked(ReplicaState state, Leader leader, bint committed, long long now_ms=*)
+
+
+@cython.locals(log=LogView, room=cython.longlong)
+cpdef drain(ReplicaState state, Leader leader, long long now_ms)

@@ -1,0 +1,105 @@
+"""FetchSnapshot arrives: a replica that is too far behind takes a snapshot in slices (KIP-630).
+
+The order of checks is Kafka's (``KafkaRaftClient.handleFetchSnapshotRequest``). Only so many slices
+are under way at once (``snapshot_slices_max``): who catches up does not crowd out live traffic.
+"""
+
+from __future__ import annotations
+
+from kraftfast import limits
+from kraftfast.core.effects import AnswerSnapshot, Reply
+from kraftfast.core.events import RequestReceived, SnapshotAnswered
+from kraftfast.core.messages import FetchSnapshotRequest, FetchSnapshotResponse
+from kraftfast.core.replication.leader import Leader
+from kraftfast.core.requests import top_level_error
+from kraftfast.core.snapshots.leases import renew
+from kraftfast.core.state import ReplicaState
+from kraftfast.errors import ErrorCode
+
+NONE = ErrorCode.NONE
+
+
+def on_fetch_snapshot(state: ReplicaState, event: RequestReceived, now_ms: int) -> None:
+    """Answer a slice now, or when others are through."""
+    request = event.request
+    error = top_level_error(state, request)
+    if error is not NONE:
+        state.effects.append(Reply(event.source, FetchSnapshotResponse(error=error)))
+        return
+    error = invalid(state, request)
+    if error is not NONE:
+        state.effects.append(Reply(event.source, state.snapshot_answer(request, error)))
+        return
+    leader = state.leader
+    assert leader is not None
+    note_alive(state, leader, request, now_ms)
+    renew(leader, request, now_ms)
+    if state.slices_under_way < state.config.snapshot_slices_max:
+        answer_slice(state, event)
+    elif len(leader.waiting_slices) < limits.PARKED_FETCHES_MAX:
+        deadline_ms = now_ms + state.config.request_timeout_ms
+        leader.waiting_slices.append((event, deadline_ms))
+    else:
+        refusal = state.snapshot_answer(request, ErrorCode.BROKER_NOT_AVAILABLE)
+        state.effects.append(Reply(event.source, refusal))
+
+
+def invalid(state: ReplicaState, request: FetchSnapshotRequest) -> ErrorCode:
+    """What is wrong with the request, or with asking this replica for that snapshot."""
+    if not request.ours:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if request.epoch < state.epoch:
+        return ErrorCode.FENCED_LEADER_EPOCH
+    if request.epoch > state.epoch:
+        return ErrorCode.UNKNOWN_LEADER_EPOCH
+    if state.leader is None:
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+    if state.shutting_down:
+        return ErrorCode.BROKER_NOT_AVAILABLE
+    if request.snapshot_id not in state.log.snapshots:  # which has no bootstrap snapshot either
+        return ErrorCode.SNAPSHOT_NOT_FOUND
+    if request.position < 0:
+        return ErrorCode.POSITION_OUT_OF_RANGE
+    return NONE
+
+
+def note_alive(
+    state: ReplicaState, leader: Leader, request: FetchSnapshotRequest, now_ms: int
+) -> None:
+    """It counts as a Fetch for check-quorum, and acknowledges nothing."""
+    progress = leader.find(request.replica)
+    if progress is not None and progress.slot >= 0:
+        leader.heard_from(request.replica.id, now_ms, state.config.check_quorum_timeout_ms)
+
+
+def answer_slice(state: ReplicaState, event: RequestReceived) -> None:
+    """Have a slice sent; ``SnapshotAnswered`` makes room for the next."""
+    request = event.request
+    state.slices_under_way += 1
+    state.effects.append(
+        AnswerSnapshot(
+            event.source,
+            state.snapshot_answer(request, NONE),
+            request.snapshot_id,
+            request.position,
+            min(max(request.max_bytes, 1), limits.BATCH_BYTES_MAX),
+        )
+    )
+
+
+def on_snapshot_answered(state: ReplicaState, event: SnapshotAnswered, now_ms: int) -> None:
+    """A slice left this process: the next one goes, if its asker still waits."""
+    assert state.slices_under_way > 0, "an answer that was not asked for"
+    state.slices_under_way -= 1
+    leader = state.leader
+    if leader is None:
+        return
+    while leader.waiting_slices:
+        waiting, deadline_ms = leader.waiting_slices.popleft()
+        if now_ms < deadline_ms:
+            error = invalid(state, waiting.request)
+            if error is NONE:
+                answer_slice(state, waiting)
+                return
+            refusal = state.snapshot_answer(waiting.request, error)
+            state.effects.append(Reply(waiting.source, refusal))

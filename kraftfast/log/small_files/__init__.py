@@ -1,0 +1,1 @@
+"""The files beside the log, each written whole: meta.properties, quorum-state, checkpoints."""

@@ -1,0 +1,1 @@
+"""Snapshots on disk (KIP-630): names, footer, reading and writing."""

@@ -1,0 +1,1 @@
+"""Worker processes: started, watched, told what to do, and ended."""

@@ -1,0 +1,81 @@
+"""Which processor a replica runs on, where a host has fewer processors than replicas.
+
+A thread that keeps processors from halting (cext/stay_awake.h) makes each of them look busy: so
+the kernel leaves a thread that wakes where it was: all replicas gather on the processor the disk
+interrupts, and the other one idles. profiles/README.md has the measurement.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from kraftfast.errors import InvalidOption
+
+THREADS = "/proc/self/task"
+
+
+def share(asked: Sequence[int] | None, replicas: int) -> tuple[int, ...]:
+    """Return the processors that ``replicas`` of one host share out; empty: the kernel decides.
+
+    ``asked``: these; None: all, if there are no more of them. Raises InvalidOption.
+    """
+    mine = sorted(os.sched_getaffinity(0))
+    if asked is None:
+        return tuple(mine) if 1 < len(mine) <= replicas else ()
+    if foreign := sorted(set(asked) - set(mine)):
+        raise InvalidOption(f"processors that this process may not use: {foreign}")
+    return tuple(asked)
+
+
+def processors_for(
+    id: int, leader_id: int, voters: Collection[int], processors: Sequence[int]
+) -> Sequence[int]:
+    """Return where a replica runs: the leader on the first processor, followers from the last one
+    on.
+
+    So the leader shares its processor as late as possible, and never with all of the followers.
+    Observers run anywhere.
+
+    >>> [processors_for(id, 2, (1, 2, 3), (0, 1)) for id in (1, 2, 3, 4)]
+    [(1,), (0,), (0,), (0, 1)]
+    """
+    if id == leader_id:
+        return (processors[0],)
+    if id not in voters:
+        return processors
+    rank = sorted(set(voters) - {leader_id}).index(id)
+    return (processors[-1 - rank % len(processors)],)
+
+
+class Placement:
+    """Keeps a replica's threads where the config wants them, under any leader."""
+
+    # node: whose. at: the processors chosen last.
+
+    def __init__(self, node: Any) -> None:
+        self.node = node
+        self.at: Sequence[int] = ()
+        if node.config.processors:
+            node.on_role.append(lambda _effect: self._choose())
+            node.on_voters.append(self._choose)
+
+    def _choose(self) -> None:
+        node, processors = self.node, self.node.config.processors
+        leader_id = node.core.leader_id
+        if leader_id < 0:
+            return  # an election is under way: moving now would only take time
+        wanted = processors_for(node.config.node_id, leader_id, node.voters.ids, processors)
+        if wanted != self.at:
+            self.at = wanted
+            move(wanted)
+
+
+def move(processors: Sequence[int]) -> None:
+    """Have every thread of this process run there. Where it may not, it stays: only slower."""
+    for thread in os.listdir(THREADS):
+        try:
+            os.sched_setaffinity(int(thread), processors)
+        except OSError:
+            pass  # the thread has ended, or the processor is not this host's to give

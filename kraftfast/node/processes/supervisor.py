@@ -1,0 +1,422 @@
+"""Keeps the workers of one host alive: starts them, notices their end, starts them again.
+
+One thread sleeps on the workers' pidfds. A worker that ends is started again at once; one that
+keeps ending within a second is given longer and longer pauses, and so is one that waits for what
+may return: space, its directory's lock, its address. Only a storage error (a corrupt log, a failed
+flush, D9) is final: the worker is not started again, and its error is kept (``faults``).
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from kraftfast import errors
+from kraftfast.errors import (
+    CannotListen,
+    Closed,
+    DirectoryInUse,
+    DiskFull,
+    KraftfastError,
+    StorageError,
+    TimedOut,
+)
+from kraftfast.link.host import check_tasks
+from kraftfast.node.processes.launching import Child, Launch, Launched, spare
+from kraftfast.node.processes.line import write_line
+
+if TYPE_CHECKING:
+    from kraftfast.node.config import NodeConfig
+
+READY_BYTES_MAX = 64 * 1024
+PAUSE_S_MAX = 5.0
+RESTART_FREELY_AFTER_S = 1.0
+WAIT_PAUSE_S = 0.5
+ORPHAN_S_MAX = 3.0
+"""Workers end by themselves when their supervisor is gone, but not at once."""
+HANDOVER_MS = 50
+MAY_PASS = (DiskFull, DirectoryInUse, CannotListen)
+"""Storage errors that end by themselves: the worker is started again after a pause."""
+SIGBUS_EXIT_CODE = 71  # cext/mapping.h
+
+
+class Worker:
+    """One child process. ``error`` is why it cannot run, or None."""
+
+    # config: what it is told. process, sock, pidfd: of the running child; None while there is none.
+    # opened: whether the process that runs or ran last had opened its log.
+    # restarts: how often it was started again. pause_s: before the next start.
+
+    def __init__(self, config: NodeConfig) -> None:
+        self.config = config
+        self.process: Child | None = None
+        self.sock: socket.socket | None = None
+        self.pidfd = -1
+        self.started_at = 0.0
+        self.start_at = 0.0
+        self.pause_s = 0.0
+        self.restarts = -1
+        self.opened = False
+        self.error: KraftfastError | None = None
+        self.ready = threading.Event()
+
+    def start(self, launched: Launched | None = None) -> None:
+        """Tell a process its configuration: one that was launched ahead, or else a new one.
+
+        Raises OSError if none can be started.
+        """
+        self.error, self.opened = None, False
+        try:
+            self.process, self.sock, self.pidfd = launched or Launch().first
+        except OSError:
+            self.start_at = time.monotonic() + PAUSE_S_MAX
+            raise
+        self.started_at = time.monotonic()
+        self.restarts += 1
+        try:
+            self.sock.send(msgspec.json.encode(self.config))
+        except OSError:
+            pass  # it has ended already; its pidfd tells
+
+    def heard(self) -> bool:
+        """Take one message: that it is ready, or why it is not. False: the connection has ended."""
+        assert self.sock is not None
+        try:
+            answer = msgspec.json.decode(self.sock.recv(READY_BYTES_MAX, socket.MSG_DONTWAIT))
+        except (OSError, msgspec.DecodeError):
+            return False
+        if "error" in answer:
+            kind = getattr(errors, answer.get("type", ""), KraftfastError)
+            self.error = _typed(kind, answer["error"])
+            self.error.exit_code = answer.get("exit_code", 1)
+        else:
+            self.opened = True
+        self.ready.set()
+        return True
+
+    def ended(self) -> None:
+        """Collect the process; the pause grows if it did not live long."""
+        assert self.process is not None and self.sock is not None
+        while self.heard():
+            pass
+        if self.process.wait() == SIGBUS_EXIT_CODE and self.error is None:
+            self.error = StorageError(
+                f"{self.config.directory}: a mapped file could not be read or written"
+            )
+        if self.error is not None and self.restarts > 0 and not self.opened:
+            write_line(f"kraftfast: {self.error}")  # the worker leaves it to this process
+        self.let_go()
+        lived = time.monotonic() - self.started_at
+        waits = isinstance(self.error, MAY_PASS)
+        if lived > RESTART_FREELY_AFTER_S and not waits:
+            self.pause_s = 0.0
+        else:
+            self.pause_s = min(self.pause_s * 2 + (WAIT_PAUSE_S if waits else 0.05), PAUSE_S_MAX)
+        self.start_at = time.monotonic() + self.pause_s
+        self.ready.clear()
+
+    def let_go(self) -> None:
+        """Close what leads to the process; it is the caller's to see that it ends."""
+        sock, pidfd = self.sock, self.pidfd
+        self.process, self.sock, self.pidfd = None, None, -1
+        if sock is not None:
+            sock.close()
+        if pidfd >= 0:
+            os.close(pidfd)
+
+    @property
+    def is_final(self) -> bool:
+        """Return whether the worker must not be started again: its storage failed (D9).
+
+        Whatever else ended it, a defect of ours included, a fresh process recovers from.
+        """
+        return isinstance(self.error, StorageError) and not isinstance(self.error, MAY_PASS)
+
+
+def _typed(kind: type[KraftfastError], text: str) -> KraftfastError:
+    error = kind.__new__(kind)
+    Exception.__init__(error, text)
+    return error
+
+
+class Supervisor:
+    """The workers of one host. Thread-safe; ``close`` ends them."""
+
+    # _orphans_end_at: until then a directory in use is waited for.
+    # workers: by replica id. restart: whether an ended worker is started again. _started: all of
+    # them came up once: until then any error of theirs is raised by ``start``.
+    # _lock: held while workers are started, stopped or looked at. _ending: while they are ended.
+    # _launch: of the processes that start() takes.
+
+    def __init__(self, configs: list[NodeConfig], restart: bool = True) -> None:
+        self.workers: dict[int, Worker] = {}
+        self.keep(configs)
+        self.restart = restart
+        self._launch: Launch | None = None
+        self._lock, self._ending = threading.RLock(), threading.RLock()
+        self._started = self._closing = False
+        self._orphans_end_at = 0.0
+        self._wake_reader, self._wake_writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._thread = threading.Thread(target=self._run, name="kraftfast-supervisor", daemon=True)
+
+    def keep(self, configs: list[NodeConfig]) -> None:
+        """Add workers, before the start."""
+        self.workers |= {config.node_id: Worker(config) for config in configs}
+
+    def launch_ahead(self, count: int) -> None:
+        """Start processes for so many workers: they import while the caller makes directories.
+
+        Raises HostUnsupported. Where the system refuses one, start() says so.
+        """
+        check_tasks(count)
+        with suppress(OSError):
+            self._launch = spare.take(count)
+
+    def start(self, timeout_s: float) -> dict[int, KraftfastError]:
+        """Start every worker and wait until each has opened its log, or says why it cannot.
+
+        Return the errors of those that cannot, by id; TimedOut: not in time. Whether the others
+        are enough is for the caller to judge. Raises Closed, HostUnsupported.
+        """
+        if self._launch is None:
+            check_tasks(len(self.workers))
+            self._launch = spare.take(len(self.workers))
+        began = time.monotonic()
+        self._orphans_end_at = began + ORPHAN_S_MAX
+        launched, self._launch = self._launch.take(timeout_s), None
+        for worker in self.workers.values():
+            worker.start(launched.pop(0) if launched else None)
+        self._thread.start()
+        errors: dict[int, KraftfastError] = {}
+        for id, worker in self.workers.items():
+            try:
+                self._wait_ready(worker, began + timeout_s)
+            except Closed:
+                raise
+            except KraftfastError as error:
+                errors[id] = error
+        self._started = True
+        with self._lock:
+            self._wake()  # one may have ended meanwhile: it is started again now
+        return errors
+
+    def faults(self) -> dict[int, KraftfastError]:
+        """Return why replicas stay down, by id: only storage that failed keeps one down."""
+        with self._lock:
+            return {
+                id: worker.error
+                for id, worker in self.workers.items()
+                if worker.is_final and worker.error is not None
+            }
+
+    def retry(self, node_id: int) -> None:
+        """Start a worker again that stayed down: its directory is another one now."""
+        with self._lock:
+            self._check_open()
+            worker = self.workers[node_id]
+            worker.error, worker.start_at = None, 0.0
+            self._wake()
+
+    def add(self, config: NodeConfig, timeout_s: float) -> None:
+        """Add one more worker, kept alive like the others from now on.
+
+        Raises its error if it cannot start, TimedOut; then it is as if it had never been.
+        """
+        worker = Worker(config)
+        with self._lock:
+            self._check_open()
+            worker.start()
+            self.workers[config.node_id] = worker
+            self._wake()
+        try:
+            self._wait_ready(worker, time.monotonic() + timeout_s)
+        except Closed:
+            raise  # close() ends it
+        except BaseException:
+            self.remove(config.node_id)
+            raise
+
+    def remove(self, node_id: int, timeout_s: float = 10.0) -> None:
+        """Stop a worker gracefully and keep it alive no longer."""
+        with self._lock:
+            self._check_open()
+            worker = self.workers.pop(node_id)
+            if worker.process is not None:
+                _tell_to_stop(worker, int(timeout_s * 500))
+                _wait_or_kill(worker, time.monotonic() + timeout_s)
+            self._wake()
+
+    def pid(self, node_id: int) -> int | None:
+        """Return the process id of a worker, None while it does not run."""
+        with self._lock:
+            self._check_open()
+            process = self.workers[node_id].process
+            return process.pid if process is not None else None
+
+    def kill(self, node_id: int, signo: int = signal.SIGKILL) -> None:
+        """Send a signal to a worker; nothing if it does not run."""
+        with self._lock:
+            self._check_open()
+            process = self.workers[node_id].process
+            if process is not None:
+                process.send_signal(signo)
+
+    def close(self, timeout_s: float = 10.0) -> None:
+        """Stop every worker gracefully; kill what is left after the timeout, or if interrupted."""
+        deadline = time.monotonic() + timeout_s
+        with self._ending:
+            try:
+                self._stop_starting()
+                for worker in self.workers.values():
+                    _tell_to_stop(worker)
+                for worker in self.workers.values():
+                    _wait_or_kill(worker, deadline)
+            finally:
+                self._closing = True
+                with self._lock:
+                    for worker in self.workers.values():
+                        _kill(worker)
+                    if self._launch is not None:
+                        self._launch.end()
+                    self._close_pipe()
+
+    def _stop_starting(self) -> None:
+        with self._lock:
+            if not self._closing:
+                self._closing = True
+                self._wake()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def disown(self) -> None:
+        """Leave the workers to the parent, in a forked child. Nothing is sent to them."""
+        self._closing = True
+        for worker in self.workers.values():
+            worker.let_go()
+        self._close_pipe()
+
+    def _close_pipe(self) -> None:
+        reader, writer = self._wake_reader, self._wake_writer
+        self._wake_reader = self._wake_writer = -1  # a later use must not meet another file
+        for fd in (reader, writer):
+            if fd >= 0:
+                os.close(fd)
+
+    def _check_open(self) -> None:
+        if self._closing:
+            raise Closed("the quorum is closed")
+
+    def _wake(self) -> None:
+        """Let the thread look at all workers again; _lock is held, so the pipe is open."""
+        try:
+            os.write(self._wake_writer, b"w")
+        except BlockingIOError:
+            pass  # full of wake-ups: it is awake
+
+    def _wait_ready(self, worker: Worker, deadline: float) -> None:
+        """Wait until it has opened its log. Raises its error, TimedOut, Closed."""
+        while True:
+            ready = worker.ready.wait(0.05)
+            if worker.error is not None and not self._is_orphaned(worker):
+                raise worker.error
+            if ready and worker.error is None:
+                return
+            self._check_open()
+            if time.monotonic() >= deadline:
+                raise TimedOut(f"replica {worker.config.node_id} did not start in time")
+            if ready:
+                time.sleep(0.05)  # it said why it cannot, and has not ended yet
+
+    def _is_orphaned(self, worker: Worker) -> bool:
+        """Return whether its directory may still be held by a worker without its supervisor."""
+        in_use = isinstance(worker.error, DirectoryInUse)
+        return self.restart and in_use and time.monotonic() < self._orphans_end_at
+
+    # --- the thread -------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while True:
+            with self._lock:
+                if self._closing:
+                    return
+                timeout_s = self._start_due()
+                poll = select.poll()
+                sources: dict[int, tuple[Worker, Callable[[], object]]] = {}
+                poll.register(self._wake_reader, select.POLLIN)
+                for worker in self.workers.values():
+                    if worker.process is None or worker.sock is None:
+                        continue
+                    sources[worker.pidfd] = worker, worker.ended
+                    if not worker.ready.is_set():
+                        sources[worker.sock.fileno()] = worker, worker.heard
+                for fd in sources:
+                    poll.register(fd, select.POLLIN)
+            ready = poll.poll(None if timeout_s is None else timeout_s * 1000)
+            with self._lock:
+                if self._closing:
+                    return
+                for fd, _ in ready:
+                    if fd == self._wake_reader:
+                        os.read(fd, READY_BYTES_MAX)
+                        continue
+                    worker, take = sources[fd]
+                    if worker.process is not None:
+                        take()
+
+    def _start_due(self) -> float | None:
+        """Start workers whose pause is over; how long until the next one is due."""
+        if not self.restart:
+            return None
+        due = None
+        now = time.monotonic()
+        for worker in self.workers.values():
+            failed = worker.error is not None and not self._is_orphaned(worker)
+            if self._started:
+                failed = worker.is_final
+            if worker.process is not None or failed:
+                continue
+            if now >= worker.start_at:
+                try:
+                    worker.start()
+                    continue
+                except OSError as error:
+                    write_line(f"kraftfast: cannot start a worker: {error} -> later")
+            left = max(0.0, worker.start_at - now)
+            due = left if due is None else min(due, left)
+        return due
+
+
+def _tell_to_stop(worker: Worker, handover_ms: int = HANDOVER_MS) -> None:
+    """Tell it to stop; where the whole quorum ends, do not try for long to hand over."""
+    try:
+        if worker.sock is not None:
+            worker.sock.send(msgspec.json.encode({"stop": handover_ms}), socket.MSG_NOSIGNAL)
+    except OSError:
+        pass  # it is gone
+
+
+def _wait_or_kill(worker: Worker, deadline: float) -> None:
+    process = worker.process
+    if process is not None:
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(max(0.1, deadline - time.monotonic()))
+        _kill(worker)
+
+
+def _kill(worker: Worker) -> None:
+    """End it now, if it runs still."""
+    process = worker.process
+    if process is not None:
+        process.kill()  # nothing if it has ended
+        process.wait()
+        worker.let_go()

@@ -1,0 +1,169 @@
+"""A replica as a child process: ``python -m kraftfast.node.processes.worker FD...``.
+
+FD is a SOCK_SEQPACKET socket to the supervisor; for each further one the process forks a sibling
+once it has imported everything, and tells their process ids over its own. The supervisor's first
+message is the configuration as JSON; the worker answers ``{"ready": ...}`` or ``{"error": ...,
+"exit_code": ...}``. The end of that connection, or of the process that made it (a child of it may
+have inherited its end), ends the worker: no orphan holds a directory.
+"""
+
+from __future__ import annotations
+
+import gc
+
+if __name__ == "__main__":
+    gc.disable()  # until what a start makes is there: collections are a tenth of it
+
+import contextlib
+import os
+import select
+import signal
+import socket
+import sys
+from typing import NoReturn
+
+import msgspec
+
+from kraftfast import errors
+from kraftfast.errors import HostUnsupported, KraftfastError
+from kraftfast.link.unix_socket import credentials, open_pidfd
+from kraftfast.node.config import NodeConfig
+from kraftfast.node.loop import Loop
+from kraftfast.node.node import Node
+from kraftfast.node.processes.sibling import fork_sibling
+from kraftfast.record import pure
+
+CONFIG_BYTES_MAX = 1 << 20
+ORPHAN_TIMEOUT_MS = 300
+
+
+def main(fds: list[int]) -> int:
+    """Run the replica that the supervisor describes; returns the exit code."""
+    load_for_elections()
+    sock = socket.socket(fileno=fork_siblings(fds) if len(fds) > 1 else fds[0])
+    signal.signal(signal.SIGTTOU, signal.SIG_IGN)  # no terminal stops a process that writes to it
+    opened = False
+    told = b""
+    with contextlib.suppress(OSError):
+        told = sock.recv(CONFIG_BYTES_MAX)
+    if not told:
+        return 0  # the supervisor gave up before it said what this replica is
+    try:
+        config = msgspec.json.decode(told, type=NodeConfig)
+        node = Node(config)
+        loop = Loop(node)
+        if loop.sockets is not None:
+            loop.sockets.open()
+        loop.door.open()
+        loop.signals.handle()
+        loop.watch(sock.fileno(), select.EPOLLIN | select.EPOLLRDHUP, lambda _: _told(sock, loop))
+        parent = open_pidfd(credentials(sock).pid)  # raises if it has ended meanwhile
+        loop.watch(parent, select.EPOLLIN, lambda _: _orphaned(parent, loop))
+        with contextlib.suppress(OSError):  # the supervisor has ended: the loop finds that out
+            sock.send(msgspec.json.encode({"ready": True, "cut_bytes": node.recovered.cut_bytes}))
+        opened = True
+        gc.freeze()  # what was made at start stays; the collector need not look at it
+        gc.enable()
+        loop.run()
+        return 0
+    except KraftfastError as error:
+        return _failed(sock, error, opened)
+    except OSError as error:
+        if opened:
+            return _defect(sock, error)
+        return _failed(sock, refused_by_host(config.node_id, error), opened)
+    except Exception as error:
+        return _defect(sock, error)
+
+
+def load_for_elections() -> None:
+    """Import what the first record of an epoch takes: later everyone would wait for that."""
+    pure.crc32c(b"")
+
+
+def fork_siblings(fds: list[int]) -> int:
+    """Fork a sibling for each descriptor but the first; return the one of this process.
+
+    A process that has another thread (of a ``sitecustomize``, say) must not fork: it tells none.
+    """
+    own, *others = fds
+    pids: list[int] = []
+    with contextlib.suppress(OSError):
+        while len(pids) < len(others) and len(os.listdir("/proc/self/task")) == 1:
+            pid = fork_sibling()
+            if pid == 0:
+                own = others[len(pids)]
+                os.setpgid(0, 0)
+                break
+            pids.append(pid)
+    if own == fds[0]:
+        with contextlib.suppress(OSError):  # the supervisor has ended: so does this process soon
+            os.write(own, msgspec.json.encode(pids))
+    for fd in fds:
+        if fd != own:
+            os.close(fd)
+    return own
+
+
+def refused_by_host(id: int, error: OSError) -> HostUnsupported:
+    """Return the error of a replica that cannot start since the system refused a call of it."""
+    where = f" ({error.filename})" if error.filename else ""
+    return HostUnsupported(
+        f"replica {id} cannot start: {error.strerror or error}{where}; "
+        "kraftfast doctor shows what this host lacks"
+    )
+
+
+def _defect(sock: socket.socket, error: Exception) -> NoReturn:
+    """Tell what no one foresaw, with its traceback, and end at once."""
+    _failed(sock, KraftfastError(f"a defect: {type(error).__name__}: {error}"), True)
+    import traceback
+
+    _print(traceback.format_exc())
+    os._exit(1)  # nothing may touch the log after a broken invariant, not even a destructor
+
+
+def _told(sock: socket.socket, loop: Loop) -> None:
+    try:
+        data = sock.recv(CONFIG_BYTES_MAX)
+    except OSError:  # a reset: it ended before it read what it was told
+        data = b""
+    if data:
+        loop.stop(int(msgspec.json.decode(data).get("stop", 5000)))
+    else:
+        _orphaned(sock.fileno(), loop)
+
+
+def _orphaned(fd: int, loop: Loop) -> None:
+    """Note that the supervisor or embedding program is gone."""
+    loop.unwatch(fd)
+    loop.stop(ORPHAN_TIMEOUT_MS)
+
+
+def _failed(sock: socket.socket, error: KraftfastError, opened: bool) -> int:
+    """Tell the supervisor why this replica ends; return the exit code.
+
+    A fault that keeps a replica from its start is reported by the supervisor's program, once. Of a
+    class that only a part knows, its nearest base is named: by that the supervisor judges (D9).
+    """
+    named = (each for each in type(error).__mro__ if vars(errors).get(each.__name__) is each)
+    try:
+        answer = {"error": str(error), "type": next(named).__name__, "exit_code": error.exit_code}
+        sock.send(msgspec.json.encode(answer))
+    except OSError:
+        opened = True  # only this process knows
+    if opened:
+        _print(f"kraftfast: {error}")
+    return error.exit_code
+
+
+def _print(text: str) -> None:
+    """Print to stderr; its reader may be gone."""
+    try:
+        print(text, file=sys.stderr, flush=True)
+    except (OSError, ValueError):
+        pass
+
+
+if __name__ == "__main__":
+    sys.exit(main([int(each) for each in sys.argv[1:]]))

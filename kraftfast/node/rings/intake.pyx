@@ -1,0 +1,412 @@
+"""Producers on this host: their batches go into the log, and what became of them goes back.
+
+Each producer has a ring each way. The leader takes batches in ring order, stamps and copies them
+(``Log.append_batch``), and answers by runs: so many batches, from this base offset, committed.
+"""
+
+from collections import deque
+
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memcpy, memset
+
+from kraftfast.errors import (
+    CorruptBatch, ErrorCode, RecordsRefused, RecordTooLarge, UnsupportedCodec,
+)
+from kraftfast.log.log cimport Log
+from kraftfast.log.idempotence.producers cimport Producers
+from kraftfast.link.stats cimport *
+from kraftfast.record.batch import check_batches
+from kraftfast.record.judge cimport KF_BATCH_OK, KF_BATCH_RECORDS
+from kraftfast.node.failures import describe, is_of_the_log
+from kraftfast.ring.layout cimport *
+from kraftfast.ring.calls cimport *
+from kraftfast.ring.spsc cimport *
+
+
+cdef extern from "flusher.h":
+    uint64_t kf_now_ns() nogil
+
+
+cdef int DUPLICATE = ErrorCode.DUPLICATE_SEQUENCE_NUMBER
+DEFERRED_MAX = 4096  # I25: answers that a producer leaves lying beside its full ring
+
+
+cdef class Run:
+    """Batches of one producer that follow each other in the log and wait for their commit.
+
+    With an ``error`` they were refused (``end_offset`` 0) or stand in the log already, at an
+    unknown offset (DUPLICATE_SEQUENCE_NUMBER). A producer learns of its batches in order.
+    """
+
+    cdef uint64_t first_batch, batches
+    cdef int64_t base_offset, end_offset
+    cdef int32_t epoch
+    cdef uint64_t appended_ns
+    cdef int32_t error, leader_id
+
+    def first_batch_number(self) -> int:
+        return self.first_batch
+
+
+cdef class RingProducer:
+    """One producer process. ``link``: its :class:`RingLink`; ``cut_off``: why it was dropped."""
+
+    cdef readonly object link
+    cdef RingIn inbox
+    cdef RingOut out
+    cdef object runs               # deque of Run, by offset
+    cdef readonly uint64_t taken   # batches taken from the ring so far
+    cdef int64_t committed         # everything below may be acknowledged
+    cdef readonly str cut_off
+    cdef readonly bint told_not_leader
+    cdef bint unsent               # something is committed in `out` and not published
+    cdef object deferred           # messages that `out` had no room for: (kind, bytes), in order
+
+    def __init__(self, link):
+        self.link, self.inbox, self.out = link, link.inbox, link.out
+        self.runs = deque()
+        self.deferred = deque()
+
+    cpdef bint waiting(self):
+        """Return whether batches are queued that may be taken."""
+        return self.heard() and kf_ring_waiting(self.inbox.ring) != 0
+
+    cdef bint heard(self):
+        """Return whether it is listened to. Never again once it was told that this replica does not
+        lead:
+        it hands what was not taken to another leader (I24), even if this replica leads again."""
+        return self.cut_off is None and not self.told_not_leader
+
+    def failed(self, error):
+        """Cut this producer off for what its ring led to. Raise what the log raised: of a batch
+        that is stored in part, only the next start finds the end."""
+        if is_of_the_log(error):
+            raise error
+        self.cut_off = self.cut_off or describe(error)
+
+    @property
+    def unanswered(self) -> int:
+        """How many runs wait for their commit."""
+        return len(self.runs)
+
+    cdef bint _send(self, uint32_t kind, const void *message, uint32_t length):
+        """Commit a message, behind those that the ring had no room for yet."""
+        cdef uint8_t *slot = NULL
+        if not self.deferred:
+            slot = kf_ring_claim(self.out.ring, length)
+        if slot == NULL:
+            self.deferred.append((kind, bytes((<const uint8_t *>message)[:length])))
+            if len(self.deferred) > DEFERRED_MAX:
+                self.cut_off = "it does not read its answers"
+            return False
+        memcpy(slot, message, length)
+        self.out.commit(length, kind, 0)
+        self.unsent = True
+        return True
+
+    def publish(self):
+        """Show the producer what was committed for it, and wake it if it sleeps."""
+        cdef uint8_t *slot
+        while self.deferred:
+            kind, payload = self.deferred[0]
+            slot = kf_ring_claim(self.out.ring, <uint32_t>len(payload))
+            if slot == NULL:
+                break
+            memcpy(slot, <const uint8_t *>payload, len(payload))
+            self.out.commit(<uint32_t>len(payload), kind, 0)
+            self.deferred.popleft()
+            self.unsent = True
+        if self.unsent:
+            kf_ring_publish(self.out.ring)
+            self.unsent = False
+            self.link.bell.ring()
+
+    def refuse(self, int32_t error, int32_t leader_id):
+        """Answer every queued batch with ``error``: it was not appended (disk full, say)."""
+        cdef uint64_t batches = 0
+        if not self.heard():
+            return
+        while kf_ring_peek(self.inbox.ring, &self.inbox.message) == 1:
+            kf_ring_take(self.inbox.ring)
+            kf_ring_release(self.inbox.ring)
+            batches += 1
+        if batches:
+            self._note_refused(batches, error, leader_id)
+            self._answer_refused()
+            if kf_ring_publish_tail(self.inbox.ring):
+                self.link.bell.ring()
+
+    cdef _note_refused(self, uint64_t batches, int32_t error, int32_t leader_id,
+                       int64_t end_offset=0):
+        """Note batches that were not appended; the answer may wait until ``end_offset`` commits."""
+        cdef Run run = Run.__new__(Run)
+        run.first_batch, run.batches = self.taken, batches
+        run.error, run.leader_id, run.end_offset = error, leader_id, end_offset
+        self.taken += batches
+        self.runs.append(run)
+
+    cdef _answer_refused(self):
+        """Report refused batches, as soon as everything before them is resolved."""
+        cdef Run run
+        cdef RefusedMessage message
+        while self.runs:
+            run = self.runs[0]
+            if not run.error or run.end_offset > self.committed:
+                break
+            memset(&message, 0, sizeof(message))
+            message.first_batch, message.batches = run.first_batch, run.batches
+            message.error, message.leader_id = run.error, run.leader_id
+            self._send(REFUSED, &message, sizeof(message))
+            self.runs.popleft()
+
+    def say_not_leader(self, int32_t leader_id, int32_t epoch):
+        """Take nothing more; what was taken and not acknowledged has an unknown outcome."""
+        cdef LeaderMessage message
+        memset(&message, 0, sizeof(message))
+        message.known_batches = self.runs[0].first_batch_number() if self.runs else self.taken
+        message.leader_id, message.epoch = leader_id, epoch
+        self.runs.clear()
+        self.told_not_leader = True
+        self._send(NOT_LEADER, &message, sizeof(message))
+
+    cdef int64_t drain(self, Log log, int32_t epoch, int64_t bytes_max, Stats stats) except -1:
+        """Append queued batches until the ring is empty or about ``bytes_max`` are taken; bytes."""
+        cdef int64_t appended = 0
+        cdef uint64_t began = kf_now_ns(), sent, batches = 0, before = self.taken
+        cdef int64_t base = log.end_offset
+        cdef BatchMessage head
+        cdef bint refused = False
+        while appended < bytes_max and self.next_batch():
+            memcpy(&head, self.inbox.message.payload, sizeof(head))
+            kf_ring_take(self.inbox.ring)  # before the append: what lies behind was never looked at
+            if not self.append(log, epoch):
+                if not log.refusal:
+                    break
+                base = self._note_run(base, log.end_offset, batches, epoch, stats)
+                batches, refused = 0, True
+                self._note_refusal(log, epoch)
+                kf_ring_release(self.inbox.ring)
+                continue
+            sent = head.sent_ns
+            if sent < began:
+                stats.sample(S_QUEUE, began - sent, 1)
+            appended += self.inbox.message.length - sizeof(head)
+            batches += 1
+            kf_ring_release(self.inbox.ring)
+        self._note_run(base, log.end_offset, batches, epoch, stats)
+        stats.add(W_BYTES, appended)
+        if refused:
+            self.commit(self.committed, stats)  # what was refused or a duplicate may be told now
+        if self.taken > before and kf_ring_publish_tail(self.inbox.ring):
+            self.link.bell.ring()
+        return appended
+
+    cdef bint next_batch(self) except -1:
+        """Return whether a batch is at hand: ``inbox.message``."""
+        cdef int found
+        if not self.heard():
+            return False
+        found = kf_ring_peek(self.inbox.ring, &self.inbox.message)
+        if found != 1:
+            if found < 0:
+                self.cut_off = "its ring breaks the rules"
+            return False
+        if self.inbox.message.kind != BATCH or self.inbox.message.length <= sizeof(BatchMessage):
+            self.cut_off = f"a message of kind {self.inbox.message.kind}, not a batch"
+            return False
+        return True
+
+    cdef bint append(self, Log log, int32_t epoch) except -1:
+        """Append the batch at hand. False: refused (``log.refusal``), no room, or cut off."""
+        cdef const uint8_t *batch = self.inbox.message.payload + sizeof(BatchMessage)
+        cdef size_t size = self.inbox.message.length - sizeof(BatchMessage)
+        try:
+            if log.append_batch(batch, size, epoch, False, True):
+                return True
+            if log.fault == KF_BATCH_RECORDS:
+                return self.append_unusual(log, epoch, <bytes>batch[:size])
+        except RecordTooLarge:
+            log.refusal = ErrorCode.MESSAGE_TOO_LARGE
+        if log.fault != KF_BATCH_OK:  # D20: a producer whose batch failed is cut off
+            self.cut_off = f"its batch does not check: {log.fault_text()}"
+        return False
+
+    cdef bint append_unusual(self, Log log, int32_t epoch, bytes batch) except -1:
+        """Do as :meth:`append`, of a private copy whose records have to be looked at one by one.
+
+        Else what no reader takes would be committed, and stop them all. Over a socket every batch
+        is looked at so.
+        """
+        try:
+            check_batches(batch, control=False)
+            return log.append(batch, epoch)
+        except (CorruptBatch, RecordsRefused, UnsupportedCodec, ValueError) as error:
+            self.cut_off = f"its batch does not check: {error}"
+        return False
+
+    cdef _note_refusal(self, Log log, int32_t epoch):
+        """Note why the batch at hand is not appended: it may not be, or it was already."""
+        cdef Producers known = log.producers
+        cdef Run run
+        if log.refusal != DUPLICATE:
+            self._note_refused(1, log.refusal, -1)
+        elif known.original_offset < 0:
+            self._note_refused(1, DUPLICATE, -1, known.original_end)
+        else:
+            run = Run.__new__(Run)
+            run.first_batch, run.batches, run.epoch = self.taken, 1, epoch
+            run.base_offset, run.end_offset = known.original_offset, known.original_end
+            run.appended_ns = kf_now_ns()
+            self.taken += 1
+            self.runs.append(run)
+
+    cdef int64_t _note_run(self, int64_t base, int64_t end, uint64_t batches, int32_t epoch,
+                           Stats stats) except -1:
+        """Note batches that were appended in a row, if there are any; returns their end."""
+        cdef Run run
+        if batches:
+            run = Run.__new__(Run)
+            run.first_batch, run.batches, run.epoch = self.taken, batches, epoch
+            run.base_offset, run.end_offset = base, end
+            run.appended_ns = kf_now_ns()
+            self.taken += batches
+            self.runs.append(run)
+            stats.add(W_BATCHES, batches)
+            stats.add(W_RECORDS, end - base)
+        return end
+
+    def commit(self, int64_t end_offset, Stats stats):
+        """Answer every run below ``end_offset``: acknowledged, or refused."""
+        cdef Run run
+        cdef AckMessage message
+        cdef uint64_t now = 0
+        self.committed = end_offset
+        while self.runs:
+            run = self.runs[0]
+            if run.end_offset > end_offset:
+                break
+            if run.error:
+                self._answer_refused()
+                continue
+            if now == 0:
+                now = kf_now_ns()
+            stats.sample(S_COMMIT, now - run.appended_ns, run.batches)
+            message.first_batch, message.batches = run.first_batch, run.batches
+            message.base_offset, message.end_offset = run.base_offset, run.end_offset
+            message.sent_ns = now
+            self._send(ACK, &message, sizeof(message))
+            self.runs.popleft()
+
+    def close(self):
+        self.runs.clear()
+        self.link.close()
+
+
+cdef class Intake:
+    """All producers on this host, drained in turn so that none starves the others."""
+
+    def __init__(self):
+        self.producers = []
+
+    def add(self, RingProducer producer, idle):
+        self.producers.append(producer)
+        producer.committed = self.committed
+        if not self.muted:
+            idle.watch(producer.inbox)
+
+    def remove(self, RingProducer producer, idle):
+        self.producers.remove(producer)
+        if not self.muted and not producer.told_not_leader:
+            idle.unwatch(producer.inbox)
+
+    def mute(self, idle):
+        """Let new batches end no wait: there is no room for them now."""
+        cdef RingProducer producer
+        self.muted = True
+        for producer in self.producers:
+            if not producer.told_not_leader:
+                idle.unwatch(producer.inbox)
+
+    def unmute(self, idle):
+        """Let new batches end a wait again."""
+        cdef RingProducer producer
+        self.muted = False
+        for producer in self.producers:
+            if not producer.told_not_leader:
+                idle.watch(producer.inbox)
+
+    def dismissed(self) -> list:
+        """Return the producers to be dropped: they broke the rules, or have another leader now."""
+        cdef RingProducer producer
+        return [producer for producer in self.producers if producer.cut_off is not None
+                or (producer.told_not_leader and not producer.unsent)]
+
+    cpdef bint waiting(self):
+        """Return whether any producer has batches queued."""
+        cdef RingProducer producer
+        for producer in self.producers:
+            if producer.waiting():
+                return True
+        return False
+
+    cpdef int64_t drain(self, Log log, int32_t epoch, int64_t bytes_max, Stats stats) except -1:
+        """Append what is queued, at most about ``bytes_max``; returns the bytes appended."""
+        cdef RingProducer producer
+        cdef int64_t appended = 0
+        cdef uint64_t began = kf_now_ns()
+        cdef int count = len(self.producers), i
+        if bytes_max <= 0:
+            return 0  # and it is still the turn of the same one
+        for i in range(count):
+            producer = self.producers[(self.next + i) % count]
+            try:
+                appended += producer.drain(log, epoch, bytes_max - appended, stats)
+            except Exception as error:
+                producer.failed(error)
+            if appended >= bytes_max:
+                break
+        if count:
+            self.next = (self.next + 1) % count
+        if appended:
+            stats.sample(S_APPEND, kf_now_ns() - began, 1)
+        return appended
+
+    cpdef commit(self, int64_t end_offset, Stats stats):
+        """Note that the high watermark (or what all voters hold) reached ``end_offset``."""
+        cdef RingProducer producer
+        self.committed = end_offset
+        for producer in self.producers:
+            try:
+                producer.commit(end_offset, stats)
+            except Exception as error:
+                producer.failed(error)
+
+    def refuse(self, int32_t error, int32_t leader_id):
+        """Refuse what is queued: nothing of it was appended."""
+        cdef RingProducer producer
+        for producer in self.producers:
+            try:
+                producer.refuse(error, leader_id)
+            except Exception as raised:
+                producer.failed(raised)
+
+    def say_not_leader(self, int32_t leader_id, int32_t epoch, idle):
+        """Tell all producers; what they still send no longer wakes the loop."""
+        cdef RingProducer producer
+        for producer in self.producers:
+            if not producer.told_not_leader:
+                try:
+                    producer.say_not_leader(leader_id, epoch)
+                except Exception as error:
+                    producer.failed(error)
+                if not self.muted:
+                    idle.unwatch(producer.inbox)
+
+    cpdef publish(self):
+        cdef RingProducer producer
+        for producer in self.producers:
+            if producer.unsent or producer.deferred:
+                try:
+                    producer.publish()
+                except Exception as error:
+                    producer.failed(error)

@@ -1,0 +1,369 @@
+"""Another replica on this host: Fetch traffic over rings, both ways.
+
+As a leader's side it turns answers into references to its own segment (large, recent data) or into
+bytes (small or old data). As a follower's side it maps the leader's segments read-only and copies
+from there, checking the generation before and after each batch (D20).
+"""
+
+import fcntl
+import os
+import stat
+
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memcpy, memset
+
+from kraftfast.core.messages cimport FetchRequest, FetchResponse
+from kraftfast.errors import ErrorCode, StorageError
+from kraftfast import limits
+from kraftfast.log.log cimport Log
+from kraftfast.log.segment import LOG_SUFFIX, segment_name
+from kraftfast.log.segment_file cimport SegmentFile
+from kraftfast.link.stats cimport *
+from kraftfast.node.translation.wire_values import error_code
+from kraftfast.record.judge cimport KF_BATCH_OK, KF_BATCH_STALE
+from kraftfast.ring.layout cimport *
+from kraftfast.ring.calls cimport *
+from kraftfast.ring.spsc cimport *
+from kraftfast.types import Endpoint, OffsetAndEpoch
+
+
+cdef extern from "flusher.h":
+    uint64_t kf_now_ns() nogil
+
+cdef extern from "crc32c.h":
+    uint32_t kf_crc32c(uint32_t crc, const void *p, size_t n) nogil
+
+cdef enum:
+    INLINE_BYTES_MAX = 16 * 1024   # up to here bytes are cheaper than a reference
+    BYTES_TURN_MAX = 256 * 1024    # what one answer carries as bytes at most
+
+INLINE_MAX, ANSWER_HEAD_BYTES = INLINE_BYTES_MAX, sizeof(AnswerMessage)
+KIND_REQUEST, KIND_RESPONSE, KIND_FETCH, KIND_ANSWER = REQUEST, RESPONSE, FETCH, ANSWER
+KIND_FAULT = -1
+cdef object NO_ERROR = ErrorCode.NONE
+
+cdef uint64_t PAGE_BYTES = limits.PAGE_BYTES
+cdef uint64_t TURN_BYTES_MAX = limits.TURN_BYTES_MAX
+MAPPED_SEGMENTS_MAX = 2
+
+
+def open_peer_segment(str path, uint64_t inode):
+    """Return another replica's segment as a SegmentFile, locked; None if it is not to be had.
+
+    Its owner may have used the file again for another segment before it was locked.
+    """
+    try:  # where another process says: a pipe there must not make this one wait
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    except (OSError, ValueError):
+        return None
+    try:
+        status = os.fstat(fd)
+        if status.st_ino == inode and stat.S_ISREG(status.st_mode):
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            if os.stat(path).st_ino == inode:
+                return SegmentFile(path, fd, os.fstat(fd).st_size, False)
+    except StorageError:
+        return None
+    except OSError:
+        pass
+    os.close(fd)
+    return None
+
+
+cdef class RingPeer:
+    """A replica at the other end of two rings.
+
+    ``key``: its replica key. ``log_path``: where its segments are, to be mapped. ``broken``: why
+    the link has to be dropped, or None.
+    """
+
+    def __init__(self, link, key, str log_path, open_segment=open_peer_segment,
+                 uint64_t inline_max=INLINE_BYTES_MAX):
+        self.open_segment, self.inline_max = open_segment, inline_max
+        self.link, self.key, self.id, self.log_path = link, key, key.id, log_path
+        self.inbox, self.out = link.inbox, link.out
+        self.bytes_max = min(BYTES_TURN_MAX, self.out.payload_max - sizeof(AnswerMessage))
+        self.cluster_id = link.hello.cluster_id
+        self.endpoints = tuple(Endpoint(*each) for each in link.hello.endpoints)
+        self.kraft_versions = link.hello.kraft_versions or ()
+        self.maps = {}
+        self.offset = -1
+
+    cdef bint intact(self):
+        """Return whether neither side has broken the rings' rules; the kernel reports death."""
+        if self.broken is None and (self.out.faulted() or self.inbox.faulted()):
+            self.broken = "its ring breaks the rules"
+        return self.broken is None
+
+    # --- messages -------------------------------------------------------------------------------
+
+    cpdef int peek(self):
+        """Return the kind of the next message, 0 if there is none, KIND_FAULT (and ``broken``)."""
+        cdef RingMessage *m = &self.inbox.message
+        cdef uint32_t checked
+        cdef int found = kf_ring_peek(self.inbox.ring, m)
+        if found == 0:
+            return 0
+        if found < 0:
+            self.broken = "its ring breaks the rules"
+            return -1
+        checked = m.length
+        if m.kind == ANSWER:  # what follows it are batches, which have their own CRC
+            checked = sizeof(AnswerMessage) if m.length >= sizeof(AnswerMessage) else 0
+        if m.kind not in (REQUEST, RESPONSE, FETCH, ANSWER) or \
+                kf_crc32c(0, m.payload, checked) != m.crc or (m.kind == ANSWER and not checked):
+            self.broken = f"a message of kind {m.kind} does not check"
+            return -1
+        return m.kind
+
+    def payload(self) -> bytes:
+        """Return a copy of the message at hand."""
+        return bytes((<const uint8_t *>self.inbox.message.payload)[:self.inbox.message.length])
+
+    cpdef release(self):
+        """Release the message at hand."""
+        kf_ring_release(self.inbox.ring)
+
+    cpdef publish_tail(self):
+        """Give the room of released messages back."""
+        if kf_ring_publish_tail(self.inbox.ring):
+            self.link.bell.ring()
+
+    cpdef publish(self):
+        """Show the other side what was committed; wakes it unless that can wait (``quiet``)."""
+        if not self.unsent:
+            return
+        kf_ring_publish(self.out.ring)
+        self.unsent = False
+        if not self.quiet:
+            self.link.bell.ring()
+
+    cpdef wake(self):
+        """Ring the other side's bell: it has something to look at, or soon will."""
+        self.quiet = False
+        self.link.bell.ring()
+
+    cpdef bint send(self, int kind, payload) except -1:
+        """Commit a cold message; False if the ring has no room."""
+        if not self.out.send(kind, payload):
+            return False
+        self.unsent, self.quiet = True, False
+        return True
+
+    # --- Fetch as follower ------------------------------------------------------------------------
+
+    cpdef bint send_fetch(self, FetchRequest request) except -1:
+        """Commit a Fetch of a stream; False if the ring has no room."""
+        cdef FetchMessage m
+        cdef uint8_t *slot = kf_ring_claim(self.out.ring, sizeof(m))
+        if slot == NULL:
+            return False
+        memset(&m, 0, sizeof(m))
+        m.stream, m.epoch = request.stream, request.epoch
+        m.fetch_offset, m.read_offset = request.fetch_offset, request.read_offset
+        m.high_watermark, m.last_fetched_epoch = request.high_watermark, request.last_fetched_epoch
+        m.max_wait_ms, m.max_bytes = request.max_wait_ms, request.max_bytes
+        m.flags = FETCH_OPENS if request.opens else 0
+        if request.in_memory:
+            m.flags |= FETCH_IN_MEMORY
+        if self.ask_for_bytes:
+            m.flags |= FETCH_BYTES_ONLY
+        m.sent_ns = kf_now_ns()
+        memcpy(slot, &m, sizeof(m))
+        self.out.commit(sizeof(m), FETCH, kf_crc32c(0, &m, sizeof(m)))
+        if request.opens:
+            self.ask_for_bytes = False  # asked of this stream; the next one tries references again
+        self.unsent, self.quiet = True, False
+        return True
+
+    cpdef FetchResponse answer(self):
+        """Return the ANSWER at hand as a FetchResponse; its records stay where they are."""
+        cdef AnswerMessage *m = &self.answer_message
+        memcpy(m, self.inbox.message.payload, sizeof(AnswerMessage))  # once (R3)
+        if not m.flags & ANSWER_REFERENCE \
+                and m.length != self.inbox.message.length - sizeof(AnswerMessage):
+            self.broken = "an answer whose length does not fit"
+            return None
+        other = None
+        if m.flags & (ANSWER_DIVERGING | ANSWER_SNAPSHOT):
+            other = OffsetAndEpoch(m.other_offset, m.other_epoch)
+        error = error_code(m.error) if m.error else NO_ERROR
+        return FetchResponse(
+            error=error if m.flags & ANSWER_TOP_LEVEL else NO_ERROR,
+            partition_error=NO_ERROR if m.flags & ANSWER_TOP_LEVEL else error,
+            leader_id=m.leader_id,
+            leader_epoch=m.leader_epoch,
+            high_watermark=m.high_watermark,
+            log_start_offset=m.log_start_offset,
+            diverging=other if m.flags & ANSWER_DIVERGING else None,
+            snapshot_id=other if m.flags & ANSWER_SNAPSHOT else None,
+            stream=m.stream,
+            records_bytes=m.length,
+        )
+
+    cpdef tuple copy_records(self, Log log, int32_t epoch, Stats stats):
+        """Copy the records of the ANSWER at hand into the log: (all taken, a part rejected).
+
+        Neither: the log has no room for the rest yet.
+        """
+        cdef AnswerMessage *m = &self.answer_message
+        cdef const uint8_t *source
+        cdef const uint8_t *page = NULL
+        cdef SegmentFile file
+        cdef uint64_t taken
+        if m.flags & ANSWER_REFERENCE:
+            file = self._map(m.segment_base, m.segment_inode)
+            if file is None or m.length > file.size or m.position > file.size - m.length:  # S7
+                self.ask_for_bytes = True
+                return False, True
+            source = file.base + m.position
+            if m.generation:
+                if file.size < PAGE_BYTES or file.size % PAGE_BYTES:  # no last page: trimmed by now
+                    log.fault = KF_BATCH_STALE
+                    return False, True
+                page = file.base + file.size - PAGE_BYTES
+        else:
+            source = self.inbox.message.payload
+            source += sizeof(AnswerMessage)
+        taken = log.copy_fetched(source, m.length, epoch, page, m.generation)
+        if taken == m.length:
+            stats.sample(S_TRAVEL, kf_now_ns() - m.sent_ns, 1)
+        return taken == m.length, log.fault != KF_BATCH_OK
+
+    cdef SegmentFile _map(self, int64_t base, uint64_t inode):
+        """Return the leader's segment, mapped and held by a shared lock; None if there is none."""
+        cdef SegmentFile file = self.maps.get((base, inode))
+        if file is not None:
+            return file
+        path = os.path.join(self.log_path, segment_name(base) + LOG_SUFFIX)
+        file = self.open_segment(path, inode)
+        if file is None:
+            return None
+        if not file.share():  # its owner is about to trim or cut it
+            file.close()
+            return None
+        self.maps[(base, inode)] = file
+        while len(self.maps) > MAPPED_SEGMENTS_MAX:
+            self.maps.pop(next(iter(self.maps))).close()
+        return file
+
+    # --- Fetch as leader --------------------------------------------------------------------------
+
+    cpdef FetchRequest fetch(self):
+        """Return the FETCH at hand as a FetchRequest."""
+        cdef FetchMessage m
+        if self.inbox.message.length != sizeof(m):
+            self.broken = "a Fetch of another length"
+            return None
+        memcpy(&m, self.inbox.message.payload, sizeof(m))
+        if not m.stream:
+            self.broken = "a Fetch of no stream"
+            return None
+        if m.flags & FETCH_OPENS:
+            self.bytes_only = m.flags & FETCH_BYTES_ONLY
+            self.segment = None
+        return FetchRequest(
+            epoch=m.epoch,
+            replica=self.key,
+            fetch_offset=m.fetch_offset,
+            last_fetched_epoch=m.last_fetched_epoch,
+            high_watermark=m.high_watermark,
+            max_wait_ms=m.max_wait_ms,
+            max_bytes=max(m.max_bytes, 0),
+            stream=m.stream,
+            opens=bool(m.flags & FETCH_OPENS),
+            read_offset=m.read_offset,
+            in_memory=bool(m.flags & FETCH_IN_MEMORY),
+            cluster_id=self.cluster_id,
+            observer_endpoints=self.endpoints if m.flags & FETCH_OPENS else (),
+            observer_kraft_versions=self.kraft_versions if m.flags & FETCH_OPENS else (),
+        )
+
+    cpdef int64_t push(self, FetchResponse response, int64_t read_offset, int64_t max_bytes,
+                       Log log, int64_t below=-1) except -2:
+        """Commit an answer with what the log has from ``read_offset`` on, ``below`` an end if set.
+
+        Returns the end offset of what it carries: ``read_offset`` if the ring had no room.
+        """
+        cdef AnswerMessage m
+        cdef uint64_t length = 0, inline_length = 0
+        cdef int64_t end_offset = read_offset
+        cdef uint8_t *slot
+        memset(&m, 0, sizeof(m))
+        if read_offset >= 0 and read_offset < log.end_offset:
+            if not self._seek(log, read_offset):
+                return read_offset
+            bound = min(max_bytes, TURN_BYTES_MAX if not self.bytes_only else self.bytes_max)
+            length, end_offset = log.span(self.segment, self.position, bound, below)
+            if length > self.inline_max and not self.bytes_only and self.segment is log.active:
+                m.flags |= ANSWER_REFERENCE
+            elif length > kf_ring_payload_max(self.out.ring) - sizeof(m):
+                m.flags |= ANSWER_REFERENCE  # a batch larger than the ring
+            else:
+                if length > self.bytes_max:
+                    length, end_offset = log.span(
+                        self.segment, self.position, self.bytes_max, below
+                    )
+                inline_length = length
+        slot = kf_ring_claim(self.out.ring, sizeof(m) + inline_length)
+        if slot == NULL:
+            return read_offset
+        self._fill(&m, response, length)
+        if inline_length:
+            memcpy(slot + sizeof(m), self.segment.file.base + self.position, inline_length)
+        memcpy(slot, &m, sizeof(m))
+        self.out.commit(sizeof(m) + inline_length, ANSWER, kf_crc32c(0, &m, sizeof(m)))
+        if not (self.unsent and not self.quiet):
+            self.quiet = length == 0 and m.error == 0
+        self.unsent = True
+        self.position += length
+        self.offset = end_offset if length else self.offset
+        return end_offset
+
+    cdef _fill(self, AnswerMessage *m, FetchResponse response, uint64_t length):
+        m.stream, m.leader_id = response.stream, response.leader_id
+        m.leader_epoch = response.leader_epoch
+        m.error = response.partition_error
+        if response.error:
+            m.error = response.error
+            m.flags |= ANSWER_TOP_LEVEL
+        m.high_watermark, m.log_start_offset = response.high_watermark, response.log_start_offset
+        other = response.diverging
+        if other is not None:
+            m.flags |= ANSWER_DIVERGING
+        elif response.snapshot_id is not None:
+            other = response.snapshot_id
+            m.flags |= ANSWER_SNAPSHOT
+        if other is not None:
+            m.other_offset, m.other_epoch = other.offset, other.epoch
+        m.length = length
+        if m.flags & ANSWER_REFERENCE:
+            m.segment_base, m.position = self.segment.base_offset, self.position
+            m.segment_inode = self.segment.file.inode()
+            m.generation = self.segment.generation()
+        m.sent_ns = kf_now_ns()
+
+    cdef bint _seek(self, Log log, int64_t offset):
+        """Put the cursor at ``offset``: nothing to do while a stream goes on."""
+        if self.segment is not None and self.offset == offset and self.segment.file.base != NULL \
+                and self.position < self.segment.position and self.segment.end_offset > offset:
+            return True
+        found = log.segment_of(offset)
+        if found is None:
+            return False
+        self.segment = found
+        position = self.segment.find(offset)
+        if position < 0:
+            return False
+        self.position, self.offset = position, offset
+        return True
+
+    def forget_maps(self):
+        """Let go of the other side's segments, so that it may trim them."""
+        for file in self.maps.values():
+            file.close()
+        self.maps.clear()
+
+    def close(self):
+        self.forget_maps()
+        self.link.close()

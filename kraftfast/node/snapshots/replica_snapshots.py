@@ -1,0 +1,334 @@
+"""Snapshots of one replica: sent in slices, fetched, put in place of the log, deleted (KIP-630).
+
+Whatever waits for the disk happens beside the loop (``background``), but for the moment at which a
+snapshot takes the place of the log: nothing else may touch that meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from kraftfast.core import effects as fx
+from kraftfast.core import events as ev
+from kraftfast.core.membership.voter_history import VoterHistory
+from kraftfast.errors import (
+    CorruptBatch,
+    ErrorCode,
+    FlushFailed,
+    InvalidOption,
+    StorageError,
+    UnsupportedVersion,
+)
+from kraftfast.log import log_start  # type: ignore[attr-defined]
+from kraftfast.log.idempotence.producer_records import from_tags, to_tags
+from kraftfast.log.idempotence.producer_state import check_state
+from kraftfast.log.snapshots import snapshot_files
+from kraftfast.log.snapshots.snapshot_files import (
+    BOOTSTRAP,
+    delete_snapshots,
+    name_part,
+    snapshot_ids,
+)
+from kraftfast.log.snapshots.snapshot_reader import SnapshotReader
+from kraftfast.node.control_records import for_core
+from kraftfast.node.translation.translate_snapshot import Slice, slice_of
+from kraftfast.node.witness import HOLDS_NOTHING
+from kraftfast.record.control import SnapshotHeader
+from kraftfast.types import KRaftVersion, KRaftVoters, OffsetAndEpoch, Tags
+from kraftfast.wire import tags
+
+REFUSED_LINE_MS = 10_000
+"""How often it is said that the leader's snapshot cannot be taken."""
+SLICE_MS_MAX = 30_000
+
+
+def is_trim(header: SnapshotHeader) -> bool:
+    """Return whether a snapshot only says that the log below its end is not kept."""
+    return any(tag == tags.TRIM for tag, _ in header.tags)
+
+
+def filed(
+    snapshot_id: OffsetAndEpoch, controls: Sequence[KRaftVersion | KRaftVoters]
+) -> list[tuple[int, KRaftVersion | KRaftVoters]]:
+    """Return the control records of a snapshot for the core."""
+    found = (for_core(each) for each in controls)
+    return [(snapshot_id.offset - 1, each) for each in found if each is not None]
+
+
+class Download:
+    """A snapshot on its way here; the file is touched beside the loop only."""
+
+    # snapshot_id: of what. file: what was written of it, None before the first slice.
+    # history: its control records, once all of it was checked. whole: it was.
+
+    def __init__(self, disk: Any, log_path: str, snapshot_id: OffsetAndEpoch, trim_refusal: str):
+        self.snapshot_id = snapshot_id
+        self.file: Any = None
+        self.history: list[tuple[int, KRaftVersion | KRaftVoters]] = []
+        self.whole = False
+        self._disk, self._log_path, self._trim_refusal = disk, log_path, trim_refusal
+
+    def take(self, position: int, data: bytes, last: bool) -> str:
+        """Write a slice; the last one makes the file whole, and has it checked. Why not, or ''."""
+        try:
+            if self.file is None:
+                begun = snapshot_files.begin_part(self._disk, self._log_path, self.snapshot_id)
+                self.file = begun
+            if position != self.file.size:
+                return f"a slice from byte {position} on, where {self.file.size} are written"
+            self.file.write(data)
+            if last:
+                snapshot_files.finish_part(self._disk, self.file)
+                self._check()
+            return ""
+        except FlushFailed:
+            raise
+        except (StorageError, CorruptBatch, UnsupportedVersion) as error:
+            return str(error)
+
+    def _check(self) -> None:
+        with SnapshotReader(self._disk, self.file.path, self.snapshot_id) as reader:
+            reader.check()
+            assert reader.footer is not None
+            check_state(from_tags(reader.footer.tags))
+            self.history = filed(self.snapshot_id, reader.controls)
+            if self._trim_refusal and is_trim(reader.header):
+                raise StorageError(f"it {self._trim_refusal}")
+        self.whole = True
+
+    def drop(self) -> None:
+        """Leave nothing."""
+        if self.file is not None:
+            snapshot_files.drop_part(self._disk, self.file)
+            self.file = None
+
+
+class Snapshots:
+    """Carries out what the core decides about snapshots, and tells it of new ones."""
+
+    # node, beside: whose. download: the one under way, or None. _leaving: (source, session, until
+    # ms) of slices that were answered. _unsent: (source, slice, until ms): their ring had no room.
+    # _reading: (id, open file) of what was sent last, used beside the loop alone. _said: what was
+    # logged last about a snapshot that cannot be taken, and when. made_bytes, made_ms: size of the
+    # last one that was made here since the start, and when; until then 0, and the start.
+
+    def __init__(self, node: Any) -> None:
+        self.node, self.background = node, node.background
+        self.disk, self.log_path = node.disk, node.directory.log_path
+        self.download: Download | None = None
+        self._leaving: list[tuple[Any, Any, int]] = []
+        self._unsent: list[tuple[Any, Slice, int]] = []
+        self._reading: tuple[OffsetAndEpoch, Any] | None = None
+        self._said = ("", -REFUSED_LINE_MS)
+        self.made_bytes, self.made_ms = 0, node.now_ms()
+        node.on_role.append(self._role_changed)
+
+    def handlers(self) -> dict[type, Any]:
+        """Return what carries out which effect."""
+        return {
+            fx.AnswerSnapshot: self.answer,
+            fx.WriteSnapshot: self.write,
+            fx.InstallSnapshot: self.install,
+            fx.DeleteBefore: self.delete_before,
+        }
+
+    # --- sending ----------------------------------------------------------------------------------
+
+    def answer(self, effect: fx.AnswerSnapshot) -> None:
+        """Read a slice beside the loop, and send it."""
+        bytes_max = min(effect.max_bytes, effect.source.slice_bytes_max)
+        self.background.ask(
+            lambda: self._read(effect.snapshot_id, effect.position, bytes_max),
+            lambda found: self._send(effect, found),
+        )
+
+    def _read(
+        self, snapshot_id: OffsetAndEpoch, position: int, bytes_max: int
+    ) -> tuple[int, bytes] | None:
+        """Return, beside the loop, (size of the snapshot, bytes), or None if it is unreadable."""
+        if self._reading is None or self._reading[0] != snapshot_id:
+            if self._reading is not None:
+                self._reading[1].close()
+                self._reading = None
+            path = snapshot_files.snapshot_path(self.log_path, snapshot_id)
+            try:
+                self._reading = snapshot_id, self.disk.open_file(path)
+            except (FileNotFoundError, StorageError):
+                return None
+        file = self._reading[1]
+        try:
+            return file.size, file.read_at(position, bytes_max) if position < file.size else b""
+        except (StorageError, ValueError, OverflowError):
+            return None
+
+    def _send(self, effect: fx.AnswerSnapshot, found: tuple[int, bytes] | None) -> None:
+        response = effect.response
+        data = b""
+        if found is None:
+            response.partition_error = ErrorCode.SNAPSHOT_NOT_FOUND
+        else:
+            response.size, data = found
+            if effect.position >= response.size:
+                response.partition_error = ErrorCode.POSITION_OUT_OF_RANGE
+        until_ms = self.node.now_ms() + SLICE_MS_MAX
+        self._unsent.append((effect.source, Slice(response, data), until_ms))
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Send what found no room before, and make room for the next slices (throttled by that)."""
+        now_ms = self.node.now_ms()
+        unsent, self._unsent = self._unsent, []
+        for source, answer, until_ms in unsent:
+            session = getattr(source, "session", None)
+            sent = True
+            try:
+                sent = source.reply(answer)
+            except Exception as error:
+                source.failed(error)
+            if sent is False and now_ms < until_ms:
+                self._unsent.append((source, answer, until_ms))
+            else:
+                self._leaving.append((source, session, until_ms))
+        leaving, self._leaving = self._leaving, []
+        for source, session, until_ms in leaving:
+            if session is not None and not session.has_sent(source) and now_ms < until_ms:
+                self._leaving.append((source, session, until_ms))
+            else:
+                self.node.queue(ev.SnapshotAnswered())
+        self.node.run_events()
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether slices are on their way out: the loop is to look again soon."""
+        return bool(self._unsent or self._leaving)
+
+    def tend(self) -> None:
+        """Go on sending."""
+        if self.is_waiting:
+            self._go_on()
+
+    # --- fetching ---------------------------------------------------------------------------------
+
+    def write(self, effect: fx.WriteSnapshot) -> None:
+        """Have a slice written; the last one also has the whole checked."""
+        data = slice_of(effect.payload)
+        if effect.position == 0 or self.download is None:
+            self._drop_download()
+            refusal = ""
+            if self.node.witness:
+                refusal = HOLDS_NOTHING
+            elif self.node.applier is not None:
+                refusal = "holds no state, but a state machine runs here"
+            self.download = Download(self.disk, self.log_path, effect.snapshot_id, refusal)
+        download = self.download
+        self.background.ask(
+            lambda: download.take(effect.position, data, effect.last),
+            lambda refusal: self._written(download, effect, len(data), refusal),
+        )
+
+    def _written(
+        self, download: Download, effect: fx.WriteSnapshot, size: int, refusal: str
+    ) -> None:
+        if self.download is not download:
+            return  # of a role that is over
+        if refusal:
+            self._say(f"snapshot {tuple(effect.snapshot_id)} of the leader: {refusal} -> dropped")
+            self._drop_download()
+        end = effect.position + size
+        self.node.step(ev.SnapshotWritten(effect.snapshot_id, end, bool(refusal)))
+
+    def _say(self, text: str) -> None:
+        now_ms = self.node.now_ms()
+        if text != self._said[0] or now_ms - self._said[1] >= REFUSED_LINE_MS:
+            self._said = text, now_ms
+            self.node.log_line(text)
+
+    def install(self, effect: fx.InstallSnapshot) -> None:
+        """Give the fetched snapshot its name, and begin the log again behind it."""
+        node, download = self.node, self.download
+        assert download is not None and download.whole, "what was not checked is not installed"
+        assert download.snapshot_id == effect.snapshot_id
+        self.download = None
+        node.wait_for_flush()  # its end would say that what is gone was flushed (D2)
+        kept = [effect.snapshot_id, BOOTSTRAP]
+        try:
+            name_part(self.disk, download.file.path, self.log_path, effect.snapshot_id)
+            log_start.begin_at(node.log, effect.snapshot_id)
+        except FlushFailed:
+            raise  # D9
+        except StorageError as error:
+            if node.log.failed is not None:  # D25: the next start finishes what has begun
+                raise
+            self._say(f"snapshot {tuple(effect.snapshot_id)}: {error} -> dropped")
+            delete_snapshots(self.disk, self.log_path, [effect.snapshot_id])
+            refused = ev.SnapshotInstalled(effect.snapshot_id, VoterHistory(), True)
+            node.queue(refused)
+            return
+        assert node.log.truncations == effect.truncations, "D2: the core counts along"
+        older = [each for each in snapshot_ids(self.disk, self.log_path) if each not in kept]
+        delete_snapshots(self.disk, self.log_path, older)
+        history = VoterHistory(download.history)
+        node.queue(ev.SnapshotInstalled(effect.snapshot_id, history))
+        node.log_line(
+            f"the leader's log begins behind this one -> it goes on from snapshot "
+            f"{tuple(effect.snapshot_id)}"
+        )
+        node.show()
+
+    def _role_changed(self, _effect: fx.RoleChanged) -> None:
+        self._drop_download()
+
+    def _drop_download(self) -> None:
+        download, self.download = self.download, None
+        if download is not None:
+            self.background.ask(download.drop, lambda _nothing: None)
+
+    # --- making and deleting ----------------------------------------------------------------------
+
+    def permits(self, snapshot_id: OffsetAndEpoch) -> bool:
+        """Return whether a snapshot of the committed log up to there is wanted and allowed now."""
+        try:
+            return bool(self.node.core.may_create_snapshot(snapshot_id))
+        except InvalidOption:
+            return False  # not on disk here yet
+
+    def controls_at(self, end_offset: int) -> list[KRaftVersion | KRaftVoters]:
+        """Return what a snapshot with this end says of the voters, from ``kraft.version`` 1 on."""
+        history = self.node.core.history
+        version = history.version_at(end_offset)
+        if version < 1:
+            return []
+        found: list[KRaftVersion | KRaftVoters] = [KRaftVersion(version)]
+        voters = history.voters_at(end_offset)
+        if voters is not None:
+            found.append(voters)
+        return found
+
+    def footer_at(self, end_offset: int) -> Tags:
+        """Return what the footer of a snapshot with this end says: of idempotent producers."""
+        log = self.node.log
+        return to_tags(log.producers.freeze(end_offset, log.segments))
+
+    def created(self, snapshot_id: OffsetAndEpoch) -> None:
+        """Note a snapshot on disk under its name: replicas may fetch it, unless one came later."""
+        self.node.step(ev.SnapshotCreated(snapshot_id))
+        if snapshot_id not in self.node.core.snapshots:
+            delete_snapshots(self.disk, self.log_path, [snapshot_id])
+            return
+        path = snapshot_files.snapshot_path(self.log_path, snapshot_id)
+        self.made_bytes, self.made_ms = self.disk.file_bytes(path), self.node.now_ms()
+
+    def delete_before(self, effect: fx.DeleteBefore) -> None:
+        """Delete segments and snapshots wholly below; the log begins where a snapshot ends."""
+        log_start.delete_before(self.node.log, effect.offset)
+        ids = snapshot_ids(self.disk, self.log_path)
+        older = [each for each in ids if each.offset < effect.offset and each != BOOTSTRAP]
+        delete_snapshots(self.disk, self.log_path, older)
+        self.node.show()
+
+    def close(self) -> None:
+        """Close; what was not whole is removed at the next start."""
+        if self._reading is not None:
+            self._reading[1].close()
+            self._reading = None

@@ -1,0 +1,198 @@
+"""How much of the log is kept: ``metadata.max.retention.bytes``, ``metadata.max.retention.ms``.
+
+With a state machine the rule is Kafka's (``KafkaRaftLog.maybeClean``): while there are two
+snapshots and the log with all of them is too large, or the oldest is too old, that one goes and the
+log begins where the next one ends. A snapshot without a time, since its last record has none, is no
+older than the next one; Kafka, whose records all have one, would take it for one of 1970.
+
+Without one, no snapshots are made. If a limit is given, the log is a queue that forgets: whole old
+segments go as long as what is left is not below ``retention_bytes``, or their youngest record is
+older than ``retention_ms``, never beyond what is committed and on disk here. A record without a
+timestamp is no older than what comes behind it. What stands for them is a snapshot that holds no
+records and says so (``tags.TRIM``): a replica that is behind it goes on from there, and what was
+below is gone for it as for every other replica.
+
+A witness of Kafka's controllers keeps to Kafka's rule, with the snapshots that it fetched: it never
+trims, for no controller of Kafka's could begin behind a snapshot that holds no record.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from kraftfast.core import events as ev
+from kraftfast.errors import FlushFailed, InvalidOption, StorageError
+from kraftfast.log.snapshots.snapshot_files import snapshot_path
+from kraftfast.log.snapshots.snapshot_reader import open_snapshot
+from kraftfast.log.snapshots.snapshot_writer import SnapshotWriter
+from kraftfast.node.snapshots.replica_snapshots import Snapshots
+from kraftfast.node.snapshots.state_machine_snapshots import newest_is_trim
+from kraftfast.node.witness import HOLDS_NOTHING
+from kraftfast.types import OffsetAndEpoch, Tags
+from kraftfast.wire import tags
+
+LOOK_MS = 1000
+"""Kafka looks every minute."""
+NEVER_MS = 2**63 - 1
+KAFKA_BYTES, KAFKA_MS = 100 * 1024 * 1024, 7 * 24 * 3600 * 1000
+
+
+class Retention:
+    """Looks at the log now and then, and has the core give up what need not be kept."""
+
+    # snapshots: of the node. trims: there is neither a state machine nor a witness.
+    # bytes_max, ms_max: limits, -1: none.
+    # _next_ms: when to look. _segment: the one that was active then; a new one is a reason to look.
+    # _busy: a snapshot is being written. _times: id -> timestamp of what it replaces, of those
+    # that were asked for.
+
+    def __init__(
+        self, snapshots: Snapshots, config: Any, cleans: bool, wall_ms: Callable[[], int]
+    ) -> None:
+        self._wall_ms = wall_ms
+        self.snapshots, self.node = snapshots, snapshots.node
+        self.trims = not cleans
+        if self.node.witness and self.node.quorum_config.campaign:
+            if newest_is_trim(snapshots.disk, snapshots.log_path):
+                raise InvalidOption(f"it must not lead: its newest snapshot {HOLDS_NOTHING}")
+        kafka = (KAFKA_BYTES, KAFKA_MS) if cleans else (-1, -1)
+        self.bytes_max = kafka[0] if config.retention_bytes is None else config.retention_bytes
+        self.ms_max = kafka[1] if config.retention_ms is None else config.retention_ms
+        self._next_ms = 0
+        self._segment: Any = None
+        self._busy = False
+        self._times: dict[OffsetAndEpoch, int] = {}
+
+    def tend(self, now_ms: int) -> None:
+        """Look if it is time, or if a segment was begun."""
+        if self.bytes_max < 0 and self.ms_max < 0 or self._busy:
+            return
+        active = self.node.log.active
+        if now_ms < self._next_ms and active is self._segment:
+            return
+        self._next_ms, self._segment = now_ms + LOOK_MS, active
+        if self.trims:
+            self._trim()
+        else:
+            self._clean()
+
+    # --- without a state machine ------------------------------------------------------------------
+
+    def _trim(self) -> None:
+        found = self._surplus(self._wall_ms())
+        if found is not None and found[0] in self.node.core.snapshots:  # left by an earlier run
+            self.node.step(self._due(found[0]))
+            return
+        if found is None or not self.snapshots.permits(found[0]):
+            return
+        snapshot_id, timestamp = found
+        controls = self.snapshots.controls_at(snapshot_id.offset)
+        footer = self.snapshots.footer_at(snapshot_id.offset)
+        self._busy = True
+        self.snapshots.background.ask(
+            lambda: self._write_trim(snapshot_id, timestamp, controls, footer),
+            lambda written: self._trimmed(snapshot_id, written),
+        )
+
+    def _surplus(self, now_ms: int) -> tuple[OffsetAndEpoch, int] | None:
+        """Return where the log could begin, and the timestamp of what ends there."""
+        log, core = self.node.log, self.node.core
+        in_memory = self.node.durability == "memory"
+        stored = log.end_offset if in_memory else log.flushed_end_offset
+        bound = min(core.high_watermark, stored)
+        left = sum(segment.position for segment in log.segments)
+        found = None
+        for place, (segment, following) in enumerate(itertools.pairwise(log.segments)):
+            left -= segment.position
+            large = 0 <= self.bytes_max <= left
+            old = self.ms_max >= 0 and time_of(log.segments, place) < now_ms - self.ms_max
+            if following.base_offset > bound or not (large or old):
+                break
+            end = OffsetAndEpoch(following.base_offset, segment.last_epoch)
+            found = end, segment.max_timestamp
+        return found if found is not None and found[0].offset > log.log_start_offset else None
+
+    def _write_trim(
+        self, snapshot_id: OffsetAndEpoch, timestamp: int, controls: Any, footer: Tags
+    ) -> bool:
+        """Write, beside the loop, the snapshot that says that all below it is gone."""
+        snapshots = self.snapshots
+        try:
+            with SnapshotWriter(
+                snapshots.disk,
+                snapshots.log_path,
+                snapshot_id,
+                last_contained_log_timestamp=max(timestamp, 0),
+                controls=controls,
+                header_tags=((tags.TRIM, b""),),
+            ) as writer:
+                writer.freeze(footer)
+        except FlushFailed:
+            raise  # D9
+        except StorageError:
+            return False  # looked at again later
+        return True
+
+    def _trimmed(self, snapshot_id: OffsetAndEpoch, written: bool) -> None:
+        self._busy = False
+        if written:
+            self.snapshots.created(snapshot_id)
+            self.node.step(self._due(snapshot_id))
+        elif self.node.log.nursery.give_up_spare(self.node.now_ms()):
+            self._next_ms = 0  # what it writes is small, and gives up whole segments
+
+    def _due(self, snapshot_id: OffsetAndEpoch) -> ev.RetentionDue:
+        """Have the log begin there; on a full disk, do not wait for replicas that fetch one."""
+        return ev.RetentionDue(snapshot_id, self.node.log.nursery.error is not None)
+
+    # --- with one ---------------------------------------------------------------------------------
+
+    def _clean(self) -> None:
+        """Follow Kafka's rule, a step at a time."""
+        ids = self.node.core.snapshots
+        if len(ids) < 2:
+            return
+        oldest, following = ids[:2]
+        if self._is_too_large(ids) or self._is_too_old(ids):
+            self.node.step(self._due(following))
+            if oldest not in self.node.core.snapshots:
+                self._next_ms = 0  # else it is being fetched: looked at again later
+
+    def _is_too_large(self, ids: tuple[OffsetAndEpoch, ...]) -> bool:
+        if self.bytes_max < 0:
+            return False
+        disk, path = self.snapshots.disk, self.snapshots.log_path
+        size = sum(segment.position for segment in self.node.log.segments)
+        size += sum(disk.file_bytes(snapshot_path(path, each)) for each in ids)
+        return bool(size > self.bytes_max)
+
+    def _is_too_old(self, ids: tuple[OffsetAndEpoch, ...]) -> bool:
+        if self.ms_max < 0:
+            return False
+        self._times = {id: found for id, found in self._times.items() if id in ids}
+        known = (found for found in map(self._time_of, ids) if found > 0)
+        return self._wall_ms() - next(known, NEVER_MS) > self.ms_max
+
+    def _time_of(self, snapshot_id: OffsetAndEpoch) -> int:
+        """Return the timestamp in a snapshot's header; not above 0: unknown."""
+        if snapshot_id not in self._times:
+            found = 0
+            with suppress(FileNotFoundError, StorageError):
+                disk, path = self.snapshots.disk, self.snapshots.log_path
+                with open_snapshot(disk, path, snapshot_id) as reader:
+                    found = reader.last_contained_log_timestamp
+            self._times[snapshot_id] = found
+        return self._times[snapshot_id]
+
+
+def time_of(segments: Any, place: int) -> int:
+    """Return the largest timestamp of a segment, or of the next one that has any.
+
+    Records without a time are not older than those behind them. They are never old while nothing
+    behind them has one either.
+    """
+    times = (segment.max_timestamp for segment in itertools.islice(segments, place, None))
+    return next((each for each in times if each >= 0), NEVER_MS)

@@ -1,0 +1,416 @@
+"""How a quorum of one host lies on disk: ``quorum.json``, and a directory for each replica."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from kraftfast import limits
+from kraftfast.arguments import one_of, replica_id, shown, whole_number
+from kraftfast.errors import ForeignDirectory, InvalidOption, NotFormatted, StorageError
+from kraftfast.log.disk import Disk
+from kraftfast.log.small_files.directory import (
+    DURABILITIES,
+    META,
+    RECORDS,
+    SET_ASIDE,
+    LogOptions,
+    MetaProperties,
+    format_directory,
+    random_uuid,
+    read_meta,
+    read_options,
+)
+from kraftfast.log.snapshots.snapshot_files import BOOTSTRAP, snapshot_path
+from kraftfast.node.storage.description import (
+    DESCRIPTION,
+    Description,
+    changing,
+    locked,
+    read_description,
+    write_description,
+)
+from kraftfast.node.witness import refuse_local
+from kraftfast.types import (
+    METADATA_PARTITION,
+    METADATA_TOPIC,
+    METADATA_TOPIC_ID,
+    Endpoint,
+    KRaftVersion,
+    KRaftVoters,
+    Uuid,
+    Voter,
+    VoterSet,
+    uuid_from_text,
+    uuid_text,
+)
+
+ON_THIS_HOST = Endpoint("CONTROLLER", "localhost", 0)
+"""Of a replica that is reached over rings alone: port 0 is nowhere."""
+PLAN = DESCRIPTION + ".new"
+"""What is being formatted; deleted once ``quorum.json`` is written."""
+
+
+class Directories(dict[int, str]):
+    """Replica id -> its directory. An id that is not there, or is none, raises InvalidOption."""
+
+    def __getitem__(self, id: int) -> str:
+        return super().__getitem__(replica_id("a replica's id", id))
+
+    def __missing__(self, id: object) -> str:
+        known = ", ".join(map(str, self))
+        raise InvalidOption(f"there is no replica {id!r}; the replicas are {known}")
+
+
+def quorum_path(path: str | os.PathLike[str]) -> str:
+    """Return the absolute path of a quorum's directory. Raises InvalidOption."""
+    try:
+        found = os.fsdecode(path)
+    except TypeError:
+        raise InvalidOption(f"a quorum's directory must be a path, not {shown(path)}") from None
+    if not found or "\0" in found:
+        raise InvalidOption(f"a quorum's directory cannot be called {found!r}")
+    try:
+        found = os.path.abspath(found)
+    except FileNotFoundError:
+        raise InvalidOption(
+            f"a quorum's directory cannot be {found}: the working directory is gone"
+        ) from None
+    above = found
+    while not os.path.lexists(above) and above != os.path.dirname(above):
+        above = os.path.dirname(above)
+    if not os.path.isdir(above):
+        raise InvalidOption(f"a quorum's directory cannot be {found}: {above} is no directory")
+    return found
+
+
+def replica_directories(path: str, voters: list[int]) -> Directories:
+    """Return replica id -> its directory."""
+    return Directories((id, os.path.join(path, str(id))) for id in voters)
+
+
+def on_one_device(directories: Mapping[int, str]) -> list[list[int]]:
+    """Return the ids of replicas that share a device, a list for each: one loss takes all (D19)."""
+    devices: dict[int, list[int]] = {}
+    for id, directory in sorted(directories.items()):
+        with contextlib.suppress(OSError):  # a directory that is missing is told elsewhere
+            devices.setdefault(os.stat(directory).st_dev, []).append(id)
+    return [ids for ids in devices.values() if len(ids) > 1]
+
+
+def shared_device_text(ids: list[int]) -> str:
+    """Return the warning about replicas that share a device (D19)."""
+    named = ", ".join(str(id) for id in ids)
+    return f"replicas {named} are on one device: if it is lost, all of them are (D19)"
+
+
+def check_ids(ids: Collection[int]) -> None:
+    """Raise InvalidOption unless replicas can have these ids, and all of them could vote."""
+    wrong = [id for id in ids if type(id) is not int or not 0 <= id < 2**31]
+    if wrong:
+        raise InvalidOption(f"a replica's id is from 0 to {2**31 - 1}, not {wrong[0]!r}")
+    if len(set(ids)) > limits.VOTERS_MAX:
+        raise InvalidOption(f"a quorum has {limits.VOTERS_MAX} voters at most")
+
+
+class LiveDirectories(Mapping[int, str]):
+    """Replica id -> its directory, of those that live in a quorum's directory at the moment.
+
+    Others may be added while a client looks for the leader among them. Raises NotFormatted,
+    ForeignDirectory.
+    """
+
+    # path: the quorum's. found: what was there the last time.
+
+    def __init__(self, path: str) -> None:
+        self.path, self.found = path, replica_directories(path, read_description(path).replicas)
+
+    def __getitem__(self, id: int) -> str:
+        return self.found[id]
+
+    def __contains__(self, id: object) -> bool:
+        return id in self.found  # Mapping's own, and its ``get``, expect KeyError
+
+    def get(self, id: int, default: Any = None) -> Any:
+        return self.found.get(id, default)
+
+    def __iter__(self) -> Iterator[int]:
+        self.found = replica_directories(self.path, read_description(self.path).replicas)
+        return iter(self.found)
+
+    def __len__(self) -> int:
+        return len(self.found)
+
+
+def open_or_format(
+    path: str,
+    voters: int | None,
+    durability: str | None,
+    records: str | None,
+    kraft_version: int,
+    endpoint_of: Callable[[int], Endpoint] | None = None,
+    begin: Callable[[int], None] = lambda voters: None,
+) -> tuple[Description, bool]:
+    """Return the quorum in ``path``, and whether it was made now. None: as it is, or the default.
+
+    Directories are not looked at: each replica says itself what is wrong with its own.
+    ``begin(number of replicas)`` is called as soon as that is known, before a quorum is made.
+    Raises InvalidOption where it was made with other values, ForeignDirectory, StorageError.
+    """
+    if voters is not None:
+        voters = whole_number("voters", voters, 1, limits.VOTERS_MAX)
+    if durability is not None:
+        one_of("durability", durability, DURABILITIES)
+    if records is not None:
+        one_of("records", records, RECORDS)
+    whole_number("kraft_version", kraft_version, 0, limits.KRAFT_VERSION_MAX)
+    try:
+        known = read_description(path)
+    except NotFormatted:
+        promised = durability or "majority", records or "any"
+        refuse_local(promised[1])
+        begin(3 if voters is None else voters)
+        try:
+            made = format_quorum(
+                path,
+                3 if voters is None else voters,
+                *promised,
+                kraft_version=kraft_version,
+                endpoint_of=endpoint_of,
+            )
+            return made, True
+        except ForeignDirectory:
+            if not Disk().exists(os.path.join(path, DESCRIPTION)):
+                raise
+            known = read_description(path)  # another process was quicker
+    except ForeignDirectory as error:
+        from kraftfast.node.storage.lost_description import advice
+
+        raise ForeignDirectory("; ".join(filter(None, (str(error), advice(path))))) from None
+    refuse_local(known.records)
+    asked = {"voters": voters, "durability": durability, "records": records}
+    found: dict[str, int | str] = {"voters": len(known.voters)}
+    found |= {"durability": known.durability, "records": known.records}
+    for name, value in asked.items():
+        if value is not None and value != found[name]:
+            raise InvalidOption(f"{path} was made with {name} {found[name]}, not {value}")
+    begin(len(known.replicas))
+    return known, False
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """``quorum.json.new``: the directories of a quorum that is being made."""
+
+    log_name: str
+    directory_ids: dict[int, str]
+
+
+def format_quorum(
+    path: str,
+    voters: int,
+    durability: str = "majority",
+    records: str = "any",
+    topic: str = METADATA_TOPIC,
+    cluster_id: str | None = None,
+    kraft_version: int = 1,
+    endpoint_of: Callable[[int], Endpoint] | None = None,
+) -> Description:
+    """Make the directories of a new quorum, of a new cluster if no ``cluster_id`` is given.
+
+    ``kraft_version`` 1 puts the voters into a bootstrap checkpoint, with ``endpoint_of(id)``
+    (default: reached over rings alone); 0 leaves them static. What a
+    killed process left is made again from the beginning.
+    Raises InvalidOption; ForeignDirectory if there is one already.
+    """
+    voters = whole_number("voters", voters, 1, limits.VOTERS_MAX)
+    if type(kraft_version) is not int or kraft_version not in (0, 1):
+        raise InvalidOption(f"kraft.version must be 0 or 1, not {kraft_version}")
+    disk = Disk()
+    topic_id = METADATA_TOPIC_ID if topic == METADATA_TOPIC else random_uuid()
+    options = LogOptions(durability, records, topic, topic_id)
+    cluster_id = cluster_id or uuid_text(random_uuid())
+    description = Description(cluster_id, list(range(1, voters + 1)), durability, records, topic)
+    description.kraft_version = kraft_version
+    ids = {id: random_uuid() for id in description.voters}
+    first: tuple[KRaftVersion, KRaftVoters] | tuple[()] = ()
+    if kraft_version == 1:
+        places = {id: endpoint_of(id) if endpoint_of else ON_THIS_HOST for id in ids}
+        entries = [Voter(id, its, (places[id],), 0, 1) for id, its in ids.items()]
+        first = (KRaftVersion(1), KRaftVoters(VoterSet(entries)))
+    disk.make_directory(path)
+    with locked(path):
+        if disk.exists(os.path.join(path, DESCRIPTION)):
+            raise ForeignDirectory(f"{path} already holds a quorum")
+        _undo_unfinished(disk, path)
+        plan = Plan(f"{topic}-{METADATA_PARTITION}", {id: uuid_text(ids[id]) for id in ids})
+        disk.replace_file(os.path.join(path, PLAN), msgspec.json.encode(plan))
+        directories = replica_directories(path, description.voters).items()
+        at_once(
+            partial(
+                format_directory, disk, directory, MetaProperties(cluster_id, id, ids[id]), options,
+                first,
+            )
+            for id, directory in directories
+        )  # fmt: skip
+        write_description(path, description)
+        disk.unlink(os.path.join(path, PLAN))
+        disk.sync_directory(path)
+    return description
+
+
+def at_once(calls: Iterable[Callable[[], object]]) -> None:
+    """Make calls that wait for the disk, each in a thread. Raises what the first that fails does.
+
+    All of them have ended then, also where this thread is interrupted.
+    """
+    errors: list[BaseException] = []
+
+    def make(call: Callable[[], object]) -> None:
+        try:
+            call()
+        except BaseException as error:  # noqa: BLE001 - raised below
+            errors.append(error)
+
+    threads = [threading.Thread(target=make, args=(call,)) for call in calls]
+    with contextlib.ExitStack() as ends:
+        for thread in threads:
+            thread.start()
+            ends.callback(thread.join)
+    if errors:
+        raise errors[0]
+
+
+def _undo_unfinished(disk: Disk, path: str) -> None:
+    """Take back what a process formatted that ended before ``quorum.json`` was there.
+
+    Nothing has run there: the ids are those that it had planned, and there is no segment.
+    Raises ForeignDirectory where that is not so.
+    """
+    file = os.path.join(path, PLAN)
+    try:
+        plan = msgspec.json.decode(disk.read_file(file), type=Plan)
+    except FileNotFoundError:
+        _refuse_replicas(path)
+        return
+    except msgspec.DecodeError as error:
+        raise ForeignDirectory(f"{file} does not parse: {error}") from None
+    for id, text in plan.directory_ids.items():
+        directory = os.path.join(path, str(id))
+        log_path = os.path.join(directory, plan.log_name)
+        with contextlib.suppress(NotFormatted):
+            if read_meta(disk, directory).directory_id != uuid_from_text(text):
+                raise ForeignDirectory(f"{directory} belongs to another quorum")
+        if any(name.endswith(".log") for name in disk.list_directory(log_path)):
+            raise ForeignDirectory(f"{directory} holds a log, but {path} has no {DESCRIPTION}")
+        for left in (os.path.join(directory, META), snapshot_path(log_path, BOOTSTRAP)):
+            disk.unlink(left)
+
+
+def _refuse_replicas(path: str) -> None:
+    """Raise ForeignDirectory if ``path`` is a replica's, or holds some without ``quorum.json``."""
+    if Disk().exists(os.path.join(path, META)):
+        raise ForeignDirectory(
+            f"{path} is the directory of one replica: a quorum has a directory of its own, {path} "
+            f"may be one in {os.path.dirname(os.path.abspath(path))}"
+        )
+    from kraftfast.node.storage.lost_description import advice
+
+    todo = advice(path)
+    if todo:
+        raise ForeignDirectory(f"{path} holds replicas of a quorum, but no {DESCRIPTION}: {todo}")
+
+
+def add_to_description(path: str, id: int) -> Uuid:
+    """Make one more replica of a quorum, unless it is there; returns its directory id.
+
+    Its supervisor starts it (``LocalQuorum.adopt``). Raises InvalidOption, NotFormatted,
+    StorageError.
+    """
+    check_ids([id])
+    with changing(path) as description:
+        if id in description.replicas:
+            return read_meta(Disk(), os.path.join(path, str(id))).directory_id
+        directory_id = format_replica(path, description, id)
+        description.added.append(id)
+    return directory_id
+
+
+def add_next(path: str) -> tuple[int, Uuid]:
+    """Do as :func:`add_to_description` with the next id, which no other process takes meanwhile."""
+    with changing(path) as description:
+        id = max(description.replicas) + 1
+        check_ids([id])
+        directory_id = format_replica(path, description, id)
+        description.added.append(id)
+    return id, directory_id
+
+
+def format_replica(
+    path: str, description: Description, id: int, directory_id: Uuid | None = None
+) -> Uuid:
+    """Make a directory for one more replica of a quorum; returns its directory id.
+
+    It holds what is promised of the others. One that was made before is taken as it is.
+    """
+    disk = Disk()
+    options = options_of(path, description, id)
+    directory = os.path.join(path, str(id))
+    try:
+        meta = read_meta(disk, directory)
+    except NotFormatted:
+        meta = MetaProperties(description.cluster_id, id, directory_id or random_uuid())
+        format_directory(disk, place_of(directory), meta, options)
+    if (meta.node_id, meta.cluster_id) != (id, description.cluster_id):
+        raise ForeignDirectory(f"{directory} belongs to another quorum")
+    return meta.directory_id
+
+
+def options_of(path: str, description: Description, id: int) -> LogOptions:
+    """Return the log options of another replica than ``id``. Raises NotFormatted if none has."""
+    for other, directory in replica_directories(path, description.replicas).items():
+        if other != id:
+            with contextlib.suppress(StorageError):
+                options = read_options(Disk(), directory)
+                if options is not None:
+                    return options
+    raise NotFormatted(f"{path}: no other replica can be read")
+
+
+def place_of(directory: str) -> str:
+    """Return where the files of a replica are: what a link leads to, unless that disk is gone."""
+    if not os.path.islink(directory):
+        return directory
+    place = os.path.realpath(directory)
+    return place if os.path.isdir(os.path.dirname(place)) else directory
+
+
+def set_aside(directory: str) -> str | None:
+    """Rename a replica's directory durably; return its new name, None if it does not exist."""
+    disk = Disk()
+    if not os.path.lexists(directory):  # a link to a disk that is gone is set aside too
+        return None
+    aside = directory + SET_ASIDE
+    while os.path.lexists(aside):
+        aside += "+"
+    disk.rename(directory, aside)
+    disk.sync_directory(os.path.dirname(directory))
+    return aside
+
+
+def set_others_aside(path: str, id: int) -> list[str]:
+    """Leave one replica of a quorum; the directories of the others are renamed, not removed.
+
+    Returns what they are called now. Raises NotFormatted where there is no quorum, StorageError.
+    """
+    with changing(path) as description:
+        others = [other for other in description.replicas if other != id]
+        moved = [set_aside(os.path.join(path, str(other))) for other in others]
+        description.voters, description.added = [id], []
+        description.kraft_version, description.replacing = 1, {}
+    return [aside for aside in moved if aside is not None]

@@ -1,0 +1,64 @@
+"""Open the directory of a replica, unless it belongs to another one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from kraftfast.core.effects import PersistQuorumState
+from kraftfast.errors import ForeignDirectory
+from kraftfast.log.disk import Disk
+from kraftfast.log.recovery import Recovered
+from kraftfast.log.small_files import quorum_state
+from kraftfast.log.small_files.directory import ReplicaDirectory
+from kraftfast.log.small_files.state_check import check_state
+from kraftfast.node.config import NodeConfig
+from kraftfast.types import OffsetAndEpoch, QuorumState
+
+
+def open_own(disk: Disk, config: NodeConfig) -> ReplicaDirectory:
+    """Lock and return the directory that ``config`` names.
+
+    Raises ForeignDirectory if it belongs to another node or cluster, StorageError.
+    """
+    directory = ReplicaDirectory(disk, config.directory)
+    meta = directory.meta
+    if meta.node_id != config.node_id:
+        directory.close()
+        raise ForeignDirectory(
+            f"{config.directory} belongs to node {meta.node_id}, not {config.node_id}"
+        )
+    if config.cluster_id not in ("", meta.cluster_id):
+        directory.close()
+        raise ForeignDirectory(
+            f"{config.directory} belongs to cluster {meta.cluster_id}, not {config.cluster_id}"
+        )
+    return directory
+
+
+def state_path(directory: ReplicaDirectory) -> str:
+    """Return the path of ``quorum-state``."""
+    return os.path.join(directory.log_path, quorum_state.NAME)
+
+
+def state_to_write(effect: PersistQuorumState, voter_ids: Sequence[int]) -> bytes:
+    """Return the content of ``quorum-state`` that an effect of the core asks for."""
+    state = QuorumState(effect.epoch, effect.leader_id, effect.voted, effect.superseded)
+    return quorum_state.seal(quorum_state.encode(state, effect.kraft_version, voter_ids))
+
+
+def stored_state(
+    disk: Disk, directory: ReplicaDirectory, opened: Recovered, floor: OffsetAndEpoch
+) -> QuorumState | None:
+    """Return the epoch, leader and vote of ``quorum-state``; None if there is none yet.
+
+    ``floor``: of what is committed. Raises CorruptLog if the file cannot be that of this log (D5).
+    """
+    path, log = state_path(directory), opened.log
+    stored = None
+    if disk.exists(path):
+        stored = quorum_state.decode(disk.read_file(path), path)
+    end = log.end_offset, log.last_epoch
+    places = end, floor, log.durable_end, opened.phantom_tail
+    check_state(stored, path, places, directory.meta.node_id)
+    return stored

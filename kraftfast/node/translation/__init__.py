@@ -1,0 +1,1 @@
+"""Between the messages of the core and those of Kafka's protocol."""

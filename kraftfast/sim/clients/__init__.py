@@ -1,0 +1,1 @@
+"""Those who append, read and operate a simulated quorum."""

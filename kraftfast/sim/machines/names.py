@@ -1,0 +1,64 @@
+"""The names of a simulated disk, as processes see them and as they are on the disk."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import NamedTuple, TypeAlias
+
+from kraftfast.sim.machines.paged_file import PagedFile
+from kraftfast.sim.machines.small_file import SmallFile
+
+File: TypeAlias = SmallFile | PagedFile
+
+
+class Change(NamedTuple):
+    """One change of names in a directory: a rename within it is one change, never half of one."""
+
+    removed: str | None
+    put: str | None
+    node: File | Directory | None
+
+
+class Directory:
+    """Names, as processes see them and as they are on the disk."""
+
+    entries: dict[str, File | Directory]
+    stable: dict[str, File | Directory]
+    pending: list[Change]  # not on the disk yet, oldest first
+
+    def __init__(self) -> None:
+        self.entries = {}
+        self.stable = {}
+        self.pending = []
+
+    def change(self, removed: str | None, put: str | None, node: File | Directory | None) -> None:
+        """Visible at once, durable later."""
+        if removed is not None:
+            self.entries.pop(removed, None)
+        if put is not None:
+            assert node is not None
+            self.entries[put] = node
+        self.pending.append(Change(removed, put, node))
+
+    def settle(self, changes: list[Change]) -> None:
+        """These changes reach the disk."""
+        for removed, put, node in changes:
+            if removed is not None:
+                self.stable.pop(removed, None)
+            if put is not None:
+                assert node is not None
+                self.stable[put] = node
+
+    def sync(self) -> None:
+        """Put all names on the disk."""
+        self.settle(self.pending)
+        self.pending = []
+
+    def lose_power(self, random: Random) -> None:
+        """Lose what was not synced: a journal keeps a prefix of the changes, others any part."""
+        pending, self.pending = self.pending, []
+        if random.random() < 0.5:
+            self.settle(pending[: random.randint(0, len(pending))])
+        else:
+            self.settle([change for change in pending if random.random() < 0.5])
+        self.entries = dict(self.stable)

@@ -1,0 +1,1 @@
+"""What must hold after every event, at the end of a run, and of the clients' histories."""

@@ -1,0 +1,246 @@
+"""The end of a run: all is healed, comes to rest, and must then agree (L1 to L7, I8, I23)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from kraftfast.sim.clients.clients import ACKNOWLEDGED, BARRIER_TIMEOUT_MS
+from kraftfast.sim.faults.lost_majority import AFTER_MS
+from kraftfast.sim.oracles.ending import check_kept
+from kraftfast.sim.require import Violation, require
+
+if TYPE_CHECKING:
+    from kraftfast.sim.clients.clients import Append, BarrierReader, Producer, Told
+    from kraftfast.sim.clients.consumer import Consumer
+    from kraftfast.sim.clients.operator import Operator
+    from kraftfast.sim.faults.lost_majority import Survivors
+    from kraftfast.sim.faults.nemesis import Nemesis
+    from kraftfast.sim.machines.machine import Machine
+    from kraftfast.sim.machines.process import Process
+    from kraftfast.sim.oracles.invariants import Oracle
+    from kraftfast.sim.settings import Settings
+    from kraftfast.types import VoterSet
+
+APPENDS_MAX, AGAIN_MS = 5, 400
+"""How often something is tried at the end that an election, or a disk that was full until now, may
+come between, and after how long again."""
+
+
+class Settling:
+    """The half of a :class:`~kraftfast.sim.world.World` that ends it."""
+
+    settings: Settings
+    oracle: Oracle
+    operator: Operator
+    machines: list[Machine]
+    producers: list[Producer]
+    consumers: list[Consumer]
+    barriers: BarrierReader
+    history: list[Append | Told]
+    counts: Counter[str]
+    nemesis: Nemesis
+    survivors: Survivors | None
+
+    def run(self, duration_ms: float, until: Callable[[], bool] | None = None) -> bool:
+        raise NotImplementedError
+
+    def heal(self) -> None:
+        raise NotImplementedError
+
+    def leader(self) -> Process | None:
+        raise NotImplementedError
+
+    def voters(self) -> list[Machine]:
+        raise NotImplementedError
+
+    def voter_set(self) -> VoterSet:
+        raise NotImplementedError
+
+    def count(self, what: str) -> None:
+        raise NotImplementedError
+
+    def trace(self, text: str) -> None:
+        raise NotImplementedError
+
+    def state(self) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def is_settled(self) -> bool:
+        """Return whether one replica leads, and all that can have everything, and know it."""
+        leader = self.leader()
+        if leader is None or not all(producer.is_idle for producer in self.producers):
+            return False
+        end = leader.log.end_offset
+        for machine in self.machines:
+            if machine.dead or not machine.may_start or self._is_ahead(machine):
+                continue
+            process = machine.process
+            if process is None or process.log.end_offset != end or process.door.queue:
+                return False
+            if process.flusher.busy():  # a disk that hangs since before is a reason to resign
+                return False
+            if process.core.high_watermark != end or process.core.epoch != leader.core.epoch:
+                return False
+            if process.state_machine is not None and process.state_machine.applied != end:
+                return False
+        return self.operator.is_satisfied(leader)
+
+    def _is_ahead(self, machine: Machine) -> bool:
+        """Return whether a former voter stood for an epoch that no voter will come to by itself.
+
+        It follows again from the next election on: strangers move no epoch
+        (core/elections/epochs.py).
+        """
+        leader, process = self.leader(), machine.process
+        if leader is None or process is None or leader.core.voters.is_voter(machine.key):
+            return False
+        return process.core.epoch > leader.core.epoch
+
+    def finish(self) -> None:
+        """Healing, rest, and then everything that must hold at the end."""
+        self.trace("the world heals")
+        if self.survivors is not None:  # no quorum comes to rest without a majority
+            self.nemesis.heal()
+            self.run(AFTER_MS)
+            self.survivors.check()
+            return
+        self.heal()
+        self.barriers.running = False
+        if self.settings.load_ms:
+            self._catch_up_under_load()
+        for producer in self.producers:
+            producer.running = False
+        if self._comes_to_rest():
+            self._check_end()
+        check_kept(self)  # type: ignore[arg-type]
+
+    def _comes_to_rest(self) -> bool:
+        """Return whether the quorum is at rest and takes appends; False where stuck by design."""
+        if not self._settle("L1, L5, L6") or not self._takes_appends():
+            return False
+        self._rest()
+        return self.is_settled() or self._settle("L1, L3, L6")
+
+    def _takes_appends(self) -> bool:
+        """L2: an append of each producer must be acknowledged; a refusal does not count."""
+        for _ in range(APPENDS_MAX):
+            before = len(self.history)
+            for producer in self.producers:
+                producer.leader_id = self.leader().id  # type: ignore[union-attr]
+                producer.append()
+            if not self._settle("L2"):
+                return False
+            if all(each.outcome == ACKNOWLEDGED for each in self.history[before:]):
+                return True
+            self.run(AGAIN_MS)
+        raise Violation(f"L2: no append is committed in a world that is well: {self.state()}")
+
+    def _catch_up_under_load(self) -> None:
+        """L6: every replica reaches what is committed now, though appends and snapshots go on."""
+        end = self.oracle.committed_end
+
+        def is_there(machine: Machine) -> bool:
+            if machine.dead or not machine.may_start or self._is_ahead(machine):
+                return True
+            return machine.process is not None and machine.process.core.high_watermark >= end
+
+        def everybody() -> bool:
+            return all(map(is_there, self.machines))
+
+        if everybody() or self.run(self.settings.load_ms, everybody):
+            self.count("caught up under load")
+        elif not (self._lacks_one_of_all() or self._may_be_stuck()):
+            raise Violation(f"L6: not everybody came to {end} under load: {self.state()}")
+
+    def all_run(self) -> bool:
+        """Return whether every voter is there."""
+        running = [machine for machine in self.voters() if machine.process is not None]
+        return len(running) == len(self.voter_set())
+
+    def _settle(self, what: str) -> bool:
+        """True once the quorum has come to rest; raises where it should have and has not."""
+        self.run(self.settings.settle_ms, lambda: self.is_settled() or self._lacks_one_of_all())
+        if self._lacks_one_of_all():
+            return self._settle_without_all()
+        if self.is_settled():
+            return True
+        if self._may_be_stuck():
+            self.count("stuck as designed")
+            return False
+        raise Violation(f"{what}: the quorum did not come to rest: {self.state()}")
+
+    def _lacks_one_of_all(self) -> bool:
+        return self.settings.durability == "all" and not self.all_run() and self._missing()
+
+    def _missing(self) -> bool:
+        there = [each for each in self.voters() if not each.dead and each.may_start]
+        return len(there) < len(self.voter_set())
+
+    def _settle_without_all(self) -> bool:
+        """durability=all with a voter down: no producer is answered; nothing else is checked."""
+        self.run(2_000)
+        self.count("a voter of all is missing")
+        return False
+
+    def _may_be_stuck(self) -> bool:
+        """Return whether doubt asks for every voter, and one of them never returns (D10)."""
+        in_doubt = any(
+            machine.process is not None and machine.process.core.in_doubt
+            for machine in self.voters()
+        )
+        return in_doubt and self._missing()
+
+    def _rest(self) -> None:
+        """L7, and no election without a reason: an idle quorum is quiet."""
+        steps = {m.id: m.process.steps for m in self.machines if m.process is not None}
+        fetches = 1000 / self.settings.fetch_max_wait_ms * (len(self.machines) - 1)
+        most = 1_000 + 2 * fetches  # a leader takes each, and answers it once its time is over
+        epoch = self.leader().core.epoch  # type: ignore[union-attr]
+        self.run(self.settings.idle_ms)
+        leader = self.leader()
+        require(leader is not None and leader.core.epoch == epoch, "an idle quorum elects")
+        for machine in self.machines:
+            if machine.process is not None and machine.id in steps:
+                taken = machine.process.steps - steps[machine.id]
+                a_second = taken * 1000 / self.settings.idle_ms
+                require(a_second < most, f"L7: {machine.id} takes {a_second} steps a second")
+
+    def _check_end(self) -> None:
+        """Check who votes, and what clients are told in the end; logs and disks: ``ending``."""
+        leader = self.leader()
+        assert leader is not None
+        for machine in self.machines:
+            if self._is_ahead(machine):
+                self.count("former voters that wait for an epoch")
+                continue
+            require(
+                machine.process is None
+                or machine.process.core.history.latest == leader.core.history.latest,
+                f"L3: {machine.id} lets others vote than the leader",
+            )
+        self.barriers.check()
+        self._reads_on()
+        self.counts["segments"] = len(leader.log.segments)
+
+    def _reads_on(self) -> None:
+        """L2: each replica answers a read barrier, and each consumer gets on at the leader."""
+        running = [each.process for each in self.machines if each.process is not None]
+        here = [each for each in running if not self._is_ahead(each.machine)]
+        for _ in range(APPENDS_MAX):
+            asked = [self.barriers.ask(each) for each in here]
+            self.run(BARRIER_TIMEOUT_MS * 2, lambda: all(each.offset is not None for each in asked))
+            refused = [each for each in asked if each.offset is None or each.error]
+            if not refused:
+                break
+        require(not refused, f"L2: {[each.process.id for each in refused]} answer no read barrier")
+        leader = self.leader()
+        assert leader is not None
+        for consumer in self.consumers:
+            position = consumer.position
+            consumer.ask(leader)
+            require(
+                consumer.position > position or position >= leader.core.high_watermark,
+                f"L2: a consumer gets nothing at {position} of {leader.core.high_watermark}",
+            )

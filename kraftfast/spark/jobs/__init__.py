@@ -1,0 +1,1 @@
+"""Jobs over whole logs: audit, convert, compact, percentiles, sweeps."""

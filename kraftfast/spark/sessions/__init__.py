@@ -1,0 +1,1 @@
+"""Sessions of Spark for kraftfast, what its Python workers need, and what went wrong there."""

@@ -1,0 +1,1 @@
+"""Read a log that grows as a stream, and go on where a checkpoint says."""

@@ -1,0 +1,1 @@
+"""Append rows to a quorum, each once, whatever Spark tries again."""
