@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from kraftfast.errors import OffsetOutOfRange
+from kraftfast.quorum import free_port
 from tests.cli.kit import Program, command, environment, fails, run
 
 pytestmark = pytest.mark.processes
@@ -235,11 +236,7 @@ def properties(path: Path, node_id: int, ports: list[int], host: str = "127.0.0.
 
 
 def free_ports(count: int) -> list[int]:
-    socks = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [sock.getsockname()[1] for sock in socks]
-    for sock in socks:
-        sock.close()
-    return ports
+    return [free_port("127.0.0.1") for _ in range(count)]
 
 
 # covers: testSendAndReceiveOutboundRequest

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 import time
 from collections.abc import Sequence
 from pathlib import Path
+
+from kraftfast.quorum import free_port
 
 VERSION = "4.3.0"
 POM = f"""<project><modelVersion>4.0.0</modelVersion>
@@ -74,11 +75,7 @@ def run(lib: Path, main: str, *arguments: object) -> str:
 
 def free_ports(count: int) -> list[int]:
     """Ports that nobody listens on at the moment."""
-    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [int(each.getsockname()[1]) for each in held]
-    for each in held:
-        each.close()
-    return ports
+    return [free_port("127.0.0.1") for _ in range(count)]
 
 
 def properties(id: int, port: int, servers: Sequence[int], data: Path) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import warnings
@@ -14,6 +15,7 @@ import pytest
 import kraftfast
 from kraftfast.cli.root import say_warning
 from kraftfast.errors import CannotListen, InvalidOption, UnauthenticatedListener
+from kraftfast.node.processes import tuning
 from kraftfast.node.processes.supervisor import Supervisor
 from kraftfast.node.processes.tuning import Tuning, tuning_of
 from kraftfast.node.storage.local_layout import quorum_path
@@ -199,3 +201,21 @@ def test_a_working_directory_that_is_gone(tmp_path: Path, monkeypatch: pytest.Mo
     with pytest.raises(InvalidOption, match="cannot be quorum: the working directory is gone"):
         quorum_path("quorum")
     assert quorum_path("/quorum") == "/quorum"
+
+
+def test_ports_that_are_chosen_are_none_that_connections_get(tmp_path: Path) -> None:
+    """Else a replica that is started again may find its port taken, by any process, for long."""
+    low, high = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
+    ports = [tuning.free_port("127.0.0.1") for _ in range(50)]
+    assert len(set(ports)) == 50 and not any(low <= port <= high for port in ports)
+    for text in ("1024 65535", "", "many", "15"):
+        (tmp_path / "range").write_text(text)
+        assert len(tuning.unused_ports(str(tmp_path / "range"))) > 50_000
+
+
+def test_where_those_are_taken_the_kernel_chooses(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as held:
+        monkeypatch.setattr(tuning, "PORTS", [held.getsockname()[1]])
+        assert tuning.free_port("127.0.0.1") not in (0, held.getsockname()[1])
+    with pytest.raises(CannotListen):
+        tuning.free_port("203.0.113.9")

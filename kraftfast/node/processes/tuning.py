@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import random
 import socket
 import warnings
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, TypedDict
@@ -24,6 +26,7 @@ ELECTION_TIMEOUT_MS = 150
 """For start-up alone: pre-vote shields a living leader, and the kernel reports a dead one."""
 
 
+PORT_MIN, PORT_TRIES_MAX = 10_000, 100
 MS_MAX = 2**31 - 1
 BOUNDS = {
     "port": (0, PORT_MAX),
@@ -54,12 +57,43 @@ def open_to(addresses: Iterable[tuple[str, int]], loopback: bool) -> str:
 
 
 def free_port(host: str) -> int:
-    """Return a TCP port that no process listens on at the moment. Raises CannotListen."""
+    """Return a TCP port that no process listens on at the moment. Raises CannotListen.
+
+    One that the kernel gives to no connection, if there is: else a connection of any process could
+    take it while a replica is started again, and keep it.
+    """
+    tried = (random.choice(PORTS) for _ in range(PORT_TRIES_MAX))
+    free = (port for port in tried if port not in _chosen and _is_free(host, port))
     try:
-        with socket.create_server((host, 0)) as sock:
-            return int(sock.getsockname()[1])
+        with socket.create_server((host, next(free, 0))) as sock:
+            port = int(sock.getsockname()[1])
     except OSError as error:
         raise CannotListen(f"cannot listen on {host!r}: {error}") from None
+    _chosen.append(port)
+    return port
+
+
+def _is_free(host: str, port: int) -> bool:
+    try:
+        socket.create_server((host, port)).close()
+    except OSError:
+        return False
+    return True
+
+
+def unused_ports(path: str = "/proc/sys/net/ipv4/ip_local_port_range") -> range:
+    """Return the ports below those that connections get from the kernel, or all if those are few."""
+    try:
+        with open(path) as file:
+            first = int(file.read().split()[0])
+    except (OSError, ValueError, IndexError):
+        first = 0
+    return range(PORT_MIN, first if first > PORT_MIN + PORT_TRIES_MAX else PORT_MAX + 1)
+
+
+PORTS = unused_ports()
+_chosen: deque[int] = deque(maxlen=256)
+"""Ports given last: replicas of one quorum are started after all have theirs."""
 
 
 class Settings(TypedDict, total=False):
