@@ -10,10 +10,14 @@ import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kraftfast import sim
+from kraftfast.core.voter_history import VoterHistory
+from kraftfast.log.snapshot_files import snapshot_ids
+from kraftfast.node import voter_records
 from kraftfast.sim.require import Violation
 from tests.sim import (  # noqa: F401
     planted_clients,
@@ -24,6 +28,7 @@ from tests.sim import (  # noqa: F401
 )
 from tests.sim.kit import Quorum
 from tests.sim.planting import PLANTS, Scene
+from tests.sim.steps import begun, with_snapshots
 
 
 def rules() -> Iterator[str]:
@@ -81,3 +86,23 @@ def test_a_run_that_is_stuck_as_designed_is_judged() -> None:
     with pytest.raises(Violation, match="^I23:"):
         world.finish()
     assert world.counts["a voter of all is missing"] == 1
+
+
+def test_voters_that_a_start_files_at_the_newest_snapshot_are_seen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """D22: the log begins before it, and what it says of the offsets between is forgotten."""
+    quorum = with_snapshots(1, retention_bytes=-1, snapshot_bytes=500)
+    process = begun(quorum)
+    quorum.wait(lambda: bool(process.core.snapshots))
+    assert process.log.log_start_offset == 0
+
+    def newest(disk: Any, path: str, start: int, later: Any) -> VoterHistory:
+        last = snapshot_ids(disk, path)[-1]
+        return voter_records._history_behind(disk, path, last, [last], later)
+
+    quorum.stop(process.id, "kill")
+    monkeypatch.setattr(voter_records, "history_of", newest)
+    with pytest.raises(Violation, match="^I16: "):
+        quorum.restart(process.id)
+        quorum.wait(lambda: process.machine.process is not None)

@@ -222,10 +222,8 @@ class Oracle:
         known = {each.batch.base_offset: each for each in old.entries + old.being_cut}
         self.shadows[process.id] = new
         new.start = new.end = log.segments[0].base_offset
-        new.base = self.voters.base(machine)
-        if process.recovered.snapshots:
-            new.base_end = process.recovered.snapshots[-1].offset
-            new.base = self.voters.filed(new.base_end)
+        new.base_end = log.log_start_offset  # not the newest snapshot's end (D22)
+        new.base = self.voters.filed(new.base_end) if new.base_end else self.voters.base(machine)
         self._extend(new, process)
         check_producers(process)
         check_epochs(process, new)
