@@ -247,6 +247,13 @@ def leader_with_a_stuck_disk(scene: Scene) -> None:
     scene.world.run(5_000)
 
 
+@plant("D13: {} resigns though others fetch, and its flush has run for {} ms")
+def leader_with_a_disk_that_is_only_slow(scene: Scene) -> None:
+    scene.patch.setattr(on_tick, "flush_deadline_ms", lambda *words: 0)
+    scene.unflushed()
+    scene.world.run(1_000)
+
+
 # --- snapshots ------------------------------------------------------------------------------------
 
 

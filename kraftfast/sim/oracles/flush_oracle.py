@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from kraftfast.sim.require import require
 
 if TYPE_CHECKING:
+    from kraftfast.core.replication.leader import Leader
     from kraftfast.sim.machines.process import Process
 
 
@@ -62,6 +63,26 @@ class FlushOracle:
         """Note that a flush begins, or a leader that waits for one; when, by its clock."""
         self._began[process.id] = process, process.now_ms()
 
+    def _age_ms(self, process: Process, runs: bool) -> int:
+        """Return how long a flush has taken by the clock of its process; 0 if none runs."""
+        known, began_ms = self._began.get(process.id, (None, 0))
+        return process.now_ms() - began_ms if runs and known is process else 0
+
+    def resigns(self, process: Process, leader: Leader) -> None:
+        """Check a leader that just resigned, asked by nobody: without others, or for a stuck flush.
+
+        ``leader``: what it was until then.
+        """
+        state, config = process.core._state, process.quorum_config
+        alone = process.now_ms() >= leader.check_quorum_deadline_ms
+        if alone or state.shutting_down or not state.voters.is_voter(state.local):
+            return
+        age_ms = self._age_ms(process, state.log.flushing)  # it may have ended, untold
+        require(
+            age_ms >= config.fetch_timeout_ms,
+            f"D13: {process.id} resigns though others fetch, and its flush has run for {age_ms} ms",
+        )
+
     def drains(self, process: Process) -> None:
         """Check that nothing is taken above the bound, or while the oldest waits too long."""
         if process.durability == "memory":
@@ -84,9 +105,7 @@ class FlushOracle:
         unflushed, config = self._of(process), process.quorum_config
         voters = process.core.voters.ids
         if ticked and process.core.role == "leader" and voters != (process.id,):
-            began = self._began.get(process.id)
-            mine = began is not None and began[0] is process and process.flusher.busy()
-            age_ms = process.now_ms() - began[1] if began is not None and mine else 0
+            age_ms = self._age_ms(process, process.flusher.busy())
             require(
                 age_ms < config.fetch_timeout_ms,
                 f"D13: {process.id} leads on, and its disk has not answered for {age_ms} ms",

@@ -74,7 +74,11 @@ class WatchedProcess(Process):
         if self.world.early.hears_disks:
             self.world.early.hears(self, event)
         asks = self.core._state.current if role == "prospective" else None
+        leader = self.core._state.leader if type(event) is ev.Tick else None
+        hands_over = leader is not None and leader.transfer is not None
         effects = super()._decide(event)
+        if leader is not None and not hands_over and self.core.role == "resigned":
+            self.world.oracle.flushes.resigns(self, leader)
         if asks is not None:
             self.world.early.campaigns(self, asks)
         return effects
