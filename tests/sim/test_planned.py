@@ -6,6 +6,7 @@ from itertools import islice
 
 import pytest
 
+from kraftfast.core import on_vote
 from kraftfast.log import recovery  # type: ignore[attr-defined]
 from kraftfast.sim import Settings
 from kraftfast.sim.faults.plans import PLANS, SLOTS, plan_of, seeds_of
@@ -23,6 +24,7 @@ MOMENTS = {
     "replace_added": "disks of additions replaced",
     "replace_majority": "replaced majorities that lead",
     "old_batches": "power cuts before old batches",
+    "begin_in_doubt": "voters in doubt without a log",
 }
 """What is counted once the moment came."""
 
@@ -53,3 +55,12 @@ def test_older_batches_are_taken_where_no_voucher_is_asked_for(
     monkeypatch.setattr(recovery, "vouched_end", lambda segment, _: segment.batches_end_max())
     found = (run_seed(seed, Settings.of_seed(seed)) for seed in islice(seeds_of("old_batches"), 12))
     assert any("I2" in str(each["violation"]) for each in found)
+
+
+def test_voters_that_are_certain_of_having_no_log_need_not_be_stuck(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """D10: a voter in doubt that does not say that it has none keeps them from beginning one."""
+    monkeypatch.setattr(on_vote, "lacks_only_certainty", lambda *words: False)
+    seed = next(seeds_of("begin_in_doubt"))
+    assert "L1" in str(run_seed(seed, Settings.of_seed(seed))["violation"])

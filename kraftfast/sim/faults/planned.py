@@ -33,6 +33,8 @@ LOOK_US = 50
 """How often a moment is looked for."""
 LOOKING_MAX = 4
 """Moments that are looked for side by side: a run that does little else looks endless (L7)."""
+STARTS_MS = 1_010
+"""Within that a machine whose process ended has the next one."""
 ASK_US = 20_000
 """How often a request is made that may bring the moment about."""
 
@@ -230,6 +232,31 @@ class Planned:
             self.world.count("disks of additions replaced")
             self.world.operator.replace_disk(machine)
         return True
+
+    # --- doubt ------------------------------------------------------------------------------------
+
+    def _begin_in_doubt(self) -> None:
+        """Take the memory of one voter and another one for ever, before anybody has a log (D10).
+
+        The first is in doubt of a log that it never had, and nobody is elected by all. The others,
+        a majority that is certain, must begin without them; not before the first is back.
+        """
+        world, voters = self.world, self.world.voters()
+        logs = [each.process.log.end_offset for each in voters if each.process is not None]
+        if any(logs) or len(logs) < len(voters):
+            return
+        in_doubt, gone = self.random.sample(voters, 2)
+        for machine in voters:
+            self._part(machine, STARTS_MS)
+        gone.dead = "it burnt down"
+        world.end(gone, power=True)
+        world.end(in_doubt, power=True)
+        self._after(STARTS_MS, STARTS_MS, self._note_doubt, in_doubt)
+
+    def _note_doubt(self, machine: Machine) -> None:
+        process = machine.process
+        if process is not None and process.core.in_doubt and not process.log.end_offset:
+            self.world.count("voters in doubt without a log")
 
     # --- disks ------------------------------------------------------------------------------------
 

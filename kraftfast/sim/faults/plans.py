@@ -125,6 +125,19 @@ PLANS: dict[str, dict[str, Any]] = {
         "chaos_ms": 4_000,
         "faults": (),
     },
+    "begin_in_doubt": QUIET
+    | {
+        "kraft_version": 0,
+        "durability": "memory",
+        "voters": 5,
+        "observers": 0,
+        "changes": (),
+        "leave_broken": False,
+        "election_timeout_ms": 300,
+        "fault_every_ms": 60.0,
+        "chaos_ms": 3_000,
+        "faults": ("reset",),
+    },
 }
 """By the name of the fault; ``faults``: what may strike beside it."""
 

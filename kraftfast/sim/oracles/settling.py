@@ -186,11 +186,20 @@ class Settling:
 
     def _may_be_stuck(self) -> bool:
         """Return whether doubt asks for every voter, and one of them never returns (D10)."""
-        in_doubt = any(
-            machine.process is not None and machine.process.core.in_doubt
-            for machine in self.voters()
-        )
-        return in_doubt and self._missing()
+        return self._missing() and any(map(self._waits_for_all, self.oracle.voters.sets_in_play()))
+
+    def _waits_for_all(self, voters: VoterSet) -> bool:
+        """Return whether doubt keeps these voters from electing one without all of them.
+
+        Not where a majority is certain: one of it leads, or begins a log where nobody shows one.
+        """
+        found = [each.process for each in self.oracle.voters.machines(voters)]
+        running = [each for each in found if each is not None]
+        in_doubt = [each for each in running if each.core.in_doubt]
+        certain = [each for each in running if not each.core.in_doubt]
+        begins = not any(each.log.end_offset for each in in_doubt)
+        begins = begins or any(each.log.end_offset for each in certain)
+        return bool(in_doubt) and not (begins and len(certain) >= voters.majority)
 
     def _rest(self) -> None:
         """L7, and no election without a reason: an idle quorum is quiet."""

@@ -47,9 +47,7 @@ class Shadow:
     lost_memory: bool  # the machine lost power, and what is left of this is not known yet
     promised: QuorumState | None  # what quorum-state was last seen to hold (I9)
     lost: tuple[int, int] | None  # last epoch and end of what damage took from its disk (D10)
-    base_end: (
-        int  # where the log started when the process did, or a snapshot that was fetched since
-    )
+    base_end: int  # where the log started when the process did, or a snapshot fetched since
     base: list[tuple[int, KRaftVersion | KRaftVoters]]  # the voters there
     changes: list[tuple[int, KRaftVersion | KRaftVoters]]  # and what its entries say of that
 
