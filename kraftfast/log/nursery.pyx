@@ -315,8 +315,12 @@ class Nursery:
             self.spare.prepare_up_to(min(self.segment_bytes, max(left, self.stride)), self.how)
 
     def release(self, what):
-        """Let go of a segment (or spare) that is to be trimmed, cut, removed or finished here."""
-        if self._working_on is what and what is not None:
+        """Let go of a segment (or spare) that is to be trimmed, cut, removed or finished here.
+
+        Its file counts: what is written ahead in a spare goes on for a while when it is a segment.
+        """
+        at_hand = self._working_on
+        if at_hand is not None and what is not None and at_hand.file is what.file:
             self.preparer.cancel()
             if self._work == "zero" and what is not self.spare:
                 what.hold_back(what.reserved)

@@ -59,6 +59,13 @@ class Home:
             while self._pieces:
                 self._pieces.pop(0)()
 
+    def step(self) -> None:
+        """Let the nursery ask for what comes next, or do a piece of it."""
+        if self._pieces:
+            self._pieces.pop(0)()
+        self.now_ms += 1
+        self.log.tend(self.now_ms)
+
     def append(self, count: int = 1, epoch: int = 1, size: int = 200) -> None:
         """Batches of one record each, without a flush."""
         for _ in range(count):

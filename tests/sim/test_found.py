@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from greenlet import getcurrent
 
+from kraftfast.log.nursery import Spare
 from kraftfast.sim import Settings, run_seed
 from tests.sim.kill import outcome
 from tests.sim.kit import Home, Quorum
@@ -45,6 +46,23 @@ def test_a_cut_back_into_a_rolled_segment_prepares_nothing_under_its_batches() -
     home.log.truncate(first.end_offset)
     home.append(epoch=2, size=1_000)
     assert bytes(first.file.view(0, len(before))) == before
+
+
+def test_a_segment_that_goes_as_it_begins_takes_the_nursery_away_from_its_file() -> None:
+    """Its thread wrote zeros ahead into the spare file when the log rolled into that, and was told
+    to stop. A snapshot then took the log's place, and the file was closed under the thread."""
+    home = Home()
+    nursery = home.log.nursery
+    home.append(size=6_000)
+    while (
+        nursery.spare is None or nursery.spare.stage != Spare.READY or not nursery.preparer.busy()
+    ):
+        home.step()
+    while len(home.log.segments) < 2:
+        home.append(size=6_000)
+    home.log.truncate(1)
+    home.tend()
+    assert nursery.error is None
 
 
 @pytest.mark.parametrize("seed", [5014, 5049])
