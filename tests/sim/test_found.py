@@ -9,9 +9,10 @@ from greenlet import getcurrent
 
 from kraftfast.log.nursery import Spare
 from kraftfast.sim import Settings, run_seed
+from kraftfast.sim.ending import check_disks
 from tests.sim.kill import outcome
 from tests.sim.kit import Home, Quorum
-from tests.sim.steps import begun
+from tests.sim.steps import begun, followers, shortened, with_snapshots
 
 
 def test_a_flush_counts_only_the_segments_that_fit_its_job() -> None:
@@ -88,6 +89,23 @@ def test_the_oracles_judge_what_there_was(seed: int) -> None:
     a log that was closed already or below its start, and believed a bit that had turned."""
     result = run_seed(seed)
     assert result["ok"], result["violation"]
+
+
+def test_who_stops_while_its_log_is_cleaned_holds_what_is_in_its_snapshot() -> None:
+    """A voter stopped with its old segments gone, before the oracle was told: it missed them on
+    that disk (durability=all, I5), though a snapshot there had all that was in them."""
+    quorum = with_snapshots(3, observers=0, durability="all")
+    victim = quorum.process(followers(quorum, shortened(quorum))[0])
+    machine, oracle = victim.machine, quorum.world.oracle
+    machine.may_start = False
+    machine.disk.crash_at(0, "leader-epoch-checkpoint")
+    quorum.wait(lambda: machine.process is None)
+    gone = oracle.shadow(victim.id).between(0, victim.log.segments[0].base_offset)
+    assert gone and not any(oracle.is_stable(machine, each) for each in gone)
+    assert all(oracle._holds(machine, [each]) for each in gone)
+    check_disks(quorum.world)
+    quorum.restart(victim.id)
+    quorum.finish()
 
 
 def test_durability_all_waits_for_a_voter_whose_damage_is_found_last() -> None:

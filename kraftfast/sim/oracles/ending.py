@@ -58,7 +58,7 @@ def check_disks(world: World) -> None:
             continue  # what is left, recovery will tell
         if world.settings.durability == "memory":
             continue
-        for entry in shadow.between(shadow.start, shadow.durable):
+        for entry in shadow.between(shadow.in_log_from(), shadow.durable):
             require(
                 world.oracle.is_stable(machine, entry),
                 f"I5: {entry} was on the disk of {machine.id}, and is not any more",

@@ -206,6 +206,7 @@ class Oracle:
         if process.log.end_offset > shadow.end and not changing:
             with suppress(CorruptLog):
                 self._extend(shadow, process)
+        self.snapshots.crashed(process)
         shadow.lost_memory |= power
 
     def forgets(self, machine: Machine) -> None:
@@ -459,16 +460,16 @@ class Oracle:
     def _holds(self, machine: Machine, entries: list[Entry]) -> bool:
         """Return whether a machine has these batches where this durability wants them."""
         shadow = self.shadow(machine.id)
-        mine = shadow.between(entries[0].batch.base_offset, entries[-1].batch.end_offset)
-        if self.world.settings.durability == "memory" and machine.memory_in_doubt:
+        start, last = shadow.in_log_from(), entries[-1].batch
+        mine = shadow.between(max(start, entries[0].batch.base_offset), last.end_offset)
+        memory = self.world.settings.durability == "memory"
+        if memory and machine.memory_in_doubt:
             return True  # it may have; while a minority is in doubt nothing is lost by that
-        wanted = [each for each in entries if each.batch.end_offset > shadow.start]
+        wanted = [each for each in entries if each.batch.end_offset > start]
         if [entry.batch for entry in mine] != [entry.batch for entry in wanted]:
-            last = entries[-1].batch  # it said so before its disk lost that: it knows (D10)
-            return machine.rotten and (shadow.lost or (0, 0)) >= (last.epoch, last.end_offset)
-        if self.world.settings.durability == "memory" or machine.rotten:
-            return True
-        return all(self.is_stable(machine, entry) for entry in mine)
+            lost = shadow.lost or (0, 0)  # it said so before its disk lost that: it knows (D10)
+            return machine.rotten and lost >= (last.epoch, last.end_offset)
+        return memory or machine.rotten or all(self.is_stable(machine, entry) for entry in mine)
 
     def acknowledged_by_all(self, process: Process, offset: int) -> None:
         """durability=all: every voter has it on its disk, or had it before that was replaced."""

@@ -44,6 +44,7 @@ class Shadow:
     high_watermark: int  # of the running process, -1 unknown (I6)
     being_cut: list[Entry]  # of a cut under way: they may still come back (I14)
     installing: OffsetAndEpoch | None  # a snapshot that takes the log's place just now
+    in_snapshot: int  # the process ended, and all below is in a snapshot on its disk
     lost_memory: bool  # the machine lost power, and what is left of this is not known yet
     promised: QuorumState | None  # what quorum-state was last seen to hold (I9)
     lost: tuple[int, int] | None  # last epoch and end of what damage took from its disk (D10)
@@ -58,6 +59,7 @@ class Shadow:
         self.high_watermark = -1
         self.being_cut = []
         self.installing = None
+        self.in_snapshot = 0
         self.lost_memory = False
         self.promised = None
         self.lost = None
@@ -69,6 +71,10 @@ class Shadow:
         self.entries, self.changes = [], []
         self.start = self.end = self.durable = self.base_end = offset
         self.base = base
+
+    def in_log_from(self) -> int:
+        """Return where what its log has to have begins: what is below is in a snapshot."""
+        return max(self.start, self.in_snapshot)
 
     def below(self, offset: int) -> Entry | None:
         """Return the last batch that ends at or before ``offset``."""

@@ -97,6 +97,17 @@ class SnapshotOracle:
         shadow.start = max(shadow.start, start)
         shadow.durable = max(shadow.durable, offset)
 
+    def crashed(self, process: Process) -> None:
+        """Note what its snapshots have: it may have ended with the segments below them gone."""
+        shadow = self.oracle.shadow(process.id)
+        if process.machine.rotten:
+            return
+        self.check(process)
+        shadow.in_snapshot = process.log.log_start_offset
+        if shadow.installing is not None:
+            self.stands(process.machine, shadow.installing)
+            shadow.in_snapshot = shadow.installing.offset
+
     def check(self, process: Process) -> None:
         """I15: a log that does not begin at 0 begins where a snapshot ends, which is on disk."""
         log = process.log
