@@ -54,9 +54,12 @@ def identity_of_leader(state: ReplicaState) -> LeaderIdentity:
     if state.leader_id == state.local.id:
         return LeaderIdentity(state.local.directory_id, place, committed)
     told = state.leader_identity
-    if told.directory_id == ZERO_UUID:
+    directory_id = told.directory_id
+    if directory_id == ZERO_UUID and state.follower is not None:  # answers over a ring say neither
+        directory_id = state.peers.directory_of(state.leader_id)
+    if directory_id == ZERO_UUID:
         return UNSAID
-    return LeaderIdentity(told.directory_id, max(place, told.voters_at), committed)
+    return LeaderIdentity(directory_id, max(place, told.voters_at), committed)
 
 
 def is_displaced(state: ReplicaState) -> bool:
