@@ -11,8 +11,6 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from kraftfast.ring.spsc import PAGE_BYTES, PeerDoorbell, RingOut, producer_file_bytes
-
 from kraftfast.client.producer.ledger import Ledger
 from kraftfast.client.producer.ring_sender import RingSender
 from kraftfast.errors import ErrorCode
@@ -21,6 +19,7 @@ from kraftfast.link.memory_file import map_peer_file, receive_with_fds, send_wit
 from kraftfast.link.ring_link import OwnDoorbell, RingFiles, RingOffer
 from kraftfast.record.batch import batches
 from kraftfast.record.builder import Settings, Values
+from kraftfast.ring.spsc import PAGE_BYTES, PeerDoorbell, RingOut, producer_file_bytes
 from kraftfast.types import METADATA_TOPIC, METADATA_TOPIC_ID
 from kraftfast.wire import fetch, frame, produce
 from kraftfast.wire import messages as wire

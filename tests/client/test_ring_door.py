@@ -10,11 +10,6 @@ from pathlib import Path
 
 import pytest
 from crc32c import crc32c
-from kraftfast.log.nursery import PreparerThread
-from kraftfast.log.recovery import Settings, open_log
-from kraftfast.node.flusher import Flusher
-from kraftfast.node.idle import Idle
-from kraftfast.node.rings.intake import Intake, RingProducer
 
 from kraftfast.client.producer.ledger import Ledger
 from kraftfast.client.producer.ring_sender import RingSender
@@ -24,12 +19,17 @@ from kraftfast.link.memory_file import receive_with_fds
 from kraftfast.link.ring_link import OwnDoorbell, RingOffer, accept_rings
 from kraftfast.link.stats import Stats
 from kraftfast.log.disk import Disk
+from kraftfast.log.nursery import PreparerThread
+from kraftfast.log.recovery import Settings, open_log
 from kraftfast.log.small_files.directory import (
     LogOptions,
     MetaProperties,
     ReplicaDirectory,
     format_directory,
 )
+from kraftfast.node.flusher import Flusher
+from kraftfast.node.idle import Idle
+from kraftfast.node.rings.intake import Intake, RingProducer
 from kraftfast.record.pure import encode_batch
 from kraftfast.record.shapes import Codec, Record
 

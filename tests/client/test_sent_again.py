@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from kraftfast.ring.spsc import PAGE_BYTES
 
 from kraftfast.client.producer.identity import Identity
 from kraftfast.client.producer.ledger import Ledger
 from kraftfast.client.remote import connect_producer
 from kraftfast.errors import ErrorCode, UnknownOutcome
+from kraftfast.ring.spsc import PAGE_BYTES
 from kraftfast.types import METADATA_TOPIC
 from tests.client.kit import ScriptedReplica, ScriptedServer, values_of, wait_until
 from tests.client.test_identity import Quorum, failures, says, send

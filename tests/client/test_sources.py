@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kraftfast.log.log_start import begin_at
 
 from kraftfast.client.consumer import consumer as module
 from kraftfast.client.consumer.consumer import Consumer
 from kraftfast.errors import OffsetOutOfRange
+from kraftfast.log.log_start import begin_at
 from tests.log.kit import Home, content, fill, snapshot
 
 END, LATER = 60, 40

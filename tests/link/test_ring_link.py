@@ -9,7 +9,6 @@ from collections.abc import Callable
 
 import msgspec
 import pytest
-from kraftfast.ring.spsc import PAGE_BYTES
 
 from kraftfast.errors import MalformedFrame, PeerGone
 from kraftfast.link.hello import Hello, decode_hello, encode_hello
@@ -22,6 +21,7 @@ from kraftfast.link.ring_link import (
     accept_rings,
     close_all,
 )
+from kraftfast.ring.spsc import PAGE_BYTES
 from tests.link.kit import (
     CAPACITY,
     Doorbells,

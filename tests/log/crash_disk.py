@@ -15,10 +15,9 @@ import random
 from collections.abc import Iterator
 from pathlib import Path
 
-from kraftfast.log.segment_file import SegmentFile
-
 from kraftfast.errors import DirectoryInUse, DiskFull, FlushFailed, StorageError
 from kraftfast.log.disk import TMP_SUFFIX, Disk, StoredFile
+from kraftfast.log.segment_file import SegmentFile
 
 PAGE, SECTOR = 4096, 512
 Pages = dict[int, bytes]

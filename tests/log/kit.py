@@ -11,12 +11,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from kraftfast.log.nursery import PreparerThread, do_now
-from kraftfast.log.recovery import Recovered, Settings, open_log
-
 from kraftfast.errors import DiskFull
 from kraftfast.link.ring_link import OwnDoorbell
 from kraftfast.log.disk import Disk
+from kraftfast.log.nursery import PreparerThread, do_now
+from kraftfast.log.recovery import Recovered, Settings, open_log
 from kraftfast.log.small_files import quorum_state
 from kraftfast.log.small_files.directory import (
     LogOptions,

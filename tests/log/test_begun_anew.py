@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kraftfast.log.log_start import begin_at, delete_before
 
 from kraftfast.errors import CorruptLog, DiskFull, FlushFailed, ForeignDirectory
 from kraftfast.log.idempotence.producer_records import to_tags
+from kraftfast.log.log_start import begin_at, delete_before
 from kraftfast.log.reading.verify import verify
 from kraftfast.log.small_files import marks
 from kraftfast.log.snapshots.snapshot_files import BOOTSTRAP, snapshot_ids, snapshot_name

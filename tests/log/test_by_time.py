@@ -7,8 +7,8 @@ from random import Random
 from typing import Any
 
 import pytest
-from kraftfast.log.log_start import delete_before
 
+from kraftfast.log.log_start import delete_before
 from kraftfast.log.reading.by_time import COST_MAX, Found, Search, at_max_timestamp, at_timestamp
 from kraftfast.record.pure import encode_batch
 from kraftfast.record.shapes import Codec, Record

@@ -14,16 +14,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kraftfast.log.log_start import delete_before
-from kraftfast.node.flusher import Flusher
-from kraftfast.sim.machines.paged_file import append_batch, copy_reference
 
 from kraftfast.errors import DiskFull, FlushFailed
 from kraftfast.link.ring_link import OwnDoorbell
 from kraftfast.log.disk import Disk
+from kraftfast.log.log_start import delete_before
 from kraftfast.log.reading.reader import LogReader
+from kraftfast.node.flusher import Flusher
 from kraftfast.record.control import SnapshotFooter, control_batch
 from kraftfast.sim.machines.disk import SimDisk
+from kraftfast.sim.machines.paged_file import append_batch, copy_reference
 from tests.log.crash_disk import CrashDisk, PowerCut, cuts
 from tests.log.kit import KIB, PAGE, Home, append, batch_of_size, content, fill
 

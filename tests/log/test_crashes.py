@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from kraftfast.log.log_start import begin_at, delete_before
 
 from kraftfast.log import nursery
+from kraftfast.log.log_start import begin_at, delete_before
 from kraftfast.log.snapshots.snapshot_reader import open_snapshot
 from kraftfast.record.batch import batch_at, batches
 from kraftfast.types import OffsetAndEpoch

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kraftfast.log.idempotence.producer_state import check_state
-from kraftfast.log.idempotence.producers import Producers
 
 from kraftfast.errors import CorruptBatch, UnsupportedVersion
 from kraftfast.log.idempotence.forgotten import APART_MAX, Forgotten
+from kraftfast.log.idempotence.producer_state import check_state
+from kraftfast.log.idempotence.producers import Producers
 from kraftfast.log.small_files.id_ranges import CLOCK_ID, NUMBER_LAST, leader_id
 from tests.log.producer_model import Appended
 from tests.log.test_producers import DUPLICATE, NONE, UNKNOWN, a_twin, data_batch, try_append

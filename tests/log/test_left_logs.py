@@ -6,12 +6,12 @@ import os
 from pathlib import Path
 
 import pytest
-from kraftfast.log.recovery import Settings
 
 from kraftfast.errors import CorruptLog, InvalidOption
 from kraftfast.log.disk import Disk
 from kraftfast.log.reading.at_rest import trim_log
 from kraftfast.log.reading.held_segment import HeldSegment
+from kraftfast.log.recovery import Settings
 from kraftfast.log.small_files import epoch_checkpoint, marks
 from kraftfast.types import OffsetAndEpoch
 from tests.log.crash_disk import CrashDisk, PowerCut, cuts

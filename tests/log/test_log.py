@@ -12,10 +12,10 @@ from crc32c import crc32c
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from kraftfast.log.log_start import delete_before
 
 from kraftfast import limits
 from kraftfast.errors import FlushFailed
+from kraftfast.log.log_start import delete_before
 from kraftfast.record.batch import batch_at, batches
 from tests.log.crash_disk import CrashDisk
 from tests.log.kit import KIB, Home, append, batch, batch_of_size, content, fill, snapshot

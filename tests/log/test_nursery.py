@@ -12,6 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from kraftfast.errors import DiskFull, StorageError
+from kraftfast.log.disk import Disk
 from kraftfast.log.log_start import delete_before
 from kraftfast.log.nursery import (
     PACE_MS,
@@ -23,9 +26,6 @@ from kraftfast.log.nursery import (
 )
 from kraftfast.log.recovery import Settings
 from kraftfast.log.segment import Segment, is_prepared
-
-from kraftfast.errors import DiskFull, StorageError
-from kraftfast.log.disk import Disk
 from tests.log.crash_disk import CrashDisk
 from tests.log.kit import (
     KIB,
@@ -482,28 +482,3 @@ def test_a_range_is_given_up_when_its_file_goes(tmp_path: Path) -> None:
         file.close()
         nursery.close()
         nursery.close()
-
-
-def test_a_spare_that_became_a_segment_is_let_go_with_it(tmp_path: Path) -> None:
-    """Zeros were being written ahead of it when the log rolled: the thread was left at its file
-    when the segment went, and a loop that had closed it by then was told of a failed disk."""
-    size = 64 << 20
-    with preparer_thread() as preparer:
-        disk = Disk()
-        settings = Settings(segment_bytes=size, prepare_bytes=size, stride_bytes=size)
-        nursery = Nursery(disk, str(tmp_path), preparer, settings)
-        active = Segment(disk.create_segment(str(tmp_path / "file"), size + PAGE), 0, size)
-        active.note_reserved(size, size)
-        deadline = time.monotonic() + 10
-        while nursery.spare is None or nursery.spare.stage != Spare.READY:
-            nursery.tend(active, 0, 0)
-            assert time.monotonic() < deadline
-        assert nursery.tend(active, 0, 0) and preparer.busy()  # zeros ahead: seconds of them
-        spare = nursery.take_spare()
-        segment = Segment(spare.file, 0, spare.capacity)
-        nursery.release(segment)
-        assert not preparer.busy() and preparer.take() is None
-        segment.close()
-        assert nursery.tend(active, 0, 0) and nursery.error is None
-        nursery.close()
-        active.close()

@@ -7,12 +7,12 @@ import struct
 
 import pytest
 from crc32c import crc32c
-from kraftfast.sim.machines.paged_file import is_plain
 
 from kraftfast.errors import CorruptBatch
 from kraftfast.record.batch import check_batches
 from kraftfast.record.pure import encode_batch
 from kraftfast.record.shapes import Codec, Record
+from kraftfast.sim.machines.paged_file import is_plain
 
 
 def sealed(batch: bytes | bytearray) -> bytes:

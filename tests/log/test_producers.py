@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kraftfast.log.idempotence.producers import Producers
 
 from kraftfast import limits
 from kraftfast.errors import CorruptBatch, ErrorCode
@@ -22,6 +21,7 @@ from kraftfast.log.idempotence.producer_records import (
     name_batch,
     to_tags,
 )
+from kraftfast.log.idempotence.producers import Producers
 from kraftfast.record.control import SnapshotFooter, control_batch
 from kraftfast.record.pure import encode_batch
 from kraftfast.record.shapes import Record

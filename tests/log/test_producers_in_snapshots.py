@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kraftfast.log.idempotence.producers import Producers
-from kraftfast.log.log_start import begin_at, delete_before
 
 from kraftfast.errors import CorruptLog
 from kraftfast.log.idempotence.producer_records import to_tags
+from kraftfast.log.idempotence.producers import Producers
+from kraftfast.log.log_start import begin_at, delete_before
 from kraftfast.log.snapshots.snapshot_files import delete_snapshots, snapshot_path
 from kraftfast.log.snapshots.snapshot_footer import producers_state, read_footer
 from kraftfast.log.snapshots.snapshot_writer import SnapshotWriter

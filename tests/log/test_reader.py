@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from kraftfast.log.log_start import delete_before
 
 from kraftfast.errors import CorruptLog, OffsetOutOfRange, StorageError
+from kraftfast.log.log_start import delete_before
 from kraftfast.log.reading import held_segment
 from kraftfast.log.reading.copied_file import CopiedFile
 from kraftfast.log.reading.reader import LogReader

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kraftfast.log.log_start import delete_before
 
+from kraftfast.log.log_start import delete_before
 from kraftfast.log.reading.reader import LogReader
 from tests.log.kit import Home, append, batch
 

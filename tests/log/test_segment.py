@@ -7,12 +7,12 @@ import struct
 from pathlib import Path
 
 import pytest
-from kraftfast.log.segment import Segment, is_prepared
-from kraftfast.log.segment_file import SegmentFile
 
 from kraftfast import limits
 from kraftfast.errors import StorageError
 from kraftfast.log.disk import Disk
+from kraftfast.log.segment import Segment, is_prepared
+from kraftfast.log.segment_file import SegmentFile
 from tests.log.kit import KIB, PAGE, TIMESTAMP, Home, append, batch, batch_of_size, fill
 
 

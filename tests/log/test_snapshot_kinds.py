@@ -6,10 +6,10 @@ import os
 from pathlib import Path
 
 import pytest
-from kraftfast.log.log_start import begin_at
 
 from kraftfast.errors import Closed
 from kraftfast.log.disk import Disk
+from kraftfast.log.log_start import begin_at
 from kraftfast.log.snapshots.snapshot_files import delete_snapshots, snapshot_ids
 from kraftfast.log.snapshots.snapshot_reader import open_snapshot
 from kraftfast.log.snapshots.snapshot_writer import SnapshotWriter

@@ -6,10 +6,10 @@ import resource
 from pathlib import Path
 
 import pytest
-from kraftfast.sim.machines.paged_file import append_batch
 
 from kraftfast.errors import StorageError
 from kraftfast.log.disk import Disk
+from kraftfast.sim.machines.paged_file import append_batch
 from tests.log.crash_disk import CrashDisk
 from tests.log.kit import KIB, PAGE, Home, append, batch_of_size, content, fill
 

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kraftfast.log.log_start import begin_at, delete_before
 
 from kraftfast.errors import CorruptLog
+from kraftfast.log.log_start import begin_at, delete_before
 from kraftfast.log.reading.reader import LogReader
 from kraftfast.log.reading.verify import verify
 from tests.log.crash_disk import CrashDisk, PowerCut, cuts

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kraftfast.log.segment import segment_name
-from kraftfast.node.rings.ring_peer import KIND_ANSWER, RingPeer
 
 from kraftfast import limits
 from kraftfast.core.messages import FetchRequest
 from kraftfast.link.hello import Hello
 from kraftfast.link.memory_file import MemoryFile
 from kraftfast.link.stats import Stats
+from kraftfast.log.segment import segment_name
+from kraftfast.node.rings.ring_peer import KIND_ANSWER, RingPeer
 from kraftfast.ring import spsc
 from kraftfast.types import ReplicaKey
 from tests.log.kit import Home, batch, fill

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from kraftfast.errors import InvalidOption, PeerGone
 from kraftfast.ring.spsc import (
     PAGE_BYTES,
     Doorbell,
@@ -18,8 +20,6 @@ from kraftfast.ring.spsc import (
     format_producer,
     producer_file_bytes,
 )
-
-from kraftfast.errors import InvalidOption, PeerGone
 
 CAPACITY = 4096
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from kraftfast.log.segment import LOG_SUFFIX, segment_name
-
 from kraftfast.core import messages as msg
+from kraftfast.log.segment import LOG_SUFFIX, segment_name
 from kraftfast.sim.oracles.shadow import Shadow
 from kraftfast.types import OffsetAndEpoch
 from tests.sim.kit import Quorum

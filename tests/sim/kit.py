@@ -6,10 +6,8 @@ from collections.abc import Callable, Collection
 from random import Random
 from typing import Any
 
-from kraftfast.log.recovery import Settings, open_log
-from kraftfast.sim.machines.paged_file import SteppedFlush
-
 from kraftfast.core import events as ev
+from kraftfast.log.recovery import Settings, open_log
 from kraftfast.log.small_files.directory import (
     LogOptions,
     MetaProperties,
@@ -18,6 +16,7 @@ from kraftfast.log.small_files.directory import (
 )
 from kraftfast.record import pure
 from kraftfast.sim.machines.disk import SimDisk
+from kraftfast.sim.machines.paged_file import SteppedFlush
 from kraftfast.sim.machines.preparer import SimPreparer
 from kraftfast.sim.machines.process import Process
 from kraftfast.sim.settings import Settings as WorldSettings

@@ -11,8 +11,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from kraftfast.log.segment import LOG_SUFFIX, segment_name
 
+from kraftfast.log.segment import LOG_SUFFIX, segment_name
 from kraftfast.sim.machines.process import Process
 from kraftfast.types import QuorumState
 from tests.sim.kit import Quorum

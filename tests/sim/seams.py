@@ -9,16 +9,16 @@ from __future__ import annotations
 from typing import Any
 
 from crc32c import crc32c
-from kraftfast.log.log import Log
-from kraftfast.sim.machines.paged_file import SteppedFlush
 
 from kraftfast.errors import FlushFailed
 from kraftfast.log import activation, cutting, recovery
+from kraftfast.log.log import Log
 from kraftfast.node.snapshots.replica_snapshots import Snapshots
 from kraftfast.sim.clients import door
 from kraftfast.sim.faults.nemesis import Nemesis
 from kraftfast.sim.machines import host
 from kraftfast.sim.machines.disk import SimDisk, SmallFile
+from kraftfast.sim.machines.paged_file import SteppedFlush
 
 
 def _log(**methods: Any) -> None:

@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator
 from random import Random
 
 import pytest
-from kraftfast.sim.machines.paged_file import PagedFile, SimSegmentFile
 
 from kraftfast.errors import DirectoryInUse, DiskFull, FlushFailed, StorageError
 from kraftfast.limits import PAGE_BYTES
 from kraftfast.sim.machines.disk import Crash, SimDisk
+from kraftfast.sim.machines.paged_file import PagedFile, SimSegmentFile
 
 SEEDS = 200
 PAGES = 8

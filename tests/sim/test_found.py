@@ -9,7 +9,7 @@ from greenlet import getcurrent
 
 from kraftfast.log.nursery import Spare
 from kraftfast.sim import Settings, run_seed
-from kraftfast.sim.ending import check_disks
+from kraftfast.sim.oracles.ending import check_disks
 from tests.sim.kill import outcome
 from tests.sim.kit import Home, Quorum
 from tests.sim.steps import begun, followers, shortened, with_snapshots

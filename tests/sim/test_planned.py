@@ -6,7 +6,7 @@ from itertools import islice
 
 import pytest
 
-from kraftfast.core import on_vote
+from kraftfast.core.elections import on_vote
 from kraftfast.log import recovery  # type: ignore[attr-defined]
 from kraftfast.sim import Settings
 from kraftfast.sim.faults.plans import PLANS, SLOTS, plan_of, seeds_of

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from kraftfast import sim
-from kraftfast.core.voter_history import VoterHistory
-from kraftfast.log.snapshot_files import snapshot_ids
-from kraftfast.node import voter_records
+from kraftfast.core.membership.voter_history import VoterHistory
+from kraftfast.log.snapshots.snapshot_files import snapshot_ids
+from kraftfast.node.storage import voter_records
 from kraftfast.sim.require import Violation
 from tests.sim import (  # noqa: F401
     planted_clients,

@@ -82,7 +82,7 @@ def _is_free(host: str, port: int) -> bool:
 
 
 def unused_ports(path: str = "/proc/sys/net/ipv4/ip_local_port_range") -> range:
-    """Return the ports below those that connections get from the kernel, or all if those are few."""
+    """Return the ports below those that connections get, or all if those are few."""
     try:
         with open(path) as file:
             first = int(file.read().split()[0])
