@@ -337,6 +337,14 @@ if importlib.util.find_spec("pytest") is not None:
     __all__ += ["quorum"]
     __all__.sort()
 
+    def pytest_collection_finish(session: pytest.Session) -> None:
+        """Make processes ready for the first quorum, where a test that will run asks for one."""
+        asking = (each for each in session.items if "quorum" in getattr(each, "fixturenames", ()))
+        if not session.config.option.collectonly and (first := next(asking, None)) is not None:
+            settings = getattr(getattr(first, "callspec", None), "params", {}).get("quorum", {})
+            with suppress(OSError):  # the quorum's start says why it cannot be
+                spare.make(settings.get("voters", 3) if isinstance(settings, dict) else 3)
+
     @pytest.fixture
     def quorum(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[QuorumUnderTest]:
         """Three fresh voters; at the end they are verified and closed.

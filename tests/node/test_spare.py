@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -74,3 +76,36 @@ def test_a_program_whose_working_directory_is_gone(
             assert quorum.wait_leader(TIMEOUT_S)
     assert children() <= before
     assert "Traceback" not in capfd.readouterr().err
+
+
+IN_PYTEST = """
+import os
+import subprocess
+import sys
+import pytest
+from kraftfast.node.processes.launching import spare
+
+ready = [spare]
+
+
+@pytest.fixture(autouse=True)
+def noted():
+    ready.append(spare._launch.first.process.pid)
+
+
+@pytest.mark.parametrize("quorum", [{"voters": 1}], indirect=True)
+@pytest.mark.parametrize("number", [1, 2])
+def test_it(noted, quorum, number):
+    assert len(ready) == number + 1 and quorum.supervisor.pid(1) == ready[-1]
+"""
+
+
+def test_tests_take_what_was_ready_before_them_the_first_too(tmp_path: Path) -> None:
+    """pytest changes a variable of the environment for each test: nothing was ever ready."""
+    (tmp_path / "conftest.py").write_text('pytest_plugins = ["kraftfast.testing"]\n')
+    (tmp_path / "test_it.py").write_text(IN_PYTEST)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--basetemp=t"],
+        cwd=tmp_path, env=os.environ | {"PYTEST_ADDOPTS": ""}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0 and "2 passed" in done.stdout, done.stdout

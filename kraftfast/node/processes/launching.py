@@ -25,6 +25,7 @@ import kraftfast
 from kraftfast import forks
 
 SIBLINGS_BYTES_MAX = 64 * 1024
+OF_ONE_TEST = "PYTEST_CURRENT_TEST"
 
 
 class Sibling:
@@ -193,10 +194,14 @@ spare = Spare()
 
 
 def taken_over() -> tuple[Any, ...]:
-    """Return what a child takes over from this process, and what a program may change."""
+    """Return what a child takes over from this process, and what a program may change.
+
+    But for the variable that pytest sets anew for each test.
+    """
+    environment = {name: value for name, value in os.environ.items() if name != OF_ONE_TEST}
     limits = [each for each in dir(resource) if each.startswith("RLIMIT_")]
     return (
-        sys.executable, dict(os.environ), os.getcwd(), python_path(), os.sched_getaffinity(0),
+        sys.executable, environment, os.getcwd(), python_path(), os.sched_getaffinity(0),
         [resource.getrlimit(getattr(resource, each)) for each in limits],
     )  # fmt: skip
 
