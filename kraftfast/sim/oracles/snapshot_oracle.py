@@ -98,15 +98,14 @@ class SnapshotOracle:
         shadow.durable = max(shadow.durable, offset)
 
     def crashed(self, process: Process) -> None:
-        """Note what its snapshots have: it may have ended with the segments below them gone."""
-        shadow = self.oracle.shadow(process.id)
-        if process.machine.rotten:
-            return
-        self.check(process)
-        shadow.in_snapshot = process.log.log_start_offset
+        """Note what a snapshot has that the log may lack: it may have ended as its log was cut."""
+        shadow, machine = self.oracle.shadow(process.id), process.machine
+        starts = {process.log.log_start_offset}
         if shadow.installing is not None:
-            self.stands(process.machine, shadow.installing)
-            shadow.in_snapshot = shadow.installing.offset
+            starts.add(shadow.installing.offset)
+        for each in snapshot_ids(machine.disk, process.directory.log_path):
+            if each.offset in starts and self.is_stored(machine, each):
+                shadow.in_snapshot = max(shadow.in_snapshot, each.offset)
 
     def check(self, process: Process) -> None:
         """I15: a log that does not begin at 0 begins where a snapshot ends, which is on disk."""
@@ -123,12 +122,18 @@ class SnapshotOracle:
         require(bool(found), f"I15: {process.id} begins at {log.log_start_offset}, at no snapshot")
         self.stands(process.machine, found[-1])
 
+    def _path(self, machine: Machine, snapshot_id: OffsetAndEpoch) -> str:
+        return snapshot_path(self.world.log_path(machine), snapshot_id)
+
+    def is_stored(self, machine: Machine, snapshot_id: OffsetAndEpoch) -> bool:
+        """Return whether all that was written of it is on the disk, under its name."""
+        file = machine.disk.stable_file(self._path(machine, snapshot_id))
+        return isinstance(file, SmallFile) and file.stable == file.data
+
     def stands(self, machine: Machine, snapshot_id: OffsetAndEpoch) -> None:
         """Whole, on disk under its name, and of the committed log (I8)."""
-        path = snapshot_path(self.world.log_path(machine), snapshot_id)
-        file = machine.disk.stable_file(path)
         require(
-            isinstance(file, SmallFile) and file.stable == file.data,
+            self.is_stored(machine, snapshot_id),
             f"I15: snapshot {snapshot_id} of {machine.id} is not on its disk",
         )
         require(
@@ -136,7 +141,7 @@ class SnapshotOracle:
             f"I15: snapshot {snapshot_id} of {machine.id} ends where nothing committed does",
         )
         try:
-            with SnapshotReader(machine.disk, path) as reader:
+            with SnapshotReader(machine.disk, self._path(machine, snapshot_id)) as reader:
                 controls = filed(snapshot_id, reader.controls)
                 values = [bytes(record.value or b"") for record in reader.records()]
                 trim = is_trim(reader.header)
