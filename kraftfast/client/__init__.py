@@ -1,4 +1,5 @@
 """The clients of a quorum, over rings on one host or over sockets.
 
-``connect`` reaches a quorum that runs; ``producer``, ``consumer`` and ``admin`` are what it gives.
+``local`` finds the replicas of this host, ``remote`` servers, of which ``connect`` makes a quorum;
+``producer``, ``consumer`` and ``admin`` are what a quorum gives.
 """

@@ -3,13 +3,15 @@
 ===================  ===========================================================================
 ``shapes``           the record, the bits of a batch's attributes, why a batch is refused
 ``checksum``         CRC-32C, and the copy that computes it on the way
-``parse``            headers, records and the deep check on raw pointers (``cimport`` only)
+``judge``            of batches and records, on raw pointers (``cimport`` only)
 ``batch``            the same for Python: views of batches in a buffer, records one by one
 ``encode``           batches from values on raw pointers (``cimport`` only)
 ``builder``          the same for Python: columns of values in one go, or record by record
 ``columnar``         what many batches decode to: columns (numpy, Arrow), rows
 ``columns``          many batches to columns, or to a list of values
 ``rows``             many batches to rows with all that is known of each record
+``headers``          the headers of many batches as one numpy array
+``digest``           of many records, in whatever order: whether two runs had the same
 ``compression``      the codecs, bounded
 ``control``          control records: leader change, snapshot header and footer, voters
 ``pure``             the plain-Python twin, which needs none of the compiled modules
