@@ -31,7 +31,7 @@ int kf_worker_start(kf_worker *e, const char *name, void (*work)(void *), void *
                     const kf_doorbell_page *doorbell, int doorbell_fd);
 /* Only while idle (else a trap). */
 void kf_worker_ask(kf_worker *e);
-/* 1 if an job ended, which makes it idle again, else 0 (seq_cst load: a re-check, R12). */
+/* 1 if a job ended, which makes it idle again, else 0 (seq_cst load: a re-check, R12). */
 int kf_worker_take(kf_worker *e);
 /* Whether it is asked and not done (seq_cst load). */
 int kf_worker_busy(const kf_worker *e);

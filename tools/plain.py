@@ -1,9 +1,9 @@
 """Generates ``node/translation/generated.py``: plain translations of messages.
 
 The tables of ``wire/messages.py`` name, behind ``>``, what the core has for a field. What decides
-something is written by hand in ``node/translate*.py``: whether a message names our partition alone,
-where a leader is and which directory, candidates and successors, how an acknowledgement holds, what
-a version cannot say.
+something is written by hand in ``node/translation/translate*.py``: whether a message names our
+partition alone, where a leader is and which directory, candidates and successors, how an
+acknowledgement holds, what a version cannot say.
 """
 
 from __future__ import annotations

@@ -41,12 +41,13 @@ class NodeConfig(msgspec.Struct, frozen=True):
     ``neighbours``: replicas whose place the starter of this one knows, which goes
     before what the voter set says; they are asked for the leader, too.
     ``may_vote``: False for process.roles=broker, which can never be a voter.
-    ``retention_bytes``, ``retention_ms``: how much of the log is kept (see ``retention``), -1: all.
-    None is Kafka's default where a state machine makes snapshots, and all elsewhere.
+    ``retention_bytes``, ``retention_ms``: how much of the log is kept (``snapshots.retention``),
+    -1: all. None is Kafka's default where a state machine makes snapshots, and all elsewhere.
     ``snapshot_bytes``, ``snapshot_interval_ms``: when it makes one; 0 ms: never by time.
     ``campaign``: whether it ever asks to lead; None: unless it is a witness (``witness``).
     ``new_quorum``: all disks of its quorum were made just now.
-    ``processors``: those that the voters share out, all of this host (``placement``); empty: none.
+    ``processors``: those that the voters share out, all of this host; empty: none
+    (``processes.placement``).
     """
 
     node_id: int

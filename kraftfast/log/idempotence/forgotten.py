@@ -1,10 +1,10 @@
 """What a log keeps of the producers that it has forgotten, so that nothing of theirs comes twice.
 
 A batch of a producer that is not known may be a repeat if its id was forgotten. Ids of a kind rise
-(``id_ranges``), so an id above the largest forgotten one is new. Below it, the epochs decide: no
-batch was ever appended under an id in a higher epoch than it was forgotten with. The highest epochs
-are kept id by id, so that a client whose epoch is high does not stand in the way of others; of all
-other forgotten ids of a kind the highest epoch is known.
+(``log/small_files/id_ranges.py``), so an id above the largest forgotten one is new. Below it, the
+epochs decide: no batch was ever appended under an id in a higher epoch than it was forgotten with.
+The highest epochs are kept id by id, so that a client whose epoch is high does not stand in the way
+of others; of all other forgotten ids of a kind the highest epoch is known.
 """
 
 from __future__ import annotations

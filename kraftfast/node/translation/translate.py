@@ -1,7 +1,7 @@
 """Between the core's messages and Kafka's: one topic and one partition, wrapped and unwrapped.
 
-What is the same on both sides under whatever name is in ``plain``, which is made from the tables;
-here is what decides something.
+What is the same on both sides under whatever name is in ``generated``, which is made from the
+tables; here is what decides something.
 
 Where a request does not name exactly our partition, ``partition_known`` is False and the core
 answers in Kafka's order of checks. Fields: KIP-595, KIP-853, KIP-996.

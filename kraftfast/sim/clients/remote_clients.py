@@ -1,8 +1,8 @@
 """Producers, consumers and admins as they are, over simulated sockets; and what they are held to.
 
 Each is a program of its own that may be killed at any moment, and begins again. What a producer is
-told is held against the committed log at the end (``history``); what a consumer reads and what a
-barrier says, at once.
+told is held against the committed log at the end (``oracles.history``); what a consumer reads and
+what a barrier says, at once.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Replace a majority of the disks while a configuration still names their voters (D23).
 
 No quorum survives that: what only those disks held is lost, and they may begin another log, which
-no rule of ``invariants`` allows. So the oracle judges nothing after it. What must hold is what each
-surviving replica can check by itself (``early_oracle``): it neither votes for nor follows a disk
-that its voter set does not name, and it keeps all that was committed below its floor.
+no rule of ``oracles.invariants`` allows. So the oracle judges nothing after it. What must hold is
+what each surviving replica can check by itself (``oracles.early_oracle``): it neither votes for nor
+follows a disk that its voter set does not name, and it keeps all that was committed below its
+floor.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Plain-Python twins of the compiled modules that reading a log or a snapshot needs.
 
-The same names, the same results, the same faults for the same bytes; ``plain`` puts them in the
-place of ``record.batch``, ``.checksum``, ``.columns``, ``.headers``, ``.rows``, ``log.scan`` and
-``log.segment`` where those cannot be had. What a batch is, ``record.pure`` knows.
+The same names, the same results, the same faults for the same bytes; ``uncompiled`` puts them in
+the place of ``record.batch``, ``.checksum``, ``.columns``, ``.headers``, ``.rows``, ``log.scan``
+and ``log.segment`` where those cannot be had. What a batch is, ``record.pure`` knows.
 """
 
 from __future__ import annotations
