@@ -12,7 +12,7 @@ from kraftfast.errors import DiskFull
 from kraftfast.log import log_start  # type: ignore[attr-defined]
 from kraftfast.sim.faults.lost_majority import Survivors
 from kraftfast.sim.oracles.early_oracle import IN_FLIGHT_US
-from kraftfast.types import OffsetAndEpoch, ReplicaKey, VoterSet
+from kraftfast.types import ZERO_UUID, OffsetAndEpoch, ReplicaKey, VoterSet
 from tests.sim.planting import Scene, plant, with_state, with_voter_records
 
 
@@ -129,11 +129,12 @@ def other_directory_gets_a_vote(scene: Scene) -> None:
 
 
 @plant(
-    "D23: {} follows {}, which said that its directory is not {}, by voters at {}, here at {}",
+    "D23: {} follows {}, whose directory is known not to be {}, by voters at {}, here at {}",
     with_voter_records,
 )
 def leader_that_said_another_directory_is_followed(scene: Scene) -> None:
     here = scene.other.core.history.latest_offset
+    scene.other.core._state.peers.peer(scene.leader.id).directory_id = ZERO_UUID  # as over TCP
     for voters_at in (here + 1, here):
         place = OffsetAndEpoch(voters_at, scene.epoch)
         scene.other.core._state.leader_identity = LeaderIdentity(OTHER, place)

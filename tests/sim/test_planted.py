@@ -27,7 +27,7 @@ from tests.sim import (  # noqa: F401
     planted_votes,
 )
 from tests.sim.kit import Quorum
-from tests.sim.planting import PLANTS, Scene
+from tests.sim.planting import PLANTS, Scene, with_voter_records
 from tests.sim.steps import begun, with_snapshots
 
 
@@ -106,3 +106,16 @@ def test_voters_that_a_start_files_at_the_newest_snapshot_are_seen(
     with pytest.raises(Violation, match="^I16: "):
         quorum.restart(process.id)
         quorum.wait(lambda: process.machine.process is not None)
+
+
+def test_a_follower_of_another_disk_than_its_link_names_is_told_of(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whatever it was told: what it fetches from is what the link names (D23)."""
+    scene = Scene(with_voter_records(), monkeypatch)
+    state, machine = scene.other.core._state, scene.leader.machine
+    assert state.leader_identity.directory_id == machine.key.directory_id
+    machine.formats += 1
+    state.peers.peer(machine.id).directory_id = machine.key_of(machine.formats).directory_id
+    with pytest.raises(Violation, match=r"^D23: .* known not to be"):
+        scene.world.early.follows(scene.other)

@@ -10,7 +10,10 @@ import pytest
 pytest.importorskip("pyspark")
 
 
-FILES = ("auditing", "conversion", "digests", "failures", "sink", "stream", "tables", "twins")
+FILES = (
+    "jobs.auditing", "jobs.conversion", "jobs.digests", "reading.arrow_batches",
+    "reading.pure_readers", "sessions.failures", "streaming.stream", "writing.sink",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -53,13 +53,22 @@ def identity_of_leader(state: ReplicaState) -> LeaderIdentity:
     place, committed = voters_place(state), knows_committed_voters(state)
     if state.leader_id == state.local.id:
         return LeaderIdentity(state.local.directory_id, place, committed)
-    told = state.leader_identity
+    told, follower = state.leader_identity, state.follower
     directory_id = told.directory_id
-    if directory_id == ZERO_UUID and state.follower is not None:  # answers over a ring say neither
-        directory_id = state.peers.directory_of(state.leader_id)
+    if directory_id == ZERO_UUID and follower is not None and follower.has_fetched:
+        directory_id = state.peers.directory_of(state.leader_id)  # answers over a ring say neither
     if directory_id == ZERO_UUID:
         return UNSAID
     return LeaderIdentity(directory_id, max(place, told.voters_at), committed)
+
+
+def as_linked(state: ReplicaState, leader_id: int, told: LeaderIdentity) -> LeaderIdentity:
+    """Return what holds of a leader that a message names: the own link tells the directory that
+    would be fetched from, and where the voters of another one stand says nothing of it (D23)."""
+    linked = state.peers.directory_of(leader_id)
+    if linked in (ZERO_UUID, told.directory_id):
+        return told
+    return UNSAID._replace(directory_id=linked)
 
 
 def is_displaced(state: ReplicaState) -> bool:
@@ -164,9 +173,8 @@ def may_follow(state: ReplicaState, epoch: int, leader_id: int, identity: Leader
     """Return whether this replica may follow a leader that a message names; report it if not."""
     if leader_id in (NO_NODE, state.local.id) or not state.voters:
         return True
+    identity = as_linked(state, leader_id, identity)
     directory_id = identity.directory_id
-    if directory_id == ZERO_UUID:
-        directory_id = state.peers.directory_of(leader_id)
     if begun_alone(state):
         follows = has_voted_for(state, epoch, leader_id) or is_same_set(state, identity)
         if not follows:
@@ -183,11 +191,7 @@ def may_follow(state: ReplicaState, epoch: int, leader_id: int, identity: Leader
 def may_still_follow(state: ReplicaState) -> bool:
     """Return whether the leader that this replica remembers may be followed, with the directory
     that its link names now."""
-    identity = state.leader_identity
-    directory_id = state.peers.directory_of(state.leader_id)
-    if directory_id != ZERO_UUID:
-        identity = identity._replace(directory_id=directory_id)
-    return may_follow(state, state.epoch, state.leader_id, identity)
+    return may_follow(state, state.epoch, state.leader_id, state.leader_identity)
 
 
 def leave(state: ReplicaState, leader_id: int, now_ms: int) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from kraftfast.core import events as ev
 from kraftfast.core.messages import UNSAID, FetchRequest, VoteRequest
 from kraftfast.sim.require import Violation, require
-from kraftfast.types import NO_NODE, ZERO_UUID, VoterSet
+from kraftfast.types import NO_NODE, NO_OFFSET, ZERO_UUID, VoterSet
 
 if TYPE_CHECKING:
     from kraftfast.sim.machines.process import Process
@@ -142,25 +142,26 @@ class EarlyOracle:
         )
 
     def follows(self, process: Process) -> None:
-        """D23: a follower must leave a leader that told another directory than its voter set names.
+        """D23: a follower must leave a leader with another directory than its voter set names.
 
-        The leader tells it in a message or by the link of a ring. One with a later set is exempt.
+        The link of a ring tells the directory, else a message. One with a later set is exempt.
         """
         state, leader_id = process.core._state, process.core.leader_id
         told, named = state.leader_identity, process.core.voters.get(leader_id)
         if named is None or named.directory_id == ZERO_UUID:
             return
-        directory_id = told.directory_id
-        if directory_id == ZERO_UUID:
-            directory_id = state.peers.directory_of(leader_id)
+        directory_id, place = told.directory_id, told.voters_at.offset
+        linked = state.peers.directory_of(leader_id)
+        if linked not in (ZERO_UUID, directory_id):
+            directory_id, place = linked, NO_OFFSET  # of another disk, whose set nobody told
         here = process.core.history.latest_offset
         turned = directory_id not in self.world.machine(leader_id).directories()
         if turned and "corrupt_network" in self.world.settings.faults:
             return  # a bit of the message: the next one says it anew
-        if directory_id not in (ZERO_UUID, named.directory_id) and told.voters_at.offset <= here:
+        if directory_id not in (ZERO_UUID, named.directory_id) and place <= here:
             raise Violation(
-                f"D23: {process.id} follows {leader_id}, which said that its directory is not "
-                f"{named.key}, by voters at {told.voters_at.offset}, here at {here}"
+                f"D23: {process.id} follows {leader_id}, whose directory is known not to be "
+                f"{named.key}, by voters at {place}, here at {here}"
             )
 
     def cuts(self, process: Process, end_offset: int) -> None:
