@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from kraftfast.errors import CorruptBatch, CorruptLog
 from kraftfast.log import scan
 from kraftfast.record import batch, headers, pure
-from kraftfast.spark.reading import pure_readers as twins
+from kraftfast.spark.reading import pure_readers
 from tests.log.kit import Home, append, fill
 from tests.log.kit import batch as sound_batch
 
@@ -65,14 +65,14 @@ def reason(reader: Callable[[bytes], Any], data: bytes) -> str:
 def readers_verdicts(data: bytes) -> set[bool]:
     """Whether the readers of records refuse the header: consumers, Spark, snapshots, dumps."""
     found = headers.decode_headers(data)
-    assert found.fault == twins.decode_headers(data).fault
+    assert found.fault == pure_readers.decode_headers(data).fault
     if found.fault and not found.position:
         assert {reason(reader.batch_at, data) for reader in (batch, pure)} == {found.fault}
     return {
         refused(batch.batch_at, data),
         refused(pure.batch_at, data),
         found.position == 0,
-        twins.decode_headers(data).position == 0,
+        pure_readers.decode_headers(data).position == 0,
     }
 
 
@@ -80,7 +80,8 @@ def logs_verdicts(data: bytes) -> set[bool]:
     """Whether the log's own walks refuse it: recovery, scan, verify, append and copy."""
     base = int.from_bytes(data[:8], "big", signed=True)
     compiled, plain = (
-        walk(data, 0, len(data), base, -INT32, verify_crc=True) for walk in (scan.walk, twins.walk)
+        walk(data, 0, len(data), base, -INT32, verify_crc=True)
+        for walk in (scan.walk, pure_readers.walk)
     )
     assert compiled == plain, "which fault is told, too"
     return {compiled[0] == 0}

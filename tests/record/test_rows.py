@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kraftfast import errors
 from kraftfast.record import control, headers, pure, rows
 from kraftfast.record.shapes import CONTROL, FAULT_TEXTS, Codec, Fault, Record
-from kraftfast.spark.reading import pure_readers as twins
+from kraftfast.spark.reading import pure_readers
 
 BYTES = st.none() | st.binary(max_size=40)
 CUT_OFF = FAULT_TEXTS[Fault.INCOMPLETE]
@@ -144,7 +144,7 @@ def headers_in(path: Path, end: int, read: Any = headers.read_headers, **more: A
     return found.rows.tolist(), found.position, found.fault
 
 
-@pytest.mark.parametrize("read", [headers.read_headers, twins.read_headers])
+@pytest.mark.parametrize("read", [headers.read_headers, pure_readers.read_headers])
 def test_headers_of_a_file_are_those_of_its_bytes(tmp_path: Path, read: Any) -> None:
     sizes, batches, offset = [20_000, 100, 400_000, 16_384, 50, *[7] * 99], [], 0
     for size in sizes:
@@ -169,7 +169,7 @@ def test_headers_of_a_file_are_those_of_its_bytes(tmp_path: Path, read: Any) -> 
     assert [row[-1] for row in rows] == [number != 2 for number in range(len(sizes))]
 
 
-@pytest.mark.parametrize("read", [headers.read_headers, twins.read_headers])
+@pytest.mark.parametrize("read", [headers.read_headers, pure_readers.read_headers])
 def test_headers_of_a_file_that_is_cut_short_end_in_a_batch_that_is_cut_off(
     tmp_path: Path, read: Any
 ) -> None:

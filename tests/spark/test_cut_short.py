@@ -14,7 +14,7 @@ from tests.spark.kit import LogFiles  # noqa: E402
 CODE = """
 import os, sys
 from kraftfast.errors import KraftfastError
-from kraftfast.spark.reading import split_reader as pieces, splits as survey
+from kraftfast.spark.reading import split_reader, splits
 from kraftfast.spark.jobs.digests import digest_of
 from kraftfast.spark.options import LOG_OPTIONS, LogOptions
 from kraftfast.spark.reading.locations import find_places
@@ -25,31 +25,32 @@ import pyarrow as pa
 how, path, segment, size = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])
 (place,) = find_places(path)
 options = LogOptions.of({"path": path}, LOG_OPTIONS, "kraftfast")
-opened = survey.open_segment
+opened = splits.open_segment
 def cut(*arguments):
     found = opened(*arguments)
     os.truncate(segment, size)
     return found
-planned = list(survey.pieces(place, survey.Bounds(), 1 << 30, None))
-assert [type(each) for each in planned] == [survey.Piece]
-survey.open_segment = pieces.open_segment = cut
+planned = list(splits.pieces(place, splits.Bounds(), 1 << 30, None))
+assert [type(each) for each in planned] == [splits.Piece]
+splits.open_segment = split_reader.open_segment = cut
 import kraftfast.spark.jobs.digests as digests
 digests.open_segment = cut
 (piece,) = planned
 try:
     if how == "plan":
-        print([each.reason for each in survey.pieces(place, survey.Bounds(), 1 << 30, None)
-               if isinstance(each, survey.Damage)])
+        print([each.reason for each in splits.pieces(place, splits.Bounds(), 1 << 30, None)
+               if isinstance(each, splits.Damage)])
     elif how == "rows":
         schema = pa.schema([("offset", pa.int64()), ("value", pa.binary())])
-        list(pieces.read_rows(piece, options, schema, True))
+        list(split_reader.read_rows(piece, options, schema, True))
     elif how == "headers":
-        found = [each.column("damage").to_pylist() for each in pieces.read_headers(piece, True)]
+        batches = split_reader.read_headers(piece, True)
+        found = [each.column("damage").to_pylist() for each in batches]
         print("damage" if any(any(each) for each in found) else found)
     elif how == "digest":
         print("damage" if digest_of(piece, range(1 << 30)).faults else "none")
     elif how == "admit":
-        print(survey.offset_after(place, 0, 1000, 1 << 30))
+        print(splits.offset_after(place, 0, 1000, 1 << 30))
     else:
         print(Transactions(place.log_path).stable_end(0, 1000))
 except KraftfastError as error:

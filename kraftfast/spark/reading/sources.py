@@ -44,8 +44,7 @@ from kraftfast.spark.options import (
     Given,
     LogOptions,
 )
-from kraftfast.spark.reading import remote
-from kraftfast.spark.reading import splits as survey
+from kraftfast.spark.reading import remote, splits
 from kraftfast.spark.reading.arrow_batches import (
     BATCH_FIELDS,
     CONTENTS,
@@ -153,11 +152,11 @@ class LogReader(DataSourceReader):
 
     def _of_log(self, bounded: Bounded) -> Iterator[Piece | Damage]:
         options, place = self.options, bounded.log.place
-        self._check_start(survey.log_start(place), place.name)
+        self._check_start(splits.log_start(place), place.name)
         if options.start_offset:
             check_end(place.name, options.start_offset, bounded.end_offset)
         extents = bounded.log.extents
-        for piece in survey.pieces(place, self.bounds, options.split_bytes, bounded.end, extents):
+        for piece in splits.pieces(place, self.bounds, options.split_bytes, bounded.end, extents):
             if isinstance(piece, Damage) and options.on_corrupt == "fail":
                 raise piece.error()
             if isinstance(piece, Piece):

@@ -8,7 +8,7 @@ import time
 
 from kraftfast.errors import InvalidOption, NoQuorum, OffsetOutOfRange
 from kraftfast.spark.options import LogOptions
-from kraftfast.spark.reading import splits as survey
+from kraftfast.spark.reading import splits
 from kraftfast.spark.reading.committed import QUORUM, Bounded, Logs, OneLog
 from kraftfast.spark.reading.locations import find_places
 from kraftfast.spark.streaming.leader import LeaderLine, Seen
@@ -83,7 +83,7 @@ class Paths:
 
     def starts(self) -> Ends:
         """Return where each log starts."""
-        return {name: survey.log_start(each.log.place) for name, each in self.bounded().items()}
+        return {name: splits.log_start(each.log.place) for name, each in self.bounded().items()}
 
     def compare(self, begin: Ends, then: dict[str, Lineage], fresh: bool) -> None:
         """Compare what was read with the logs; ``fresh``: their records too."""
@@ -129,7 +129,7 @@ class Paths:
             found = self.logs.holders(end, epoch)
             found.sort(key=lambda log: log is not chosen)
             for log in found:
-                if survey.log_start(log.place) <= begin:
+                if splits.log_start(log.place) <= begin:
                     return log
             if found:
                 return found[0]

@@ -27,8 +27,7 @@ from kraftfast.errors import KraftfastError, NoQuorum
 from kraftfast.log.disk import Disk
 from kraftfast.log.snapshots.snapshot_files import snapshot_ids, snapshot_path
 from kraftfast.spark.options import LogOptions
-from kraftfast.spark.reading import remote
-from kraftfast.spark.reading import splits as survey
+from kraftfast.spark.reading import remote, splits
 from kraftfast.spark.reading.arrow_batches import CONTENTS, numbers
 from kraftfast.spark.reading.committed import QUORUM, OneLog
 from kraftfast.spark.reading.fetched import fetched_snapshot, newest_snapshot
@@ -170,10 +169,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         found = {}
         for name, end in ends.items():
             log = logs.get(name)
-            begin = max(start.get(name, 0), survey.log_start(log.place) if log else 0)
+            begin = max(start.get(name, 0), splits.log_start(log.place) if log else 0)
             found[name] = max(end, start.get(name, 0))
             if log is not None and begin < end:
-                reached = survey.offset_after(log.place, begin, end, share, log.extents)
+                reached = splits.offset_after(log.place, begin, end, share, log.extents)
                 found[name] = max(begin, reached)
         return found
 
@@ -189,7 +188,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             followed.compare({}, then, False)
         for name, stop in ends.items():
             log = followed.log_to_read(name, begin.get(name, 0), stop, then.get(name))
-            first = begin[name] if name in begin else survey.log_start(log.place)
+            first = begin[name] if name in begin else splits.log_start(log.place)
             if first < stop:
                 found += self._of_log(log, first, stop)
         return [InputPartition(part) for part in found]
@@ -215,7 +214,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _of_log(self, log: OneLog, start: int, end: int) -> Iterator[Any]:
         """Pieces of one log; the snapshot before them where the log begins later."""
         place = log.place
-        first = survey.log_start(place)
+        first = splits.log_start(place)
         check_start(place.name, start, first, self.options)
         if start < first:
             newer = [each for each in snapshot_ids(Disk(), place.log_path) if each.offset > start]
@@ -224,7 +223,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 yield Snapshotted(place.name, path, newer[-1])
                 first = newer[-1].offset
         bounds = Bounds(max(start, first), end)
-        for part in survey.pieces(place, bounds, self.options.split_bytes, end, log.extents):
+        for part in splits.pieces(place, bounds, self.options.split_bytes, end, log.extents):
             if isinstance(part, Damage) and self.options.on_corrupt == "fail":
                 raise part.error()
             if isinstance(part, Piece):

@@ -1,4 +1,4 @@
-"""Where there are only .py files: plain-Python twins against the compiled modules, and a zip."""
+"""Where there are only .py files: the readers in Python against the compiled ones, and a zip."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ from kraftfast.log import scan
 from kraftfast.record import columns, compression, control, headers, pure, pure_crc, rows
 from kraftfast.record.checksum import crc32c
 from kraftfast.record.shapes import Codec, Record
-from kraftfast.spark.reading import pure_readers as twins
-from kraftfast.spark.reading import uncompiled as plain
+from kraftfast.spark.reading import pure_readers, uncompiled
 from tests.spark.kit import LogFiles, rows_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -121,24 +120,24 @@ def decoders_agree(data: bytes) -> None:
         {}, {"first_offset": 20, "end_offset": 60, "control": True},
         {"records_max": 10, "contents": False}, {"bytes_max": 300, "verify_crc": False},
     ):  # fmt: skip
-        found = outcome(twins.decode_rows, data, **more)
+        found = outcome(pure_readers.decode_rows, data, **more)
         assert found == outcome(rows.decode_rows, data, **more), more
     for more in ({}, {"verify_crc": True}, {"batches_max": 2}):
-        found = outcome(twins.decode_headers, data, **more)
+        found = outcome(pure_readers.decode_headers, data, **more)
         assert found == outcome(headers.decode_headers, data, **more), more
     start = int.from_bytes(data[:8], "big") & (1 << 40) - 1
     for more in ({}, {"verify_crc": True}, {"end_offset": start + 60}, {"bytes_max": 300}):
-        walked = twins.walk(data, 0, len(data), start, **more)
+        walked = pure_readers.walk(data, 0, len(data), start, **more)
         assert walked == scan.walk(data, 0, len(data), start, **more), more
-        assert twins.fault_text(walked[3]) == scan.fault_text(walked[3])
-    assert twins.data_end(data, 0, len(data)) == scan.data_end(data, 0, len(data))
+        assert pure_readers.fault_text(walked[3]) == scan.fault_text(walked[3])
+    assert pure_readers.data_end(data, 0, len(data)) == scan.data_end(data, 0, len(data))
 
 
 @settings(max_examples=100, deadline=None)
 @given(logs())
 def test_sound_logs_are_the_same(data: bytes) -> None:
     decoders_agree(data)
-    assert len(twins.decode_rows(data, control=True)) == len(list(rows_in(data)))
+    assert len(pure_readers.decode_rows(data, control=True)) == len(list(rows_in(data)))
 
 
 def rows_in(data: bytes) -> Any:
@@ -162,7 +161,7 @@ def test_recorded_logs(golden: Path) -> None:
 def test_columns_and_faults_that_have_no_batch() -> None:
     data = pure.encode_batch(pure.values_to_records([b"a", b"b"], timestamp=3))
     for keys in (True, False):
-        found, compiled = (each.decode_columns(data, keys=keys) for each in (twins, columns))
+        found, compiled = (each.decode_columns(data, keys=keys) for each in (pure_readers, columns))
         assert values_of(found.values) == values_of(compiled.values)
         assert found.timestamps.tolist() == compiled.timestamps.tolist() == [3, 3]
         assert (found.keys is None) == (compiled.keys is None) == (not keys)
@@ -170,7 +169,8 @@ def test_columns_and_faults_that_have_no_batch() -> None:
         for name in ("decode_rows", "decode_headers"):
             compiled = rows if name == "decode_rows" else headers
             found, wanted = (
-                outcome(getattr(each, name), data, position, end) for each in (twins, compiled)
+                outcome(getattr(each, name), data, position, end)
+                for each in (pure_readers, compiled)
             )
             assert found[0] == wanted[0], name
 
@@ -183,21 +183,23 @@ def test_last_pages() -> None:
         return data + struct.pack("=I", crc32c(data))
 
     page = bytearray(limits.PAGE_BYTES)
-    struct.pack_into("=Q", page, 0, twins.PAGE_MAGIC)
+    struct.pack_into("=Q", page, 0, pure_readers.PAGE_MAGIC)
     page[512:640] = slot(4, 30, 3, 0, 20, 2, 0) + slot(3, 20, 2, 0, 20, 2, 0)
     check = (5 << 20 >> 16 ^ 5 << 20 ^ 0x5A5A) & 0xFFFF
     struct.pack_into("=Q", page, 1024, 7)
     struct.pack_into("=Q", page, 1088, check << 48 | 5 << 20)
-    assert twins.page_words(page) == (7, 5 << 20, (30, 3), (20, 2)) == scan.page_words(page)
+    assert pure_readers.page_words(page) == (7, 5 << 20, (30, 3), (20, 2)) == scan.page_words(page)
     other = bytearray(page)
     for at in (512, 576):
         other[at : at + 64] = page[512 + 576 - at :][:64]  # no slot is where it belongs
-    assert twins.page_words(other) == (7, 5 << 20, None, None) == scan.page_words(other)
+    assert pure_readers.page_words(other) == (7, 5 << 20, None, None) == scan.page_words(other)
     struct.pack_into("=QQ", page, 1152, 77, 77 ^ 2**64 - 1)  # a file that is used again
-    assert twins.page_words(page) == scan.page_words(page) == (7, 0, (30, 3), (20, 2))  # no end
+    assert (
+        pure_readers.page_words(page) == scan.page_words(page) == (7, 0, (30, 3), (20, 2))
+    )  # no end
     ends = [slot(4, 30, 3, 0, 20, 2, 0, 9, 0), slot(5, 30, 3, 0, 20, 2, 0, 9, 4711)]
     page[1536:1664] = b"".join(ends)
-    assert twins.page_words(page) == scan.page_words(page) == (7, 4711, (30, 3), (20, 2))
+    assert pure_readers.page_words(page) == scan.page_words(page) == (7, 4711, (30, 3), (20, 2))
     for at in (
         0,
         512,
@@ -220,7 +222,7 @@ def test_last_pages() -> None:
             other = bytearray(page)
             for each in changed:
                 other[each] ^= 0x21
-            assert twins.page_words(other) == scan.page_words(other), changed
+            assert pure_readers.page_words(other) == scan.page_words(other), changed
 
 
 @pytest.mark.parametrize("size", [0, 1, 255, 2047, 2048, 2049, 70_001])
@@ -309,10 +311,10 @@ def test_a_zip_of_py_files_reads_the_same(log: LogFiles, tmp_path: Path) -> None
     sources = (LogSource, BatchesSource, SnapshotSource)
     assert found == [rows_of(each({"path": str(log.path)})) for each in sources]
     assert "CorruptLog" in damaged and "CRC-32C does not match" in damaged
-    missing = f" needs {plain.MISSING}"
+    missing = f" needs {uncompiled.MISSING}"
     assert all(each.startswith("NotCompiled: ") and each.endswith(missing) for each in refused)
     told = [each.removeprefix("NotCompiled: ").removesuffix(missing) for each in refused]
     asked = f"asking the replica in {path / '1'} how much is committed"
     function = "open_segments of kraftfast.log.recovery"
     assert told == [asked, "reading from servers", "writing", function]
-    assert words == [plain.SLOW]
+    assert words == [uncompiled.SLOW]
