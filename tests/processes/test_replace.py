@@ -82,7 +82,8 @@ def test_a_majority_starts_without_a_bad_directory(
     with a_quorum(path) as quorum:
         assert list(quorum.faults) == [2] and isinstance(quorum.faults[2], DAMAGES[damage])
         with quorum.producer() as producer:
-            producer.append_wait(b"after")
+            offset = producer.append_wait(b"after")
+        wait_until(lambda: quorum.status(1)["high_watermark"] > offset)  # if it follows, later
         assert values(quorum, 1) == [*RECORDS, b"after"]
 
 
@@ -274,5 +275,5 @@ def test_a_quorum_of_version_0_opens_as_before(tmp_path: Path) -> None:
     file.write_text(json.dumps(known))
     with a_quorum(path) as quorum:
         assert quorum.status(1)["kraft_version"] == 0
-        assert values(quorum, 1) == RECORDS
+        wait_until(lambda: values(quorum, 1) == RECORDS)
         assert os.path.exists(path / ".lock")
