@@ -28,7 +28,11 @@ from tests.model.storing import CHANCE, bytes_of, digest_of
 LATE = 9
 """The correlation of what nobody waits for; 0: of a pushed answer. Between: under way."""
 GENERATIONS = 4
-BARRIER = 8
+BARRIERS = range(10, 18)
+"""The correlations of a replica's requests for read barriers, by turns: the answer to one that was
+given up must not look like that to the next."""
+FRESH = BARRIERS.stop
+"""The first correlation that the core gives in a turn."""
 LIVES = 100
 """Starts of one disk: those of one that replaced it are numbered behind them."""
 REPLICAS_MAX = 60_000
@@ -217,6 +221,7 @@ class Turns:
         world.keeps_floors = id in self.setting.floors
         world.directory_ids = {id: host.directory_id}
         waited = in_flight(host)
+        asked = barrier_asked(host)
         role = host.replica.role if host.replica is not None else "down"
         epoch = host.replica.epoch if host.replica is not None else 0
         try:
@@ -237,14 +242,14 @@ class Turns:
             host.waiting_write = None
         finally:
             world.dies = False
-        sent, dropped = self._numbers_of_requests(host, waited, event)
+        sent, dropped = self._numbers_of_requests(host, waited, asked, event)
         by_id = CHANCE.chose or goes_by_id(host, event, role, arrived)
         add_marks(host, world.marks)
         facts, marks = tuple(world.facts), frozenset(world.marks)
         return Turn(self._put(host), sent, dropped, facts, by_id, marks)
 
     def _numbers_of_requests(
-        self, host: Lone, waited: dict[int, int], event: tuple[Any, ...]
+        self, host: Lone, waited: dict[int, int], asked: int, event: tuple[Any, ...]
     ) -> tuple[tuple[tuple[int, int], ...], tuple[int, ...]]:
         """Give requests under way the small numbers that they have between turns."""
         now = in_flight(host)
@@ -262,15 +267,22 @@ class Turns:
                     host.generations[peer_id] = given_up % GENERATIONS
             if new and new != old:
                 names[peer_id, new] = 1 + host.generations.get(peer_id, 0)
+        if answered is not None and self.heads[event[2]][1] == asked:
+            asked = 0
+        barriers: dict[int, int] = {}
+        for message in self.world.out:
+            if message.is_request and isinstance(message.body, msg.ReadBarrierRequest):
+                asked = barriers[message.correlation] = later_barrier(asked)
         if host.replica is not None:
             renumber(host, names)
+            renumber_barriers(host, barriers, asked)
         sent = []
         for message in self.world.out:
             correlation = message.correlation
             if message.is_request:
                 correlation = names.get((message.target, correlation), LATE)
                 if isinstance(message.body, msg.ReadBarrierRequest):
-                    correlation = BARRIER
+                    correlation = barriers[message.correlation]
             sent.append((message.target, self.message(message, correlation)))
         return tuple(sent), tuple(dropped)
 
@@ -306,9 +318,23 @@ def renumber(host: Lone, names: dict[tuple[int, int], int]) -> None:
         peer.correlation = names.get((peer_id, old), old)
         if peer_id in asks:
             asks[peer_id] = peer.correlation if asks[peer_id] == old and old else LATE
+    state.peers.next_correlation = FRESH
+
+
+def barrier_asked(host: Lone) -> int:
+    """Return the correlation of the last request for a read barrier, 0 if it was answered."""
+    return timeless.state_of(host.replica).barriers_correlation if host.replica is not None else 0
+
+
+def later_barrier(asked: int) -> int:
+    """Return the correlation of the next one."""
+    return asked + 1 if asked and asked + 1 in BARRIERS else BARRIERS.start
+
+
+def renumber_barriers(host: Lone, numbers: dict[int, int], asked: int) -> None:
+    """Write the small numbers of requests for read barriers into the replica."""
+    assert host.replica is not None
+    state = timeless.state_of(host.replica)
     for barrier in state.barriers:
-        if barrier.correlation:
-            waits = barrier.correlation == state.barriers_correlation
-            barrier.correlation = BARRIER if waits else LATE
-    state.barriers_correlation = BARRIER if state.barriers_correlation else 0
-    state.peers.next_correlation = LATE + 1
+        barrier.correlation = numbers.get(barrier.correlation, barrier.correlation)
+    state.barriers_correlation = asked
