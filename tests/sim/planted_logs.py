@@ -13,7 +13,7 @@ from kraftfast.sim.machines.host import SimFlusher
 from kraftfast.sim.machines.process import Process
 from kraftfast.sim.oracles.ending import check_disks, check_log
 from kraftfast.sim.oracles.producer_oracle import check_epochs, check_producers
-from kraftfast.sim.oracles.shadow import Shadow
+from kraftfast.sim.oracles.shadow import Identity, Shadow
 from kraftfast.types import KRaftVoters, OffsetAndEpoch, QuorumState, ReplicaKey
 from tests.sim.planting import Scene, plant, with_state
 
@@ -38,19 +38,25 @@ def batch_leaves_a_gap(scene: Scene) -> None:
     scene.world.run(200)
 
 
+def know(scene: Scene, batch: Identity) -> None:
+    """Let the oracle see a batch in the place of the last one, and none before it."""
+    segment, position = scene.other.log.segments[-1], scene.shadow.entries[-1].position
+    scene.oracle._know(scene.other, batch, None, segment, position)
+
+
 @plant("I2: {} holds {}, which the leader of epoch {} ({}) never appended")
 def follower_invents_a_batch(scene: Scene) -> None:
-    scene.oracle._know(scene.other, scene.last._replace(epoch=99), None)
+    know(scene, scene.last._replace(epoch=99))
 
 
 @plant("I2: {} holds {}, others {}")
 def other_bytes_in_one_place(scene: Scene) -> None:
-    scene.oracle._know(scene.other, scene.last._replace(crc=scene.last.crc ^ 1), None)
+    know(scene, scene.last._replace(crc=scene.last.crc ^ 1))
 
 
 @plant("I3: {}: before {}: {}, not {}")
 def another_batch_before(scene: Scene) -> None:
-    scene.oracle._know(scene.other, scene.last, None)
+    know(scene, scene.last)
 
 
 @plant("D1: replica {} calls {} flushed, but {} is not on its disk")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import pytest
 
 from kraftfast import sim
 from kraftfast.core.membership.voter_history import VoterHistory
+from kraftfast.limits import PAGE_BYTES
 from kraftfast.log.snapshots.snapshot_files import snapshot_ids
 from kraftfast.node.storage import voter_records
 from kraftfast.sim.require import Violation
@@ -27,7 +29,7 @@ from tests.sim import (  # noqa: F401
     planted_votes,
 )
 from tests.sim.kit import Quorum
-from tests.sim.planting import PLANTS, Scene, with_voter_records
+from tests.sim.planting import PLANTS, Scene, static, with_voter_records
 from tests.sim.steps import begun, with_snapshots
 
 
@@ -119,3 +121,25 @@ def test_a_follower_of_another_disk_than_its_link_names_is_told_of(
     state.peers.peer(machine.id).directory_id = machine.key_of(machine.formats).directory_id
     with pytest.raises(Violation, match=r"^D23: .* known not to be"):
         scene.world.early.follows(scene.other)
+
+
+@pytest.mark.parametrize("written", ["nothing", "another", "the same elsewhere", "it"])
+def test_a_batch_that_was_cut_comes_back_only_from_a_write_that_was_cut(
+    monkeypatch: pytest.MonkeyPatch, written: str
+) -> None:
+    """I14: a process that ends inside a pwrite may leave those bytes, and no others."""
+    scene = Scene(static(), monkeypatch)
+    machine = scene.other.machine
+    scene.quorum.stop(machine.id, "kill")
+    last = scene.shadow.entries.pop()  # as if it had been cut
+    scene.shadow.end = last.batch.base_offset
+    scene.shadow.durable = min(scene.shadow.durable, scene.shadow.end)
+    if written != "nothing":
+        data, position = scene.oracle.bytes_of(last.batch), last.position
+        data = bytes(len(data)) if written == "another" else data
+        position += PAGE_BYTES if written == "the same elsewhere" else 0
+        machine.disk.cut_in_write(position, data)
+    told = nullcontext() if written == "it" else pytest.raises(Violation, match="^I14: ")
+    with told:
+        scene.quorum.restart(machine.id)
+        scene.quorum.wait(lambda: machine.process is not None)

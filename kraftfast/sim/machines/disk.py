@@ -12,6 +12,7 @@ import errno
 import os
 from functools import lru_cache
 from random import Random
+from typing import NamedTuple
 
 from kraftfast.errors import DirectoryInUse, FlushFailed, StorageError
 from kraftfast.limits import PAGE_BYTES
@@ -27,6 +28,18 @@ class Crash(BaseException):
     """The process ends here, inside a system call. Not an ``Exception``: none may eat it."""
 
 
+class CutWrite(NamedTuple):
+    """A pwrite into a segment in which its process stopped: a part of it reached the file."""
+
+    position: int
+    data: bytes
+
+    def holds(self, position: int, data: bytes) -> bool:
+        """Return whether these bytes were to be written there."""
+        at = position - self.position
+        return at >= 0 and self.data.startswith(data, at)
+
+
 class SimDisk:
     """The files of one simulated machine. Raises StorageError or a subclass, like the real one.
 
@@ -39,12 +52,12 @@ class SimDisk:
     failing_syncs: int  # so many syncs from now on fail (EIO)
     lying_syncs: int  # so many syncs of segments from now on lose a page
     calls: int  # system calls so far
-    ended_in_write: bool  # a process stopped inside a pwrite into a segment
+    cut_write: CutWrite | None  # the last one, until the next start
     log: list[str] | None  # what was called, for traces
 
     def __init__(self, random: Random) -> None:
         self.random = random
-        self.ended_in_write = False
+        self.cut_write = None
         self.root = Directory()
         self.blocks_max = NO_LIMIT
         self.failing_syncs = 0
@@ -374,6 +387,10 @@ class SimDisk:
         paged.begin_sync(self.random)
         if self._end_sync(fd):
             raise StorageError(f"cannot prepare {path}: {os.strerror(errno.EIO)}")
+
+    def cut_in_write(self, position: int, data: bytes) -> None:
+        """Note that a process stops inside a pwrite."""
+        self.cut_write = CutWrite(position, data)
 
     def begin_write(self, path: str) -> None:
         """Begin a pwrite into a segment."""

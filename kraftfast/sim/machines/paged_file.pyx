@@ -336,7 +336,7 @@ cdef class SimSegmentFile(SegmentFile):
         try:
             self.disk.begin_write(self.path)
         except BaseException:  # the machine stops in the middle: pages reach the cache in order
-            self.disk.ended_in_write = True
+            self.disk.cut_in_write(at, source[:n])
             done = min(n, self.disk.random.randint(0, pages_in(n)) * PAGE)
             memcpy(self.base + at, source, done)
             raise

@@ -28,7 +28,7 @@ from kraftfast.sim.machines.paged_file import PagedFile, batches_of
 from kraftfast.sim.machines.small_file import SmallFile
 from kraftfast.sim.oracles.flush_oracle import FlushOracle
 from kraftfast.sim.oracles.producer_oracle import check_epochs, check_producers
-from kraftfast.sim.oracles.shadow import Entry, Identity, Shadow, was_writing
+from kraftfast.sim.oracles.shadow import Entry, Identity, Shadow, was_cut, was_writing
 from kraftfast.sim.oracles.snapshot_oracle import SnapshotOracle
 from kraftfast.sim.oracles.vote_oracle import VoteOracle, is_same_vote
 from kraftfast.sim.oracles.voter_oracle import VoterOracle
@@ -126,21 +126,21 @@ class Oracle:
         process: Process,
         batch: Identity,
         before: Identity | None,
-        segment: Any = None,
-        position: int = 0,
+        segment: Any,
+        position: int,
     ) -> None:
         """I2, I3: the batch is the one that the epoch's only leader appended there, after that."""
         key = (batch.epoch, batch.base_offset)
         known = self.batches.get(key)
         if known is None:
             leader = self.leaders.get(batch.epoch)
-            if leader is not process and not was_writing(leader, process, batch):
+            data = bytes(segment.file.view(position, position + batch.size))
+            if leader is not process and not was_writing(leader, process, position, data):
                 raise Violation(
                     f"I2: {process.id} holds {batch}, which the leader of epoch {batch.epoch} "
                     f"({leader.id if leader else 'nobody'}) never appended"
                 )
             self.batches[key] = (batch, before)
-            data = bytes(segment.file.view(position, position + batch.size))
             self.contents[key] = data
             self.voters.learn(batch, data)
             return
@@ -228,15 +228,14 @@ class Oracle:
         self._extend(new, process)
         check_producers(process)
         check_epochs(process, new)
-        in_flight = old.end if machine.disk.ended_in_write else -1
-        machine.disk.ended_in_write = False
         for entry in new.entries:
             before = known.get(entry.batch.base_offset)
-            is_known = before is not None and entry.batch == before.batch
             require(
-                is_known or entry.batch.base_offset == in_flight,
+                (before is not None and entry.batch == before.batch)
+                or was_cut(process, entry.position, self.bytes_of(entry.batch)),
                 f"I14: {process.id} recovered {entry.batch} where {before} stood",
             )
+        machine.disk.cut_write = None
         self.snapshots.check(process)
         if not self._began_anew(old, new, process, power):
             self._check_kept(old, new, process, power)
@@ -424,7 +423,11 @@ class Oracle:
         first = bisect_left(self.committed, start, key=lambda each: each.base_offset)
         last = bisect_left(self.committed, end, key=lambda each: each.base_offset)
         batches = self.committed[first:last]
-        return b"".join(self.contents[each.epoch, each.base_offset] for each in batches)
+        return b"".join(self.bytes_of(each) for each in batches)
+
+    def bytes_of(self, batch: Identity) -> bytes:
+        """Return the bytes of a batch that some replica held."""
+        return self.contents[batch.epoch, batch.base_offset]
 
     def _has(self, shadow: Shadow, batch: Identity) -> bool:
         """Return whether a replica has a committed batch, in its log or in its snapshot."""

@@ -88,8 +88,14 @@ class Shadow:
         return self.entries[first:last]
 
 
-def was_writing(leader: Process | None, process: Process, batch: Identity) -> bool:
+def was_writing(leader: Process | None, process: Process, position: int, data: bytes) -> bool:
     """Return whether a leader ended inside the pwrite of a batch that its successor here finds."""
     if leader is None or leader.alive or leader.machine is not process.machine:
         return False
-    return leader.machine.disk.ended_in_write and leader.log.end_offset == batch.base_offset
+    return was_cut(process, position, data)
+
+
+def was_cut(process: Process, position: int, data: bytes) -> bool:
+    """Return whether the process before this one ended inside the pwrite of these bytes."""
+    cut = process.machine.disk.cut_write
+    return cut is not None and cut.holds(position, data)
