@@ -19,12 +19,12 @@ from collections.abc import Iterable, Mapping
 from kraftfast.arguments import refuse, text
 from kraftfast.client.admin.admin import Admin
 from kraftfast.client.admin.admin_ways import LocalWay
-from kraftfast.client.connect import TOPIC_BYTES_MAX, RemoteQuorum, connect_servers
 from kraftfast.client.connection import Address
 from kraftfast.client.connector import Connector
 from kraftfast.client.consumer.consumer import Consumer
 from kraftfast.client.local import LocalConnector
 from kraftfast.client.quorum import ConnectedQuorum
+from kraftfast.client.remote_quorum import TOPIC_BYTES_MAX, RemoteQuorum, connect_servers
 from kraftfast.client.timing import deadline_after
 from kraftfast.errors import InvalidOption, NoQuorum
 from kraftfast.link.host import check_host

@@ -204,7 +204,7 @@ class LocalQuorum(QuorumOfThisHost):
 
     def _connector(self, batch_bytes: int, window: int) -> Connector:
         if self.tuning.transport == "socket":
-            from kraftfast.client.remote import Cluster, RemoteConnector
+            from kraftfast.client.cluster import Cluster, RemoteConnector
 
             cluster = Cluster(self.addresses.values(), self.description.topic)
             return RemoteConnector(cluster, batch_bytes, window)

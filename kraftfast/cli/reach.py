@@ -51,8 +51,8 @@ def admin(directory: str | None, servers: str | None, controllers: str | None) -
         raise click.UsageError("give one of --dir, --bootstrap-server and --bootstrap-controller")
     if directory is not None:
         return here(directory).admin()
-    from kraftfast.client.connect import RemoteQuorum
-    from kraftfast.client.remote import Cluster, parse_addresses
+    from kraftfast.client.cluster import Cluster, parse_addresses
+    from kraftfast.client.remote_quorum import RemoteQuorum
     from kraftfast.types import METADATA_TOPIC
 
     # no search for a leader: each call says within its own time that there is none

@@ -1,5 +1,6 @@
 """The clients of a quorum, over rings on one host or over sockets.
 
-``local`` finds the replicas of this host, ``remote`` servers, of which ``connect`` makes a quorum;
-``producer``, ``consumer`` and ``admin`` are what a quorum gives.
+``local`` reaches the replicas of this host; ``cluster`` finds the servers of a quorum and their
+leader, ``remote_quorum`` is the quorum made of them; ``producer``, ``consumer`` and ``admin`` are
+what a quorum gives.
 """

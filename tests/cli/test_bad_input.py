@@ -127,7 +127,7 @@ def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "kraftfast.bench.disk.measure",
         "kraftfast.doctor.examine",
         "kraftfast.spark.jobs.sweeps.sweep",
-        "kraftfast.client.remote.Cluster.__init__",
+        "kraftfast.client.cluster.Cluster.__init__",
     ):
         monkeypatch.setattr(place, reached)
 

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 import kraftfast
+from kraftfast.client.cluster import Cluster
 from kraftfast.client.consumer import remote_consumer
 from kraftfast.client.consumer.consumer import RecordStream
 from kraftfast.client.consumer.remote_consumer import RemoteConsumer
 from kraftfast.client.quorum import Quorum
-from kraftfast.client.remote import Cluster
 from kraftfast.errors import (
     Closed,
     CorruptBatch,

@@ -11,7 +11,7 @@ import pytest
 import kraftfast
 from kraftfast.quorum import LocalQuorum
 
-WITHOUT_QUORUM = ["kraftfast.client.remote"]
+WITHOUT_QUORUM = ["kraftfast.client.cluster"]
 WITH_QUORUM = [
     "kraftfast",
     "kraftfast.client.producer.aio",

@@ -16,9 +16,9 @@ import kraftfast
 from kraftfast.client import local
 from kraftfast.client.admin.admin import Admin, AsyncAdmin
 from kraftfast.client.admin.admin_ways import LocalWay, RemoteWay
+from kraftfast.client.cluster import Cluster
 from kraftfast.client.consumer.read_barriers import ReadBarriers
 from kraftfast.client.host import HOST
-from kraftfast.client.remote import Cluster
 from kraftfast.errors import ErrorCode, NoQuorum, PeerGone, TimedOut
 from kraftfast.quorum import LocalQuorum
 from kraftfast.wire.messages import DescribeQuorumResponse

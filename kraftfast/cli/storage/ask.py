@@ -17,7 +17,7 @@ def refuse_second_quorum(node: NodeConfig, cluster_id: str) -> None:
     A second quorum under the same cluster id would acknowledge records that the first never has.
     Servers that do not answer, or belong to another cluster, say nothing about it.
     """
-    from kraftfast.client.remote import Cluster
+    from kraftfast.client.cluster import Cluster
     from kraftfast.errors import InvalidOption, KraftfastError
     from kraftfast.types import METADATA_TOPIC
 

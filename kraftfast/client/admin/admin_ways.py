@@ -8,9 +8,9 @@ import time
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+from kraftfast.client.cluster import Cluster
 from kraftfast.client.host import HOST, Host
 from kraftfast.client.local import KeptConnection, ask, ask_raw
-from kraftfast.client.remote import Cluster
 from kraftfast.errors import MalformedFrame, NoQuorum, NotLeader, PeerGone, TimedOut
 from kraftfast.types import METADATA_TOPIC
 from kraftfast.wire import frame

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from kraftfast import limits
+from kraftfast.client.cluster import Cluster, Leader
 from kraftfast.client.connection import Connection
 from kraftfast.client.consumer.consumer import RETRY_S, RecordStream
 from kraftfast.client.producer.refusals import Search
-from kraftfast.client.remote import Cluster, Leader
 from kraftfast.client.timing import FOREVER_S, deadline_after
 from kraftfast.errors import (
     CorruptBatch,

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from kraftfast.client.admin.admin import Admin
 from kraftfast.client.admin.admin_ways import RemoteWay
+from kraftfast.client.cluster import Cluster, RemoteConnector
 from kraftfast.client.consumer.remote_consumer import RemoteConsumer
 from kraftfast.client.producer.producer import Producer as RealProducer
-from kraftfast.client.remote import Cluster, RemoteConnector
 from kraftfast.errors import (
     CorruptBatch,
     KraftfastError,

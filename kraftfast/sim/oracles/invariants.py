@@ -122,20 +122,15 @@ class Oracle:
         return self.committed[index] if found else None
 
     def _know(
-        self,
-        process: Process,
-        batch: Identity,
-        before: Identity | None,
-        segment: Any,
-        position: int,
+        self, process: Process, batch: Identity, before: Identity | None, segment: Any, at: int
     ) -> None:
         """I2, I3: the batch is the one that the epoch's only leader appended there, after that."""
         key = (batch.epoch, batch.base_offset)
         known = self.batches.get(key)
         if known is None:
             leader = self.leaders.get(batch.epoch)
-            data = bytes(segment.file.view(position, position + batch.size))
-            if leader is not process and not was_writing(leader, process, position, data):
+            data = bytes(segment.file.view(at, at + batch.size))
+            if leader is not process and not was_writing(leader, process, at, data):
                 raise Violation(
                     f"I2: {process.id} holds {batch}, which the leader of epoch {batch.epoch} "
                     f"({leader.id if leader else 'nobody'}) never appended"

@@ -28,8 +28,8 @@ from kraftfast.spark.streaming.leader import PASSING, fetch_once
 from kraftfast.types import METADATA_PARTITION, OffsetAndEpoch
 
 if TYPE_CHECKING:
+    from kraftfast.client.cluster import Leader
     from kraftfast.client.connection import Connection
-    from kraftfast.client.remote import Leader
 
 SLICE_BYTES = 1024 * 1024
 RETRY_S = 0.1

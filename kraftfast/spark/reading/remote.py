@@ -16,8 +16,8 @@ from kraftfast.spark.reading.arrow_batches import row_batch
 from kraftfast.spark.reading.uncompiled import need_compiled
 
 if TYPE_CHECKING:
-    from kraftfast.client.connect import RemoteQuorum
     from kraftfast.client.consumer.consumer import RecordStream
+    from kraftfast.client.remote_quorum import RemoteQuorum
 
 RANGES_MAX = 1024
 WAIT_S = 0.2
@@ -40,7 +40,7 @@ def open_quorum(options: LogOptions) -> RemoteQuorum:
 def open_servers(servers: str, topic: str, timeout: float) -> RemoteQuorum:
     """Raises NoQuorum if there is no leader within ``timeout`` seconds, NotCompiled."""
     need_compiled("reading from servers")
-    from kraftfast.client.connect import RemoteQuorum  # only reads from servers need a client
+    from kraftfast.client.remote_quorum import RemoteQuorum  # only reads from servers need a client
     from kraftfast.connected import connect
 
     quorum = connect(servers.split(","), topic, timeout=timeout)

@@ -17,8 +17,8 @@ from kraftfast.spark.reading.uncompiled import need_compiled
 from kraftfast.types import METADATA_PARTITION, ZERO_UUID, uuid_text
 
 if TYPE_CHECKING:
+    from kraftfast.client.cluster import Cluster, Leader
     from kraftfast.client.connection import Connection
-    from kraftfast.client.remote import Cluster, Leader
     from kraftfast.wire.fetch import PartitionFetched
 
 RETRY_S = 0.05
@@ -108,8 +108,8 @@ class LeaderLine:
         need_compiled("reading from servers")
         from kraftfast import limits
         from kraftfast.client.admin.quorum_info import question, read_answer
+        from kraftfast.client.cluster import Cluster, parse_addresses
         from kraftfast.client.consumer.remote_consumer import ANSWER_OVERHEAD_BYTES
-        from kraftfast.client.remote import Cluster, parse_addresses
         from kraftfast.wire.messages import ApiKey
 
         if self.cluster is None:

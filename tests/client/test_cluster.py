@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 import kraftfast
+from kraftfast.client.cluster import Cluster, RemoteConnector, connect_producer, parse_addresses
 from kraftfast.client.connection import Connection
 from kraftfast.client.producer import own_threads
 from kraftfast.client.producer.ledger import Ledger
 from kraftfast.client.producer.producer import Producer
-from kraftfast.client.remote import Cluster, RemoteConnector, connect_producer, parse_addresses
 from kraftfast.errors import (
     ErrorCode,
     InconsistentClusterId,
