@@ -21,17 +21,23 @@ if TYPE_CHECKING:
     from kraftfast.client.quorum import Quorum as Quorum
     from kraftfast.connected import connect as connect
     from kraftfast.errors import *  # noqa: F403  # all of them are public
+    from kraftfast.log.snapshots.snapshot_reader import SnapshotReader as SnapshotReader
+    from kraftfast.log.snapshots.snapshot_writer import SnapshotWriter as SnapshotWriter
     from kraftfast.node.state_machine import StateMachine as StateMachine
     from kraftfast.quorum import LocalQuorum as LocalQuorum
+    from kraftfast.record.batch import BatchView as BatchView
 
 __version__ = "0.1.0"
 
 __all__ = [
     "AsyncProducer",
+    "BatchView",
     "Consumer",
     "LocalQuorum",
     "Producer",
     "Quorum",
+    "SnapshotReader",
+    "SnapshotWriter",
     "StateMachine",
     "connect",
     "errors",
@@ -46,6 +52,9 @@ _DOORS: dict[str, str] = {
     "Quorum": "kraftfast.client.quorum",
     "connect": "kraftfast.connected",
     "StateMachine": "kraftfast.node.state_machine",
+    "BatchView": "kraftfast.record.batch",
+    "SnapshotReader": "kraftfast.log.snapshots.snapshot_reader",
+    "SnapshotWriter": "kraftfast.log.snapshots.snapshot_writer",
 }
 
 

@@ -51,7 +51,7 @@ class StateMachine:
     def apply(self, batch: BatchView) -> None:
         """Apply a committed batch: in offset order, each exactly once, none left out.
 
-        ``batch`` is a :class:`kraftfast.record.batch.BatchView` (``base_offset``, ``last_offset``,
+        ``batch`` is a :class:`kraftfast.BatchView` (``base_offset``, ``last_offset``,
         ``leader_epoch``, ``max_timestamp``, ``size``, ``records()``), valid during the call only.
         Control batches are not handed over. What is raised here ends the replica.
         """
@@ -60,7 +60,7 @@ class StateMachine:
     def snapshot(self, writer: SnapshotWriter) -> None:
         """Write all of the state, as of the records applied so far, as records.
 
-        ``writer`` is a :class:`kraftfast.log.snapshots.snapshot_writer.SnapshotWriter`:
+        ``writer`` is a :class:`kraftfast.SnapshotWriter`:
         ``append(value, key, headers)``, ``extend(values)``. When:
         ``metadata.log.max.record.bytes.between.snapshots`` and
         ``metadata.log.max.snapshot.interval.ms``; the replicas by turns. Commits go on meanwhile,
@@ -72,7 +72,7 @@ class StateMachine:
     def restore(self, reader: SnapshotReader) -> None:
         """Replace the state by that of a snapshot, this replica's own or another's.
 
-        ``reader`` is a :class:`kraftfast.log.snapshots.snapshot_reader.SnapshotReader`:
+        ``reader`` is a :class:`kraftfast.SnapshotReader`:
         ``records()``, ``batches()``, ``snapshot_id``; what was written comes in the same
         order. What is raised here ends the replica.
         """

@@ -163,7 +163,7 @@ cdef class BatchView:
         return whole[self.position + at : self.position + self.header.size]
 
     def crc_ok(self) -> bool:
-        """Return whether the stored CRC-32C is that of the bytes."""
+        """Return whether the stored CRC-32C is that of the bytes. Raises nothing."""
         return kf_batch_crc_holds(self.source.data + self.position, &self.header)
 
     cdef Hold decompressed(self):
@@ -190,7 +190,8 @@ cdef class BatchView:
     def first_from(self, int64_t timestamp, int64_t start_offset=0) -> tuple | None:
         """Return (offset, timestamp) of the first record at or after both, None without one.
 
-        Raises CorruptBatch or UnsupportedCodec.
+        ``timestamp``: milliseconds. ``start_offset``: in the log, inclusive. Raises CorruptBatch or
+        UnsupportedCodec.
         """
         cdef RecordIterator each = RecordIterator(self)
         cdef kf_record record
@@ -202,7 +203,12 @@ cdef class BatchView:
         return None
 
     def check(self, *, str records="any", bint control=True) -> None:
-        """Check this batch, as :func:`check_batch` does."""
+        """Check this batch down to the last record, as bytes from a stranger.
+
+        ``records``: ``"any"``, or ``"kafka-raft"``, which refuses what Kafka's raft reader would.
+        ``control``: False refuses control batches. Raises CorruptBatch, RecordsRefused,
+        UnsupportedCodec, InvalidOption.
+        """
         check_view(self, rules_of(records, control))
 
     def __repr__(self) -> str:

@@ -27,8 +27,9 @@ PIECE_BYTES = 1024 * 1024
 class SnapshotReader:
     """One snapshot, read from its beginning to its end; for one thread.
 
-    Opening reads its first batch. The id is in the name, or not known (``bootstrap.checkpoint``).
-    Raises FileNotFoundError, StorageError, CorruptLog.
+    Opening reads its first batch. ``disk``: a ``kraftfast.log.disk.Disk``. ``path``: the file's.
+    ``snapshot_id``: what it must hold; None, what its name says, or nothing
+    (``bootstrap.checkpoint``). Raises FileNotFoundError, StorageError, CorruptLog.
     """
 
     snapshot_id: OffsetAndEpoch | None
@@ -72,7 +73,7 @@ class SnapshotReader:
                 yield found
 
     def records(self) -> Iterator[Record]:
-        """Yield the data records, as :meth:`batches`; offsets begin at the snapshot's own 0."""
+        """Yield the data records, once; the first has offset 0. Raises CorruptLog."""
         while (found := self._next()) is not None:
             if found.is_control:
                 continue
@@ -86,7 +87,7 @@ class SnapshotReader:
         return sum(found.record_count for found in self.batches())
 
     def close(self) -> None:
-        """Give the file back; batches in use stay valid."""
+        """Give the file back; batches in use stay valid. Raises nothing."""
         self._file.close()
 
     def __enter__(self) -> SnapshotReader:

@@ -29,9 +29,12 @@ BATCH_BYTES = 256 * 1024
 class SnapshotWriter:
     """One snapshot while it is written. It has no name before ``freeze``; for one thread.
 
+    ``disk``: a ``kraftfast.log.disk.Disk``. ``log_path``: the directory of the log.
+    ``snapshot_id``: the offset that it ends at, exclusive, and the epoch of the record before it.
     ``last_contained_log_timestamp``: milliseconds, of the last batch that it replaces.
-    ``controls``: KRaftVersion and KRaftVoters as of its end. ``records``: what the log takes.
-    Raises InvalidOption, StorageError, DiskFull.
+    ``controls``: KRaftVersion and KRaftVoters as of its end. ``header_tags``: what a later version
+    would read in its header. ``records``: what the log takes. ``timestamp``: of its batches, in
+    milliseconds; -1: now. Raises InvalidOption, StorageError, DiskFull.
     """
 
     snapshot_id: OffsetAndEpoch  # exclusive end offset, and the epoch of the record before it
@@ -79,7 +82,11 @@ class SnapshotWriter:
         key: bytes | None = None,
         headers: Sequence[tuple[str, bytes | None]] | None = None,
     ) -> None:
-        """Append one record. Raises RecordsRefused, RecordTooLarge, DiskFull, Closed."""
+        """Append one record.
+
+        ``value``, ``key``: bytes, or None. ``headers``: pairs of a name and bytes, or None. Raises
+        RecordsRefused, RecordTooLarge, DiskFull, Closed.
+        """
         self._check_open()
         if self._builder.append(value, key, headers):
             return
@@ -95,12 +102,16 @@ class SnapshotWriter:
         self._builder = self._open_batch(self._buffer)
 
     def extend(self, values: Iterable[bytes | None]) -> None:
-        """Append many records without keys, as :meth:`append`."""
+        """Append many records with ``values`` alone. See :meth:`append`."""
         for value in values:
             self.append(value)
 
     def freeze(self, footer_tags: Tags = ()) -> None:
-        """Put everything on disk under its name. Raises FlushFailed (D9), DiskFull."""
+        """Put everything on disk under its name.
+
+        ``footer_tags``: what a later version would read in its footer. Raises FlushFailed (D9),
+        DiskFull, Closed.
+        """
         self._check_open()
         self._close_batch()
         self._put(self._control_batch([SnapshotFooter(footer_tags)]), 1)
@@ -109,7 +120,7 @@ class SnapshotWriter:
         self.finished = True  # a part without a name is not left behind
 
     def abort(self) -> None:
-        """Leave nothing; after ``freeze`` it does nothing."""
+        """Leave nothing; after ``freeze`` it does nothing. Raises StorageError."""
         if not self.finished:
             self.finished = True
             snapshot_files.drop_part(self._disk, self._file)
