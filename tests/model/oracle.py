@@ -286,14 +286,9 @@ class Oracle:
         committed = known.committed
         if not committed:
             return
-        voters = self.static
-        for record in reversed(committed):
-            if isinstance(record.control, KRaftVoters):
-                voters = record.control.voters
-                break
-        else:
-            if self.turns.setting.dynamic:
-                return
+        voters = self.committed_voters(committed)
+        if not voters:
+            return
         end = len(committed)
         self.looked["durable"] += 1
         holders = [each.key.id for each in seen if is_voter(voters, each)
@@ -306,6 +301,13 @@ class Oracle:
             enough = len({*holders, *known.hurt}) >= majority(voters)
         if not enough:
             raise Violation(f"I5: committed {show(committed)} is on the disks of {holders} alone")
+
+    def committed_voters(self, committed: tuple[Record, ...]) -> VoterSet:
+        """Return the last set that is committed, an empty one where logs begin without one."""
+        for record in reversed(committed):
+            if isinstance(record.control, KRaftVoters):
+                return record.control.voters
+        return VoterSet(()) if self.turns.setting.dynamic else self.static
 
     def _logs_match(self, known: Known, replicas: tuple[int, ...], place: int) -> None:
         """Two logs with the same offset and epoch hold the same, and below it too (I2, I3)."""

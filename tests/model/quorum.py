@@ -386,7 +386,9 @@ class Quorum:
         return self.spend(state, "admin")._replace(replicas=tuple(replicas))
 
     def is_named(self, state: State, id: int) -> bool:
-        """Return whether any replica takes this id for a voter."""
+        """Return whether any replica takes this id for a voter, or the last committed set does."""
+        if id in self.oracle.committed_voters(state.known.committed).ids:
+            return True
         return any(id in (self.see(state, each).voters or self.oracle.static) for each in self.ids)
 
     def may_be_hurt(self, state: State, id: int) -> bool:

@@ -10,7 +10,10 @@ import pytest
 from kraftfast.types import KRaftVoters, OffsetAndEpoch, ReplicaKey, VoterSet
 from tests.core.disk import GONE, Record, voter_of
 from tests.model.alone import Setting, Violation
+from tests.model.beginning import goes_on
 from tests.model.oracle import Known, Oracle, match
+from tests.model.planting import begun
+from tests.model.quorum import Action
 from tests.model.seen import Seen
 
 A, B, C = (Record(1, f"{each}") for each in "abc")
@@ -225,3 +228,15 @@ def test_a_log_that_is_started_is_the_one_that_was_left() -> None:
             continue
         with pytest.raises(Violation, match="^I14"):
             cut(Known(), left, seen(1, records), REST)
+
+
+@pytest.mark.parametrize("committed", [False, True])
+def test_the_disk_of_a_voter_is_hurt_until_its_removal_is_committed(committed: bool) -> None:
+    """Found by the search: no log named it any more, and what it held still counted (I5)."""
+    quorum, state = begun(dynamic=True, wipes=("empty",))
+    told: tuple[Action, ...] = (("deliver", 1, 2), ("deliver", 1, 3), ("flushed", 3))
+    state = goes_on(quorum, state, ("remove", 1, ReplicaKey(3, b"C" * 16)), *told)
+    if committed:
+        state = quorum.calm(state)
+    state = goes_on(quorum, state, ("crash", 3, 0, 0), ("wipe", 3, "empty"))
+    assert state.known.hurt == (frozenset() if committed else {3})
