@@ -60,9 +60,8 @@ class StateMachine:
     def snapshot(self, writer: SnapshotWriter) -> None:
         """Write all of the state, as of the records applied so far, as records.
 
-        ``writer`` is a :class:`kraftfast.SnapshotWriter`:
-        ``append(value, key, headers)``, ``extend(values)``. When:
-        ``metadata.log.max.record.bytes.between.snapshots`` and
+        ``writer`` is a :class:`kraftfast.SnapshotWriter`: ``append(value, key, headers)``,
+        ``extend(values)``. When: ``metadata.log.max.record.bytes.between.snapshots`` and
         ``metadata.log.max.snapshot.interval.ms``; the replicas by turns. Commits go on meanwhile,
         applying does not. What is raised here ends the replica; the ``writer`` raises
         StorageError where there is no space, and must be let through: the log goes on without.
@@ -72,9 +71,9 @@ class StateMachine:
     def restore(self, reader: SnapshotReader) -> None:
         """Replace the state by that of a snapshot, this replica's own or another's.
 
-        ``reader`` is a :class:`kraftfast.SnapshotReader`:
-        ``records()``, ``batches()``, ``snapshot_id``; what was written comes in the same
-        order. What is raised here ends the replica.
+        ``reader`` is a :class:`kraftfast.SnapshotReader`: ``records()``, ``batches()``,
+        ``snapshot_id``; what was written comes in the same order. What is raised here ends the
+        replica.
         """
         raise NotImplementedError("this state machine takes no snapshots")
 

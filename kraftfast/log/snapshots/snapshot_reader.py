@@ -73,7 +73,7 @@ class SnapshotReader:
                 yield found
 
     def records(self) -> Iterator[Record]:
-        """Yield the data records, once; the first has offset 0. Raises CorruptLog."""
+        """Yield the data records, once; offsets count from its header, at 0. Raises CorruptLog."""
         while (found := self._next()) is not None:
             if found.is_control:
                 continue
