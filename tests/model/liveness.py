@@ -111,7 +111,7 @@ def may_be_asked(quorum: Quorum, state: State, down: int | None) -> bool:
 
     A set may count that is in some log, committed or not, and none if voters are being changed.
     """
-    if len(state.known.hurt) > quorum.setting.bears:
+    if len(state.known.hurt_ids) > quorum.setting.bears:
         return False
     if down is not None and any(quorum.see(state, id).moves for id in quorum.ids):
         return False  # the voters may become those that wait for it
@@ -150,7 +150,7 @@ def may_count(quorum: Quorum, state: State, seen: Seen, down: int | None) -> boo
 
 def is_sound(quorum: Quorum, state: State, seen: Seen) -> bool:
     """Return whether a replica lost nothing, or has it again, and its disk keeps it."""
-    fine = seen.key.id not in state.known.hurt and not seen.memory_lost
+    fine = seen.key.id not in state.known.hurt_ids and not seen.memory_lost
     return fine or is_covered(seen) and holds_all(seen, state)
 
 

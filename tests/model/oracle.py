@@ -25,7 +25,21 @@ class Known(NamedTuple):
     terms: tuple[int, ...] = ()  # the epoch in which each of them was committed
     leaders: tuple[tuple[int, int, int], ...] = ()  # (epoch, id, which of its lives)
     snapshots: tuple[tuple[Any, Any], ...] = ()
-    hurt: frozenset[int] = frozenset()  # whose disk lost what had been flushed
+    hurt: frozenset[ReplicaKey] = frozenset()  # disks that lost what had been flushed
+
+    @property
+    def hurt_ids(self) -> set[int]:
+        """The replicas that had such a disk."""
+        return {each.id for each in self.hurt}
+
+    def is_hurt(self, key: ReplicaKey) -> bool:
+        """Return whether this disk was hurt; any of that id, where no directory is named."""
+        named = key.directory_id != bytes(16)
+        return key in self.hurt if named else key.id in self.hurt_ids
+
+    def hurt_of(self, voters: VoterSet) -> set[int]:
+        """Return the voters whose disks were hurt: they stand for what they held."""
+        return {each.id for each in voters if self.is_hurt(each.key)} if self.hurt else set()
 
 
 def agree(one: tuple[Record, ...], other: tuple[Record, ...], end: int) -> bool:
@@ -69,13 +83,15 @@ class Oracle:
                 raise Violation(f"I6: the high watermark of {mine.key.id} goes back")
         if self.began_anew(known, mine):
             return known
-        if len(known.hurt) > self.turns.setting.bears:
+        if len(known.hurt_ids) > self.turns.setting.bears:
             return self._judge_hurt(known, replicas, place, old, facts)
         for kind, *words in sorted(facts, key=is_last):
             judge = getattr(self, f"_{kind}", None)
             if judge is not None:
                 self.looked[kind] += 1
                 known = judge(known, seen, mine, *words)
+        if mine.high_watermark > len(known.committed):
+            raise Violation(f"I6: {mine.key.id} takes {mine.high_watermark} for committed")
         self._keeps(known, old, mine)
         self._counts_no_gone_disk(seen, old, mine)
         self.looked["told committed"] += mine.told_committed >= 0
@@ -107,7 +123,7 @@ class Oracle:
     def began_anew(self, known: Known, seen: Seen) -> bool:
         """Return whether a replaced disk has another log than the quorum's, begun by the
         configuration: nobody of the quorum follows it (D23), so what it does is not judged here."""
-        if not self.turns.setting.begins_anew or seen.key.id not in known.hurt:
+        if not self.turns.setting.begins_anew or seen.key.id not in known.hurt_ids:
             return False
         if not known.committed or not seen.records:
             return False
@@ -124,7 +140,7 @@ class Oracle:
         if old.running:  # the power went, or the process
             if mine.records != old.records[:end] or splits_batch(list(old.records), end):
                 raise Violation(f"I14: {name} had {show(old.records)}, left {show(mine.records)}")
-            if end < old.flushed and name not in known.hurt:
+            if end < old.flushed and not known.is_hurt(mine.key):
                 raise Violation(f"I14: {name} flushed {show(old.records)}, left {end} of them")
         held = len(old.records)
         more = any(each.epoch <= old.epoch for each in mine.records[held:])  # none led so soon
@@ -139,7 +155,7 @@ class Oracle:
         if not mine.running or mine.records == old.records or mine.key != old.key:
             return
         end = held_end(old.records, known.committed)
-        if end and mine.key.id not in known.hurt:
+        if end and not known.is_hurt(mine.key):
             self.looked["cut or extended"] += 1
             if len(mine.records) < end or not agree(mine.records, known.committed, end):
                 raise Violation(
@@ -167,7 +183,9 @@ class Oracle:
             for id, directory, end in leader.counted:
                 voter = disks[id]
                 other = directory not in (bytes(16), voter.key.directory_id)
-                if end <= 0 or other or id in known.hurt or voter.epoch > leader.epoch:
+                if end <= 0 or other or voter.epoch > leader.epoch:
+                    continue
+                if known.is_hurt(ReplicaKey(id, directory)):
                     continue
                 self.looked["acknowledged"] += 1
                 if self.is_sure(id) and not holds(voter, leader.records, end):
@@ -194,14 +212,14 @@ class Oracle:
         there = [each.key.id for each in seen if is_voter(after, each) and (
             each.key.id == name or each.epoch > mine.epoch or holds(each, mine.records, end)
         )]  # fmt: skip
-        if len({*there, *known.hurt} & {*after.ids}) < majority(after):
+        if len({*there, *known.hurt_of(after)}) < majority(after):
             raise Violation(f"D17: {name} leaves {after.ids}, of which only {there} follow")
         return known
 
     def _handed(self, known: Known, seen: list[Seen], mine: Seen, id: int, end: int) -> Known:
         """A leader that handed over as it was asked did so to one that has the whole log."""
         voter = next(each for each in seen if each.key.id == id)
-        lost = id in known.hurt or not self.is_sure(id)
+        lost = id in known.hurt_ids or not self.is_sure(id)
         if voter.epoch <= mine.epoch and not lost and len(voter.records) < end:
             raise Violation(f"L1: {mine.key.id} hands over {end} records to {show(voter.records)}")
         return known
@@ -243,7 +261,7 @@ class Oracle:
         if records[end - 1].epoch != epoch:
             raise Violation(f"D6: {mine.key.id} commits {show(records)} in epoch {epoch}")
         for each in seen:
-            if each.role == "leader" and each.epoch > epoch and each.key.id not in known.hurt:
+            if each.role == "leader" and each.epoch > epoch and not known.is_hurt(each.key):
                 self.looked["committed late"] += 1
                 if len(each.records) < end or not agree(each.records, records, end):
                     raise Violation(
@@ -252,7 +270,7 @@ class Oracle:
                     )
         holders = [each.key.id for each in seen if is_voter(voters, each)
                    and holds(each, records, end)]  # fmt: skip
-        if len({*holders, *known.hurt}) < majority(voters):
+        if len({*holders, *known.hurt_of(voters)}) < majority(voters):
             raise Violation(f"I5: {mine.key.id} commits {show(records)}, only on {holders}")
         terms = known.terms + (epoch,) * (end - len(committed))
         fresh = (*committed, *records[len(committed) : end])
@@ -293,12 +311,13 @@ class Oracle:
         self.looked["durable"] += 1
         holders = [each.key.id for each in seen if is_voter(voters, each)
                    and holds(each, committed, end)]  # fmt: skip
+        there = {*holders, *known.hurt_of(voters)}
         if self.turns.setting.dynamic or self.turns.setting.upgrades:
             # a later set, not committed yet, may have committed it (D16): the set before, which
             # may elect still, can do so only with one of these
-            enough = len({*voters.ids} - {*holders, *known.hurt}) < majority(voters)
+            enough = len({*voters.ids} - there) < majority(voters)
         else:
-            enough = len({*holders, *known.hurt}) >= majority(voters)
+            enough = len(there) >= majority(voters)
         if not enough:
             raise Violation(f"I5: committed {show(committed)} is on the disks of {holders} alone")
 
@@ -373,5 +392,5 @@ def show(records: tuple[Record, ...]) -> str:
 def has_its_epoch(voter: Seen, key: ReplicaKey, leader: Seen, known: Known) -> None:
     """A voter that a leader adds has once had all of its log, so records of its epoch (D17)."""
     has = any(each.epoch in (leader.epoch, GONE.epoch) for each in voter.records)
-    if voter.key == key and voter.epoch <= leader.epoch and not has and key.id not in known.hurt:
+    if voter.key == key and voter.epoch <= leader.epoch and not has and not known.is_hurt(key):
         raise Violation(f"D17: {leader.key.id} adds {key.id}, which has nothing of its epoch")

@@ -21,7 +21,7 @@ from tests.model.seen import Seen
 from tests.model.storing import print_of
 from tests.model.symmetry import Symmetry
 from tests.model.timeless import OF_ITSELF
-from tests.model.turns import LATE, Turns
+from tests.model.turns import BARRIERS, LATE, Turns
 
 NEWS = ("up", "down", "ended")
 KINDS = ("timers", "crashes", "faults", "appends", "admin", "snapshots", "reads")
@@ -389,16 +389,18 @@ class Quorum:
         """Return whether any replica takes this id for a voter, or the last committed set does."""
         if id in self.oracle.committed_voters(state.known.committed).ids:
             return True
-        return any(id in (self.see(state, each).voters or self.oracle.static) for each in self.ids)
+        first = self.oracle.committed_voters(())
+        return any(id in (self.see(state, each).voters or first) for each in self.ids)
 
     def may_be_hurt(self, state: State, id: int) -> bool:
         """Return whether what this disk loses leaves a majority that lost nothing."""
         most = self.setting.hurt_max if self.setting.hurt_max >= 0 else self.setting.minority
-        return len({*state.known.hurt, id}) <= most
+        return len({*state.known.hurt_ids, id}) <= most
 
     def hurt(self, state: State, id: int) -> State:
         known = state.known
-        return state._replace(known=known._replace(hurt=known.hurt | {id}))
+        hurt = known.hurt | {self.see(state, id).key}
+        return state._replace(known=known._replace(hurt=hurt))
 
     # --- a turn -------------------------------------------------------------------------------
 
@@ -416,11 +418,11 @@ class Quorum:
         for peer_id in turn.dropped:
             there, back = self.place[id, peer_id], self.place[peer_id, id]
             channels[there] = tuple(
-                each if self.turns.heads[each][0] != "ask" else self.turns.late(each)
+                self.turns.late(each) if self.is_alone(each, "ask") else each
                 for each in channels[there]
             )
             channels[back] = tuple(
-                each for each in channels[back] if self.turns.heads[each][0] != "answer"
+                each for each in channels[back] if not self.is_alone(each, "answer")
             )
         for peer_id, number in turn.sent:
             self.put_on_its_way(state, channels, id, peer_id, number)
@@ -432,6 +434,11 @@ class Quorum:
             if fact[0] == "added":
                 self.check_added(state, id, fact[1])
         return state if known is state.known else state._replace(known=known)
+
+    def is_alone(self, number: int, kind: str) -> bool:
+        """Return whether this is the one request under way, or its answer: barriers go beside."""
+        sort, correlation = self.turns.heads[number]
+        return sort == kind and correlation not in BARRIERS
 
     def check_added(self, state: State, id: int, keys: tuple[ReplicaKey, ...]) -> None:
         """A voter that a leader adds must not be one that is gone, as a ring's link says."""

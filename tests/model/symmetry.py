@@ -178,7 +178,7 @@ class Symmetry:
         if found is None:
             names = renaming.names
             leaders = sorted((epoch, names[id], life) for epoch, id, life in known.leaders)
-            hurt = sorted(names[id] for id in known.hurt)
+            hurt = sorted(content_of(key, names) for key in known.hurt)
             rest = content_of((known.committed, known.terms, known.snapshots), names)
             found = self._known[key] = content_print((tuple(leaders), tuple(hurt), rest))
         return found

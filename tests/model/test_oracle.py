@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from kraftfast.errors import ErrorCode
 from kraftfast.types import KRaftVoters, OffsetAndEpoch, ReplicaKey, VoterSet
 from tests.core.disk import GONE, Record, voter_of
 from tests.model.alone import Setting, Violation
-from tests.model.beginning import goes_on
+from tests.model.beginning import goes_on, key_of
 from tests.model.oracle import Known, Oracle, match
 from tests.model.planting import begun
 from tests.model.quorum import Action
@@ -20,6 +21,10 @@ A, B, C = (Record(1, f"{each}") for each in "abc")
 OTHER = Record(1, "other")
 
 
+def disks(*ids: int) -> frozenset[ReplicaKey]:
+    return frozenset(key_of(id) for id in ids)
+
+
 def seen(id: int, records: tuple[Record, ...], flushed: int | None = None) -> Seen:
     values: dict[str, Any] = dict.fromkeys(Seen._fields)
     values |= {
@@ -27,10 +32,11 @@ def seen(id: int, records: tuple[Record, ...], flushed: int | None = None) -> Se
         "start": 0,
         "flushed": len(records) if flushed is None else flushed,
         "sure": len(records) if flushed is None else flushed,
-        "key": ReplicaKey(id, bytes([64 + id]) * 16),
+        "key": key_of(id),
         "epoch": 1,
         "counted": (),
         "told_committed": -1,
+        "high_watermark": -1,
         "running": True,
     }
     return Seen(**values)
@@ -47,7 +53,7 @@ def judge(known: Known, disks: list[Seen], *facts: tuple[Any, ...], dynamic: boo
 COMMITTED = Known((A, B), (1, 1), ((1, 1, 1),))
 WHOLE = [seen(id, (A, B)) for id in (1, 2, 3)]
 STATIC = VoterSet.of(1, 2, 3)
-HURT = Known(hurt=frozenset({1, 2}))
+HURT = Known(hurt=disks(1, 2))
 
 
 def test_what_is_sound_is_taken() -> None:
@@ -111,6 +117,17 @@ def test_the_high_watermark_of_a_leader_never_falls() -> None:
         cut(COMMITTED, before, after, WHOLE[1:])
 
 
+def test_a_high_watermark_that_nobody_committed_is_seen() -> None:
+    """I6, I20: a leader that is cut off must not even know it, a consumer would read it."""
+    for high_watermark in (2, 3):
+        mine = WHOLE[0]._replace(high_watermark=high_watermark)
+        if high_watermark == 2:
+            judge(COMMITTED, [mine, *WHOLE[1:]])
+            continue
+        with pytest.raises(Violation, match="^I6"):
+            judge(COMMITTED, [mine, *WHOLE[1:]])
+
+
 def test_a_change_is_done_once_it_is_committed() -> None:
     judge(COMMITTED, WHOLE, ("done", 1))
     with pytest.raises(Violation, match="^D17"):
@@ -120,7 +137,7 @@ def test_a_change_is_done_once_it_is_committed() -> None:
 
 
 def test_more_hurt_disks_than_a_quorum_bears_are_not_judged() -> None:
-    hurt = COMMITTED._replace(hurt=frozenset({2, 3}))
+    hurt = COMMITTED._replace(hurt=disks(2, 3))
     judge(hurt, [WHOLE[0], seen(2, ()), seen(3, ())], ("elected", 2, 1, ()))
 
 
@@ -128,9 +145,9 @@ def test_what_was_committed_stays_on_a_majority_of_disks() -> None:
     lost = [seen(1, (A, B)), seen(2, (A,)), seen(3, (A, B), 1)]
     with pytest.raises(Violation, match="^I5"):
         judge(COMMITTED, lost)
-    judge(COMMITTED._replace(hurt=frozenset({2})), lost)  # a disk that lost it stands for it
+    judge(COMMITTED._replace(hurt=disks(2)), lost)  # a disk that lost it stands for it
     with pytest.raises(Violation, match="^I5"):
-        judge(COMMITTED._replace(hurt=frozenset({1})), lost)
+        judge(COMMITTED._replace(hurt=disks(1)), lost)
 
 
 def test_the_voters_that_count_are_those_that_were_committed() -> None:
@@ -211,7 +228,7 @@ def test_what_a_power_cut_leaves_is_what_was_on_the_disk() -> None:
             continue
         with pytest.raises(Violation, match="^I14"):
             cut(Known(), before, after, REST)
-    hurt = Known(hurt=frozenset({1}))
+    hurt = Known(hurt=disks(1))
     cut(hurt, before, seen(1, (A,))._replace(running=False), REST)
     with pytest.raises(Violation, match="^I14"):
         cut(hurt, before, seen(1, (B,))._replace(running=False), REST)
@@ -235,8 +252,46 @@ def test_the_disk_of_a_voter_is_hurt_until_its_removal_is_committed(committed: b
     """Found by the search: no log named it any more, and what it held still counted (I5)."""
     quorum, state = begun(dynamic=True, wipes=("empty",))
     told: tuple[Action, ...] = (("deliver", 1, 2), ("deliver", 1, 3), ("flushed", 3))
-    state = goes_on(quorum, state, ("remove", 1, ReplicaKey(3, b"C" * 16)), *told)
+    state = goes_on(quorum, state, ("remove", 1, key_of(3)), *told)
     if committed:
         state = quorum.calm(state)
     state = goes_on(quorum, state, ("crash", 3, 0, 0), ("wipe", 3, "empty"))
-    assert state.known.hurt == (frozenset() if committed else {3})
+    assert state.known.hurt == (frozenset() if committed else disks(3))
+
+
+CALM: Action = ("calm",)
+WIPED_AND_REMOVED: tuple[Action, ...] = (
+    ("crash", 3, 0, 0), ("wipe", 3, "empty"), ("remove", 1, key_of(3)), CALM,
+)  # fmt: skip
+NEW = ReplicaKey(3, b"c" * 16)
+NEW_DISK_ADDED: tuple[Action, ...] = (
+    ("start", 3), CALM, ("add", 1, NEW), CALM, ("probed", 1, ErrorCode.NONE), CALM,
+    ("append", 1), CALM,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("added", [False, True])
+def test_a_hurt_disk_stands_for_no_other(added: bool) -> None:
+    """Found by a reviewer: what 3 once lost excused a commit on the disk of 1 alone, though 3 was
+    no voter any more, or one with a new disk that had lost nothing (I5)."""
+    quorum, state = begun(dynamic=True, wipes=("empty",))
+    state = goes_on(quorum, state, *WIPED_AND_REMOVED, *(NEW_DISK_ADDED if added else ()))
+    assert state.known.hurt == disks(3)
+    seen = [quorum.see(state, id) for id in (1, 2, 3)]
+    assert seen[0].voters.is_voter(NEW) == added
+    records = (*seen[0].records, Record(1, "alone"))
+    seen[0] = seen[0]._replace(records=records, flushed=len(records), sure=len(records))
+    told = len(records), records, seen[0].voters, 1, "leader"
+    with pytest.raises(Violation, match="^I5"):
+        quorum.oracle._committed(state.known, seen, seen[0], *told)
+
+
+def test_a_removed_disk_is_not_hurt_though_another_log_is_empty() -> None:
+    """Found by a reviewer: one without a log was taken to name the first voters for ever."""
+    quorum, state = begun(ids=(1, 2, 3, 4), voters=(1, 2, 3), dynamic=True, wipes=("empty",))
+    removed: tuple[Action, ...] = (("remove", 1, key_of(3)), CALM)
+    emptied: tuple[Action, ...] = tuple(
+        action for id in (4, 3) for action in (("crash", id, 0, 0), ("wipe", id, "empty"))
+    )
+    state = goes_on(quorum, state, *emptied[:2], *removed, *emptied[2:])
+    assert not state.known.hurt

@@ -23,8 +23,6 @@ from tests.core.world import World
 from tests.log.crash_disk import CrashDisk, cuts
 from tests.log.kit import Home, append, batch
 from tests.model.batches import ends_connection
-from tests.model.planting import history
-from tests.model.quorum import Action
 from tests.ring.test_spsc import ring
 
 SEEDS = range(12)
@@ -226,13 +224,3 @@ def test_a_channel_is_a_ring(seed: int) -> None:
             channel = channel[1:]
         elif chance.random() < 0.1:
             (out, inbox), channel = ring(), ()
-
-
-def test_the_answer_to_a_barrier_that_was_given_up_is_not_the_next_ones() -> None:
-    """Found by the search, in its own numbering of requests: the core gives each its own number."""
-    answer: Action = ("deliver", 1, 3)
-    history(
-        ("append", 1), ("deliver", 1, 2), ("barrier", 3), ("deliver", 3, 1), ("deliver", 1, 2),
-        ("flushed", 2), ("timer", 1, "unflushed"), ("timer", 3, "barriers"), ("flushed", 1),
-        *(("deliver", 2, 1),) * 3, ("barrier", 3), *(answer,) * 3,
-    )  # fmt: skip

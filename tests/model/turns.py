@@ -28,7 +28,7 @@ from tests.model.storing import CHANCE, bytes_of, digest_of
 LATE = 9
 """The correlation of what nobody waits for; 0: of a pushed answer. Between: under way."""
 GENERATIONS = 4
-BARRIERS = range(10, 18)
+BARRIERS = range(10, 20)
 """The correlations of a replica's requests for read barriers, by turns: the answer to one that was
 given up must not look like that to the next."""
 FRESH = BARRIERS.stop
@@ -267,8 +267,6 @@ class Turns:
                     host.generations[peer_id] = given_up % GENERATIONS
             if new and new != old:
                 names[peer_id, new] = 1 + host.generations.get(peer_id, 0)
-        if answered is not None and self.heads[event[2]][1] == asked:
-            asked = 0
         barriers: dict[int, int] = {}
         for message in self.world.out:
             if message.is_request and isinstance(message.body, msg.ReadBarrierRequest):
