@@ -78,6 +78,8 @@ FITTING = (
     ("l01_nobody", ("first election", "rings", "five voters")),
     ("l01_who", ("first election", "rings", "five voters")),
     ("snapshot", ("snapshots, sockets", "snapshots", "voters change")),
+    ("barrier_by_lease", ("reads, observer",)),
+    ("barrier_of_a_removed", ("reads, removed leader",)),
     ("barrier_confirmed", ("reads, no crashes", "reads")),
     ("barrier", ("reads, sockets", "reads")),
     ("consumers", ("reads", "reads, sockets")),
