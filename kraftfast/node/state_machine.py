@@ -61,10 +61,11 @@ class StateMachine:
         """Write all of the state, as of the records applied so far, as records.
 
         ``writer`` is a :class:`kraftfast.SnapshotWriter`: ``append(value, key, headers)``,
-        ``extend(values)``. When: ``metadata.log.max.record.bytes.between.snapshots`` and
+        ``extend(values)``; the replica freezes it. When:
+        ``metadata.log.max.record.bytes.between.snapshots`` and
         ``metadata.log.max.snapshot.interval.ms``; the replicas by turns. Commits go on meanwhile,
-        applying does not. What is raised here ends the replica; the ``writer`` raises
-        StorageError where there is no space, and must be let through: the log goes on without.
+        applying does not. What is raised here ends the replica, but for a StorageError of the
+        ``writer`` where there is no space: the log goes on without, also if it is caught here.
         """
         raise NotImplementedError("this state machine makes no snapshots")
 

@@ -24,6 +24,8 @@ cdef class BatchView:
     cdef readonly int64_t position  # of its first byte in the buffer
     cdef readonly int64_t largest_timestamp  # of its records, once they were checked
 
+    # What keeps the bytes alive; raises TypeError for a view that this module did not make.
+    cdef Hold held(self)
     # The bytes from byte `at` of the batch on, as a memoryview.
     cdef object bytes_from(self, int64_t at)
     # The records of a compressed batch; raises CorruptBatch or UnsupportedCodec.

@@ -159,12 +159,17 @@ cdef class BatchView:
         return self.bytes_from(0)
 
     cdef object bytes_from(self, int64_t at):
-        cdef object whole = memoryview(self.source.view.obj).cast("B")
+        cdef object whole = memoryview(self.held().view.obj).cast("B")
         return whole[self.position + at : self.position + self.header.size]
 
     def crc_ok(self) -> bool:
         """Return whether the stored CRC-32C is that of the bytes. Raises nothing."""
-        return kf_batch_crc_holds(self.source.data + self.position, &self.header)
+        return kf_batch_crc_holds(self.held().data + self.position, &self.header)
+
+    cdef Hold held(self):
+        if self.source is None:
+            raise TypeError("this BatchView holds no batch: kraftfast.testing.batch() makes one")
+        return self.source
 
     cdef Hold decompressed(self):
         """Return the records' bytes of a compressed batch, within the bounds of S9.
@@ -336,7 +341,7 @@ cdef class RecordIterator:
             self.p = self.source.data
             self.end = self.p + self.source.size
         else:
-            self.source = batch.source
+            self.source = batch.held()
             self.p = self.source.data + batch.position + KF_BATCH_HEADER
             self.end = self.p + batch.header.size - KF_BATCH_HEADER
 

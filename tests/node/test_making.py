@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 from kraftfast.core import events as ev
+from kraftfast.errors import DiskFull, StorageError
 from kraftfast.log.disk import Disk
 from kraftfast.log.snapshots.snapshot_files import snapshot_ids
 from kraftfast.node.held import Calls
@@ -88,3 +90,25 @@ def test_a_leader_hands_over_before_a_snapshot_that_takes_long(tmp_path: Path) -
     making.took_ns, making.last, making.bytes = 500_000_000, (20, 3, 7), 1000
     making.look(applier, time.monotonic())
     assert node.events == [ev.SnapshotCreated(OffsetAndEpoch(20, 3))], "a follower makes it at once"
+
+
+def test_a_machine_that_passes_over_a_full_disk_makes_no_snapshot(tmp_path: Path) -> None:
+    """Found by a reviewer: the snapshot was damaged, and the log was deleted behind it."""
+
+    class PassesOver(Whole):
+        def snapshot(self, writer: Any) -> None:
+            def fills(_data: Any) -> None:
+                del writer._file.write
+                raise DiskFull("no space left")
+
+            writer._file.write = fills
+            with suppress(StorageError):
+                writer.append(bytes(300_000))
+
+    node = making_node(tmp_path, [True])
+    making = Making(node)
+    applier = SimpleNamespace(machine=PassesOver(), ending=False, calls=Calls())
+    batch = SimpleNamespace(size=2000, last_offset=9, leader_epoch=3, max_timestamp=7)
+    making.applied(applier, batch)
+    assert node.events == [] and not snapshot_ids(Disk(), str(tmp_path))
+    assert making.not_before_s > time.monotonic(), "again later"

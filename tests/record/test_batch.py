@@ -13,6 +13,7 @@ from crc32c import crc32c
 
 from kraftfast import errors, limits
 from kraftfast.record import batch, columns, control, pure, shapes
+from kraftfast.record.batch import BatchView
 from kraftfast.record.shapes import CONTROL, LOG_APPEND_TIME, Codec, Fault, Record
 
 READERS = pytest.mark.parametrize("reader", [batch, pure], ids=["compiled", "pure"])
@@ -359,3 +360,19 @@ def test_check_batches_leaves_nothing_over() -> None:
     with pytest.raises(errors.CorruptBatch) as refused:
         batch.check_batches(GOOD + PLAIN + b"x")
     assert refused.value.position == len(GOOD) + len(PLAIN)
+
+
+class Bare(BatchView):
+    """A view that no function of ours made, as one that is faked in a user's test."""
+
+    def __init__(self) -> None:
+        """Take no batch."""
+
+
+@pytest.mark.parametrize("view", [BatchView.__new__(BatchView), Bare()])
+def test_a_view_without_a_batch_is_refused(view: BatchView) -> None:
+    """Found by a reviewer: the interpreter ended by SIGSEGV."""
+    for look in (lambda: view.data, view.crc_ok, lambda: list(view.records())):
+        with pytest.raises(TypeError, match="holds no batch"):
+            look()
+    assert view.size == 0

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from kraftfast import limits
-from kraftfast.errors import CorruptBatch, CorruptLog, UnsupportedVersion
+from kraftfast.errors import Closed, CorruptBatch, CorruptLog, UnsupportedVersion
 from kraftfast.log import scan
 from kraftfast.log.snapshots.snapshot_files import id_of, snapshot_path
 from kraftfast.record import batch as record_batch
@@ -49,6 +49,7 @@ class SnapshotReader:
         self.footer = None
         self.controls = ()
         self.position = self.end_offset = 0
+        self._closed = False
         self._held, self._at = b"", 0  # bytes read ahead, and where the next batch begins in them
         self._file_position = 0  # where the next piece is read
         self._checked: Iterator[BatchView] = iter(())
@@ -66,7 +67,7 @@ class SnapshotReader:
     def batches(self) -> Iterator[BatchView]:
         """Yield the data batches, once; what is left of them if some were read.
 
-        Raises CorruptLog.
+        Raises CorruptLog, Closed.
         """
         while (found := self._next()) is not None:
             if not found.is_control:
@@ -88,6 +89,7 @@ class SnapshotReader:
 
     def close(self) -> None:
         """Give the file back; batches in use stay valid. Raises nothing."""
+        self._closed = True
         self._file.close()
 
     def __enter__(self) -> SnapshotReader:
@@ -108,6 +110,8 @@ class SnapshotReader:
 
     def _next(self, begun: bool = True) -> BatchView | None:
         """Return the next batch, looked into if it is a control batch; None at the end."""
+        if self._closed:
+            raise Closed(f"{self.path} was closed")
         found = next(self._checked, None)
         while found is None:
             if self._file_position >= self.size and self._at >= len(self._held):

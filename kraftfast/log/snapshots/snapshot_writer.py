@@ -9,11 +9,12 @@ Source: KIP-630; Kafka's ``RecordsSnapshotWriter``.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from kraftfast import limits
-from kraftfast.errors import Closed, InvalidOption, RecordTooLarge
+from kraftfast.errors import Closed, InvalidOption, RecordTooLarge, StorageError
 from kraftfast.log.snapshots import snapshot_files
 from kraftfast.record.builder import BatchBuilder, Settings
 from kraftfast.record.control import ControlRecord, SnapshotFooter, SnapshotHeader, control_batch
@@ -28,6 +29,9 @@ BATCH_BYTES = 256 * 1024
 
 class SnapshotWriter:
     """One snapshot while it is written. It has no name before ``freeze``; for one thread.
+
+    A ``StateMachine`` is handed one, which the replica freezes: ``freeze`` and ``abort`` raise
+    InvalidOption there. What failed once, fails from then on with the same error.
 
     ``disk``: a ``kraftfast.log.disk.Disk``. ``log_path``: the directory of the log.
     ``snapshot_id``: the offset that it ends at, exclusive, and the epoch of the record before it.
@@ -57,6 +61,8 @@ class SnapshotWriter:
         self.snapshot_id = snapshot_id
         self.end_offset = 0
         self.finished = False
+        self._failed: StorageError | None = None
+        self._lent = False
         self._disk, self._log_path = disk, log_path
         self._timestamp = timestamp if timestamp >= 0 else time.time_ns() // 1_000_000
         self._records = records
@@ -112,18 +118,34 @@ class SnapshotWriter:
         ``footer_tags``: what a later version would read in its footer. Raises FlushFailed (D9),
         DiskFull, Closed.
         """
+        self._check_own()
         self._check_open()
         self._close_batch()
         self._put(self._control_batch([SnapshotFooter(footer_tags)]), 1)
-        snapshot_files.finish_part(self._disk, self._file)
-        snapshot_files.name_part(self._disk, self._file.path, self._log_path, self.snapshot_id)
+        with self._final():
+            snapshot_files.finish_part(self._disk, self._file)
+            snapshot_files.name_part(self._disk, self._file.path, self._log_path, self.snapshot_id)
         self.finished = True  # a part without a name is not left behind
 
     def abort(self) -> None:
         """Leave nothing; after ``freeze`` it does nothing. Raises StorageError."""
+        self._check_own()
         if not self.finished:
             self.finished = True
             snapshot_files.drop_part(self._disk, self._file)
+
+    @contextmanager
+    def lent(self) -> Iterator[SnapshotWriter]:
+        """Refuse ``freeze`` and ``abort`` meanwhile: a state machine has it.
+
+        Its footer holds what the state machine does not know: the state of producers (I24). Raises
+        nothing.
+        """
+        self._lent = True
+        try:
+            yield self
+        finally:
+            self._lent = False
 
     def __enter__(self) -> SnapshotWriter:
         return self
@@ -131,9 +153,27 @@ class SnapshotWriter:
     def __exit__(self, *_exc: object) -> None:
         self.abort()
 
+    def _check_own(self) -> None:
+        if self._lent:
+            raise InvalidOption(
+                "the replica itself ends a snapshot: StateMachine.snapshot() appends to it"
+            )
+
     def _check_open(self) -> None:
         if self.finished:
             raise Closed(f"snapshot {self.snapshot_id} was finished")
+        if self._failed is not None:
+            raise self._failed
+
+    @contextmanager
+    def _final(self) -> Iterator[None]:
+        """Let no failure be passed over: part of a batch may stand in the file, and an fsync that
+        is tried again may succeed without the bytes (D9)."""
+        try:
+            yield
+        except StorageError as error:
+            self._failed = error
+            raise
 
     def _control_batch(self, records: Sequence[ControlRecord]) -> bytes:
         return control_batch(
@@ -160,7 +200,8 @@ class SnapshotWriter:
         self._builder = self._open_batch(self._buffer)
 
     def _put(self, batch: bytes | memoryview, count: int) -> None:
-        self._file.write(batch)
+        with self._final():
+            self._file.write(batch)
         self.end_offset += count
 
 

@@ -125,7 +125,8 @@ class Making:
                 controls=controls,
             ) as writer:
                 began_ns = time.monotonic_ns()
-                applier.calls.make(applier.machine.snapshot, writer)
+                with writer.lent():
+                    applier.calls.make(applier.machine.snapshot, writer)
                 self.took_ns = time.monotonic_ns() - began_ns
                 writer.freeze(footer)
         except FlushFailed:
