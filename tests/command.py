@@ -8,8 +8,11 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Callable
-from typing import NoReturn
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, NoReturn
 
 REFUSED = 2
 VIOLATED = 3
@@ -23,7 +26,11 @@ class Refused(Exception):
 
 
 def finish(name: str, main: Callable[[], int]) -> NoReturn:
-    """Exit as ``main`` returns, or as what it raises says: never with a traceback for the user."""
+    """Exit as ``main`` returns, or as what it raises says: never with a traceback for the user.
+
+    SIGTERM is taken as Ctrl-C: what runs below ends, and folders that were for a time go.
+    """
+    signal.signal(signal.SIGTERM, interrupt)
     try:
         code = main()
         sys.stdout.flush()
@@ -45,13 +52,35 @@ def in_short(error: Exception) -> str:
     return str(error)
 
 
+def interrupt(signo: int, _frame: object) -> None:
+    ASKED.append(signo)
+    raise KeyboardInterrupt(signo)
+
+
+@contextmanager
+def replaced_by(path: Path) -> Iterator[IO[bytes]]:
+    """Write a file that takes the place of another one, or leaves it as it was.
+
+    Raises OSError; another file beside it is left alone, whatever its name.
+    """
+    number, name = tempfile.mkstemp(prefix=f"{path.name}.", suffix=".part", dir=path.parent)
+    try:
+        with os.fdopen(number, "wb") as file:
+            yield file
+        os.chmod(name, 0o644)
+        os.replace(name, path)
+    except BaseException:
+        os.unlink(name)
+        raise
+
+
 def stop_when_asked() -> None:
     """Note the first SIGINT or SIGTERM in ``ASKED``; the second ends the process as usual."""
 
     def note(signo: int, _frame: object) -> None:
         ASKED.append(signo)
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGTERM, interrupt)
 
     signal.signal(signal.SIGINT, note)
     signal.signal(signal.SIGTERM, note)

@@ -1,4 +1,6 @@
-"""Every mutant of the sources: what it breaks and what kills it. Writes ``tests/MUTANTS.md``.
+"""Every mutant of Python and Cython: what it breaks and what kills it. Writes ``tests/MUTANTS.md``.
+
+Those of C are run by ``tests/cext``, those of the ring's model by ``tests/formal``.
 
 ``python -m tests.mutants [NAME|ROOM...] [--write] [--jobs N]`` breaks copies of the sources, one
 mutant each, and runs what must see it: those named, those of a room (``wire``), or all. ``--write``
@@ -321,6 +323,8 @@ def main(words: list[str]) -> int:
     add("--jobs", type=from_least(1), default=1, metavar="N", help="so many at a time")
     options = parser.parse_args(words)
     chosen = chosen_of(options.names, parser)
+    if options.page and (options.names or options.write or options.jobs > 1):
+        parser.error("--page runs nothing: it takes no other option, and no name")
     if options.page:
         store({})
         return 0

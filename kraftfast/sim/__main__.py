@@ -126,3 +126,7 @@ if __name__ == "__main__":
     except BrokenPipeError:  # the reader of the lines has gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(128 + signal.SIGPIPE)
+    except OSError as error:  # its lines cannot be written
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        print(f"kraftfast.sim: {error}", file=sys.stderr)
+        sys.exit(NOTHING_RUN)

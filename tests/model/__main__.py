@@ -274,6 +274,11 @@ def refuse(options: argparse.Namespace) -> None:
     own = argparse.ArgumentParser()
     of_quorum(own)
     given = {name for name, value in vars(options).items() if value != getattr(usual, name)}
+    if options.table and given - {"table", "resume"}:
+        raise Refused("--table searches nothing: it goes with --resume alone")
+    if options.resume and options.histories:
+        if options.resume.resolve() == options.histories.resolve():
+            raise Refused(f"--resume and --histories {options.histories} are one file")
     if options.replay and given - {"replay", "compiled"}:
         raise Refused("--replay takes walks as they were kept: it goes with --compiled alone")
     for name in ("turn_seconds", "rounds"):
@@ -305,6 +310,8 @@ def refuse(options: argparse.Namespace) -> None:
     most = options.hurt_max if options.hurt_max >= 0 else minority
     if len({*options.emptied}) > most:
         raise Refused(f"--emptied {options.emptied}: --hurt-max allows {most} disks to be hurt")
+    if 1 in options.memory and len({*options.memory}) < options.voters:
+        raise Refused("--memory 1: that one leads first, and what it commits is on disks")
     if 1 in options.witnesses:
         raise Refused("--witnesses 1: that one leads first")
     if {*options.wipes.split(",")} - {"", "empty", "alone"}:
@@ -343,8 +350,10 @@ def main(words: list[str]) -> int:
     if options.table:
         print("\n".join([prints.versions(), *table(prints.told)]))
         return 0
+    if len(prints) >= options.states:
+        raise Refused(f"{options.resume} holds {len(prints):,} states: --states wants more")
     stop_when_asked()
-    found = 0
+    found, before = 0, sum(each["steps"] for each in prints.told.values())
     try:
         if prints.others():
             print(prints.versions(), file=sys.stderr)
@@ -355,6 +364,8 @@ def main(words: list[str]) -> int:
         stored = stores(prints)
     if options.histories:
         stored = stores_walks(options.kept, options.histories) and stored
+    if not found and before == sum(each["steps"] for each in prints.told.values()):
+        raise Refused("no step was taken: the time was over")
     if options.all:
         print("\n".join(table(prints.told)))
     if ASKED:

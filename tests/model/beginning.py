@@ -122,7 +122,7 @@ def emptied(quorum: Quorum, state: State) -> State:
     """A few records are committed, the power is cut everywhere, some come back with new disks."""
     for _ in range(RECORDS):
         state = quorum.calm(quorum.apply(state, ("append", quorum.setting.voters[0])) or state)
-    cuts = [("crash", id, 0, 0) for id in quorum.order]
+    cuts = [("crash", id, 0, 0) for id in quorum.order if quorum.see(state, id).running]
     return goes_on(quorum, state, *cuts, *[("wipe", id, "empty") for id in quorum.setting.emptied])
 
 

@@ -1,24 +1,25 @@
-"""A set of 64-bit hashes, in 13 bytes each, that can be stored and taken up again."""
+"""A set of 64-bit hashes, in 13 to 27 bytes each, that can be stored and taken up again."""
 
 from __future__ import annotations
 
 import fcntl
 import hashlib
 import json
-import zipfile
-import zlib
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
-from tests.command import Refused
+from tests.command import Refused, replaced_by
 
 FILLED_MAX = 0.6
 EMPTY = 0
 CHUNK = 1 << 16
 ROOT = Path(__file__).parents[2]
+FIGURES = {"fresh", "seconds", "steps", "walks", "asked", "depth", "violation", "tally"}
+"""What is kept of each setting."""
 
 
 def version() -> str:
@@ -31,6 +32,11 @@ def version() -> str:
     return found.hexdigest()[:16]
 
 
+def lock_of(path: Path) -> Path:
+    """Return the file that one run at a time locks."""
+    return path.with_name(f"{path.name}.lock")
+
+
 class Fingerprints:
     """Open addressing in one array. Hashes must be the same in every process that shares it."""
 
@@ -40,25 +46,33 @@ class Fingerprints:
         Raises Refused where it cannot be taken up, and OSError.
         """
         self._table = np.zeros(1 << 16, np.uint64)
+        path = None if path is None else path.resolve()  # a link stays one
+        if path is not None and path.exists() and not path.is_file():
+            raise Refused(f"{path} is no file")
         self._path = path
         self.walks = 0  # that were taken, in this run and those before it
         self.told: dict[str, Any] = {}  # of each setting, what its searches came to
+        self._made_lock = False
         self.seen_by: dict[str, int] = {}  # distinct states, by version of the sources
         self._locked = None if path is None or reads_only else self._lock(path)
         if path is not None and path.exists():
             try:
                 self._load(path)
-            except (ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-                self._leave(path)
-                raise Refused(f"{path} is damaged or of something else: {error}") from error
             except OSError:
                 self._leave(path)
                 raise
+            except Exception as error:  # noqa: BLE001 - what other bytes make of it may be anything
+                self._leave(path)
+                raise Refused(f"{path} is damaged or of something else: {error}") from error
         self._cells = memoryview(self._table)
         self._count = int(np.count_nonzero(self._table))
 
     def _lock(self, path: Path) -> IO[str]:
-        locked = path.with_suffix(".lock").open("a")
+        name = lock_of(path)
+        with suppress(FileExistsError):
+            name.touch(exist_ok=False)
+            self._made_lock = True
+        locked = name.open("a")
         try:
             fcntl.flock(locked, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -66,18 +80,22 @@ class Fingerprints:
         return locked
 
     def _leave(self, path: Path) -> None:
-        """Leave no lock beside a file that is none of this search."""
-        if self._locked is not None:
-            path.with_suffix(".lock").unlink(missing_ok=True)
+        """Leave no lock of ours beside a file that is none of this search."""
+        if self._made_lock:
+            lock_of(path).unlink(missing_ok=True)
 
     def _load(self, path: Path) -> None:
         with np.load(path) as stored:
             self.walks, self._table = int(stored["walks"]), stored["table"]
             self.told = json.loads(str(stored["told"]))
             seen_by = json.loads(str(stored["seen_by"])) if "seen_by" in stored else None
-        size, filled = len(self._table), int(np.count_nonzero(self._table))
-        if self._table.dtype != np.uint64 or size & size - 1 or filled > FILLED_MAX * size:
+        if self._table.ndim != 1 or self._table.dtype != np.uint64 or not len(self._table):
             raise ValueError("its table is none of hashes")
+        size, filled = len(self._table), int(np.count_nonzero(self._table))
+        if size & size - 1 or filled > FILLED_MAX * size:
+            raise ValueError("its table is none of hashes")
+        if any(FIGURES - known.keys() for known in self.told.values()):
+            raise ValueError("its settings have other figures")
         self.seen_by = seen_by or {"unknown": filled}
 
     def others(self) -> int:
@@ -134,11 +152,6 @@ class Fingerprints:
         if self._path is None:
             return
         self.seen_by[version()] = self._count - self.others()
-        part = self._path.with_suffix(".part.npz")
         told, seen_by = json.dumps(self.told), json.dumps(self.seen_by)
-        try:
-            np.savez(part, table=self._table, walks=self.walks, told=told, seen_by=seen_by)
-            part.replace(self._path)
-        except OSError:
-            part.unlink(missing_ok=True)
-            raise
+        with replaced_by(self._path) as file:
+            np.savez(file, table=self._table, walks=self.walks, told=told, seen_by=seen_by)

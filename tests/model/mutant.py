@@ -107,7 +107,10 @@ def main(arguments_given: list[str]) -> int:
     options = arguments().parse_args(arguments_given)
     missed = 0
     for path in options.patches:
-        patch = path.read_text()
+        try:
+            patch = path.read_text()
+        except UnicodeDecodeError as error:
+            raise Refused(f"{path} is no patch: {error}") from error
         with tempfile.TemporaryDirectory() as folder:
             try:
                 broken_core(patch, Path(folder))

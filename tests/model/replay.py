@@ -10,13 +10,13 @@ import os
 import pickle
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import kraftfast.core.state
-from tests.command import VIOLATED, Refused
+from tests.command import VIOLATED, Refused, replaced_by
 from tests.model.alone import Violation
 from tests.model.fingerprints import version
 from tests.model.quorum import Action, Quorum, State
@@ -55,22 +55,17 @@ class Histories:
 
     def store(self, path: Path) -> None:
         """Write all to a file; raises OSError, and leaves what stood there then."""
-        part = path.with_name(f"{path.name}.part")
-        try:
-            part.write_bytes(pickle.dumps(self.kept))
-            part.replace(path)
-        except OSError:
-            part.unlink(missing_ok=True)
-            raise
+        with replaced_by(path) as file:
+            file.write(pickle.dumps(self.kept))
 
     @staticmethod
     def try_to_store(path: Path) -> None:
         """Raise OSError now if nothing could be stored there at the end."""
         if path.is_dir():
             raise Refused(f"--histories {path}: is a folder")
-        part = path.with_name(f"{path.name}.part")
-        os.close(os.open(part, os.O_WRONLY | os.O_CREAT, 0o666))
-        part.unlink()
+        number, name = tempfile.mkstemp(prefix=f"{path.name}.", dir=path.parent)
+        os.close(number)
+        os.unlink(name)
 
 
 def replay(path: Path, begin: Begin) -> int:
@@ -81,7 +76,8 @@ def replay(path: Path, begin: Begin) -> int:
     data = path.read_bytes()
     try:
         kept = [
-            (words, history, wanted, made) for words, history, wanted, made in pickle.loads(data)
+            ([str(word) for word in words], list(history), list(wanted), made)
+            for words, history, wanted, made in pickle.loads(data)
         ]
     except Exception as error:  # noqa: BLE001 - what other bytes make of pickle may be anything
         raise Refused(f"{path} holds no histories of --histories: {error}") from error
@@ -94,11 +90,13 @@ def replay(path: Path, begin: Begin) -> int:
     steps, violated = 0, []
     for words, history, wanted, _ in kept:
         name = " ".join(words)
-        if name not in known:
-            known[name] = begin(words)
-        quorum, start = known[name]
         try:
+            if name not in known:
+                known[name] = begin(words)
+            quorum, start = known[name]
             found = prints_of(quorum, start, history)
+        except (Violation, AssertionError) as error:
+            raise Refused(f"{path}: {name} has no beginning: {error}") from error
         except (AttributeError, LookupError, TypeError, ValueError) as error:
             if not others:
                 raise
@@ -146,7 +144,7 @@ def in_other_form(histories: Histories) -> str:
     other = ["--compiled"] if form() == "interpreted" else []
     if other and not list((ROOT / "kraftfast" / "core").glob("state.*.so")):
         return "(no compiled core stands beside these sources to take the history again)"
-    with TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "histories"
         histories.store(path)
         done = subprocess.run(

@@ -1,8 +1,9 @@
 """Ways through the states: delay-bounded and whole, or by random priorities (PCT).
 
-Every way counts distinct states by their hash, stops at the first violation and shrinks its
-history. Sources: Emmi, Qadeer, Rakamaric, Delay-Bounded Scheduling (POPL 2011); Burckhardt et al.,
-A Randomized Scheduler with Probabilistic Guarantees of Finding Bugs (ASPLOS 2010).
+Every way counts distinct states by their hash and stops at the first violation. ``shrink`` makes a
+history shorter; a third way is ``guided``. Sources: Emmi, Qadeer, Rakamaric, Delay-Bounded
+Scheduling (POPL 2011); Burckhardt et al., A Randomized Scheduler with
+Probabilistic Guarantees of Finding Bugs (ASPLOS 2010).
 """
 
 from __future__ import annotations

@@ -69,6 +69,7 @@ SETTINGS = {
     "witness, sockets": "--witnesses 3 --sockets --faults 1 --timers 5",
     "memory": "--memory 3 --witnesses 3 --faults 1 --timers 5 --appends 3",
     "memory alone": "--memory 1,2,3 --first --faults 1 --timers 6 --appends 1",
+    "memory, snapshots": "--memory 1,2,3 --first --snapshots 2 --timers 6 --appends 2",
     "memory alone, witness": "--memory 1,2,3 --witnesses 3 --first --timers 6 --appends 1",
 }
 """Names, and words of ``python -m tests.model``."""

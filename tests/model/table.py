@@ -1,10 +1,11 @@
 """The table of the core's mutants: which the search finds, by what, after how much.
 
-``python -m tests.model.table [NAME...] [--walks N] [--settings N] [--each N]``: searches each
-mutant of ``tests/core/mutants`` that the table does not call found yet, through the settings that
-fit its name first, and writes a row behind each. So it goes on where it was stopped, and a second
-run with more walks or settings looks again for what was not found. ``core_mutants.txt`` is the
-table; ``unseen.txt`` says of each mutant that is not found why.
+``python -m tests.model.table [NAME...] [--walks N] [--settings N] [--each N] [--seconds N]``:
+searches each mutant of ``tests/core/mutants`` that the table does not call found yet, through the
+settings that fit its name first, and writes a row behind each. So it goes on where it was stopped,
+and a second run with more walks or settings looks again for what was not found; exit code 1: one of
+those named. ``core_mutants.txt`` is the table; ``unseen.txt`` says why each mutant that is not
+found is not.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.command import duration, finish, from_least
+from tests.command import Refused, duration, finish, from_least
 from tests.core.test_mutants import PATCHES
 from tests.model.mutant import broken_core, search_core, time_for
 from tests.model.settings import SETTINGS
@@ -136,8 +137,12 @@ def rows(path: Path = TABLE) -> dict[str, Row]:
     found = {}
     for line in path.read_text().splitlines() if path.exists() else ():
         if line and not line.startswith("#"):
-            name, settings, walks, states, seconds, violation = line.split(" | ", 5)
-            found[name] = Row(name, settings, int(walks), int(states), float(seconds), violation)
+            try:
+                name, settings, walks, states, seconds, told = line.split(" | ", 5)
+                row = Row(name, settings, int(walks), int(states), float(seconds), told)
+            except ValueError as error:
+                raise Refused(f"{path} has a row that is none: {line!r}") from error
+            found[name] = row
     return found
 
 
@@ -234,7 +239,7 @@ def main(words: list[str]) -> int:
         print(row.told(), end="", flush=True)
     missed = [each for each in PATCHES if each.stem not in table or not table[each.stem].is_found]
     print(f"{len(PATCHES) - len(missed)} of {len(PATCHES)} mutants are found")
-    return 0
+    return 1 if any(path.stem in options.names for path in missed) else 0
 
 
 if __name__ == "__main__":

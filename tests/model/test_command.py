@@ -36,7 +36,9 @@ REFUSED = 2
         "--emptied 99", "--emptied 1,2,3 --hurt-max 2", "--emptied 2,3 --wipes empty",
         "--voters 10", "--turn-seconds 5", "--rounds 2", "--delays 1", "--histories none/walks",
         "--histories tests", "--replay README.md --all", "--replay README.md --setting rings",
-        "--begin nowhere", "--begin older-tail --first", "--begin undone-removal",
+        "--memory 1", "--resume .", "--resume /dev/null",
+        "--resume one --histories ./one", "--table --walks 3", "--begin nowhere",
+        "--begin older-tail --first", "--begin undone-removal",
     ],
 )  # fmt: skip
 def test_what_means_nothing_is_refused_in_a_line(words: str) -> None:
@@ -68,6 +70,61 @@ def test_a_damaged_file_is_refused_and_stays_as_it_is(tmp_path: Path) -> None:
         done = run(["--walks", "1", "--resume", str(path)])
         assert done.returncode == REFUSED and "Traceback" not in done.stderr, done.stderr
         assert str(path) in done.stderr and path.read_bytes() == bytes_there
+
+
+def test_other_arrays_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "seen.npz"
+    search(["--walks", "1", "--resume", str(path)])
+    with np.load(path) as stored:
+        whole = dict(stored)
+    for parts in (
+        {"table": np.uint64(7)}, {"table": np.zeros(0, np.uint64)}, {"told": np.array("[1]")},
+        {"told": np.array('{"rings": {"fresh": 1}}')}, {"walks": np.array("many")},
+    ):  # fmt: skip
+        np.savez(path, **(whole | parts))
+        for words in (["--walks", "1"], ["--table"]):
+            done = run([*words, "--resume", str(path)])
+            assert done.returncode == REFUSED and "Traceback" not in done.stderr, done.stderr
+    np.save(tmp_path / "a.npy", np.zeros(3))
+    assert run(["--walks", "1", "--resume", str(tmp_path / "a.npy")]).returncode == REFUSED
+
+
+def test_files_beside_it_are_left_alone(tmp_path: Path) -> None:
+    """Found by a reviewer: the lock of a program whose file was named by mistake was deleted."""
+    for name in ("seen.lock", "seen.npz.lock", "walks.part", "seen.part.npz", "foreign.toml.lock"):
+        (tmp_path / name).write_text(name)
+    (tmp_path / "foreign.toml").write_text("[poetry]")
+    assert run(["--resume", str(tmp_path / "foreign.toml"), "--walks", "1"]).returncode == REFUSED
+    seen, walks = tmp_path / "seen.npz", tmp_path / "walks"
+    search(["--walks", "1", "--resume", str(seen), "--histories", str(walks)])
+    search(["--table", "--resume", str(seen)])
+    for path in tmp_path.iterdir():
+        assert path in (seen, walks, tmp_path / "foreign.toml") or path.read_text() == path.name
+
+
+def test_a_link_stays_one(tmp_path: Path) -> None:
+    link, path = tmp_path / "link.npz", tmp_path / "seen.npz"
+    search(["--walks", "1", "--resume", str(path)])
+    link.symlink_to(path)
+    told = len(Fingerprints(path, reads_only=True))
+    search(["--walks", "3", "--resume", str(link), "--seed", "2"])
+    assert link.is_symlink() and len(Fingerprints(path, reads_only=True)) > told
+
+
+def test_enough_was_seen_before(tmp_path: Path) -> None:
+    path = tmp_path / "seen.npz"
+    search(["--walks", "1", "--resume", str(path)])
+    done = run(["--walks", "1", "--resume", str(path), "--states", "1"])
+    assert done.returncode == REFUSED and "--states wants more" in done.stderr
+
+
+def test_a_search_that_took_no_step_is_none() -> None:
+    done = run(["--seconds", "1e-9"])
+    assert done.returncode == REFUSED and "no step was taken" in done.stderr
+
+
+def test_emptied_disks_after_a_lie() -> None:
+    search("--dynamic --asks --lies --emptied 2 --walks 1".split())
 
 
 def test_what_another_version_saw_is_told(tmp_path: Path) -> None:
@@ -111,7 +168,7 @@ def test_a_full_disk_leaves_what_was_written(tmp_path: Path) -> None:
     )
     assert done.returncode == REFUSED and "not written, it stays as it was" in done.stderr
     assert "Traceback" not in done.stderr and path.read_bytes() == whole
-    assert {each.name for each in tmp_path.iterdir()} == {"seen.npz", "seen.lock"}
+    assert {each.name for each in tmp_path.iterdir()} == {"seen.npz", "seen.npz.lock"}
 
 
 def test_nothing_is_lost_where_the_histories_cannot_be_written(tmp_path: Path) -> None:

@@ -219,6 +219,7 @@ class Turns:
         CHANCE.chose = False
         world.hosts = {id: host}
         world.keeps_floors = id in self.setting.floors
+        world.durable = id not in self.setting.in_memory
         world.directory_ids = {id: host.directory_id}
         waited = in_flight(host)
         asked = barrier_asked(host)

@@ -23,6 +23,7 @@ from tests.sim.reached import UNPROBED, build_changed, read_or_refuse, run
 
 PATCHES = Path(__file__).parent / "mended"
 TESTS = PATCHES.parents[1]
+SEEDS_MAX = 1_000_000
 MUTANTS = {
     "core": (
         "a_directory_that_is_gone_is_added",
@@ -74,8 +75,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--minutes", type=float, default=10.0, help="at most so long for each")
     parser.add_argument("--reached", type=Path, help="run what this file of tests.sim.reached says")
     options = parser.parse_args(arguments)
-    if options.seeds < 1 or options.first < 0 or not options.minutes > 0:
-        parser.error("--seeds wants at least 1, --first at least 0, --minutes more than 0")
+    if not 1 <= options.seeds <= SEEDS_MAX or options.first < 0 or not options.minutes > 0:
+        parser.error(f"--seeds wants 1 to {SEEDS_MAX}, --first at least 0, --minutes more than 0")
     unknown = [name for name in options.names if name not in all_patches() and not is_patch(name)]
     if unknown:
         parser.error(f"neither a defect nor a patch: {', '.join(unknown)}")
@@ -120,7 +121,7 @@ def make(patch: Path, root: Path) -> None:
     copy_tree(root)
     try:
         changed = apply(patch.read_text(), root)
-    except AssertionError as error:
+    except (AssertionError, UnicodeDecodeError) as error:
         raise Refused(f"{patch.name} does not apply: {error}") from error
     for path in changed:
         build_changed(path, root)

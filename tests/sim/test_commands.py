@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,14 @@ REFUSED = {
         "--seed 1 --minutes -1",
         "--seed 1 --minutes nan",
     ],
-    "tests.sim.mended": ["nosuch", "--seeds 0", "--minutes nan", "--reached /none", "no.patch"],
+    "tests.sim.mended": [
+        "nosuch",
+        "--seeds 0",
+        "--minutes nan",
+        "--reached /none",
+        "no.patch",
+        "--seeds 1000000000000",
+    ],
     "tests.sim.coverage": ["--seeds 3", "--short"],
     "tests.sim.reached": ["x --seeds 3", "x --seeds 3:3", "x --minutes 0", "/proc/version"],
     "tests.formal.quorum": [
@@ -39,6 +47,7 @@ REFUSED = {
         "--deep --heap foo",
     ],
     "tests.model.table": ["nosuch", "--walks 0", "--settings 0", "--each nan", "--seconds 0"],
+    "tests.mutants": ["--page wire", "--page --jobs 3", "--page --write"],
     "tests.model.mutant": ["none.patch", f"{PATCH} --seeds x", f"{PATCH} --seconds 0"],
 }
 
@@ -56,6 +65,16 @@ def test_it_is_refused_in_a_line(module: str, words: str, tmp_path: Path) -> Non
     assert "Traceback" not in done.stderr
 
 
+def running_in(folder: Path) -> list[str]:
+    """Return the processes that run below a folder, also below one that is gone."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if os.readlink(process / "cwd").startswith(str(folder)):
+                found.append(process.name)
+    return found
+
+
 @pytest.mark.parametrize(
     "words",
     [
@@ -65,7 +84,9 @@ def test_it_is_refused_in_a_line(module: str, words: str, tmp_path: Path) -> Non
         "tests.model.table --walks 9000 --settings 60 d23_a_new_log_is_begun_in_silence",
     ],
 )
-def test_ctrl_c_ends_it_without_a_traceback(words: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("signo", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_it_and_what_it_started(words: str, signo: int, tmp_path: Path) -> None:
+    """Ctrl-C reaches all processes of a terminal, SIGTERM this one alone."""
     with subprocess.Popen(
         [sys.executable, "-m", *words.split()],
         cwd=ROOT, env=os.environ | {"TMPDIR": str(tmp_path)}, text=True,
@@ -75,11 +96,12 @@ def test_ctrl_c_ends_it_without_a_traceback(words: str, tmp_path: Path) -> None:
             while not list(tmp_path.iterdir()) and running.poll() is None:
                 time.sleep(0.1)
             time.sleep(1)
-            os.killpg(running.pid, signal.SIGINT)
+            (os.killpg if signo == signal.SIGINT else os.kill)(running.pid, signo)
         _, err = running.communicate(timeout=60)
     assert "Traceback" not in err, err
-    assert running.returncode in (128 + signal.SIGINT, 2), err
+    assert running.returncode in (128 + signo, 2), err
     assert not list(tmp_path.iterdir())
+    assert not running_in(tmp_path), "it left processes behind"
 
 
 @pytest.mark.skipif(bool(tlc.missing()), reason=tlc.missing())

@@ -71,7 +71,7 @@ def told(search: Search, report: Report, wanted: str = "") -> str:
         found = f"holds in {search.walks:,} histories of {report.distinct:,} states"
     else:
         found = f"holds in all {report.distinct:,} states, depth {report.depth}"
-    if report.violated != wanted:
+    if report.violated != wanted and (report.violated or report.complete):
         found += f"; WRONG: {wanted or 'nothing'} {'must' if wanted else 'may'} be violated"
     return f"{search.name}: {found} ({report.seconds:.0f} s)"
 
