@@ -261,7 +261,8 @@ class Oracle:
         if records[end - 1].epoch != epoch:
             raise Violation(f"D6: {mine.key.id} commits {show(records)} in epoch {epoch}")
         for each in seen:
-            if each.role == "leader" and each.epoch > epoch and not known.is_hurt(each.key):
+            owes = each.epoch > epoch and not self.began_anew(known, each)
+            if each.role == "leader" and owes and not known.is_hurt(each.key):
                 self.looked["committed late"] += 1
                 if len(each.records) < end or not agree(each.records, records, end):
                     raise Violation(

@@ -42,9 +42,9 @@ def seen(id: int, records: tuple[Record, ...], flushed: int | None = None) -> Se
     return Seen(**values)
 
 
-def judge(known: Known, disks: list[Seen], *facts: tuple[Any, ...], dynamic: bool = False) -> Known:
+def judge(known: Known, disks: list[Seen], *facts: tuple[Any, ...], **words: Any) -> Known:
     """What the oracle makes of these facts, of replica 1, whose log was empty before."""
-    setting = Setting((1, 2, 3), (1, 2, 3), dynamic=dynamic)
+    setting = Setting((1, 2, 3), (1, 2, 3), **words)
     turns = SimpleNamespace(setting=setting, seen=[*disks, seen(1, ())])
     oracle = Oracle(turns)  # type: ignore[arg-type]
     return oracle.judge(known, tuple(range(len(disks))), 0, len(disks), facts)
@@ -53,6 +53,7 @@ def judge(known: Known, disks: list[Seen], *facts: tuple[Any, ...], dynamic: boo
 COMMITTED = Known((A, B), (1, 1), ((1, 1, 1),))
 WHOLE = [seen(id, (A, B)) for id in (1, 2, 3)]
 STATIC = VoterSet.of(1, 2, 3)
+NEW = ReplicaKey(3, b"c" * 16)
 HURT = Known(hurt=disks(1, 2))
 
 
@@ -115,6 +116,17 @@ def test_the_high_watermark_of_a_leader_never_falls() -> None:
     cut(COMMITTED, before, after._replace(epoch=2), WHOLE[1:])  # it asks a majority again
     with pytest.raises(Violation, match="^I6"):
         cut(COMMITTED, before, after, WHOLE[1:])
+
+
+def test_a_log_of_its_own_owes_the_quorum_nothing() -> None:
+    """Found by the search: a new disk with an old configuration leads its own log (D23)."""
+    rival = Seen(**seen(3, (OTHER,))._asdict() | {"role": "leader", "epoch": 2, "key": NEW})
+    known = COMMITTED._replace(hurt=disks(3))
+    late = ("committed", 3, (A, B, C), STATIC, 1, "leader")
+    quorum = [seen(1, (A, B, C)), seen(2, (A, B, C)), rival]
+    judge(known, quorum, late, wipes=("empty",))
+    with pytest.raises(Violation, match="^I4"):
+        judge(known, quorum, late, dynamic=True)
 
 
 def test_a_high_watermark_that_nobody_committed_is_seen() -> None:
@@ -263,7 +275,6 @@ CALM: Action = ("calm",)
 WIPED_AND_REMOVED: tuple[Action, ...] = (
     ("crash", 3, 0, 0), ("wipe", 3, "empty"), ("remove", 1, key_of(3)), CALM,
 )  # fmt: skip
-NEW = ReplicaKey(3, b"c" * 16)
 NEW_DISK_ADDED: tuple[Action, ...] = (
     ("start", 3), CALM, ("add", 1, NEW), CALM, ("probed", 1, ErrorCode.NONE), CALM,
     ("append", 1), CALM,
