@@ -35,7 +35,7 @@ BESIDE = 2000
 
 LENGTH_MIN = 11
 """Of walks; the shortest that has places for changes of priorities."""
-KIND = (
+OF_A_QUORUM = (
     "voters", "observers", "sockets", "dynamic", "upgrades", "upgraded", "asks", "wipes", "first",
 )  # fmt: skip
 """Options that say what kind of quorum it is."""
@@ -323,7 +323,7 @@ def refuse_unfit(options: argparse.Namespace) -> None:
     fitting = [name for name, words in SETTINGS.items() if options.begin in words.split()]
     for name in fitting:
         other = arguments().parse_args(SETTINGS[name].split())
-        if all(getattr(options, each) == getattr(other, each) for each in KIND):
+        if all(getattr(options, each) == getattr(other, each) for each in OF_A_QUORUM):
             return
     raise Refused(f"--begin {options.begin}: fits the quorum of --setting {fitting} alone")
 

@@ -40,10 +40,10 @@ BEGINNINGS: dict[str, tuple[Action, ...]] = {
     "undone-removal": (
         ("remove", 1, key_of(3)), ("timer", 1, "unflushed"), ("flushed", 1), ("crash", 1, 0, 0),
     ),
-    # 1 removes itself, which 3 and 4 have heard of; they are cut off from it
+    # 1 removes itself, which 3 and 4 have heard of; they are cut off from it and from 2
     "removed-leader": (
         ("remove", 1, key_of(1)), *delivered("13 14"), ("flushed", 3), ("flushed", 4),
-        ("cut", 1, 3), ("cut", 1, 4), ("timer", 3, "fetch_deadline_ms"),
+        ("cut", 1, 3), ("cut", 1, 4), ("cut", 2, 3), ("cut", 2, 4), ("timer", 3, "fetch_deadline_ms"),
         ("timer", 4, "fetch_deadline_ms"),
     ),
     # the log has voters since 3 was cut off

@@ -26,6 +26,7 @@ class Known(NamedTuple):
     leaders: tuple[tuple[int, int, int], ...] = ()  # (epoch, id, which of its lives)
     snapshots: tuple[tuple[Any, Any], ...] = ()
     hurt: frozenset[ReplicaKey] = frozenset()  # disks that lost what had been flushed
+    cut: frozenset[ReplicaKey] = frozenset()  # that lost a tail since they had their epoch's
 
     @property
     def hurt_ids(self) -> set[int]:
@@ -77,6 +78,7 @@ class Oracle:
         seen = [self.turns.seen[each] for each in replicas]
         mine, old = seen[place], self.turns.seen[before]
         self._recovers(known, old, mine)
+        known = self._cuts(known, old, mine)
         if mine.role == old.role == "leader" and mine.epoch == old.epoch:
             self.looked["high watermark"] += mine.high_watermark > old.high_watermark
             if mine.high_watermark < old.high_watermark:
@@ -146,6 +148,16 @@ class Oracle:
         more = any(each.epoch <= old.epoch for each in mine.records[held:])  # none led so soon
         if mine.running and (more or mine.records[:held] != old.records):
             raise Violation(f"I14: {name} had {show(old.records)}, starts {show(mine.records)}")
+
+    def _cuts(self, known: Known, old: Seen, mine: Seen) -> Known:
+        """Note whose process ended with a tail in memory: what it once had, it may lack now."""
+        if not self.turns.setting.dynamic:
+            return known
+        if old.running and not mine.running and len(mine.records) < len(old.records):
+            return known._replace(cut=known.cut | {mine.key})
+        if mine.key in known.cut and has_epoch(mine, mine.epoch):
+            return known._replace(cut=known.cut - {mine.key})
+        return known
 
     def _keeps(self, known: Known, old: Seen, mine: Seen) -> None:
         """No process cuts what is committed, though others may have it (I7).
@@ -390,8 +402,12 @@ def show(records: tuple[Record, ...]) -> str:
     return " ".join(f"{each.value}@{each.epoch}" for each in records) or "nothing"
 
 
+def has_epoch(seen: Seen, epoch: int) -> bool:
+    return any(each.epoch in (epoch, GONE.epoch) for each in seen.records)
+
+
 def has_its_epoch(voter: Seen, key: ReplicaKey, leader: Seen, known: Known) -> None:
     """A voter that a leader adds has once had all of its log, so records of its epoch (D17)."""
-    has = any(each.epoch in (leader.epoch, GONE.epoch) for each in voter.records)
-    if voter.key == key and voter.epoch <= leader.epoch and not has and not known.is_hurt(key):
+    has = has_epoch(voter, leader.epoch) or known.is_hurt(key) or key in known.cut
+    if voter.key == key and voter.epoch <= leader.epoch and not has:
         raise Violation(f"D17: {leader.key.id} adds {key.id}, which has nothing of its epoch")

@@ -178,7 +178,8 @@ class Symmetry:
         if found is None:
             names = renaming.names
             leaders = sorted((epoch, names[id], life) for epoch, id, life in known.leaders)
-            hurt = sorted(content_of(key, names) for key in known.hurt)
+            disks = [sorted(content_of(key, names) for key in each)
+                     for each in (known.hurt, known.cut)]  # fmt: skip
             rest = content_of((known.committed, known.terms, known.snapshots), names)
-            found = self._known[key] = content_print((tuple(leaders), tuple(hurt), rest))
+            found = self._known[key] = content_print((tuple(leaders), *map(tuple, disks), rest))
         return found

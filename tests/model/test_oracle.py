@@ -12,7 +12,7 @@ from kraftfast.types import KRaftVoters, OffsetAndEpoch, ReplicaKey, VoterSet
 from tests.core.disk import GONE, Record, voter_of
 from tests.model.alone import Setting, Violation
 from tests.model.beginning import goes_on, key_of
-from tests.model.oracle import Known, Oracle, match
+from tests.model.oracle import Known, Oracle, has_its_epoch, match
 from tests.model.planting import begun
 from tests.model.quorum import Action
 from tests.model.seen import Seen
@@ -295,6 +295,20 @@ def test_a_hurt_disk_stands_for_no_other(added: bool) -> None:
     told = len(records), records, seen[0].voters, 1, "leader"
     with pytest.raises(Violation, match="^I5"):
         quorum.oracle._committed(state.known, seen, seen[0], *told)
+
+
+def test_who_lost_its_tail_may_lack_what_it_had() -> None:
+    """Found by the search: an observer was added that had once had all, and crashed (D17)."""
+    setting = Setting((1, 2, 3), (1, 2, 3), dynamic=True)
+    oracle = Oracle(SimpleNamespace(setting=setting, seen=[]))  # type: ignore[arg-type]
+    had, left, leader = seen(1, (A, B), 1), seen(1, (A,)), seen(2, (A, B))._replace(epoch=2)
+    known = oracle._cuts(Known(), had, left._replace(running=False))
+    assert known.cut == disks(1)
+    has_its_epoch(left, key_of(1), leader, known)
+    known = oracle._cuts(known, left, had)
+    assert not known.cut, "it has records of its epoch again"
+    with pytest.raises(Violation, match="^D17"):
+        has_its_epoch(left, key_of(1), leader, known)
 
 
 def test_a_removed_disk_is_not_hurt_though_another_log_is_empty() -> None:

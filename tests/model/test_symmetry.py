@@ -19,7 +19,7 @@ from tests.model.symmetry import Renaming, classes_of
 BETWEEN = ("deliver", "lose", "late", "double", "overtake", "lie", "cut", "link", "transfer")
 """Actions that name two replicas."""
 
-BEGINS_BY_ID = {"first election", "memory alone", "memory alone, witness"}
+BEGINS_BY_ID = {"first election", "memory alone", "memory alone, witness", "memory, snapshots"}
 """Before anybody leads, whom each replica asks first goes by ids: no two beginnings are alike."""
 
 
