@@ -27,6 +27,8 @@ UNSEEN = Path(__file__).parent / "unseen.txt"
 NOTHING = "nothing found"
 HEAD = "# mutant | settings | walks at most | states | seconds | what was found\n"
 FITTING = (
+    ("barrier_by_lease", ("reads, observer",)),
+    ("barrier_of_a_removed", ("reads, removed leader",)),
     ("beyond_the_log", ("short answers",)),
     ("vote_is_forgotten", ("first election", "five voters")),
     ("own_commit", ("upgrades, one voter", "upgrades")),
@@ -79,8 +81,6 @@ FITTING = (
     ("l01_nobody", ("first election", "rings", "five voters")),
     ("l01_who", ("first election", "rings", "five voters")),
     ("snapshot", ("snapshots, sockets", "snapshots", "voters change")),
-    ("barrier_by_lease", ("reads, observer",)),
-    ("barrier_of_a_removed", ("reads, removed leader",)),
     ("barrier_confirmed", ("reads, no crashes", "reads")),
     ("barrier", ("reads, sockets", "reads")),
     ("consumers", ("reads", "reads, sockets")),
