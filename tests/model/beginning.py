@@ -43,8 +43,8 @@ BEGINNINGS: dict[str, tuple[Action, ...]] = {
     # 1 removes itself, which 3 and 4 have heard of; they are cut off from it and from 2
     "removed-leader": (
         ("remove", 1, key_of(1)), *delivered("13 14"), ("flushed", 3), ("flushed", 4),
-        ("cut", 1, 3), ("cut", 1, 4), ("cut", 2, 3), ("cut", 2, 4), ("timer", 3, "fetch_deadline_ms"),
-        ("timer", 4, "fetch_deadline_ms"),
+        ("cut", 1, 3), ("cut", 1, 4), ("cut", 2, 3), ("cut", 2, 4),
+        ("timer", 3, "fetch_deadline_ms"), ("timer", 4, "fetch_deadline_ms"),
     ),
     # the log has voters since 3 was cut off
     "upgrade-without-3": (
