@@ -8,8 +8,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from kraftfast.core import events as ev
-from kraftfast.errors import DiskFull, StorageError
+from kraftfast.errors import DiskFull, InvalidOption, StorageError
 from kraftfast.log.disk import Disk
 from kraftfast.log.snapshots.snapshot_files import snapshot_ids
 from kraftfast.node.held import Calls
@@ -112,3 +114,19 @@ def test_a_machine_that_passes_over_a_full_disk_makes_no_snapshot(tmp_path: Path
     making.applied(applier, batch)
     assert node.events == [] and not snapshot_ids(Disk(), str(tmp_path))
     assert making.not_before_s > time.monotonic(), "again later"
+
+
+def test_a_machine_that_freezes_its_snapshot_is_refused(tmp_path: Path) -> None:
+    """I24: the footer would lack the producers; nothing has a name then."""
+
+    class Freezes(Whole):
+        def snapshot(self, writer: Any) -> None:
+            writer.freeze()
+
+    node = making_node(tmp_path, [True])
+    making = Making(node)
+    applier = SimpleNamespace(machine=Freezes(), ending=False, calls=Calls())
+    batch = SimpleNamespace(size=2000, last_offset=9, leader_epoch=3, max_timestamp=7)
+    with pytest.raises(InvalidOption, match="StateMachine.snapshot"):
+        making.applied(applier, batch)
+    assert not list(tmp_path.glob("*.checkpoint*"))
