@@ -66,6 +66,8 @@ class StateMachine:
         ``metadata.log.max.snapshot.interval.ms``; the replicas by turns. Commits go on meanwhile,
         applying does not. What is raised here ends the replica, but for a StorageError of the
         ``writer`` where there is no space: the log goes on without, also if it is caught here.
+        A record that is refused (RecordTooLarge, RecordsRefused, InvalidOption) and caught here is
+        not in the snapshot.
         """
         raise NotImplementedError("this state machine makes no snapshots")
 
@@ -73,8 +75,8 @@ class StateMachine:
         """Replace the state by that of a snapshot, this replica's own or another's.
 
         ``reader`` is a :class:`kraftfast.SnapshotReader`: ``records()``, ``batches()``,
-        ``snapshot_id``; what was written comes in the same order. What is raised here ends the
-        replica.
+        ``snapshot_id``; what was written comes in the same order. Nothing has to be closed. What is
+        raised here ends the replica.
         """
         raise NotImplementedError("this state machine takes no snapshots")
 

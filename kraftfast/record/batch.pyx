@@ -396,9 +396,9 @@ cdef int rules_of(str records, bint control) except -1:
 
 cdef int check_view(BatchView batch, int rules) except -1:
     cdef int64_t number
-    cdef Hold body
+    cdef Hold body, source = batch.held()
     cdef int fault = kf_batch_check_whole(
-        batch.source.data + batch.position, batch.source.size - batch.position, rules,
+        source.data + batch.position, source.size - batch.position, rules,
         &batch.header, &number, &batch.largest_timestamp,
     )
     if fault == KF_BATCH_OK and batch.header.attributes & KF_ATTRIBUTE_CODEC:

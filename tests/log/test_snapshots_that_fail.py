@@ -56,6 +56,39 @@ def test_a_flush_that_failed_is_not_tried_again(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+def test_a_failed_flush_is_not_hidden_by_a_failed_removal(tmp_path: Path) -> None:
+    """D9: a file system that turned read-only said "no space", and the replica went on."""
+
+    class ReadOnly(Disk):
+        def unlink(self, path: str) -> None:
+            raise StorageError(f"cannot remove {path}: read-only file system")
+
+    def fails() -> None:
+        raise FlushFailed("fsync failed")
+
+    with pytest.raises(FlushFailed):
+        with SnapshotWriter(ReadOnly(), str(tmp_path), ID, last_contained_log_timestamp=0) as it:
+            it._file.sync = fails
+            it.freeze()
+    with pytest.raises(StorageError, match="cannot remove"):
+        with SnapshotWriter(ReadOnly(), str(tmp_path), ID, last_contained_log_timestamp=0):
+            pass
+
+
+def test_a_failure_that_is_caught_again_and_again_keeps_nothing(tmp_path: Path) -> None:
+    """I25: each time its traceback grew, by the frames and values that it went through."""
+    with writer_at(tmp_path) as writer:
+
+        def fills(_data: Any) -> None:
+            raise DiskFull("no space left")
+
+        writer._file.write = fills
+        for _ in range(100):
+            with pytest.raises(DiskFull) as caught:
+                writer.append(bytes(300_000))
+    assert len(caught.traceback) < 10
+
+
 def test_a_state_machine_only_appends(tmp_path: Path) -> None:
     """I24: what it froze would lack the producers that the footer holds."""
     with writer_at(tmp_path) as writer:
@@ -64,9 +97,22 @@ def test_a_state_machine_only_appends(tmp_path: Path) -> None:
             for ends in (writer.freeze, writer.abort, lambda: writer.__exit__()):
                 with pytest.raises(InvalidOption, match="StateMachine.snapshot"):
                     ends()
+        for appends in (lambda: writer.append(b"late"), lambda: writer.extend([b"late"])):
+            with pytest.raises(Closed, match="has returned"):
+                appends()
+        with pytest.raises(InvalidOption, match="lent once"), writer.lent():
+            pass
         writer.freeze()
     with open_snapshot(Disk(), str(tmp_path), ID) as reader:
         assert reader.check() == 1
+
+
+def test_a_state_machine_does_not_lift_the_refusal(tmp_path: Path) -> None:
+    with writer_at(tmp_path) as writer, writer.lent():
+        with pytest.raises(InvalidOption, match="lent once"), writer.lent():
+            pass
+        with pytest.raises(InvalidOption, match="StateMachine.snapshot"):
+            writer.freeze()
 
 
 @pytest.mark.parametrize("size", [1, PIECE_BYTES])

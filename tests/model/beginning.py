@@ -40,6 +40,8 @@ BEGINNINGS: dict[str, tuple[Action, ...]] = {
     "undone-removal": (
         ("remove", 1, key_of(3)), ("timer", 1, "unflushed"), ("flushed", 1), ("crash", 1, 0, 0),
     ),
+    # a majority confirmed that it follows 1, and was then cut off from it
+    "read-barrier": (("barrier", 1), CALM, ("cut", 1, 2), ("cut", 1, 3)),
     # 1 removes itself, which 3 and 4 have heard of; they are cut off from it and from 2
     "removed-leader": (
         ("remove", 1, key_of(1)), *delivered("13 14"), ("flushed", 3), ("flushed", 4),

@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 
 from kraftfast.core import events as ev
-from kraftfast.errors import DiskFull, InvalidOption, StorageError
+from kraftfast.errors import Closed, DiskFull, InvalidOption, StorageError
 from kraftfast.log.disk import Disk
 from kraftfast.log.snapshots.snapshot_files import snapshot_ids
+from kraftfast.log.snapshots.snapshot_reader import open_snapshot
+from kraftfast.log.snapshots.snapshot_writer import SnapshotWriter
 from kraftfast.node.held import Calls
 from kraftfast.node.snapshots.replica_snapshots import Snapshots
 from kraftfast.node.snapshots.state_machine_snapshots import Making
@@ -114,6 +116,53 @@ def test_a_machine_that_passes_over_a_full_disk_makes_no_snapshot(tmp_path: Path
     making.applied(applier, batch)
     assert node.events == [] and not snapshot_ids(Disk(), str(tmp_path))
     assert making.not_before_s > time.monotonic(), "again later"
+
+
+@pytest.mark.parametrize("read", [0, 1, 2])
+def test_a_machine_may_close_its_reader(tmp_path: Path, read: int) -> None:
+    """Found by a reviewer: the replica read what was left of it, and ended, at each start."""
+
+    class Closes(Whole):
+        def restore(self, reader: Any) -> None:
+            with reader:
+                self.taken = [record.value for record, _ in zip(reader.records(), range(read))]
+
+    with SnapshotWriter(Disk(), str(tmp_path), ID, last_contained_log_timestamp=0) as writer:
+        writer.extend([b"a", b"b"])
+        writer.freeze()
+    making, machine = Making(making_node(tmp_path, [])), Closes()
+    with open_snapshot(Disk(), str(tmp_path), ID) as reader:
+        making.restore(machine, reader)
+        assert machine.taken == [b"a", b"b"][:read] and reader.position == reader.size
+    with pytest.raises(Closed):
+        list(reader.records())
+
+
+def test_a_writer_that_is_kept_takes_nothing_behind_the_footer(tmp_path: Path) -> None:
+    """Found by a reviewer: a thread of a state machine appended while the file was flushed."""
+    refused = []
+
+    class Keeps(Whole):
+        def snapshot(self, writer: Any) -> None:
+            sync = writer._file.sync
+
+            def late() -> None:
+                with pytest.raises(Closed):
+                    writer.extend([bytes(200_000)] * 3)
+                refused.append(writer)
+                sync()
+
+            writer._file.sync = late
+            writer.append(b"state")
+
+    node = making_node(tmp_path, [True])
+    making = Making(node)
+    applier = SimpleNamespace(machine=Keeps(), ending=False, calls=Calls())
+    batch = SimpleNamespace(size=2000, last_offset=9, leader_epoch=3, max_timestamp=7)
+    making.applied(applier, batch)
+    assert refused and node.events == [ev.SnapshotCreated(ID)]
+    with open_snapshot(Disk(), str(tmp_path), ID) as reader:
+        assert reader.check() == 1
 
 
 def test_a_machine_that_freezes_its_snapshot_is_refused(tmp_path: Path) -> None:

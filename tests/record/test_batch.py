@@ -372,7 +372,7 @@ class Bare(BatchView):
 @pytest.mark.parametrize("view", [BatchView.__new__(BatchView), Bare()])
 def test_a_view_without_a_batch_is_refused(view: BatchView) -> None:
     """Found by a reviewer: the interpreter ended by SIGSEGV."""
-    for look in (lambda: view.data, view.crc_ok, lambda: list(view.records())):
+    for look in (lambda: view.data, view.crc_ok, view.check, lambda: list(view.records())):
         with pytest.raises(TypeError, match="holds no batch"):
             look()
     assert view.size == 0

@@ -9,6 +9,7 @@ Source: KIP-630; Kafka's ``RecordsSnapshotReader``.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from kraftfast import limits
@@ -49,7 +50,7 @@ class SnapshotReader:
         self.footer = None
         self.controls = ()
         self.position = self.end_offset = 0
-        self._closed = False
+        self._closed = self._lent = False
         self._held, self._at = b"", 0  # bytes read ahead, and where the next batch begins in them
         self._file_position = 0  # where the next piece is read
         self._checked: Iterator[BatchView] = iter(())
@@ -88,9 +89,22 @@ class SnapshotReader:
         return sum(found.record_count for found in self.batches())
 
     def close(self) -> None:
-        """Give the file back; batches in use stay valid. Raises nothing."""
+        """Give the file back; batches in use stay valid. A state machine may: the replica reads
+        what is left of it nevertheless. Raises nothing."""
+        if self._lent:
+            return
         self._closed = True
         self._file.close()
+
+    @contextmanager
+    def lent(self) -> Iterator[SnapshotReader]:
+        """Do not close meanwhile: a state machine has it, and all of it must be read. Raises
+        nothing."""
+        self._lent = True
+        try:
+            yield self
+        finally:
+            self._lent = False
 
     def __enter__(self) -> SnapshotReader:
         return self

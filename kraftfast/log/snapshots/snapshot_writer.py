@@ -31,7 +31,8 @@ class SnapshotWriter:
     """One snapshot while it is written. It has no name before ``freeze``; for one thread.
 
     A ``StateMachine`` is handed one, which the replica freezes: ``freeze`` and ``abort`` raise
-    InvalidOption there. What failed once, fails from then on with the same error.
+    InvalidOption there, and nothing is taken when it has returned. What could not be written once,
+    fails from then on with the same error; a record that is refused is left out, and no more.
 
     ``disk``: a ``kraftfast.log.disk.Disk``. ``log_path``: the directory of the log.
     ``snapshot_id``: the offset that it ends at, exclusive, and the epoch of the record before it.
@@ -62,7 +63,7 @@ class SnapshotWriter:
         self.end_offset = 0
         self.finished = False
         self._failed: StorageError | None = None
-        self._lent = False
+        self._lent = self._returned = False  # to a state machine, and by it
         self._disk, self._log_path = disk, log_path
         self._timestamp = timestamp if timestamp >= 0 else time.time_ns() // 1_000_000
         self._records = records
@@ -94,6 +95,8 @@ class SnapshotWriter:
         RecordsRefused, RecordTooLarge, DiskFull, Closed.
         """
         self._check_open()
+        if self._returned:  # what is behind its footer is damage
+            raise Closed(f"snapshot {self.snapshot_id}: StateMachine.snapshot() has returned")
         if self._builder.append(value, key, headers):
             return
         self._close_batch()
@@ -139,19 +142,25 @@ class SnapshotWriter:
         """Refuse ``freeze`` and ``abort`` meanwhile: a state machine has it.
 
         Its footer holds what the state machine does not know: the state of producers (I24). Raises
-        nothing.
+        InvalidOption: it was lent before.
         """
+        if self._lent or self._returned:
+            raise InvalidOption("a snapshot is lent once")
         self._lent = True
         try:
             yield self
         finally:
-            self._lent = False
+            self._lent, self._returned = False, True
 
     def __enter__(self) -> SnapshotWriter:
         return self
 
-    def __exit__(self, *_exc: object) -> None:
-        self.abort()
+    def __exit__(self, kind: type[BaseException] | None = None, *_exc: object) -> None:
+        try:
+            self.abort()
+        except (StorageError, InvalidOption):
+            if kind is None:  # else what failed first counts: it may be an fsync (D9)
+                raise
 
     def _check_own(self) -> None:
         if self._lent:
@@ -163,7 +172,7 @@ class SnapshotWriter:
         if self.finished:
             raise Closed(f"snapshot {self.snapshot_id} was finished")
         if self._failed is not None:
-            raise self._failed
+            raise self._failed.with_traceback(None)  # which keeps all that failed before (I25)
 
     @contextmanager
     def _final(self) -> Iterator[None]:

@@ -88,7 +88,8 @@ class Making:
     def restore(self, machine: Any, reader: SnapshotReader) -> None:
         """Restore the state of a snapshot; read all of it, so that damage is found."""
         assert not is_trim(reader.header), "such a snapshot was refused when it came"
-        machine.restore(reader)
+        with reader.lent():
+            machine.restore(reader)
         reader.check()
         self.bytes, self.last, self.last_s = 0, None, time.monotonic()
 

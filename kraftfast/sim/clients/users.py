@@ -43,10 +43,13 @@ class UsersMachine(SimStateMachine):
         self._pass_on_changes()
 
     def _write(self, writer: SnapshotWriter) -> None:
-        self.machine.snapshot(writer)
+        with writer.lent():
+            self.machine.snapshot(writer)
 
     def _read(self, reader: SnapshotReader) -> tuple[int, int]:
-        self._call(self.machine.restore, reader)
+        with reader.lent():
+            self._call(self.machine.restore, reader)
+        reader.check()
         assert reader.snapshot_id is not None
         offset = reader.snapshot_id.offset
         return offset, self.world.oracle.snapshots.states[offset]
