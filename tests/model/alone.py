@@ -96,6 +96,11 @@ class Setting:
         return set(self.in_memory) >= set(self.voters)
 
     @property
+    def changes_voters(self) -> bool:
+        """Whether the log has the voters, or may have them."""
+        return self.dynamic or self.upgrades or self.upgraded
+
+    @property
     def minority(self) -> int:
         """How many voters may fail."""
         return (len(self.ids if self.upgraded else self.voters) - 1) // 2
@@ -134,7 +139,7 @@ class Alone(World):
         self.setting = setting
         self.config = setting.config
         self.configs = setting.configs()
-        self.with_endpoints = setting.dynamic or setting.upgrades or setting.upgraded
+        self.with_endpoints = setting.changes_voters
         self.voters = VoterSet() if setting.dynamic else VoterSet.of(*setting.voters)
         self.turn_records = setting.turn_records
         self.cluster_id = CLUSTER

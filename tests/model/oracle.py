@@ -18,6 +18,21 @@ from tests.model.seen import Seen
 from tests.model.turns import Turns
 
 
+class Hurt(NamedTuple):
+    """A disk that lost what had been flushed: it stands for what it held until then."""
+
+    key: ReplicaKey
+    end: int  # of the log that it held
+    epoch: int  # the last one in it
+
+
+class Cut(NamedTuple):
+    """A disk whose process ended with all in memory that it had of an epoch."""
+
+    key: ReplicaKey
+    epoch: int
+
+
 class Known(NamedTuple):
     """What the oracle remembers."""
 
@@ -25,22 +40,37 @@ class Known(NamedTuple):
     terms: tuple[int, ...] = ()  # the epoch in which each of them was committed
     leaders: tuple[tuple[int, int, int], ...] = ()  # (epoch, id, which of its lives)
     snapshots: tuple[tuple[Any, Any], ...] = ()
-    hurt: frozenset[ReplicaKey] = frozenset()  # disks that lost what had been flushed
-    cut: frozenset[ReplicaKey] = frozenset()  # that lost a tail since they had their epoch's
+    hurt: frozenset[Hurt] = frozenset()
+    cut: frozenset[Cut] = frozenset()
 
     @property
     def hurt_ids(self) -> set[int]:
-        """The replicas that had such a disk."""
-        return {each.id for each in self.hurt}
+        """The replicas that had a disk that was hurt."""
+        return {each.key.id for each in self.hurt}
 
-    def is_hurt(self, key: ReplicaKey) -> bool:
-        """Return whether this disk was hurt; any of that id, where no directory is named."""
-        named = key.directory_id != bytes(16)
-        return key in self.hurt if named else key.id in self.hurt_ids
+    def hurts_of(self, key: ReplicaKey) -> list[Hurt]:
+        """Return what is known of this disk; of any of that id, where no directory is named."""
+        nameless = ReplicaKey(key.id, bytes(16))
+        return [
+            each for each in self.hurt
+            if key in (each.key, nameless) and each.key.id == key.id
+        ]  # fmt: skip
 
-    def hurt_of(self, voters: VoterSet) -> set[int]:
-        """Return the voters whose disks were hurt: they stand for what they held."""
-        return {each.id for each in voters if self.is_hurt(each.key)} if self.hurt else set()
+    def is_hurt(self, key: ReplicaKey, end: int) -> bool:
+        """Return whether this disk was hurt when it held so much."""
+        return any(end <= each.end for each in self.hurts_of(key))
+
+    def hurt_of(self, voters: VoterSet, end: int) -> set[int]:
+        """Return the voters whose disks held so much when they were hurt."""
+        return {each.id for each in voters if self.is_hurt(each.key, end)} if self.hurt else set()
+
+    def hurts(self, seen: Seen) -> Known:
+        """Note that this disk loses what it has."""
+        before = self.hurts_of(seen.key)
+        end = max([len(seen.records), *(each.end for each in before)])
+        epoch = max([last_epoch(seen), *(each.epoch for each in before)])
+        hurt = self.hurt.difference(before) | {Hurt(seen.key, end, epoch)}
+        return self._replace(hurt=hurt)
 
 
 def agree(one: tuple[Record, ...], other: tuple[Record, ...], end: int) -> bool:
@@ -79,7 +109,7 @@ class Oracle:
         mine, old = seen[place], self.turns.seen[before]
         self._recovers(known, old, mine)
         known = self._cuts(known, old, mine)
-        if mine.role == old.role == "leader" and mine.epoch == old.epoch:
+        if mine.role == old.role in ("leader", "follower") and mine.epoch == old.epoch:
             self.looked["high watermark"] += mine.high_watermark > old.high_watermark
             if mine.high_watermark < old.high_watermark:
                 raise Violation(f"I6: the high watermark of {mine.key.id} goes back")
@@ -135,29 +165,28 @@ class Oracle:
 
     def _recovers(self, known: Known, old: Seen, mine: Seen) -> None:
         """A log is what stood on the disk, whole batches of it, however power went (I14)."""
-        name, end = mine.key.id, len(mine.records)
+        name, end, held = mine.key.id, len(mine.records), len(old.records)
         if old.running == mine.running:
             return
         self.looked["recovered"] += 1
         if old.running:  # the power went, or the process
             if mine.records != old.records[:end] or splits_batch(list(old.records), end):
                 raise Violation(f"I14: {name} had {show(old.records)}, left {show(mine.records)}")
-            if end < old.flushed and not known.is_hurt(mine.key):
+            if end < old.flushed and not known.is_hurt(mine.key, held):
                 raise Violation(f"I14: {name} flushed {show(old.records)}, left {end} of them")
-        held = len(old.records)
         more = any(each.epoch <= old.epoch for each in mine.records[held:])  # none led so soon
         if mine.running and (more or mine.records[:held] != old.records):
             raise Violation(f"I14: {name} had {show(old.records)}, starts {show(mine.records)}")
 
     def _cuts(self, known: Known, old: Seen, mine: Seen) -> Known:
         """Note whose process ended with a tail in memory: what it once had, it may lack now."""
-        if not self.turns.setting.dynamic:
+        if not self.turns.setting.changes_voters:
             return known
         if old.running and not mine.running and len(mine.records) < len(old.records):
-            return known._replace(cut=known.cut | {mine.key})
-        if mine.key in known.cut and has_epoch(mine, mine.epoch):
-            return known._replace(cut=known.cut - {mine.key})
-        return known
+            lost = {Cut(mine.key, each.epoch) for each in old.records[len(mine.records) :]}
+            return known._replace(cut=known.cut | lost)
+        back = {each for each in known.cut if each.key == mine.key and reaches(mine, each.epoch)}
+        return known._replace(cut=known.cut - back) if back else known
 
     def _keeps(self, known: Known, old: Seen, mine: Seen) -> None:
         """No process cuts what is committed, though others may have it (I7).
@@ -167,7 +196,7 @@ class Oracle:
         if not mine.running or mine.records == old.records or mine.key != old.key:
             return
         end = held_end(old.records, known.committed)
-        if end and not known.is_hurt(mine.key):
+        if end and not known.is_hurt(mine.key, end):
             self.looked["cut or extended"] += 1
             if len(mine.records) < end or not agree(mine.records, known.committed, end):
                 raise Violation(
@@ -197,7 +226,7 @@ class Oracle:
                 other = directory not in (bytes(16), voter.key.directory_id)
                 if end <= 0 or other or voter.epoch > leader.epoch:
                     continue
-                if known.is_hurt(ReplicaKey(id, directory)):
+                if known.is_hurt(ReplicaKey(id, directory), end):
                     continue
                 self.looked["acknowledged"] += 1
                 if self.is_sure(id) and not holds(voter, leader.records, end):
@@ -224,14 +253,14 @@ class Oracle:
         there = [each.key.id for each in seen if is_voter(after, each) and (
             each.key.id == name or each.epoch > mine.epoch or holds(each, mine.records, end)
         )]  # fmt: skip
-        if len({*there, *known.hurt_of(after)}) < majority(after):
+        if len({*there, *known.hurt_of(after, end)}) < majority(after):
             raise Violation(f"D17: {name} leaves {after.ids}, of which only {there} follow")
         return known
 
     def _handed(self, known: Known, seen: list[Seen], mine: Seen, id: int, end: int) -> Known:
         """A leader that handed over as it was asked did so to one that has the whole log."""
         voter = next(each for each in seen if each.key.id == id)
-        lost = id in known.hurt_ids or not self.is_sure(id)
+        lost = known.is_hurt(voter.key, end) or not self.is_sure(id)
         if voter.epoch <= mine.epoch and not lost and len(voter.records) < end:
             raise Violation(f"L1: {mine.key.id} hands over {end} records to {show(voter.records)}")
         return known
@@ -274,7 +303,7 @@ class Oracle:
             raise Violation(f"D6: {mine.key.id} commits {show(records)} in epoch {epoch}")
         for each in seen:
             owes = each.epoch > epoch and not self.began_anew(known, each)
-            if each.role == "leader" and owes and not known.is_hurt(each.key):
+            if each.role == "leader" and owes and not known.is_hurt(each.key, end):
                 self.looked["committed late"] += 1
                 if len(each.records) < end or not agree(each.records, records, end):
                     raise Violation(
@@ -283,7 +312,7 @@ class Oracle:
                     )
         holders = [each.key.id for each in seen if is_voter(voters, each)
                    and holds(each, records, end)]  # fmt: skip
-        if len({*holders, *known.hurt_of(voters)}) < majority(voters):
+        if len({*holders, *known.hurt_of(voters, end)}) < majority(voters):
             raise Violation(f"I5: {mine.key.id} commits {show(records)}, only on {holders}")
         terms = known.terms + (epoch,) * (end - len(committed))
         fresh = (*committed, *records[len(committed) : end])
@@ -324,7 +353,7 @@ class Oracle:
         self.looked["durable"] += 1
         holders = [each.key.id for each in seen if is_voter(voters, each)
                    and holds(each, committed, end)]  # fmt: skip
-        there = {*holders, *known.hurt_of(voters)}
+        there = {*holders, *known.hurt_of(voters, end)}
         if self.turns.setting.dynamic or self.turns.setting.upgrades:
             # a later set, not committed yet, may have committed it (D16): the set before, which
             # may elect still, can do so only with one of these
@@ -402,12 +431,19 @@ def show(records: tuple[Record, ...]) -> str:
     return " ".join(f"{each.value}@{each.epoch}" for each in records) or "nothing"
 
 
-def has_epoch(seen: Seen, epoch: int) -> bool:
-    return any(each.epoch in (epoch, GONE.epoch) for each in seen.records)
+def last_epoch(seen: Seen) -> int:
+    """Return the epoch that a log ends in, as far as it is not all in a snapshot."""
+    return max((each.epoch for each in seen.records), default=0)
+
+
+def reaches(seen: Seen, epoch: int) -> bool:
+    """Return whether a log reaches into an epoch; one that ends in a snapshot may."""
+    return bool(seen.records) and (seen.records[-1] == GONE or seen.records[-1].epoch >= epoch)
 
 
 def has_its_epoch(voter: Seen, key: ReplicaKey, leader: Seen, known: Known) -> None:
     """A voter that a leader adds has once had all of its log, so records of its epoch (D17)."""
-    has = has_epoch(voter, leader.epoch) or known.is_hurt(key) or key in known.cut
+    lost = any(leader.epoch <= each.epoch for each in known.hurts_of(key))
+    has = reaches(voter, leader.epoch) or lost or Cut(key, leader.epoch) in known.cut
     if voter.key == key and voter.epoch <= leader.epoch and not has:
         raise Violation(f"D17: {leader.key.id} adds {key.id}, which has nothing of its epoch")

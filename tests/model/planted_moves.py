@@ -120,6 +120,21 @@ def stranger_moves_the_epoch() -> None:
 
 @bug("D17")
 def who_has_nothing_is_added() -> None:
+    who_lacks_an_epoch_is_added()
+
+
+@bug("D17")
+def who_lost_a_tail_of_an_older_epoch_is_added() -> None:
+    who_lacks_an_epoch_is_added(("append", 1), ("deliver", 1, 4))
+
+
+@bug("D17")
+def who_has_an_older_snapshot_is_added() -> None:
+    who_lacks_an_epoch_is_added(("append", 1), ("calm",), ("snapshot", 4, 3), ("retain", 4))
+
+
+def who_lacks_an_epoch_is_added(*before: Action) -> None:
+    """Have 2 add 4, which was down when 2 began to lead."""
     from kraftfast.core.membership import on_add_voter
     from kraftfast.errors import ErrorCode
 
@@ -128,8 +143,8 @@ def who_has_nothing_is_added() -> None:
         in_place_of(on_add_voter, "runs_with_its_directory", lambda *words: on_add_voter.ACCEPTED),
         in_place_of(on_add_voter, "VoterChange", waits_for_no_fetch),
     ):
-        history(("crash", 4, 0, 0), ("crash", 1, 0, 0), ("calm",), ("add", 2, key_of(4)),
-                ("probed", 2, ErrorCode.NONE), ("calm",),
+        history(*before, ("crash", 4, 0, 0), ("crash", 1, 0, 0), ("calm",),
+                ("add", 2, key_of(4)), ("probed", 2, ErrorCode.NONE), ("calm",),
                 ids=(1, 2, 3, 4), dynamic=True)  # fmt: skip
 
 

@@ -394,13 +394,16 @@ class Quorum:
 
     def may_be_hurt(self, state: State, id: int) -> bool:
         """Return whether what this disk loses leaves a majority that lost nothing."""
-        most = self.setting.hurt_max if self.setting.hurt_max >= 0 else self.setting.minority
-        return len({*state.known.hurt_ids, id}) <= most
+        hurt = {*state.known.hurt_ids, id}
+        if self.setting.hurt_max >= 0:
+            return len(hurt) <= self.setting.hurt_max
+        sets = [self.see(state, each).voters for each in self.ids]  # some may be smaller by now
+        sets.append(self.oracle.committed_voters(state.known.committed))
+        left = all(len(hurt & {*each.ids}) <= (len(each) - 1) // 2 for each in sets if each)
+        return left and len(hurt) <= self.setting.minority
 
     def hurt(self, state: State, id: int) -> State:
-        known = state.known
-        hurt = known.hurt | {self.see(state, id).key}
-        return state._replace(known=known._replace(hurt=hurt))
+        return state._replace(known=state.known.hurts(self.see(state, id)))
 
     # --- a turn -------------------------------------------------------------------------------
 

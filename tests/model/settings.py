@@ -56,7 +56,8 @@ SETTINGS = {
     "reads": "--reads 9 --faults 1 --timers 6",
     "reads, no crashes": "--reads 9 --faults 2 --crashes 0 --timers 4 --appends 1",
     "reads, sockets": "--reads 9 --sockets --faults 2 --timers 6",
-    "reads, again": "--reads 2 --sockets --begin read-barrier --faults 1 --crashes 0 --timers 3 --appends 0",
+    "reads, again": "--reads 2 --sockets --begin read-barrier --faults 1 --crashes 0 --timers 3 "
+    "--appends 0",
     "reads, observer": "--reads 9 --sockets --observers 1 --faults 3 --crashes 0 --timers 6",
     "reads, removed leader": "--dynamic --voters 4 --reads 4 --begin removed-leader --faults 3 "
     "--crashes 0 --timers 6 --appends 1 --admin 0",

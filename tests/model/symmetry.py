@@ -178,8 +178,6 @@ class Symmetry:
         if found is None:
             names = renaming.names
             leaders = sorted((epoch, names[id], life) for epoch, id, life in known.leaders)
-            disks = [sorted(content_of(key, names) for key in each)
-                     for each in (known.hurt, known.cut)]  # fmt: skip
-            rest = content_of((known.committed, known.terms, known.snapshots), names)
-            found = self._known[key] = content_print((tuple(leaders), *map(tuple, disks), rest))
+            rest = content_of(known._replace(leaders=()), names)
+            found = self._known[key] = content_print((tuple(leaders), rest))
         return found

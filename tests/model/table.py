@@ -28,6 +28,7 @@ NOTHING = "nothing found"
 HEAD = "# mutant | settings | walks at most | states | seconds | what was found\n"
 FITTING = (
     ("barrier_by_lease", ("reads, observer",)),
+    ("barrier_confirmed_before", ("reads, again",)),
     ("barrier_of_a_removed", ("reads, removed leader",)),
     ("beyond_the_log", ("short answers",)),
     ("vote_is_forgotten", ("first election", "five voters")),

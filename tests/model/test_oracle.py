@@ -12,7 +12,7 @@ from kraftfast.types import KRaftVoters, OffsetAndEpoch, ReplicaKey, VoterSet
 from tests.core.disk import GONE, Record, voter_of
 from tests.model.alone import Setting, Violation
 from tests.model.beginning import goes_on, key_of
-from tests.model.oracle import Known, Oracle, has_its_epoch, match
+from tests.model.oracle import Cut, Hurt, Known, Oracle, has_its_epoch, match
 from tests.model.planting import begun
 from tests.model.quorum import Action
 from tests.model.seen import Seen
@@ -21,8 +21,9 @@ A, B, C = (Record(1, f"{each}") for each in "abc")
 OTHER = Record(1, "other")
 
 
-def disks(*ids: int) -> frozenset[ReplicaKey]:
-    return frozenset(key_of(id) for id in ids)
+def disks(*ids: int, end: int = 2) -> frozenset[Hurt]:
+    """Disks that lost what had been flushed, when they held so much."""
+    return frozenset(Hurt(key_of(id), end, 1) for id in ids)
 
 
 def seen(id: int, records: tuple[Record, ...], flushed: int | None = None) -> Seen:
@@ -87,6 +88,8 @@ BROKEN: list[tuple[str, Known, list[Seen], tuple[Any, ...]]] = [
      ("committed", 2, (A, B), STATIC, 1, "leader")),
     ("I1", HURT._replace(leaders=((1, 2, 1),)), WHOLE, ("elected", 1, 1, (A, B))),
     ("I13", HURT._replace(leaders=((1, 1, 1),)), WHOLE, ("elected", 1, 2, (A, B))),
+    ("I5", Known(hurt=disks(3, end=1)), [WHOLE[0], seen(2, (A,)), seen(3, ())],
+     ("committed", 2, (A, B), STATIC, 1, "leader")),
     ("I2, I3", HURT, [seen(1, (A, B)), seen(2, (OTHER, B)), seen(3, ())], ("done", 0)),
 ]  # fmt: skip
 """A rule, what was known, the disks, and a fact that breaks the rule."""
@@ -110,8 +113,9 @@ def test_what_a_leader_counts_is_on_that_disk() -> None:
     judge(COMMITTED._replace(committed=(A,)), [leader, later, seen(3, (A, B))])
 
 
-def test_the_high_watermark_of_a_leader_never_falls() -> None:
-    before, after = [seen(1, (A, B))._replace(role="leader", high_watermark=hw) for hw in (2, 1)]
+@pytest.mark.parametrize("role", ["leader", "follower"])
+def test_a_high_watermark_never_falls(role: str) -> None:
+    before, after = [seen(1, (A, B))._replace(role=role, high_watermark=hw) for hw in (2, 1)]
     cut(COMMITTED, after, before, WHOLE[1:])
     cut(COMMITTED, before, after._replace(epoch=2), WHOLE[1:])  # it asks a majority again
     with pytest.raises(Violation, match="^I6"):
@@ -240,7 +244,7 @@ def test_what_a_power_cut_leaves_is_what_was_on_the_disk() -> None:
             continue
         with pytest.raises(Violation, match="^I14"):
             cut(Known(), before, after, REST)
-    hurt = Known(hurt=disks(1))
+    hurt = Known(hurt=disks(1, end=4))
     cut(hurt, before, seen(1, (A,))._replace(running=False), REST)
     with pytest.raises(Violation, match="^I14"):
         cut(hurt, before, seen(1, (B,))._replace(running=False), REST)
@@ -268,7 +272,7 @@ def test_the_disk_of_a_voter_is_hurt_until_its_removal_is_committed(committed: b
     if committed:
         state = quorum.calm(state)
     state = goes_on(quorum, state, ("crash", 3, 0, 0), ("wipe", 3, "empty"))
-    assert state.known.hurt == (frozenset() if committed else disks(3))
+    assert {each.key for each in state.known.hurt} == (set() if committed else {key_of(3)})
 
 
 CALM: Action = ("calm",)
@@ -287,7 +291,7 @@ def test_a_hurt_disk_stands_for_no_other(added: bool) -> None:
     no voter any more, or one with a new disk that had lost nothing (I5)."""
     quorum, state = begun(dynamic=True, wipes=("empty",))
     state = goes_on(quorum, state, *WIPED_AND_REMOVED, *(NEW_DISK_ADDED if added else ()))
-    assert state.known.hurt == disks(3)
+    assert {each.key for each in state.known.hurt} == {key_of(3)}
     seen = [quorum.see(state, id) for id in (1, 2, 3)]
     assert seen[0].voters.is_voter(NEW) == added
     records = (*seen[0].records, Record(1, "alone"))
@@ -301,10 +305,16 @@ def test_who_lost_its_tail_may_lack_what_it_had() -> None:
     """Found by the search: an observer was added that had once had all, and crashed (D17)."""
     setting = Setting((1, 2, 3), (1, 2, 3), dynamic=True)
     oracle = Oracle(SimpleNamespace(setting=setting, seen=[]))  # type: ignore[arg-type]
-    had, left, leader = seen(1, (A, B), 1), seen(1, (A,)), seen(2, (A, B))._replace(epoch=2)
+    began = Record(2, "leader 2")
+    had, left, leader = (
+        each._replace(epoch=2)
+        for each in (seen(1, (A, began), 1), seen(1, (A,)), seen(2, (A, began)))
+    )
     known = oracle._cuts(Known(), had, left._replace(running=False))
-    assert known.cut == disks(1)
+    assert known.cut == {Cut(key_of(1), 2)}
     has_its_epoch(left, key_of(1), leader, known)
+    with pytest.raises(Violation, match="^D17"):  # found by a reviewer: any cut excused it
+        has_its_epoch(left, key_of(1), leader._replace(epoch=3), known)
     known = oracle._cuts(known, left, had)
     assert not known.cut, "it has records of its epoch again"
     with pytest.raises(Violation, match="^D17"):
@@ -320,3 +330,37 @@ def test_a_removed_disk_is_not_hurt_though_another_log_is_empty() -> None:
     )
     state = goes_on(quorum, state, *emptied[:2], *removed, *emptied[2:])
     assert not state.known.hurt
+
+
+def test_a_disk_that_was_hurt_stands_for_what_it_held() -> None:
+    """Found by a reviewer: it stood for all that was committed afterwards, for ever."""
+    lost = judge(Known(hurt=disks(3)), [WHOLE[0], seen(2, (A,)), seen(3, ())],
+                 ("committed", 2, (A, B), STATIC, 1, "leader"))  # fmt: skip
+    assert lost.hurts(seen(3, (A,))).hurt == disks(3), "it held more before"
+    later = lost.hurts(seen(3, (A, B, Record(2, "c"))))
+    assert later.hurt == {Hurt(key_of(3), 3, 2)}
+
+
+def test_a_set_that_became_smaller_bears_less() -> None:
+    """Found by a reviewer: the only voter left was hurt, as a minority of those at first (I4)."""
+    quorum, state = begun(dynamic=True)
+    removed: tuple[Action, ...] = (("remove", 1, key_of(3)), CALM, ("remove", 1, key_of(2)), CALM)
+    hurts: Action = ("crash", 1, 0, 1)
+    assert quorum.apply(state, hurts) is not None
+    assert quorum.apply(goes_on(quorum, state, *removed), hurts) is None
+
+
+def test_an_upgraded_quorum_adds_who_lost_its_tail() -> None:
+    """Found by a reviewer's search: 2 had its leader's log, and lost the last of it (D17)."""
+    quorum, state = begun(ids=(1, 2), voters=(1,), upgrades=True)
+    before: tuple[Action, ...] = (("crash", 1, 0, 0), ("start", 1))
+    tells: tuple[Action, ...] = (*(("deliver", 2, 1), ("deliver", 1, 2)) * 4, ("deliver", 2, 1))
+    loses: tuple[Action, ...] = (
+        ("flushed", 1), ("crash", 2, 0, 0), ("deliver", 2, 1), ("start", 2), ("deliver", 2, 1),
+    )  # fmt: skip
+    adds: tuple[Action, ...] = (
+        ("upgrade", 1), ("flushed", 1), ("add", 1, key_of(2)), ("probed", 1, ErrorCode.NONE),
+        ("deliver", 1, 2), ("deliver", 2, 1),
+    )  # fmt: skip
+    state = goes_on(quorum, state, *before, *tells, *loses, *adds)
+    assert quorum.see(state, 1).voters.ids == (1, 2) and len(quorum.see(state, 2).records) == 1

@@ -28,7 +28,7 @@ from tests.model.storing import CHANCE, bytes_of, digest_of
 LATE = 9
 """The correlation of what nobody waits for; 0: of a pushed answer. Between: under way."""
 GENERATIONS = 4
-BARRIERS = range(10, 20)
+BARRIERS = range(10, 40)
 """The correlations of a replica's requests for read barriers, by turns: the answer to one that was
 given up must not look like that to the next."""
 FRESH = BARRIERS.stop
