@@ -12,7 +12,7 @@ from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from kraftfast.errors import CorruptLog, DiskFull, FlushFailed, ForeignDirectory, KraftfastError
+from kraftfast.errors import CorruptLog, ForeignDirectory, KraftfastError
 from kraftfast.sim.clients.clients import Append, BarrierReader, Producer, Reader, Told
 from kraftfast.sim.clients.consumer import Consumer
 from kraftfast.sim.clients.filling import FillingProducer
@@ -183,13 +183,13 @@ class World(Settling):
             self.count("crashes in a call")
             self.end(machine, self.nemesis.takes_the_power(machine))
         except AssertionError as error:
-            if isinstance(error, Violation) or not machine.rotten:
+            if isinstance(error, Violation) or not process.rots:
                 raise
             self.trace(f"{machine.id}: ends, for its disk has changed under it: {error}")
             self.count("ended by an assertion over damage")
             self.end(machine, power=False)
         except KraftfastError as error:
-            expected = isinstance(error, (FlushFailed, DiskFull)) or machine.rotten
+            expected = type(error) in machine.disk.failures or machine.rotten
             require(expected, f"L1: {machine.id} ends without need: {error!r}")
             self.trace(f"{machine.id}: ends: {type(error).__name__}: {error}")
             self.count(f"ended by {type(error).__name__}")
@@ -242,6 +242,7 @@ class World(Settling):
             return
         power = self.oracle.shadow(machine.id).lost_memory
         machine.dark = False
+        machine.disk.failures.clear()
         try:
             process = WatchedProcess(machine)
         except Crash as crash:
@@ -256,7 +257,7 @@ class World(Settling):
             machine.dead = str(error)
             return
         except KraftfastError as error:
-            expected = isinstance(error, (FlushFailed, DiskFull)) or machine.rotten
+            expected = type(error) in machine.disk.failures or machine.rotten
             require(expected, f"L1: {machine.id} does not start: {error!r}")
             self.trace(f"{machine.id}: cannot start: {error}")
             self.count(f"start failed by {type(error).__name__}")

@@ -44,6 +44,10 @@ MUTANTS = {
         "d23_leader_of_another_directory",
         "i16_cut_leaves_voters",
         "l01_a_download_holds_an_observer",
+        "x_barrier_by_lease",
+        "x_barrier_confirmed_before",
+        "x_barrier_of_a_removed_leader",
+        "x_barrier_without_majority",
         "x_needed_voter_removed",
     ),
     "log": (

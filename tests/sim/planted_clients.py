@@ -207,7 +207,7 @@ def barrier_is_answered_twice(scene: Scene) -> None:
         question.reply(ReadBarrierResponse(offset=scene.oracle.committed_end))
 
 
-@plant("a read barrier of {} says {}; {} was acknowledged before it was asked for, {} is committed")
+@plant("a read barrier of {} says {}; {} was committed before it was asked for, {} is committed")
 def barrier_says_too_little(scene: Scene) -> None:
     assert scene.world.acknowledged_end > 0
     Question(scene.world, scene.other).reply(ReadBarrierResponse(offset=0))

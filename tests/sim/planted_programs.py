@@ -59,7 +59,7 @@ def real_consumer_skips(scene: Scene) -> None:
 
 
 @plant(
-    "a real read barrier says {}; {} was acknowledged before it was asked for, {} is committed",
+    "a real read barrier says {}; {} was committed before it was asked for, {} is committed",
     with_programs,
 )
 def real_barrier_says_too_little(scene: Scene) -> None:

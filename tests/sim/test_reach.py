@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from kraftfast.core.messages import AddRaftVoterRequest, RemoveRaftVoterRequest
-from kraftfast.errors import ErrorCode
+from kraftfast.errors import DiskFull, ErrorCode, FlushFailed, StorageError
 from kraftfast.log.small_files import quorum_state
 from kraftfast.node.tcp.partition_leader import PartitionLeader
 from kraftfast.sim.clients.consumer import Consumer
@@ -262,6 +262,51 @@ def test_a_leader_that_was_cut_off_ends_when_it_cuts(
             break
     quorum.finish()
     assert counts["rot of the last batches"] == (how == "rot")
+
+
+@pytest.mark.parametrize("error", [FlushFailed, DiskFull])
+def test_a_process_that_ends_of_a_failure_that_its_disk_did_not_tell_is_seen(
+    error: type[StorageError], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found by a reviewer: a failed fsync, or a full disk, was believed whatever the disk did."""
+    quorum = Quorum(1, voters=3, transport="ring")
+    leader = begun(quorum)
+
+    def fails(_effects: Any) -> None:
+        raise error("no such thing happened")
+
+    monkeypatch.setattr(leader, "_check", fails)
+    with pytest.raises(Violation, match="^L1: .* ends without need"):
+        quorum.world.run(1_000)
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_damage_excuses_the_process_that_it_came_over(
+    before: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found by a reviewer: it excused each assertion of each later process on that disk."""
+    quorum = Quorum(1, voters=3, transport="ring")
+    begun(quorum)
+    machine = quorum.world.machine(1 + quorum.leader() % 3)
+    if before:
+        quorum.stop(machine.id, "power")
+        machine.rotten = True
+        quorum.restart(machine.id)
+        quorum.wait(lambda: machine.process is not None)
+    else:
+        machine.rotten = True
+    process = quorum.process(machine.id)
+
+    def fails(_effects: Any) -> None:
+        raise AssertionError("I18: planted")
+
+    monkeypatch.setattr(process, "_check", fails)
+    if before:
+        with pytest.raises(AssertionError, match="planted"):
+            quorum.world.run(1_000)
+    else:
+        quorum.world.run(1_000)
+        assert quorum.world.counts["ended by an assertion over damage"] == 1
 
 
 # --- done -----------------------------------------------------------------------------------------

@@ -227,7 +227,7 @@ class Reader:
 
 
 class BarrierReader:
-    """Asks any replica up to where it must read to see all that was acknowledged before."""
+    """Asks any replica up to where it must read to see all that was committed before."""
 
     questions: list[Question]
     running: bool  # asks of its own account
@@ -273,7 +273,7 @@ class Question:
 
     def __init__(self, world: World, process: Process) -> None:
         self.world, self.process = world, process
-        self.floor = world.acknowledged_end
+        self.floor = world.oracle.committed_end  # a reader may have seen all of it
         self.asked_us = world.now_us
         self.offset: int | None = None
         self.error = ErrorCode.NONE
@@ -283,7 +283,7 @@ class Question:
         raise error
 
     def reply(self, answer: ReadBarrierResponse) -> None:
-        """Check that the offset covers everything acknowledged before the question was asked."""
+        """Check that the offset covers everything committed before the question was asked."""
         offset, error = answer.offset, answer.error
         require(self.offset is None, "a read barrier is answered twice")
         self.offset, self.error = offset, error
@@ -291,7 +291,7 @@ class Question:
         if error is ErrorCode.NONE:
             require(
                 self.floor <= offset <= self.world.oracle.committed_end,
-                f"a read barrier of {self.process.id} says {offset}; {self.floor} was acknowledged "
+                f"a read barrier of {self.process.id} says {offset}; {self.floor} was committed "
                 f"before it was asked for, {self.world.oracle.committed_end} is committed",
             )
 

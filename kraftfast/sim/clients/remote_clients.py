@@ -301,17 +301,17 @@ class RemoteReader(RemoteClient):
 
 
 class RemoteAdmin(RemoteClient):
-    """Asks for the leader, and up to where must be read to miss nothing that was acknowledged."""
+    """Asks for the leader, and up to where must be read to miss nothing that was committed."""
 
     def act(self) -> None:
         world = self.world
         admin = Admin(RemoteWay(self.cluster()))
         for _ in range(world.random.randint(1, 50)):
-            floor = world.acknowledged_end
+            floor = world.oracle.committed_end
             offset = admin.read_barrier(timeout=CALL_S)
             require(
                 floor <= offset <= world.oracle.committed_end,
-                f"a real read barrier says {offset}; {floor} was acknowledged before it was asked "
+                f"a real read barrier says {offset}; {floor} was committed before it was asked "
                 f"for, {world.oracle.committed_end} is committed",
             )
             world.count("real read barriers")

@@ -9,6 +9,7 @@ from kraftfast.core import events as ev
 from kraftfast.limits import BATCH_HEADER_BYTES, BATCH_OVERHEAD_BYTES
 from kraftfast.sim.clients.named import NamedProducer
 from kraftfast.sim.faults.aimed import Aimed
+from kraftfast.sim.faults.deposed_leaders import DeposedLeaders
 from kraftfast.sim.faults.lost_majority import LosingMajority
 from kraftfast.sim.faults.planned import Planned
 from kraftfast.sim.faults.rotting import Rotting
@@ -24,7 +25,7 @@ request timeout (``core/config.py``): clocks of which one runs twice as fast end
 leaderships that nothing is wrong with."""
 
 
-class Nemesis(Rotting, Aimed, LosingMajority, Planned):
+class Nemesis(Rotting, Aimed, LosingMajority, DeposedLeaders, Planned):
     """Draws faults for as long as the world lets it."""
 
     running: bool

@@ -52,6 +52,9 @@ class Planned:
     def _after(self, ms_min: int, ms_max: int, call: Any, *arguments: Any) -> None:
         raise NotImplementedError
 
+    def _cut_for_a_while(self, pairs: set[tuple[int, int]]) -> None:
+        raise NotImplementedError
+
     def _rottable(self) -> Machine | None:
         raise NotImplementedError
 

@@ -1,4 +1,4 @@
-"""Plans: what a seed in five is about, one of these in turn, so that each comes often.
+"""Plans: what some seeds are about, one of these in turn, so that each comes often.
 
 A plan is a fault of ``planned``, the settings that it needs and the faults beside it; all else is
 the seed's own.
@@ -9,9 +9,9 @@ from __future__ import annotations
 from itertools import count
 from typing import Any
 
-EVERY, AT, SLOTS = 5, 3, 12
-"""Seeds that leave this rest have a slot each in turn, and its plan if there is one: another plan
-changes no seed but its own."""
+EVERY, AT, SLOTS = 5, (3, 4), 12
+"""Seeds that leave one of these rests have a slot each in turn, and its plan if there is one: the
+first plans those that leave 3. Another plan changes no seed but its own."""
 DYNAMIC: dict[str, Any] = {
     "kraft_version": 1,
     "durability": "majority",
@@ -138,6 +138,30 @@ PLANS: dict[str, dict[str, Any]] = {
         "chaos_ms": 3_000,
         "faults": ("reset",),
     },
+    "read_beside": {
+        "durability": "majority",
+        "voters": 3,
+        "observers": 1,
+        "latecomer": False,
+        "auto_join": False,
+        "producers": 2,
+        "append_every_ms": 4.0,
+        "fetch_timeout_ms": 200,
+        "fault_every_ms": 900.0,
+        "chaos_ms": 4_000,
+        "faults": (),
+    },
+    "read_of_removed": DYNAMIC
+    | {
+        "voters": 4,
+        "observers": 0,
+        "producers": 2,
+        "append_every_ms": 4.0,
+        "fetch_timeout_ms": 200,
+        "fault_every_ms": 900.0,
+        "chaos_ms": 4_000,
+        "faults": (),
+    },
 }
 """By the name of the fault; ``faults``: what may strike beside it."""
 
@@ -145,7 +169,9 @@ PLANS: dict[str, dict[str, Any]] = {
 def plan_of(seed: int) -> dict[str, Any]:
     """Return the settings of a seed's plan; nothing for most seeds."""
     slot = seed // EVERY % SLOTS
-    if seed % EVERY != AT or slot >= len(PLANS):
+    if seed % EVERY in AT:
+        slot += AT.index(seed % EVERY) * SLOTS
+    if seed % EVERY not in AT or slot >= len(PLANS):
         return {}
     name, plan = list(PLANS.items())[slot]
     return OFTEN | plan | {"faults": (*plan["faults"], *(name,) * (1 + len(plan["faults"])))}
@@ -153,4 +179,5 @@ def plan_of(seed: int) -> dict[str, Any]:
 
 def seeds_of(name: str) -> count[int]:
     """Return the seeds that have this plan, in order."""
-    return count(AT + EVERY * list(PLANS).index(name), EVERY * SLOTS)
+    turn, slot = divmod(list(PLANS).index(name), SLOTS)
+    return count(AT[turn] + EVERY * slot, EVERY * SLOTS)

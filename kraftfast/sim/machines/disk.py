@@ -14,7 +14,7 @@ from functools import lru_cache
 from random import Random
 from typing import NamedTuple
 
-from kraftfast.errors import DirectoryInUse, FlushFailed, StorageError
+from kraftfast.errors import DirectoryInUse, DiskFull, FlushFailed, StorageError
 from kraftfast.limits import PAGE_BYTES
 from kraftfast.log.disk import TMP_SUFFIX, storage_error
 from kraftfast.sim.machines.names import Directory, File
@@ -53,6 +53,7 @@ class SimDisk:
     lying_syncs: int  # so many syncs of segments from now on lose a page
     calls: int  # system calls so far
     cut_write: CutWrite | None  # the last one, until the next start
+    failures: set[type[StorageError]]  # what it reported to the process that runs
     log: list[str] | None  # what was called, for traces
 
     def __init__(self, random: Random) -> None:
@@ -63,6 +64,7 @@ class SimDisk:
         self.failing_syncs = 0
         self.lying_syncs = 0
         self.calls = 0
+        self.failures = set()
         self.log = None
         self._calls_left, self._crash_word = -1, ""
         self._fill_word, self._fill_blocks = "", 0
@@ -429,6 +431,7 @@ class SimDisk:
     def _fails(self) -> bool:
         if self.failing_syncs:
             self.failing_syncs -= 1
+            self.failures.add(FlushFailed)
             return True
         return False
 
@@ -445,6 +448,7 @@ class SimDisk:
         if paged.errors == self._errors_seen[fd]:
             return 0
         self._errors_seen[fd] = paged.errors
+        self.failures.add(FlushFailed)
         return errno.EIO
 
     def _paged(self, fd: int) -> PagedFile:
@@ -454,6 +458,7 @@ class SimDisk:
 
     def _need_blocks(self, blocks: int, doing: str, path: str) -> None:
         if self.blocks_max < NO_LIMIT and self.used_blocks() + blocks > self.blocks_max:
+            self.failures.add(DiskFull)
             raise self._error(errno.ENOSPC, doing, path)
 
     def _error(self, number: int, doing: str, path: str) -> StorageError:
