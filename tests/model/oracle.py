@@ -260,7 +260,8 @@ class Oracle:
     def _handed(self, known: Known, seen: list[Seen], mine: Seen, id: int, end: int) -> Known:
         """A leader that handed over as it was asked did so to one that has the whole log."""
         voter = next(each for each in seen if each.key.id == id)
-        lost = known.is_hurt(voter.key, end) or not self.is_sure(id)
+        named = mine.voters.key(id) if id in mine.voters else ReplicaKey(id, bytes(16))
+        lost = known.is_hurt(named, end) or not self.is_sure(id)
         if voter.epoch <= mine.epoch and not lost and len(voter.records) < end:
             raise Violation(f"L1: {mine.key.id} hands over {end} records to {show(voter.records)}")
         return known

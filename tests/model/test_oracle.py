@@ -364,3 +364,11 @@ def test_an_upgraded_quorum_adds_who_lost_its_tail() -> None:
     )  # fmt: skip
     state = goes_on(quorum, state, *before, *tells, *loses, *adds)
     assert quorum.see(state, 1).voters.ids == (1, 2) and len(quorum.see(state, 2).records) == 1
+
+
+@pytest.mark.parametrize("dynamic", [True, False])
+def test_a_leader_hands_over_to_a_disk_that_is_gone(dynamic: bool) -> None:
+    """Found by the search: the leader counts what the disk before it held, and cannot know (L1)."""
+    quorum, state = begun(dynamic=dynamic, wipes=("empty",))
+    state = goes_on(quorum, state, ("crash", 3, 0, 0), ("wipe", 3, "empty"))
+    goes_on(quorum, state, ("transfer", 1, 3))
