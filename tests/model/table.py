@@ -28,7 +28,6 @@ NOTHING = "nothing found"
 HEAD = "# mutant | settings | walks at most | states | seconds | what was found\n"
 FITTING = (
     ("barrier_by_lease", ("reads, observer",)),
-    ("barrier_confirmed_before", ("reads, again",)),
     ("barrier_of_a_removed", ("reads, removed leader",)),
     ("beyond_the_log", ("short answers",)),
     ("vote_is_forgotten", ("first election", "five voters")),
@@ -82,7 +81,7 @@ FITTING = (
     ("l01_nobody", ("first election", "rings", "five voters")),
     ("l01_who", ("first election", "rings", "five voters")),
     ("snapshot", ("snapshots, sockets", "snapshots", "voters change")),
-    ("barrier_confirmed", ("reads, no crashes", "reads")),
+    ("barrier_confirmed", ("reads, again", "reads, no crashes")),
     ("barrier", ("reads, sockets", "reads")),
     ("consumers", ("reads", "reads, sockets")),
     ("d03", ("rings", "sockets", "damage", "memory")),

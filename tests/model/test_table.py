@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.command import Refused
 from tests.core.test_mutants import PATCHES
 from tests.model import table
 from tests.model.mutant import broken_core, search_core
@@ -56,6 +57,21 @@ def test_settings_that_fit_a_name_come_first() -> None:
         settings = table.settings_for(name)
         assert sorted(settings) == sorted(SETTINGS)
     assert table.settings_for("d15_sole_voter_commits_unflushed")[0] == "one voter"
+
+
+def test_a_row_that_was_cut_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "core_mutants.txt"
+    whole = table.TABLE.read_text()
+    for text in (whole[: whole.rindex(" | ", 0, -9)], whole.replace(" | 1 | ", " | one | ", 1)):
+        path.write_text(text)
+        with pytest.raises(Refused, match="has a row that is none"):
+            table.rows(path)
+
+
+def test_a_mutant_that_is_named_and_not_found_is_told_by_the_exit_code() -> None:
+    missed = next(row for row in ROWS.values() if not row.is_found and row.walks >= 60)
+    assert table.main([missed.name, "--settings", "1"]) == 1
+    assert table.main([FOUND[0].name]) == 0
 
 
 def test_a_run_of_the_table_skips_what_is_found() -> None:

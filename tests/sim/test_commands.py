@@ -130,6 +130,28 @@ def test_a_patch_that_changes_nothing_is_refused(module: str, tmp_path: Path) ->
         assert "does not apply: " in done.stderr + done.stdout
 
 
+@pytest.mark.parametrize("module", ["tests.sim.mended", "tests.model.mutant"])
+def test_a_patch_that_is_no_text_is_refused(module: str, tmp_path: Path) -> None:
+    path = tmp_path / "any.patch"
+    path.write_bytes(b"\xff\xfe")
+    done = subprocess.run(
+        [sys.executable, "-m", module, str(path), *"--seeds 1".split()],
+        cwd=ROOT, capture_output=True, text=True, timeout=100,
+    )  # fmt: skip
+    assert done.returncode == 2 and len(done.stderr.splitlines()) == 1, done.stderr
+    assert "any.patch" in done.stderr and "decode" in done.stderr
+
+
+def test_lines_that_cannot_be_written_are_no_seed_that_failed() -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "kraftfast.sim", *"--seed 1 --short".split()],
+            cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True, timeout=100,
+        )  # fmt: skip
+    assert done.returncode == 2
+    assert done.stderr == "kraftfast.sim: [Errno 28] No space left on device\n"
+
+
 def test_a_full_disk_is_told_in_a_line() -> None:
     words = f"ulimit -f 8; trap '' XFSZ; exec {sys.executable} -m tests.sim.mended {PATCH}"
     done = subprocess.run(["bash", "-c", words], cwd=ROOT, capture_output=True, text=True)
