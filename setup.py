@@ -14,10 +14,11 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from glob import glob
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import Cython
 from Cython.Build import cythonize
+from Cython.Compiler import Dataclass
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
@@ -164,16 +165,6 @@ WARM = (
     "kraftfast.node.node",
     "kraftfast.node.rings.",
 )
-# What runs once, when a module is imported, is a third of those with many fields.
-RUN_ONCE = [("CYTHON_SMALL_CODE", '__attribute__((cold, optimize("O0")))')]
-FIELDS = {
-    "kraftfast.core.effects",
-    "kraftfast.core.events",
-    "kraftfast.core.messages",
-    "kraftfast.core.on_tick",
-    "kraftfast.core.replication.leader",
-    "kraftfast.core.state",
-}
 # The rest of the core and the node; what is left takes a tenth less of the wheel with -Os.
 PLAIN = ("kraftfast.core.", "kraftfast.node.")
 LEVELS = {"kernels": ["-O3"], "hot": ["-O2"], "warm": ["-O1"], "plain": ["-Og"], "small": ["-Os"]}
@@ -210,7 +201,6 @@ def extension(path: str) -> Extension:
         include_dirs=["cext"],
         depends=found("cext/*.h"),
         extra_compile_args=COMPILE + optimisation(name),
-        define_macros=RUN_ONCE if name in FIELDS else [],
         extra_objects=[object_of(kernel) for kernel in KERNELS.get(name, [])],
         extra_link_args=[*LINK, "-lpthread"],
     )
@@ -290,7 +280,7 @@ class BuildExtensions(build_ext):
         made_of = contents([*ext.sources, *ext.extra_objects, *found("cext/*.h")])
         made_of["command"] = repr(
             [self.compiler.compiler_so, self.compiler.linker_so]
-            + [ext.extra_compile_args, ext.extra_link_args, ext.include_dirs, ext.define_macros]
+            + [ext.extra_compile_args, ext.extra_link_args, ext.include_dirs]
         )
         if note.read() != made_of or not os.path.exists(made):
             note.write({})
@@ -314,6 +304,23 @@ DIRECTIVES = {
     "embedsignature": True,
     "auto_pickle": False,
 }
+
+
+set_up_fields = Dataclass._set_up_dataclass_fields
+
+
+def set_up_defaults(*class_and_fields: Any) -> list[Any]:
+    """Let a compiled dataclass have ``__match_args__`` alone, and no ``__dataclass_fields__``.
+
+    What makes those when a module is imported is a third of a module with many fields. A Cython
+    that makes them otherwise ends the build here.
+    """
+    statements = set_up_fields(*class_and_fields)
+    names = [getattr(getattr(each, "lhs", None), "name", "") for each in statements]
+    return list(statements[: names.index("__dataclass_fields__")])
+
+
+Dataclass._set_up_dataclass_fields = set_up_defaults
 
 
 def generated(path: str) -> str:
@@ -360,7 +367,7 @@ def extensions() -> list[Extension]:
         return wanted
     note = Note(os.path.join(GENERATED, "made-of"))
     made_of = contents([*SOURCES, *found("kraftfast/**/*.pxd")])
-    made_of["directives"] = repr((DIRECTIVES, SHARED))
+    made_of["directives"] = repr((DIRECTIVES, SHARED, set_up_defaults.__doc__))
     before = note.read()
     if before == made_of and all(os.path.exists(generated(path)) for path in sources):
         for each in wanted:

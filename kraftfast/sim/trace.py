@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, is_dataclass
 from typing import Any
 
 from kraftfast.core import events as ev
@@ -48,12 +47,12 @@ def words(value: Any) -> str:
         if isinstance(value, ev.RequestReceived):
             return f"from {_asker(value.source)}: {words(value.request)}"
         return f"from {value.peer_id}: {words(value.response)}"
-    if is_dataclass(value):
+    if hasattr(value, "__dataclass_params__"):  # a compiled one has no fields to be asked for
         parts = []
-        for field in fields(value):
-            content = getattr(value, field.name)
-            if field.name in _OMITTED or content == _DEFAULTS.get(field.name, _OMITTED):
+        for name in value.__match_args__:
+            content = getattr(value, name)
+            if name in _OMITTED or content == _DEFAULTS.get(name, _OMITTED):
                 continue
-            parts.append(f"{field.name}={words(content)}")
+            parts.append(f"{name}={words(content)}")
         return f"{type(value).__name__}({', '.join(parts)})"
     return str(value)

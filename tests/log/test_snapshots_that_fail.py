@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,11 @@ def test_a_failed_flush_is_not_hidden_by_a_failed_removal(tmp_path: Path) -> Non
     with pytest.raises(FlushFailed):
         with SnapshotWriter(ReadOnly(), str(tmp_path), ID, last_contained_log_timestamp=0) as it:
             it._file.sync = fails
+            it.freeze()
+    with pytest.raises(FlushFailed):  # as NFS does
+        with SnapshotWriter(Disk(), str(tmp_path), ID, last_contained_log_timestamp=0) as it:
+            it._file.sync = fails
+            it._file.close = lambda: os.close(1 << 30)
             it.freeze()
     with pytest.raises(StorageError, match="cannot remove"):
         with SnapshotWriter(ReadOnly(), str(tmp_path), ID, last_contained_log_timestamp=0):

@@ -22,8 +22,9 @@ class Hurt(NamedTuple):
     """A disk that lost what had been flushed: it stands for what it held until then."""
 
     key: ReplicaKey
-    end: int  # of the log that it held
+    end: int  # of the log that it held; 0: it is whole again
     epoch: int  # the last one in it
+    stood: int  # in which epoch it was: it may have cut what leaders of older ones count
 
 
 class Cut(NamedTuple):
@@ -56,9 +57,10 @@ class Known(NamedTuple):
             if key in (each.key, nameless) and each.key.id == key.id
         ]  # fmt: skip
 
-    def is_hurt(self, key: ReplicaKey, end: int) -> bool:
-        """Return whether this disk was hurt when it held so much."""
-        return any(end <= each.end for each in self.hurts_of(key))
+    def is_hurt(self, key: ReplicaKey, end: int, epoch: int = 1 << 31) -> bool:
+        """Return whether this disk was hurt when it held so much, or a leader of that epoch need
+        not know what it had cut by then."""
+        return any(end <= each.end or epoch < each.stood for each in self.hurts_of(key))
 
     def hurt_of(self, voters: VoterSet, end: int) -> set[int]:
         """Return the voters whose disks held so much when they were hurt."""
@@ -69,8 +71,19 @@ class Known(NamedTuple):
         before = self.hurts_of(seen.key)
         end = max([len(seen.records), *(each.end for each in before)])
         epoch = max([last_epoch(seen), *(each.epoch for each in before)])
-        hurt = self.hurt.difference(before) | {Hurt(seen.key, end, epoch)}
+        stood = max([seen.epoch, *(each.stood for each in before)])
+        hurt = self.hurt.difference(before) | {Hurt(seen.key, end, epoch, stood)}
         return self._replace(hurt=hurt)
+
+    def heals(self, seen: Seen) -> Known:
+        """Note that a disk has again as much as it had when it was hurt."""
+        whole = {
+            each for each in self.hurt
+            if each.key == seen.key and seen.running and 0 < each.end <= seen.sure
+        }  # fmt: skip
+        if not whole:
+            return self
+        return self._replace(hurt=self.hurt - whole | {each._replace(end=0) for each in whole})
 
 
 def agree(one: tuple[Record, ...], other: tuple[Record, ...], end: int) -> bool:
@@ -108,7 +121,7 @@ class Oracle:
         seen = [self.turns.seen[each] for each in replicas]
         mine, old = seen[place], self.turns.seen[before]
         self._recovers(known, old, mine)
-        known = self._cuts(known, old, mine)
+        known = self._cuts(known, old, mine).heals(mine)
         if mine.role == old.role in ("leader", "follower") and mine.epoch == old.epoch:
             self.looked["high watermark"] += mine.high_watermark > old.high_watermark
             if mine.high_watermark < old.high_watermark:
@@ -226,7 +239,7 @@ class Oracle:
                 other = directory not in (bytes(16), voter.key.directory_id)
                 if end <= 0 or other or voter.epoch > leader.epoch:
                     continue
-                if known.is_hurt(ReplicaKey(id, directory), end):
+                if known.is_hurt(ReplicaKey(id, directory), end, leader.epoch):
                     continue
                 self.looked["acknowledged"] += 1
                 if self.is_sure(id) and not holds(voter, leader.records, end):
@@ -261,7 +274,7 @@ class Oracle:
         """A leader that handed over as it was asked did so to one that has the whole log."""
         voter = next(each for each in seen if each.key.id == id)
         named = mine.voters.key(id) if id in mine.voters else ReplicaKey(id, bytes(16))
-        lost = known.is_hurt(named, end) or not self.is_sure(id)
+        lost = known.is_hurt(named, end, mine.epoch) or not self.is_sure(id)
         if voter.epoch <= mine.epoch and not lost and len(voter.records) < end:
             raise Violation(f"L1: {mine.key.id} hands over {end} records to {show(voter.records)}")
         return known

@@ -14,7 +14,7 @@ from tests.model.alone import Setting, Violation
 from tests.model.beginning import goes_on, key_of
 from tests.model.oracle import Cut, Hurt, Known, Oracle, has_its_epoch, match
 from tests.model.planting import begun
-from tests.model.quorum import Action
+from tests.model.quorum import Action, Quorum, State
 from tests.model.seen import Seen
 
 A, B, C = (Record(1, f"{each}") for each in "abc")
@@ -23,7 +23,7 @@ OTHER = Record(1, "other")
 
 def disks(*ids: int, end: int = 2) -> frozenset[Hurt]:
     """Disks that lost what had been flushed, when they held so much."""
-    return frozenset(Hurt(key_of(id), end, 1) for id in ids)
+    return frozenset(Hurt(key_of(id), end, 1, 1) for id in ids)
 
 
 def seen(id: int, records: tuple[Record, ...], flushed: int | None = None) -> Seen:
@@ -338,7 +338,59 @@ def test_a_disk_that_was_hurt_stands_for_what_it_held() -> None:
                  ("committed", 2, (A, B), STATIC, 1, "leader"))  # fmt: skip
     assert lost.hurts(seen(3, (A,))).hurt == disks(3), "it held more before"
     later = lost.hurts(seen(3, (A, B, Record(2, "c"))))
-    assert later.hurt == {Hurt(key_of(3), 3, 2)}
+    assert later.hurt == {Hurt(key_of(3), 3, 2, 1)}
+
+
+@pytest.mark.parametrize("rule", ["I14", "I7"])
+def test_a_disk_that_is_whole_again_has_no_excuse(rule: str) -> None:
+    """Found by a reviewer: what it once lost excused what it lost or cut without being hurt."""
+    quorum, state = begun()
+    state = goes_on(quorum, state, ("append", 1), CALM, ("crash", 3, 0, 1), ("start", 3), CALM)
+    whole = quorum.see(state, 3)
+    assert whole.flushed == 2 and state.known.hurt_ids == {3}
+    after = whole._replace(records=whole.records[:1], flushed=1)
+    if rule == "I14":
+        after = after._replace(running=False, role="down")
+    with pytest.raises(Violation, match=f"^{rule}"):
+        cut(state.known, whole, after, [quorum.see(state, id) for id in (1, 2)])
+
+
+@pytest.mark.parametrize("transfer", [False, True])
+def test_a_replaced_disk_may_have_cut_what_an_old_leader_counts(transfer: bool) -> None:
+    """Found by a reviewer: 5 acknowledged to 1, cut that as 2 led, and has a new disk (D3, L1)."""
+    ids = (1, 2, 3, 4, 5)
+    quorum, state = begun(ids=ids, voters=ids, wipes=("empty",))
+    state = goes_on(quorum, state, *(("cut", 1, id) for id in (2, 3, 4)), *(("append", 1),) * 3)
+    state = drained(quorum, state, [(1, 5), (5, 1)], [5])
+    state = goes_on(quorum, state, ("cut", 1, 5))
+    state = drained(quorum, state, [p for id in ids[1:] for p in ((1, id), (id, 1))], [])
+    state = goes_on(quorum, state, *(("timer", id, "fetch_deadline_ms") for id in (3, 4, 5, 2)))
+    rest = [(one, other) for one in ids[1:] for other in ids[1:] if one != other]
+    state = drained(quorum, state, rest, [2, 3, 4])
+    state = goes_on(quorum, state, ("crash", 5, 0, 0), ("wipe", 5, "empty"))
+    assert quorum.see(state, 1).role == quorum.see(state, 2).role == "leader"
+    if transfer:
+        goes_on(quorum, state, ("transfer", 1, 5))
+    else:
+        state = goes_on(quorum, state, ("append", 2))
+        drained(quorum, state, [pair for pair in rest if 5 not in pair], [2, 3, 4])
+
+
+def drained(
+    quorum: Quorum, state: State, pairs: list[tuple[int, int]], flushes: list[int]
+) -> State:
+    """Let these pairs hear each other, and these disks flush, until nothing new comes of it."""
+    actions: list[Action] = [("deliver", *pair) for pair in pairs]
+    actions += [each for id in flushes for each in (("flushed", id), ("timer", id, "unflushed"))]
+    for _ in range(200):
+        for action in actions:
+            after = quorum.apply(state, action)
+            if after is not None and after != state:
+                state = after
+                break
+        else:
+            return state
+    raise AssertionError("it goes on for ever")
 
 
 def test_a_set_that_became_smaller_bears_less() -> None:

@@ -124,7 +124,7 @@ def test_a_machine_may_close_its_reader(tmp_path: Path, read: int) -> None:
 
     class Closes(Whole):
         def restore(self, reader: Any) -> None:
-            with reader:
+            with reader, reader.lent():
                 self.taken = [record.value for record, _ in zip(reader.records(), range(read))]
 
     with SnapshotWriter(Disk(), str(tmp_path), ID, last_contained_log_timestamp=0) as writer:

@@ -100,11 +100,11 @@ class SnapshotReader:
     def lent(self) -> Iterator[SnapshotReader]:
         """Do not close meanwhile: a state machine has it, and all of it must be read. Raises
         nothing."""
-        self._lent = True
+        before, self._lent = self._lent, True
         try:
             yield self
         finally:
-            self._lent = False
+            self._lent = before
 
     def __enter__(self) -> SnapshotReader:
         return self

@@ -74,8 +74,8 @@ class SnapshotWriter:
         try:
             self._put(first, 1 + len(controls))
             self._builder = self._open_batch(self._buffer)
-        except BaseException:
-            self.abort()  # the caller cannot: it has no writer yet
+        except BaseException as error:
+            self.__exit__(type(error))  # the caller cannot: it has no writer yet
             raise
 
     @property
@@ -158,7 +158,7 @@ class SnapshotWriter:
     def __exit__(self, kind: type[BaseException] | None = None, *_exc: object) -> None:
         try:
             self.abort()
-        except (StorageError, InvalidOption):
+        except (StorageError, InvalidOption, OSError):
             if kind is None:  # else what failed first counts: it may be an fsync (D9)
                 raise
 
