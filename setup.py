@@ -306,21 +306,25 @@ DIRECTIVES = {
 }
 
 
-set_up_fields = Dataclass._set_up_dataclass_fields
+SET_UP_FIELDS = "_set_up_dataclass_fields"
+set_up_fields = getattr(Dataclass, SET_UP_FIELDS, None)  # of Cython 3.3
 
 
 def set_up_defaults(*class_and_fields: Any) -> list[Any]:
     """Let a compiled dataclass have ``__match_args__`` alone, and no ``__dataclass_fields__``.
 
-    What makes those when a module is imported is a third of a module with many fields. A Cython
-    that makes them otherwise ends the build here.
+    What makes those when a module is imported is a third of a module with many fields. From a
+    Cython that makes them otherwise they are kept.
     """
+    assert set_up_fields is not None
     statements = set_up_fields(*class_and_fields)
     names = [getattr(getattr(each, "lhs", None), "name", "") for each in statements]
-    return list(statements[: names.index("__dataclass_fields__")])
+    kept = names.index("__dataclass_fields__") if "__dataclass_fields__" in names else len(names)
+    return list(statements[:kept])
 
 
-Dataclass._set_up_dataclass_fields = set_up_defaults
+if set_up_fields is not None:
+    setattr(Dataclass, SET_UP_FIELDS, set_up_defaults)
 
 
 def generated(path: str) -> str:
