@@ -1,7 +1,7 @@
 """Plans: what some seeds are about, one of these in turn, so that each comes often.
 
-A plan is a fault of ``planned``, the settings that it needs and the faults beside it; all else is
-the seed's own.
+A plan is a fault of ``planned``, ``deposed_leaders`` or ``lost_majority``, the settings that it
+needs and the faults beside it; all else is the seed's own.
 """
 
 from __future__ import annotations
@@ -30,6 +30,17 @@ ALONE: dict[str, Any] = {
 }
 """Only those append or ask that the plan names."""
 QUIET: dict[str, Any] = ALONE | {"producers": 1, "append_every_ms": 30.0}
+
+READS: dict[str, Any] = {
+    "durability": "majority",
+    "producers": 2,
+    "append_every_ms": 4.0,
+    "fetch_timeout_ms": 200,
+    "fault_every_ms": 900.0,
+    "chaos_ms": 4_000,
+    "faults": (),
+}
+"""Much is committed, and a leader that is cut off has time to be asked."""
 
 PLANS: dict[str, dict[str, Any]] = {
     "upgrade_again": DYNAMIC
@@ -138,30 +149,8 @@ PLANS: dict[str, dict[str, Any]] = {
         "chaos_ms": 3_000,
         "faults": ("reset",),
     },
-    "read_beside": {
-        "durability": "majority",
-        "voters": 3,
-        "observers": 1,
-        "latecomer": False,
-        "auto_join": False,
-        "producers": 2,
-        "append_every_ms": 4.0,
-        "fetch_timeout_ms": 200,
-        "fault_every_ms": 900.0,
-        "chaos_ms": 4_000,
-        "faults": (),
-    },
-    "read_of_removed": DYNAMIC
-    | {
-        "voters": 4,
-        "observers": 0,
-        "producers": 2,
-        "append_every_ms": 4.0,
-        "fetch_timeout_ms": 200,
-        "fault_every_ms": 900.0,
-        "chaos_ms": 4_000,
-        "faults": (),
-    },
+    "read_beside": READS | {"voters": 3, "observers": 1, "latecomer": False, "auto_join": False},
+    "read_of_removed": DYNAMIC | READS | {"voters": 4, "observers": 0},
 }
 """By the name of the fault; ``faults``: what may strike beside it."""
 
