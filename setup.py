@@ -134,6 +134,7 @@ BUILT = os.path.join("build", SANITIZE or ("debug" if DEBUG else "plain"))
 
 # What every record, batch or wake-up goes through. The C kernels beneath have -O3.
 HOT = {
+    "kraftfast.buffer",
     "kraftfast.client.producer.appender",
     "kraftfast.client.producer.ledger",
     "kraftfast.client.producer.ring_sender",
@@ -389,6 +390,7 @@ def extensions() -> list[Extension]:
         force=before is not None and must_generate_all(made_of, before),
         compiler_directives=DIRECTIVES,
         shared_utility_qualified_name=SHARED,
+        shared_utility_features_disabled=["MemoryView"],  # kraftfast.buffer does what those would
     )
     note.write(made_of)
     return longest_first(made)

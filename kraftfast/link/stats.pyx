@@ -7,6 +7,8 @@ the high watermark word may be read from the replica's segments (D11).
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int64_t, uint64_t
 
+from kraftfast.buffer cimport Hold, hold
+
 from kraftfast.errors import PeerGone
 from kraftfast.link.memory_file import MemoryFile
 
@@ -51,9 +53,9 @@ cdef class Stats:
 
     def __init__(self):
         self.file = MemoryFile("kraftfast-stats", PAGES_BYTES)
-        cdef unsigned char[::1] view = self.file.memory
-        self.words = <uint64_t *>&view[0]
-        self.stages = <kf_histogram *>(&view[0] + WORDS_BYTES)
+        cdef Hold held = hold(self.file.memory, writable=True)
+        self.words = <uint64_t *>held.data
+        self.stages = <kf_histogram *>(held.data + WORDS_BYTES)
         KF_STORE(&self.words[W_HIGH_WATERMARK], <uint64_t>-1)
         KF_STORE(&self.words[W_LEADER_ID], <uint64_t>-1)
         KF_STORE(&self.words[W_MAGIC], MAGIC)
@@ -106,12 +108,13 @@ cdef class StatsView:
     """A reader, over the map of a replica's memory file. Raises PeerGone if it is none."""
 
     def __init__(self, memory):
-        cdef const unsigned char[::1] view = memory
-        if view.shape[0] < FILE_BYTES or KF_LOAD(<const uint64_t *>&view[0] + W_MAGIC) != MAGIC:
+        cdef Hold held = hold(memory)
+        cdef const uint64_t *words = <const uint64_t *>held.data
+        if held.size < <int64_t>FILE_BYTES or KF_LOAD(words + W_MAGIC) != MAGIC:
             raise PeerGone("not the counters of a replica of this version")
-        self.memory = view
-        self.words = <const uint64_t *>&view[0]
-        self.stages = <const kf_histogram *>(&view[0] + WORDS_BYTES)
+        self.memory = held
+        self.words = words
+        self.stages = <const kf_histogram *>(held.data + WORDS_BYTES)
 
     cdef int64_t get(self, int word) noexcept nogil:
         return <int64_t>KF_LOAD(&self.words[word])

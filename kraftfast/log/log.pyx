@@ -16,6 +16,7 @@ from kraftfast.log import cutting, trimming
 from kraftfast.log.segment import LOG_SUFFIX, segment_name
 from kraftfast.log.small_files import epoch_checkpoint
 from kraftfast.record.shapes import FAULT_TEXTS
+from kraftfast.buffer cimport Hold, hold
 from kraftfast.log.idempotence.producers cimport Producers
 from kraftfast.log.segment cimport *
 from kraftfast.record.judge cimport *
@@ -61,8 +62,7 @@ cdef class Log:
         self.directory_fd = disk.open_directory(path)
         self.trims = trimming.Trims()
         self.names_dirty = True
-        self.flush_target = -1
-        self.flush_segments = []
+        self.flush_target, self.flush_segments = -1, []
         self.writes = settings.how == "written"
         if kf_stage_open(&self.staged, KF_BATCH_BYTES_MAX):
             raise MemoryError("stage of the log")
@@ -131,13 +131,14 @@ cdef class Log:
             return 0
         return self.accept(dst, header, &h, self.end_offset, epoch)
 
-    def append(self, const uint8_t[::1] batch, int32_t epoch, bint control=False) -> bool:
+    def append(self, batch, int32_t epoch, bint control=False) -> bool:
         """Append a batch that this process holds. False: no room yet, or ``refusal`` says why.
 
         Raises ValueError for a batch that does not check, RecordTooLarge.
         """
+        cdef Hold held = hold(batch)
         self.fault = KF_BATCH_INCOMPLETE
-        if batch.shape[0] and self.append_batch(&batch[0], batch.shape[0], epoch, control):
+        if held.size and self.append_batch(held.data, held.size, epoch, control):
             return True
         if self.fault != KF_BATCH_OK:
             raise ValueError(f"not a batch for this log: {self.fault_text()}")
@@ -187,11 +188,10 @@ cdef class Log:
             self.scrub()
         return taken
 
-    def copy(self, const uint8_t[::1] source, int32_t epoch_max) -> int:
+    def copy(self, source, int32_t epoch_max) -> int:
         """Do as :meth:`copy_fetched` for bytes that came with an answer; returns bytes taken."""
-        if source.shape[0] == 0:
-            return 0
-        return self.copy_fetched(&source[0], source.shape[0], epoch_max, NULL, 0)
+        cdef Hold held = hold(source)
+        return self.copy_fetched(held.data, held.size, epoch_max, NULL, 0) if held.size else 0
 
     cdef int accept(self, uint8_t *dst, uint8_t *header, kf_batch_header *h, int64_t base_offset,
                     int32_t epoch) except -1:

@@ -2,6 +2,7 @@
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
+from kraftfast.buffer cimport Hold, hold
 from kraftfast.log.segment cimport *
 from kraftfast.record.judge cimport *
 
@@ -18,7 +19,7 @@ def fault_text(int fault) -> str:
     return FAULT_TEXTS[fault]
 
 
-def walk(const uint8_t[::1] buffer, uint64_t position, uint64_t limit, int64_t offset,
+def walk(buffer, uint64_t position, uint64_t limit, int64_t offset,
          int32_t epoch=-1, *, int64_t end_offset=0x7FFFFFFFFFFFFFFF,
          uint64_t bytes_max=0x7FFFFFFFFFFFFFFF, bint verify_crc=False):
     """Return (position, offset, epoch, fault) behind the whole batches from ``position`` on.
@@ -28,18 +29,20 @@ def walk(const uint8_t[::1] buffer, uint64_t position, uint64_t limit, int64_t o
     the one that holds ``end_offset``) or, after at least one, beyond ``bytes_max`` bytes; with
     ``END`` at ``limit`` or at zeros; with another fault at what is no batch of this log.
     """
+    cdef Hold held = hold(buffer)
+    cdef const uint8_t *data = held.data
     cdef uint64_t begin = position
     cdef kf_batch_header h
     cdef int fault = KF_BATCH_EMPTY
-    if not position <= limit <= <uint64_t>buffer.shape[0]:
-        raise ValueError(f"bytes {position} to {limit} of a buffer of {buffer.shape[0]}")
+    if not position <= limit <= <uint64_t>held.size:
+        raise ValueError(f"bytes {position} to {limit} of a buffer of {held.size}")
     if position == limit:
         return position, offset, epoch, fault
     with nogil:
         while position < limit:
-            fault = kf_batch_parse(&buffer[0] + position, limit - position, &h)
+            fault = kf_batch_parse(data + position, limit - position, &h)
             if fault == KF_BATCH_INCOMPLETE and limit - position < KF_BATCH_HEADER:
-                if kf_is_zero(&buffer[0], position, limit):
+                if kf_is_zero(data, position, limit):
                     fault = KF_BATCH_EMPTY
             if fault != KF_BATCH_OK:
                 break
@@ -54,7 +57,7 @@ def walk(const uint8_t[::1] buffer, uint64_t position, uint64_t limit, int64_t o
             if position > begin and position + h.size - begin > bytes_max:
                 break
             if verify_crc:
-                if not kf_batch_crc_holds(&buffer[0] + position, &h):  # of what was judged (D20)
+                if not kf_batch_crc_holds(data + position, &h):  # of what was judged (D20)
                     fault = KF_BATCH_CRC
                     break
             position += h.size
@@ -64,30 +67,32 @@ def walk(const uint8_t[::1] buffer, uint64_t position, uint64_t limit, int64_t o
     return position, offset, epoch, fault
 
 
-def data_end(const uint8_t[::1] buffer, uint64_t position, uint64_t limit) -> int:
+def data_end(buffer, uint64_t position, uint64_t limit) -> int:
     """Return the end of the last byte of [position, limit) that is not zero, or ``position``."""
-    if not position <= limit <= <uint64_t>buffer.shape[0]:
-        raise ValueError(f"bytes {position} to {limit} of a buffer of {buffer.shape[0]}")
-    while limit > position and buffer[limit - 1] == 0:
+    cdef Hold held = hold(buffer)
+    if not position <= limit <= <uint64_t>held.size:
+        raise ValueError(f"bytes {position} to {limit} of a buffer of {held.size}")
+    while limit > position and held.data[limit - 1] == 0:
         limit -= 1
     return limit
 
 
-def page_words(const uint8_t[::1] page):
+def page_words(page):
     """Return (generation, batches_end, target, flushed) of a segment's last page; None if it is
     none.
 
     Batches stand below ``batches_end``, which is None where the page does not say. ``target`` and
     ``flushed`` are (offset, epoch), both None where no slot of the watermark holds.
     """
+    cdef Hold held = hold(page)
     cdef kf_watermark w
     cdef uint64_t end
-    if page.shape[0] != KF_PAGE_BYTES:
-        raise ValueError(f"a page of {page.shape[0]} bytes")
-    if not kf_page_valid(&page[0]):
+    if held.size != KF_PAGE_BYTES:
+        raise ValueError(f"a page of {held.size} bytes")
+    if not kf_page_valid(held.data):
         return None
     target = flushed = None
-    if not kf_watermark_load(&page[0], &w):
+    if not kf_watermark_load(held.data, &w):
         target, flushed = (w.target.offset, w.target.epoch), (w.flushed.offset, w.flushed.epoch)
-    end = kf_page_batches_end(&page[0])
-    return kf_generation_load(&page[0]), None if end == UNKNOWN else end, target, flushed
+    end = kf_page_batches_end(held.data)
+    return kf_generation_load(held.data), None if end == UNKNOWN else end, target, flushed

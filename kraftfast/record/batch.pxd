@@ -1,17 +1,9 @@
 # Batches in Python buffers, for other compiled modules; on raw pointers: judge.pxd.
-from libc.stdint cimport int64_t, uint8_t
+from libc.stdint cimport int64_t
 
+from kraftfast.buffer cimport Hold
 from kraftfast.record.judge cimport kf_batch_header, kf_batch_read_header
 
-
-# A buffer held for as long as this object lives.
-cdef class Hold:
-    cdef Py_buffer view
-    cdef bint held
-    cdef uint8_t *data  # stored to only if it was asked for writable
-    cdef int64_t size
-
-cdef Hold hold(object buffer, bint writable=*)
 
 # end (None: the end of the buffer), once 0 <= position <= end <= size; else raises InvalidOption.
 cdef int64_t bounded_end(Hold source, int64_t position, object end) except -1

@@ -3,13 +3,11 @@
 Source: Kafka's ``DefaultRecordBatch`` and ``DefaultRecord``.
 """
 
-from cpython.buffer cimport (
-    PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer,
-)
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t
 
+from kraftfast.buffer cimport Hold, hold
 from kraftfast.record.judge cimport (
     KF_ATTRIBUTE_APPEND_TIME, KF_ATTRIBUTE_CODEC, KF_ATTRIBUTE_CONTROL, KF_ATTRIBUTE_TRANSACTIONAL,
     KF_BATCH_BYTES_MAX, KF_BATCH_HEADER, KF_BATCH_INCOMPLETE, KF_BATCH_OK, KF_BATCH_OVERHEAD,
@@ -34,21 +32,6 @@ RULES = {"any": KF_RULES_ANY, "kafka-raft": KF_RULES_KAFKA_RAFT}
 
 
 # --- buffers ---
-
-
-cdef class Hold:
-    def __dealloc__(self):
-        if self.held:
-            PyBuffer_Release(&self.view)
-
-
-cdef Hold hold(object buffer, bint writable=False):
-    cdef Hold held = Hold.__new__(Hold)
-    PyObject_GetBuffer(buffer, &held.view, PyBUF_WRITABLE if writable else PyBUF_SIMPLE)
-    held.held = True
-    held.data = <uint8_t *>held.view.buf
-    held.size = held.view.len
-    return held
 
 
 cdef int64_t bounded_end(Hold source, int64_t position, object end) except -1:

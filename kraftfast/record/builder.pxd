@@ -1,7 +1,7 @@
 # Settings, columns of values and an open batch as Python objects, for other compiled modules.
 from libc.stdint cimport int64_t, uint8_t
 
-from kraftfast.record.batch cimport Hold
+from kraftfast.buffer cimport Hold
 from kraftfast.record.encode cimport BatchSettings, Column, HeaderColumn, OpenBatch
 
 

@@ -8,7 +8,8 @@ from cpython.object cimport PyObject
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 from libc.string cimport memset
 
-from kraftfast.record.batch cimport BatchView, Hold, hold
+from kraftfast.buffer cimport Hold, hold
+from kraftfast.record.batch cimport BatchView
 from kraftfast.record.encode cimport (
     COLUMN_BYTES, COLUMN_FIXED, COLUMN_OFFSETS32, COLUMN_OFFSETS64, ENCODE_HEADERS, ENCODE_OFFSETS,
     ENCODE_OK, ENCODE_TIMESTAMP, BatchSettings, Column, Encoded, HeaderColumn,

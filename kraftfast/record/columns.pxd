@@ -1,7 +1,8 @@
 # Many batches taken apart in two passes, for other compiled modules that lay out columns.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
-from kraftfast.record.batch cimport BatchView, Hold
+from kraftfast.buffer cimport Hold
+from kraftfast.record.batch cimport BatchView
 from kraftfast.record.judge cimport kf_batch_header, kf_record
 
 # A batch whose records are to be taken apart.

@@ -11,7 +11,8 @@ from libc.string cimport memcpy
 
 import numpy as np
 
-from kraftfast.record.batch cimport BatchView, Hold, bounded_end, hold, view_at
+from kraftfast.buffer cimport Hold, hold
+from kraftfast.record.batch cimport BatchView, bounded_end, view_at
 from kraftfast.record.judge cimport (
     KF_ATTRIBUTE_APPEND_TIME, KF_ATTRIBUTE_CODEC, KF_ATTRIBUTE_CONTROL, KF_BATCH_COUNT,
     KF_BATCH_CRC, KF_BATCH_HEADER, KF_BATCH_INCOMPLETE, KF_BATCH_OK, KF_BATCH_TRAILING,

@@ -14,7 +14,8 @@ import os
 
 import numpy as np
 
-from kraftfast.record.batch cimport Hold, bounded_end, hold
+from kraftfast.buffer cimport Hold, hold
+from kraftfast.record.batch cimport bounded_end
 from kraftfast.record.judge cimport (
     KF_BATCH_HEADER, KF_BATCH_INCOMPLETE, KF_BATCH_OK, kf_batch_crc_holds, kf_batch_header,
     kf_batch_read_header,

@@ -8,7 +8,7 @@ from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t
 
 import numpy as np
 
-from kraftfast.record.batch cimport Hold, hold
+from kraftfast.buffer cimport Hold, hold
 from kraftfast.record.columns cimport (
     Arrays, Bytes, Part, Parts, bounded_bytes, find_parts, next_record, put,
 )

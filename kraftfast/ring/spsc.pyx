@@ -8,6 +8,8 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 from posix.unistd cimport close as c_close
 
+from kraftfast.buffer cimport Hold, hold
+
 from kraftfast.errors import InvalidOption, PeerGone
 from kraftfast.ring.calls cimport *
 
@@ -40,16 +42,18 @@ def producer_file_bytes(uint32_t capacity) -> int:
     return kf_ring_file_bytes(capacity)
 
 
-def format_producer(uint8_t[::1] memory, uint32_t capacity, uint64_t generation):
+def format_producer(memory, uint32_t capacity, uint64_t generation):
     """Write the constant words of a producer's file. Raises InvalidOption for a bad capacity."""
-    small = <size_t>memory.shape[0] < kf_ring_file_bytes(capacity)
-    if small or kf_ring_format_producer(&memory[0], capacity, generation):
+    cdef Hold held = hold(memory, writable=True)
+    small = <size_t>held.size < kf_ring_file_bytes(capacity)
+    if small or kf_ring_format_producer(held.data, capacity, generation):
         raise InvalidOption(f"ring capacity {capacity}: not a power of two that fits its file")
 
 
-def format_consumer(uint8_t[::1] memory, uint32_t capacity, uint64_t generation):
+def format_consumer(memory, uint32_t capacity, uint64_t generation):
     """Write the constant words of a consumer's file. Raises InvalidOption for a bad capacity."""
-    if memory.shape[0] < KF_RING_PAGE or kf_ring_format_consumer(&memory[0], capacity, generation):
+    cdef Hold held = hold(memory, writable=True)
+    if held.size < KF_RING_PAGE or kf_ring_format_consumer(held.data, capacity, generation):
         raise InvalidOption(f"ring capacity {capacity}: not a power of two that fits its file")
 
 
@@ -68,11 +72,13 @@ cdef class RingOut:
     def __dealloc__(self):
         free(self.ring)
 
-    def __init__(self, uint8_t[::1] own not None, const uint8_t[::1] peer not None):
-        if peer.shape[0] < KF_RING_PAGE or own.shape[0] < KF_RING_PAGE or \
-                kf_ring_attach_out(self.ring, &own[0], own.shape[0], &peer[0]):
+    def __init__(self, own, peer):
+        cdef Hold written = hold(own, writable=True)
+        cdef Hold read = hold(peer)
+        if read.size < KF_RING_PAGE or written.size < KF_RING_PAGE or \
+                kf_ring_attach_out(self.ring, written.data, written.size, read.data):
             raise PeerGone("the two files of a ring do not fit each other")
-        self.memory = (own, peer)
+        self.memory = (written, read)
 
     cdef uint8_t *claim(self, uint32_t length) noexcept nogil:
         return kf_ring_claim(self.ring, length)
@@ -87,13 +93,13 @@ cdef class RingOut:
 
     cpdef bint send(self, uint32_t kind, payload):
         """Commit a copy of ``payload``, with its CRC. False: no room now; nothing was sent."""
-        cdef const uint8_t[::1] view = payload
-        cdef uint32_t length = <uint32_t>view.shape[0]
+        cdef Hold held = hold(payload)
+        cdef uint32_t length = <uint32_t>held.size
         cdef uint8_t *slot = kf_ring_claim(self.ring, length)
         if slot == NULL:
             return False
         if length:
-            memcpy(slot, &view[0], length)
+            memcpy(slot, held.data, length)
         self.commit(length, kind, kf_crc32c(0, slot, length))
         return True
 
@@ -139,11 +145,13 @@ cdef class RingIn:
     def __dealloc__(self):
         free(self.ring)
 
-    def __init__(self, uint8_t[::1] own not None, const uint8_t[::1] peer not None):
-        if peer.shape[0] < KF_RING_PAGE or own.shape[0] < KF_RING_PAGE or \
-                kf_ring_attach_in(self.ring, &peer[0], peer.shape[0], &own[0]):
+    def __init__(self, own, peer):
+        cdef Hold written = hold(own, writable=True)
+        cdef Hold read = hold(peer)
+        if read.size < KF_RING_PAGE or written.size < KF_RING_PAGE or \
+                kf_ring_attach_in(self.ring, read.data, read.size, written.data):
             raise PeerGone("the two files of a ring do not fit each other")
-        self.memory = (own, peer)
+        self.memory = (written, read)
 
     cdef int peek(self) noexcept nogil:
         return kf_ring_peek(self.ring, &self.message)
@@ -158,11 +166,10 @@ cdef class RingIn:
         """
         if kf_ring_peek(self.ring, &self.message) != 1:
             return None
-        payload = bytes((<const uint8_t *>self.message.payload)[:self.message.length])
+        cdef bytes payload = (<const uint8_t *>self.message.payload)[:self.message.length]
         kind, crc = self.message.kind, self.message.crc
         kf_ring_release(self.ring)
-        cdef const uint8_t[::1] view = payload
-        if kf_crc32c(0, &view[0] if len(payload) else NULL, len(payload)) != crc:
+        if kf_crc32c(0, <const uint8_t *>payload, len(payload)) != crc:
             kf_ring_fence(self.ring)
             return None
         return kind, payload
@@ -191,11 +198,12 @@ cdef class Doorbell:
     def __cinit__(self):
         self.fd = self.far_fd = -1
 
-    def __init__(self, uint8_t[::1] memory not None):
-        if memory.shape[0] < KF_RING_PAGE:
+    def __init__(self, memory):
+        cdef Hold held = hold(memory, writable=True)
+        if held.size < KF_RING_PAGE:
             raise InvalidOption("a doorbell needs a page")
-        self.memory = memory
-        self.page = <kf_doorbell_page *>&memory[0]
+        self.memory = held
+        self.page = <kf_doorbell_page *>held.data
         near_fd, self.far_fd = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             os.fchmod(self.far_fd, 0o666)  # a replica that serves root opens root's pipes too
@@ -253,11 +261,12 @@ cdef class PeerDoorbell:
     def __cinit__(self):
         self.fd = -1
 
-    def __init__(self, const uint8_t[::1] memory not None, int fd):
-        if memory.shape[0] < KF_RING_PAGE:
+    def __init__(self, memory, int fd):
+        cdef Hold held = hold(memory)
+        if held.size < KF_RING_PAGE:
             raise PeerGone("a doorbell needs a page")
-        self.memory = memory
-        self.page = <const kf_doorbell_page *>&memory[0]
+        self.memory = held
+        self.page = <const kf_doorbell_page *>held.data
         self.fd = fd
 
     cpdef bint ring(self):

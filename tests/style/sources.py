@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 FLOORS = (
     ("cext",),
-    ("types", "limits", "errors", "forks", "undisturbed", "arguments", "varints"),
+    ("types", "limits", "errors", "arguments", "varints", "buffer", "forks", "undisturbed"),
     ("record", "wire", "ring"),
     ("core", "log", "link"),
     ("node", "client"),

@@ -13,6 +13,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
+from kraftfast.buffer cimport Hold, hold
 from kraftfast.client.producer.ledger cimport Ledger
 from kraftfast.client.producer.sender cimport COMMITTED, NOT_APPENDED, REFUSED_BATCH, UNKNOWN
 from kraftfast.client.producer.sender cimport Sender, Sent
@@ -223,14 +224,14 @@ cdef class SocketSender(Sender):
         return self.stream.is_ready(self.send_number < self.sent_head and not self.leaving)
 
     cdef int receive(self) except -1:
-        cdef uint8_t[::1] room
+        cdef Hold room
         cdef Py_ssize_t count
         self.publish()
         for _ in range(RECEIVES_A_TURN):
-            room = self.splitter.room()  # runs Python code: other threads may have run, too
+            room = hold(self.splitter.room(), writable=True)  # Python code: other threads may run
             if self.gone or self.deaf:
                 return 0
-            count = self.stream.receive(&room[0], <size_t>room.shape[0])
+            count = self.stream.receive(room.data, <size_t>room.size)
             if count <= 0:
                 if count == -EAGAIN or count == -EINTR:
                     break
@@ -249,7 +250,7 @@ cdef class SocketSender(Sender):
                 self.deaf = True
                 self.fail(PeerGone("taking in an answer was interrupted"))
                 raise
-            if count < room.shape[0]:
+            if count < room.size:
                 break
         if self.leaving and (
             self.answer_number == self.send_number or self.clock.monotonic_ns() > self.leave_ns

@@ -12,6 +12,7 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy, memset
 
 from kraftfast.errors import StorageError
+from kraftfast.buffer cimport Hold, hold
 from kraftfast.log.log cimport Log
 from kraftfast.log.segment cimport *
 from kraftfast.log.segment_file cimport SegmentFile
@@ -332,12 +333,11 @@ cdef class SimSegmentFile(SegmentFile):
         self.disk.sync_file(self.fd, self.path)
 
     cdef int write(self, uint64_t at, const uint8_t *source, size_t n) except -1:
-        cdef uint64_t done = 0
         try:
             self.disk.begin_write(self.path)
         except BaseException:  # the machine stops in the middle: pages reach the cache in order
             self.disk.cut_in_write(at, source[:n])
-            done = min(n, self.disk.random.randint(0, pages_in(n)) * PAGE)
+            done = <uint64_t>min(n, self.disk.random.randint(0, pages_in(n)) * PAGE)
             memcpy(self.base + at, source, done)
             raise
         memcpy(self.base + at, source, n)
@@ -407,17 +407,19 @@ cdef class SimSegmentFile(SegmentFile):
 # --- the log's doors without Python names -----------------------------------------------------
 
 
-def is_plain(const uint8_t[::1] batch) -> bool:
+def is_plain(batch) -> bool:
     """Return whether the leader appends a whole batch from a ring without looking at it twice."""
+    cdef Hold held = hold(batch)
     cdef kf_batch_header h
-    if kf_batch_parse(&batch[0], batch.shape[0], &h) != KF_BATCH_OK:
+    if kf_batch_parse(held.data, held.size, &h) != KF_BATCH_OK:
         return False
-    return kf_batch_is_plain(&batch[0], &h)
+    return kf_batch_is_plain(held.data, &h)
 
 
-def append_batch(Log log, const uint8_t[::1] batch, int32_t epoch) -> bool:
+def append_batch(Log log, batch, int32_t epoch) -> bool:
     """Append a producer's batch as the intake does; False: no room yet, or ``log.fault``."""
-    return log.append_batch(&batch[0], batch.shape[0], epoch) == 1
+    cdef Hold held = hold(batch)
+    return log.append_batch(held.data, held.size, epoch) == 1
 
 
 def copy_reference(Log log, SegmentFile source, uint64_t position, uint64_t length,
