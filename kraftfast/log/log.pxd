@@ -40,7 +40,7 @@ cdef class Log:
     cdef readonly object trims            # of rolled segments, a step at a time
     cdef readonly uint64_t syncs          # of files and names, but for the flushes of batches
     cdef str checkpoint_path
-    cdef bint writes                      # whether all batches are written
+    cdef bint writes                      # whether the smallest batches are written too
     cdef kf_stage staged                  # where batches are put together to be written
     cdef kf_stage *stage                  # it, or NULL: they are stored through the map
 
@@ -52,6 +52,7 @@ cdef class Log:
     cdef int accept(self, uint8_t *dst, uint8_t *header, kf_batch_header *h, int64_t base_offset,
                     int32_t epoch) except -1
     cdef int begin_epoch(self, int32_t epoch, int64_t start_offset, uint32_t size) except -1
+    cdef uint8_t *place(self, uint32_t size) noexcept
     cdef int store(self, uint32_t size) except -1
     cdef int go_on_in(self, Segment segment) except -1
     cdef int scrub(self) except -1

@@ -55,13 +55,11 @@ cdef class Log:
         self.segment_bytes, self.segment_ms = settings.segment_bytes, settings.segment_ms
         self.active = segments[-1]
         self.log_start_offset, self.start_epoch = start
-        self.end_offset = self.active.end_offset
-        self.flushed_end_offset = self.log_start_offset
+        self.end_offset, self.flushed_end_offset = self.active.end_offset, self.log_start_offset
         self.last_epoch = epochs[-1][0] if epochs else self.start_epoch
         self.checkpoint_path = os.path.join(path, epoch_checkpoint.NAME)
         self.directory_fd = disk.open_directory(path)
-        self.trims = trimming.Trims()
-        self.names_dirty = True
+        self.trims, self.names_dirty = trimming.Trims(), True
         self.flush_target, self.flush_segments = -1, []
         self.writes = settings.how == "written"
         if kf_stage_open(&self.staged, KF_BATCH_BYTES_MAX):
@@ -122,7 +120,7 @@ cdef class Log:
             self.refusal = self.producers.check(&h, epoch)
         if self.fault or self.refusal or not self.make_room(h.size, h.max_timestamp, epoch):
             return 0
-        dst = self.active.place(self.stage)
+        dst = self.place(h.size)
         with nogil:
             self.fault = kf_batch_take_records(dst, source, header, &h, unseen)
         if self.fault != KF_BATCH_OK:
@@ -173,7 +171,7 @@ cdef class Log:
                 break
             if not self.make_room(h.size, h.max_timestamp, h.leader_epoch):
                 break
-            dst = self.active.place(self.stage)
+            dst = self.place(h.size)
             with nogil:
                 self.fault = kf_batch_take_body(dst, source + taken, header, &h)
                 if self.fault == KF_BATCH_OK and page != NULL and changed(page, generation):
@@ -212,10 +210,8 @@ cdef class Log:
         return 1
 
     cdef int begin_epoch(self, int32_t epoch, int64_t start_offset, uint32_t size) except -1:
-        """Begin an epoch here; its checkpoint is durable before anything of it counts (D18).
-
-        Returns 0 if the disk is full: the append waits, and is tried again later.
-        """
+        """Begin an epoch here; its checkpoint is durable before anything of it counts (D18). Return
+        0 on a full disk: the append is tried again later."""
         assert epoch >= self.last_epoch
         epochs = [entry for entry in self.epochs if entry[1] < start_offset]  # others were empty
         if not epochs or epochs[-1][0] < epoch:
@@ -232,9 +228,18 @@ cdef class Log:
         self.epochs, self.last_epoch, self.space_error = epochs, epoch, None
         return 1
 
+    cdef uint8_t *place(self, uint32_t size) noexcept:
+        """Return where the next batch is put together; the one rule for how (profiles/README.md).
+
+        Small batches that no flush follows are stored, but for a used file, whose pages may have
+        left memory.
+        """
+        cdef bint written = self.writes or self.active.key or size > KF_PAGE_BYTES
+        self.stage = &self.staged if written else NULL
+        return self.active.place(self.stage)
+
     cdef int store(self, uint32_t size) except -1:
-        """Put the batch at hand into its file. A failure is the log's last word: parts of it may
-        stand there."""
+        """Put the batch at hand into its file. A failure, in the middle perhaps, is the last."""
         try:
             self.active.store(self.stage, size)
         except BaseException as error:
@@ -292,13 +297,7 @@ cdef class Log:
         self.producers.mark(self.end_offset)
 
     cdef int go_on_in(self, Segment segment) except -1:
-        """Append to this segment from now on. The one rule for how (profiles/README.md).
-
-        What is flushed is written: a store costs a page fault for each page that was written back.
-        So is what goes into a used file, whose pages may have left the memory. The rest is stored.
-        """
-        self.active, self.staged.map = segment, NULL
-        self.stage = &self.staged if self.writes or segment.key else NULL
+        self.active, self.staged.map = segment, NULL  # of another file, or of bytes that were cut
         return 0
 
     def _stem(self, Segment segment):

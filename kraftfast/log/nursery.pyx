@@ -56,9 +56,9 @@ POPULATE_BYTES = 4 * 1024 * 1024
 """Pages that are made at once: a cut of the file waits for them."""
 PACE_MS = 200
 """How long the log is watched to tell its pace."""
-ZERO_PACE_MAX = 8 * 1024 * 1024
-"""Bytes a second. Zeros are written ahead of a slower log, whose flushes then need no journal; a
-faster one would have the disk write everything twice."""
+AHEAD_PACE_MAX = 8 * 1024 * 1024
+"""Bytes a second. Zeros are written ahead of a slower log, whose flushes then need no journal, or
+pages made, so that stores find them; a faster one would have everything written twice."""
 
 
 cdef class PreparerThread:
@@ -438,19 +438,19 @@ class Nursery:
             if self.spare.stage != Spare.READY:
                 self._ask(self.spare, self.spare.file, *self.spare.next_work())
                 return
+        if self.pace > AHEAD_PACE_MAX:
+            return
         start, end = self._ahead(active, head, stride)
         if self.how == "mapped":
             if start < end:
-                end = min(end, start + POPULATE_BYTES)
-                self._ask(active, active.file, "populate", start, end)
-        elif self.pace <= ZERO_PACE_MAX:
+                self._ask(active, active.file, "populate", start, min(end, start + POPULATE_BYTES))
+        elif start < end:
+            active.hold_back(start)
+            self._ask(active, active.file, "zero", start, end)
+        elif near_end and self.spare is not None:
+            start, end = self._ahead(self.spare, 0, stride)
             if start < end:
-                active.hold_back(start)
-                self._ask(active, active.file, "zero", start, end)
-            elif near_end and self.spare is not None:
-                start, end = self._ahead(self.spare, 0, stride)
-                if start < end:
-                    self._ask(self.spare, self.spare.file, "zero", start, end)
+                self._ask(self.spare, self.spare.file, "zero", start, end)
 
     def _ahead(self, what, head, stride):
         """Return the next range ahead of the head that needs blocks written, or pages made."""

@@ -17,9 +17,9 @@ from kraftfast.errors import DiskFull, StorageError
 from kraftfast.log.disk import Disk
 from kraftfast.log.log_start import delete_before
 from kraftfast.log.nursery import (
+    AHEAD_PACE_MAX,
     PACE_MS,
     RETRY_MS,
-    ZERO_PACE_MAX,
     Nursery,
     Spare,
     do_now,
@@ -117,7 +117,7 @@ def test_a_log_that_is_opened_again_begins_with_little(tmp_path: Path) -> None:
     home.close()
 
 
-@pytest.mark.parametrize("pace, zeros", [(ZERO_PACE_MAX // 2, True), (2 * ZERO_PACE_MAX, False)])
+@pytest.mark.parametrize("pace, zeros", [(AHEAD_PACE_MAX // 2, True), (2 * AHEAD_PACE_MAX, False)])
 def test_zeros_are_written_ahead_of_a_slow_log_only(tmp_path: Path, pace: int, zeros: bool) -> None:
     """A fast one would have the disk write everything twice."""
     home = Home(tmp_path)

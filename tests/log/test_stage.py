@@ -1,4 +1,4 @@
-"""Batches of durable logs are put together in a stage and written; others are stored in place."""
+"""Batches are put together in a stage and written; small ones of logs in memory stored in place."""
 
 from __future__ import annotations
 
@@ -38,13 +38,15 @@ def test_each_batch_is_one_write_or_none(tmp_path: Path, how: str) -> None:
     home = Home(str(tmp_path), Disk())
     log = home.open(how=how, segment_bytes=256 * KIB, prepare_bytes=256 * KIB)
     expected, calls = b"", []
-    for size in (100, 4_096, 100, 3_996, 4_097, 70_000, 69, 4_000, 30_000):
+    sizes = (100, 4_096, 100, 3_996, 4_097, 70_000, 69, 4_000, 30_000)
+    for size in sizes:
         before = system_calls()
         append(log, batch_of_size(size), 1)
         calls.append(system_calls() - before)
         expected += batch_of_size(size, base_offset=len(calls) - 1, epoch=1)
         assert bytes(log.active.file.view(0, len(expected))) == expected
-    assert calls[1:] == [how == "written"] * 8, "the file of the epoch is written with the first"
+    written = [how == "written" or size > PAGE for size in sizes[1:]]
+    assert calls[1:] == written, "the file of the epoch is written with the first"
     assert Path(log.active.file.path).read_bytes()[: len(expected)] == expected
     assert not any(log.active.file.view(len(expected), log.active.capacity))
     log.close()
@@ -76,6 +78,25 @@ def test_a_page_is_taken_from_the_file_again_after_a_cut(tmp_path: Path) -> None
         append(log, made, 2 + 9 - keep)
         assert content(log) == b"".join([*stored[:keep], made])
         log.truncate(keep)
+    home.close()
+
+
+def test_a_page_is_taken_from_the_file_again_after_a_cut_and_a_store(tmp_path: Path) -> None:
+    """The log ends where it ended when the stage was filled, and yet other bytes stand there."""
+    home = Home(str(tmp_path), Disk())
+    log = home.open(how="mapped", segment_bytes=256 * KIB, prepare_bytes=256 * KIB)
+    append(log, batch_of_size(5_000), 1)
+    append(log, batch_of_size(5_000), 1)  # written: its last page stays in the stage
+    log.truncate(1)
+    made = [
+        batch_of_size(5_000, base_offset=0, epoch=1),
+        batch_of_size(2_500, base_offset=1, epoch=2, fill=b"n"),  # stored
+        batch_of_size(2_500, base_offset=2, epoch=2, fill=b"m"),
+        batch_of_size(5_000, base_offset=3, epoch=2, fill=b"o"),
+    ]
+    for batch in made[1:]:
+        append(log, batch, 2)
+    assert content(log) == b"".join(made)
     home.close()
 
 
