@@ -496,14 +496,14 @@ def test_a_source_that_was_cut_or_removed_is_not_copied_from() -> None:
 
 def test_a_source_that_is_cut_while_it_is_copied_is_not_taken() -> None:
     """The generation is looked at behind the body too: whoever cuts raises it first."""
-    source, home = leader().open(), crashing()
+    source = leader().open()
     made = batch_of_size(7 << 20)
     append(source, made, 1)
-    log, file, told = home.open(how="mapped"), source.active.file, source.active.generation()
+    log, file, told = crashing().open(), source.active.file, source.active.generation()
     word = ctypes.c_uint64.from_address(file.address + file.size - PAGE + 1024)
     assert word.value == told, "by the layout of cext/page.h"
-    while attempt(log, file, len(made), told) != "taken":
-        pass  # until there is room
+    while attempt(log, file, len(made), told) != "taken":  # until there is room
+        pass
 
     def cut() -> None:
         word.value = told + 1
@@ -521,12 +521,12 @@ def test_a_source_that_is_cut_while_it_is_copied_is_not_taken() -> None:
 
 def attempt(log: Any, file: Any, size: int, told: int) -> str:
     """Copy one batch of another log's segment into an empty log; how that ended."""
-    faults = resource.getrusage(resource.RUSAGE_THREAD).ru_minflt
+    faults = -resource.getrusage(resource.RUSAGE_THREAD).ru_minflt
     if copy_reference(log, file, 0, size, 1, told):
         log.truncate(0)
         return "taken"
     if not log.damaged():
         log.tend(0)
         return "no room"
-    faults = resource.getrusage(resource.RUSAGE_THREAD).ru_minflt - faults
+    faults += resource.getrusage(resource.RUSAGE_THREAD).ru_minflt
     return "stale behind" if faults > 3 else "stale before"  # the stage took pages for the body

@@ -117,12 +117,16 @@ def test_a_log_that_is_opened_again_begins_with_little(tmp_path: Path) -> None:
     home.close()
 
 
-@pytest.mark.parametrize("pace, zeros", [(AHEAD_PACE_MAX // 2, True), (2 * AHEAD_PACE_MAX, False)])
-def test_zeros_are_written_ahead_of_a_slow_log_only(tmp_path: Path, pace: int, zeros: bool) -> None:
-    """A fast one would have the disk write everything twice."""
+@pytest.mark.parametrize("pace, ahead", [(AHEAD_PACE_MAX // 2, True), (2 * AHEAD_PACE_MAX, False)])
+@pytest.mark.parametrize("how, work", [("written", "zero"), ("mapped", "populate")])
+def test_zeros_or_pages_are_made_ahead_of_a_slow_log_only(
+    tmp_path: Path, how: str, work: str, pace: int, ahead: bool
+) -> None:
+    """A fast one would have everything written twice."""
     home = Home(tmp_path)
     preparer = SteadyPreparer()
-    log = home.open(preparer, segment_bytes=8 << 20, stride_bytes=1 << 20, prepare_bytes=64 * KIB)
+    room = {"segment_bytes": 8 << 20, "stride_bytes": 1 << 20, "prepare_bytes": 64 * KIB}
+    log = home.open(preparer, how=how, **room)
     now_ms, unpaced = 1000, 0
     for interval in range(40):
         log.tend(now_ms)
@@ -134,8 +138,8 @@ def test_zeros_are_written_ahead_of_a_slow_log_only(tmp_path: Path, pace: int, z
             while not log.append(batch_of_size(64 * KIB), 1):
                 log.tend(now_ms)
     capacity = log.active.capacity
-    paced = [each for each in preparer.asked[unpaced:] if each[0] == "zero" and each[1] < capacity]
-    assert bool(paced) is zeros and {what for what, *_ in preparer.asked} >= {"reserve", "zero"}
+    paced = [each for each in preparer.asked[unpaced:] if each[0] == work and each[1] < capacity]
+    assert bool(paced) is ahead and {what for what, *_ in preparer.asked} >= {"reserve", "zero"}
     assert log.active.zeroed <= log.active.reserved
     home.close()
 
