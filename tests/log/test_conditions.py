@@ -505,12 +505,9 @@ def test_a_source_that_is_cut_while_it_is_copied_is_not_taken() -> None:
     while attempt(log, file, len(made), told) != "taken":  # until there is room
         pass
 
-    def cut() -> None:
-        word.value = told + 1
-
     for number in range(200):
         word.value = told
-        cutter = threading.Timer(number % 20 * 0.0001, cut)
+        cutter = threading.Timer(number % 20 * 0.0001, setattr, (word, "value", told + 1))
         cutter.start()
         outcome = attempt(log, file, len(made), told)
         cutter.join()
