@@ -40,7 +40,7 @@ cdef class Log:
     cdef readonly object trims            # of rolled segments, a step at a time
     cdef readonly uint64_t syncs          # of files and names, but for the flushes of batches
     cdef str checkpoint_path
-    cdef bint writes                      # whether the smallest batches are written too
+    cdef bint writes                      # whether all batches are written
     cdef kf_stage staged                  # where batches are put together to be written
     cdef kf_stage *stage                  # it, or NULL: they are stored through the map
 

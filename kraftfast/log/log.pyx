@@ -231,11 +231,10 @@ cdef class Log:
     cdef uint8_t *place(self, uint32_t size) noexcept:
         """Return where the next batch is put together; the one rule for how (profiles/README.md).
 
-        Small batches that no flush follows are stored, but for a used file, whose pages may have
-        left memory.
+        A log in memory stores where pages were made, but in a used file: they may have left memory.
         """
-        cdef bint written = self.writes or self.active.key or size > KF_PAGE_BYTES
-        self.stage = &self.staged if written else NULL
+        cdef bint made = self.active.position + size <= self.active.zeroed and not self.active.key
+        self.stage = NULL if made and not self.writes else &self.staged
         return self.active.place(self.stage)
 
     cdef int store(self, uint32_t size) except -1:

@@ -421,7 +421,7 @@ def written(log: Any) -> bytes:
 
 @pytest.mark.parametrize("who", ["leader", "follower"])
 def test_a_refused_copy_leaves_nothing_not_even_on_disk(who: str) -> None:
-    """Small batches of a log in memory are put together in place; others never stood in the log."""
+    """Where batches are put together in place; what is put together in a stage never was there."""
     home = crashing()
     log = home.open(how="mapped")
     fill(log, 5)

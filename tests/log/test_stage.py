@@ -1,4 +1,4 @@
-"""Batches are put together in a stage and written; small ones of logs in memory stored in place."""
+"""Batches are put together in a stage and written; stored in place where a memory log has pages."""
 
 from __future__ import annotations
 
@@ -38,17 +38,19 @@ def test_each_batch_is_one_write_or_none(tmp_path: Path, how: str) -> None:
     home = Home(str(tmp_path), Disk())
     log = home.open(how=how, segment_bytes=256 * KIB, prepare_bytes=256 * KIB)
     expected, calls = b"", []
-    sizes = (100, 4_096, 100, 3_996, 4_097, 70_000, 69, 4_000, 30_000)
-    for size in sizes:
+    for size in (100, 4_096, 100, 3_996, 4_097, 70_000, 69, 4_000, 30_000):
         before = system_calls()
         append(log, batch_of_size(size), 1)
         calls.append(system_calls() - before)
         expected += batch_of_size(size, base_offset=len(calls) - 1, epoch=1)
         assert bytes(log.active.file.view(0, len(expected))) == expected
-    written = [how == "written" or size > PAGE for size in sizes[1:]]
-    assert calls[1:] == written, "the file of the epoch is written with the first"
+    assert calls[1:] == [how == "written"] * 8, "the file of the epoch is written with the first"
     assert Path(log.active.file.path).read_bytes()[: len(expected)] == expected
     assert not any(log.active.file.view(len(expected), log.active.capacity))
+    log.active.zeroed = 0  # as where the log outgrew its pages
+    before = system_calls()
+    append(log, batch_of_size(100), 1)
+    assert system_calls() == before + 1
     log.close()
 
 
@@ -85,9 +87,11 @@ def test_a_page_is_taken_from_the_file_again_after_a_cut_and_a_store(tmp_path: P
     """The log ends where it ended when the stage was filled, and yet other bytes stand there."""
     home = Home(str(tmp_path), Disk())
     log = home.open(how="mapped", segment_bytes=256 * KIB, prepare_bytes=256 * KIB)
+    pages, log.active.zeroed = log.active.zeroed, 0
     append(log, batch_of_size(5_000), 1)
     append(log, batch_of_size(5_000), 1)  # written: its last page stays in the stage
     log.truncate(1)
+    log.active.zeroed = pages
     made = [
         batch_of_size(5_000, base_offset=0, epoch=1),
         batch_of_size(2_500, base_offset=1, epoch=2, fill=b"n"),  # stored
@@ -95,6 +99,7 @@ def test_a_page_is_taken_from_the_file_again_after_a_cut_and_a_store(tmp_path: P
         batch_of_size(5_000, base_offset=3, epoch=2, fill=b"o"),
     ]
     for batch in made[1:]:
+        log.active.zeroed = 0 if batch is made[-1] else pages
         append(log, batch, 2)
     assert content(log) == b"".join(made)
     home.close()
