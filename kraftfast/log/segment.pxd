@@ -88,7 +88,7 @@ cdef class Segment:
     cdef readonly uint64_t capacity       # bytes that batches may fill; the page lies beyond
     cdef readonly uint64_t prepared       # bytes from the start that may be stored into now
     cdef readonly uint64_t reserved       # >= prepared: bytes that have their blocks
-    cdef public uint64_t zeroed           # bytes whose blocks were written: an fdatasync is quick
+    cdef public uint64_t zeroed           # bytes whose blocks were written, or pages made
     cdef readonly uint64_t key            # of a file that is used again; 0: zeros behind
     cdef readonly uint64_t voucher        # of the batches, under the key
     cdef readonly uint64_t flushed_position   # <= position: bytes on disk for certain
