@@ -191,6 +191,7 @@ def object_of(kernel: str) -> str:
 
 
 SHARED = "kraftfast._cyutility"  # what Cython would put into each module again
+LEFT_OUT = ["MemoryView"]  # of it: compiled code holds buffers by kraftfast.buffer
 
 
 def extension(path: str) -> Extension:
@@ -360,7 +361,7 @@ def date_what_is_current(unchanged: Iterable[str]) -> int:
 
 
 def longest_first(generated_extensions: list[Extension]) -> list[Extension]:
-    """Return them in the order to compile them in: no processor is left waiting for a long one."""
+    """Return them sorted by the size of their C, so that no long compilation ends alone."""
     return sorted(generated_extensions, key=lambda each: -os.path.getsize(each.sources[0]))
 
 
@@ -376,7 +377,7 @@ def extensions() -> list[Extension]:
         return wanted
     note = Note(os.path.join(GENERATED, "made-of"))
     made_of = contents([*SOURCES, *found("kraftfast/**/*.pxd")])
-    made_of["directives"] = repr((DIRECTIVES, SHARED, "no __dataclass_fields__"))
+    made_of["directives"] = repr((DIRECTIVES, SHARED, LEFT_OUT, "no __dataclass_fields__"))
     before = note.read()
     if before == made_of and all(os.path.exists(generated(path)) for path in sources):
         for each in wanted:
@@ -390,7 +391,7 @@ def extensions() -> list[Extension]:
         force=before is not None and must_generate_all(made_of, before),
         compiler_directives=DIRECTIVES,
         shared_utility_qualified_name=SHARED,
-        shared_utility_features_disabled=["MemoryView"],  # kraftfast.buffer does what those would
+        shared_utility_features_disabled=LEFT_OUT,
     )
     note.write(made_of)
     return longest_first(made)

@@ -231,7 +231,8 @@ cdef class Log:
     cdef uint8_t *place(self, uint32_t size) noexcept:
         """Return where the next batch is put together; the one rule for how (profiles/README.md).
 
-        A log in memory stores where pages were made, but in a used file: they may have left memory.
+        A memory log stores batches where pages were made. It writes all others, and those of a used
+        file, whose pages may have left memory.
         """
         cdef bint made = self.active.position + size <= self.active.zeroed and not self.active.key
         self.stage = NULL if made and not self.writes else &self.staged
@@ -296,7 +297,7 @@ cdef class Log:
         self.producers.mark(self.end_offset)
 
     cdef int go_on_in(self, Segment segment) except -1:
-        self.active, self.staged.map = segment, NULL  # of another file, or of bytes that were cut
+        self.active, self.staged.map = segment, NULL  # the stage may hold bytes that were cut
         return 0
 
     def _stem(self, Segment segment):

@@ -57,8 +57,8 @@ POPULATE_BYTES = 4 * 1024 * 1024
 PACE_MS = 200
 """How long the log is watched to tell its pace."""
 AHEAD_PACE_MAX = 8 * 1024 * 1024
-"""Bytes a second. Zeros are written ahead of a slower log, whose flushes then need no journal, or
-pages made, so that stores find them; a faster one would have everything written twice."""
+"""Bytes a second. Ahead of a slower log zeros are written, so that its flushes need no journal, or
+pages are made, so that its stores cause no faults. A faster log would wait for that work."""
 
 
 cdef class PreparerThread:

@@ -518,12 +518,12 @@ def test_a_source_that_is_cut_while_it_is_copied_is_not_taken() -> None:
 
 def attempt(log: Any, file: Any, size: int, told: int) -> str:
     """Copy one batch of another log's segment into an empty log; how that ended."""
-    faults = -resource.getrusage(resource.RUSAGE_THREAD).ru_minflt
+    before = resource.getrusage(resource.RUSAGE_THREAD).ru_minflt
     if copy_reference(log, file, 0, size, 1, told):
         log.truncate(0)
         return "taken"
     if not log.damaged():
         log.tend(0)
         return "no room"
-    faults += resource.getrusage(resource.RUSAGE_THREAD).ru_minflt
+    faults = resource.getrusage(resource.RUSAGE_THREAD).ru_minflt - before
     return "stale behind" if faults > 3 else "stale before"  # the stage took pages for the body
