@@ -147,11 +147,14 @@ static inline void kf_batch_write_header(uint8_t *b, const kf_batch_header *h) {
     kf_store32(b + 57, (uint32_t)h->record_count);
 }
 
-/* Whether a leader may append a batch with these attributes: a producer states its codec and no
- * more. Control batches are the leader's own, append times and delete horizons the log's, and a
- * batch of a transaction, which nothing here ever finishes, must not be committed. */
-static inline int kf_batch_may_append(const kf_batch_header *h, int control) {
-    return (h->attributes & ~KF_ATTRIBUTE_CODEC) == (control ? KF_ATTRIBUTE_CONTROL : 0);
+/* Judge whether a leader may append a batch with these attributes; return a fault or KF_BATCH_OK.
+ * A producer states its codec and no more. Control batches are the leader's own, append times and
+ * delete horizons the log's, and a batch of a transaction, which nothing here ever finishes, must
+ * not be committed. Records that nobody checked yet must be uncompressed (KF_BATCH_RECORDS). */
+static inline int kf_batch_judge_append(const kf_batch_header *h, int control, int unseen) {
+    if ((h->attributes & ~KF_ATTRIBUTE_CODEC) != (control ? KF_ATTRIBUTE_CONTROL : 0))
+        return KF_BATCH_ATTRIBUTES;
+    return unseen && h->attributes & KF_ATTRIBUTE_CODEC ? KF_BATCH_RECORDS : KF_BATCH_OK;
 }
 
 #endif

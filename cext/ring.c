@@ -46,9 +46,9 @@ int kf_ring_attach_out(kf_ring_out *r, void *producer_file, size_t bytes,
                        const void *consumer_file) {
     kf_ring_producer_page *page = producer_file;
     const kf_ring_consumer_page *consumer = consumer_file;
-    memset(r, 0, sizeof *r);
     if (bytes < KF_RING_PAGE || !words_fit(&page->words, &consumer->words, bytes)) return -1;
     if (atomic_load_explicit(&page->head, memory_order_relaxed)) return -1; /* used: R4 */
+    memset(r, 0, sizeof *r);
     r->page = page;
     r->consumer = consumer;
     r->data = (uint8_t *)producer_file + KF_RING_PAGE;
@@ -61,9 +61,9 @@ int kf_ring_attach_out(kf_ring_out *r, void *producer_file, size_t bytes,
 int kf_ring_attach_in(kf_ring_in *r, const void *producer_file, size_t bytes, void *consumer_file) {
     const kf_ring_producer_page *page = producer_file;
     kf_ring_consumer_page *consumer = consumer_file;
-    memset(r, 0, sizeof *r);
     if (bytes < KF_RING_PAGE || !words_fit(&consumer->words, &page->words, bytes)) return -1;
     if (atomic_load_explicit(&consumer->tail, memory_order_relaxed)) return -1; /* used: R4 */
+    memset(r, 0, sizeof *r);
     r->page = page;
     r->consumer = consumer;
     r->data = (const uint8_t *)producer_file + KF_RING_PAGE;

@@ -75,6 +75,8 @@ cdef class Log:
         """Return whether ``size`` bytes may be stored at the head; roll if due, never allocate."""
         cdef Segment active = self.active
         cdef bint full, old
+        if self.failed is not None:
+            raise self.failed  # D9; what a failed write left may hold a header (D20)
         if epoch != self.last_epoch and self.now_ms < self.retry_ms:
             return 0  # the disk was full when that epoch was to begin
         if active.position:
@@ -108,19 +110,18 @@ cdef class Log:
         """
         cdef uint8_t header[KF_BATCH_HEADER]
         cdef kf_batch_header h
-        cdef uint8_t *dst
         self.refusal = 0
         with nogil:
             self.fault = kf_batch_take_header(source, available, header, &h)
             if self.fault == KF_BATCH_OK and h.size != available:
                 self.fault = KF_BATCH_LENGTH
-            if self.fault == KF_BATCH_OK and not kf_batch_may_append(&h, control):
-                self.fault = KF_BATCH_ATTRIBUTES  # control records are the leader's own
+            if self.fault == KF_BATCH_OK:  # control records are the leader's own
+                self.fault = kf_batch_judge_append(&h, control, unseen)
         if self.fault == KF_BATCH_OK and h.producer_id != -1:
             self.refusal = self.producers.check(&h, epoch)
         if self.fault or self.refusal or not self.make_room(h.size, h.max_timestamp, epoch):
             return 0
-        dst = self.place(h.size)
+        cdef uint8_t *dst = self.place(h.size)
         with nogil:
             self.fault = kf_batch_take_records(dst, source, header, &h, unseen)
         if self.fault != KF_BATCH_OK:

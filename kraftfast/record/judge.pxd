@@ -58,7 +58,7 @@ cdef extern from "batch.h" nogil:
     int kf_batch_read_header(const uint8_t *b, size_t available, kf_batch_header *h)
     void kf_batch_write_header(uint8_t *b, const kf_batch_header *h)
     void kf_batch_stamp(uint8_t *b, int64_t base_offset, int32_t leader_epoch)
-    bint kf_batch_may_append(const kf_batch_header *h, int control)
+    int kf_batch_judge_append(const kf_batch_header *h, int control, int unseen)
     int kf_batch_parse(const uint8_t *header, size_t available, kf_batch_header *h)
     bint kf_batch_crc_holds(const uint8_t *batch, const kf_batch_header *h)
     void kf_batch_seal(uint8_t *batch, kf_batch_header *h)

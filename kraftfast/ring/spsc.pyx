@@ -95,7 +95,7 @@ cdef class RingOut:
         """Commit a copy of ``payload``, with its CRC. False: no room now; nothing was sent."""
         cdef Hold held = hold(payload)
         cdef uint32_t length = <uint32_t>held.size
-        cdef uint8_t *slot = kf_ring_claim(self.ring, length)
+        cdef uint8_t *slot = kf_ring_claim(self.ring, length) if length == held.size else NULL
         if slot == NULL:
             return False
         if length:

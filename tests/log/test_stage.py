@@ -9,9 +9,11 @@ import pytest
 
 from kraftfast.errors import StorageError
 from kraftfast.log.disk import Disk
+from kraftfast.record import shapes
+from kraftfast.record.builder import compress_batch
 from kraftfast.sim.machines.paged_file import append_batch
 from tests.log.crash_disk import CrashDisk
-from tests.log.kit import KIB, PAGE, Home, append, batch_of_size, content, fill
+from tests.log.kit import KIB, PAGE, Home, append, batch, batch_of_size, content, fill
 
 
 @pytest.mark.parametrize("size", [500, 20_000])
@@ -98,9 +100,9 @@ def test_a_page_is_taken_from_the_file_again_after_a_cut_and_a_store(tmp_path: P
         batch_of_size(2_500, base_offset=2, epoch=2, fill=b"m"),
         batch_of_size(5_000, base_offset=3, epoch=2, fill=b"o"),
     ]
-    for batch in made[1:]:
-        log.active.zeroed = 0 if batch is made[-1] else pages
-        append(log, batch, 2)
+    for each in made[1:]:
+        log.active.zeroed = 0 if each is made[-1] else pages
+        append(log, each, 2)
     assert content(log) == b"".join(made)
     home.close()
 
@@ -121,6 +123,43 @@ def test_zeros_end_a_batch_but_not_beyond_what_is_prepared(tmp_path: Path) -> No
     home.close()
 
 
+def test_what_a_failed_write_left_is_no_record(tmp_path: Path) -> None:
+    """A batch that is stored over it in place would end where a batch in its value begins (D20)."""
+    home = Home(str(tmp_path), Disk())
+    log = home.open(how="mapped", segment_bytes=256 * KIB, prepare_bytes=256 * KIB)
+    stored = fill(log, 3, 1000)
+    inner = batch_of_size(100, base_offset=4, epoch=1, fill=b"!")
+    failing = batch([inner * 400], base_offset=3, epoch=1)
+    log.active.zeroed = 0  # the log outgrew its pages: this one is written
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4 * PAGE, hard))
+    try:
+        with pytest.raises(StorageError, match="cannot write"):
+            log.append(failing, 1)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    log.active.zeroed = log.active.reserved  # pages were made meanwhile: the next one is stored
+    size = failing.index(inner, 1000)
+    with pytest.raises(StorageError, match="cannot write"):
+        log.append(batch_of_size(size, base_offset=3, epoch=1), 1)
+    home.kill()
+    assert content(home.open(how="mapped", segment_bytes=256 * KIB)) == b"".join(stored)
+    home.close()
+
+
+@pytest.mark.parametrize("how", ["written", "mapped"])
+def test_compressed_records_are_judged_before_anything_is_stored(how: str) -> None:
+    """In place they would be written over with zeros, and synced, one by one."""
+    home = Home("/replica", CrashDisk())
+    log = home.open(how=how)
+    fill(log, 5)
+    compressed = compress_batch(batch([b"v" * 1000]))
+    syncs = log.syncs
+    assert not append_batch(log, compressed, 1, True)
+    assert log.fault_text() == shapes.FAULT_TEXTS[shapes.Fault.RECORDS] and log.syncs == syncs
+    assert log.append(compressed, 1) and log.end_offset == 6
+
+
 def test_a_write_that_fails_is_the_last_word(tmp_path: Path) -> None:
     home = Home(str(tmp_path), Disk())
     log = home.open(segment_bytes=64 * KIB, prepare_bytes=64 * KIB)
@@ -134,8 +173,13 @@ def test_a_write_that_fails_is_the_last_word(tmp_path: Path) -> None:
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert log.end_offset == 3 and log.failed is not None
-    with pytest.raises(StorageError, match="cannot write"):
-        log.flush()
+    for attempt in (
+        log.flush,
+        lambda: log.append(batch_of_size(100, base_offset=3, epoch=1), 1),
+        lambda: log.copy(batch_of_size(100, base_offset=3, epoch=1), 1),
+    ):
+        with pytest.raises(StorageError, match="cannot write"):
+            attempt()
     home.kill()
     assert content(home.open()) == b"".join(stored)
     home.close()

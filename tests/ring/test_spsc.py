@@ -97,6 +97,26 @@ def test_the_longest_message_fits_and_a_longer_one_never() -> None:
         assert taken(inbox) == [(1, b"x" * longest)]
 
 
+def test_a_message_whose_length_has_more_than_32_bits_does_not_fit() -> None:
+    out, inbox = ring()
+    with mmap.mmap(-1, 2**32 + 5, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as payload:
+        assert not out.send(1, payload)
+    out.publish()
+    assert taken(inbox) == []
+
+
+def test_two_files_that_do_not_fit_leave_a_ring_as_it_was() -> None:
+    out, inbox = ring()
+    other = memories(2 * CAPACITY)
+    with pytest.raises(PeerGone):
+        out.__init__(other[0], memories()[1])  # type: ignore[misc]
+    with pytest.raises(PeerGone):
+        inbox.__init__(other[1], memories()[0])  # type: ignore[misc]
+    assert out.send(1, b"x")
+    out.publish()
+    assert taken(inbox) == [(1, b"x")]
+
+
 def test_what_was_looked_at_is_known_to_the_other_side() -> None:
     out, inbox = ring()
     assert out.taken == 0

@@ -416,10 +416,10 @@ def is_plain(batch) -> bool:
     return kf_batch_is_plain(held.data, &h)
 
 
-def append_batch(Log log, batch, int32_t epoch) -> bool:
+def append_batch(Log log, batch, int32_t epoch, bint unseen=False) -> bool:
     """Append a producer's batch as the intake does; False: no room yet, or ``log.fault``."""
     cdef Hold held = hold(batch)
-    return log.append_batch(held.data, held.size, epoch) == 1
+    return log.append_batch(held.data, held.size, epoch, False, unseen) == 1
 
 
 def copy_reference(Log log, SegmentFile source, uint64_t position, uint64_t length,
