@@ -442,3 +442,4 @@ class LocalQuorum(QuorumOfThisHost):
     def _check_open(self) -> None:
         if self._closed:
             raise self._refusal
+        self._lock.check()

@@ -184,9 +184,10 @@ class Events:
 
     def _look_for_replicas(self) -> None:
         """Start those that ``kraftfast quorum add-controller`` has made."""
-        if self._described_ns() == self.described_ns:
+        described_ns = self._described_ns()
+        if described_ns in (-1, self.described_ns):
             return
-        self.described_ns = self._described_ns()
+        self.described_ns = described_ns
         known = set(self.quorum.directories)
         try:
             self.quorum.adopt()

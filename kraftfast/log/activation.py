@@ -55,7 +55,7 @@ def activate(
 def fresh_segment(disk: Any, path: str, nursery: Any, base_offset: int) -> Segment:
     """Return an empty segment that begins at ``base_offset``, its name durable."""
     spare = nursery.spare_now()
-    spare.file.rename(os.path.join(path, segment_name(base_offset) + LOG_SUFFIX))
+    spare.file.rename(disk, os.path.join(path, segment_name(base_offset) + LOG_SUFFIX))
     spare.file.readmit()
     disk.sync_directory(path)
     segment = Segment(spare.file, base_offset, spare.capacity)

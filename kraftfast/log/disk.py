@@ -108,19 +108,45 @@ def _open_now(path: str, flags: int) -> int:
 
 
 class Disk:
-    """Files of one machine. Methods raise :class:`StorageError` or a kind of it, no ``OSError``."""
+    """Files of one machine. Methods raise :class:`StorageError` or a kind of it, no ``OSError``.
+
+    A directory that is held (``hold``) is followed: what is below its path is looked for in that
+    directory, wherever it was moved, and not in another one that took its name (D18).
+    """
+
+    def __init__(self) -> None:
+        self._held: dict[str, int] = {}  # path of a directory -> its descriptor
+
+    def hold(self, path: str) -> None:
+        """Follow the directory that is at ``path`` now. Raises StorageError."""
+        try:
+            fd = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as error:
+            raise storage_error("cannot open", path, error) from None
+        self._held[path] = fd
+
+    def let_go(self, path: str) -> None:
+        """Follow it no longer."""
+        os.close(self._held.pop(path))
+
+    def _at(self, path: str) -> str:
+        """Return the path by which the kernel finds a file, through the directory that is held."""
+        for held, fd in self._held.items():
+            if path.startswith(held) and path[len(held) : len(held) + 1] in ("", "/"):
+                return f"/proc/self/fd/{fd}{path[len(held) :]}"
+        return path
 
     def secret(self, most: int) -> int:
         """Return a number from 1 to ``most`` that cannot be foretold."""
         return 1 + int.from_bytes(os.urandom(16)) % most
 
     def exists(self, path: str) -> bool:
-        return os.path.exists(path)
+        return os.path.exists(self._at(path))
 
     def list_directory(self, path: str) -> list[str]:
         """Return the names in a directory, sorted; none if there is no such directory."""
         try:
-            return sorted(os.listdir(path))
+            return sorted(os.listdir(self._at(path)))
         except FileNotFoundError:
             return []
         except OSError as error:
@@ -128,22 +154,22 @@ class Disk:
 
     def make_directory(self, path: str) -> None:
         """Create a directory for its owner alone, durably; nothing if it is there."""
-        if os.path.isdir(path):
+        if os.path.isdir(self._at(path)):
             return
         parent = os.path.dirname(os.path.abspath(path))
-        if not os.path.isdir(parent):
+        if not os.path.isdir(self._at(parent)):
             self.make_directory(parent)
         try:
-            os.mkdir(path, 0o700)
+            os.mkdir(self._at(path), 0o700)
         except OSError as error:
-            if not os.path.isdir(path):  # else another process was quicker
+            if not os.path.isdir(self._at(path)):  # else another process was quicker
                 raise storage_error("cannot create", path, error) from None
         self.sync_directory(parent)
 
     def read_file(self, path: str, bytes_max: int = 16 * 1024 * 1024) -> bytes:
         """Return the whole of a small file. Raises ``FileNotFoundError`` if there is none."""
         try:
-            with open(path, "rb", opener=_open_now) as file:
+            with open(self._at(path), "rb", opener=_open_now) as file:
                 data = file.read(bytes_max + 1)
         except FileNotFoundError:
             raise
@@ -168,7 +194,7 @@ class Disk:
     def _replace(self, path: str, data: bytes, keep: bool) -> None:
         tmp = path + TMP_SUFFIX
         try:
-            fd = os.open(tmp, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            fd = os.open(self._at(tmp), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
                 view = memoryview(data)
                 while view:
@@ -177,9 +203,9 @@ class Disk:
                 self._sync(fd, tmp)
             finally:
                 os.close(fd)
-            exchanged = keep and exchange_names(tmp, path)
+            exchanged = keep and exchange_names(self._at(tmp), self._at(path))
             if not exchanged:
-                os.rename(tmp, path)
+                os.rename(self._at(tmp), self._at(path))
         except OSError as error:
             if not keep:
                 self.unlink(tmp)
@@ -191,7 +217,8 @@ class Disk:
     def reserve_rewrite(self, path: str) -> None:
         """Hold the space of one :meth:`rewrite_file` as far as there is any."""
         with contextlib.suppress(OSError):
-            fd = os.open(path + TMP_SUFFIX, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            tmp = self._at(path + TMP_SUFFIX)
+            fd = os.open(tmp, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
                 if not os.fstat(fd).st_size:
                     os.write(fd, bytes(PAGE_BYTES))
@@ -202,7 +229,7 @@ class Disk:
         """Create a file to be written in pieces. Raises ``FileExistsError`` if there is one."""
         try:
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-            return NewFile(path, os.open(path, flags, 0o600))
+            return NewFile(path, os.open(self._at(path), flags, 0o600))
         except FileExistsError:
             raise
         except OSError as error:
@@ -211,7 +238,7 @@ class Disk:
     def open_file(self, path: str) -> StoredFile:
         """Open a file to be read in pieces. Raises ``FileNotFoundError`` if there is none."""
         try:
-            return StoredFile(path, os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+            return StoredFile(path, os.open(self._at(path), os.O_RDONLY | os.O_CLOEXEC))
         except FileNotFoundError:
             raise
         except OSError as error:
@@ -220,14 +247,14 @@ class Disk:
     def rename(self, source: str, target: str) -> None:
         """Rename without making it durable: ``sync_directory`` does."""
         try:
-            os.rename(source, target)
+            os.rename(self._at(source), self._at(target))
         except OSError as error:
             raise storage_error("cannot rename to", target, error) from None
 
     def unlink(self, path: str) -> None:
         """Remove a file if it is there, without making it durable."""
         try:
-            os.unlink(path)
+            os.unlink(self._at(path))
         except FileNotFoundError:
             pass
         except OSError as error:
@@ -236,7 +263,7 @@ class Disk:
     def sync_directory(self, path: str) -> None:
         """Make the names in a directory durable (D18)."""
         try:
-            fd = os.open(path or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            fd = os.open(self._at(path) or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
             raise storage_error("cannot open", path, error) from None
         try:
@@ -247,7 +274,7 @@ class Disk:
     def open_directory(self, path: str) -> int:
         """Open a directory: a descriptor for a flush that has to cover its names."""
         try:
-            return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            return os.open(self._at(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
             raise storage_error("cannot open", path, error) from None
 
@@ -256,14 +283,15 @@ class Disk:
 
     def file_bytes(self, path: str) -> int:
         try:
-            return os.stat(path).st_size
+            return os.stat(self._at(path)).st_size
         except OSError as error:
             raise storage_error("cannot stat", path, error) from None
 
     def create_segment(self, path: str, capacity: int) -> SegmentFile:
         """Create a sparse file of ``capacity`` bytes (not prepared), mapped writable."""
         try:
-            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+            fd = os.open(self._at(path), flags, 0o600)
         except OSError as error:
             raise storage_error("cannot create", path, error) from None
         try:
@@ -278,7 +306,7 @@ class Disk:
         """Open an existing file, mapped as long as it is now."""
         try:
             flags = os.O_RDWR if writable else os.O_RDONLY
-            fd = os.open(path, flags | os.O_CLOEXEC)
+            fd = os.open(self._at(path), flags | os.O_CLOEXEC)
             size = os.fstat(fd).st_size
         except OSError as error:
             raise storage_error("cannot open", path, error) from None
@@ -291,7 +319,7 @@ class Disk:
         exclude each other, and closing another descriptor of the file does not lose it.
         """
         try:
-            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            fd = os.open(self._at(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise storage_error("cannot open", path, error) from None
         try:
@@ -318,6 +346,25 @@ class Disk:
             return bool(FLOCK.unpack(answer)[0] != fcntl.F_UNLCK)
         finally:
             os.close(fd)
+
+    def check_lock(self, path: str, fd: int) -> None:
+        """Check that ``path`` still leads to the lock file that is open as ``fd``.
+
+        Raises StorageError if its directory was moved, removed or replaced meanwhile: whoever goes
+        by the path would meet another one.
+        """
+        try:
+            found, held = os.stat(path), os.fstat(fd)
+            there = (found.st_dev, found.st_ino) == (held.st_dev, held.st_ino)
+        except (FileNotFoundError, NotADirectoryError):
+            there = False
+        except OSError as error:
+            raise storage_error("cannot look at", path, error) from None
+        if not there:
+            raise StorageError(
+                f"{os.path.dirname(path)} was moved, removed or replaced while it was in use; what "
+                "was moved opens where it is now"
+            )
 
     def unlock(self, fd: int) -> None:
         os.close(fd)

@@ -9,6 +9,7 @@ the CRC on the way and store the header last (D20). What is on disk is known by
 import os
 from bisect import bisect_right
 
+from libc.errno cimport ENOENT
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from kraftfast.errors import DiskFull, FlushFailed, RecordTooLarge
@@ -289,7 +290,8 @@ cdef class Log:
     def start_segment(self, spare):
         cdef Segment segment = Segment(spare.file, self.end_offset, spare.capacity)
         assert segment.page != NULL
-        segment.file.rename(self._stem(segment) + LOG_SUFFIX)
+        name = segment_name(segment.base_offset) + LOG_SUFFIX
+        segment.file.rename(self.disk, os.path.join(self.path, name))
         segment.note_reserved(spare.reserved, spare.zeroed)
         segment.file.readmit()
         self.names_dirty = True  # the next flush covers the directory (D18)
@@ -300,9 +302,6 @@ cdef class Log:
     cdef int go_on_in(self, Segment segment) except -1:
         self.active, self.staged.map = segment, NULL  # the stage may hold bytes that were cut
         return 0
-
-    def _stem(self, Segment segment):
-        return os.path.join(self.path, segment_name(segment.base_offset))
 
     def tend(self, int64_t now_ms) -> bool:
         """Continue nursery work and trims; call now and then. True while a range is being prepared.
@@ -339,10 +338,9 @@ cdef class Log:
         ``end_offset`` (default: the log's end). None if there is nothing there.
         """
         cdef Segment segment = self.segment_of(offset)
-        cdef int64_t position
-        if segment is None or offset >= self.end_offset:
-            return None
-        position = segment.find(offset)
+        cdef int64_t position = -1
+        if segment is not None and offset < self.end_offset:
+            position = segment.find(offset)
         if position < 0:
             return None
         length = self.span(segment, position, bytes_max, end_offset)
@@ -369,8 +367,7 @@ cdef class Log:
     # --- flush --------------------------------------------------------------------------------
 
     cdef int fill_flush(self, kf_flush_job *job) except -1:
-        """Fill in what has to be synced so that everything appended by now is on disk; oldest
-        first.
+        """Fill in what to sync so that everything appended by now is on disk, oldest first.
 
         The target is sampled here, before the sync call (D1). Returns the number of files.
         """
@@ -409,10 +406,13 @@ cdef class Log:
 
     cdef int flush_done(self, int error) except -1:
         """Note the end of the flush that ``fill_flush`` described; FlushFailed is final (D9)."""
+        cdef bint covers = self.flush_truncations == self.truncations
+        if covers and any([each[0].file.is_removed() for each in self.flush_segments]):
+            error = ENOENT  # no start would find it (D18)
         if error:
             self.failed = FlushFailed(f"fsync of {self.path} failed: {os.strerror(error)}")
             raise self.failed
-        if self.flush_truncations != self.truncations:
+        if not covers:
             return 0  # D2: what it covered was cut meanwhile; the cut has synced for itself
         for segment, position, _, _, _ in self.flush_segments:
             segment.note_flushed(position)

@@ -332,7 +332,7 @@ class Nursery:
         Raises StorageError.
         """
         self._serial += 1
-        segment.file.rename(os.path.join(self.path, f"recycled-{self._serial}"))
+        segment.file.rename(self.disk, os.path.join(self.path, f"recycled-{self._serial}"))
         paged = segment.has_page and segment.capacity == self.capacity
         self.recycled.append((segment.file, paged))
 

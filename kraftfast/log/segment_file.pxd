@@ -11,6 +11,7 @@ cdef class SegmentFile:
     cdef readonly uint64_t size         # of the file; loads and stores stay below it
     cdef uint64_t mapped                # bytes mapped, at least size
     cdef uint64_t number                # inode, 0 while unknown
+    cdef bint named                     # a name led to it when it was opened
     cdef bint copied                    # base is private memory that holds pieces of the file
     cdef uint64_t held_from, held_to    # the piece, but the last page, which is always there
 
@@ -27,7 +28,8 @@ cdef class SegmentFile:
     cpdef store_again(self, uint64_t start, uint64_t end)
     cpdef uint64_t data_end(self)
     cpdef resize(self, uint64_t size)
-    cpdef rename(self, str path)
+    cpdef rename(self, disk, str path)
+    cpdef bint is_removed(self)
     cpdef bint share(self)
     cpdef bint exclude(self)
     cpdef readmit(self)

@@ -9,6 +9,7 @@ from cpython.memoryview cimport PyMemoryView_FromMemory
 from libc.errno cimport EINTR
 from libc.errno cimport errno as c_errno
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from posix.stat cimport fstat, struct_stat
 from posix.unistd cimport close as close_fd
 from posix.unistd cimport pread
 
@@ -63,6 +64,12 @@ def storage_failure(str doing, str path, int code):
     return StorageError(text)
 
 
+cdef inline int names_of(int fd) noexcept:
+    """Return how many names lead to an open file; -1 if that cannot be told."""
+    cdef struct_stat status
+    return -1 if fstat(fd, &status) else <int>status.st_nlink
+
+
 cdef class SegmentFile:
     """A mapped file. Takes over ``fd``. Raises StorageError if it cannot be mapped.
 
@@ -82,6 +89,7 @@ cdef class SegmentFile:
                 self.fd = -1
                 raise storage_failure("cannot map", path, code)
         self.size = self.mapped = size
+        self.named = names_of(fd) > 0
 
     cdef int write(self, uint64_t at, const uint8_t *source, size_t n) except -1:
         """Write bytes into the file, which the map shows at once. Raises StorageError."""
@@ -262,13 +270,14 @@ cdef class SegmentFile:
             self.base, self.mapped = map, size
         self.size = size
 
-    cpdef rename(self, str path):
-        """Give the file another name; durable once its directory is synced."""
-        try:
-            os.rename(self.path, path)
-        except OSError as error:
-            raise storage_failure("cannot rename to", path, error.errno) from None
+    cpdef rename(self, disk, str path):
+        """Give the file another name on ``disk``; durable once its directory is synced."""
+        disk.rename(self.path, path)
         self.path = path
+
+    cpdef bint is_removed(self):
+        """Return whether nothing leads to the file any more: it ends with its last descriptor."""
+        return self.named and names_of(self.fd) == 0
 
     cpdef bint share(self):
         """Hold the file's lock shared as long as it is open; False if its owner excludes others."""

@@ -1,6 +1,7 @@
-"""A leader whose disk stays full lets another try, once until there is space again.
+"""What is looked at now and then: whether there is room on the disk, and still a directory.
 
-Where the others have no room either one of them leads, and refuses appends as this one did.
+A leader whose disk stays full lets another try, once until there is space again. Where the others
+have no room either one of them leads, and refuses appends as this one did.
 """
 
 from __future__ import annotations
@@ -8,7 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 from kraftfast.core import events as ev
+from kraftfast.errors import StorageError
 
+LOOK_MS = 1000
+"""How often to look whether the directory and the newest segment can still be reached."""
 FULL_MS_MAX = 2000
 """How long a leader whose disk is full refuses appends before it lets another try."""
 
@@ -17,14 +21,21 @@ class DiskSpace:
     """What is known of the room on a replica's disk."""
 
     # full_ms: since when there has been none, -1 if there is. yielded: leadership was given up for
-    # that already.
+    # that already. look_ms: when to look for the directory.
 
     def __init__(self) -> None:
         self.full_ms = -1
         self.yielded = False
+        self.look_ms = 0
 
     def mind(self, node: Any, now_ms: int) -> None:
-        """Look whether the nursery found room, and resign if it has not for long."""
+        """Look whether the nursery found room, and resign if it has not for long.
+
+        Raises StorageError, finally, if the directory or the newest segment was removed or moved.
+        """
+        if now_ms >= self.look_ms:
+            self.look_ms = now_ms + LOOK_MS
+            look_for(node)
         if node.log.error is None:
             self.full_ms, self.yielded = -1, False
         elif self.full_ms < 0:
@@ -35,3 +46,10 @@ class DiskSpace:
             if refuses and now_ms - self.full_ms >= FULL_MS_MAX:
                 self.yielded = True
                 node.step(ev.ResignRequested(node.core.epoch))
+
+
+def look_for(node: Any) -> None:
+    """Look whether a start would find what is acknowledged here. Raises StorageError."""
+    node.directory.check()
+    if node.log.active.file.is_removed():
+        raise StorageError(f"{node.log.active.file.path} was removed while it was in use")

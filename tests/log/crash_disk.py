@@ -18,6 +18,7 @@ from pathlib import Path
 from kraftfast.errors import DirectoryInUse, DiskFull, FlushFailed, StorageError
 from kraftfast.log.disk import TMP_SUFFIX, Disk, StoredFile
 from kraftfast.log.segment_file import SegmentFile
+from kraftfast.sim.machines.names import Unmoved
 
 PAGE, SECTOR = 4096, 512
 Pages = dict[int, bytes]
@@ -150,10 +151,6 @@ class CrashFile(SegmentFile):
         super().resize(size)
         self.node.lengths.append(size)
 
-    def rename(self, path: str) -> None:
-        self.disk.rename(self.path, path)
-        self.path = path
-
 
 class CrashNewFile:
     """A file of a :class:`CrashDisk` that is written in pieces."""
@@ -179,7 +176,7 @@ class CrashNewFile:
         pass
 
 
-class CrashDisk(Disk):
+class CrashDisk(Unmoved, Disk):
     """Directories and files in memory. ``cut_at``: the step before which the power is cut."""
 
     def __init__(self, cut_at: int = -1) -> None:

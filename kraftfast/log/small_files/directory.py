@@ -210,8 +210,14 @@ class ReplicaDirectory:
     def __init__(self, disk: Disk, path: str, lock: bool = True) -> None:
         self.disk = disk
         self.path = path
-        self._lock = disk.lock(os.path.join(path, ".lock")) if lock and disk.exists(path) else None
-        if self._lock is not None:
+        self._lock: int | None = None
+        if lock and disk.exists(path):
+            disk.hold(path)
+            try:
+                self._lock = disk.lock(self._lock_path)
+            except BaseException:
+                disk.let_go(path)
+                raise
             forks.own(self)
         try:
             self.meta = read_meta(disk, path)
@@ -273,10 +279,20 @@ class ReplicaDirectory:
             self.disk.unlink(os.path.join(self.path, BOOT_ID))
             self.disk.sync_directory(self.path)
 
+    @property
+    def _lock_path(self) -> str:
+        return os.path.join(self.path, ".lock")
+
+    def check(self) -> None:
+        """Check that the path still leads here. Raises StorageError (``disk.check_lock``)."""
+        if self._lock is not None:
+            self.disk.check_lock(self._lock_path, self._lock)
+
     def close(self) -> None:
         lock, self._lock = self._lock, None
         if lock is not None:
             self.disk.unlock(lock)
+            self.disk.let_go(self.path)
 
     disown = close  # in a forked child, which would hold the lock beyond the end of its parent
 

@@ -94,8 +94,14 @@ class HeldLock:
     _fd = -1
 
     def __init__(self, path: str, name: str) -> None:
-        self._fd = Disk().lock(os.path.join(path, name))
+        self._path = os.path.join(path, name)
+        self._fd = Disk().lock(self._path)
         forks.own(self)
+
+    def check(self) -> None:
+        """Check that the directory is still at its path. Raises StorageError."""
+        if self._fd >= 0:
+            Disk().check_lock(self._path, self._fd)
 
     def release(self) -> None:
         """Release the lock. A second call does nothing."""

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from kraftfast.errors import DirectoryInUse, DiskFull, FlushFailed, StorageError
 from kraftfast.limits import PAGE_BYTES
 from kraftfast.log.disk import TMP_SUFFIX, storage_error
-from kraftfast.sim.machines.names import Directory, File
+from kraftfast.sim.machines.names import Directory, File, Unmoved
 from kraftfast.sim.machines.paged_file import PagedFile, SimSegmentFile
 from kraftfast.sim.machines.small_file import SimNewFile, SimStoredFile, SmallFile
 
@@ -40,7 +40,7 @@ class CutWrite(NamedTuple):
         return at >= 0 and self.data.startswith(data, at)
 
 
-class SimDisk:
+class SimDisk(Unmoved):
     """The files of one simulated machine. Raises StorageError or a subclass, like the real one.
 
     Paths are absolute. Every file belongs to the machine and outlives processes.

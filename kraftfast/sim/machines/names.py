@@ -62,3 +62,15 @@ class Directory:
         else:
             self.settle([change for change in pending if random.random() < 0.5])
         self.entries = dict(self.stable)
+
+
+class Unmoved:
+    """What a disk does about directories that are moved while a process uses them: none is here."""
+
+    def hold(self, path: str) -> None:
+        """Do nothing: the path leads to the directory as long as the process lives."""
+
+    let_go = hold
+
+    def check_lock(self, path: str, fd: int) -> None:
+        """Do nothing, likewise."""

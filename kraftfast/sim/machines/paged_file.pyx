@@ -369,10 +369,6 @@ cdef class SimSegmentFile(SegmentFile):
         self.disk.resize_file(self.paged, self.path, size)
         self.adopt(<size_t>self.paged.cache, size)
 
-    cpdef rename(self, str path):
-        self.disk.rename(self.path, path)
-        self.path = path
-
     cpdef bint share(self):
         if self.paged.excluded:
             return False
